@@ -1,0 +1,389 @@
+/* moecomm: expert-parallel communication for Mixture-of-Experts models.
+ *
+ * Moves tokens to the ranks that hold their experts (dispatch) and the weighted sum of the experts' outputs back
+ * (combine). C99; no CUDA header is needed; every function may be called from C, C++ and any language with a C FFI.
+ *
+ * How a program uses it, on every rank:
+ *     moeCommInit -> moeHandleCreate -> { moeRoute -> moeDispatch -> (experts) -> moeCombine }* -> moeHandleDestroy
+ *     -> moeCommDestroy
+ *
+ * Rules that hold for every function unless it says otherwise:
+ *  - It returns moeSuccess or a reason; nothing is partly done when an argument is refused. The sentence that names
+ *    the argument and the value is at moeGetLastError(comm).
+ *  - "Device" memory is GPU memory with the cuda backend and any memory of the process with the host backend.
+ *  - Stream-ordered calls return at once with the cuda backend (the work is queued on `stream`) and after the work
+ *    with the host backend (`stream` is ignored there). They may be captured in a CUDA graph.
+ *  - Collective calls are made by every rank of the communicator, in the same order. Calls on one communicator must
+ *    be ordered: one thread at a time, and one stream, or streams that the caller has joined by events.
+ *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need; a zero field
+ *    means what its comment says. The library takes structs of an older size (missing fields are zero) and of a newer
+ *    one whose unknown tail is zero.
+ *
+ * The protocol behind each call, flag by flag, is in docs/protocol.md. */
+#ifndef MOECOMM_H_
+#define MOECOMM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOE_VERSION_MAJOR 0
+#define MOE_VERSION_MINOR 1
+#define MOE_VERSION_PATCH 0
+#define MOE_VERSION_CODE (MOE_VERSION_MAJOR * 10000 + MOE_VERSION_MINOR * 100 + MOE_VERSION_PATCH)
+
+#if defined(_WIN32)
+#define MOE_API
+#else
+#define MOE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Types ------------------------------------------------------------------------------------------------------ */
+
+/* The same type as cudaStream_t. NULL is the default stream; the host backend ignores it. */
+typedef struct CUstream_st* moeStream_t;
+
+typedef struct moeComm* moeComm_t;     /* one rank's membership of a group of ranks */
+typedef struct moeHandle* moeHandle_t; /* a route and what is needed to use it again */
+
+typedef enum moeResult {
+  moeSuccess = 0,
+  moeInvalidArgument = 1, /* the caller passed a bad value */
+  moeInvalidUsage = 2,    /* a right value at the wrong time, or values that differ between ranks */
+  moeCudaError = 3,       /* a CUDA call failed */
+  moeSystemError = 4,     /* an operating system call failed, or memory ran out */
+  moeRemoteError = 5,     /* another rank died, left or reported a failure */
+  moeTimeout = 6,         /* a rank did not do its part within the configured time */
+  moeAborted = 7,         /* moeCommAbort was called */
+  moeUnsupported = 8,     /* not available on this machine or in this build */
+  moeInProgress = 9,      /* not finished yet; ask again */
+  moeInternalError = 10   /* a defect of the library */
+} moeResult_t;
+
+/* Values of the int32_t fields below. Enumerations are never used as field types, so that they may grow. */
+enum { moeBackendAuto = 0, moeBackendHost = 1, moeBackendCuda = 2 };
+enum { moeModeAuto = 0, moeModeHt = 1, moeModeLl = 2 };
+enum {
+  moeLayoutFlat = 0,              /* [rows][hidden]: a token once per rank; rows by source rank, then source token */
+  moeLayoutExpertMajor = 1,       /* [rows][hidden]: grouped by local expert, each group padded to expertAlignment */
+  moeLayoutExpertMajorPadded = 2, /* [localExperts][nranks * tokensMax][hidden] */
+  moeLayoutRankMajor = 3          /* [nranks][tokensMax][hidden]: a token once per rank */
+};
+enum { moeRowBytes = 0, moeRowBf16 = 1, moeRowFp16 = 2, moeRowFp32 = 3 };
+enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
+enum {
+  moeWeightsApplied = 0, /* the caller has multiplied the rows by their weights, or wants a plain sum */
+  moeWeightsApply = 1    /* combine multiplies each expert's row by the weight that moeRoute was given */
+};
+enum { moeSendOnly = 1 }; /* bit of `flags`: start now, finish in moeComplete */
+enum { moeTransportSelf = 0, moeTransportDirect = 1, moeTransportShm = 2, moeTransportCudaIpc = 3 };
+enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDebug = 4, moeLogTrace = 5 };
+enum { moeMemoryWindow = 0, moeMemoryPrivate = 1 };
+
+/* ---- Version and errors ----------------------------------------------------------------------------------------- */
+
+/* The version of the library that is loaded, as MOE_VERSION_CODE. Any thread; `version` must not be NULL. */
+MOE_API moeResult_t moeGetVersion(int32_t* version);
+
+/* A short name for a result, as static text; never NULL, also for values that are no result. Any thread. */
+MOE_API const char* moeGetErrorString(moeResult_t result);
+
+/* The sentence written by the first detector of this communicator's failure: rank, peer, call, value. After a refused
+ * argument, the sentence of the latest refusal. With comm NULL: the latest failure on the calling thread of a call that
+ * has no communicator (moeCommInit, moeGetUniqueId, ...). Never NULL; empty if nothing failed. The text stays valid
+ * until the next failing call on this communicator (comm NULL: on this thread). Any thread. */
+MOE_API const char* moeGetLastError(moeComm_t comm);
+
+/* ---- Communicators ---------------------------------------------------------------------------------------------- */
+
+/* Names one group of ranks: where its members meet, and a 128-bit secret that every connection must present. Opaque;
+ * send the 128 bytes to every rank over any channel that you trust. Usable for one moeCommInit per rank. */
+typedef struct moeUniqueId {
+  uint8_t bytes[128];
+} moeUniqueId_t;
+
+/* Takes log lines. `level` is a moeLog value; `line` has no line end and is valid during the call. Any thread may call.
+ */
+typedef void (*moeLogFunction_t)(void* user, int32_t level, const char* line);
+
+/* The caller's own allocator. `kind` is moeMemoryWindow (mapped by peers: with the cuda backend it must come from
+ * cudaMalloc; with the host backend it is only possible when all ranks are threads of one process) or moeMemoryPrivate.
+ * `allocate` returns memory aligned to 256 bytes, or NULL when there is none. Called during init, handle creation and
+ * destruction only, by the calling thread. */
+typedef void* (*moeAllocate_t)(void* user, size_t bytes, int32_t kind);
+typedef void (*moeFree_t)(void* user, void* memory, size_t bytes, int32_t kind);
+
+/* What a communicator is built for. Every rank must pass the same values, except `device`, `heapBytes`, the log and the
+ * allocator. An environment variable MOECOMM_<NAME> (docs/tuning.md) is used where a field is zero. */
+typedef struct moeConfig {
+  size_t size;
+  int32_t backend;      /* moeBackend value; 0: cuda if a usable GPU is there, else host */
+  int32_t device;       /* CUDA ordinal; -1: the calling thread's current device. Ignored by the host backend */
+  int32_t modes;        /* moeMode value whose buffers are made; 0: both */
+  int32_t tokensMax;    /* HT: most tokens that a rank sends in one call; 0: 4096 */
+  int32_t llTokensMax;  /* LL: the same; 0: 128 */
+  int32_t rowBytesMax;  /* most bytes of one row, a multiple of 16; 0: 16384 */
+  int32_t sideBytesMax; /* most bytes of one row's side payload, a multiple of 16; 0: none */
+  int32_t topkMax;      /* most experts of a token, 1..32; 0: 8 */
+  int32_t expertsMax;   /* most experts over all ranks; 0: 1024 */
+  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000 */
+  int32_t sms;          /* GPU multiprocessors that one call may use; 0: the library's choice */
+  int32_t logLevel;     /* moeLog value; 0: MOECOMM_LOG_LEVEL, else warn */
+  int64_t stagingRows;  /* HT: rows that may arrive for an output outside the window; 0: nranks * tokensMax; -1: none */
+  int64_t heapBytes;    /* bytes for moeMemAlloc on this rank; 0: none */
+  const char* interfaceName; /* network interface of the bootstrap, "eth0"; NULL: chosen. Read during init only */
+  moeLogFunction_t log;      /* NULL: stderr, or MOECOMM_LOG_FILE */
+  void* logUser;
+  moeAllocate_t allocate; /* NULL: the library allocates */
+  moeFree_t free;
+  void* allocateUser;
+} moeConfig_t;
+#define MOE_CONFIG_INITIALIZER \
+  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Bytes that one rank will allocate, before anything is allocated; the formula is in docs/memory.md. */
+typedef struct moeMemorySize {
+  size_t size;
+  uint64_t windowBytes;  /* symmetric window, heap included */
+  uint64_t controlBytes; /* of these: flags and counts */
+  uint64_t llBytes;      /* of these: low-latency slots */
+  uint64_t htBytes;      /* of these: high-throughput slots and staging */
+  uint64_t heapBytes;    /* of these: for moeMemAlloc */
+} moeMemorySize_t;
+#define MOE_MEMORY_SIZE_INITIALIZER \
+  { sizeof(moeMemorySize_t), 0, 0, 0, 0, 0 }
+
+/* Makes the id of a new group and starts to listen for its ranks. One process calls it, any thread, and sends the id to
+ * the others; it must live until all ranks have called moeCommInit. Waits at most the configured timeout for them.
+ * Returns moeInvalidArgument (id NULL), moeSystemError (no usable network interface). */
+MOE_API moeResult_t moeGetUniqueId(moeUniqueId_t* id);
+
+/* The memory that moeCommInit with this configuration will allocate. Any thread, no side effects. config NULL:
+ * defaults. */
+MOE_API moeResult_t moeCommGetMemorySize(int32_t nranks, const moeConfig_t* config, moeMemorySize_t* bytes);
+
+/* Joins the group. Collective; blocks until all ranks have joined, at most the timeout.
+ *   comm     out; set on success only
+ *   nranks   1..moeLimits_t.ranksMax; rank 0..nranks-1, each once
+ *   id       from moeGetUniqueId
+ *   config   NULL: defaults
+ * Ranks may be processes or threads of one process, on GPUs of their own or sharing one.
+ * Returns moeInvalidArgument, moeInvalidUsage (ranks disagree), moeTimeout or moeRemoteError (naming the missing or
+ * dead rank), moeSystemError, moeCudaError, moeUnsupported (backend or peer access not available). */
+MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, const moeUniqueId_t* id,
+                                const moeConfig_t* config);
+
+/* The same with nranks, rank and meeting point taken from the launcher's environment: moerun, torchrun, Slurm/PMI or
+ * Open MPI (docs/launchers.md says which variables). Returns also moeInvalidUsage if no launcher is recognised. */
+MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
+
+/* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told and do not
+ * see it as a failure. Waits for this rank's queued work. comm NULL: does nothing. */
+MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
+
+/* Ends all waits of this communicator, here and on the peers (there as moeRemoteError naming this rank). Any thread.
+ * All later calls but the queries and moeCommDestroy return moeAborted. */
+MOE_API moeResult_t moeCommAbort(moeComm_t comm);
+
+/* The communicator's first asynchronous failure, or moeSuccess. Never blocks. Any thread. Once failed, every later call
+ * returns the failure until moeCommDestroy; a new communicator may be made in the same process. */
+MOE_API moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error);
+
+/* The only limits there are. */
+typedef struct moeLimits {
+  size_t size;
+  int32_t ranksMax;
+  int32_t topkMax;
+  int32_t expertsMax;
+  int32_t tokensMax;    /* HT, per rank and call */
+  int32_t llTokensMax;  /* LL, per rank and call */
+  int32_t rowAlignment; /* a row, a side payload and every row pointer is a multiple of this many bytes */
+  int32_t rowBytesMax;
+  int32_t sideBytesMax;
+  int32_t outstandingMax; /* send-only dispatches, and send-only combines, that may await moeComplete at once */
+} moeLimits_t;
+#define MOE_LIMITS_INITIALIZER \
+  { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* comm NULL: what the library can do at most. Else: what this communicator was built for. Any thread. */
+MOE_API moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits);
+
+typedef struct moeCommInfo {
+  size_t size;
+  int32_t nranks;
+  int32_t rank;
+  int32_t backend; /* moeBackendHost or moeBackendCuda */
+  int32_t device;  /* CUDA ordinal; -1 with the host backend */
+  int32_t domain;  /* index of this rank's domain: the ranks that load and store each other's window */
+  int32_t domainCount;
+  int32_t domainRank; /* this rank's index in its domain */
+  int32_t domainSize;
+  int32_t timeoutMs;
+  int32_t bulkCopies; /* 1 if the kernels use the GPU's bulk-copy engine */
+  uint64_t windowBytes;
+  uint64_t heapBytes;
+} moeCommInfo_t;
+#define MOE_COMM_INFO_INITIALIZER \
+  { sizeof(moeCommInfo_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+MOE_API moeResult_t moeCommGetInfo(moeComm_t comm, moeCommInfo_t* info);
+
+typedef struct moePeerInfo {
+  size_t size;
+  int32_t rank;
+  int32_t transport; /* moeTransport value in use towards this peer */
+  int32_t domain;
+  int32_t processId;
+  int32_t device; /* the peer's CUDA ordinal, or -1 */
+  int32_t reserved;
+  char hostName[64];
+} moePeerInfo_t;
+#define MOE_PEER_INFO_INITIALIZER              \
+  {                                            \
+    sizeof(moePeerInfo_t), 0, 0, 0, 0, 0, 0, { \
+      0                                        \
+    }                                          \
+  }
+MOE_API moeResult_t moeCommGetPeerInfo(moeComm_t comm, int32_t peer, moePeerInfo_t* info);
+
+/* ---- Window memory ---------------------------------------------------------------------------------------------- */
+
+/* Memory of this rank inside the symmetric window, aligned to 256 bytes, for outputs that peers write without a copy.
+ * Local; takes from config.heapBytes. bytes 0: *memory is NULL. Returns moeInvalidArgument when the heap is too small
+ * (the sentence has the largest free block). Not stream-ordered; one thread at a time. */
+MOE_API moeResult_t moeMemAlloc(moeComm_t comm, size_t bytes, void** memory);
+
+/* Gives it back. No queued work may still use it. memory NULL: does nothing. */
+MOE_API moeResult_t moeMemFree(moeComm_t comm, void* memory);
+
+/* ---- Routes ----------------------------------------------------------------------------------------------------- */
+
+/* The same on every rank. Experts are spread in order over the ranks, experts / nranks each and one more on each of the
+ * first experts % nranks ranks. */
+typedef struct moeHandleConfig {
+  size_t size;
+  int32_t experts;         /* over all ranks, 1..expertsMax */
+  int32_t topk;            /* entries per token, 1..topkMax */
+  int32_t layout;          /* moeLayout value; 0: FLAT */
+  int32_t mode;            /* moeMode value; 0: LL if tokensMax fits the communicator's LL buffers, else HT */
+  int32_t tokensMax;       /* most tokens of a rank; 0: the communicator's limit for the mode */
+  int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
+  int32_t indexType;       /* moeIndex value of topk_idx, in and out; 0: int32 */
+} moeHandleConfig_t;
+#define MOE_HANDLE_CONFIG_INITIALIZER \
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0 }
+
+/* Makes a handle and its memory. Local, but all ranks must make the same handles. At most 2^24 - 1 rows may arrive. */
+MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandleConfig_t* config);
+
+/* Frees it; the caller has finished all work that uses it. handle NULL: does nothing. */
+MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
+
+/* Decides who gets which token at which row. Collective, stream-ordered, graph-safe.
+ *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; other values are an asynchronous
+ *                moeInvalidArgument that names token, entry and value. Read by this call only
+ *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
+ *   tokens       0..tokensMax; may differ per rank and call. Pointers may be NULL if 0
+ * HT exchanges counts and row positions with all ranks here; LL does it in each dispatch. The route may then be used by
+ * any number of dispatches and combines. See docs/protocol.md, "Route". */
+MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
+                             moeStream_t stream);
+
+typedef struct moeCounts {
+  size_t size;
+  int32_t rows;       /* tokens that arrive here, each once */
+  int32_t layoutRows; /* rows of the layout: EXPERT_MAJOR: groups with padding; PADDED, RANK_MAJOR: all slots */
+  int32_t localExperts;
+  int32_t firstExpert;          /* global index of local expert 0 */
+  const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute (LL: moeDispatch) */
+  const int32_t* rowsPerExpert; /* host [localExperts]; the same */
+} moeCounts_t;
+#define MOE_COUNTS_INITIALIZER \
+  { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL }
+
+/* Waits, at most the timeout, for what the last moeRoute (LL: the first moeDispatch after it) has received. Host call,
+ * not during stream capture; not collective. Returns moeInvalidUsage if there was no such call. */
+MOE_API moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts);
+
+/* The same counts for kernels: valid for the handle's life, written by moeRoute (LL: moeDispatch) in stream order. */
+typedef struct moeDeviceCounts {
+  size_t size;
+  const int32_t* rows;        /* device [1] */
+  const int32_t* rankOffsets; /* device [nranks + 1]: FLAT rows from rank r are rankOffsets[r] .. rankOffsets[r+1]-1 */
+  const int32_t* rowsPerExpert; /* device [localExperts] */
+  const int32_t*
+      expertOffsets; /* device [localExperts + 1]: EXPERT_MAJOR group starts; the last is the layout's rows */
+} moeDeviceCounts_t;
+#define MOE_DEVICE_COUNTS_INITIALIZER \
+  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL }
+MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
+
+/* ---- Dispatch and combine --------------------------------------------------------------------------------------- */
+
+/* Row pointers are device memory, aligned to 16 bytes, and stay valid until the work has run. "outRows" below is the
+ * number of rows of the handle's layout: FLAT and EXPERT_MAJOR as received, PADDED and RANK_MAJOR all slots. */
+typedef struct moeDispatchArgs {
+  size_t size;
+  const void* rows;      /* [tokens][hidden]; NULL if this rank routed 0 tokens */
+  int32_t rowType;       /* moeRow value; 0: opaque bytes, hidden counts bytes */
+  int32_t hidden;        /* elements of a row; hidden times the element size is a multiple of 16 */
+  const void* side;      /* [tokens][sideBytes] carried with the rows (scales, say), or NULL */
+  int32_t sideBytes;     /* multiple of 16; 0: none */
+  int32_t flags;         /* 0 or moeSendOnly */
+  void* outRows;         /* [outRows][hidden]; window memory is written by the peers, other memory costs a local copy */
+  void* outSide;         /* [outRows][sideBytes], in the same kind of memory as outRows; NULL if sideBytes is 0 */
+  int64_t outRowsMax;    /* rows that outRows can hold. If more arrive every rank gets moeInvalidArgument naming both
+                            numbers, and nothing is written */
+  void* outTopkIdx;      /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, the handle's index type; or NULL */
+  float* outTopkWeights; /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the index is -1; EXPERT_MAJOR*: [outRows]; or
+                            NULL */
+  int32_t* outSourceIndex;   /* [outRows] source rank * tokensMax of the handle + source token; or NULL */
+  int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1] copy of the offsets; or NULL */
+  int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
+  int32_t reserved;
+} moeDispatchArgs_t;
+#define MOE_DISPATCH_ARGS_INITIALIZER \
+  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0 }
+
+/* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe. Rows
+ * arrive in the order source rank, then source token, on every run. Padding rows are left untouched. Rows of hidden and
+ * rowType must be the same on all ranks. Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
+ * handle still awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
+ * docs/protocol.md, "Dispatch". */
+MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
+
+typedef struct moeCombineArgs {
+  size_t size;
+  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here */
+  int32_t rowType;  /* moeRowBf16, moeRowFp16 or moeRowFp32 */
+  int32_t hidden;
+  int32_t weights;          /* moeWeights value. moeWeightsApply needs one row per expert: an EXPERT_MAJOR layout */
+  int32_t flags;            /* 0 or moeSendOnly */
+  void* out;                /* [tokens][hidden]; NULL if this rank routed 0 tokens */
+  const void* bias0;        /* [tokens][hidden] added to the sum, or NULL */
+  const void* bias1;        /* the same, added after bias0 */
+  const float* weightGrads; /* gradients of the weights, in the layout of outTopkWeights of dispatch; or NULL */
+  float* outWeightGrads;    /* [tokens][topk], 0 for unused entries; NULL on every rank if weightGrads is */
+  int32_t sms;
+  int32_t reserved;
+} moeCombineArgs_t;
+#define MOE_COMBINE_ARGS_INITIALIZER \
+  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+
+/* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe. The sum is made in fp32
+ * with separately rounded products and sums: per rank over its experts in top-k order, rounded to the row type, then
+ * over the ranks in rank order, then the biases. So the result has the same bits on every run and on every backend. A
+ * token with no expert gets the biases, or zeros. Returns as moeDispatch. docs/protocol.md, "Combine". */
+MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
+
+/* Finishes the send-only dispatch or combine of this handle: waits for the peers and fills the outputs. No GPU
+ * multiprocessor is held between the two calls. Collective, stream-ordered, graph-safe.
+ * Returns moeInvalidUsage if nothing is outstanding. */
+MOE_API moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* MOECOMM_H_ */
