@@ -1,0 +1,26 @@
+# moecomm_options: the language level, warnings and flags of everything that we compile. Not exported to users.
+add_library(moecomm_options INTERFACE)
+target_compile_features(moecomm_options INTERFACE cxx_std_20)
+target_include_directories(moecomm_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_definitions(moecomm_options INTERFACE MOECOMM_WITH_CUDA=$<BOOL:${MOECOMM_WITH_CUDA}>)
+if(MOECOMM_CHECKED)
+  target_compile_definitions(moecomm_options INTERFACE MOECOMM_CHECKED=1)
+endif()
+
+# -ffp-contract=off: a compiler that fuses a product and a sum rounds once where the GPU code rounds twice, and CPU and
+# GPU results must have the same bits.
+set(host_flags -Wall -Wextra -Wconversion -Wshadow -ffp-contract=off -fvisibility=hidden)
+set(cuda_flags -lineinfo -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
+if(MOECOMM_WERROR)
+  list(APPEND host_flags -Werror)
+  list(APPEND cuda_flags -Werror=all-warnings)
+endif()
+target_compile_options(
+  moecomm_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${host_flags}>" "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
+
+if(MOECOMM_SANITIZE)
+  list(JOIN MOECOMM_SANITIZE "," sanitizers)
+  set(sanitize_flags -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(moecomm_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${sanitize_flags}>")
+  target_link_options(moecomm_options INTERFACE -fsanitize=${sanitizers})
+endif()

@@ -1,0 +1,10 @@
+# Reads the version from the macros of the public header, the only place where it stands. Sets MOECOMM_VERSION.
+set(header ${CMAKE_CURRENT_LIST_DIR}/../include/moecomm.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+file(STRINGS ${header} lines REGEX "^#define MOE_VERSION_(MAJOR|MINOR|PATCH) [0-9]+$")
+list(TRANSFORM lines REPLACE "^.* ([0-9]+)$" "\\1")
+list(LENGTH lines count)
+if(NOT count EQUAL 3)
+  message(FATAL_ERROR "include/moecomm.h does not define MOE_VERSION_MAJOR, MINOR and PATCH as plain numbers")
+endif()
+list(JOIN lines "." MOECOMM_VERSION)

@@ -1,0 +1,55 @@
+// The configuration of a communicator after moeConfig_t, the environment and the defaults have been merged, in this
+// order of precedence. config.cc is the only file of the library that reads the environment.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "moecomm.h"
+
+namespace moe {
+
+enum class Bulk : std::int32_t { kAuto = 0, kOn = 1, kOff = 2 };  // whether kernels use the GPU's bulk-copy engine
+
+// Names and units as in moeConfig_t. Every value has been checked against its range; -1 and 0 mean what they mean there
+// where the meaning depends on the machine or on the number of ranks.
+struct Config {
+  std::int32_t backend = moeBackendAuto;
+  std::int32_t device = -1;
+  std::int32_t modes = moeModeAuto;  // moeModeAuto: both
+  std::int32_t tokensMax = 0;
+  std::int32_t llTokensMax = 0;
+  std::int32_t rowBytesMax = 0;
+  std::int32_t sideBytesMax = 0;
+  std::int32_t topkMax = 0;
+  std::int32_t expertsMax = 0;
+  std::int32_t timeoutMs = 0;
+  std::int32_t sms = 0;  // 0: the library's choice
+  std::int32_t logLevel = moeLogWarn;
+  std::int64_t stagingRows = 0;  // 0: nranks * tokensMax; -1: none
+  std::int64_t heapBytes = 0;
+  std::int32_t bulk = static_cast<std::int32_t>(Bulk::kAuto);
+  std::string interfaceName;  // empty: chosen
+  std::string logFile;        // empty: stderr
+  moeLogFunction_t log = nullptr;
+  void* logUser = nullptr;
+  moeAllocate_t allocate = nullptr;
+  moeFree_t free = nullptr;
+  void* allocateUser = nullptr;
+
+  bool ht() const { return modes != moeModeLl; }
+  bool ll() const { return modes != moeModeHt; }
+};
+
+// Gives the text of an environment variable, or nullptr. Tests pass their own.
+using Lookup = std::function<const char*(const char* name)>;
+
+// The environment of this process.
+const Lookup& processEnvironment();
+
+// `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An empty
+// variable counts as unset.
+Config resolveConfig(const moeConfig_t* user, const Lookup& lookup = processEnvironment());
+
+}  // namespace moe

@@ -1,0 +1,107 @@
+#include "comm/config_table.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "comm/limits.h"
+
+namespace moe {
+namespace {
+
+constexpr std::array kBackends = {Choice{"auto", moeBackendAuto}, Choice{"host", moeBackendHost},
+                                  Choice{"cuda", moeBackendCuda}};
+constexpr std::array kModes = {Choice{"both", moeModeAuto}, Choice{"ht", moeModeHt}, Choice{"ll", moeModeLl}};
+constexpr std::array kLevels = {Choice{"none", moeLogNone}, Choice{"error", moeLogError}, Choice{"warn", moeLogWarn},
+                                Choice{"info", moeLogInfo}, Choice{"debug", moeLogDebug}, Choice{"trace", moeLogTrace}};
+constexpr std::array kBulk = {Choice{"auto", static_cast<std::int32_t>(Bulk::kAuto)},
+                              Choice{"on", static_cast<std::int32_t>(Bulk::kOn)},
+                              Choice{"off", static_cast<std::int32_t>(Bulk::kOff)}};
+
+using User = moeConfig_t;
+using None = std::monostate;
+
+const Setting kSettings[] = {
+    {"MOECOMM_BACKEND", "backend", "auto", nullptr, std::span<const Choice>(kBackends),
+     "Which backend runs the work; auto takes cuda if a usable GPU is there.", &Config::backend, &User::backend},
+    {"MOECOMM_DEVICE", "device", "-1", "-1 (the calling thread's current device)", IntegerRange{-1, 1023},
+     "CUDA ordinal of this rank's GPU.", &Config::device, &User::device, -1},
+    {"MOECOMM_MODES", "modes", "both", nullptr, std::span<const Choice>(kModes),
+     "The modes whose buffers are made.", &Config::modes, &User::modes},
+    {"MOECOMM_TOKENS_MAX", "tokensMax", "4096", nullptr, IntegerRange{1, Limits::kTokens},
+     "High throughput: most tokens that a rank sends in one call.", &Config::tokensMax, &User::tokensMax},
+    {"MOECOMM_LL_TOKENS_MAX", "llTokensMax", "128", nullptr, IntegerRange{1, Limits::kLlTokens},
+     "Low latency: most tokens that a rank sends in one call.", &Config::llTokensMax, &User::llTokensMax},
+    {"MOECOMM_ROW_BYTES_MAX", "rowBytesMax", "16384", nullptr,
+     IntegerRange{Limits::kRowAlignment, Limits::kRowBytes, Limits::kRowAlignment}, "Most bytes of one row.",
+     &Config::rowBytesMax, &User::rowBytesMax},
+    {"MOECOMM_SIDE_BYTES_MAX", "sideBytesMax", "0", "0 (no side payload)",
+     IntegerRange{0, Limits::kSideBytes, Limits::kRowAlignment}, "Most bytes of one row's side payload.",
+     &Config::sideBytesMax, &User::sideBytesMax},
+    {"MOECOMM_TOPK_MAX", "topkMax", "8", nullptr, IntegerRange{1, Limits::kTopk}, "Most experts of one token.",
+     &Config::topkMax, &User::topkMax},
+    {"MOECOMM_EXPERTS_MAX", "expertsMax", "1024", nullptr, IntegerRange{1, Limits::kExperts},
+     "Most experts over all ranks.", &Config::expertsMax, &User::expertsMax},
+    {"MOECOMM_TIMEOUT_MS", "timeoutMs", "30000", nullptr, IntegerRange{1, Limits::kTimeoutMs},
+     "Every wait for another rank ends within this many milliseconds.", &Config::timeoutMs, &User::timeoutMs},
+    {"MOECOMM_SMS", "sms", "0", "0 (the library's choice)", IntegerRange{0, Limits::kSms},
+     "GPU multiprocessors that one call may use.", &Config::sms, &User::sms},
+    {"MOECOMM_STAGING_ROWS", "stagingRows", "0", "0 (ranks times MOECOMM_TOKENS_MAX)",
+     IntegerRange{-1, Limits::kArrivingRows},
+     "High throughput: rows that may arrive for an output outside the window; -1 makes no staging area.",
+     &Config::stagingRows, &User::stagingRows},
+    {"MOECOMM_HEAP_BYTES", "heapBytes", "0", "0 (no heap)", IntegerRange{0, Limits::kHeapBytes},
+     "Bytes of this rank's window for moeMemAlloc.", &Config::heapBytes, &User::heapBytes},
+    {"MOECOMM_INTERFACE", "interfaceName", "", "chosen", FreeText{"interface name"},
+     "Network interface that the ranks meet on, eth0 for example.", &Config::interfaceName, &User::interfaceName},
+    {"MOECOMM_LOG_LEVEL", "logLevel", "warn", nullptr, std::span<const Choice>(kLevels), "How much is logged.",
+     &Config::logLevel, &User::logLevel},
+    {"MOECOMM_LOG_FILE", nullptr, "", "standard error", FreeText{"path"},
+     "File that log lines are added to, if the program takes none; %h becomes the host name, %p the process id.",
+     &Config::logFile, None{}},
+    {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulk),
+     "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
+    {"MOECOMM_RANK", nullptr, "", "set by moerun", IntegerRange{0, Limits::kRanks - 1},
+     "moeCommInitFromEnv: this rank.", None{}, None{}},
+    {"MOECOMM_NRANKS", nullptr, "", "set by moerun", IntegerRange{1, Limits::kRanks},
+     "moeCommInitFromEnv: number of ranks.", None{}, None{}},
+    {"MOECOMM_LOCAL_RANK", nullptr, "", "set by moerun", IntegerRange{0, Limits::kRanks - 1},
+     "moeCommInitFromEnv: this rank's index on its host.", None{}, None{}},
+    {"MOECOMM_ROOT", nullptr, "", "set by moerun; else from the launcher", FreeText{"host:port"},
+     "moeCommInitFromEnv: where rank 0 waits for the others.", None{}, None{}},
+    {"MOECOMM_SECRET", nullptr, "", "set by moerun; else from the job's id", FreeText{"32 hexadecimal digits"},
+     "moeCommInitFromEnv: what every connection must present.", None{}, None{}},
+};
+
+std::string describeRange(const IntegerRange& range) {
+  if (range.multiple == 1) return fmt::format("{} to {}", range.min, range.max);
+  return fmt::format("multiples of {} from {} to {}", range.multiple, range.min, range.max);
+}
+
+}  // namespace
+
+std::span<const Setting> settings() { return kSettings; }
+
+std::string describeAllowed(const Allowed& allowed) {
+  if (const auto* range = std::get_if<IntegerRange>(&allowed)) return describeRange(*range);
+  if (const auto* text = std::get_if<FreeText>(&allowed)) return text->form;
+  std::string words;
+  for (const Choice& choice : std::get<std::span<const Choice>>(allowed)) {
+    if (!words.empty()) words += ", ";
+    words += choice.word;
+  }
+  return words;
+}
+
+std::string settingsAsMarkdown() {
+  std::string table = "| variable | field of moeConfig_t | values | default | meaning |\n|---|---|---|---|---|\n";
+  for (const Setting& setting : settings()) {
+    const std::string field = setting.field != nullptr ? fmt::format("`{}`", setting.field) : std::string("-");
+    const char* shown = setting.defaultShown != nullptr ? setting.defaultShown : setting.defaultText;
+    table += fmt::format("| `{}` | {} | {} | {} | {} |\n", setting.variable, field, describeAllowed(setting.allowed),
+                         shown, setting.meaning);
+  }
+  return table;
+}
+
+}  // namespace moe

@@ -1,0 +1,57 @@
+// Every environment variable of the library, one row each: what config.cc parses and what docs/tuning.md shows. Tests
+// and config.cc read it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "comm/config.h"
+
+namespace moe {
+
+struct Choice {
+  const char* word;
+  std::int32_t value;
+};
+
+struct IntegerRange {
+  std::int64_t min;
+  std::int64_t max;
+  std::int64_t multiple = 1;
+};
+
+struct FreeText {
+  const char* form;  // what may stand there, for the documentation
+};
+
+using Allowed = std::variant<IntegerRange, std::span<const Choice>, FreeText>;
+
+struct Setting {
+  const char* variable;
+  const char* field;         // of moeConfig_t; nullptr: only the variable
+  const char* defaultText;   // a number, a word of the choices, or empty for "not set"
+  const char* defaultShown;  // in the documentation, where defaultText does not say it; else nullptr
+  Allowed allowed;
+  const char* meaning;
+
+  // Where the value goes; none for the launcher's variables, which launch_env.cc reads.
+  using Target = std::variant<std::monostate, std::int32_t Config::*, std::int64_t Config::*, std::string Config::*>;
+  Target target;
+  // Where the program may have put it.
+  using Source = std::variant<std::monostate, std::int32_t moeConfig_t::*, std::int64_t moeConfig_t::*,
+                              const char* moeConfig_t::*>;
+  Source source;
+  std::int64_t unset = 0;  // the field's value that stands for "not set"
+};
+
+std::span<const Setting> settings();
+
+// "1 to 32", "a multiple of 16, 16 to 1048576", "auto, host, cuda", ...
+std::string describeAllowed(const Allowed& allowed);
+
+// The table of docs/tuning.md.
+std::string settingsAsMarkdown();
+
+}  // namespace moe

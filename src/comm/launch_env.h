@@ -1,0 +1,26 @@
+// What the launcher's environment variables say about this rank: moerun, torchrun, Open MPI, Slurm or a PMI. Called by
+// moeCommInitFromEnv. The rules, variable by variable, are in docs/launchers.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/config.h"
+#include "comm/parse.h"
+
+namespace moe {
+
+struct LaunchEnvironment {
+  int nranks = 0;
+  int rank = 0;
+  int localRank = -1;  // index on this host; -1 where the launcher does not say
+  std::string rootHost;
+  std::uint16_t rootPort = 0;
+  Secret secret{};
+  std::string launcher;  // "moerun", "torchrun", "Open MPI", "Slurm", "PMI"
+};
+
+// Throws moeInvalidUsage if no launcher is recognised or one says too little, moeInvalidArgument if a value is malformed.
+LaunchEnvironment launchFromEnvironment(const Lookup& lookup = processEnvironment());
+
+}  // namespace moe

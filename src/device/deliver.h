@@ -1,0 +1,80 @@
+// The receiver's side of dispatch: rows that lie in a slot or in the staging area go to their places in the caller's
+// output, and the caller's arrays of indices, weights and sources are filled from the kept headers.
+#pragma once
+
+#include "device/row_header.h"
+#include "device/row_jobs.h"
+#include "device/step.h"
+
+namespace moe {
+
+MOE_LANES const Quad* keptHeader(const HandleView& h, int row) {
+  return h.headers + static_cast<std::int64_t>(row) * h.headerStride();
+}
+
+MOE_LANES bool expertRows(const HandleView& h) {
+  return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
+}
+
+// Row of the layout where arriving row `row` (FLAT order) has its copy number `copy`.
+MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
+  if (h.layout == Layout::flat) return row;
+  if (expertRows(h)) return entryRow(keptHeader(h, row)[1 + copy]);
+  const int from = headSource(*keptHeader(h, row));
+  return from * h.tokensMax + (row - h.rankOffsets[from]);
+}
+
+MOE_LANES int layoutCopies(const HandleView& h, int row) {
+  return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
+}
+
+// Copies rows from where they arrived, `sourceOf(row)`, to copies [firstCopy, ..) of their places in `out`.
+template <class Warp, class SourceOf>
+MOE_LANES void deliverRows(const Warp& warp, const HandleView& h, std::uint8_t* out, std::uint32_t rowBytes,
+                           const Parts& parts, int firstCopy, WarpIndex w, SourceOf sourceOf) {
+  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
+  warp.streamRows(
+      stridedCount(*h.rows * parts.count, w),
+      [&](int i) {
+        const PartOf part = item(i);
+        return CopyJob{sourceOf(part.row) + part.begin, part.bytes, layoutCopies(h, part.row) - firstCopy};
+      },
+      [&](int i, int copy) {
+        const PartOf part = item(i);
+        return out + static_cast<std::int64_t>(layoutRow(h, part.row, firstCopy + copy)) * rowBytes + part.begin;
+      });
+}
+
+// One row's entries in the caller's arrays. One lane.
+MOE_LANES void laneDescribeRow(const HandleView& h, const DispatchArgs& d, int row) {
+  const Quad* header = keptHeader(h, row);
+  const int entries = headEntries(*header), source = headSource(*header) * h.tokensMax + headToken(*header);
+  for (int copy = 0; copy < layoutCopies(h, row); ++copy) {
+    const std::int64_t at = layoutRow(h, row, copy);
+    if (d.outSourceIndex != nullptr) d.outSourceIndex[at] = source;
+    if (expertRows(h) && d.outTopkWeights != nullptr) d.outTopkWeights[at] = entryWeight(header[1 + copy]);
+  }
+  if (expertRows(h)) return;
+  const std::int64_t at = static_cast<std::int64_t>(layoutRow(h, row, 0)) * h.topk;
+  for (int k = 0, entry = 0; k < h.topk; ++k) {
+    const bool here = entry < entries && entryTopk(header[1 + entry]) == k;
+    const int expert = here ? entryExpert(header[1 + entry]) : -1;
+    if (d.outTopkIdx != nullptr && h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[at + k] = expert;
+    if (d.outTopkIdx != nullptr && h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[at + k] = expert;
+    if (d.outTopkWeights != nullptr) d.outTopkWeights[at + k] = here ? entryWeight(header[1 + entry]) : 0.0f;
+    entry += here ? 1 : 0;
+  }
+}
+
+template <class Warp>
+MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
+                            WarpIndex w) {
+  if (w.index == 0 && d.outExpertOffsets != nullptr) {
+    warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
+  }
+  if (d.outSourceIndex == nullptr && d.outTopkIdx == nullptr && d.outTopkWeights == nullptr) return;
+  const Slice slice = sliceOf(*h.rows, w);
+  warp.forEach(slice.count, [&](int i) { laneDescribeRow(h, d, slice.begin + i); });
+}
+
+}  // namespace moe

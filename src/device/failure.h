@@ -1,0 +1,44 @@
+// What a step reports when it cannot go on. The first detector of a rank fills the record; the host turns it into the
+// sentence of moeGetLastError (comm/failure_text.cc).
+#pragma once
+
+#include "device/lanes.h"
+
+namespace moe {
+
+enum class Phase : std::int32_t {
+  none,
+  routeAck,        // the peer still reads what an earlier route sent it
+  routeCounts,     // the peer's counts
+  routeHeaders,    // the peer's row headers
+  dispatchOutput,  // HT: the peer's "my output is writable"
+  dispatchRows,    // the peer's rows
+  dispatchAck,     // LL: the peer still reads an earlier dispatch's slots
+  dispatchCounts,  // LL: the peer's counts
+  dispatchPlan,    // LL: this rank's own row offsets
+  combineAck,      // the peer still reads an earlier combine's slots
+  combineRows,     // the peer's partial sums
+};
+
+enum class Fault : std::int32_t {
+  none,
+  timeout,       // peer: who did not come
+  badIndex,      // index: token * topk + entry; actual: the value; expected: the number of experts
+  twice,         // index: token * topk + entry; actual: the expert that an earlier entry of the token names
+  capacity,      // peer: whose output; expected: rows it can hold; actual: rows that arrive
+  disagreement,  // peer: whose handle is not like ours
+};
+
+// Written once. `ready` is stored last, with release; the rest is valid when it is not zero.
+struct Failure {
+  std::uint64_t ready;
+  Fault fault;
+  Phase phase;
+  std::int32_t peer;
+  std::int32_t reserved;
+  std::int64_t index;
+  std::int64_t expected;
+  std::int64_t actual;
+};
+
+}  // namespace moe

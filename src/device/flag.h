@@ -1,0 +1,26 @@
+// The one synchronisation object of the library: a naturally aligned 64-bit word that only grows. The epoch it belongs
+// to is in the high 40 bits, a small value (a count) in the low 24, so that a value and its validity arrive in one
+// store. 40 bits of epoch: at 100,000 operations per second the word lasts 127 days of uninterrupted traffic; 32 would
+// last 12 h.
+#pragma once
+
+#include "device/lanes.h"
+
+namespace moe {
+
+using Flag = std::uint64_t;
+
+inline constexpr int kFlagValueBits = 24;
+inline constexpr std::int64_t kFlagValueMax = (std::int64_t{1} << kFlagValueBits) - 1;
+
+MOE_HOST_DEVICE constexpr Flag flagWord(std::uint64_t epoch, std::int64_t value = 0) {
+  return epoch << kFlagValueBits | static_cast<std::uint64_t>(value);
+}
+MOE_HOST_DEVICE constexpr std::uint64_t flagEpoch(Flag word) {
+  return word >> kFlagValueBits;
+}
+MOE_HOST_DEVICE constexpr int flagValue(Flag word) {
+  return static_cast<int>(word & ((Flag{1} << kFlagValueBits) - 1));
+}
+
+}  // namespace moe

@@ -1,0 +1,83 @@
+// The private memory of a handle as one block: how large it is and where each array lies.
+#pragma once
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "device/views.h"
+
+namespace moe {
+
+struct HandleShape {
+  ExpertMap map;
+  int rank = 0;
+  int topk = 0;
+  Layout layout = Layout::flat;
+  bool lowLatency = false;
+  int tokensMax = 0;
+  int alignment = 1;
+  bool wideIndex = false;
+  int chunksMax = 1;  // most warps of the counting steps
+};
+
+// What must be the same on all ranks, in 32 bits (FNV-1a).
+inline std::uint32_t handleSignature(const HandleShape& s) {
+  std::uint32_t hash = 2166136261u;
+  for (int value : {s.map.experts, s.map.nranks, s.topk, static_cast<int>(s.layout), s.lowLatency ? 1 : 0, s.tokensMax,
+                    s.alignment}) {
+    hash = (hash ^ static_cast<std::uint32_t>(value)) * 16777619u;
+  }
+  return hash;
+}
+
+// Most rows of the layout at a rank, and most that may arrive in FLAT order.
+inline std::int64_t arrivingRowsMax(const HandleShape& s) {
+  return std::int64_t{s.map.nranks} * s.tokensMax;
+}
+
+// Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
+// the size alone.
+inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, HandleView* view) {
+  std::int64_t end = 0;
+  auto take = [&](auto*& pointer, std::int64_t count) {
+    using Item = std::remove_reference_t<decltype(*pointer)>;
+    pointer = memory == nullptr ? nullptr : reinterpret_cast<Item*>(memory + end);
+    end += roundUp(count * std::int64_t{sizeof(Item)}, 256);
+  };
+  HandleView& v = *view;
+  v.map = s.map;
+  v.topk = s.topk;
+  v.slots = slotsPerToken(s.topk, s.map.nranks);
+  v.layout = s.layout;
+  v.lowLatency = s.lowLatency ? 1 : 0;
+  v.tokensMax = s.tokensMax;
+  v.alignment = s.alignment;
+  v.wideIndex = s.wideIndex ? 1 : 0;
+  v.signature = handleSignature(s);
+  v.chunks = s.chunksMax;
+  const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
+  take(v.state, 1);
+  take(v.ids, entries);
+  take(v.weights, entries);
+  take(v.bucketCounts, std::int64_t{s.chunksMax} * v.buckets());
+  take(v.totals, v.buckets());
+  take(v.entryIndex, entries);
+  take(v.rankIndex, entries);
+  take(v.destinationCount, s.tokensMax);
+  take(v.destinations, std::int64_t{s.tokensMax} * v.slots);
+  take(v.sendBase, v.buckets());
+  take(v.layoutRowsOf, n);
+  take(v.rows, 1);
+  take(v.rankOffsets, n + 1);
+  take(v.rowsPerExpert, experts);
+  take(v.expertOffsets, experts + 1);
+  take(v.expertBase, n * experts);
+  take(v.headers, arrivingRowsMax(s) * v.headerStride());
+  return end;
+}
+
+inline std::int64_t hostCountsBytes(const HandleShape& s) {
+  return std::int64_t{sizeof(HostCounts)} + (s.map.nranks + s.map.count(s.rank)) * std::int64_t{sizeof(std::int32_t)};
+}
+
+}  // namespace moe

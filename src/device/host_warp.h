@@ -1,0 +1,179 @@
+// The CPU backend's policy: a warp is one lane, on the calling thread. ThreadSanitizer sees its order errors. The
+// contract of each operation is in docs/architecture.md, "Policies".
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "device/row_jobs.h"
+#include "device/views.h"
+
+namespace moe {
+
+class HostWarp {
+ public:
+  static constexpr int kLanes = 1;
+
+  template <class Body>
+  void forEach(int n, Body body) const {
+    for (int i = 0; i < n; ++i) body(i);
+  }
+
+  // For i = 0..n-1: emit(i, the sum of valueOf(0..i-1)). Returns the whole sum.
+  template <class ValueOf, class Emit>
+  int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    int sum = 0;
+    for (int i = 0; i < n; ++i) {
+      const int value = valueOf(i);
+      emit(i, sum);
+      sum += value;
+    }
+    return sum;
+  }
+
+  // For i = 0..n-1 in order: emit(i, table[bucketOf(i)]++); a negative bucket is skipped.
+  template <class BucketOf, class Emit>
+  void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
+    for (int i = 0; i < n; ++i) {
+      const int bucket = bucketOf(i);
+      if (bucket >= 0) emit(i, table[bucket]++);
+    }
+  }
+
+  template <class T>
+  T laneLoad(const T* from) const {
+    return *from;
+  }
+  template <class T>
+  void laneStore(T* to, T value) const {
+    *to = value;
+  }
+
+  template <class JobOf, class SinkOf>
+  void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+    for (int i = 0; i < n; ++i) {
+      const CopyJob job = jobOf(i);
+      for (int sink = 0; sink < job.sinks; ++sink) std::memcpy(sinkOf(i, sink), job.source, job.bytes);
+    }
+  }
+
+  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
+  void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        reduceRow<decltype(type), kWeighted>(
+            jobOf(i), [&](int term) { return termOf(i, term); }, [&](int term) { return weightOf(i, term); });
+      }
+    });
+  }
+
+  void publish(Flag* flag, Flag word) const { std::atomic_ref(*flag).store(word, std::memory_order_release); }
+
+  template <class FlagOf>
+  void publishAll(int n, FlagOf flagOf, Flag word) const {
+    for (int i = 0; i < n; ++i) publish(flagOf(i), word);
+  }
+
+  // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout
+  // (reported) or an abort.
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+    Clock::time_point end{};
+    for (int i = 0; i < n; ++i) {
+      if (!waitOne(comm, flags + i, epoch, phase, i, &end)) return false;
+    }
+    return true;
+  }
+
+  // Counts this warp in, after its copies. True for the last of `count` warps, which sees what the others wrote, and
+  // finds the counter back at 0.
+  bool arrive(std::uint32_t* counter, int count) const {
+    std::atomic_ref ref(*counter);
+    if (ref.fetch_add(1, std::memory_order_acq_rel) + 1 != static_cast<std::uint32_t>(count)) return false;
+    ref.store(0, std::memory_order_relaxed);
+    return true;
+  }
+
+  // True if this rank has failed or was told to stop: the step has nothing to do any more.
+  bool stopped(const CommView& comm) const {
+    return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
+           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
+  }
+
+  // Any lane may call it. The first failure of the rank is kept.
+  void laneFail(const CommView& comm, const Failure& failure) const {
+    if (std::atomic_ref(comm.state->failuresClaimed).fetch_add(1, std::memory_order_relaxed) != 0) return;
+    Failure* to = comm.failure;
+    to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
+    to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+    std::atomic_ref(to->ready).store(1, std::memory_order_release);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Phase phase, int peer,
+               Clock::time_point* end) const {
+    std::atomic_ref ref(*flag);
+    std::chrono::microseconds nap{0};
+    for (int spins = 0; flagEpoch(ref.load(std::memory_order_acquire)) < epoch; ++spins) {
+      if (spins < kSpins) continue;
+      // Ranks may outnumber cores: give the core away, then sleep a little longer each time.
+      if (spins < kSpins + kYields) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (stopped(comm)) return false;
+      const auto now = Clock::now();
+      if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
+      if (now >= *end) {
+        const auto epochSeen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
+        laneFail(comm, {0, Fault::timeout, phase, peer, 0, 0, static_cast<std::int64_t>(epoch), epochSeen});
+        return false;
+      }
+      nap = nap < kNapMax ? nap + kNapStep : kNapMax;
+      std::this_thread::sleep_for(nap);
+    }
+    return true;
+  }
+
+  template <class Type, bool kWeighted, class TermOf, class WeightOf>
+  static void reduceRow(const SumJob& job, TermOf termOf, WeightOf weightOf) {
+    constexpr std::uint32_t kTile = 1024;  // bytes: the sums stay in the first-level cache
+    constexpr int kFloats = static_cast<int>(kTile) / 4 * Type::kPerWord;
+    float sum[kFloats];
+    for (std::uint32_t begin = 0; begin < job.bytes; begin += kTile) {
+      const std::uint32_t bytes = job.bytes - begin < kTile ? job.bytes - begin : kTile;
+      const int floats = static_cast<int>(bytes) / 4 * Type::kPerWord;
+      for (int i = 0; i < floats; ++i) sum[i] = 0.0f;
+      for (int term = 0; term < job.terms; ++term) {
+        addTile<Type, kWeighted>(sum, termOf(term) + begin, floats, kWeighted ? weightOf(term) : 1.0f);
+      }
+      storeTile<Type>(job.out + begin, sum, floats);
+    }
+  }
+
+  // Element loops that a compiler turns into vector code.
+  template <class Type>
+  using Element = std::conditional_t<Type::kPerWord == 2, std::uint16_t, std::uint32_t>;
+
+  template <class Type, bool kWeighted>
+  static void addTile(float* sum, const std::uint8_t* row, int n, float weight) {
+    const auto* from = reinterpret_cast<const Element<Type>*>(row);
+    for (int i = 0; i < n; ++i) {
+      const float value = Type::toFloat(from[i]);
+      sum[i] = addRounded(sum[i], kWeighted ? multiplyRounded(value, weight) : value);
+    }
+  }
+  template <class Type>
+  static void storeTile(std::uint8_t* row, const float* sum, int n) {
+    auto* to = reinterpret_cast<Element<Type>*>(row);
+    for (int i = 0; i < n; ++i) to[i] = static_cast<Element<Type>>(Type::fromFloat(sum[i]));
+  }
+
+  static constexpr int kSpins = 200, kYields = 50;
+  static constexpr std::chrono::microseconds kNapStep{20}, kNapMax{500};
+};
+
+}  // namespace moe

@@ -1,0 +1,120 @@
+// High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
+// row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
+// local copy. An output outside the window is filled from the staging area. Flags: docs/protocol.md, "HT dispatch".
+#pragma once
+
+#include "device/deliver.h"
+
+namespace moe {
+
+MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t epoch, int from) {
+  return c.in<OutputRecord>(rank, c.at.htOutputs) + (parityOf(epoch) * c.nranks + from);
+}
+
+template <class Warp>
+MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
+  const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged};
+  warp.forEach(c.nranks, [&](int to) { warp.laneStore(outputRecord(c, to, epoch, c.rank), mine); });
+  warp.publishAll(
+      c.nranks, [&](int to) { return c.in<Flag>(to, c.at.htOutputReady) + c.rank; }, flagWord(epoch));
+}
+
+// Every rank looks at every output, so that all of them refuse together.
+template <class Warp>
+MOE_LANES bool outputsAreLargeEnough(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
+  const int tooSmall = warp.scanInOrder(
+      c.nranks,
+      [&](int to) {
+        const std::int64_t capacity = warp.laneLoad(outputRecord(c, c.rank, epoch, to)).capacity;
+        if (h.layoutRowsOf[to] <= capacity) return 0;
+        warp.laneFail(c, {0, Fault::capacity, Phase::dispatchOutput, to, 0, 0, capacity, h.layoutRowsOf[to]});
+        return 1;
+      },
+      [](int, int) {});
+  return tooSmall == 0;
+}
+
+// Sends one payload (rows or side) of every token of this warp's items to all destinations.
+template <class Warp, class BaseOf>
+MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
+                           int tokens, std::uint32_t rowBytes, const Parts& parts, std::uint64_t epoch, WarpIndex w,
+                           BaseOf baseOf) {
+  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
+  warp.streamRows(
+      stridedCount(tokens * parts.count, w),
+      [&](int i) {
+        const PartOf part = item(i);
+        const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
+        return CopyJob{row + part.begin, part.bytes, h.destinationCount[part.row]};
+      },
+      [&](int i, int ordinal) {
+        const PartOf part = item(i);
+        const Destination to = h.destinations[part.row * h.slots + ordinal];
+        const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
+        const std::int64_t row = out.staged != 0 ? to.flat : to.row;
+        return c.in<std::uint8_t>(to.rank, baseOf(out)) + row * rowBytes + part.begin;
+      });
+}
+
+template <class Warp>
+MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const DispatchArgs& d = p.dispatch;
+  if (w.index == 0) offerOutput(warp, c, d, epoch);
+  if (!warp.waitAll(c, c.mine<Flag>(c.at.htOutputReady), c.nranks, epoch, Phase::dispatchOutput)) return;
+  if (!outputsAreLargeEnough(warp, c, p.handle, epoch)) return;
+  pushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, epoch, w,
+              [](const OutputRecord& out) { return out.rows; });
+  if (d.sideBytes != 0) {
+    pushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, epoch, w,
+                [](const OutputRecord& out) { return out.side; });
+  }
+  if (!warp.arrive(&c.state->arrived, w.count)) return;
+  warp.publishAll(
+      c.nranks, [&](int to) { return c.in<Flag>(to, c.at.htRowsReady) + c.rank; }, flagWord(epoch));
+}
+
+// Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
+template <class Warp>
+MOE_LANES void placePayload(const Warp& warp, const StepParams& p, std::uint64_t staging, std::uint8_t* out,
+                            std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
+  const HandleView& h = p.handle;
+  if (p.dispatch.staged != 0) {
+    const std::uint8_t* staged = p.comm.mine<std::uint8_t>(staging);
+    deliverRows(warp, h, out, rowBytes, parts, 0, w,
+                [&](int row) { return staged + static_cast<std::int64_t>(row) * rowBytes; });
+  } else if (expertRows(h)) {
+    deliverRows(warp, h, out, rowBytes, parts, 1, w,
+                [&](int row) { return out + static_cast<std::int64_t>(layoutRow(h, row, 0)) * rowBytes; });
+  }
+}
+
+template <class Warp>
+MOE_LANES void htDispatchReceive(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const DispatchArgs& d = p.dispatch;
+  describeRows(warp, c, p.handle, d, w);
+  if (!warp.waitAll(c, c.mine<Flag>(c.at.htRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
+  placePayload(warp, p, c.at.staging, d.outRows, d.rowBytes, d.parts, w);
+  if (d.sideBytes != 0) {
+    placePayload(warp, p, c.at.stagingSide, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+  }
+}
+
+template <class Warp>
+MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const CommView& c = p.comm;
+  HandleState* state = p.handle.state;
+  const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
+  if ((p.phases & kSendPhase) != 0) htDispatchSend(warp, p, epoch, w);
+  if ((p.phases & kReceivePhase) != 0 && !warp.stopped(c)) htDispatchReceive(warp, p, epoch, w);
+  leave(warp, c, w, [&] {
+    warp.forEach(1, [&](int) {
+      if ((p.phases & kSendPhase) == 0) return;
+      c.state->epoch[kHtDispatchChannel] = epoch;
+      state->dispatchEpoch = epoch;
+    });
+  });
+}
+
+}  // namespace moe

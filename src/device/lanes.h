@@ -1,0 +1,32 @@
+// The two markings of device code, and what protocol files may assume about the machine: nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define MOE_LANES __device__ __forceinline__
+#define MOE_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define MOE_LANES inline
+#define MOE_HOST_DEVICE inline
+#endif
+
+namespace moe {
+
+// Which of the warps that run a step this one is.
+struct WarpIndex {
+  int index;
+  int count;
+};
+
+// Sixteen bytes that move as one.
+struct alignas(16) Quad {
+  std::uint32_t x, y, z, w;
+};
+
+MOE_HOST_DEVICE constexpr std::int64_t roundUp(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace moe

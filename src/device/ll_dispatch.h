@@ -1,0 +1,228 @@
+// Low-latency dispatch: one step, no exchange first. Rows go with their headers to fixed slots [source][index] of two
+// parities; counts go ahead of them, so that the receiver has computed every offset when the rows arrive.
+// Flags: docs/protocol.md, "LL dispatch".
+#pragma once
+
+#include "device/deliver.h"
+#include "device/route.h"
+
+namespace moe {
+
+// Slot `index` of rank `from` in one of the [parity][from][llTokensMax] areas at rank `rank`.
+MOE_LANES std::uint8_t* llSlot(const CommView& c, int rank, std::uint64_t area, int slotBytes, std::uint64_t epoch,
+                               int from, int index) {
+  const std::int64_t slot = static_cast<std::int64_t>(parityOf(epoch) * c.nranks + from) * c.llTokensMax + index;
+  return c.in<std::uint8_t>(rank, area) + slot * slotBytes;
+}
+
+MOE_LANES std::int32_t* llCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
+  return c.in<std::int32_t>(rank, c.at.llCounts) +
+         static_cast<std::int64_t>(parityOf(epoch) * c.nranks + from) * c.at.llCountStride;
+}
+
+MOE_LANES Flag* llCountsFlags(const CommView& c, int rank, std::uint64_t epoch) {
+  return c.in<Flag>(rank, c.at.llCountsReady) + parityOf(epoch) * c.nranks;
+}
+
+template <class Warp>
+MOE_LANES void llSendCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int to) {
+  std::int32_t* counts = llCounts(c, to, epoch, c.rank);
+  const int first = h.map.first(to), experts = h.map.count(to);
+  warp.forEach(experts, [&](int e) { warp.laneStore(counts + 1 + e, h.totals[first + e]); });
+  warp.forEach(1, [&](int) { warp.laneStore(counts, static_cast<std::int32_t>(h.signature)); });
+  warp.publish(llCountsFlags(c, to, epoch) + c.rank, flagWord(epoch, h.totals[h.map.experts + to]));
+}
+
+template <class Warp>
+MOE_LANES void llSendHeaders(const Warp& warp, const CommView& c, const HandleView& h, int tokens, std::uint64_t epoch,
+                             WarpIndex w) {
+  const Slice slice = sliceOf(tokens * h.slots, w);
+  const int headerBytes = static_cast<int>(headerQuads(c.topkMax)) * static_cast<int>(sizeof(Quad));
+  warp.forEach(slice.count, [&](int i) {
+    const int token = (slice.begin + i) / h.slots, ordinal = (slice.begin + i) % h.slots;
+    if (ordinal >= h.destinationCount[token]) return;
+    const Destination to = h.destinations[token * h.slots + ordinal];
+    std::uint8_t* slot = llSlot(c, to.rank, c.at.llHeaders, headerBytes, epoch, c.rank, to.index);
+    laneWriteHeader(warp, c, h, reinterpret_cast<Quad*>(slot), token, ordinal);
+  });
+}
+
+// Sends one payload (rows or side) of this warp's items into the slots of all destinations.
+template <class Warp>
+MOE_LANES void llPushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
+                             int tokens, std::uint32_t rowBytes, const Parts& parts, std::uint64_t area, int slotBytes,
+                             std::uint64_t epoch, WarpIndex w) {
+  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
+  warp.streamRows(
+      stridedCount(tokens * parts.count, w),
+      [&](int i) {
+        const PartOf part = item(i);
+        const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
+        return CopyJob{row + part.begin, part.bytes, h.destinationCount[part.row]};
+      },
+      [&](int i, int ordinal) {
+        const PartOf part = item(i);
+        const Destination to = h.destinations[part.row * h.slots + ordinal];
+        return llSlot(c, to.rank, area, slotBytes, epoch, c.rank, to.index) + part.begin;
+      });
+}
+
+template <class Warp>
+MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const DispatchArgs& d = p.dispatch;
+  // The slots of epoch - 2 are written again: every receiver has taken them.
+  if (epoch > kParities &&
+      !warp.waitAll(c, c.mine<Flag>(c.at.llDispatchAck), c.nranks, epoch - kParities, Phase::dispatchAck)) {
+    return;
+  }
+  for (int to = w.index; to < c.nranks; to += w.count) llSendCounts(warp, c, p.handle, epoch, to);
+  llSendHeaders(warp, c, p.handle, d.tokens, epoch, w);
+  llPushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, c.at.llRows, c.rowBytesMax, epoch, w);
+  if (d.sideBytes != 0) {
+    llPushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, c.at.llSide, c.sideBytesMax,
+                  epoch, w);
+  }
+  if (!warp.arrive(&c.state->arrived, w.count)) return;
+  warp.publishAll(
+      c.nranks, [&](int to) { return c.in<Flag>(to, c.at.llRowsReady) + c.rank; }, flagWord(epoch));
+}
+
+// Offsets of what arrives, from the counts of all sources. Returns false if a source has another handle.
+template <class Warp>
+MOE_LANES bool llPlaceSources(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
+  const Flag* flags = llCountsFlags(c, c.rank, epoch);
+  const int rows = warp.scanInOrder(
+      c.nranks, [&](int from) { return flagValue(warp.laneLoad(flags + from)); },
+      [&](int from, int offset) { h.rankOffsets[from] = offset; });
+  const int strangers = warp.scanInOrder(
+      c.nranks,
+      [&](int from) {
+        if (static_cast<std::uint32_t>(warp.laneLoad(llCounts(c, c.rank, epoch, from))) == h.signature) return 0;
+        warp.laneFail(c, {0, Fault::disagreement, Phase::dispatchCounts, from, 0, 0, 0, 0});
+        return 1;
+      },
+      [](int, int) {});
+  warp.forEach(1, [&](int) {
+    h.rankOffsets[c.nranks] = rows;
+    *h.rows = rows;
+  });
+  return strangers == 0;
+}
+
+template <class Warp>
+MOE_LANES int llPlaceExperts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
+  const int experts = h.map.count(c.rank);
+  const auto countOf = [&](int from, int local) { return warp.laneLoad(llCounts(c, c.rank, epoch, from) + 1 + local); };
+  const int rows = warp.scanInOrder(
+      experts,
+      [&](int local) {
+        int sum = 0;
+        for (int from = 0; from < c.nranks; ++from) sum += countOf(from, local);
+        return static_cast<int>(roundUp(sum, h.alignment));
+      },
+      [&](int local, int offset) {
+        const int group = h.layout == Layout::expertMajorPadded ? local * c.nranks * h.tokensMax : offset;
+        int sum = 0;
+        for (int from = 0; from < c.nranks; ++from) {
+          h.expertBase[from * experts + local] = group + sum;
+          sum += countOf(from, local);
+        }
+        h.rowsPerExpert[local] = sum;
+        h.expertOffsets[local] = offset;
+      });
+  warp.forEach(1, [&](int) { h.expertOffsets[experts] = rows; });
+  return rows;
+}
+
+// One warp plans for all; the others wait for its word.
+template <class Warp>
+MOE_LANES void llPlan(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  bool good = warp.waitAll(c, llCountsFlags(c, c.rank, epoch), c.nranks, epoch, Phase::dispatchCounts) &&
+              llPlaceSources(warp, c, h, epoch);
+  if (good) {
+    const int rows = layoutRows(h, c.rank, *h.rows, llPlaceExperts(warp, c, h, epoch));
+    good = rows <= p.dispatch.capacity;
+    if (good) reportCounts(warp, c, h, rows);
+    warp.forEach(good ? 0 : 1, [&](int) {
+      warp.laneFail(c, {0, Fault::capacity, Phase::dispatchOutput, c.rank, 0, 0, p.dispatch.capacity, rows});
+    });
+  }
+  warp.publish(&h.state->planReady, flagWord(epoch, good ? 0 : 1));
+}
+
+// Keeps the headers of this warp's rows, with final rows of the layout in them.
+template <class Warp>
+MOE_LANES void llKeepHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch,
+                             WarpIndex w) {
+  const Slice slice = sliceOf(*h.rows, w);
+  const int headerBytes = static_cast<int>(headerQuads(c.topkMax)) * static_cast<int>(sizeof(Quad));
+  const int experts = h.map.count(c.rank);
+  warp.forEach(slice.count, [&](int i) {
+    const int row = slice.begin + i, from = sourceOf(h, row);
+    const auto* slot = reinterpret_cast<const Quad*>(
+        llSlot(c, c.rank, c.at.llHeaders, headerBytes, epoch, from, row - h.rankOffsets[from]));
+    Quad* kept = h.headers + static_cast<std::int64_t>(row) * h.headerStride();
+    const Quad head = warp.laneLoad(slot);
+    kept[0] = head;
+    for (int n = 1; n <= headEntries(head); ++n) {
+      Quad entry = warp.laneLoad(slot + n);
+      entry.w += static_cast<std::uint32_t>(h.expertBase[from * experts + entryExpert(entry)]);
+      kept[n] = entry;
+    }
+  });
+}
+
+template <class Warp>
+MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t area, int slotBytes,
+                         std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  deliverRows(warp, h, out, rowBytes, parts, 0, w, [&](int row) {
+    const int from = headSource(*keptHeader(h, row));
+    return static_cast<const std::uint8_t*>(llSlot(c, c.rank, area, slotBytes, epoch, from, row - h.rankOffsets[from]));
+  });
+}
+
+template <class Warp>
+MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const DispatchArgs& d = p.dispatch;
+  if (w.index == 0) llPlan(warp, p, epoch);
+  if (!warp.waitAll(c, &h.state->planReady, 1, epoch, Phase::dispatchPlan)) return;
+  if (flagValue(warp.laneLoad(&h.state->planReady)) != 0) return;
+  if (!warp.waitAll(c, c.mine<Flag>(c.at.llRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
+  llKeepHeaders(warp, c, h, epoch, w);
+  // Rows are delivered by whichever warp their parts fall to: all headers must be there.
+  if (warp.arrive(&h.state->headersKept, w.count)) warp.publish(&h.state->headersReady, flagWord(epoch));
+  if (!warp.waitAll(c, &h.state->headersReady, 1, epoch, Phase::dispatchPlan)) return;
+  describeRows(warp, c, h, d, w);
+  llDeliver(warp, p, epoch, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.parts, w);
+  if (d.sideBytes != 0) {
+    llDeliver(warp, p, epoch, c.at.llSide, c.sideBytesMax, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+  }
+}
+
+template <class Warp>
+MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const CommView& c = p.comm;
+  HandleState* state = p.handle.state;
+  const std::uint64_t epoch = operationEpoch(c, kLlDispatchChannel, p.phases, state->dispatchEpoch);
+  if ((p.phases & kSendPhase) != 0) llDispatchSend(warp, p, epoch, w);
+  if ((p.phases & kReceivePhase) != 0 && !warp.stopped(c)) llDispatchReceive(warp, p, epoch, w);
+  leave(warp, c, w, [&] {
+    warp.forEach(1, [&](int) {
+      if ((p.phases & kSendPhase) == 0) return;
+      c.state->epoch[kLlDispatchChannel] = epoch;
+      state->dispatchEpoch = epoch;
+    });
+    if ((p.phases & kReceivePhase) == 0) return;
+    warp.publishAll(
+        c.nranks, [&](int to) { return c.in<Flag>(to, c.at.llDispatchAck) + c.rank; }, flagWord(epoch));
+  });
+}
+
+}  // namespace moe

@@ -1,0 +1,64 @@
+// The header that travels with every row: which token of which rank it is and what this rank's experts are to do with
+// it.
+//   Quad 0      token at its source, ordinal among the token's destinations, source rank, number of entries
+//   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
+// "row" is the row of an expert-major layout; in a low-latency message it is the position among the source's entries
+// for that expert, and the receiver adds where the source's entries begin.
+#pragma once
+
+#include "device/row_math.h"
+#include "device/views.h"
+
+namespace moe {
+
+MOE_LANES int headToken(const Quad& head) {
+  return static_cast<int>(head.x);
+}
+MOE_LANES int headOrdinal(const Quad& head) {
+  return static_cast<int>(head.y);
+}
+MOE_LANES int headSource(const Quad& head) {
+  return static_cast<int>(head.z);
+}
+MOE_LANES int headEntries(const Quad& head) {
+  return static_cast<int>(head.w);
+}
+MOE_LANES int entryExpert(const Quad& entry) {
+  return static_cast<int>(entry.x);
+}
+MOE_LANES int entryTopk(const Quad& entry) {
+  return static_cast<int>(entry.y);
+}
+MOE_LANES float entryWeight(const Quad& entry) {
+  return bitsToFloat(entry.z);
+}
+MOE_LANES int entryRow(const Quad& entry) {
+  return static_cast<int>(entry.w);
+}
+
+// Row of the layout at rank `rank` for an entry of this rank's: `index` is its position among this rank's entries for
+// `expert`. High throughput only, after the exchange of counts.
+MOE_LANES int expertRow(const HandleView& h, int expert, int index) {
+  return h.sendBase[expert] + index;
+}
+
+// Writes the header of `token`'s row for its destination `ordinal`. One lane.
+template <class Warp>
+MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token,
+                               int ordinal) {
+  const int rank = h.destinations[token * h.slots + ordinal].rank, first = h.map.first(rank);
+  const int* ids = h.ids + token * h.topk;
+  int entries = 0;
+  for (int k = 0; k < h.topk; ++k) {
+    if (ids[k] < 0 || h.map.rankOf(ids[k]) != rank) continue;
+    const int index = h.entryIndex[token * h.topk + k];
+    const int row = h.lowLatency != 0 ? index : expertRow(h, ids[k], index);
+    ++entries;
+    warp.laneStore(to + entries, Quad{static_cast<std::uint32_t>(ids[k] - first), static_cast<std::uint32_t>(k),
+                                      floatToBits(h.weights[token * h.topk + k]), static_cast<std::uint32_t>(row)});
+  }
+  warp.laneStore(to, Quad{static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(ordinal),
+                          static_cast<std::uint32_t>(c.rank), static_cast<std::uint32_t>(entries)});
+}
+
+}  // namespace moe

@@ -1,0 +1,34 @@
+// What the two bulk operations of a policy are asked to do, one row (or part of a row) at a time.
+#pragma once
+
+#include "device/row_math.h"
+
+namespace moe {
+
+// streamRows: copy `bytes` from `source` to each of `sinks` places. 16-byte aligned, a multiple of 16 bytes.
+struct CopyJob {
+  const std::uint8_t* source;
+  std::uint32_t bytes;
+  int sinks;
+};
+
+// reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros.
+struct SumJob {
+  std::uint8_t* out;
+  std::uint32_t bytes;
+  int terms;
+};
+
+// Runs `body` with the row type as a compile-time type: body(Bf16{}) and so on.
+template <class Body>
+MOE_LANES void withRowType(int rowType, Body body) {
+  if (rowType == kBf16) {
+    body(Bf16{});
+  } else if (rowType == kFp16) {
+    body(Fp16{});
+  } else {
+    body(Fp32{});
+  }
+}
+
+}  // namespace moe

@@ -1,0 +1,53 @@
+// Sizes that a communicator and a handle are built for, and the arithmetic that follows from them. Plain numbers, used
+// on both sides; nothing here touches memory.
+#pragma once
+
+#include "device/lanes.h"
+
+namespace moe {
+
+inline constexpr int kParities = 2;           // generations of a buffer that may be in flight: route, LL
+inline constexpr int kHtCombineParities = 1;  // HT combine slots are large; its acknowledgement is hidden by the rows
+inline constexpr int kTopkMax = 32;
+inline constexpr int kRowAlignment = 16;
+
+struct CommShape {
+  int nranks = 1;
+  int tokensMax = 0;    // HT
+  int llTokensMax = 0;  // LL
+  int rowBytesMax = 0;
+  int sideBytesMax = 0;
+  int topkMax = 0;
+  int expertsMax = 0;
+  bool ht = false;
+  bool ll = false;
+  std::int64_t stagingRows = 0;
+  std::int64_t heapBytes = 0;
+};
+
+// How experts are spread: in order, experts / nranks each, one more on the first experts % nranks ranks.
+struct ExpertMap {
+  int experts;
+  int nranks;
+
+  MOE_HOST_DEVICE constexpr int base() const { return experts / nranks; }
+  MOE_HOST_DEVICE constexpr int extra() const { return experts % nranks; }
+  MOE_HOST_DEVICE constexpr int first(int rank) const { return rank * base() + (rank < extra() ? rank : extra()); }
+  MOE_HOST_DEVICE constexpr int count(int rank) const { return base() + (rank < extra() ? 1 : 0); }
+  MOE_HOST_DEVICE constexpr int rankOf(int expert) const {
+    const int large = extra() * (base() + 1);
+    return expert < large ? expert / (base() + 1) : extra() + (expert - large) / base();
+  }
+};
+
+// Most ranks that one token can go to.
+MOE_HOST_DEVICE constexpr int slotsPerToken(int topk, int nranks) {
+  return topk < nranks ? topk : nranks;
+}
+
+// A row header: one Quad for the row and one per entry on this rank.
+MOE_HOST_DEVICE constexpr std::int64_t headerQuads(int topk) {
+  return 1 + topk;
+}
+
+}  // namespace moe

@@ -1,0 +1,169 @@
+// What a step gets to see: plain structs of pointers and numbers, passed to kernels by value. "Window" memory is shared
+// with the peers and touched by policy operations only; everything else here is private to the rank.
+#pragma once
+
+#include "device/failure.h"
+#include "device/window_layout.h"
+
+namespace moe {
+
+// Each channel is one numbered sequence of operations of a communicator.
+enum Channel : int {
+  kRouteChannel,
+  kHtDispatchChannel,
+  kHtCombineChannel,
+  kLlDispatchChannel,
+  kLlCombineChannel,
+  kChannels
+};
+
+// Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
+struct CommState {
+  std::uint64_t epoch[kChannels];  // operations started so far
+  std::uint32_t failuresClaimed;   // the first to raise it writes the failure record
+  std::uint32_t arrived;           // warps of the running step that have sent their rows; back to 0 at its end
+  std::uint32_t leaving;           // warps of the running step that are done; back to 0 at its end
+  std::uint32_t reserved;
+};
+
+struct CommView {
+  int rank, nranks;
+  std::uint8_t* const* windows;  // [nranks], each rank's window as mapped here
+  WindowLayout at;
+  CommState* state;
+  Failure* failure;      // host-visible
+  std::uint64_t* abort;  // host-visible; written by the host; not 0: give up
+  std::uint64_t timeoutNs;
+  int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
+
+  template <class T>
+  MOE_HOST_DEVICE T* in(int owner, std::uint64_t offset) const {
+    return reinterpret_cast<T*>(windows[owner] + offset);
+  }
+  template <class T>
+  MOE_HOST_DEVICE T* mine(std::uint64_t offset) const {
+    return in<T>(rank, offset);
+  }
+};
+
+enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
+
+// Where one row of a token goes: one per destination rank, in rank order.
+struct alignas(16) Destination {
+  std::int32_t rank;
+  std::int32_t index;  // position among the rows that this rank sends there: the slot in [from][index] arrays
+  std::int32_t row;    // HT: row of the receiver's layout (the first entry's, if expert-major)
+  std::int32_t flat;   // HT: row in FLAT order
+};
+
+// Private device memory of a handle that outlives a step.
+struct HandleState {
+  std::uint64_t dispatchEpoch, combineEpoch;  // of the operation that was started last
+  Flag planReady;             // LL dispatch: offsets of this epoch are computed; value 1: do not deliver
+  Flag headersReady;          // LL dispatch: the headers of this epoch are kept
+  std::uint32_t headersKept;  // warps that have kept theirs; back to 0 at the last
+  std::uint32_t routes;       // routes (LL: dispatches) received, the tag of the host's counts
+};
+
+// Host-visible counts; `tag` is stored last.
+struct HostCounts {
+  std::uint64_t tag;
+  std::int32_t rows, layoutRows;
+  // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert
+  MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
+};
+
+struct HandleView {
+  ExpertMap map;
+  int topk, slots;
+  Layout layout;
+  int lowLatency;           // 1: LL
+  int tokensMax;            // of a rank
+  int alignment;            // EXPERT_MAJOR
+  int wideIndex;            // 1: int64
+  std::uint32_t signature;  // what must agree between ranks
+  int chunks;               // warps of the counting steps, each with a table row
+
+  // What this rank sends.
+  std::int32_t* ids;               // [tokensMax][topk] global expert or -1
+  float* weights;                  // [tokensMax][topk]
+  std::int32_t* bucketCounts;      // [chunks][buckets]; buckets = experts, then ranks
+  std::int32_t* totals;            // [buckets]
+  std::int32_t* entryIndex;        // [tokensMax][topk] position among this rank's entries for that expert
+  std::int32_t* rankIndex;         // [tokensMax][topk] position among this rank's rows for that rank; at first entries
+  std::int32_t* destinationCount;  // [tokensMax]
+  Destination* destinations;       // [tokensMax][slots]
+  std::int32_t* sendBase;          // [buckets] HT: where this rank's rows begin at the receiver
+  std::int32_t* layoutRowsOf;      // [nranks] HT: rows of the layout at each rank
+
+  // What arrives here.
+  std::int32_t* rows;           // [1]
+  std::int32_t* rankOffsets;    // [nranks + 1]
+  std::int32_t* rowsPerExpert;  // [localExperts]
+  std::int32_t* expertOffsets;  // [localExperts + 1]
+  std::int32_t* expertBase;     // [nranks][localExperts] LL: row of the layout where a source's entries begin
+  Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
+
+  HandleState* state;
+  HostCounts* hostCounts;
+
+  MOE_HOST_DEVICE int buckets() const { return map.experts + map.nranks; }
+  MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
+};
+
+enum PhaseBits : int { kSendPhase = 1, kReceivePhase = 2 };
+
+// How a row is cut among warps.
+struct Parts {
+  int count;            // parts of a row
+  std::uint32_t bytes;  // of each but the last; a multiple of 16
+};
+
+struct RouteArgs {
+  const void* topkIdx;
+  const float* topkWeights;
+  int tokens;
+};
+
+struct DispatchArgs {
+  const std::uint8_t* rows;
+  const std::uint8_t* side;
+  int tokens;
+  std::uint32_t rowBytes, sideBytes;
+  Parts parts;
+  std::uint8_t* outRows;
+  std::uint8_t* outSide;
+  std::int64_t capacity;
+  std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged
+  int staged;
+  void* outTopkIdx;
+  float* outTopkWeights;
+  std::int32_t* outSourceIndex;
+  std::int32_t* outExpertOffsets;
+};
+
+struct CombineArgs {
+  const std::uint8_t* rows;
+  int tokens;
+  std::uint32_t rowBytes;
+  int rowType;  // a moeRow value
+  int weighted;
+  Parts parts;
+  std::uint8_t* out;
+  const std::uint8_t* bias0;
+  const std::uint8_t* bias1;
+  const float* weightGrads;
+  float* outWeightGrads;
+};
+
+// Everything a step needs. One struct for all steps: a launch is (step, this, warps).
+struct StepParams {
+  CommView comm;
+  HandleView handle;
+  int phases;
+  RouteArgs route;
+  DispatchArgs dispatch;
+  CombineArgs combine;
+};
+
+}  // namespace moe

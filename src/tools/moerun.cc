@@ -1,0 +1,174 @@
+// moerun: starts N ranks of a program, on this machine or over ssh, and gives each its place in the group.
+// It knows nothing of the library but the names of the environment variables.
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "moecomm.h"
+#include "tools/moerun_plan.h"
+#include "tools/moerun_process.h"
+#include "tools/moerun_supervisor.h"
+
+namespace moe::tools {
+namespace {
+
+struct Arguments {
+  int nranks = 1;
+  std::string hosts;
+  double timeoutSeconds = 0;
+  double graceSeconds = 10;
+  bool tag = true;
+  std::string rootHost;
+  std::string ssh = "ssh -o BatchMode=yes";
+  std::vector<std::string> exports;
+  std::vector<std::string> command;
+};
+
+std::string thisHostName() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::array<std::uint8_t, 16> randomBytes() {
+  std::array<std::uint8_t, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw systemError("cannot get random bytes");
+  }
+  return bytes;
+}
+
+std::string makeSecret() {
+  std::string secret;
+  for (const std::uint8_t byte : randomBytes()) secret += fmt::format("{:02x}", byte);
+  return secret;
+}
+
+bool portIsFree(std::uint16_t port) {
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  return socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+// A port below the range that the system hands out by itself, so that no outgoing connection takes it meanwhile; the
+// next port is free too (programs may use it for a meeting of their own). Only checked on this machine.
+std::uint16_t choosePort() {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const auto bytes = randomBytes();
+    const auto port = static_cast<std::uint16_t>(20000 + ((bytes[0] << 8 | bytes[1]) % 6000) * 2);
+    if (portIsFree(port) && portIsFree(static_cast<std::uint16_t>(port + 1))) return port;
+  }
+  throw Error(moeSystemError, "no free port found from 20000 to 31999");
+}
+
+// Where the ranks find rank 0: the loopback address only if nobody else has to reach it.
+std::string rootHost(const std::vector<Placement>& placements, const std::string& thisHost) {
+  bool anyRemote = false;
+  for (const Placement& placement : placements) anyRemote = anyRemote || !placement.local;
+  if (!anyRemote) return "127.0.0.1";
+  const Placement& first = placements.front();
+  const std::string host = first.local ? thisHost : first.host;
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
+std::vector<std::string> splitWords(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : text + " ") {
+    if (c != ' ') {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(word);
+      word.clear();
+    }
+  }
+  return words;
+}
+
+std::chrono::milliseconds toMs(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+}
+
+void declare(CLI::App& app, Arguments& arguments) {
+  app.set_version_flag("--version",
+                       fmt::format("moerun {}.{}.{}", MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH));
+  app.prefix_command();  // everything from the command on belongs to it
+  app.add_option("-n,--ranks", arguments.nranks, "number of ranks")->required()->check(CLI::Range(1, 65536));
+  app.add_option("--hosts", arguments.hosts, "hosts, as a,b or with slots a:4,b:4; default: this machine alone");
+  app.add_option("--timeout", arguments.timeoutSeconds, "seconds for the whole job; then status 124")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--grace", arguments.graceSeconds, "seconds that survivors have to report once a rank has failed")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--tag,!--no-tag", arguments.tag, "start every output line with [rank]; on unless --no-tag");
+  app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host");
+  app.add_option("--ssh", arguments.ssh, "how to reach a host; the host and one command follow")->capture_default_str();
+  app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")
+      ->allow_extra_args(false);
+}
+
+// What the parser left over is the command; a leading "--" only ends our options.
+void takeCommand(std::vector<std::string> words, Arguments& arguments) {
+  const bool separated = !words.empty() && words.front() == "--";
+  if (separated) words.erase(words.begin());
+  if (words.empty()) throw CLI::RequiredError("COMMAND");
+  if (!separated && words.front().rfind('-', 0) == 0) throw CLI::ExtrasError({words.front()});
+  arguments.command = std::move(words);
+}
+
+int launch(const Arguments& arguments) {
+  const std::string thisHost = thisHostName();
+  const auto hosts = arguments.hosts.empty() ? std::vector<HostSlots>{} : parseHosts(arguments.hosts);
+  const auto placements = placeRanks(arguments.nranks, hosts, thisHost);
+  const std::string root = arguments.rootHost.empty() ? rootHost(placements, thisHost) : arguments.rootHost;
+  const Job job{arguments.nranks,
+                fmt::format("{}:{}", root, choosePort()),
+                makeSecret(),
+                arguments.command,
+                splitWords(arguments.ssh),
+                arguments.exports};
+  SupervisorOptions options;
+  options.grace = toMs(arguments.graceSeconds);
+  options.timeout = toMs(arguments.timeoutSeconds);
+  options.tag = arguments.tag;
+  Supervisor supervisor(takeSignals(), options);
+  for (const Placement& placement : placements) supervisor.add(startRank(job, placement));
+  return supervisor.run();
+}
+
+}  // namespace
+}  // namespace moe::tools
+
+int main(int argc, char** argv) {
+  CLI::App app("Starts N ranks of a program: moerun -n N [options] COMMAND [ARGUMENTS]");
+  moe::tools::Arguments arguments;
+  moe::tools::declare(app, arguments);
+  try {
+    app.parse(argc, argv);
+    moe::tools::takeCommand(app.remaining(), arguments);
+    return moe::tools::launch(arguments);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moerun: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,33 @@
+// Where each rank of a moerun job runs: the host list as given on the command line, and the block distribution over it.
+// Pure arithmetic; starts nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace moe::tools {
+
+struct HostSlots {
+  std::string name;
+  int slots = 0;  // 0: not given
+};
+
+struct Placement {
+  int rank = 0;
+  int localRank = 0;
+  int localCount = 0;
+  std::string host;
+  bool local = true;  // started by fork rather than through ssh
+};
+
+// Parses "a,b" or "a:4,b:4"; an IPv6 address with slots is written "[fe80::1]:4". Throws moe::Error.
+std::vector<HostSlots> parseHosts(const std::string& text);
+
+// Fills the hosts in their order. Without any slots, the ranks are spread evenly in blocks; a host without slots among
+// hosts with slots has one. Throws moe::Error if the slots do not suffice. No hosts: everything runs here.
+std::vector<Placement> placeRanks(int nranks, const std::vector<HostSlots>& hosts, const std::string& thisHost);
+
+// True if `name` is this machine as far as its name tells.
+bool isThisHost(const std::string& name, const std::string& thisHost);
+
+}  // namespace moe::tools

@@ -1,0 +1,197 @@
+#include "tools/moerun_supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace moe::tools {
+namespace {
+
+constexpr int kTimeoutStatus = 124;
+
+// Output that a rank's own children may still produce after the rank has ended.
+constexpr std::chrono::milliseconds kDrainTime{500};
+
+template <class... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  fmt::print(stderr, "moerun: {}\n", fmt::format(format, std::forward<Args>(args)...));
+  std::fflush(stderr);
+}
+
+std::string describeEnd(int status) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  }
+  return fmt::format("ended with status {}", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+Fd takeSignals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&set, signal);
+  if (::sigprocmask(SIG_BLOCK, &set, nullptr) != 0) throw systemError("cannot block signals");
+  ::signal(SIGPIPE, SIG_IGN);
+  Fd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals) throw systemError("cannot make a signal descriptor");
+  return signals;
+}
+
+Supervisor::Supervisor(Fd signals, const SupervisorOptions& options) : signals_(std::move(signals)), options_(options) {
+  if (options_.timeout.count() > 0) deadline_ = Clock::now() + options_.timeout;
+}
+
+Supervisor::~Supervisor() {
+  for (Rank& rank : ranks_) {
+    if (!rank.running) continue;
+    ::kill(-rank.process.pid, SIGKILL);
+    ::waitpid(rank.process.pid, nullptr, 0);
+  }
+}
+
+void Supervisor::add(RankProcess process) {
+  const std::string tag = options_.tag ? fmt::format("[{}] ", process.placement.rank) : "";
+  OutputStream out(std::move(process.out), STDOUT_FILENO, tag);
+  OutputStream err(std::move(process.err), STDERR_FILENO, tag);
+  ranks_.push_back({std::move(process), std::move(out), std::move(err)});
+}
+
+int Supervisor::run() {
+  while (anyRunning()) pollOnce();
+  phase_ = Phase::kKilled;
+  deadline_ = Clock::now() + kDrainTime;
+  while (anyOutputOpen() && Clock::now() < *deadline_) pollOnce();
+  for (Rank& rank : ranks_) {
+    rank.out.finish();
+    rank.err.finish();
+  }
+  return status_.value_or(0);
+}
+
+void Supervisor::pollOnce() {
+  std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
+  std::vector<OutputStream*> streams;
+  for (Rank& rank : ranks_) {
+    for (OutputStream* stream : {&rank.out, &rank.err}) {
+      if (!stream->open()) continue;
+      fds.push_back({stream->fd(), POLLIN, 0});
+      streams.push_back(stream);
+    }
+  }
+  if (::poll(fds.data(), fds.size(), waitMs()) < 0 && errno != EINTR) throw systemError("cannot poll the ranks");
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (fds[i + 1].revents != 0) streams[i]->drain();
+  }
+  if ((fds[0].revents & POLLIN) != 0) readSignals();
+  if (deadline_ && Clock::now() >= *deadline_) onDeadline();
+}
+
+void Supervisor::readSignals() {
+  signalfd_siginfo info;
+  bool childEnded = false;
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo == SIGCHLD) {
+      childEnded = true;
+    } else {
+      onUserSignal(static_cast<int>(info.ssi_signo));
+    }
+  }
+  if (childEnded) reapRanks();
+}
+
+void Supervisor::onUserSignal(int signal) {
+  if (!status_) status_ = 128 + signal;
+  if (++userSignals_ > 1) {
+    say("told to end again, killing the ranks");
+    signalAll(SIGKILL);
+    enter(Phase::kKilled, options_.kill);
+    return;
+  }
+  signalAll(signal);
+  enter(Phase::kGrace, options_.grace);
+}
+
+void Supervisor::reapRanks() {
+  for (Rank& rank : ranks_) {
+    siginfo_t info{};
+    if (!rank.running) continue;
+    const auto id = static_cast<id_t>(rank.process.pid);
+    if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+    // The group's number is ours until the rank is reaped: now is the time to end what it has left behind.
+    ::kill(-rank.process.pid, SIGKILL);
+    int status = 0;
+    ::waitpid(rank.process.pid, &status, 0);
+    rank.running = false;
+    rank.out.drain();
+    rank.err.drain();
+    onRankEnd(rank, status);
+  }
+}
+
+void Supervisor::onRankEnd(Rank& rank, int status) {
+  rank.process.stop.reset();
+  if (status == 0) return;
+  const bool first = !status_;
+  if (first) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (phase_ <= Phase::kGrace) {
+    say("rank {} (process {} on {}) {}", rank.process.placement.rank, rank.process.pid, rank.process.placement.host,
+        describeEnd(status));
+  }
+  if (first && anyRunning()) enter(Phase::kGrace, options_.grace);
+}
+
+void Supervisor::onDeadline() {
+  if (phase_ == Phase::kRunning) {
+    say("the job has not ended within {} ms", options_.timeout.count());
+    status_ = kTimeoutStatus;
+    phase_ = Phase::kGrace;  // the timeout was the grace
+  }
+  if (phase_ == Phase::kGrace) {
+    if (anyRunning()) say("ending the ranks that are left");
+    signalAll(SIGTERM);
+    enter(Phase::kTerminating, options_.kill);
+  } else {
+    signalAll(SIGKILL);
+    enter(Phase::kKilled, options_.kill);
+  }
+}
+
+void Supervisor::enter(Phase phase, std::chrono::milliseconds wait) {
+  phase_ = phase;
+  deadline_ = Clock::now() + wait;
+}
+
+void Supervisor::signalAll(int signal) {
+  for (Rank& rank : ranks_) {
+    if (!rank.running) continue;
+    // Only the watcher on the far side can reach a remote rank. ssh itself is killed last, so that output still comes.
+    rank.process.stop.reset();
+    if (rank.process.placement.local || signal == SIGKILL) ::kill(-rank.process.pid, signal);
+  }
+}
+
+bool Supervisor::anyRunning() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
+}
+
+bool Supervisor::anyOutputOpen() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.out.open() || rank.err.open(); });
+}
+
+int Supervisor::waitMs() const {
+  if (!deadline_) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 1 << 30));
+}
+
+}  // namespace moe::tools

@@ -1,0 +1,78 @@
+// Watches the ranks of a job: moves their output, notices how each ends, and ends the others when one has failed. One
+// poll loop, no threads.
+#pragma once
+
+#include <sys/signalfd.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "tools/moerun_output.h"
+#include "tools/moerun_process.h"
+
+namespace moe::tools {
+
+struct SupervisorOptions {
+  std::chrono::milliseconds grace{10000};  // for the survivors to report, once a rank has failed
+  std::chrono::milliseconds kill{5000};    // between SIGTERM and SIGKILL
+  std::chrono::milliseconds timeout{0};    // for the whole job; 0: none
+  bool tag = true;
+};
+
+// Blocks the signals that the supervisor takes from its descriptor. Call before the first rank starts, so that no
+// SIGCHLD is lost. Throws moe::Error.
+Fd takeSignals();
+
+class Supervisor {
+ public:
+  Supervisor(Fd signals, const SupervisorOptions& options);
+
+  // From here on the rank is ended if the supervisor goes away.
+  void add(RankProcess process);
+
+  // Returns when all ranks have ended and their output is written: 0, or the first failing rank's status (128 + signal
+  // for a signal), 124 after the timeout, 128 + signal when moerun itself was told to end.
+  int run();
+
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // What happens next if nothing else does.
+  enum class Phase { kRunning, kGrace, kTerminating, kKilled };
+
+  struct Rank {
+    RankProcess process;
+    OutputStream out;
+    OutputStream err;
+    bool running = true;
+  };
+
+  void pollOnce();
+  void readSignals();
+  void onUserSignal(int signal);
+  void reapRanks();
+  void onRankEnd(Rank& rank, int status);
+  void onDeadline();
+  void enter(Phase phase, std::chrono::milliseconds wait);
+  void signalAll(int signal);
+  bool anyRunning() const;
+  bool anyOutputOpen() const;
+  int waitMs() const;
+
+  Fd signals_;
+  SupervisorOptions options_;
+  std::vector<Rank> ranks_;
+  Phase phase_ = Phase::kRunning;
+  std::optional<Clock::time_point> deadline_;
+  std::optional<int> status_;  // decided by the first failure
+  int userSignals_ = 0;
+};
+
+}  // namespace moe::tools

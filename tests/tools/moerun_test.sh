@@ -1,0 +1,165 @@
+#!/bin/sh
+# Runs moerun for real: exit statuses, prefixes, ends of ranks, hosts. Usage: moerun_test.sh PATH_OF_MOERUN
+# A stand-in for ssh runs the remote command on this machine, so no daemon is needed.
+set -u
+moerun=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+check() { # what, expected, got
+  if [ "$2" != "$3" ]; then
+    printf 'FAILED: %s\n  expected: %s\n  got:      %s\n' "$1" "$2" "$3"
+    failures=$((failures + 1))
+  fi
+}
+
+# True within 5 s, or the check fails.
+eventually() { # what, command...
+  what=$1
+  shift
+  for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do
+    if "$@"; then return; fi
+    sleep 0.2
+  done
+  check "$what" true false
+}
+gone() { ! kill -0 "$1" 2>/dev/null; }
+present() { [ -s "$1" ]; }
+
+run() { # arguments of moerun; leaves $work/out, $work/err and $status
+  "$moerun" "$@" >"$work/out" 2>"$work/err"
+  status=$?
+}
+
+# ---- Environment and output ----
+run -n 3 sh -c 'echo $MOECOMM_RANK/$MOECOMM_NRANKS $MOECOMM_LOCAL_RANK/$MOECOMM_LOCAL_NRANKS'
+check 'a job that succeeds ends with status 0' 0 $status
+check 'each rank knows its place' '[0] 0/3 0/3
+[1] 1/3 1/3
+[2] 2/3 2/3' "$(sort "$work/out")"
+
+run -n 2 sh -c 'echo one; echo two >&2'
+check 'standard output and error stay apart' '[0] one
+[1] one|[0] two
+[1] two' "$(sort "$work/out")|$(sort "$work/err")"
+
+run -n 1 sh -c 'printf "a\n\nno end"'
+check 'empty lines and a last line without an end are kept' '[0] a
+[0] 
+[0] no end' "$(cat "$work/out")"
+
+run -n 2 --no-tag echo plain
+check '--no-tag leaves the lines alone' 'plain
+plain' "$(cat "$work/out")"
+
+run -n 3 --no-tag sh -c 'echo $MOECOMM_ROOT $MOECOMM_SECRET'
+check 'all ranks share root and secret' 1 "$(sort -u "$work/out" | wc -l)"
+check 'root and secret have their forms' 3 "$(grep -cE '^127\.0\.0\.1:[0-9]+ [0-9a-f]{32}$' "$work/out")"
+first=$(head -1 "$work/out")
+run -n 1 --no-tag sh -c 'echo $MOECOMM_ROOT $MOECOMM_SECRET'
+[ "$first" != "$(cat "$work/out")" ]
+check 'two jobs do not share a secret' 0 $?
+
+run -n 4 sh -c 'i=0; while [ $i -lt 500 ]; do echo abcdefghijklmnopqrstuvwxyz; i=$((i + 1)); done'
+check 'lines of several ranks never mix' 2000 "$(grep -cE '^\[[0-3]\] abcdefghijklmnopqrstuvwxyz$' "$work/out")"
+
+run -n 1 sh -c 'head -c 3000000 /dev/zero | tr "\0" x'
+check 'a very long line arrives whole, in pieces' 3000000 "$(tr -cd x <"$work/out" | wc -c)"
+
+echo text | "$moerun" -n 2 cat >"$work/out"
+check 'ranks read nothing' '' "$(cat "$work/out")"
+
+run -n 2 -- printf '%s|' -n 'a b'
+check 'arguments reach the command unchanged' '[0] -n|a b|
+[1] -n|a b|' "$(sort "$work/out")"
+
+CUDA_VISIBLE_DEVICES=5 run -n 1 --no-tag sh -c 'echo $CUDA_VISIBLE_DEVICES'
+check 'CUDA_VISIBLE_DEVICES is left alone' 5 "$(cat "$work/out")"
+
+# ---- Failures ----
+run -n 3 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 1 ]; then exit 7; fi; sleep 30'
+check 'the first failing rank gives the status' 7 $status
+check 'the failing rank is named' 1 "$(grep -c 'rank 1 .* ended with status 7' "$work/err")"
+
+run -n 2 --grace 5 sh -c 'if [ $MOECOMM_RANK = 1 ]; then exit 3; fi; sleep 0.3; echo "peer 1 died"; exit 4'
+check 'a survivor may report within the grace' '[0] peer 1 died' "$(cat "$work/out")"
+check 'a survivor does not change the status' 3 $status
+
+run -n 2 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 0 ]; then kill -SEGV $$; fi; sleep 30'
+check 'a signal gives 128 and its number' 139 $status
+
+run -n 2 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 0 ]; then exit 1; fi; trap "echo told; exit 0" TERM; sleep 30 & wait'
+check 'survivors are told by SIGTERM' '[1] told' "$(cat "$work/out")"
+
+run -n 2 --timeout 0.3 sleep 30
+check 'the timeout ends the job' 124 $status
+
+run -n 1 "$work/missing"
+check 'a command that is not there' 127 $status
+run -n 1 /dev/null
+check 'a command that cannot be executed' 126 $status
+run -n 0 true
+check 'wrong options' 2 $status
+run --wrong true
+check 'no rank count' 2 $status
+run -n 1 --wrong true
+check 'an unknown option is no command' 2 $status
+
+run -n 1 sh -c "sleep 30 & echo \$! >$work/child; exit 0"
+eventually 'what a rank leaves behind is ended' gone "$(cat "$work/child")"
+
+# ---- Signals to moerun ----
+"$moerun" -n 2 sh -c 'trap "echo got INT; exit 0" INT; echo >'"$work"'/ready$MOECOMM_RANK; sleep 30 & wait' >"$work/out" &
+pid=$!
+eventually 'both ranks start' sh -c "[ -e $work/ready0 ] && [ -e $work/ready1 ]"
+kill -TERM $pid # a background job of sh ignores SIGINT, so the forwarding is tested with the next one
+wait $pid
+check 'SIGTERM ends the job' 143 $?
+
+"$moerun" -n 1 sh -c "echo \$\$ >$work/orphan; exec sleep 30" &
+pid=$!
+eventually 'the rank starts' present "$work/orphan"
+kill -KILL $pid
+wait $pid 2>/dev/null
+eventually 'ranks die with moerun' gone "$(cat "$work/orphan")"
+
+# ---- Hosts ----
+cat >"$work/ssh" <<'END'
+#!/bin/sh
+echo "$*" >>"$(dirname "$0")/ssh-arguments"
+shift
+env -i PATH="$PATH" /bin/sh -c "$1"
+END
+chmod +x "$work/ssh"
+run -n 5 --hosts nodea:3,nodeb:2 --ssh "$work/ssh" sh -c 'echo $MOECOMM_RANK $MOECOMM_LOCAL_RANK/$MOECOMM_LOCAL_NRANKS ${MOECOMM_ROOT%:*}'
+check 'slots fill in blocks' '[0] 0 0/3 nodea
+[1] 1 1/3 nodea
+[2] 2 2/3 nodea
+[3] 3 0/2 nodea
+[4] 4 1/2 nodea' "$(sort "$work/out")"
+check 'a job over hosts succeeds' 0 $status
+
+rm -f "$work/ssh-arguments"
+run -n 2 --hosts nodea,nodeb --ssh "$work/ssh" --no-tag sh -c 'echo $MOECOMM_SECRET'
+secret=$(sort -u "$work/out")
+check 'the secret reaches other hosts' 33 "$(printf '%s\n' "$secret" | wc -c)"
+check 'the secret is in no argument' 0 "$(grep -c "$secret" "$work/ssh-arguments")"
+
+FOO="it's" MOECOMM_LOG_LEVEL=info run -n 1 --hosts nodea --ssh "$work/ssh" -x FOO --no-tag sh -c 'echo "$FOO $MOECOMM_LOG_LEVEL"'
+check 'settings and exported variables reach other hosts' "it's info" "$(cat "$work/out")"
+
+run -n 2 --hosts nodea,nodeb --ssh "$work/ssh" --grace 0.2 sh -c "echo \$\$ >$work/remote\$MOECOMM_RANK; if [ \$MOECOMM_RANK = 1 ]; then exit 9; fi; exec sleep 30"
+check 'a rank on another host gives its status' 9 $status
+eventually 'ranks on other hosts are ended' gone "$(cat "$work/remote0")"
+
+run -n 3 --hosts nodea:1,nodeb:1 --ssh "$work/ssh" true
+check 'too few slots are refused' 1 $status
+run -n 1 --hosts -oProxyCommand=x --ssh "$work/ssh" true
+check 'a host that looks like an option is refused' 1 "$(grep -c 'is no host name' "$work/err")"
+
+if [ $failures -gt 0 ]; then
+  echo "$failures checks failed"
+  exit 1
+fi
+echo 'all checks passed'
