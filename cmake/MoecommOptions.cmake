@@ -1,6 +1,7 @@
 # moecomm_options: the language level, warnings and flags of everything that we compile. Not exported to users.
 add_library(moecomm_options INTERFACE)
 target_compile_features(moecomm_options INTERFACE cxx_std_20)
+set(CMAKE_CXX_EXTENSIONS OFF)
 target_include_directories(moecomm_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_definitions(moecomm_options INTERFACE MOECOMM_WITH_CUDA=$<BOOL:${MOECOMM_WITH_CUDA}>)
 if(MOECOMM_CHECKED)
@@ -8,9 +9,10 @@ if(MOECOMM_CHECKED)
 endif()
 
 # -ffp-contract=off: a compiler that fuses a product and a sum rounds once where the GPU code rounds twice, and CPU and
-# GPU results must have the same bits.
-set(host_flags -Wall -Wextra -Wconversion -Wshadow -ffp-contract=off -fvisibility=hidden)
-set(cuda_flags -lineinfo -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
+# GPU results must have the same bits. -fno-strict-aliasing: rows are bytes that we look at as numbers of the row type.
+set(host_flags -Wall -Wextra -Wconversion -Wshadow -ffp-contract=off -fno-strict-aliasing -fvisibility=hidden)
+# CMake 3.25 does not know that nvcc has C++20, hence the option by hand.
+set(cuda_flags -std=c++20 -lineinfo -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
 if(MOECOMM_WERROR)
   list(APPEND host_flags -Werror)
   list(APPEND cuda_flags -Werror=all-warnings)

@@ -282,8 +282,8 @@ MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const m
 MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
 /* Decides who gets which token at which row. Collective, stream-ordered, graph-safe.
- *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; other values are an asynchronous
- *                moeInvalidArgument that names token, entry and value. Read by this call only
+ *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per
+ *                token. Else an asynchronous moeInvalidArgument that names token, entry and value. Read by this call only
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
  *   tokens       0..tokensMax; may differ per rank and call. Pointers may be NULL if 0
  * HT exchanges counts and row positions with all ranks here; LL does it in each dispatch. The route may then be used by

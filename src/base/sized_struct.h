@@ -46,8 +46,8 @@ T readStruct(const T* user, const char* name, const T& defaults) {
   return result;
 }
 
-// Fills an output struct. Writes at most `user->size` bytes, and not `size` itself: an older caller gets the fields that
-// it knows, a newer caller keeps its own values in the fields that we do not know.
+// Fills an output struct. Writes at most `user->size` bytes, and not `size` itself: an older caller gets the fields
+// that it knows, a newer caller keeps its own values in the fields that we do not know.
 template <class T>
 void writeStruct(T* user, const T& value, const char* name = "the output struct") {
   checkStructSize(user, name);

@@ -48,7 +48,7 @@ std::int64_t parseNumber(const Setting& setting, std::string_view text) {
 
 // The field's value if the program has set it: a text, or a number that has been checked.
 const char* textOfField(const Setting& setting, const moeConfig_t& user) {
-  const auto* member = std::get_if<const char* moeConfig_t::*>(&setting.source);
+  const auto* member = std::get_if<const char * moeConfig_t::*>(&setting.source);
   return member != nullptr ? user.**member : nullptr;
 }
 
@@ -74,13 +74,13 @@ void resolveSetting(const Setting& setting, const moeConfig_t& user, const Looku
   if (text == nullptr || *text == '\0') text = setting.defaultText;
   if (const auto* member = std::get_if<std::string Config::*>(&setting.target)) {
     const char* field = textOfField(setting, user);
-    config->**member = field != nullptr ? field : text;
+    config->** member = field != nullptr ? field : text;
     return;
   }
   std::int64_t value = 0;
   if (!numberOfField(setting, user, &value)) value = parseNumber(setting, text);
   if (const auto* small = std::get_if<std::int32_t Config::*>(&setting.target)) {
-    config->**small = static_cast<std::int32_t>(value);
+    config->** small = static_cast<std::int32_t>(value);
   } else {
     config->*std::get<std::int64_t Config::*>(setting.target) = value;
   }

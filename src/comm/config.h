@@ -6,11 +6,10 @@
 #include <functional>
 #include <string>
 
+#include "backend/bulk.h"
 #include "moecomm.h"
 
 namespace moe {
-
-enum class Bulk : std::int32_t { kAuto = 0, kOn = 1, kOff = 2 };  // whether kernels use the GPU's bulk-copy engine
 
 // Names and units as in moeConfig_t. Every value has been checked against its range; -1 and 0 mean what they mean there
 // where the meaning depends on the machine or on the number of ranks.
@@ -48,8 +47,8 @@ using Lookup = std::function<const char*(const char* name)>;
 // The environment of this process.
 const Lookup& processEnvironment();
 
-// `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An empty
-// variable counts as unset.
+// `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An
+// empty variable counts as unset.
 Config resolveConfig(const moeConfig_t* user, const Lookup& lookup = processEnvironment());
 
 }  // namespace moe

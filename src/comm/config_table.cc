@@ -26,8 +26,8 @@ const Setting kSettings[] = {
      "Which backend runs the work; auto takes cuda if a usable GPU is there.", &Config::backend, &User::backend},
     {"MOECOMM_DEVICE", "device", "-1", "-1 (the calling thread's current device)", IntegerRange{-1, 1023},
      "CUDA ordinal of this rank's GPU.", &Config::device, &User::device, -1},
-    {"MOECOMM_MODES", "modes", "both", nullptr, std::span<const Choice>(kModes),
-     "The modes whose buffers are made.", &Config::modes, &User::modes},
+    {"MOECOMM_MODES", "modes", "both", nullptr, std::span<const Choice>(kModes), "The modes whose buffers are made.",
+     &Config::modes, &User::modes},
     {"MOECOMM_TOKENS_MAX", "tokensMax", "4096", nullptr, IntegerRange{1, Limits::kTokens},
      "High throughput: most tokens that a rank sends in one call.", &Config::tokensMax, &User::tokensMax},
     {"MOECOMM_LL_TOKENS_MAX", "llTokensMax", "128", nullptr, IntegerRange{1, Limits::kLlTokens},
@@ -80,7 +80,9 @@ std::string describeRange(const IntegerRange& range) {
 
 }  // namespace
 
-std::span<const Setting> settings() { return kSettings; }
+std::span<const Setting> settings() {
+  return kSettings;
+}
 
 std::string describeAllowed(const Allowed& allowed) {
   if (const auto* range = std::get_if<IntegerRange>(&allowed)) return describeRange(*range);

@@ -41,7 +41,7 @@ struct Setting {
   Target target;
   // Where the program may have put it.
   using Source = std::variant<std::monostate, std::int32_t moeConfig_t::*, std::int64_t moeConfig_t::*,
-                              const char* moeConfig_t::*>;
+                              const char * moeConfig_t::*>;
   Source source;
   std::int64_t unset = 0;  // the field's value that stands for "not set"
 };

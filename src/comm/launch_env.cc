@@ -6,14 +6,15 @@
 #include <optional>
 #include <string_view>
 
+#include "bootstrap/siphash.h"
 #include "comm/limits.h"
 
 namespace moe {
 namespace {
 
 // Ports that we derive lie below the range from which Linux picks ports for outgoing connections (32768 and up).
-constexpr std::uint16_t kPortMin = 20000;
-constexpr std::uint16_t kPortCount = 12768;
+constexpr int kPortMin = 20000;
+constexpr int kPortCount = 12768;
 
 class Variables {
  public:
@@ -54,27 +55,15 @@ class Variables {
   const char* launcher_;
 };
 
-// FNV-1a followed by a mixing step: spreads job ids over ports and secrets. Not a cryptographic function: see
-// docs/launchers.md for what a derived secret protects from.
-std::uint64_t hashText(std::string_view text, std::uint64_t seed) {
-  std::uint64_t hash = 14695981039346656037ULL ^ seed;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
-  return hash ^ (hash >> 31);
+// Ranks know the same text and so derive the same 16 bytes. They keep jobs apart; docs/launchers.md says what they do
+// not protect from, as the text is no secret.
+Secret deriveBytes(std::string_view purpose, std::string_view text) {
+  return bootstrap::deriveKey({}, purpose, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
 
 std::uint16_t derivePort(std::string_view job) {
-  return static_cast<std::uint16_t>(kPortMin + hashText(job, 0) % kPortCount);
-}
-
-Secret deriveSecret(std::string_view text) {
-  Secret secret{};
-  for (std::size_t half = 0; half < 2; ++half) {
-    const std::uint64_t hash = hashText(text, half + 1);
-    for (std::size_t i = 0; i < 8; ++i) secret[half * 8 + i] = static_cast<std::uint8_t>(hash >> (8 * i));
-  }
-  return secret;
+  const Secret bytes = deriveBytes("job port", job);
+  return static_cast<std::uint16_t>(kPortMin + (bytes[0] * 256 + bytes[1]) % kPortCount);
 }
 
 void readRank(const Variables& env, const char* rankName, const char* sizeName, LaunchEnvironment* launch) {
@@ -96,7 +85,8 @@ void readSecret(const Variables& env, std::string_view job, LaunchEnvironment* l
   if (const auto text = env.find("MOECOMM_SECRET")) {
     launch->secret = parseSecret("MOECOMM_SECRET", *text);
   } else {
-    launch->secret = deriveSecret(fmt::format("{}|{}|{}|{}", launch->launcher, launch->rootHost, launch->rootPort, job));
+    const std::string place = fmt::format("{}:{}", launch->rootHost, launch->rootPort);
+    launch->secret = deriveBytes("job secret", fmt::format("{}|{}|{}", launch->launcher, place, job));
   }
 }
 
@@ -135,10 +125,11 @@ LaunchEnvironment readOpenMpi(const Lookup& lookup) {
   if (!readRoot(env, &launch)) {
     const int localSize = env.requireInteger("OMPI_COMM_WORLD_LOCAL_SIZE", 1, Limits::kRanks);
     if (localSize != launch.nranks || job.empty()) {
-      throw Error(moeInvalidUsage,
-                  fmt::format("Open MPI started {} ranks, {} of them on this host{}: set MOECOMM_ROOT to host:port, where "
-                              "host runs rank 0 and port is free (mpirun -x MOECOMM_ROOT)",
-                              launch.nranks, localSize, job.empty() ? ", and tells no job id" : ""));
+      throw Error(
+          moeInvalidUsage,
+          fmt::format("Open MPI started {} ranks, {} of them on this host{}: set MOECOMM_ROOT to host:port, where "
+                      "host runs rank 0 and port is free (mpirun -x MOECOMM_ROOT)",
+                      launch.nranks, localSize, job.empty() ? ", and tells no job id" : ""));
     }
     launch.rootHost = "127.0.0.1";
     launch.rootPort = derivePort(job);
@@ -203,10 +194,11 @@ LaunchEnvironment launchFromEnvironment(const Lookup& lookup) {
   if (env.find("OMPI_COMM_WORLD_RANK")) return readOpenMpi(lookup);
   if (env.find("SLURM_PROCID")) return readSlurm(lookup);
   if (env.find("PMI_RANK")) return readPmi(lookup);
-  throw Error(moeInvalidUsage,
-              "no launcher is recognised: none of MOECOMM_RANK (moerun), RANK with WORLD_SIZE (torchrun), "
-              "OMPI_COMM_WORLD_RANK (Open MPI), SLURM_PROCID (Slurm) and PMI_RANK (PMI) is set; start the program with one "
-              "of them, or call moeCommInit");
+  throw Error(
+      moeInvalidUsage,
+      "no launcher is recognised: none of MOECOMM_RANK (moerun), RANK with WORLD_SIZE (torchrun), "
+      "OMPI_COMM_WORLD_RANK (Open MPI), SLURM_PROCID (Slurm) and PMI_RANK (PMI) is set; start the program with one "
+      "of them, or call moeCommInit");
 }
 
 }  // namespace moe

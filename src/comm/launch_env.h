@@ -20,7 +20,8 @@ struct LaunchEnvironment {
   std::string launcher;  // "moerun", "torchrun", "Open MPI", "Slurm", "PMI"
 };
 
-// Throws moeInvalidUsage if no launcher is recognised or one says too little, moeInvalidArgument if a value is malformed.
+// Throws moeInvalidUsage if no launcher is recognised or one says too little, moeInvalidArgument if a value is
+// malformed.
 LaunchEnvironment launchFromEnvironment(const Lookup& lookup = processEnvironment());
 
 }  // namespace moe

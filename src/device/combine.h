@@ -104,12 +104,8 @@ template <class Warp>
 MOE_LANES void combineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                            WarpIndex w) {
   const CommView& c = p.comm;
-  const auto generations = static_cast<std::uint64_t>(area.parities);
   // The slots of an earlier epoch are written again: every owner has summed them.
-  if (epoch > generations &&
-      !warp.waitAll(c, c.mine<Flag>(area.ack), c.nranks, epoch - generations, Phase::combineAck)) {
-    return;
-  }
+  if (!waitForAcks(warp, c, area.ack, epoch, area.parities, Phase::combineAck)) return;
   pushPartialSums(warp, p, area, epoch, w);
   if (p.combine.weightGrads != nullptr) pushWeightGrads(warp, p, area, epoch, w);
   if (!warp.arrive(&c.state->arrived, w.count)) return;
@@ -180,8 +176,7 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
       state->combineEpoch = epoch;
     });
     if ((p.phases & kReceivePhase) == 0) return;
-    warp.publishAll(
-        c.nranks, [&](int to) { return c.in<Flag>(to, area.ack) + c.rank; }, flagWord(epoch));
+    acknowledge(warp, c, area.ack, epoch, area.parities);
   });
 }
 

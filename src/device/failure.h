@@ -23,10 +23,10 @@ enum class Phase : std::int32_t {
 enum class Fault : std::int32_t {
   none,
   timeout,       // peer: who did not come
-  badIndex,      // index: token * topk + entry; actual: the value; expected: the number of experts
-  twice,         // index: token * topk + entry; actual: the expert that an earlier entry of the token names
+  badIndex,      // index: token << 8 | entry; actual: the value; expected: the number of experts
+  twice,         // index: token << 8 | entry; actual: the expert that an earlier entry of the token names
   capacity,      // peer: whose output; expected: rows it can hold; actual: rows that arrive
-  disagreement,  // peer: whose handle is not like ours
+  disagreement,  // peer: whose handle or row size is not like ours
 };
 
 // Written once. `ready` is stored last, with release; the rest is valid when it is not zero.

@@ -67,6 +67,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.destinations, std::int64_t{s.tokensMax} * v.slots);
   take(v.sendBase, v.buckets());
   take(v.layoutRowsOf, n);
+  take(v.flatRowsOf, n);
   take(v.rows, 1);
   take(v.rankOffsets, n + 1);
   take(v.rowsPerExpert, experts);

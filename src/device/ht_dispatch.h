@@ -13,25 +13,39 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
 
 template <class Warp>
 MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
-  const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged};
+  const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.rowBytes, d.sideBytes, 0};
   warp.forEach(c.nranks, [&](int to) { warp.laneStore(outputRecord(c, to, epoch, c.rank), mine); });
   warp.publishAll(
       c.nranks, [&](int to) { return c.in<Flag>(to, c.at.htOutputReady) + c.rank; }, flagWord(epoch));
 }
 
+// What is wrong with the output of rank `to`, if anything. One lane.
+MOE_LANES Failure outputFault(const HandleView& h, const DispatchArgs& d, const OutputRecord& out, int to) {
+  if (out.rowBytes != d.rowBytes || out.sideBytes != d.sideBytes) {
+    return {0, Fault::disagreement, Phase::dispatchOutput, to, 0, 0, 0, 0};
+  }
+  if (out.staged != 0 && h.flatRowsOf[to] > out.staged) {
+    return {0, Fault::capacity, Phase::dispatchOutput, to, 0, 0, out.staged, h.flatRowsOf[to]};
+  }
+  const Fault fault = h.layoutRowsOf[to] > out.capacity ? Fault::capacity : Fault::none;
+  return {0, fault, Phase::dispatchOutput, to, 0, 0, out.capacity, h.layoutRowsOf[to]};
+}
+
 // Every rank looks at every output, so that all of them refuse together.
 template <class Warp>
-MOE_LANES bool outputsAreLargeEnough(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const int tooSmall = warp.scanInOrder(
+MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const int faults = warp.scanInOrder(
       c.nranks,
       [&](int to) {
-        const std::int64_t capacity = warp.laneLoad(outputRecord(c, c.rank, epoch, to)).capacity;
-        if (h.layoutRowsOf[to] <= capacity) return 0;
-        warp.laneFail(c, {0, Fault::capacity, Phase::dispatchOutput, to, 0, 0, capacity, h.layoutRowsOf[to]});
+        const Failure failure =
+            outputFault(p.handle, p.dispatch, warp.laneLoad(outputRecord(c, c.rank, epoch, to)), to);
+        if (failure.fault == Fault::none) return 0;
+        warp.laneFail(c, failure);
         return 1;
       },
       [](int, int) {});
-  return tooSmall == 0;
+  return faults == 0;
 }
 
 // Sends one payload (rows or side) of every token of this warp's items to all destinations.
@@ -62,7 +76,7 @@ MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64
   const DispatchArgs& d = p.dispatch;
   if (w.index == 0) offerOutput(warp, c, d, epoch);
   if (!warp.waitAll(c, c.mine<Flag>(c.at.htOutputReady), c.nranks, epoch, Phase::dispatchOutput)) return;
-  if (!outputsAreLargeEnough(warp, c, p.handle, epoch)) return;
+  if (!outputsAreGood(warp, p, epoch)) return;
   pushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, epoch, w,
               [](const OutputRecord& out) { return out.rows; });
   if (d.sideBytes != 0) {

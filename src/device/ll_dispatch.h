@@ -24,12 +24,19 @@ MOE_LANES Flag* llCountsFlags(const CommView& c, int rank, std::uint64_t epoch) 
   return c.in<Flag>(rank, c.at.llCountsReady) + parityOf(epoch) * c.nranks;
 }
 
+// What must agree between ranks for this dispatch.
+MOE_LANES std::int32_t llSignature(const HandleView& h, const DispatchArgs& d) {
+  return static_cast<std::int32_t>((h.signature ^ d.rowBytes) * 16777619u ^ d.sideBytes);
+}
+
 template <class Warp>
-MOE_LANES void llSendCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int to) {
+MOE_LANES void llSendCounts(const Warp& warp, const StepParams& p, std::uint64_t epoch, int to) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
   std::int32_t* counts = llCounts(c, to, epoch, c.rank);
   const int first = h.map.first(to), experts = h.map.count(to);
   warp.forEach(experts, [&](int e) { warp.laneStore(counts + 1 + e, h.totals[first + e]); });
-  warp.forEach(1, [&](int) { warp.laneStore(counts, static_cast<std::int32_t>(h.signature)); });
+  warp.forEach(1, [&](int) { warp.laneStore(counts, llSignature(h, p.dispatch)); });
   warp.publish(llCountsFlags(c, to, epoch) + c.rank, flagWord(epoch, h.totals[h.map.experts + to]));
 }
 
@@ -72,11 +79,8 @@ MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   // The slots of epoch - 2 are written again: every receiver has taken them.
-  if (epoch > kParities &&
-      !warp.waitAll(c, c.mine<Flag>(c.at.llDispatchAck), c.nranks, epoch - kParities, Phase::dispatchAck)) {
-    return;
-  }
-  for (int to = w.index; to < c.nranks; to += w.count) llSendCounts(warp, c, p.handle, epoch, to);
+  if (!waitForAcks(warp, c, c.at.llDispatchAck, epoch, kParities, Phase::dispatchAck)) return;
+  for (int to = w.index; to < c.nranks; to += w.count) llSendCounts(warp, p, epoch, to);
   llSendHeaders(warp, c, p.handle, d.tokens, epoch, w);
   llPushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, c.at.llRows, c.rowBytesMax, epoch, w);
   if (d.sideBytes != 0) {
@@ -90,7 +94,9 @@ MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64
 
 // Offsets of what arrives, from the counts of all sources. Returns false if a source has another handle.
 template <class Warp>
-MOE_LANES bool llPlaceSources(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
+MOE_LANES bool llPlaceSources(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
   const Flag* flags = llCountsFlags(c, c.rank, epoch);
   const int rows = warp.scanInOrder(
       c.nranks, [&](int from) { return flagValue(warp.laneLoad(flags + from)); },
@@ -98,7 +104,7 @@ MOE_LANES bool llPlaceSources(const Warp& warp, const CommView& c, const HandleV
   const int strangers = warp.scanInOrder(
       c.nranks,
       [&](int from) {
-        if (static_cast<std::uint32_t>(warp.laneLoad(llCounts(c, c.rank, epoch, from))) == h.signature) return 0;
+        if (warp.laneLoad(llCounts(c, c.rank, epoch, from)) == llSignature(h, p.dispatch)) return 0;
         warp.laneFail(c, {0, Fault::disagreement, Phase::dispatchCounts, from, 0, 0, 0, 0});
         return 1;
       },
@@ -140,8 +146,7 @@ template <class Warp>
 MOE_LANES void llPlan(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  bool good = warp.waitAll(c, llCountsFlags(c, c.rank, epoch), c.nranks, epoch, Phase::dispatchCounts) &&
-              llPlaceSources(warp, c, h, epoch);
+  bool good = llPlaceSources(warp, p, epoch);
   if (good) {
     const int rows = layoutRows(h, c.rank, *h.rows, llPlaceExperts(warp, c, h, epoch));
     good = rows <= p.dispatch.capacity;
@@ -191,6 +196,7 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const DispatchArgs& d = p.dispatch;
+  if (!warp.waitAll(c, llCountsFlags(c, c.rank, epoch), c.nranks, epoch, Phase::dispatchCounts)) return;
   if (w.index == 0) llPlan(warp, p, epoch);
   if (!warp.waitAll(c, &h.state->planReady, 1, epoch, Phase::dispatchPlan)) return;
   if (flagValue(warp.laneLoad(&h.state->planReady)) != 0) return;
@@ -220,8 +226,7 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
       state->dispatchEpoch = epoch;
     });
     if ((p.phases & kReceivePhase) == 0) return;
-    warp.publishAll(
-        c.nranks, [&](int to) { return c.in<Flag>(to, c.at.llDispatchAck) + c.rank; }, flagWord(epoch));
+    acknowledge(warp, c, c.at.llDispatchAck, epoch, kParities);
   });
 }
 

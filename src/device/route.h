@@ -45,7 +45,10 @@ MOE_LANES void takeEntries(const Warp& warp, const CommView& c, const HandleView
     const int entry = tokens.begin * h.topk + i;
     const std::int64_t id = indexAt(h, a, entry);
     const Fault fault = entryFault(h, a, entry, id);
-    if (fault != Fault::none) warp.laneFail(c, {0, fault, Phase::none, c.rank, 0, entry, h.map.experts, id});
+    if (fault != Fault::none) {
+      const std::int64_t index = static_cast<std::int64_t>(entry / h.topk) << 8 | entry % h.topk;
+      warp.laneFail(c, {0, fault, Phase::none, c.rank, 0, index, h.map.experts, id});
+    }
     h.ids[entry] = fault == Fault::none ? static_cast<std::int32_t>(id) : -1;
     h.weights[entry] = a.topkWeights != nullptr ? a.topkWeights[entry] : 1.0f;
   });
@@ -162,10 +165,7 @@ MOE_LANES void routeExchange(const Warp& warp, const StepParams& p, WarpIndex w)
   const HandleView& h = p.handle;
   const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
   // The buffers of epoch - 2 are written again: every receiver has taken them.
-  if (epoch > kParities &&
-      !warp.waitAll(c, c.mine<Flag>(c.at.routeAck), c.nranks, epoch - kParities, Phase::routeAck)) {
-    return;
-  }
+  if (!waitForAcks(warp, c, c.at.routeAck, epoch, kParities, Phase::routeAck)) return;
   for (int to = w.index; to < c.nranks; to += w.count) sendCounts(warp, c, h, epoch, to);
   if (!warp.waitAll(c, c.mine<Flag>(c.at.routeCountsReady), c.nranks, epoch, Phase::routeCounts)) return;
   for (int to = w.index; to < c.nranks; to += w.count) {
@@ -179,6 +179,7 @@ MOE_LANES void routeExchange(const Warp& warp, const StepParams& p, WarpIndex w)
     warp.forEach(1, [&](int) {
       h.sendBase[h.map.experts + to] = rows.before;
       h.layoutRowsOf[to] = layoutRows(h, to, rows.all, expertRows);
+      h.flatRowsOf[to] = rows.all;
     });
     if (to != c.rank) continue;
     warp.forEach(1, [&](int) {
@@ -299,8 +300,7 @@ MOE_LANES void routePlace(const Warp& warp, const StepParams& p, WarpIndex w) {
   exchangeHeaders(warp, p, tokens, epoch, w);
   leave(warp, c, w, [&] {
     warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; });
-    warp.publishAll(
-        c.nranks, [&](int to) { return c.in<Flag>(to, c.at.routeAck) + c.rank; }, flagWord(epoch));
+    acknowledge(warp, c, c.at.routeAck, epoch, kParities);
   });
 }
 

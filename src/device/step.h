@@ -15,6 +15,27 @@ MOE_LANES std::uint64_t operationEpoch(const CommView& c, Channel channel, int p
   return (phases & kSendPhase) != 0 ? c.state->epoch[channel] + 1 : started;
 }
 
+// The acknowledgements of one generation of a buffer, [from], at rank `rank`. A sender of epoch e waits for its own
+// generation's words to reach e - generations; a receiver stores e there when it has taken what it got.
+MOE_LANES Flag* ackFlags(const CommView& c, int rank, std::uint64_t area, std::uint64_t epoch, int generations) {
+  return c.in<Flag>(rank, area) + static_cast<int>(epoch % static_cast<unsigned>(generations)) * c.nranks;
+}
+
+template <class Warp>
+MOE_LANES bool waitForAcks(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch,
+                           int generations, Phase phase) {
+  const auto before = static_cast<std::uint64_t>(generations);
+  return epoch <= before ||
+         warp.waitAll(c, ackFlags(c, c.rank, area, epoch, generations), c.nranks, epoch - before, phase);
+}
+
+template <class Warp>
+MOE_LANES void acknowledge(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch,
+                           int generations) {
+  warp.publishAll(
+      c.nranks, [&](int to) { return ackFlags(c, to, area, epoch, generations) + c.rank; }, flagWord(epoch));
+}
+
 // Every warp leaves a step through here, also after a failure. `last` runs in the warp that leaves last, when no other
 // warp of the step reads or writes anything any more.
 template <class Warp, class Last>

@@ -95,6 +95,7 @@ struct HandleView {
   Destination* destinations;       // [tokensMax][slots]
   std::int32_t* sendBase;          // [buckets] HT: where this rank's rows begin at the receiver
   std::int32_t* layoutRowsOf;      // [nranks] HT: rows of the layout at each rank
+  std::int32_t* flatRowsOf;        // [nranks] HT: rows that arrive at each rank, each token once
 
   // What arrives here.
   std::int32_t* rows;           // [1]
@@ -135,7 +136,7 @@ struct DispatchArgs {
   std::uint8_t* outSide;
   std::int64_t capacity;
   std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged
-  int staged;
+  std::int64_t staged;                         // 0: the output is in the window; else the rows of the staging area
   void* outTopkIdx;
   float* outTopkWeights;
   std::int32_t* outSourceIndex;

@@ -11,12 +11,12 @@ namespace moe {
 
 struct WindowLayout {
   // Flags, [from] each.
-  std::uint64_t routeCountsReady, routeHeadersReady, routeAck;
-  std::uint64_t htOutputReady, htRowsReady;
-  std::uint64_t htCombineReady, htCombineAck;
-  std::uint64_t llCountsReady;  // [parity][from]: the word's value is the row count
-  std::uint64_t llRowsReady, llDispatchAck;
-  std::uint64_t llCombineReady, llCombineAck;
+  std::uint64_t routeCountsReady, routeHeadersReady;
+  std::uint64_t htOutputReady, htRowsReady, htCombineReady;
+  std::uint64_t llRowsReady, llCombineReady;
+  // Flags, [parity][from]: split operations of two parities may end in any order.
+  std::uint64_t routeAck, htCombineAck, llDispatchAck, llCombineAck;
+  std::uint64_t llCountsReady;  // the word's value is the row count
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
@@ -47,7 +47,9 @@ struct alignas(16) OutputRecord {
   std::uint64_t rows;     // window offset of the row buffer
   std::uint64_t side;     // window offset of the side buffer
   std::int64_t capacity;  // rows of the layout that the output holds
-  std::int64_t staged;    // 1: rows go to the staging area in FLAT order and the owner places them
+  std::int64_t staged;  // not 0: rows go to the staging area, which holds so many, in FLAT order; the owner places them
+  std::uint32_t rowBytes, sideBytes;  // must agree
+  std::uint64_t reserved;
 };
 
 inline WindowLayout WindowLayout::of(const CommShape& s) {
@@ -64,11 +66,12 @@ inline WindowLayout WindowLayout::of(const CommShape& s) {
   at.countStride = static_cast<int>(roundUp(s.expertsMax + n + 1, 4));
   at.llCountStride = static_cast<int>(roundUp((s.expertsMax + n - 1) / n + 1, 4));
 
-  at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags), at.routeAck = take(flags);
-  at.htOutputReady = take(flags), at.htRowsReady = take(flags);
-  at.htCombineReady = take(flags), at.htCombineAck = take(flags);
-  at.llCountsReady = take(kParities * flags), at.llRowsReady = take(flags), at.llDispatchAck = take(flags);
-  at.llCombineReady = take(flags), at.llCombineAck = take(flags);
+  at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags);
+  at.htOutputReady = take(flags), at.htRowsReady = take(flags), at.htCombineReady = take(flags);
+  at.llRowsReady = take(flags), at.llCombineReady = take(flags);
+  at.routeAck = take(kParities * flags), at.htCombineAck = take(kParities * flags);
+  at.llDispatchAck = take(kParities * flags), at.llCombineAck = take(kParities * flags);
+  at.llCountsReady = take(kParities * flags);
   at.routeCounts = take(kParities * n * at.countStride * 4);
   at.htOutputs = take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.llCounts = take(kParities * n * at.llCountStride * 4);

@@ -1,0 +1,162 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include "moecomm.h"
+
+namespace moe::perf {
+namespace {
+
+template <class Value>
+using Names = std::map<std::string, Value>;
+
+const Names<std::int32_t> kBackends = {{"auto", moeBackendAuto}, {"host", moeBackendHost}, {"cuda", moeBackendCuda}};
+const Names<std::int32_t> kModes = {{"auto", moeModeAuto}, {"ht", moeModeHt}, {"ll", moeModeLl}};
+const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
+                                      {"expert-major", moeLayoutExpertMajor},
+                                      {"expert-major-padded", moeLayoutExpertMajorPadded},
+                                      {"rank-major", moeLayoutRankMajor}};
+const Names<Format> kFormats = {
+    {"bf16", Format::kBf16}, {"fp16", Format::kFp16}, {"fp32", Format::kFp32}, {"fp8", Format::kFp8}};
+const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
+                                  {"zipf", Routing::kZipf},
+                                  {"one-rank", Routing::kOneRank},
+                                  {"empty", Routing::kEmpty}};
+
+template <class Value>
+std::string nameOf(const Names<Value>& names, Value value) {
+  for (const auto& [name, other] : names) {
+    if (other == value) return name;
+  }
+  return "?";
+}
+
+template <class Value>
+void addChoice(CLI::App& app, const std::string& option, Value& value, const Names<Value>& names,
+               const std::string& text) {
+  app.add_option(option, value, text)->transform(CLI::CheckedTransformer(names))->default_str(nameOf(names, value));
+}
+
+void declareCase(CLI::App& app, Options& options) {
+  addChoice(app, "--backend", options.backend, kBackends, "host, cuda, or auto: cuda if a usable GPU is there");
+  addChoice(app, "--mode", options.mode, kModes, "high throughput, low latency, or chosen by token count");
+  addChoice(app, "--layout", options.layout, kLayouts, "layout of the dispatched rows");
+  addChoice(app, "--format", options.format, kFormats,
+            "row type; fp8: e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
+  addChoice(app, "--routing", options.routing, kRoutings, "who gets the tokens");
+  app.add_option("--tokens", options.tokens, "tokens per rank; one case for each")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--hidden", options.hidden, "columns of a row")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--topk", options.topk, "experts of a token")->check(CLI::Range(1, 32))->capture_default_str();
+  app.add_option("--experts", options.experts, "experts over all ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--sms", options.sms, "multiprocessors per call; 0: the library's choice")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--weights", options.weights, "who multiplies by the weights: combine (apply) or the expert (applied)")
+      ->check(CLI::IsMember({"auto", "apply", "applied"}))
+      ->capture_default_str();
+  app.add_option("--window", options.window, "1: outputs in window memory; 0: in memory of the caller")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of routes and payloads")->capture_default_str();
+}
+
+void declareRun(CLI::App& app, Options& options) {
+  app.add_option("--iters", options.iters, "iterations, timed and verified")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "iterations before the timed ones")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  app.add_flag("--graph", options.graph, "replay captured CUDA graphs");
+  app.add_flag("--interleave", options.interleave, "two handles: dispatch A, dispatch B, combine A, combine B");
+  app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
+  app.add_option("--ranks-as-threads", options.threads, "run this many ranks as threads; default: one rank per process")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--timeout-ms", options.timeoutMs, "longest wait for another rank; 0: the library's default")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--verify-every", options.verifyEvery,
+                 "check every element in each n-th iteration and in the first and last, a sample in the others")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--json", options.json, "file for the report of rank 0");
+}
+
+void checkTogether(const Options& options) {
+  if (options.rowBytes() % 16 != 0) {
+    throw CLI::ValidationError(
+        fmt::format("--hidden {}: a row of {} bytes is no multiple of 16", options.hidden, options.rowBytes()));
+  }
+  if (options.topk > options.experts) {
+    throw CLI::ValidationError(fmt::format("--topk {} is more than --experts {}", options.topk, options.experts));
+  }
+  if (options.weights == "apply" && !options.expertMajor()) {
+    throw CLI::ValidationError("--weights apply needs a layout with one row per expert");
+  }
+}
+
+}  // namespace
+
+bool Options::expertMajor() const {
+  return layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded;
+}
+
+ExpertStyle Options::style() const {
+  if (!expertMajor()) return ExpertStyle::kSummed;
+  return weights == "applied" ? ExpertStyle::kApplied : ExpertStyle::kApply;
+}
+
+RowShape Options::rowShape() const {
+  const int blocks = (hidden + kScaleColumns - 1) / kScaleColumns;
+  return {format, hidden, format == Format::kFp8 ? (blocks + 3) / 4 * 4 : 0};
+}
+
+int Options::tokensMax() const {
+  return *std::max_element(tokens.begin(), tokens.end());
+}
+
+std::string Options::backendName() const {
+  return nameOf(kBackends, backend);
+}
+std::string Options::modeName() const {
+  return nameOf(kModes, mode);
+}
+std::string Options::layoutName() const {
+  return nameOf(kLayouts, layout);
+}
+std::string Options::formatName() const {
+  return nameOf(kFormats, format);
+}
+std::string Options::routingName() const {
+  return nameOf(kRoutings, routing);
+}
+std::string Options::weightsName() const {
+  return style() == ExpertStyle::kApply ? "apply" : "applied";
+}
+
+std::optional<Options> parseOptions(int argc, const char* const* argv, int* status) {
+  CLI::App app(
+      "Measures and verifies dispatch and combine. Start one process per rank with moerun, torchrun or another "
+      "launcher, or use --ranks-as-threads.");
+  Options options;
+  declareCase(app, options);
+  declareRun(app, options);
+  try {
+    app.parse(argc, argv);
+    checkTogether(options);
+    return options;
+  } catch (const CLI::ParseError& error) {
+    *status = app.exit(error) == 0 ? 0 : 2;
+  }
+  return std::nullopt;
+}
+
+}  // namespace moe::perf

@@ -1,0 +1,60 @@
+// The command line of moe_perf. The names of the fields are those of the options and of the JSON report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "payload.h"
+#include "work.h"
+
+namespace moe::perf {
+
+enum class Routing : int { kUniform, kZipf, kOneRank, kEmpty };
+
+struct Options {
+  std::int32_t backend = 0;  // moeBackend value
+  std::int32_t mode = 0;     // moeMode value
+  std::int32_t layout = 0;   // moeLayout value
+  Format format = Format::kBf16;
+  Routing routing = Routing::kUniform;
+  std::string weights = "auto";  // apply, applied; auto: apply where the layout has a row per expert
+  std::vector<int> tokens = {128};
+  int hidden = 7168;
+  int topk = 8;
+  int experts = 256;
+  int sms = 0;
+  int iters = 20;
+  int warmup = 5;
+  int window = 1;
+  int verifyEvery = 1;
+  int timeoutMs = 0;
+  int threads = 0;  // --ranks-as-threads; 0: one rank, from the launcher's environment
+  std::uint64_t seed = 1;
+  bool graph = false;
+  bool interleave = false;
+  bool sendOnly = false;
+  std::string json;
+
+  bool expertMajor() const;  // a row per expert rather than per token
+  ExpertStyle style() const;
+  RowShape rowShape() const;
+  std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
+  std::int32_t rowBytes() const { return hidden * elementBytes(format); }
+  int tokensMax() const;
+
+  // As on the command line.
+  std::string backendName() const;
+  std::string modeName() const;
+  std::string layoutName() const;
+  std::string formatName() const;
+  std::string routingName() const;
+  std::string weightsName() const;
+};
+
+// Empty if there is nothing to run: the help was asked for and printed (*status 0), or an option is wrong and was
+// reported (*status 2).
+std::optional<Options> parseOptions(int argc, const char* const* argv, int* status);
+
+}  // namespace moe::perf

@@ -1,0 +1,137 @@
+#include "report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <stdexcept>
+
+#include <nlohmann/json.hpp>
+
+namespace moe::perf {
+namespace {
+
+// Bytes per microsecond are megabytes per second; 0 where nothing was measured or moved.
+double gigabytesPerSecond(double bytes, double microseconds) {
+  return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
+}
+
+double dispatchToMemcpy(const CaseResult& result) {
+  const double dispatch = summarize(result.dispatch).median;
+  return dispatch > 0 ? summarize(result.memcpyTimes).median / dispatch : 0;
+}
+
+nlohmann::ordered_json toJson(const std::vector<double>& samples) {
+  const Summary summary = summarize(samples);
+  return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}};
+}
+
+nlohmann::ordered_json parameters(const Options& options, const CaseResult& result) {
+  return {{"backend", result.backend},
+          {"mode", options.modeName()},
+          {"layout", options.layoutName()},
+          {"format", options.formatName()},
+          {"tokens", result.tokens},
+          {"hidden", options.hidden},
+          {"topk", options.topk},
+          {"experts", options.experts},
+          {"sms", options.sms},
+          {"iters", options.iters},
+          {"warmup", options.warmup},
+          {"graph", options.graph},
+          {"interleave", options.interleave},
+          {"routing", options.routingName()},
+          {"seed", options.seed},
+          {"weights", options.weightsName()},
+          {"window", options.window},
+          {"send-only", options.sendOnly},
+          {"ranks-as-threads", options.threads},
+          {"timeout-ms", options.timeoutMs},
+          {"verify-every", options.verifyEvery},
+          {"nranks", result.nranks},
+          {"device", result.device}};
+}
+
+nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) {
+  nlohmann::ordered_json json = parameters(options, result);
+  const double dispatch = summarize(result.dispatch).median;
+  json["wrong_payloads"] = result.wrongPayloads;
+  json["wrong_metadata"] = result.wrongMetadata;
+  json["wrong_combines"] = result.wrongCombines;
+  json["max_rel_error"] = result.maxRelError;
+  json["route_us"] = toJson(result.route);
+  json["dispatch_us"] = toJson(result.dispatch);
+  json["combine_us"] = toJson(result.combine);
+  json["pair_us"] = toJson(result.pair);
+  json["remote_bytes"] = result.remoteBytes;
+  json["remote_gbps"] = gigabytesPerSecond(result.remoteBytes, dispatch);
+  json["logical_bytes"] = result.logicalBytes;
+  json["logical_gbps"] = gigabytesPerSecond(result.logicalBytes, dispatch);
+  json["combine_remote_bytes"] = result.combineRemoteBytes;
+  json["combine_remote_gbps"] = gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median);
+  if (!result.memcpyTimes.empty()) {
+    json["memcpy_gbps"] = gigabytesPerSecond(result.logicalBytes, summarize(result.memcpyTimes).median);
+    json["dispatch_vs_memcpy"] = dispatchToMemcpy(result);
+  }
+  return json;
+}
+
+std::string times(const std::vector<double>& samples) {
+  const Summary summary = summarize(samples);
+  return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
+}
+
+}  // namespace
+
+Summary summarize(std::vector<double> samples) {
+  if (samples.empty()) return {};
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double share) {
+    return samples[static_cast<std::size_t>(std::ceil(share * static_cast<double>(samples.size()))) - 1];
+  };
+  return {samples.front(), at(0.5), at(0.99)};
+}
+
+void printHeader(const Options& options, const CaseResult& first) {
+  fmt::print(
+      "{} ranks, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
+      first.nranks, first.backend, first.device, options.modeName(), options.layoutName(), options.formatName(),
+      options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
+  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}\n", options.iters,
+             options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
+             options.interleave ? ", two handles together" : "");
+  fmt::print(
+      "bytes per rank (mean): remote = (token, other rank) pairs * ({} row + {} side bytes); logical = the same "
+      "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
+      options.rowBytes(), options.sideBytes());
+  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9}  {}\n", "tokens", "route", "dispatch",
+             "combine", "pair", "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s", "vs memcpy", "result");
+}
+
+void printCase(const CaseResult& result) {
+  const double dispatch = summarize(result.dispatch).median;
+  const std::string memcpyShare =
+      result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
+  const std::string verdict = result.correct()
+                                  ? fmt::format("correct, max rel error {:.2g}", result.maxRelError)
+                                  : fmt::format("WRONG: {} payloads, {} metadata, {} combines", result.wrongPayloads,
+                                                result.wrongMetadata, result.wrongCombines);
+  fmt::print("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9}  {}\n", result.tokens, times(result.route),
+             times(result.dispatch), times(result.combine), times(result.pair), result.remoteBytes,
+             gigabytesPerSecond(result.remoteBytes, dispatch), gigabytesPerSecond(result.logicalBytes, dispatch),
+             gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare, verdict);
+  std::fflush(stdout);
+}
+
+void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results) {
+  nlohmann::ordered_json cases = nlohmann::ordered_json::array();
+  for (const CaseResult& result : results) cases.push_back(toJson(options, result));
+  std::ofstream out(file);
+  out << cases.dump(2) << "\n";
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + file);
+}
+
+}  // namespace moe::perf

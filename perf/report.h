@@ -1,0 +1,25 @@
+// What moe_perf says: a table for people, a JSON array for programs. Rank 0 alone reports.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "runner.h"
+
+namespace moe::perf {
+
+struct Summary {
+  double min = 0;
+  double median = 0;
+  double p99 = 0;
+};
+Summary summarize(std::vector<double> samples);
+
+void printHeader(const Options& options, const CaseResult& first);
+void printCase(const CaseResult& result);
+
+// Throws std::runtime_error if the file cannot be written.
+void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results);
+
+}  // namespace moe::perf

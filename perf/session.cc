@@ -1,0 +1,242 @@
+#include "session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace moe::perf {
+namespace {
+
+std::uint64_t versionSeed(std::uint64_t seed, int version) {
+  return mix(seed * 2 + static_cast<std::uint64_t>(version) + 1);
+}
+
+std::int64_t roundUp(std::int64_t value, std::int64_t to) {
+  return (value + to - 1) / to * to;
+}
+
+}  // namespace
+
+void check(moeResult_t result, moeComm_t comm, const char* call) {
+  if (result == moeSuccess) return;
+  throw std::runtime_error(std::string(call) + ": " + moeGetErrorString(result) + ": " + moeGetLastError(comm));
+}
+
+OutputMemory::OutputMemory(Device& device, moeComm_t comm, bool window, std::size_t bytes)
+    : device_(&device), comm_(window ? comm : nullptr) {
+  if (bytes == 0) return;
+  if (window) {
+    check(moeMemAlloc(comm, bytes, &memory_), comm, "moeMemAlloc");
+  } else {
+    memory_ = device.allocate(bytes);
+  }
+}
+
+OutputMemory& OutputMemory::operator=(OutputMemory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(comm_, other.comm_);
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+OutputMemory::~OutputMemory() {
+  if (memory_ == nullptr) return;
+  if (comm_ != nullptr) {
+    moeMemFree(comm_, memory_);
+  } else {
+    device_->free(memory_);
+  }
+}
+
+std::int64_t Session::windowBytes(const Options& options, std::uint64_t seed, int nranks) {
+  std::int64_t rows = 0;
+  for (const int tokens : options.tokens) {
+    for (int version = 0; version < kVersions; ++version) {
+      rows = std::max(rows, makePlan(options, versionSeed(seed, version), nranks, 0, tokens).layoutRowsMax);
+    }
+  }
+  return roundUp(rows * options.rowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) + 1024;
+}
+
+Session::Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration,
+                 std::uint64_t seed, int tokens)
+    : options_(options),
+      device_(device),
+      comm_(comm),
+      iteration_(iteration),
+      seed_(seed),
+      tokens_(tokens),
+      shape_(options.rowShape()) {
+  moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+  check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
+  rank_ = info.rank;
+  nranks_ = info.nranks;
+  for (int version = 0; version < kVersions; ++version) {
+    versions_[static_cast<std::size_t>(version)] = makeVersion(version);
+    outRowCount_ = std::max(outRowCount_, static_cast<std::size_t>(plan(version).layoutRows));
+  }
+  const auto tokenCount = static_cast<std::size_t>(tokens);
+  for (auto& source : sources_) source = {device, tokenCount * static_cast<std::size_t>(options.rowBytes())};
+  for (auto& side : sourceSides_) side = {device, tokenCount * static_cast<std::size_t>(shape_.sideFloats)};
+  const std::size_t combinedBytes =
+      static_cast<std::size_t>(options.hidden * elementBytes(combineFormat(options.format)));
+  for (auto& version : versions_) version.expertRows = {device, outRowCount_ * combinedBytes};
+  combined_ = {device, tokenCount * combinedBytes};
+  const bool window = options.window != 0;
+  outRows_ = {device, comm, window, outRowCount_ * static_cast<std::size_t>(options.rowBytes())};
+  outSide_ = {device, comm, window, outRowCount_ * static_cast<std::size_t>(options.sideBytes())};
+  const auto topk = static_cast<std::size_t>(options.topk);
+  if (!options.expertMajor()) outTopkIdx_ = {device, outRowCount_ * topk};
+  outTopkWeights_ = {device, outRowCount_ * (options.expertMajor() ? 1 : topk)};
+  outSources_ = {device, outRowCount_};
+  if (options.layout == moeLayoutExpertMajor) outExpertOffsets_ = {device, plan(0).expertOffsets.size()};
+
+  moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
+  config.experts = options.experts;
+  config.topk = options.topk;
+  config.layout = options.layout;
+  config.mode = options.mode;
+  config.tokensMax = std::max(tokens, 1);
+  check(moeHandleCreate(&handle_, comm, &config), comm, "moeHandleCreate");
+}
+
+Session::~Session() {
+  moeHandleDestroy(handle_);
+}
+
+Session::Version Session::makeVersion(int number) {
+  Version version;
+  version.plan = makePlan(options_, versionSeed(seed_, number), nranks_, rank_, tokens_);
+  const Plan& plan = version.plan;
+  version.topkIdx = toDevice(device_, plan.route.experts);
+  version.topkWeights = toDevice(device_, plan.route.weights);
+  version.entries = toDevice(device_, plan.entries);
+  version.entryOffsets = toDevice(device_, plan.entryOffsets);
+  version.specs = toDevice(device_, plan.specs);
+  version.specEntries = toDevice(device_, plan.specEntries);
+  version.specExperts = toDevice(device_, plan.specExperts);
+  version.specWeights = toDevice(device_, plan.specWeights);
+  version.specSources = toDevice(device_, plan.specSources);
+  version.expertOffsets = toDevice(device_, plan.expertOffsets);
+  return version;
+}
+
+void Session::route(int version) {
+  check(moeRoute(handle_, at(version).topkIdx.get(), at(version).topkWeights.get(), tokens_, device_.stream()), comm_,
+        "moeRoute");
+}
+
+void Session::dispatch(int source) {
+  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+  const bool fp8 = options_.format == Format::kFp8;
+  args.rows = sources_[static_cast<std::size_t>(source)].get();
+  args.rowType = fp8 ? moeRowBytes : static_cast<std::int32_t>(options_.format) + moeRowBf16;
+  args.hidden = options_.hidden;
+  args.side = sourceSides_[static_cast<std::size_t>(source)].get();
+  args.sideBytes = options_.sideBytes();
+  args.flags = options_.sendOnly ? moeSendOnly : 0;
+  args.outRows = outRows_.get();
+  args.outSide = outSide_.get();
+  args.outRowsMax = static_cast<std::int64_t>(outRowCount_);
+  args.outTopkIdx = outTopkIdx_.get();
+  args.outTopkWeights = outTopkWeights_.get();
+  args.outSourceIndex = outSources_.get();
+  args.outExpertOffsets = outExpertOffsets_.get();
+  check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
+}
+
+void Session::combine(int version) {
+  moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  args.rows = at(version).expertRows.get();
+  args.rowType = static_cast<std::int32_t>(combineFormat(options_.format)) + moeRowBf16;
+  args.hidden = options_.hidden;
+  args.weights = options_.style() == ExpertStyle::kApply ? moeWeightsApply : moeWeightsApplied;
+  args.flags = options_.sendOnly ? moeSendOnly : 0;
+  args.out = combined_.get();
+  check(moeCombine(handle_, &args, device_.stream()), comm_, "moeCombine");
+}
+
+void Session::complete() {
+  check(moeComplete(handle_, device_.stream()), comm_, "moeComplete");
+}
+
+void Session::fill(int source) {
+  const auto index = static_cast<std::size_t>(source);
+  device_.run(FillRows{payloadOf(), shape_, rank_, tokens_, sources_[index].get()});
+  device_.run(FillSide{payloadOf(), shape_, rank_, tokens_, sourceSides_[index].get()});
+}
+
+void Session::runExperts(int version) {
+  const Version& route = at(version);
+  device_.run(RunExperts{shape_, options_.style(), route.specs.get(), static_cast<std::int64_t>(route.specs.count()),
+                         route.specEntries.get(), outRows_.get(), static_cast<const float*>(outSide_.get()),
+                         route.expertRows.get()});
+}
+
+void Session::verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
+                          Findings* findings) {
+  if (actual == nullptr) return;
+  device_.run(VerifyWords{version.specs.get(), static_cast<std::int64_t>(version.specs.count()),
+                          static_cast<std::int32_t>(perRow), static_cast<const std::uint32_t*>(actual),
+                          static_cast<const std::uint32_t*>(expected), findings});
+}
+
+void Session::verifyDispatch(int number, int stride, Findings* findings) {
+  const Version& version = at(number);
+  const auto specCount = static_cast<std::int64_t>(version.specs.count());
+  const auto topk = static_cast<std::size_t>(options_.topk);
+  device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, outRows_.get(), findings});
+  device_.run(VerifySide{payloadOf(), shape_, version.specs.get(), specCount, static_cast<const float*>(outSide_.get()),
+                         findings});
+  verifyWords(version, outTopkIdx_.get(), version.specExperts.get(), topk, findings);
+  verifyWords(version, outTopkWeights_.get(), version.specWeights.get(), options_.expertMajor() ? 1 : topk, findings);
+  verifyWords(version, outSources_.get(), version.specSources.get(), 1, findings);
+  if (outExpertOffsets_.get() != nullptr) {
+    device_.run(VerifyWords{nullptr, static_cast<std::int64_t>(outExpertOffsets_.count()), 1,
+                            reinterpret_cast<const std::uint32_t*>(outExpertOffsets_.get()),
+                            reinterpret_cast<const std::uint32_t*>(version.expertOffsets.get()), findings});
+  }
+}
+
+void Session::verifyCombine(int version, Findings* findings) {
+  device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, tokens_, at(version).entries.get(),
+                            at(version).entryOffsets.get(), combined_.get(), findings});
+}
+
+int Session::wrongCounts(int version) {
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  check(moeHandleGetCounts(handle_, &counts), comm_, "moeHandleGetCounts");
+  const Plan& expected = plan(version);
+  int wrong = counts.rows == expected.rows ? 0 : 1;
+  wrong += counts.layoutRows == expected.layoutRows ? 0 : 1;
+  wrong += counts.localExperts == static_cast<std::int32_t>(expected.rowsPerExpert.size()) ? 0 : 1;
+  if (wrong > 0) return wrong;
+  for (std::size_t i = 0; i < expected.rowsPerRank.size(); ++i) {
+    wrong += counts.rowsPerRank[i] == expected.rowsPerRank[i] ? 0 : 1;
+  }
+  for (std::size_t i = 0; i < expected.rowsPerExpert.size(); ++i) {
+    wrong += counts.rowsPerExpert[i] == expected.rowsPerExpert[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
+void Session::copyLogicalRows(int version) {
+  if (outRowCount_ == 0) return;
+  const auto rowBytes = static_cast<std::size_t>(options_.rowBytes());
+  const Plan& route = plan(version);
+  std::size_t row = 0;
+  for (std::size_t token = 0; token + 1 < route.entryOffsets.size(); ++token) {
+    std::int32_t rank = -1;
+    for (std::int32_t i = route.entryOffsets[token]; i < route.entryOffsets[token + 1]; ++i) {
+      if (route.entries[static_cast<std::size_t>(i)].rank == rank) continue;
+      rank = route.entries[static_cast<std::size_t>(i)].rank;
+      std::memcpy(static_cast<std::byte*>(outRows_.get()) + row * rowBytes, sources_[0].get() + token * rowBytes,
+                  rowBytes);
+      row = (row + 1) % outRowCount_;
+    }
+  }
+}
+
+}  // namespace moe::perf

@@ -1,0 +1,118 @@
+// One handle of a case with everything it works on: routes, sources, outputs, and what is expected in them. Its
+// operations are single calls of the library or of moe_perf's own work, in stream order; which ones come when is the
+// runner's part.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "device.h"
+#include "moecomm.h"
+#include "options.h"
+#include "plan.h"
+
+namespace moe::perf {
+
+// Throws std::runtime_error with the library's sentence.
+void check(moeResult_t result, moeComm_t comm, const char* call);
+
+// Window memory, or the device's own.
+class OutputMemory {
+ public:
+  OutputMemory() = default;
+  OutputMemory(Device& device, moeComm_t comm, bool window, std::size_t bytes);
+  OutputMemory(OutputMemory&& other) noexcept { *this = std::move(other); }
+  OutputMemory& operator=(OutputMemory&& other) noexcept;
+  ~OutputMemory();
+
+  void* get() const { return memory_; }
+
+ private:
+  Device* device_ = nullptr;
+  moeComm_t comm_ = nullptr;  // NULL: memory of the device
+  void* memory_ = nullptr;
+};
+
+// Routes alternate between two versions, so that rows move from iteration to iteration.
+inline constexpr int kVersions = 2;
+
+class Session {
+ public:
+  // `seed` differs between the sessions of a case.
+  Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration, std::uint64_t seed,
+          int tokens);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Bytes of window memory that one session takes, at most, on any rank.
+  static std::int64_t windowBytes(const Options& options, std::uint64_t seed, int nranks);
+
+  // Library calls. `source` picks the rows that are sent; `expertRows` the rows that combine reads.
+  void route(int version);
+  void dispatch(int source);
+  void combine(int version);
+  void complete();
+
+  // moe_perf's own work, with the payload of the current iteration.
+  void fill(int source);
+  void runExperts(int version);
+  void verifyDispatch(int version, int stride, Findings* findings);
+  void verifyCombine(int version, Findings* findings);
+
+  // Compares moeHandleGetCounts; returns the number of wrong values. Waits for the stream.
+  int wrongCounts(int version);
+
+  // The memcpy baseline of the host backend: copies the rows that this rank sends, each once per destination rank, over
+  // the outputs.
+  void copyLogicalRows(int version);
+
+  const Plan& plan(int version) const { return versions_[static_cast<std::size_t>(version)].plan; }
+
+ private:
+  struct Version {
+    Plan plan;
+    Buffer<std::int32_t> topkIdx;
+    Buffer<float> topkWeights;
+    Buffer<Entry> entries;
+    Buffer<std::int32_t> entryOffsets;
+    Buffer<RowSpec> specs;
+    Buffer<Entry> specEntries;
+    Buffer<std::int32_t> specExperts;
+    Buffer<float> specWeights;
+    Buffer<std::int32_t> specSources;
+    Buffer<std::int32_t> expertOffsets;
+    Buffer<std::byte> expertRows;
+  };
+
+  Version makeVersion(int version);
+  const Version& at(int version) const { return versions_[static_cast<std::size_t>(version)]; }
+  PayloadOf payloadOf() const { return {seed_, iteration_}; }
+  void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
+                   Findings* findings);
+
+  const Options& options_;
+  Device& device_;
+  moeComm_t comm_;
+  const std::uint32_t* iteration_;
+  std::uint64_t seed_;
+  int tokens_;
+  int rank_ = 0;
+  int nranks_ = 1;
+  RowShape shape_;
+  std::array<Version, kVersions> versions_;
+  std::array<Buffer<std::byte>, kVersions> sources_;
+  std::array<Buffer<float>, kVersions> sourceSides_;
+  OutputMemory outRows_;
+  OutputMemory outSide_;
+  std::size_t outRowCount_ = 0;
+  Buffer<std::int32_t> outTopkIdx_;
+  Buffer<float> outTopkWeights_;
+  Buffer<std::int32_t> outSources_;
+  Buffer<std::int32_t> outExpertOffsets_;
+  Buffer<std::byte> combined_;
+  moeHandle_t handle_ = nullptr;
+};
+
+}  // namespace moe::perf

@@ -1,0 +1,56 @@
+"""moecomm: expert-parallel communication for Mixture-of-Experts models. A thin layer over libmoecomm.so (ctypes only).
+
+    with moecomm.Communicator.from_env(backend="host") as comm, comm.handle(experts=16, topk=4) as handle:
+        handle.route(topk_idx, topk_weights)            # [tokens, topk]
+        out = numpy.empty((handle.counts().layout_rows, hidden), numpy.float32)
+        handle.dispatch(rows, out)                      # [tokens, hidden] -> [layout rows, hidden]
+        handle.combine(experts(out), result)            # [layout rows, hidden] -> [tokens, hidden]
+
+The rules of include/moecomm.h hold: every rank makes the same calls in the same order."""
+
+from ._version import VERSION as __version__
+from .comm import Communicator, Info, Limits, MemorySize, Peer, WindowMemory
+from .comm import error_string, library, limits, memory_size, unique_id, version
+from .errors import (
+    Aborted,
+    CudaError,
+    InProgress,
+    InternalError,
+    InvalidArgument,
+    InvalidUsage,
+    MoeError,
+    RemoteError,
+    SystemFailure,
+    Timeout,
+    Unsupported,
+)
+from .handle import Counts, DeviceCounts, Handle
+
+__all__ = [
+    "Aborted",
+    "Communicator",
+    "Counts",
+    "CudaError",
+    "DeviceCounts",
+    "Handle",
+    "InProgress",
+    "Info",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidUsage",
+    "Limits",
+    "MemorySize",
+    "MoeError",
+    "Peer",
+    "RemoteError",
+    "SystemFailure",
+    "Timeout",
+    "Unsupported",
+    "WindowMemory",
+    "error_string",
+    "library",
+    "limits",
+    "memory_size",
+    "unique_id",
+    "version",
+]

@@ -1,0 +1,106 @@
+"""One exception per result of the library. The text is the sentence of moeGetLastError: who noticed what, on which rank."""
+
+from . import _native
+
+
+class MoeError(Exception):
+    """A call of the library failed. `result` is the moeResult value."""
+
+    result = None
+
+    def __init__(self, sentence, result=None):
+        super().__init__(sentence)
+        if result is not None:
+            self.result = result
+
+
+class InvalidArgument(MoeError, ValueError):
+    """A bad value was passed."""
+
+    result = _native.moeInvalidArgument
+
+
+class InvalidUsage(MoeError):
+    """A right value at the wrong time, or values that differ between ranks."""
+
+    result = _native.moeInvalidUsage
+
+
+class CudaError(MoeError):
+    """A CUDA call failed."""
+
+    result = _native.moeCudaError
+
+
+class SystemFailure(MoeError, OSError):
+    """A call of the operating system failed, or memory ran out."""
+
+    result = _native.moeSystemError
+
+
+class RemoteError(MoeError):
+    """Another rank died, left or reported a failure."""
+
+    result = _native.moeRemoteError
+
+
+class Timeout(MoeError, TimeoutError):
+    """A rank did not do its part within the configured time."""
+
+    result = _native.moeTimeout
+
+
+class Aborted(MoeError):
+    """Communicator.abort was called."""
+
+    result = _native.moeAborted
+
+
+class Unsupported(MoeError):
+    """Not available on this machine or in this build."""
+
+    result = _native.moeUnsupported
+
+
+class InProgress(MoeError):
+    """Not finished yet; ask again."""
+
+    result = _native.moeInProgress
+
+
+class InternalError(MoeError):
+    """A defect of the library."""
+
+    result = _native.moeInternalError
+
+
+BY_RESULT = {
+    kind.result: kind
+    for kind in (
+        InvalidArgument,
+        InvalidUsage,
+        CudaError,
+        SystemFailure,
+        RemoteError,
+        Timeout,
+        Aborted,
+        Unsupported,
+        InProgress,
+        InternalError,
+    )
+}
+
+
+def make(library, result, comm=None):
+    """The exception for `result`, with the sentence of `comm` (None: of the calling thread)."""
+    sentence = library.moeGetLastError(comm).decode(errors="replace")
+    if not sentence:
+        sentence = library.moeGetErrorString(result).decode(errors="replace")
+    kind = BY_RESULT.get(result)
+    return kind(sentence) if kind is not None else MoeError(sentence, result)
+
+
+def check(library, result, comm=None):
+    """Raises the exception for `result` unless it is moeSuccess."""
+    if result != _native.moeSuccess:
+        raise make(library, result, comm)

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
+# Ubuntu 24.04 and later; needs root or sudo if something is missing. Usage: install_deps.sh [build|all]
+#   build  enough to build, test and run      all  also what scripts/test.sh checks with (the default)
+set -eu
+what=${1:-all}
+
+packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
+if [ "$what" = all ]; then
+  packages="$packages ccache clang clang-format-14 clang-tidy-14 git"
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "install_deps: this is no Debian or Ubuntu; install the equivalents of: $packages" >&2
+  exit 0
+fi
+
+missing=
+for package in $packages; do
+  state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+  [ "$state" = "install ok installed" ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null || { echo "install_deps: not root and no sudo; missing:$missing" >&2; exit 1; }
+  as_root="sudo"
+fi
+echo "install_deps: installing$missing"
+$as_root apt-get update -qq
+# The names are separate words.
+# shellcheck disable=SC2086
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,0 +1,226 @@
+// The C ABI: pointers and struct sizes are checked, C++ objects found, errors translated. No logic.
+#include "api/guard.h"
+#include "base/sized_struct.h"
+#include "bootstrap/unique_id.h"
+#include "comm/handle.h"
+#include "comm/launch_env.h"
+#include "comm/limits.h"
+
+using moe::Comm;
+using moe::Handle;
+
+namespace {
+
+Comm* commOf(moeComm_t comm) {
+  return reinterpret_cast<Comm*>(comm);
+}
+Handle* handleOf(moeHandle_t handle) {
+  return reinterpret_cast<Handle*>(handle);
+}
+
+moeResult_t refuse(const char* sentence) {
+  return moe::guard(nullptr, [&] { throw moe::Error(moeInvalidArgument, sentence); });
+}
+
+std::chrono::milliseconds timeoutOf(const moe::Config& config) {
+  return std::chrono::milliseconds(config.timeoutMs);
+}
+
+}  // namespace
+
+moeResult_t moeGetVersion(int32_t* version) {
+  return moe::guard(nullptr, [&] {
+    moe::require(version != nullptr, "version is NULL");
+    *version = MOE_VERSION_CODE;
+  });
+}
+
+const char* moeGetErrorString(moeResult_t result) {
+  switch (result) {
+    case moeSuccess:
+      return "success";
+    case moeInvalidArgument:
+      return "invalid argument";
+    case moeInvalidUsage:
+      return "invalid usage";
+    case moeCudaError:
+      return "CUDA error";
+    case moeSystemError:
+      return "system error";
+    case moeRemoteError:
+      return "another rank failed";
+    case moeTimeout:
+      return "timeout";
+    case moeAborted:
+      return "aborted";
+    case moeUnsupported:
+      return "unsupported";
+    case moeInProgress:
+      return "in progress";
+    case moeInternalError:
+      return "internal error";
+  }
+  return "unknown result";
+}
+
+const char* moeGetLastError(moeComm_t comm) {
+  return comm != nullptr ? commOf(comm)->errors().text() : moe::threadError().c_str();
+}
+
+moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
+  return moe::guard(nullptr, [&] {
+    moe::require(id != nullptr, "id is NULL");
+    const moe::Config config = moe::resolveConfig(nullptr);
+    *id = moe::bootstrap::createUniqueId(timeoutOf(config), config.interfaceName);
+  });
+}
+
+moeResult_t moeCommGetMemorySize(int32_t nranks, const moeConfig_t* config, moeMemorySize_t* bytes) {
+  return moe::guard(nullptr, [&] {
+    moe::require(nranks >= 1 && nranks <= moe::Limits::kRanks, "nranks is out of range");
+    const moe::CommShape shape = moe::shapeOf(nranks, moe::resolveConfig(config));
+    const moe::WindowLayout at = moe::WindowLayout::of(shape);
+    moeMemorySize_t result = MOE_MEMORY_SIZE_INITIALIZER;
+    result.windowBytes = at.totalBytes;
+    result.controlBytes = at.controlBytes;
+    result.llBytes = at.llBytes;
+    result.htBytes = at.htBytes;
+    result.heapBytes = static_cast<uint64_t>(shape.heapBytes);
+    moe::writeStruct(bytes, result, "bytes");
+  });
+}
+
+moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, const moeUniqueId_t* id,
+                        const moeConfig_t* config) {
+  return moe::guard(nullptr, [&] {
+    moe::require(comm != nullptr, "comm is NULL");
+    moe::require(id != nullptr, "id is NULL");
+    *comm = reinterpret_cast<moeComm_t>(Comm::create(nranks, rank, *id, moe::resolveConfig(config)).release());
+  });
+}
+
+moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
+  return moe::guard(nullptr, [&] {
+    moe::require(comm != nullptr, "comm is NULL");
+    const moe::Config resolved = moe::resolveConfig(config);
+    const moe::LaunchEnvironment launch = moe::launchFromEnvironment();
+    const moeUniqueId_t id = moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret);
+    if (launch.rank == 0) moe::bootstrap::serveUniqueId(id, timeoutOf(resolved));
+    *comm = reinterpret_cast<moeComm_t>(Comm::create(launch.nranks, launch.rank, id, resolved).release());
+  });
+}
+
+moeResult_t moeCommDestroy(moeComm_t comm) {
+  return moe::guard(nullptr, [&] { delete commOf(comm); });
+}
+
+moeResult_t moeCommAbort(moeComm_t comm) {
+  if (comm == nullptr) return refuse("comm is NULL");
+  commOf(comm)->abort();
+  return moeSuccess;
+}
+
+moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {
+  if (comm == nullptr) return refuse("comm is NULL");
+  if (error == nullptr) return refuse("error is NULL");
+  *error = commOf(comm)->status();
+  return moeSuccess;
+}
+
+moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
+  return moe::guard(commOf(comm), [&] {
+    using moe::Limits;
+    moeLimits_t result = MOE_LIMITS_INITIALIZER;
+    result.ranksMax = Limits::kRanks;
+    result.topkMax = Limits::kTopk;
+    result.expertsMax = Limits::kExperts;
+    result.tokensMax = Limits::kTokens;
+    result.llTokensMax = Limits::kLlTokens;
+    result.rowAlignment = Limits::kRowAlignment;
+    result.rowBytesMax = Limits::kRowBytes;
+    result.sideBytesMax = Limits::kSideBytes;
+    result.outstandingMax = moe::kParities;
+    if (comm != nullptr) {
+      const moe::CommShape& shape = commOf(comm)->shape();
+      result.ranksMax = shape.nranks;
+      result.topkMax = shape.topkMax;
+      result.expertsMax = shape.expertsMax;
+      result.tokensMax = shape.ht ? shape.tokensMax : 0;
+      result.llTokensMax = shape.ll ? shape.llTokensMax : 0;
+      result.rowBytesMax = shape.rowBytesMax;
+      result.sideBytesMax = shape.sideBytesMax;
+    }
+    moe::writeStruct(limits, result, "limits");
+  });
+}
+
+moeResult_t moeMemAlloc(moeComm_t comm, size_t bytes, void** memory) {
+  if (comm == nullptr) return refuse("comm is NULL");
+  return moe::guard(commOf(comm), [&] {
+    moe::require(memory != nullptr, "memory is NULL");
+    *memory = commOf(comm)->allocateWindow(bytes);
+  });
+}
+
+moeResult_t moeMemFree(moeComm_t comm, void* memory) {
+  if (comm == nullptr) return refuse("comm is NULL");
+  return moe::guard(commOf(comm), [&] { commOf(comm)->freeWindow(memory); });
+}
+
+moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandleConfig_t* config) {
+  if (comm == nullptr) return refuse("comm is NULL");
+  return moe::guardAlive(commOf(comm), [&] {
+    moe::require(handle != nullptr, "handle is NULL");
+    const moeHandleConfig_t defaults = MOE_HANDLE_CONFIG_INITIALIZER;
+    const moeHandleConfig_t own = moe::readStruct(config, "config", defaults);
+    *handle = reinterpret_cast<moeHandle_t>(commOf(comm)->add(std::make_unique<Handle>(*commOf(comm), own)));
+  });
+}
+
+moeResult_t moeHandleDestroy(moeHandle_t handle) {
+  if (handle == nullptr) return moeSuccess;
+  Comm& comm = handleOf(handle)->comm();
+  return moe::guard(&comm, [&] { comm.remove(handleOf(handle)); });
+}
+
+moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
+                     moeStream_t stream) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guardAlive(&handleOf(handle)->comm(),
+                         [&] { handleOf(handle)->route(topkIdx, topkWeights, tokens, stream); });
+}
+
+moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+    moe::checkStructSize(counts, "counts");
+    moe::writeStruct(counts, handleOf(handle)->counts(), "counts");
+  });
+}
+
+moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guard(&handleOf(handle)->comm(),
+                    [&] { moe::writeStruct(counts, handleOf(handle)->deviceCounts(), "counts"); });
+}
+
+moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+    const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
+    handleOf(handle)->dispatch(moe::readStruct(args, "args", defaults), stream);
+  });
+}
+
+moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+    const moeCombineArgs_t defaults = MOE_COMBINE_ARGS_INITIALIZER;
+    handleOf(handle)->combine(moe::readStruct(args, "args", defaults), stream);
+  });
+}
+
+moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guardAlive(&handleOf(handle)->comm(), [&] { handleOf(handle)->complete(stream); });
+}

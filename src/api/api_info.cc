@@ -1,0 +1,49 @@
+// The queries of the C ABI that describe a communicator and its peers.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/guard.h"
+#include "base/sized_struct.h"
+
+using moe::Comm;
+
+moeResult_t moeCommGetInfo(moeComm_t handle, moeCommInfo_t* info) {
+  auto* comm = reinterpret_cast<Comm*>(handle);
+  return moe::guard(comm, [&] {
+    moe::require(comm != nullptr, "comm is NULL");
+    moeCommInfo_t result = MOE_COMM_INFO_INITIALIZER;
+    result.nranks = comm->nranks();
+    result.rank = comm->rank();
+    result.backend = comm->backend().kind();
+    result.device = comm->backend().device();
+    result.domain = 0;  // all ranks load and store each other's window
+    result.domainCount = 1;
+    result.domainRank = comm->rank();
+    result.domainSize = comm->nranks();
+    result.timeoutMs = comm->config().timeoutMs;
+    result.bulkCopies = comm->backend().bulkCopies() ? 1 : 0;
+    result.windowBytes = comm->layout().totalBytes;
+    result.heapBytes = static_cast<uint64_t>(comm->shape().heapBytes);
+    moe::writeStruct(info, result, "info");
+  });
+}
+
+moeResult_t moeCommGetPeerInfo(moeComm_t handle, int32_t peer, moePeerInfo_t* info) {
+  auto* comm = reinterpret_cast<Comm*>(handle);
+  return moe::guard(comm, [&] {
+    moe::require(comm != nullptr, "comm is NULL");
+    if (peer < 0 || peer >= comm->nranks()) {
+      throw moe::Error(moeInvalidArgument, fmt::format("peer is {}, must be 0..{}", peer, comm->nranks() - 1));
+    }
+    const moe::Peer& known = comm->peers()[static_cast<std::size_t>(peer)];
+    moePeerInfo_t result = MOE_PEER_INFO_INITIALIZER;
+    result.rank = peer;
+    result.transport = known.window.transport;
+    result.processId = known.card.host.processId;
+    result.device = known.card.device;
+    const auto& host = known.card.host.hostName;
+    std::copy_n(host.begin(), std::min(host.size(), sizeof result.hostName - 1), result.hostName);
+    moe::writeStruct(info, result, "info");
+  });
+}

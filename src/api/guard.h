@@ -1,0 +1,56 @@
+// Where exceptions become results. Everything that api.cc does goes through one of these.
+#pragma once
+
+#include <new>
+#include <string>
+
+#include "base/error.h"
+#include "comm/comm.h"
+
+namespace moe {
+
+// The sentence of the calling thread's latest failure of a call without a communicator. The one thread-local of the
+// library (docs/decisions/0003): such a call has no other place that its caller could ask.
+inline std::string& threadError() noexcept {
+  static thread_local std::string text;
+  return text;
+}
+
+inline void keep(Comm* comm, const char* sentence) noexcept {
+  try {
+    if (comm != nullptr) {
+      comm->errors().refuse(sentence);
+    } else {
+      threadError() = sentence;
+    }
+  } catch (const std::exception&) {
+    // No memory for the sentence: the result alone has to do.
+  }
+}
+
+template <class Body>
+moeResult_t guard(Comm* comm, Body&& body) noexcept {
+  try {
+    body();
+    return moeSuccess;
+  } catch (const Error& e) {
+    keep(comm, e.what());
+    return e.result();
+  } catch (const std::bad_alloc&) {
+    keep(comm, "out of host memory");
+    return moeSystemError;
+  } catch (const std::exception& e) {
+    keep(comm, e.what());
+    return moeInternalError;
+  }
+}
+
+// The same for calls that use the group: they are refused once it has failed, and report a failure that they ran into.
+template <class Body>
+moeResult_t guardAlive(Comm* comm, Body&& body) noexcept {
+  if (const moeResult_t before = comm->status(); before != moeSuccess) return before;
+  const moeResult_t result = guard(comm, body);
+  return result != moeSuccess ? result : comm->status();
+}
+
+}  // namespace moe

@@ -1,0 +1,76 @@
+// What a communicator needs from the machine it runs on: memory, and a way to run a step. There are two: the host
+// backend (steps run on the calling thread) and the cuda backend (steps are kernels on a stream).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "backend/bulk.h"
+#include "base/error.h"
+#include "device/steps.h"
+
+namespace moe {
+
+// The caller's own allocator, from moeConfig_t. Empty: the backend allocates.
+struct Allocator {
+  moeAllocate_t allocate = nullptr;
+  moeFree_t free = nullptr;
+  void* user = nullptr;
+};
+
+// Memory with its way of being freed. Shared, since peers that are threads of this process use a window too.
+using Memory = std::shared_ptr<std::uint8_t>;
+
+// How a step is spread over the machine.
+struct LaunchShape {
+  int blocks = 1;
+  int warpsPerBlock = 1;
+  bool bulk = false;
+
+  int warps() const { return blocks * warpsPerBlock; }
+};
+
+// What one operation moves: enough to choose its shape.
+struct Workload {
+  Step step;
+  int tokensMax;           // upper bound of the rows that this rank handles
+  std::uint32_t rowBytes;  // 0: no payload
+  int sms;                 // 0: the backend's choice
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual int kind() const noexcept = 0;    // a moeBackend value
+  virtual int device() const noexcept = 0;  // CUDA ordinal, or -1
+  virtual bool bulkCopies() const noexcept = 0;
+
+  // How many ranks share this rank's device: their kernels must fit beside each other.
+  virtual void setSharers(int ranks) noexcept = 0;
+
+  // Zeroed memory that steps use and no peer sees.
+  virtual Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) = 0;
+  // Zeroed memory that steps and the host use.
+  virtual Memory allocateHostVisible(std::size_t bytes) = 0;
+  virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
+
+  // Most warps that count tokens in a route.
+  virtual int chunksMax() const noexcept = 0;
+  virtual LaunchShape shapeFor(const Workload& work) const noexcept = 0;
+  // How rows are cut so that the warps of `shape` share `rows` rows evenly.
+  virtual Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept = 0;
+
+  // Starts a step. On failure `what` says which CUDA call failed and why.
+  virtual moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
+                             std::string* what) noexcept = 0;
+  // Waits until nothing of this rank runs any more.
+  virtual void synchronize() noexcept = 0;
+};
+
+// NULL if there is no usable GPU or this build has no CUDA; `why` then says what is missing.
+std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why);
+std::unique_ptr<Backend> makeHostBackend();
+
+}  // namespace moe

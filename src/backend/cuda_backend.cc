@@ -1,0 +1,95 @@
+// The cuda backend: steps are kernels on the caller's stream. Chooses how many blocks and warps a step gets.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda_memory.h"
+#include "backend/cuda_plan.h"
+#include "backend/cuda_raii.h"
+#include "device/kernels.h"
+
+namespace moe {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int device, const cudaDeviceProp& properties, bool bulk) : device_(device), bulk_(bulk) {
+    machine_.multiprocessors = properties.multiProcessorCount;
+    machine_.sharedBytes = properties.sharedMemPerBlockOptin;
+    const DeviceScope scope(device);
+    checkCuda(loadKernels(bulk, bulkSharedBytesMax(machine_)),
+              "cannot load the kernels on device " + std::to_string(device));
+  }
+
+  int kind() const noexcept override { return moeBackendCuda; }
+  int device() const noexcept override { return device_; }
+  bool bulkCopies() const noexcept override { return bulk_; }
+  void setSharers(int ranks) noexcept override { machine_.sharers = std::max(1, ranks); }
+
+  Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
+    return allocateDevice(bytes, allocator, moeMemoryPrivate, device_);
+  }
+  Memory allocateHostVisible(std::size_t bytes) override { return allocatePinned(bytes, device_); }
+
+  void copyToPrivate(void* to, const void* from, std::size_t bytes) override {
+    const DeviceScope scope(device_);
+    checkCuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cannot copy to the device");
+  }
+
+  int chunksMax() const noexcept override { return kCountingWarpsMax; }
+
+  LaunchShape shapeFor(const Workload& work) const noexcept override {
+    return planLaunch(machine_, work.step, work.tokensMax, work.rowBytes, work.sms, bulk_);
+  }
+  Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
+    return planParts(shape, rows, rowBytes);
+  }
+
+  moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
+                     std::string* what) noexcept override {
+    const DeviceScope scope(device_);
+    const KernelShape kernel{shape.blocks, shape.warpsPerBlock, shape.bulk,
+                             bulkStageBytes(machine_, shape.warpsPerBlock)};
+    const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
+    if (error == cudaSuccess) return moeSuccess;
+    *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);
+    return moeCudaError;
+  }
+
+  void synchronize() noexcept override {
+    const DeviceScope scope(device_);
+    cudaDeviceSynchronize();
+  }
+
+ private:
+  int device_;
+  bool bulk_;
+  GpuMachine machine_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why) {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && device < 0) error = cudaGetDevice(&device);
+  cudaDeviceProp properties{};
+  if (error == cudaSuccess && device < count) error = cudaGetDeviceProperties(&properties, device);
+  if (error != cudaSuccess || device >= count) {
+    cudaGetLastError();
+    *why = error != cudaSuccess
+               ? cudaText(error)
+               : "device " + std::to_string(device) + " does not exist, there are " + std::to_string(count);
+    return nullptr;
+  }
+  if (properties.major < 8) {
+    *why = std::string(properties.name) + " is older than compute capability 8.0";
+    return nullptr;
+  }
+  const bool able = properties.major >= 9;
+  if (bulk == Bulk::kOn && !able) {
+    throw Error(moeUnsupported, std::string("MOECOMM_BULK is on, but ") + properties.name + " has no bulk copies");
+  }
+  return std::make_unique<CudaBackend>(device, properties, able && bulk != Bulk::kOff);
+}
+
+}  // namespace moe

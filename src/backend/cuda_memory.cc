@@ -1,0 +1,52 @@
+#include "backend/cuda_memory.h"
+
+#include "backend/cuda_raii.h"
+
+namespace moe {
+namespace {
+
+Memory fromCaller(std::size_t bytes, const Allocator& allocator, int kind) {
+  auto* memory = static_cast<std::uint8_t*>(allocator.allocate(allocator.user, bytes, kind));
+  if (memory == nullptr) {
+    throw Error(moeSystemError, "config.allocate returned NULL for " + std::to_string(bytes) + " bytes");
+  }
+  return {memory, [allocator, bytes, kind](std::uint8_t* p) { allocator.free(allocator.user, p, bytes, kind); }};
+}
+
+Memory fromCuda(std::size_t bytes, int device) {
+  void* memory = nullptr;
+  checkCuda(cudaMalloc(&memory, bytes),
+            "cannot allocate " + std::to_string(bytes) + " bytes on device " + std::to_string(device));
+  return {static_cast<std::uint8_t*>(memory), [device](std::uint8_t* p) {
+            const DeviceScope scope(device);
+            cudaFree(p);
+          }};
+}
+
+}  // namespace
+
+Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device) {
+  const DeviceScope scope(device);
+  Memory memory = allocator.allocate != nullptr ? fromCaller(bytes, allocator, kind) : fromCuda(bytes, device);
+  cudaStream_t stream = nullptr;
+  checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot create a stream");
+  cudaError_t error = cudaMemsetAsync(memory.get(), 0, bytes, stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  checkCuda(error, "cannot clear " + std::to_string(bytes) + " bytes on device " + std::to_string(device));
+  return memory;
+}
+
+Memory allocatePinned(std::size_t bytes, int device) {
+  const DeviceScope scope(device);
+  void* memory = nullptr;
+  checkCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+            "cannot allocate " + std::to_string(bytes) + " bytes of pinned memory");
+  std::memset(memory, 0, bytes);
+  return {static_cast<std::uint8_t*>(memory), [device](std::uint8_t* p) {
+            const DeviceScope scope2(device);
+            cudaFreeHost(p);
+          }};
+}
+
+}  // namespace moe

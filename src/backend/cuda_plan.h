@@ -1,0 +1,74 @@
+// How a step is spread over a GPU. Pure arithmetic, so that it is tested without one. The numbers come from the ceiling
+// probes (docs/performance.md): 8 warps of 4 x 7168 bytes in flight saturate the wire from 16 multiprocessors on.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/backend.h"
+
+namespace moe {
+
+struct GpuMachine {
+  int multiprocessors = 1;
+  int sharers = 1;              // ranks on this GPU: all of their blocks must fit at once
+  std::size_t sharedBytes = 0;  // most shared memory of a block
+};
+
+inline constexpr int kCountingWarpsMax = 256;
+inline constexpr int kHtMultiprocessors = 24;
+inline constexpr int kStageBytesMax = 7168;
+inline constexpr int kStagesPerWarp = 4;
+inline constexpr std::size_t kStaticSharedBytes = 1024;  // barriers and alignment, rounded up
+
+inline std::uint32_t bulkStageBytes(const GpuMachine& machine, int warpsPerBlock) {
+  const std::size_t room = machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
+  const std::size_t each = room / static_cast<std::size_t>(warpsPerBlock * kStagesPerWarp) / 128 * 128;
+  return static_cast<std::uint32_t>(std::min<std::size_t>(each, kStageBytesMax));
+}
+
+inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
+  return machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes + 128 : 0;
+}
+
+// Blocks of which all are resident at once.
+inline int residentBlocks(const GpuMachine& machine, int wanted) {
+  return std::clamp(wanted, 1, std::max(1, machine.multiprocessors / machine.sharers));
+}
+
+inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, std::uint32_t rowBytes, int sms,
+                              bool bulk) {
+  const auto blocksFor = [&](int warps, int warpsPerBlock) {
+    return residentBlocks(machine, (warps + warpsPerBlock - 1) / warpsPerBlock);
+  };
+  switch (step) {
+    case Step::routeCount:
+    case Step::routePlace:
+      return {blocksFor(std::min(items, kCountingWarpsMax), 4), 4, false};
+    case Step::routeScan:
+      return {blocksFor((items + 31) / 32, 2), 2, false};
+    case Step::routeExchange:
+      return {blocksFor(items, 1), 1, false};
+    case Step::llDispatch:
+      break;
+    case Step::htDispatch:
+    case Step::combine:
+      break;
+  }
+  constexpr int kSmallTokens = 512;  // up to here latency counts, and every multiprocessor is worth having
+  const bool small = items <= kSmallTokens;
+  const int wanted = sms > 0 ? sms : small ? machine.multiprocessors : kHtMultiprocessors;
+  const bool useBulk = bulk && !small && rowBytes >= 1024 && step != Step::llDispatch;
+  const int warps = useBulk && step == Step::htDispatch ? 8 : 16;
+  return {residentBlocks(machine, wanted), small ? 8 : warps, useBulk};
+}
+
+inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {
+  constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
+  const int most = static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes);
+  const int wanted = shape.bulk || rows == 0 ? 1 : std::clamp(shape.warps() / rows, 1, std::max(1, most));
+  const auto bytes = static_cast<std::uint32_t>(
+      roundUp((rowBytes + static_cast<std::uint32_t>(wanted) - 1) / static_cast<std::uint32_t>(wanted), kPartBytes));
+  return {static_cast<int>((rowBytes + bytes - 1) / bytes), bytes};
+}
+
+}  // namespace moe

@@ -1,0 +1,57 @@
+// The host backend: every step runs to its end on the calling thread, one warp of one lane.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "backend/backend.h"
+#include "device/host_steps.h"
+
+namespace moe {
+namespace {
+
+class HostBackend final : public Backend {
+ public:
+  int kind() const noexcept override { return moeBackendHost; }
+  int device() const noexcept override { return -1; }
+  bool bulkCopies() const noexcept override { return false; }
+  void setSharers(int) noexcept override {}
+
+  Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
+    if (allocator.allocate == nullptr) return allocateHostVisible(bytes);
+    auto* memory = static_cast<std::uint8_t*>(allocator.allocate(allocator.user, bytes, moeMemoryPrivate));
+    if (memory == nullptr) {
+      throw Error(moeSystemError, "config.allocate returned NULL for " + std::to_string(bytes) + " private bytes");
+    }
+    std::memset(memory, 0, bytes);
+    return {memory,
+            [allocator, bytes](std::uint8_t* p) { allocator.free(allocator.user, p, bytes, moeMemoryPrivate); }};
+  }
+
+  Memory allocateHostVisible(std::size_t bytes) override {
+    constexpr std::align_val_t kAlignment{256};
+    auto* memory = static_cast<std::uint8_t*>(::operator new(bytes, kAlignment));
+    std::memset(memory, 0, bytes);
+    return {memory, [](std::uint8_t* p) { ::operator delete(p, kAlignment); }};
+  }
+
+  void copyToPrivate(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+
+  int chunksMax() const noexcept override { return 1; }
+  LaunchShape shapeFor(const Workload&) const noexcept override { return {}; }
+  Parts partsFor(const LaunchShape&, int, std::uint32_t rowBytes) const noexcept override { return {1, rowBytes}; }
+
+  moeResult_t launch(Step step, const StepParams& params, const LaunchShape&, moeStream_t,
+                     std::string*) noexcept override {
+    runHostStep(step, params);
+    return moeSuccess;
+  }
+  void synchronize() noexcept override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> makeHostBackend() {
+  return std::make_unique<HostBackend>();
+}
+
+}  // namespace moe

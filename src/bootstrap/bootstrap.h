@@ -1,0 +1,96 @@
+// One rank's membership of a group of ranks: meeting them, small collectives while the communicator initialises, passing
+// descriptors to ranks on the same host, and afterwards knowing who dies, fails or leaves. Sockets only. The communicator
+// (src/comm) is the only user. How it works is in node.h (the tree), rendezvous_server.h and handshake.h.
+//
+// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. Except where it says
+// otherwise, one thread at a time. A rank that leaves before all others are through their collectives makes these fail.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "bootstrap/address.h"
+#include "bootstrap/failure.h"
+#include "moecomm.h"
+
+namespace moe::bootstrap {
+
+struct Options {
+  int nranks = 1;
+  int rank = 0;
+  std::chrono::milliseconds timeout{30000};  // of join, and of each collective
+  std::string interfaceName;                 // empty: chosen
+  const Log* log = nullptr;                  // may be null; outlives the Bootstrap
+};
+
+class Node;
+class Monitor;
+class FdServer;
+
+class Bootstrap {
+ public:
+  using Failure = bootstrap::Failure;
+
+  // Returns when all ranks have joined. Throws Error: moeInvalidUsage (ranks do not fit together, wrong secret),
+  // moeTimeout (naming the missing ranks), moeRemoteError (naming a dead rank), moeInvalidArgument, moeSystemError.
+  static std::unique_ptr<Bootstrap> join(const moeUniqueId_t& id, const Options& options);
+  ~Bootstrap();
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+
+  int rank() const;
+  int nranks() const;
+
+  // Collective, before startMonitor. Blob sizes may differ; at most 16 MiB each. The result has one blob per rank. Throws
+  // as join does; after a failure all later collectives throw it again.
+  std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine);
+  void barrier();
+
+  // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served inside
+  // this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier, stop.
+  void serveFd(int fd);
+  Fd fetchFdFrom(int rank, Deadline deadline);
+  void stopServingFd();
+
+  // Starts this rank's one background thread. It calls, until leave() returns,
+  //  - onFailure once for every rank that dies or announces a failure; what was noticed before is told first;
+  //  - onTick every `tick`, if it is set; it must cost next to nothing.
+  // Callbacks must not call leave or destroy the Bootstrap; announceFailure and hasLeft are fine.
+  void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
+                    std::chrono::milliseconds tick = std::chrono::milliseconds(10));
+
+  // Any thread, never blocks. Every other rank is told (onFailure, or its collective throws). Before startMonitor it is
+  // sent by this rank's next collective call or by leave, and a collective that is running here throws it.
+  void announceFailure(moeResult_t result, const std::string& sentence);
+
+  bool hasLeft(int rank) const;  // any thread: the rank has said goodbye
+
+  // Says goodbye to all, for at most about a second, and ends the monitor. Again: does nothing. Afterwards only the
+  // queries may be called.
+  void leave() noexcept;
+
+  // Where a rank listens: for tests and log lines.
+  const std::vector<Address>& addressesOf(int rank) const;
+
+ private:
+  explicit Bootstrap(std::unique_ptr<Node> node);
+  void requireCollectives(const char* what) const;
+  std::array<std::uint8_t, 16> fdKeyOf(int rank) const;
+  std::vector<std::vector<std::uint8_t>> collect(std::span<const std::uint8_t> mine, const char* what);
+
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<FdServer> fdServer_;
+  std::unique_ptr<Monitor> monitor_;
+  bool left_ = false;
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,94 @@
+// The unit that travels on every connection of the bootstrap, and the parser that finds it in a byte stream. Pure: no
+// sockets. Whatever bytes come in, the parser yields valid frames or breaks with a complaint, and never holds more than
+// one unfinished frame of the length that its type allows.
+//
+// Header, 16 bytes, little endian: magic u32, type u8, version u8, sequence u16, length u32, rank u32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moe::bootstrap {
+
+enum class FrameType : std::uint8_t {
+  Hello = 1,        // handshake: client's nonce
+  Challenge = 2,    // handshake: server's nonce and proof
+  Proof = 3,        // handshake: client's proof
+  Join = 4,         // rank -> rendezvous: rank, nranks, timeout, listener addresses
+  Table = 5,        // rendezvous -> rank: session nonce, all listener addresses
+  Joined = 6,       // rank -> rendezvous: connected to the tree, no longer needs you
+  Refusal = 7,      // rendezvous -> rank: result and sentence; the join has failed
+  Attach = 8,       // child -> parent: first frame of a tree connection
+  State = 9,        // both ways after Attach: who has left
+  Gather = 10,      // up the tree: one rank's blob
+  Result = 11,      // down the tree: one rank's blob
+  Waiting = 12,     // down the tree: the ranks that the collective is waiting for
+  Failure = 13,     // flooded: rank has failed; result and sentence
+  Goodbye = 14,     // flooded: rank leaves
+  GoodbyeAck = 15,  // neighbour -> leaving rank: your goodbye has been passed on
+  FdRequest = 16,   // asks for the file descriptor
+  FdReply = 17      // carries it
+};
+
+constexpr std::size_t kFrameHeaderBytes = 16;
+constexpr std::size_t kPayloadBytesMax = std::size_t{16} << 20;
+constexpr std::size_t kSentenceBytesMax = 1024;
+constexpr std::uint32_t kRankCountMax = 65536;
+
+using FrameMask = std::uint32_t;
+
+template <class... Types>
+constexpr FrameMask maskOf(Types... types) {
+  return (FrameMask{0} | ... | (FrameMask{1} << static_cast<unsigned>(types)));
+}
+
+constexpr FrameMask kHandshakeFrames = maskOf(FrameType::Hello, FrameType::Challenge, FrameType::Proof);
+
+struct Frame {
+  FrameType type;
+  std::uint16_t sequence;
+  std::uint32_t rank;  // the rank that the frame is about, below kRankCountMax
+  std::span<const std::uint8_t> payload;
+};
+
+// The header and the payload as bytes. The payload must be within the bounds of its type (throws otherwise).
+std::vector<std::uint8_t> encodeFrame(FrameType type, std::uint32_t rank, std::span<const std::uint8_t> payload = {},
+                                      std::uint16_t sequence = 0);
+
+class FrameParser {
+ public:
+  explicit FrameParser(FrameMask accepted) : accepted_(accepted) {}
+
+  // From now on only frames of these types are valid here; applies to frames that next() has not returned yet.
+  void accept(FrameMask accepted) { accepted_ = accepted; }
+
+  void feed(std::span<const std::uint8_t> bytes);
+
+  // The next whole frame, or nothing: more bytes are needed, or the stream is broken. The payload is valid until the
+  // next feed().
+  std::optional<Frame> next();
+
+  bool frameReady();  // next() would return a frame
+  bool broken() const { return !complaint_.empty(); }
+  const std::string& complaint() const { return complaint_; }
+  std::size_t heldBytes() const { return buffer_.size() - offset_; }
+
+ private:
+  struct Header {
+    Frame frame;
+    std::size_t length;
+  };
+  std::optional<Header> peek();  // the header of a whole frame
+  std::optional<Header> breakWith(std::string complaint);
+
+  FrameMask accepted_;
+  std::vector<std::uint8_t> buffer_;
+  std::size_t offset_ = 0;  // bytes of buffer_ that have been returned
+  std::string complaint_;
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,58 @@
+// A listening socket and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
+// descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first frame
+// is handed to the owner. Used by the rendezvous, by every rank's listener and by the descriptor servers.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "bootstrap/link.h"
+#include "bootstrap/poll_set.h"
+
+namespace moe::bootstrap {
+
+class Lobby : public Source {
+ public:
+  struct Limits {
+    std::size_t pendingMax = 128;
+    std::chrono::milliseconds patience{5000};  // for the handshake and the first frame
+    std::chrono::milliseconds pressed{500};    // the same when all places are taken
+  };
+
+  // `accepted`: the frames that a guest may send.
+  Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits);
+
+  void arm(PollSet& set) override;
+  void serve(const PollSet& set) override;
+  int waitMsMax() const override;
+
+  // Connections with a first frame waiting in next(), oldest first.
+  std::vector<std::unique_ptr<Link>> takeGuests();
+
+  std::size_t pendingCount() const { return pending_.size(); }
+
+ private:
+  using Clock = Deadline::Clock;
+  struct Pending {
+    std::unique_ptr<Link> link;
+    Clock::time_point since;
+    std::size_t index;  // in the poll set; kNotArmed if it came after
+  };
+  void acceptSome();
+  void expire();
+
+  Fd listener_;
+  Key key_;
+  FrameMask accepted_;
+  Limits limits_;
+  std::vector<Pending> pending_;  // oldest first
+  std::vector<std::unique_ptr<Link>> guests_;
+  std::size_t listenerIndex_ = 0;
+  bool listenerArmed_ = false;
+  Clock::time_point acceptAgain_{};  // not before: the process was out of descriptors
+};
+
+}  // namespace moe::bootstrap

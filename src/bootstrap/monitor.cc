@@ -1,0 +1,72 @@
+#include "bootstrap/monitor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "bootstrap/quiet_thread.h"
+
+namespace moe::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kGoodbye{1000};
+constexpr milliseconds kLastParent{300};
+constexpr int kIdleWaitMs = 1000;
+
+}  // namespace
+
+Monitor::Monitor(Node& node, Callbacks callbacks) : node_(node), callbacks_(std::move(callbacks)), reparent_(node) {
+  node_.endCollectives();
+  thread_ = startQuietThread([this] { run(); });
+}
+
+void Monitor::stop() noexcept {
+  node_.mailbox().askToLeave();
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
+}
+
+void Monitor::run() {
+  const int rank = node_.group().rank;
+  try {
+    watch();
+    findParentBeforeLeaving();
+    node_.sayGoodbye(Deadline::after(kGoodbye));
+  } catch (const std::exception& error) {
+    report({rank, moeInternalError, fmt::format("rank {}: the monitor of the bootstrap has failed: {}", rank,
+                                                error.what())});
+  }
+}
+
+void Monitor::watch() {
+  Deadline tick = Deadline::after(callbacks_.tick);
+  while (!node_.mailbox().leaveAsked()) {
+    int wait = std::min(kIdleWaitMs, reparent_.waitMsMax());
+    if (callbacks_.onTick) wait = std::min(wait, tick.leftMs());
+    node_.round(wait);
+    for (const Failure& failure : node_.takeNewFailures()) report(failure);
+    reparent_.step();
+    if (!callbacks_.onTick || !tick.expired()) continue;
+    callbacks_.onTick();
+    tick = Deadline::after(callbacks_.tick);
+  }
+}
+
+void Monitor::report(const Failure& failure) noexcept {
+  try {
+    if (callbacks_.onFailure) callbacks_.onFailure(failure);
+  } catch (...) {  // NOLINT: the watching must go on
+  }
+}
+
+// A rank that is between two parents would say goodbye to its own subtree only.
+void Monitor::findParentBeforeLeaving() {
+  const Deadline deadline = Deadline::after(kLastParent);
+  while (!deadline.expired() && reparent_.needed()) {
+    reparent_.step();
+    node_.round(std::min(deadline.leftMs(), reparent_.waitMsMax()));
+  }
+}
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,41 @@
+// The one background thread of a rank: runs its Node from the end of initialisation until the rank leaves, and tells the
+// communicator what it learns. Everything it needs is passed in; the callbacks run on its thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "bootstrap/node.h"
+#include "bootstrap/reparent.h"
+
+namespace moe::bootstrap {
+
+class Monitor {
+ public:
+  struct Callbacks {
+    std::function<void(const Failure&)> onFailure;
+    std::function<void()> onTick;        // may be empty
+    std::chrono::milliseconds tick{10};  // how often
+  };
+
+  // `node` must outlive the monitor and is not touched by others while it runs.
+  Monitor(Node& node, Callbacks callbacks);
+  ~Monitor() { stop(); }
+
+  // Says goodbye to the group and ends the thread. Called on the monitor's own thread it only asks for it.
+  void stop() noexcept;
+
+ private:
+  void run();
+  void watch();
+  void report(const Failure& failure) noexcept;
+  void findParentBeforeLeaving();
+
+  Node& node_;
+  Callbacks callbacks_;
+  Reparent reparent_;
+  std::thread thread_;
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,221 @@
+#include "bootstrap/node.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "bootstrap/socket.h"
+
+namespace moe::bootstrap {
+namespace {
+
+SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0) {
+  return std::make_shared<const std::vector<std::uint8_t>>(
+      encodeFrame(type, static_cast<std::uint32_t>(rank), payload, sequence));
+}
+
+SharedBytes failureFrame(const Failure& failure) {
+  Writer payload;
+  payload.u32(static_cast<std::uint32_t>(failure.result));
+  payload.text(std::string_view(failure.sentence).substr(0, kSentenceBytesMax));
+  return share(FrameType::Failure, failure.rank, payload.view());
+}
+
+}  // namespace
+
+Node::Node(Group group, Fd listener)
+    : group_(std::move(group)),
+      lobby_(std::move(listener), group_.key, kPeerFrames, Lobby::Limits{}),
+      left_(static_cast<std::size_t>(group_.nranks)),
+      failed_(static_cast<std::size_t>(group_.nranks)),
+      gather_(group_.nranks) {}
+
+void Node::round(int waitMs) {
+  set_.clear();
+  mailbox_.arm(set_);
+  lobby_.arm(set_);
+  for (const auto& peer : peers_) peer->index = set_.add(peer->link->fd(), peer->link->wanted());
+  waitMs = std::min(waitMs, lobby_.waitMsMax());
+  for (Source* source : sources_) {
+    source->arm(set_);
+    waitMs = std::min(waitMs, source->waitMsMax());
+  }
+  set_.wait(std::max(waitMs, 0));
+  mailbox_.serve(set_);
+  lobby_.serve(set_);
+  for (const auto& peer : peers_) peer->link->pump(set_.at(peer->index));
+  for (auto& guest : lobby_.takeGuests()) welcome(std::move(guest));
+  for (const Failure& failure : mailbox_.take()) announce(failure);
+  for (const auto& peer : peers_) {
+    while (const auto frame = peer->link->next()) handle(*peer, *frame);
+  }
+  for (const auto& peer : peers_) {
+    if (peer->link->closed()) lose(*peer);
+  }
+  std::erase_if(peers_, [](const auto& peer) { return peer->link->closed(); });
+  flush();
+  for (Source* source : sources_) source->serve(set_);  // last: these may throw
+}
+
+void Node::flush() {
+  for (const auto& peer : peers_) {
+    if (!peer->link->drained()) peer->link->pump(POLLOUT);
+  }
+}
+
+bool Node::allDrained() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->link->drained(); });
+}
+
+// ---- Neighbours ----
+
+Node::Peer* Node::parent() {
+  for (const auto& peer : peers_) {
+    if (peer->rank < group_.rank && !peer->leaving) return peer.get();
+  }
+  return nullptr;
+}
+
+Node::ParentState Node::parentState() const {
+  const Peer* peer = const_cast<Node*>(this)->parent();
+  if (peer == nullptr) return ParentState::None;
+  return peer->greeted ? ParentState::Attached : ParentState::Asked;
+}
+
+void Node::attachTo(int parent, std::unique_ptr<Link> link) {
+  keepAlive(link->fd(), group_.timeout);
+  auto peer = std::make_unique<Peer>(Peer{parent, std::move(link)});
+  Writer payload;
+  payload.u32(static_cast<std::uint32_t>(group_.nranks));
+  peer->link->send(FrameType::Attach, group_.rank, payload.view());
+  greet(*peer);
+  peers_.push_back(std::move(peer));
+  flush();
+}
+
+// A rank above this one wants to be a child.
+void Node::welcome(std::unique_ptr<Link> guest) {
+  const auto frame = guest->next();
+  if (!frame || frame->type != FrameType::Attach) return;
+  const int rank = static_cast<int>(frame->rank);
+  const bool sameGroup = Reader(frame->payload).u32() == static_cast<std::uint32_t>(group_.nranks);
+  const bool known = std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
+  if (!sameGroup || known || rank <= group_.rank || rank >= group_.nranks || left(rank)) return;
+  keepAlive(guest->fd(), group_.timeout);
+  peers_.push_back(std::make_unique<Peer>(Peer{rank, std::move(guest)}));
+  greet(*peers_.back());
+}
+
+// Tells a new neighbour everything that was flooded so far.
+void Node::greet(Peer& peer) {
+  std::vector<std::uint8_t> bits((left_.size() + 7) / 8);
+  for (std::size_t rank = 0; rank < left_.size(); ++rank) {
+    if (left_[rank].load()) bits[rank / 8] = static_cast<std::uint8_t>(bits[rank / 8] | 1U << rank % 8);
+  }
+  peer.link->send(FrameType::State, group_.rank, bits);
+  for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
+}
+
+void Node::lose(const Peer& peer) {
+  // A rank that closes before it has greeted did not accept this one: it is leaving, and others know about that.
+  if (peer.leaving || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
+  const std::string why = peer.link->reason().empty() ? "its process has ended" : peer.link->reason();
+  const auto& addresses = group_.addresses[static_cast<std::size_t>(peer.rank)];
+  const std::string where = addresses.empty() ? "?" : addresses.front().text();
+  const Failure failure{peer.rank, moeRemoteError,
+                        fmt::format("rank {} ({}) has died: its connection to rank {} closed without a goodbye ({})",
+                                    peer.rank, where, group_.rank, why)};
+  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);
+  learnFailure(failure, &peer);
+}
+
+void Node::violate(Peer& peer, const char* what) { peer.link->reject(fmt::format("it sent {}", what)); }
+
+// ---- News ----
+
+void Node::sendUp(SharedBytes bytes) {
+  if (parentState() == ParentState::Attached) return parent()->link->send(std::move(bytes));
+  heldForParent_.push_back(std::move(bytes));
+}
+
+void Node::flood(const SharedBytes& bytes, const Peer* except) {
+  for (const auto& peer : peers_) {
+    if (peer.get() != except) peer->link->send(bytes);
+  }
+}
+
+void Node::learnFailure(const Failure& failure, const Peer* from) {
+  const auto index = static_cast<std::size_t>(failure.rank);
+  if (failed_[index]) return;
+  failed_[index] = true;
+  failures_.push_back(failure);
+  if (!firstFailure_) firstFailure_ = failure;
+  if (failure.rank != group_.rank) newFailures_.push_back(failure);
+  flood(failureFrame(failure), from);
+}
+
+void Node::learnGoodbye(int rank, Peer* from) {
+  if (rank == group_.rank) return;
+  if (!left(rank)) {
+    left_[static_cast<std::size_t>(rank)].store(true);
+    if (!firstLeft_) firstLeft_ = rank;
+    flood(share(FrameType::Goodbye, rank), from);
+  }
+  if (from->rank != rank || from->leaving) return;
+  from->leaving = true;
+  from->link->send(FrameType::GoodbyeAck, group_.rank);
+}
+
+void Node::handle(Peer& peer, const Frame& frame) {
+  if (frame.rank >= static_cast<std::uint32_t>(group_.nranks)) return violate(peer, "a frame about a rank that is none");
+  switch (frame.type) {
+    case FrameType::State:
+      return handleState(peer, frame);
+    case FrameType::Gather:
+      return handleGather(peer, frame);
+    case FrameType::Result:
+      return handleResult(peer, frame);
+    case FrameType::Waiting:
+      return handleWaiting(frame);
+    case FrameType::Goodbye:
+      return learnGoodbye(static_cast<int>(frame.rank), &peer);
+    case FrameType::GoodbyeAck:
+      peer.acked = true;
+      return;
+    case FrameType::Failure: {
+      Reader in(frame.payload);
+      const auto result = static_cast<moeResult_t>(std::clamp<std::uint32_t>(in.u32(), 1, moeInternalError));
+      const auto text = in.rest();
+      return learnFailure({static_cast<int>(frame.rank), result, std::string(text.begin(), text.end())}, &peer);
+    }
+    default:
+      return violate(peer, "a frame out of place");
+  }
+}
+
+void Node::handleState(Peer& peer, const Frame& frame) {
+  if (peer.greeted || frame.payload.size() != (left_.size() + 7) / 8) return violate(peer, "a malformed state");
+  peer.greeted = true;
+  if (peer.rank < group_.rank) {
+    for (const SharedBytes& bytes : std::exchange(heldForParent_, {})) peer.link->send(bytes);
+  }
+  for (std::size_t rank = 0; rank < left_.size(); ++rank) {
+    if ((frame.payload[rank / 8] >> rank % 8 & 1) != 0) learnGoodbye(static_cast<int>(rank), &peer);
+  }
+}
+
+void Node::sayGoodbye(Deadline deadline) {
+  for (const Failure& failure : mailbox_.take()) announce(failure);
+  left_[static_cast<std::size_t>(group_.rank)].store(true);
+  flood(share(FrameType::Goodbye, group_.rank), nullptr);
+  flush();
+  const auto unheard = [](const auto& peer) { return !peer->acked; };
+  while (!deadline.expired() && std::any_of(peers_.begin(), peers_.end(), unheard)) round(deadline.leftMs());
+  // The neighbours close in turn; waiting for that makes sure that nothing which was passed on gets lost.
+  for (const auto& peer : peers_) peer->link->finishWriting();
+  while (!deadline.expired() && !peers_.empty()) round(deadline.leftMs());
+  peers_.clear();
+}
+
+}  // namespace moe::bootstrap

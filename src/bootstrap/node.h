@@ -1,0 +1,134 @@
+// One rank's place in the tree of ranks: its connections, and what travels on them. Single-threaded: one thread at a
+// time calls it, first the one that initialises the communicator, later the monitor's. All work is done in round().
+//
+// Three kinds of news are flooded over the tree, each passed on once per subject: a failure (a rank died or announced
+// one), and a goodbye (a rank leaves and wants no failure to be made of it).
+//  - A neighbour that closes its connection without a goodbye has died. All parts into which its death cuts the tree
+//    touch it, so every part has a neighbour that notices and floods.
+//  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then connect
+//    to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all that they
+//    know (State and Failure frames). So a leaving inner rank does not cut the tree for longer than this takes, and
+//    news from that time is not lost.
+// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are missing;
+// when all are there the root sends them down.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "bootstrap/address.h"
+#include "bootstrap/failure.h"
+#include "bootstrap/gather.h"
+#include "bootstrap/link.h"
+#include "bootstrap/lobby.h"
+#include "bootstrap/mailbox.h"
+#include "bootstrap/poll_set.h"
+
+namespace moe::bootstrap {
+
+struct Group {
+  int rank = 0;
+  int nranks = 1;
+  Key key{};                                    // of this meeting; all connections between its ranks use it
+  std::vector<std::vector<Address>> addresses;  // of every rank's listener
+  std::chrono::milliseconds timeout{};
+  const Log* log = nullptr;
+};
+
+class Node {
+ public:
+  Node(Group group, Fd listener);
+
+  const Group& group() const { return group_; }
+  Mailbox& mailbox() { return mailbox_; }
+
+  // Other things that take part in every round; the caller keeps them alive until it removes them.
+  void addSource(Source& source) { sources_.push_back(&source); }
+  void removeSource(Source& source) { std::erase(sources_, &source); }
+
+  // Waits at most `waitMs` for traffic and handles it. Announces what the mailbox holds.
+  void round(int waitMs);
+
+  // Takes a fresh connection to a rank below this one, which becomes the parent once it has answered.
+  void attachTo(int parent, std::unique_ptr<Link> link);
+  enum class ParentState { None, Asked, Attached };
+  ParentState parentState() const;
+  static constexpr FrameMask kPeerFrames =
+      maskOf(FrameType::Attach, FrameType::State, FrameType::Gather, FrameType::Result, FrameType::Waiting,
+             FrameType::Failure, FrameType::Goodbye, FrameType::GoodbyeAck);
+
+  // See Bootstrap. `what` names the operation in sentences.
+  std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
+                                                   Deadline deadline);
+  void endCollectives() { collectivesOver_ = true; }  // blobs of ranks that begin another one are ignored
+  void throwIfBroken(const char* what) const;  // a rank has failed or left
+
+  void announce(const Failure& failure) { learnFailure(failure, nullptr); }
+  const std::optional<Failure>& firstFailure() const { return firstFailure_; }
+  std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }  // not this rank's own
+  bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
+  bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
+
+  // Tells everybody that this rank leaves, passes news on while that takes, and closes all connections.
+  void sayGoodbye(Deadline deadline);
+
+ private:
+  struct Peer {
+    int rank;
+    std::unique_ptr<Link> link;
+    bool greeted = false;  // its State has come
+    bool leaving = false;  // it has said goodbye: its end is not a death
+    bool acked = false;    // it has passed on our goodbye
+    std::size_t index = 0;
+  };
+
+  bool isRoot() const { return group_.rank == 0; }
+  Peer* parent();
+  void welcome(std::unique_ptr<Link> guest);
+  void greet(Peer& peer);
+  void handle(Peer& peer, const Frame& frame);
+  void handleState(Peer& peer, const Frame& frame);
+  void handleGather(Peer& peer, const Frame& frame);
+  void handleResult(Peer& peer, const Frame& frame);
+  void handleWaiting(const Frame& frame);
+  void violate(Peer& peer, const char* what);
+  void lose(const Peer& peer);
+  void learnFailure(const Failure& failure, const Peer* from);
+  void learnGoodbye(int rank, Peer* from);
+  void flood(const SharedBytes& bytes, const Peer* except);
+  void sendUp(SharedBytes bytes);  // kept until there is a parent
+  void sendDown(const SharedBytes& bytes);
+  void flush();
+
+  void sendResults();
+  void sendWaiting();
+  [[noreturn]] void giveUp(const char* what);
+  bool allDrained() const;
+
+  Group group_;
+  Mailbox mailbox_;
+  Lobby lobby_;
+  std::vector<Source*> sources_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  PollSet set_;
+
+  std::vector<std::atomic<bool>> left_;
+  std::vector<bool> failed_;
+  std::optional<int> firstLeft_;
+  std::optional<Failure> firstFailure_;
+  std::vector<Failure> failures_;
+  std::vector<Failure> newFailures_;
+
+  Gather gather_;
+  std::vector<SharedBytes> heldForParent_;
+  bool collectivesOver_ = false;
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,107 @@
+#include "comm/comm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/failure_text.h"
+#include "comm/handle.h"
+
+namespace moe {
+
+CommShape shapeOf(int nranks, const Config& config) {
+  CommShape shape;
+  shape.nranks = nranks;
+  shape.ht = config.ht();
+  shape.ll = config.ll();
+  shape.tokensMax = config.tokensMax;
+  shape.llTokensMax = config.llTokensMax;
+  shape.rowBytesMax = config.rowBytesMax;
+  shape.sideBytesMax = config.sideBytesMax;
+  shape.topkMax = config.topkMax;
+  shape.expertsMax = config.expertsMax;
+  shape.heapBytes = config.heapBytes;
+  if (config.stagingRows > 0) shape.stagingRows = config.stagingRows;
+  if (config.stagingRows == 0) shape.stagingRows = std::int64_t{nranks} * config.tokensMax;
+  return shape;
+}
+
+Comm::~Comm() {
+  if (bootstrap_) bootstrap_->leave();
+  if (backend_) backend_->synchronize();
+  handles_.clear();
+}
+
+void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) noexcept {
+  try {
+    if (!errors_.fail(result, sentence)) return;
+    log_->write(moeLogError, "dev", "{}", sentence);
+    if (view_.abort != nullptr) std::atomic_ref(*view_.abort).store(1, std::memory_order_release);
+    if (announce && bootstrap_) bootstrap_->announceFailure(result, sentence);
+  } catch (const std::exception&) {
+    // Out of memory while reporting: the result is kept, the sentence may be missing.
+  }
+}
+
+// A step that fails writes a record; whoever looks first turns it into the communicator's failure.
+void Comm::lookAtSteps() noexcept {
+  Failure* failure = view_.failure;
+  if (failure == nullptr || std::atomic_ref(failure->ready).load(std::memory_order_acquire) == 0) return;
+  if (stepFailureTaken_.exchange(true)) return;
+  try {
+    const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
+    fail(text.result, text.sentence, true);
+  } catch (const std::exception&) {
+    errors_.fail(moeInternalError, "out of memory while describing a failure");
+  }
+}
+
+moeResult_t Comm::status() noexcept {
+  lookAtSteps();
+  return errors_.result();
+}
+
+void Comm::abort() noexcept {
+  try {
+    fail(moeAborted, fmt::format("rank {}: moeCommAbort was called", rank()), true);
+  } catch (const std::exception&) {
+    errors_.fail(moeAborted, "moeCommAbort was called");
+  }
+}
+
+void* Comm::allocateWindow(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  return window_->base() + view_.at.heap + heap_->take(bytes);
+}
+
+void Comm::freeWindow(void* memory) {
+  if (memory == nullptr) return;
+  const auto* heap = window_->base() + view_.at.heap;
+  const auto* byte = static_cast<const std::uint8_t*>(memory);
+  if (byte < heap || byte >= heap + heap_->bytes()) {
+    throw Error(moeInvalidArgument, "memory was not returned by moeMemAlloc of this communicator");
+  }
+  heap_->giveBack(static_cast<std::uint64_t>(byte - heap));
+}
+
+std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const char* name) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(window_->base()) + view_.at.heap;
+  const auto at = reinterpret_cast<std::uintptr_t>(memory);
+  if (at < begin || at >= begin + heap_->bytes()) return -1;
+  if (!heap_->contains(at - begin, bytes)) {
+    throw Error(moeInvalidArgument,
+                fmt::format("{} needs {} bytes, which reach beyond the window's heap", name, bytes));
+  }
+  return static_cast<std::int64_t>(view_.at.heap + (at - begin));
+}
+
+Handle* Comm::add(std::unique_ptr<Handle> handle) {
+  handles_.push_back(std::move(handle));
+  return handles_.back().get();
+}
+
+void Comm::remove(Handle* handle) {
+  std::erase_if(handles_, [&](const auto& owned) { return owned.get() == handle; });
+}
+
+}  // namespace moe

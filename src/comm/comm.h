@@ -1,0 +1,86 @@
+// A communicator: one rank's membership of a group, its window, the peers' windows, and what steps need to run. Made by
+// comm_init.cc; api.cc is its only other user.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/config.h"
+#include "comm/error_state.h"
+#include "comm/heap.h"
+#include "comm/outstanding.h"
+#include "transport/window.h"
+
+namespace moe {
+
+class Handle;
+
+// What is known about a peer after init.
+struct Peer {
+  WindowCard card;
+  PeerWindow window;
+};
+
+class Comm {
+ public:
+  static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int rank() const { return view_.rank; }
+  int nranks() const { return view_.nranks; }
+  const Config& config() const { return config_; }
+  const CommShape& shape() const { return shape_; }
+  const WindowLayout& layout() const { return view_.at; }
+  const CommView& view() const { return view_; }
+  const Log& log() const { return *log_; }
+  const std::vector<Peer>& peers() const { return peers_; }
+  Backend& backend() { return *backend_; }
+  Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
+  ErrorState& errors() { return errors_; }
+
+  // The first failure so far, also of steps that have run in the background. Any thread.
+  moeResult_t status() noexcept;
+  void abort() noexcept;
+
+  void* allocateWindow(std::size_t bytes);
+  void freeWindow(void* memory);
+  // The window offset of `memory` if all of it lies in the heap; else -1. Throws if only a part of it does.
+  std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
+
+  Outstanding outstanding[kChannels];
+  int stagedOutstanding = 0;  // send-only dispatches that use the staging area
+
+  Handle* add(std::unique_ptr<Handle> handle);
+  void remove(Handle* handle);
+
+ private:
+  friend class CommInit;
+  Comm() = default;
+
+  void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
+  void lookAtSteps() noexcept;
+
+  // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
+  Config config_;
+  std::unique_ptr<Log> log_;
+  CommShape shape_;
+  CommView view_{};
+  ErrorState errors_;
+  std::unique_ptr<Backend> backend_;
+  Memory state_, failure_, abort_, table_;
+  std::unique_ptr<Window> window_;
+  std::vector<Peer> peers_;
+  std::unique_ptr<Heap> heap_;
+  std::vector<std::unique_ptr<Handle>> handles_;
+  std::atomic<bool> stepFailureTaken_ = false;
+  std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+};
+
+// The shape that a configuration asks for, with `nranks` filled in.
+CommShape shapeOf(int nranks, const Config& config);
+
+}  // namespace moe

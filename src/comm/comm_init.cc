@@ -1,0 +1,231 @@
+// Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. Each
+// round ends with all ranks knowing of every rank's failure, so that all of them give up with the same reason.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/comm.h"
+#include "comm/handle.h"
+#include "comm/limits.h"
+
+namespace moe {
+namespace {
+
+// What every rank must have set alike. Sent as bytes.
+struct AgreementCard {
+  std::int32_t version = MOE_VERSION_CODE;
+  std::int32_t backend = 0;
+  std::int32_t modes = 0, tokensMax = 0, llTokensMax = 0, rowBytesMax = 0, sideBytesMax = 0, topkMax = 0,
+               expertsMax = 0;
+  std::int32_t reserved = 0;
+  std::int64_t stagingRows = 0;
+};
+
+struct AgreedField {
+  const char* name;
+  std::int64_t mine, theirs;
+};
+
+void requireAgreement(const AgreementCard& mine, const AgreementCard& theirs, int rank, int other) {
+  const AgreedField fields[] = {
+      {"library version", mine.version, theirs.version},
+      {"backend", mine.backend, theirs.backend},
+      {"modes", mine.modes, theirs.modes},
+      {"tokensMax", mine.tokensMax, theirs.tokensMax},
+      {"llTokensMax", mine.llTokensMax, theirs.llTokensMax},
+      {"rowBytesMax", mine.rowBytesMax, theirs.rowBytesMax},
+      {"sideBytesMax", mine.sideBytesMax, theirs.sideBytesMax},
+      {"topkMax", mine.topkMax, theirs.topkMax},
+      {"expertsMax", mine.expertsMax, theirs.expertsMax},
+      {"stagingRows", mine.stagingRows, theirs.stagingRows},
+  };
+  for (const AgreedField& field : fields) {
+    if (field.mine == field.theirs) continue;
+    throw Error(moeInvalidUsage, fmt::format("moeCommInit: ranks disagree: {} is {} on rank {} and {} on rank {}",
+                                             field.name, field.mine, rank, field.theirs, other));
+  }
+}
+
+// A round's outcome on one rank, in front of its payload.
+struct Outcome {
+  std::int32_t result = moeSuccess;
+  char sentence[508] = {};
+};
+
+template <class Card>
+std::span<const std::uint8_t> asBytes(const Card& card) {
+  return {reinterpret_cast<const std::uint8_t*>(&card), sizeof(card)};
+}
+
+}  // namespace
+
+class CommInit {
+ public:
+  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config) : comm_(new Comm) {
+    comm_->config_ = config;
+    comm_->log_ =
+        std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
+    const std::chrono::milliseconds timeout(config.timeoutMs);
+    comm_->view_.rank = rank;
+    comm_->view_.nranks = nranks;
+    chooseBackend();
+    comm_->bootstrap_ =
+        bootstrap::Bootstrap::join(id, {nranks, rank, timeout, config.interfaceName, comm_->log_.get()});
+  }
+
+  std::unique_ptr<Comm> build() {
+    agree();
+    together([&] { makeWindow(); });
+    exchangeCards();
+    together([&] { openWindows(); });
+    comm_->bootstrap_->stopServingFd();
+    makeView();
+    comm_->bootstrap_->barrier();  // nobody writes to a window before its owner is ready
+    startMonitor();
+    comm_->log_->write(moeLogInfo, "init", "joined {} ranks, backend {}, window {} bytes", comm_->nranks(),
+                       comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host", comm_->view_.at.totalBytes);
+    return std::move(comm_);
+  }
+
+ private:
+  void chooseBackend() {
+    const Config& config = comm_->config_;
+    std::string why = "the host backend was asked for";
+    if (config.backend != moeBackendHost)
+      comm_->backend_ = makeCudaBackend(config.device, static_cast<Bulk>(config.bulk), &why);
+    if (comm_->backend_) return;
+    if (config.backend == moeBackendCuda) throw Error(moeUnsupported, "the cuda backend is not available: " + why);
+    comm_->log_->write(moeLogInfo, "init", "using the host backend: {}", why);
+    comm_->backend_ = makeHostBackend();
+  }
+
+  void agree() {
+    const Config& config = comm_->config_;
+    AgreementCard mine;
+    mine.backend = comm_->backend_->kind();
+    mine.modes = config.modes;
+    mine.tokensMax = config.tokensMax, mine.llTokensMax = config.llTokensMax;
+    mine.rowBytesMax = config.rowBytesMax, mine.sideBytesMax = config.sideBytesMax;
+    mine.topkMax = config.topkMax, mine.expertsMax = config.expertsMax;
+    mine.stagingRows = config.stagingRows;
+    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
+    AgreementCard first;
+    for (int rank = 0; rank < comm_->nranks(); ++rank) {
+      const AgreementCard theirs = readCard<AgreementCard>(all[static_cast<std::size_t>(rank)], rank);
+      if (rank == 0) first = theirs;
+      requireAgreement(first, theirs, 0, rank);
+    }
+  }
+
+  template <class Card>
+  static Card readCard(const std::vector<std::uint8_t>& bytes, int rank) {
+    Card card;
+    if (bytes.size() != sizeof card) {
+      throw Error(moeInvalidUsage, fmt::format("moeCommInit: rank {} runs a different version of the library", rank));
+    }
+    std::memcpy(&card, bytes.data(), sizeof card);
+    return card;
+  }
+
+  // Runs `work` on every rank; if it fails anywhere, every rank throws the first failing rank's reason.
+  template <class Work>
+  void together(Work work) {
+    Outcome mine;
+    try {
+      work();
+    } catch (const Error& e) {
+      mine.result = e.result();
+      fmt::format_to_n(mine.sentence, sizeof mine.sentence - 1, "rank {}: {}", comm_->rank(), e.what());
+    }
+    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
+    for (int rank = 0; rank < comm_->nranks(); ++rank) {
+      Outcome theirs = readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank);
+      theirs.sentence[sizeof theirs.sentence - 1] = 0;
+      if (theirs.result != moeSuccess) throw Error(static_cast<moeResult_t>(theirs.result), theirs.sentence);
+    }
+  }
+
+  void makeWindow() {
+    Comm& comm = *comm_;
+    comm.shape_ = shapeOf(comm.nranks(), comm.config_);
+    comm.view_.at = WindowLayout::of(comm.shape_);
+    const auto bytes = static_cast<std::size_t>(comm.view_.at.totalBytes);
+    comm.window_ = comm.backend_->kind() == moeBackendCuda
+                       ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
+                       : makeHostWindow(bytes, comm.allocator());
+    comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.shape_.heapBytes));
+    comm.state_ = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
+    comm.failure_ = comm.backend_->allocateHostVisible(sizeof(Failure));
+    comm.abort_ = comm.backend_->allocateHostVisible(sizeof(std::uint64_t));
+    comm.table_ = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
+                                                 comm.allocator());
+  }
+
+  void exchangeCards() {
+    Comm& comm = *comm_;
+    WindowCard mine;
+    mine.host = bootstrap::HostIdentity::current();
+    mine.device = comm.backend_->device();
+    comm.window_->describe(&mine);
+    if (comm.window_->fd() >= 0) comm.bootstrap_->serveFd(comm.window_->fd());
+    const auto all = comm.bootstrap_->allGather(asBytes(mine));
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      comm.peers_.push_back({readCard<WindowCard>(all[static_cast<std::size_t>(rank)], rank), {}});
+    }
+  }
+
+  void openWindows() {
+    Comm& comm = *comm_;
+    const WindowCard& mine = comm.peers_[static_cast<std::size_t>(comm.rank())].card;
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs));
+    const FetchFd fetch = [&](int rank) { return comm.bootstrap_->fetchFdFrom(rank, deadline); };
+    std::vector<std::uint8_t*> table;
+    int sharers = 0;
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      Peer& peer = comm.peers_[static_cast<std::size_t>(rank)];
+      const bool sameDevice = peer.card.deviceUuid == mine.deviceUuid && mine.host.sameHost(peer.card.host);
+      sharers += sameDevice ? 1 : 0;
+      peer.window = rank == comm.rank() ? PeerWindow{comm.window_->memory(), moeTransportSelf}
+                                        : comm.window_->open(rank, mine, peer.card, fetch);
+      table.push_back(peer.window.memory.get());
+    }
+    comm.backend_->setSharers(sharers);
+    comm.backend_->copyToPrivate(comm.table_.get(), table.data(), table.size() * sizeof(table[0]));
+  }
+
+  void makeView() {
+    Comm& comm = *comm_;
+    CommView& view = comm.view_;
+    view.windows = reinterpret_cast<std::uint8_t* const*>(comm.table_.get());
+    view.state = reinterpret_cast<CommState*>(comm.state_.get());
+    view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
+    view.abort = reinterpret_cast<std::uint64_t*>(comm.abort_.get());
+    view.timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
+    view.tokensMax = comm.shape_.tokensMax;
+    view.llTokensMax = comm.shape_.llTokensMax;
+    view.rowBytesMax = comm.shape_.rowBytesMax;
+    view.sideBytesMax = comm.shape_.sideBytesMax;
+    view.topkMax = comm.shape_.topkMax;
+  }
+
+  void startMonitor() {
+    Comm* comm = comm_.get();
+    comm->bootstrap_->startMonitor(
+        [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
+        [comm] { comm->lookAtSteps(); }, std::chrono::milliseconds(10));
+  }
+
+  std::unique_ptr<Comm> comm_;
+};
+
+std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config) {
+  if (nranks < 1 || nranks > Limits::kRanks) {
+    throw Error(moeInvalidArgument, fmt::format("nranks is {}, must be 1..{}", nranks, Limits::kRanks));
+  }
+  if (rank < 0 || rank >= nranks)
+    throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
+  return CommInit(nranks, rank, id, config).build();
+}
+
+}  // namespace moe

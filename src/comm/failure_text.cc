@@ -1,0 +1,70 @@
+#include "comm/failure_text.h"
+
+#include <fmt/format.h>
+
+namespace moe {
+namespace {
+
+// What a step was waiting for, as in "rank 3 did not send its counts".
+const char* missing(Phase phase) {
+  switch (phase) {
+    case Phase::none:
+      return "do its part";
+    case Phase::routeAck:
+      return "take what an earlier moeRoute sent it";
+    case Phase::routeCounts:
+      return "send its counts (moeRoute)";
+    case Phase::routeHeaders:
+      return "send its row headers (moeRoute)";
+    case Phase::dispatchOutput:
+      return "offer its output (moeDispatch)";
+    case Phase::dispatchRows:
+      return "send its rows (moeDispatch)";
+    case Phase::dispatchAck:
+      return "take the rows of an earlier moeDispatch";
+    case Phase::dispatchCounts:
+      return "send its counts (moeDispatch)";
+    case Phase::dispatchPlan:
+      return "compute its own row offsets (moeDispatch)";
+    case Phase::combineAck:
+      return "sum the rows of an earlier moeCombine";
+    case Phase::combineRows:
+      return "send its partial sums (moeCombine)";
+  }
+  return "do its part";
+}
+
+}  // namespace
+
+FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
+  switch (f.fault) {
+    case Fault::timeout:
+      if (f.phase == Phase::dispatchPlan) {
+        return {moeTimeout,
+                fmt::format("rank {}: moeDispatch: its own warps did not finish within {} ms", rank, timeoutMs)};
+      }
+      return {moeTimeout, fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank,
+                                      f.peer, missing(f.phase), timeoutMs, f.expected, f.actual)};
+    case Fault::badIndex:
+      return {moeInvalidArgument, fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] is {}, not -1..{}", rank,
+                                              f.index >> 8, f.index & 0xff, f.actual, f.expected - 1)};
+    case Fault::twice:
+      return {moeInvalidArgument,
+              fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] is {}, which an earlier entry of "
+                          "the token names already",
+                          rank, f.index >> 8, f.index & 0xff, f.actual)};
+    case Fault::capacity:
+      return {moeInvalidArgument, fmt::format("rank {}: moeDispatch: the output of rank {} holds {} rows but {} arrive",
+                                              rank, f.peer, f.expected, f.actual)};
+    case Fault::disagreement:
+      return {moeInvalidUsage,
+              fmt::format("rank {}: rank {} called with a handle or row size that differs from this rank's (experts, "
+                          "topk, layout, mode, tokensMax, alignment, row and side bytes must agree)",
+                          rank, f.peer)};
+    case Fault::none:
+      break;
+  }
+  return {moeInternalError, fmt::format("rank {}: a step failed without saying why", rank)};
+}
+
+}  // namespace moe

@@ -1,0 +1,212 @@
+#include "comm/handle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/deadline.h"
+#include "comm/limits.h"
+
+namespace moe {
+namespace {
+
+void requireRange(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return;
+  throw Error(moeInvalidArgument, fmt::format("{} is {}, must be {}..{}", name, value, least, most));
+}
+
+bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm) {
+  if (config.mode == moeModeHt) return false;
+  if (config.mode == moeModeLl) return true;
+  return comm.ll && (!comm.ht || (config.tokensMax > 0 && config.tokensMax <= comm.llTokensMax));
+}
+
+HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int chunksMax) {
+  const CommShape& c = comm.shape();
+  requireRange("config.experts", config.experts, 1, c.expertsMax);
+  requireRange("config.topk", config.topk, 1, c.topkMax);
+  requireRange("config.layout", config.layout, moeLayoutFlat, moeLayoutRankMajor);
+  requireRange("config.mode", config.mode, moeModeAuto, moeModeLl);
+  requireRange("config.expertAlignment", config.expertAlignment, 0, 1 << 16);
+  requireRange("config.indexType", config.indexType, moeIndexInt32, moeIndexInt64);
+  HandleShape shape;
+  shape.lowLatency = usesLowLatency(config, c);
+  if (shape.lowLatency ? !c.ll : !c.ht) {
+    throw Error(moeInvalidArgument,
+                fmt::format("config.mode is {}, but the communicator was built with config.modes {}",
+                            shape.lowLatency ? "LL" : "HT", c.ll ? "LL" : "HT"));
+  }
+  const int limit = shape.lowLatency ? c.llTokensMax : c.tokensMax;
+  requireRange("config.tokensMax", config.tokensMax, 0, limit);
+  shape.map = {config.experts, c.nranks};
+  shape.rank = comm.rank();
+  shape.topk = config.topk;
+  shape.layout = static_cast<Layout>(config.layout);
+  shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;
+  shape.alignment = std::max(config.expertAlignment, 1);
+  shape.wideIndex = config.indexType == moeIndexInt64;
+  shape.chunksMax = chunksMax;
+  // Padding included, so that every row number fits 32 bits and every count a flag's value.
+  requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
+  const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
+  const std::int64_t copies = shape.layout == Layout::expertMajorPadded ? shape.map.count(0) : shape.topk;
+  const std::int64_t padding = std::int64_t{shape.map.count(0)} * shape.alignment;
+  requireRange("the rows of the layout", arrivingRowsMax(shape) * (expertRows ? copies : 1) + padding, 0, INT32_MAX);
+  return shape;
+}
+
+}  // namespace
+
+Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
+    : comm_(comm), shape_(shapeOf(config, comm, comm.backend().chunksMax())) {
+  Backend& backend = comm.backend();
+  block_ = backend.allocatePrivate(static_cast<std::size_t>(layOutHandle(shape_, nullptr, &view_)), comm.allocator());
+  hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
+  layOutHandle(shape_, block_.get(), &view_);
+  view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
+}
+
+Handle::~Handle() {
+  forgetPending();
+}
+
+void Handle::forgetPending() {
+  if (pending_ == Pending::nothing) return;
+  comm_.outstanding[pendingChannel_].complete(pendingNumber_);
+  if (pending_ == Pending::dispatch && pendingParams_.dispatch.staged != 0) --comm_.stagedOutstanding;
+  pending_ = Pending::nothing;
+}
+
+StepParams Handle::params() const {
+  StepParams p{};
+  p.comm = comm_.view();
+  p.handle = view_;
+  p.phases = kSendPhase | kReceivePhase;
+  return p;
+}
+
+void Handle::launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream) {
+  std::string what;
+  const moeResult_t result = comm_.backend().launch(step, params, shape, stream, &what);
+  if (result != moeSuccess) throw Error(result, what);
+}
+
+void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, moeStream_t stream) {
+  requireRange("tokens", tokens, 0, shape_.tokensMax);
+  if (topkIdx == nullptr && tokens > 0)
+    throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", tokens));
+  if (pending_ != Pending::nothing)
+    throw Error(moeInvalidUsage, "moeRoute: this handle has an operation that awaits moeComplete");
+  StepParams p = params();
+  p.route = {topkIdx, topkWeights, tokens};
+  constexpr int kTokensPerChunk = 16;
+  p.handle.chunks = std::clamp((tokens + kTokensPerChunk - 1) / kTokensPerChunk, 1, shape_.chunksMax);
+  const Backend& backend = comm_.backend();
+  LaunchShape count = backend.shapeFor({Step::routeCount, p.handle.chunks, 0, comm_.config().sms});
+  p.handle.chunks = count.warps();
+  launch(Step::routeCount, p, count, stream);
+  launch(Step::routeScan, p, backend.shapeFor({Step::routeScan, view_.buckets(), 0, comm_.config().sms}), stream);
+  if (!lowLatency()) {
+    launch(Step::routeExchange, p, backend.shapeFor({Step::routeExchange, comm_.nranks(), 0, comm_.config().sms}),
+           stream);
+  }
+  launch(Step::routePlace, p, count, stream);
+  tokens_ = tokens;
+  received_ = !lowLatency();
+  if (received_) ++countsExpected_;
+}
+
+void Handle::checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const {
+  requireRange("args.rowType", rowType, moeRowBytes, moeRowFp32);
+  const std::int64_t bytes = std::int64_t{hidden} * elementBytes(rowType);
+  if (hidden < 1 || bytes % kRowAlignment != 0 || bytes > comm_.shape().rowBytesMax) {
+    throw Error(moeInvalidArgument,
+                fmt::format("{}: args.hidden is {}, so a row has {} bytes; it must be a multiple of {} and at most {} "
+                            "(config.rowBytesMax)",
+                            call, hidden, bytes, kRowAlignment, comm_.shape().rowBytesMax));
+  }
+}
+
+void Handle::checkRouted(const char* call) const {
+  if (tokens_ < 0) throw Error(moeInvalidUsage, fmt::format("{}: moeRoute has not been called on this handle", call));
+  if (pending_ != Pending::nothing) {
+    throw Error(moeInvalidUsage, fmt::format("{}: this handle has an operation that awaits moeComplete", call));
+  }
+}
+
+void Handle::checkOutstanding(Channel channel, int generations, const char* call) const {
+  const Outstanding& outstanding = comm_.outstanding[channel];
+  if (outstanding.mayStart(generations)) return;
+  throw Error(
+      moeInvalidUsage,
+      fmt::format("{}: the buffers belong to an operation that still awaits moeComplete ({} outstanding, at most "
+                  "{} in a row)",
+                  call, outstanding.count(), generations));
+}
+
+void Handle::run(Pending kind, Channel channel, Step step, StepParams& p, const LaunchShape& shape, bool sendOnly,
+                 moeStream_t stream) {
+  if (sendOnly) p.phases = kSendPhase;
+  launch(step, p, shape, stream);
+  const std::uint64_t number = comm_.outstanding[channel].start(sendOnly);
+  if (!sendOnly) return;
+  pending_ = kind;
+  pendingChannel_ = channel;
+  pendingNumber_ = number;
+  pendingParams_ = p;
+  pendingShape_ = shape;
+  if (kind == Pending::dispatch && p.dispatch.staged != 0) ++comm_.stagedOutstanding;
+}
+
+void Handle::complete(moeStream_t stream) {
+  if (pending_ == Pending::nothing) throw Error(moeInvalidUsage, "moeComplete: nothing of this handle is outstanding");
+  const bool dispatch = pending_ == Pending::dispatch;
+  StepParams p = pendingParams_;
+  p.phases = kReceivePhase;
+  const Step step = !dispatch ? Step::combine : lowLatency() ? Step::llDispatch : Step::htDispatch;
+  launch(step, p, pendingShape_, stream);
+  forgetPending();
+  if (dispatch && lowLatency()) received_ = true;
+}
+
+moeCounts_t Handle::counts() {
+  if (countsExpected_ == 0) {
+    throw Error(moeInvalidUsage, lowLatency() ? "moeHandleGetCounts: an LL handle learns its counts in moeDispatch"
+                                              : "moeHandleGetCounts: moeRoute has not been called on this handle");
+  }
+  HostCounts* host = view_.hostCounts;
+  const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));
+  const std::atomic_ref tag(host->tag);
+  for (int spins = 0; flagEpoch(tag.load(std::memory_order_acquire)) < countsExpected_; ++spins) {
+    if (const moeResult_t status = comm_.status(); status != moeSuccess) throw Error(status, comm_.errors().sentence());
+    if (deadline.expired()) {
+      throw Error(moeTimeout,
+                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", comm_.config().timeoutMs));
+    }
+    if (spins < 1000) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  counts.rows = host->rows;
+  counts.layoutRows = host->layoutRows;
+  counts.localExperts = shape_.map.count(comm_.rank());
+  counts.firstExpert = shape_.map.first(comm_.rank());
+  counts.rowsPerRank = host->perRank();
+  counts.rowsPerExpert = host->perRank() + comm_.nranks();
+  return counts;
+}
+
+moeDeviceCounts_t Handle::deviceCounts() const {
+  moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
+  counts.rows = view_.rows;
+  counts.rankOffsets = view_.rankOffsets;
+  counts.rowsPerExpert = view_.rowsPerExpert;
+  counts.expertOffsets = view_.expertOffsets;
+  return counts;
+}
+
+}  // namespace moe

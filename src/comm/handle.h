@@ -1,0 +1,54 @@
+// A handle: a route, and the operations that use it. Checks what the host can know, fills the parameters of the steps
+// and launches them. Everything that depends on the routing itself happens on the device.
+#pragma once
+
+#include "comm/comm.h"
+#include "device/handle_layout.h"
+
+namespace moe {
+
+class Handle {
+ public:
+  // Throws moeInvalidArgument if the configuration does not fit the communicator.
+  Handle(Comm& comm, const moeHandleConfig_t& config);
+  ~Handle();
+
+  Comm& comm() { return comm_; }
+  void route(const void* topkIdx, const float* topkWeights, int tokens, moeStream_t stream);
+  void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
+  void combine(const moeCombineArgs_t& args, moeStream_t stream);
+  void complete(moeStream_t stream);
+  moeCounts_t counts();
+  moeDeviceCounts_t deviceCounts() const;
+
+ private:
+  enum class Pending { nothing, dispatch, combine };
+
+  StepParams params() const;
+  void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
+  void checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const;
+  void checkRouted(const char* call) const;
+  void checkOutstanding(Channel channel, int generations, const char* call) const;
+  void forgetPending();
+  DispatchArgs dispatchArgs(const moeDispatchArgs_t& args) const;
+  void placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const;
+  CombineArgs combineArgs(const moeCombineArgs_t& args) const;
+  void run(Pending kind, Channel channel, Step step, StepParams& params, const LaunchShape& shape, bool sendOnly,
+           moeStream_t stream);
+  bool lowLatency() const { return shape_.lowLatency; }
+
+  Comm& comm_;
+  HandleShape shape_;
+  Memory block_, hostCounts_;
+  HandleView view_{};
+  int tokens_ = -1;                     // of the last route; -1: none yet
+  std::uint64_t countsExpected_ = 0;    // routes (LL: dispatches) that report counts
+  bool received_ = false;               // the receiving side knows its rows
+  Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
+  Channel pendingChannel_ = kRouteChannel;
+  std::uint64_t pendingNumber_ = 0;
+  StepParams pendingParams_{};
+  LaunchShape pendingShape_;
+};
+
+}  // namespace moe

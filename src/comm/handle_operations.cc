@@ -1,0 +1,156 @@
+// Dispatch and combine of a handle: argument checks and launches.
+#include <fmt/format.h>
+
+#include "comm/handle.h"
+
+namespace moe {
+namespace {
+
+void requireAligned(const void* pointer, const char* name) {
+  if (reinterpret_cast<std::uintptr_t>(pointer) % kRowAlignment == 0) return;
+  throw Error(moeInvalidArgument, fmt::format("{} is {}, not aligned to {} bytes", name, pointer, kRowAlignment));
+}
+
+void requirePointer(const void* pointer, const char* name, const char* when) {
+  if (pointer == nullptr) throw Error(moeInvalidArgument, fmt::format("{} is NULL {}", name, when));
+}
+
+const std::uint8_t* bytesOf(const void* pointer) {
+  return static_cast<const std::uint8_t*>(pointer);
+}
+
+void checkFlags(std::int32_t flags, std::int32_t sms) {
+  if ((flags & ~moeSendOnly) != 0)
+    throw Error(moeInvalidArgument, fmt::format("args.flags is {}, must be 0 or moeSendOnly", flags));
+  if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
+}
+
+}  // namespace
+
+// Where peers write the rows: straight into the window's heap, or the staging area.
+void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const {
+  if (lowLatency()) return;
+  const auto rows = static_cast<std::uint64_t>(args.outRowsMax);
+  const std::int64_t at = comm_.windowOffset(args.outRows, rows * out->rowBytes, "args.outRows");
+  const std::int64_t sideAt =
+      out->sideBytes == 0 ? at : comm_.windowOffset(args.outSide, rows * out->sideBytes, "args.outSide");
+  if ((at < 0) != (sideAt < 0) && rows > 0) {
+    throw Error(moeInvalidArgument,
+                "args.outRows and args.outSide must both be window memory (moeMemAlloc) or neither");
+  }
+  if (at >= 0 || rows == 0) {
+    out->outRowsOffset = static_cast<std::uint64_t>(at >= 0 ? at : 0);
+    out->outSideOffset = static_cast<std::uint64_t>(sideAt >= 0 ? sideAt : 0);
+    return;
+  }
+  out->staged = comm_.shape().stagingRows;
+  out->outRowsOffset = comm_.layout().staging;
+  out->outSideOffset = comm_.layout().stagingSide;
+  if (out->staged == 0) {
+    throw Error(moeInvalidArgument, "args.outRows is not window memory (moeMemAlloc) and config.stagingRows is none");
+  }
+  if (comm_.stagedOutstanding > 0) {
+    throw Error(moeInvalidUsage, "moeDispatch: another dispatch that uses the staging area awaits moeComplete");
+  }
+}
+
+DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
+  checkRow(args.rowType, args.hidden, "moeDispatch");
+  checkFlags(args.flags, args.sms);
+  DispatchArgs out{};
+  if (args.sideBytes < 0 || args.sideBytes % kRowAlignment != 0 || args.sideBytes > comm_.shape().sideBytesMax) {
+    throw Error(moeInvalidArgument, fmt::format("args.sideBytes is {}, must be a multiple of {} and at most {} "
+                                                "(config.sideBytesMax)",
+                                                args.sideBytes, kRowAlignment, comm_.shape().sideBytesMax));
+  }
+  if (args.outRowsMax < 0) throw Error(moeInvalidArgument, fmt::format("args.outRowsMax is {}", args.outRowsMax));
+  if (tokens_ > 0) requirePointer(args.rows, "args.rows", "with tokens routed");
+  if (tokens_ > 0 && args.sideBytes > 0) requirePointer(args.side, "args.side", "with args.sideBytes set");
+  if (args.outRowsMax > 0) requirePointer(args.outRows, "args.outRows", "with args.outRowsMax above 0");
+  if (args.outRowsMax > 0 && args.sideBytes > 0)
+    requirePointer(args.outSide, "args.outSide", "with args.sideBytes set");
+  requireAligned(args.rows, "args.rows");
+  requireAligned(args.side, "args.side");
+  requireAligned(args.outRows, "args.outRows");
+  requireAligned(args.outSide, "args.outSide");
+  out.rows = bytesOf(args.rows);
+  out.side = bytesOf(args.side);
+  out.tokens = tokens_;
+  out.rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
+  out.sideBytes = static_cast<std::uint32_t>(args.sideBytes);
+  out.outRows = static_cast<std::uint8_t*>(args.outRows);
+  out.outSide = static_cast<std::uint8_t*>(args.outSide);
+  out.capacity = args.outRowsMax;
+  out.outTopkIdx = args.outTopkIdx;
+  out.outTopkWeights = args.outTopkWeights;
+  out.outSourceIndex = args.outSourceIndex;
+  out.outExpertOffsets = args.outExpertOffsets;
+  placeOutput(args, &out);
+  return out;
+}
+
+void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
+  checkRouted("moeDispatch");
+  const Channel channel = lowLatency() ? kLlDispatchChannel : kHtDispatchChannel;
+  const bool sendOnly = (args.flags & moeSendOnly) != 0;
+  checkOutstanding(channel, kParities, "moeDispatch");
+  const Step step = lowLatency() ? Step::llDispatch : Step::htDispatch;
+  StepParams p = params();
+  p.dispatch = dispatchArgs(args);
+  const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
+  const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, p.dispatch.rowBytes, sms});
+  p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
+  run(Pending::dispatch, channel, step, p, shape, sendOnly, stream);
+  if (!lowLatency()) return;
+  ++countsExpected_;
+  received_ = !sendOnly;
+}
+
+CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
+  checkRow(args.rowType, args.hidden, "moeCombine");
+  checkFlags(args.flags, args.sms);
+  if (args.rowType == moeRowBytes)
+    throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
+  if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
+    throw Error(moeInvalidArgument, fmt::format("args.weights is {}, must be a moeWeights value", args.weights));
+  }
+  const bool expertRows = shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
+  if (args.weights == moeWeightsApply && !expertRows) {
+    throw Error(moeInvalidArgument,
+                "args.weights is moeWeightsApply, which needs one row per expert: an EXPERT_MAJOR layout");
+  }
+  if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
+  for (auto [pointer, name] : {std::pair{args.rows, "args.rows"},
+                               {static_cast<const void*>(args.out), "args.out"},
+                               {args.bias0, "args.bias0"},
+                               {args.bias1, "args.bias1"}}) {
+    requireAligned(pointer, name);
+  }
+  CombineArgs out{};
+  out.rows = bytesOf(args.rows);
+  out.tokens = tokens_;
+  out.rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
+  out.rowType = args.rowType;
+  out.weighted = args.weights == moeWeightsApply ? 1 : 0;
+  out.out = static_cast<std::uint8_t*>(args.out);
+  out.bias0 = bytesOf(args.bias0);
+  out.bias1 = bytesOf(args.bias1);
+  out.weightGrads = args.weightGrads;
+  out.outWeightGrads = args.outWeightGrads;
+  return out;
+}
+
+void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
+  checkRouted("moeCombine");
+  if (!received_) throw Error(moeInvalidUsage, "moeCombine: an LL handle needs a dispatch after its route");
+  const Channel channel = lowLatency() ? kLlCombineChannel : kHtCombineChannel;
+  checkOutstanding(channel, lowLatency() ? kParities : kHtCombineParities, "moeCombine");
+  StepParams p = params();
+  p.combine = combineArgs(args);
+  const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
+  const LaunchShape shape = comm_.backend().shapeFor({Step::combine, shape_.tokensMax, p.combine.rowBytes, sms});
+  p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
+  run(Pending::combine, channel, Step::combine, p, shape, (args.flags & moeSendOnly) != 0, stream);
+}
+
+}  // namespace moe

@@ -1,0 +1,33 @@
+// Hands out pieces of the window's heap for moeMemAlloc: first fit, neighbours merged. Bookkeeping only; it never
+// touches the memory itself. One thread at a time, as the API says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+namespace moe {
+
+class Heap {
+ public:
+  explicit Heap(std::uint64_t bytes) : bytes_(bytes) {
+    if (bytes > 0) free_[0] = bytes;
+  }
+
+  static constexpr std::uint64_t kAlignment = 256;
+
+  // The offset of `bytes` bytes. Throws moeInvalidArgument with the largest free piece if there is no room.
+  std::uint64_t take(std::uint64_t bytes);
+  // Throws moeInvalidArgument if nothing was taken at `offset`.
+  void giveBack(std::uint64_t offset);
+
+  std::uint64_t bytes() const { return bytes_; }
+  bool contains(std::uint64_t offset, std::uint64_t bytes) const {
+    return offset <= bytes_ && bytes <= bytes_ - offset;
+  }
+
+ private:
+  std::uint64_t bytes_;
+  std::map<std::uint64_t, std::uint64_t> free_, taken_;  // offset -> bytes
+};
+
+}  // namespace moe

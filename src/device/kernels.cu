@@ -1,0 +1,98 @@
+#include "device/cuda_bulk_warp.h"
+#include "device/kernels.h"
+
+namespace moe {
+namespace {
+
+MOE_LANES WarpIndex thisWarp() {
+  const int inBlock = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
+  const int warps = static_cast<int>(blockDim.x) / CudaWarp::kLanes, blocks = static_cast<int>(gridDim.x);
+  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks};  // neighbours on different multiprocessors
+}
+
+template <Step kStep>
+__global__ void __launch_bounds__(kKernelWarpsMax * CudaWarp::kLanes, 1)
+    stepKernel(const __grid_constant__ StepParams params) {
+  runStep<kStep>(CudaWarp{}, params, thisWarp());
+}
+
+template <Step kStep>
+__global__ void __launch_bounds__(kKernelWarpsMax * CudaWarp::kLanes, 1)
+    bulkStepKernel(const __grid_constant__ StepParams params, std::uint32_t stageBytes) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ std::uint8_t shared[];
+  __shared__ std::uint64_t full[kKernelWarpsMax * CudaBulkWarp::kStages];
+  // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
+  const auto aligned = (reinterpret_cast<std::uintptr_t>(shared) + 127) / 128 * 128;
+  const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
+  auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * CudaBulkWarp::kStages * stageBytes;
+  runStep<kStep>(CudaBulkWarp(stages, full + warp * CudaBulkWarp::kStages, stageBytes), params, thisWarp());
+#endif
+}
+
+template <class Kernel>
+cudaError_t load(Kernel kernel, std::size_t sharedBytes) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess || sharedBytes == 0) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
+}
+
+// Runs `use` with the kernel of a step.
+template <class Use>
+cudaError_t withKernel(Step step, Use use) {
+  switch (step) {
+    case Step::routeCount: return use(stepKernel<Step::routeCount>);
+    case Step::routeScan: return use(stepKernel<Step::routeScan>);
+    case Step::routeExchange: return use(stepKernel<Step::routeExchange>);
+    case Step::routePlace: return use(stepKernel<Step::routePlace>);
+    case Step::htDispatch: return use(stepKernel<Step::htDispatch>);
+    case Step::llDispatch: return use(stepKernel<Step::llDispatch>);
+    case Step::combine: return use(stepKernel<Step::combine>);
+  }
+  return cudaErrorInvalidValue;
+}
+
+template <class Use>
+cudaError_t withBulkKernel(Step step, Use use) {
+  if (step == Step::htDispatch) return use(bulkStepKernel<Step::htDispatch>);
+  if (step == Step::combine) return use(bulkStepKernel<Step::combine>);
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+std::size_t kernelSharedBytes(const KernelShape& shape) {
+  if (!shape.bulk) return 0;
+  return static_cast<std::size_t>(shape.warpsPerBlock) * CudaBulkWarp::kStages * shape.stageBytes + 128;
+}
+
+cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
+  for (Step step : {Step::routeCount, Step::routeScan, Step::routeExchange, Step::routePlace, Step::htDispatch,
+                    Step::llDispatch, Step::combine}) {
+    const cudaError_t error = withKernel(step, [](auto kernel) { return load(kernel, 0); });
+    if (error != cudaSuccess) return error;
+  }
+  if (!bulk) return cudaSuccess;
+  for (Step step : {Step::htDispatch, Step::combine}) {
+    const cudaError_t error = withBulkKernel(step, [&](auto kernel) { return load(kernel, sharedBytes); });
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(shape.blocks)), block(static_cast<unsigned>(shape.warpsPerBlock * CudaWarp::kLanes));
+  if (shape.bulk) {
+    return withBulkKernel(step, [&](auto kernel) {
+      kernel<<<grid, block, kernelSharedBytes(shape), stream>>>(params, shape.stageBytes);
+      return cudaGetLastError();
+    });
+  }
+  return withKernel(step, [&](auto kernel) {
+    kernel<<<grid, block, 0, stream>>>(params);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace moe

@@ -1,0 +1,28 @@
+// The kernels of the steps, for the cuda backend. The only place that names them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "device/steps.h"
+
+namespace moe {
+
+inline constexpr int kKernelWarpsMax = 16;  // per block
+
+struct KernelShape {
+  int blocks;
+  int warpsPerBlock;
+  bool bulk;                 // with the bulk-copy engine
+  std::uint32_t stageBytes;  // bulk: of each of a warp's stages
+};
+
+// Shared memory that a bulk kernel of this shape needs.
+std::size_t kernelSharedBytes(const KernelShape& shape);
+
+// Loads every kernel now, so that no launch has to (loading waits for the device, where a peer's kernel may be waiting
+// for us), and allows bulk kernels `sharedBytes` of shared memory.
+cudaError_t loadKernels(bool bulk, std::size_t sharedBytes);
+
+cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream);
+
+}  // namespace moe

@@ -1,0 +1,67 @@
+// moe_info: what this machine and this library offer: version, backends and why one is not there, GPUs and their links,
+// network adapters, NUMA nodes, and the transport between each two GPUs.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "moecomm.h"
+#include "tools/moe_info_report.h"
+
+namespace moe::tools {
+namespace {
+
+// A backend is available if a communicator of one rank can be made with it; nothing less would be sure.
+BackendStatus probeBackend(const char* name, std::int32_t backend) {
+  moeConfig_t config = MOE_CONFIG_INITIALIZER;
+  config.backend = backend;
+  config.device = 0;
+  config.tokensMax = 16;
+  config.llTokensMax = 16;
+  config.rowBytesMax = 16;
+  config.topkMax = 1;
+  config.expertsMax = 1;
+  moeUniqueId_t id;
+  moeComm_t comm = nullptr;
+  moeResult_t result = moeGetUniqueId(&id);
+  if (result == moeSuccess) result = moeCommInit(&comm, 1, 0, &id, &config);
+  const std::string reason = result == moeSuccess ? "" : moeGetLastError(nullptr);
+  moeCommDestroy(comm);
+  return {name, result == moeSuccess, reason};
+}
+
+Report makeReport() {
+  Report report;
+  moeGetVersion(&report.version);
+  report.topology = topology::discover();
+  report.backends.push_back(probeBackend("host", moeBackendHost));
+  // Without a driver or a GPU the cause is known, and better told by who looked for it.
+  const std::string& reason = report.topology.gpus.reason;
+  report.backends.push_back(reason.empty() ? probeBackend("cuda", moeBackendCuda)
+                                           : BackendStatus{"cuda", false, reason});
+  return report;
+}
+
+}  // namespace
+}  // namespace moe::tools
+
+int main(int argc, char** argv) {
+  CLI::App app("Shows what this machine and this library offer.");
+  bool json = false;
+  app.add_flag("--json", json, "for programs");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const moe::tools::Report report = moe::tools::makeReport();
+    const std::string text = json ? moe::tools::toJson(report).dump(2) + "\n" : moe::tools::toText(report);
+    return std::fputs(text.c_str(), stdout) >= 0 ? 0 : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moe_info: {}\n", error.what());
+    return 1;
+  }
+}

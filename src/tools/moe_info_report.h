@@ -1,0 +1,29 @@
+// What moe_info has found, and its two forms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "topology/topology.h"
+
+namespace moe::tools {
+
+struct BackendStatus {
+  std::string name;
+  bool available = false;
+  std::string reason;  // why not
+};
+
+struct Report {
+  std::int32_t version = 0;  // as MOE_VERSION_CODE
+  std::vector<BackendStatus> backends;
+  topology::Topology topology;
+};
+
+std::string toText(const Report& report);
+nlohmann::ordered_json toJson(const Report& report);
+
+}  // namespace moe::tools

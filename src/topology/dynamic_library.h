@@ -1,0 +1,29 @@
+// A shared library that is looked for at run time, so that moecomm loads on machines that do not have it. It stays
+// loaded: drivers do not like to be unloaded.
+#pragma once
+
+#include <string>
+
+namespace moe::topology {
+
+class DynamicLibrary {
+ public:
+  // Check found() afterwards.
+  explicit DynamicLibrary(const char* name);
+
+  bool found() const { return handle_ != nullptr; }
+
+  // Fills `function`, a function pointer. Returns whether the library has it.
+  template <class Function>
+  bool find(const char* symbol, Function*& function) const {
+    function = reinterpret_cast<Function*>(address(symbol));
+    return function != nullptr;
+  }
+
+ private:
+  void* address(const char* symbol) const;
+
+  void* handle_;
+};
+
+}  // namespace moe::topology

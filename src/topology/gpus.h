@@ -1,0 +1,41 @@
+// The GPUs of this machine and which of them reach each other's memory, from the CUDA driver (looked for at run time)
+// and, for NVLink, from NVML. Creates no context and allocates nothing on a GPU.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace moe::topology {
+
+struct Gpu {
+  int ordinal = 0;  // as CUDA_VISIBLE_DEVICES makes it
+  std::string name;
+  std::string busId;  // "0000:17:00.0"
+  int numaNode = -1;
+  std::uint64_t memoryBytes = 0;
+  int computeMajor = 0;
+  int computeMinor = 0;
+  int multiprocessors = 0;
+  int nvlinks = 0;               // active ones
+  std::filesystem::path device;  // in sysfs, resolved; empty if it is not shown
+};
+
+struct GpuLink {
+  bool peerAccess = false;  // loads and stores from the row's GPU into the column's
+  bool atomics = false;
+  bool nvlink = false;
+};
+
+struct GpuInventory {
+  std::vector<Gpu> gpus;
+  std::vector<std::vector<GpuLink>> links;  // [from][to]
+  int driverVersion = 0;                    // of the CUDA driver interface: 13000 is 13.0; 0 if there is no driver
+  std::string reason;                       // why there are no GPUs; empty if there are
+};
+
+// Never throws for what the machine lacks; `reason` says it.
+GpuInventory findGpus(const std::filesystem::path& sys);
+
+}  // namespace moe::topology

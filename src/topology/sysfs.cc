@@ -1,0 +1,45 @@
+#include "topology/sysfs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <system_error>
+
+namespace moe::topology {
+
+std::string readLine(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::optional<long> readNumber(const std::filesystem::path& file) {
+  const std::string line = readLine(file);
+  long number = 0;
+  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), number);
+  if (parsed.ec != std::errc()) return std::nullopt;
+  return number;
+}
+
+std::vector<std::string> listNames(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::filesystem::path resolve(const std::filesystem::path& link) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::canonical(link, error);
+  return error ? std::filesystem::path() : path;
+}
+
+int numaNodeOf(const std::filesystem::path& device) {
+  return static_cast<int>(readNumber(device / "numa_node").value_or(-1));
+}
+
+}  // namespace moe::topology

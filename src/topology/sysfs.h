@@ -1,0 +1,25 @@
+// Reads small files of /sys. Absent files are no errors: kernels and containers differ in what they show.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moe::topology {
+
+// The first line, without the line end; empty if the file cannot be read.
+std::string readLine(const std::filesystem::path& file);
+
+std::optional<long> readNumber(const std::filesystem::path& file);
+
+// The names in a directory, sorted; empty if there is no such directory.
+std::vector<std::string> listNames(const std::filesystem::path& directory);
+
+// Where a link leads, in full; empty if it leads nowhere.
+std::filesystem::path resolve(const std::filesystem::path& link);
+
+// The NUMA node of a device's directory, or -1.
+int numaNodeOf(const std::filesystem::path& device);
+
+}  // namespace moe::topology

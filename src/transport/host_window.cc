@@ -1,0 +1,79 @@
+// A window in host memory: a memfd, mapped by the processes of one host. The descriptor travels over a UNIX socket, so
+// nothing has a name in /dev/shm that could be left behind.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "transport/window.h"
+
+namespace moe {
+namespace {
+
+Memory mapShared(int fd, std::size_t bytes, const std::string& whose) {
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) throw systemError("cannot map " + std::to_string(bytes) + " bytes of " + whose);
+  return {static_cast<std::uint8_t*>(address), [bytes](std::uint8_t* p) { ::munmap(p, bytes); }};
+}
+
+class HostWindow final : public Window {
+ public:
+  HostWindow(std::size_t bytes, const Allocator& allocator) : bytes_(bytes) {
+    if (allocator.allocate != nullptr) {
+      takeFrom(allocator);
+      return;
+    }
+    fd_ = Fd(::memfd_create("moecomm-window", MFD_CLOEXEC));
+    if (!fd_) throw systemError("cannot create the window (memfd_create)");
+    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) {
+      throw systemError("cannot size the window to " + std::to_string(bytes) + " bytes");
+    }
+    memory_ = mapShared(fd_.get(), bytes, "the window");
+  }
+
+  int fd() const override { return fd_.get(); }
+
+  void describe(WindowCard* card) const override {
+    card->sharedOwner = reinterpret_cast<std::uint64_t>(&memory_);
+    card->bytes = bytes_;
+  }
+
+  PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const override {
+    const std::string whose = "the window of rank " + std::to_string(rank);
+    if (mine.host.sameProcess(peer.host)) return openSameProcess(peer);
+    if (!fd_) {
+      throw Error(moeUnsupported, whose + " is in another process: config.allocate with the host backend needs all " +
+                                      "ranks in one process");
+    }
+    if (!mine.host.sameHost(peer.host)) {
+      throw Error(moeUnsupported,
+                  "rank " + std::to_string(rank) + " is on another host: no transport between hosts yet");
+    }
+    const Fd fd = fetch(rank);
+    return {mapShared(fd.get(), peer.bytes, whose), moeTransportShm};
+  }
+
+ private:
+  void takeFrom(const Allocator& allocator) {
+    auto* memory = static_cast<std::uint8_t*>(allocator.allocate(allocator.user, bytes_, moeMemoryWindow));
+    if (memory == nullptr) {
+      throw Error(moeSystemError,
+                  "config.allocate returned NULL for the window of " + std::to_string(bytes_) + " bytes");
+    }
+    std::memset(memory, 0, bytes_);
+    memory_ = Memory(memory, [allocator, bytes = bytes_](std::uint8_t* p) {
+      allocator.free(allocator.user, p, bytes, moeMemoryWindow);
+    });
+  }
+
+  std::size_t bytes_;
+  Fd fd_;
+};
+
+}  // namespace
+
+std::unique_ptr<Window> makeHostWindow(std::size_t bytes, const Allocator& allocator) {
+  return std::make_unique<HostWindow>(bytes, allocator);
+}
+
+}  // namespace moe

@@ -1,0 +1,60 @@
+// The symmetric window: this rank's part of it, and how the peers' parts become reachable. One implementation per way
+// of sharing memory: host (memfd), cuda (IPC). Between threads of one process a window is used by its address.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "backend/backend.h"
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "bootstrap/host_identity.h"
+
+namespace moe {
+
+// What a rank tells the others about itself and its window. Sent as bytes.
+struct WindowCard {
+  bootstrap::HostIdentity host{};
+  std::int32_t device = -1;
+  std::array<std::uint8_t, 16> deviceUuid{};
+  std::uint64_t sharedOwner =
+      0;  // address of the owner's Memory object: for ranks of the same process, during init only
+  std::array<std::uint8_t, 64> ipcHandle{};
+  std::uint64_t ipcOffset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// A peer's window as mapped here.
+struct PeerWindow {
+  Memory memory;  // keeps the mapping
+  int transport = moeTransportSelf;
+};
+
+// Fetches the file descriptor that a rank of this host serves.
+using FetchFd = std::function<Fd(int rank)>;
+
+class Window {
+ public:
+  virtual ~Window() = default;
+
+  std::uint8_t* base() const { return memory_.get(); }
+  const Memory& memory() const { return memory_; }
+  // The descriptor that peers fetch, or -1.
+  virtual int fd() const { return -1; }
+  // Fills in how peers reach this window.
+  virtual void describe(WindowCard* card) const = 0;
+  // Maps the window of `rank`. Throws moeUnsupported if it cannot be reached by loads and stores.
+  virtual PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const = 0;
+
+ protected:
+  PeerWindow openSameProcess(const WindowCard& peer) const {
+    return {*reinterpret_cast<const Memory*>(peer.sharedOwner), moeTransportDirect};
+  }
+  Memory memory_;
+};
+
+std::unique_ptr<Window> makeHostWindow(std::size_t bytes, const Allocator& allocator);
+std::unique_ptr<Window> makeCudaWindow(std::size_t bytes, const Allocator& allocator, int device);
+
+}  // namespace moe

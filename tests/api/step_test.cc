@@ -1,0 +1,164 @@
+// The main job through the C API: route, dispatch, experts, combine, verified on every rank, on both backends.
+#include "support/moe_step.h"
+
+namespace moe::test {
+namespace {
+
+class Step : public OnBackend {};
+
+void runSteps(int nranks, const moeConfig_t& config, const StepCase& c, int iterations) {
+  world(nranks, config, [&](RankContext& context) {
+    MoeStep step(context, c);
+    for (int i = 0; i < iterations; ++i) {
+      step.prepare(i);
+      step.route();
+      step.dispatch();
+      step.checkDispatch();
+      step.runExperts();
+      if (c.rowType == moeRowBytes) continue;
+      step.combine();
+      step.checkCombine();
+    }
+  });
+}
+
+TEST_P(Step, EveryLayoutInBothModesIsRight) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      StepCase c;
+      c.mode = mode;
+      c.layout = layout;
+      c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
+      c.weighted = layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded;
+      c.weightGrads = true;
+      c.biases = layout % 3;
+      c.seed = static_cast<std::uint64_t>(100 * mode + layout);
+      runSteps(4, config(), c, 4);
+    }
+  }
+}
+
+TEST_P(Step, OutputsOutsideTheWindowAreRight) {
+  for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+    StepCase c;
+    c.layout = layout;
+    c.window = false;
+    c.sideBytes = 32;
+    c.seed = static_cast<std::uint64_t>(7 + layout);
+    runSteps(3, config(), c, 3);
+  }
+}
+
+TEST_P(Step, OpaqueRowsWithASidePayloadAreRight) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    StepCase c;
+    c.mode = mode;
+    c.rowType = moeRowBytes;
+    c.hidden = 1008;
+    c.sideBytes = 48;
+    c.wideIndex = true;
+    runSteps(3, config(), c, 3);
+  }
+}
+
+TEST_P(Step, RandomShapesAreRight) {
+  Rng rng(2026);
+  for (int i = 0; i < 24; ++i) {
+    StepCase c;
+    const int nranks = rng.between(1, 9);
+    c.mode = rng.coin() ? moeModeHt : moeModeLl;
+    c.layout = rng.between(moeLayoutFlat, moeLayoutRankMajor);
+    c.rowType = rng.between(moeRowBf16, moeRowFp32);
+    c.hidden = 8 * rng.between(1, 24);
+    c.experts = rng.between(1, 40);
+    c.topk = rng.between(1, 8);
+    c.tokensMax = rng.between(1, 12);
+    c.alignment = rng.coin() ? 1 : 8;
+    c.sideBytes = 16 * rng.below(3);
+    c.window = rng.coin();
+    c.wideIndex = rng.coin();
+    c.weighted = (c.layout == moeLayoutExpertMajor || c.layout == moeLayoutExpertMajorPadded) && rng.coin();
+    c.biases = rng.below(3);
+    c.weightGrads = rng.coin();
+    c.seed = rng.next();
+    SCOPED_TRACE(c.name());
+    runSteps(nranks, config(), c, 3);
+  }
+}
+
+TEST_P(Step, TwoHandlesMayBeInterleaved) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    world(4, config(), [&](RankContext& context) {
+      StepCase a, b;
+      a.mode = b.mode = mode;
+      b.layout = moeLayoutExpertMajor;
+      b.seed = 99;
+      b.topk = 4;
+      MoeStep first(context, a), second(context, b);
+      for (int i = 0; i < 5; ++i) {
+        first.prepare(i);
+        second.prepare(i);
+        first.route();
+        first.dispatch();
+        second.route();
+        second.dispatch();
+        first.runExperts();
+        second.runExperts();
+        first.combine();
+        second.combine();
+        first.checkCombine();
+        second.checkCombine();
+      }
+    });
+  }
+}
+
+TEST_P(Step, SplitPhasesMayEndInAnyOrder) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    world(3, config(), [&](RankContext& context) {
+      StepCase a, b;
+      a.mode = b.mode = mode;
+      b.seed = 5;
+      MoeStep first(context, a), second(context, b);
+      for (int i = 0; i < 6; ++i) {
+        first.prepare(i);
+        second.prepare(i);
+        first.route();
+        second.route();
+        first.dispatch(moeSendOnly);
+        second.dispatch(moeSendOnly);
+        (i % 2 == 0 ? second : first).complete();
+        (i % 2 == 0 ? first : second).complete();
+        first.checkDispatch();
+        second.checkDispatch();
+        first.runExperts();
+        first.combine(moeSendOnly);
+        first.complete();
+        first.checkCombine();
+      }
+    });
+  }
+}
+
+TEST_P(Step, ARouteMayBeUsedAgainAndBackwards) {
+  world(3, config(), [&](RankContext& context) {
+    StepCase c;
+    MoeStep step(context, c);
+    step.prepare(0);
+    step.route();
+    for (int i = 0; i < 3; ++i) {
+      step.dispatch();
+      step.checkDispatch();
+      step.runExperts();
+      step.combine();
+      step.checkCombine();
+      step.combine();  // the gradient of a dispatch
+      step.checkCombine();
+    }
+  });
+}
+
+MOE_INSTANTIATE_BACKENDS(Step);
+
+}  // namespace
+}  // namespace moe::test

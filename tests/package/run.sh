@@ -1,0 +1,61 @@
+#!/bin/sh
+# Installs a build tree to a fresh prefix and uses it as a stranger would: a C and a C++ program through find_package and
+# through pkg-config, after the prefix was moved; the header alone as C99 and C++17.
+# Usage: run.sh BUILD_DIR [C_COMPILER CXX_COMPILER]
+set -eu
+build=$(cd "$1" && pwd)
+cc=${2:-cc}
+cxx=${3:-c++}
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+step() { echo "package: $*"; }
+
+step "install, then move the prefix"
+cmake --install "$build" --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+library=$(find "$prefix" -name libmoecomm.so)
+[ -n "$library" ] || { echo "libmoecomm.so is not installed"; exit 1; }
+
+step "the header alone, as C99 and as C++17"
+for header in "$prefix"/include/*.h; do
+  echo "#include \"$header\"" >"$work/alone.c"
+  cp "$work/alone.c" "$work/alone.cc"
+  "$cc" -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only "$work/alone.c"
+  "$cxx" -std=c++17 -pedantic -Wall -Wextra -Werror -fsyntax-only "$work/alone.cc"
+done
+
+step "find_package"
+cmake -S "$here" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
+  -DCMAKE_CXX_COMPILER="$cxx" >"$work/log" || { cat "$work/log"; exit 1; }
+cmake --build "$work/consumer" >"$work/log" || { cat "$work/log"; exit 1; }
+"$work/consumer/consumer_c"
+"$work/consumer/consumer_cpp"
+
+step "find_package refuses another major version"
+if cmake -S "$here" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DMOECOMM_WANTED=1000 >/dev/null 2>&1; then
+  echo "version 1000 was accepted"
+  exit 1
+fi
+
+step "pkg-config"
+PKG_CONFIG_PATH=$(dirname "$library")/pkgconfig
+export PKG_CONFIG_PATH
+flags=$(pkg-config --cflags --libs moecomm)
+version=$(pkg-config --modversion moecomm)
+# The words of $flags are separate arguments.
+# shellcheck disable=SC2086
+"$cc" -std=c99 -Wall -Wextra -Werror "$here/consumer.c" $flags -o "$work/pc_c"
+# shellcheck disable=SC2086
+"$cxx" -std=c++17 -Wall -Wextra -Werror "$here/consumer.cc" $flags -o "$work/pc_cpp"
+LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_c"
+LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_cpp"
+
+step "tools"
+for tool in "$prefix"/bin/*; do
+  [ -e "$tool" ] || continue
+  "$tool" --help >/dev/null || { echo "$tool --help failed"; exit 1; }
+done
+step "version $version: all right"

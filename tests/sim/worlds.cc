@@ -1,0 +1,83 @@
+#include "sim/worlds.h"
+
+#include <fmt/format.h>
+
+#include "support/simulator.h"
+
+namespace moe::sim {
+namespace {
+
+using test::Ending;
+using test::Protocol;
+using test::Scenario;
+using test::Trouble;
+
+constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
+// No rank may be at work longer than this without a failure: stalls are far shorter than the timeout.
+constexpr std::uint64_t kWorkNsMax = kTimeoutNs / 4;
+
+Faults drawFaults(const Scenario& world, bool death, Rng& rng) {
+  Faults faults;
+  if (!death) {
+    faults.abortNs = 1 + rng.next() % 3'000'000;
+    return faults;
+  }
+  faults.deadRank = rng.below(world.comm->nranks());
+  faults.deadTask = static_cast<std::size_t>(rng.below(static_cast<int>(world.program->tasks(0).size())));
+  faults.deadPause = rng.below(1 << rng.below(9));
+  return faults;
+}
+
+// A survivor has finished, or its failure leads to the dead rank. After an abort every rank just stops.
+std::string judgeSurvivors(const Outcome& outcome, const Faults& faults, const std::vector<Ending>& endings) {
+  std::string wrong;
+  for (std::size_t r = 0; r < outcome.ranks.size(); ++r) {
+    const RankResult& result = outcome.ranks[r];
+    if (result.died || result.finished) continue;
+    if (faults.deadRank >= 0) {
+      wrong += followBlame(endings, static_cast<int>(r), faults.deadRank);
+      continue;
+    }
+    if (!result.stopped || result.failure.ready != 0) wrong += fmt::format("rank {} did not just stop; ", r);
+    if (result.endNs > faults.abortNs + kWorkNsMax) wrong += fmt::format("rank {} stopped late; ", r);
+  }
+  return wrong;
+}
+
+std::string judgeTimes(const Outcome& outcome) {
+  std::string wrong;
+  for (std::size_t r = 0; r < outcome.ranks.size(); ++r) {
+    const std::uint64_t allowed = kWorkNsMax + (outcome.ranks[r].finished ? 0 : kTimeoutNs) ;
+    // A chain of ranks that wait for each other: each adds at most one timeout.
+    const std::uint64_t chained = allowed + kTimeoutNs * outcome.ranks.size();
+    if (outcome.ranks[r].endNs > chained) wrong += fmt::format("rank {} ended after {} ns; ", r, outcome.ranks[r].endNs);
+  }
+  return wrong;
+}
+
+}  // namespace
+
+Verdict runWorld(std::uint64_t seed, Protocol protocol, bool trace) {
+  Rng rng(seed);
+  const int kind = rng.below(16);
+  const bool death = kind == 0 || kind == 1 || kind == 2, abort = kind == 3;
+  const Trouble trouble = kind == 4   ? Trouble::capacity
+                          : kind == 5 ? Trouble::badIndex
+                          : kind == 6 ? Trouble::twice
+                          : kind == 7 ? Trouble::stranger
+                                      : Trouble::none;
+  Scenario world = makeScenario(rng.next(), protocol, trouble, {}, kTimeoutNs);
+  const Faults faults = death || abort ? drawFaults(world, death, rng) : Faults{};
+  Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();
+  std::vector<Ending> endings;
+  for (const RankResult& result : outcome.ranks) endings.push_back({result.finished, result.failure});
+  Verdict verdict{outcome.defect + judgeTimes(outcome), world.text, outcome.events};
+  if (death || abort) {
+    verdict.wrong += judgeSurvivors(outcome, faults, endings) + world.findStrayWrite() + world.program->report().text();
+  } else {
+    verdict.wrong += judge(world, endings);
+  }
+  return verdict;
+}
+
+}  // namespace moe::sim

@@ -1,0 +1,19 @@
+// Simulated worlds: a scenario, the simulator's own troubles (death, abort) and the verdict, from one seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "support/scenario.h"
+
+namespace moe::sim {
+
+struct Verdict {
+  std::string wrong;  // empty: all is as it must be
+  std::string text;   // the world
+  std::uint64_t events = 0;
+};
+
+Verdict runWorld(std::uint64_t seed, test::Protocol protocol, bool trace);
+
+}  // namespace moe::sim

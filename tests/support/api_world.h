@@ -1,0 +1,88 @@
+// Ranks as threads of this process, through the public C API, on either backend. A test body is written once; the cuda
+// instance is reported as skipped where there is no GPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "moecomm.h"
+
+namespace moe::test {
+
+// Memory that the backend's calls take. One arena per rank, made before anything is communicated: allocating GPU memory
+// waits for the device, where a peer's kernel may be waiting for this very rank.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void download(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void synchronize() = 0;
+  virtual moeStream_t stream() = 0;
+
+  void* take(std::size_t bytes);  // aligned to 256 bytes, filled with 0xA5
+
+  template <class T>
+  T* put(std::span<const T> values) {
+    auto* memory = static_cast<T*>(take(values.size_bytes()));
+    upload(memory, values.data(), values.size_bytes());
+    return memory;
+  }
+  template <class T>
+  std::vector<T> get(const T* from, std::size_t count) {
+    std::vector<T> values(count);
+    synchronize();
+    download(values.data(), from, count * sizeof(T));
+    return values;
+  }
+
+ protected:
+  static constexpr std::size_t kBytes = std::size_t{96} << 20;
+  std::uint8_t* base_ = nullptr;
+  std::size_t used_ = 0;
+};
+
+std::unique_ptr<Arena> makeHostArena();
+std::unique_ptr<Arena> makeCudaArena(int device);  // nullptr in builds without CUDA
+int cudaDeviceCount();                             // 0 without CUDA or without a GPU
+
+struct RankContext {
+  int rank, nranks;
+  moeComm_t comm;
+  Arena& arena;
+  std::barrier<>& barrier;
+
+  void meet() { barrier.arrive_and_wait(); }
+  moeStream_t stream() { return arena.stream(); }
+  const char* error() const { return moeGetLastError(comm); }
+};
+
+// Small buffers, so that many worlds fit.
+moeConfig_t testConfig(int backend);
+
+// Runs `body` on every rank of a new communicator. On GPUs ranks are spread over the devices.
+void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body);
+
+#define MOE_EXPECT_OK(call, context) EXPECT_EQ(call, moeSuccess) << (context).error()
+#define MOE_ASSERT_OK(call, context) ASSERT_EQ(call, moeSuccess) << (context).error()
+
+// Fixture: the parameter is a moeBackend value.
+class OnBackend : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == moeBackendCuda && cudaDeviceCount() == 0) GTEST_SKIP() << "no GPU here";
+  }
+  moeConfig_t config() const { return testConfig(GetParam()); }
+};
+
+inline std::string backendName(const ::testing::TestParamInfo<int>& info) {
+  return info.param == moeBackendCuda ? "Cuda" : "Host";
+}
+#define MOE_INSTANTIATE_BACKENDS(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Backends, Suite, ::testing::Values(int{moeBackendHost}, int{moeBackendCuda}), backendName)
+
+}  // namespace moe::test

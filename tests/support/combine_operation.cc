@@ -1,0 +1,140 @@
+// The combine of operations.h: inputs, outputs and their check.
+#include <fmt/format.h>
+
+#include "support/operations.h"
+#include "support/payload.h"
+
+namespace moe::test {
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+constexpr std::uint64_t kBias0Seed = 0xb0, kBias1Seed = 0xb1, kGradSeed = 0x9ad;
+
+float gradOf(std::uint64_t seed, int source, int token, int k) {
+  return static_cast<float>(rowKey(seed ^ kGradSeed, source, token, k) % 100003) / 7.0f;
+}
+
+}  // namespace
+
+CombineOperation::CombineOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
+                                   CombineOptions options, std::string name)
+    : Operation(comm, handle, std::move(name)),
+      route_(std::move(route)),
+      options_(options),
+      ranks_(at(comm.nranks())) {}
+
+// Calls body(token, entry or null, row) for each row of the layout that a rank has.
+template <class Body>
+static void forEachRow(const ReferenceRoute& route, int rank, Body body) {
+  for (const ArrivedToken& token : route.arrivals[at(rank)].tokens) {
+    if (!hasRowPerExpert(route.config.layout)) body(token, nullptr, token.row);
+    if (hasRowPerExpert(route.config.layout))
+      for (const ArrivedEntry& entry : token.entries) body(token, &entry, entry.row);
+  }
+}
+
+void CombineOperation::fillGrads(int rank) {
+  PerRank& own = ranks_[at(rank)];
+  const bool perExpert = hasRowPerExpert(route_->config.layout);
+  const int topk = route_->config.topk;
+  own.grads = GuardedBytes(at(route_->arrivals[at(rank)].layoutRows * (perExpert ? 1 : topk)) * 4);
+  auto* grads = reinterpret_cast<float*>(own.grads.data());
+  for (const ArrivedToken& token : route_->arrivals[at(rank)].tokens) {
+    for (const ArrivedEntry& entry : token.entries) {
+      const std::int64_t to = perExpert ? entry.row : token.row * topk + entry.topk;
+      grads[to] = gradOf(options_.seed, token.source, token.token, entry.topk);
+    }
+  }
+}
+
+void CombineOperation::start(int rank, Report&) {
+  PerRank& own = ranks_[at(rank)];
+  const CombineCase& sum = options_.sum;
+  const int tokens = route_->inputs[at(rank)].tokens;
+  const std::int64_t tokenBytes = tokens * sum.rowBytes;
+  own.rows = GuardedBytes(at(route_->arrivals[at(rank)].layoutRows * sum.rowBytes));
+  forEachRow(*route_, rank, [&](const ArrivedToken& token, const ArrivedEntry* entry, std::int64_t row) {
+    makeRow(rank, token, entry, own.rows.data() + row * sum.rowBytes);
+  });
+  own.bias0 = GuardedBytes(at(tokenBytes));
+  own.bias1 = GuardedBytes(at(tokenBytes));
+  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias0Seed, static_cast<std::uint64_t>(rank)), own.bias0.data(), tokenBytes);
+  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias1Seed, static_cast<std::uint64_t>(rank)), own.bias1.data(), tokenBytes);
+  own.out = GuardedBytes(at(tokenBytes));
+  own.outGrads = GuardedBytes(at(tokens * route_->config.topk) * 4);
+  fillGrads(rank);
+
+  own.params = emptyParams(rank, 0);
+  CombineArgs& a = own.params.combine;
+  a.rows = own.rows.size() == 0 ? nullptr : own.rows.data();
+  a.tokens = tokens;
+  a.rowBytes = static_cast<std::uint32_t>(sum.rowBytes);
+  a.rowType = sum.rowType;
+  a.weighted = sum.weighted ? 1 : 0;
+  a.parts = options_.parts;
+  a.out = tokens == 0 ? nullptr : own.out.data();
+  a.bias0 = options_.bias0 ? own.bias0.data() : nullptr;
+  a.bias1 = options_.bias1 ? own.bias1.data() : nullptr;
+  a.weightGrads = options_.grads ? reinterpret_cast<const float*>(own.grads.data()) : nullptr;
+  a.outWeightGrads = options_.grads ? reinterpret_cast<float*>(own.outGrads.data()) : nullptr;
+}
+
+StepParams CombineOperation::params(int rank, int phases) {
+  StepParams params = ranks_[at(rank)].params;
+  params.phases = phases;
+  return params;
+}
+
+const std::uint8_t* CombineOperation::makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry,
+                                              std::uint8_t* row) const {
+  const int share = entry != nullptr ? entry->topk + 1 : 0;
+  const std::uint64_t key = rowKey(options_.seed + static_cast<std::uint64_t>(rank), token.source, token.token, share);
+  fillTypedRow(options_.sum.rowType, key, row, options_.sum.rowBytes);
+  return row;
+}
+
+void CombineOperation::checkGrads(int rank, Report& report) const {
+  const PerRank& own = ranks_[at(rank)];
+  const RouteInput& input = route_->inputs[at(rank)];
+  const int topk = route_->config.topk;
+  if (!options_.grads) {
+    if (!isPoison(own.outGrads.data(), own.outGrads.size())) report.add(rank, name_ + ": weight gradients not asked for");
+    return;
+  }
+  const auto* grads = reinterpret_cast<const float*>(own.outGrads.data());
+  for (int i = 0; i < input.tokens * topk; ++i) {
+    const float expected = input.experts[at(i)] < 0 ? 0.0f : gradOf(options_.seed, rank, i / topk, i % topk);
+    if (grads[i] != expected)
+      return report.add(rank, fmt::format("{}: weight gradient {} is {}, not {}", name_, i, grads[i], expected));
+  }
+}
+
+void CombineOperation::finish(int rank, Report& report) {
+  PerRank& own = ranks_[at(rank)];
+  const std::int64_t rowBytes = options_.sum.rowBytes;
+  std::vector<std::uint8_t> buffer(at(rowBytes));
+  for (int token = 0; token < route_->inputs[at(rank)].tokens; ++token) {
+    const auto biasAt = [&](bool given, const GuardedBytes& bias) {
+      return given ? bias.data() + token * rowBytes : nullptr;
+    };
+    const auto expected = referenceSum(
+        *route_, options_.sum, rank, token,
+        [&](int from, const ArrivedToken& arrived, const ArrivedEntry* entry) {
+          return makeRow(from, arrived, entry, buffer.data());
+        },
+        biasAt(options_.bias0, own.bias0),
+        biasAt(options_.bias1, own.bias1));
+    if (std::memcmp(own.out.data() + token * rowBytes, expected.data(), at(rowBytes)) == 0) continue;
+    report.add(rank, fmt::format("{}: the sum of token {} is wrong", name_, token));
+    break;
+  }
+  checkGrads(rank, report);
+  if (!own.out.guardsAreIntact() || !own.outGrads.guardsAreIntact())
+    report.add(rank, name_ + ": something was written behind an output");
+  own = PerRank{};
+}
+
+}  // namespace moe::test

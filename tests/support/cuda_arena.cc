@@ -1,0 +1,53 @@
+// GPU memory for tests.
+#include <cuda_runtime_api.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "support/api_world.h"
+
+namespace moe::test {
+namespace {
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+class CudaArena final : public Arena {
+ public:
+  explicit CudaArena(int device) {
+    check(cudaSetDevice(device), "cudaSetDevice");
+    check(cudaMalloc(reinterpret_cast<void**>(&base_), kBytes), "cudaMalloc");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaArena() override {
+    cudaStreamDestroy(stream_);
+    cudaFree(base_);
+  }
+  void upload(void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload");
+    check(cudaStreamSynchronize(stream_), "upload");
+  }
+  void download(void* to, const void* from, std::size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download");
+    check(cudaStreamSynchronize(stream_), "download");
+  }
+  void synchronize() override { check(cudaStreamSynchronize(stream_), "synchronize"); }
+  moeStream_t stream() override { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Arena> makeCudaArena(int device) {
+  return std::make_unique<CudaArena>(device);
+}
+
+int cudaDeviceCount() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+}  // namespace moe::test

@@ -1,0 +1,192 @@
+// The dispatch of operations.h: inputs, outputs and their check.
+#include <fmt/format.h>
+
+#include "support/operations.h"
+#include "support/payload.h"
+
+namespace moe::test {
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+constexpr std::uint64_t kSideSeed = 0x51de;
+
+// Which optional outputs a rank asks for: all combinations occur.
+bool wants(std::uint64_t seed, int rank, int output) {
+  return mix(seed, static_cast<std::uint64_t>(rank * 8 + output)) % 4 != 0;
+}
+
+}  // namespace
+
+DispatchOperation::DispatchOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
+                                     OutputAreas* areas, DispatchCase config, std::string name)
+    : Operation(comm, handle, std::move(name)),
+      route_(std::move(route)),
+      areas_(areas),
+      config_(std::move(config)),
+      ranks_(at(comm.nranks())) {}
+
+bool DispatchOperation::inWindow(int rank) const {
+  return !handle_.shape().lowLatency && !config_.staged[at(rank)];
+}
+
+// A window area holds the rows and, behind them, the side payload.
+void DispatchOperation::poisonOutputs(int rank, Report& report) {
+  PerRank& own = ranks_[at(rank)];
+  const std::int64_t rows = route_->arrivals[at(rank)].layoutRows;
+  if (inWindow(rank)) {
+    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + config_.sideBytes)))
+      report.add(rank, name_ + ": the output was written before it was offered");
+  } else {
+    own.outRows = GuardedBytes(at(rows * config_.rowBytes));
+    own.outSide = GuardedBytes(at(rows * config_.sideBytes));
+  }
+  const bool perExpert = hasRowPerExpert(route_->config.layout);
+  own.outIds = GuardedBytes(perExpert ? 0 : at(rows * route_->config.topk) * (handle_.shape().wideIndex ? 8 : 4));
+  own.outWeights = GuardedBytes(at(rows * (perExpert ? 1 : route_->config.topk)) * 4);
+  own.outSources = GuardedBytes(at(rows) * 4);
+  own.outOffsets = GuardedBytes(at(expertCount(route_->config, rank) + 1) * 4);
+}
+
+void DispatchOperation::start(int rank, Report& report) {
+  PerRank& own = ranks_[at(rank)];
+  poisonOutputs(rank, report);
+  const int tokens = route_->inputs[at(rank)].tokens;
+  own.rows = GuardedBytes(at(std::int64_t{tokens} * config_.rowBytes));
+  own.side = GuardedBytes(at(std::int64_t{tokens} * config_.sideBytes));
+  for (int t = 0; t < tokens; ++t) {
+    fillRow(rowKey(config_.seed, rank, t), own.rows.data() + std::int64_t{t} * config_.rowBytes, config_.rowBytes);
+    fillRow(rowKey(config_.seed ^ kSideSeed, rank, t), own.side.data() + std::int64_t{t} * config_.sideBytes,
+            config_.sideBytes);
+  }
+  const std::int64_t rows = route_->arrivals[at(rank)].layoutRows;
+  const bool perExpert = hasRowPerExpert(route_->config.layout);
+  const std::uint64_t seed = config_.seed;
+  StepParams& p = own.params = emptyParams(rank, 0);
+  DispatchArgs& d = p.dispatch;
+  d.rows = tokens == 0 ? nullptr : own.rows.data();
+  d.side = config_.sideBytes == 0 || tokens == 0 ? nullptr : own.side.data();
+  d.tokens = tokens;
+  d.rowBytes = static_cast<std::uint32_t>(config_.rowBytes);
+  d.sideBytes = static_cast<std::uint32_t>(config_.sideBytes);
+  d.parts = config_.parts;
+  const bool window = inWindow(rank);
+  d.outRows = window ? areas_->data(rank, config_.area) : own.outRows.data();
+  d.outSide = window ? d.outRows + rows * config_.rowBytes : own.outSide.data();
+  d.capacity = config_.capacity.empty() ? rows : config_.capacity[at(rank)];
+  if (!handle_.shape().lowLatency) {
+    d.staged = window ? 0 : comm_.shape().stagingRows;
+    d.outRowsOffset = window ? areas_->offset(rank, config_.area) : comm_.at().staging;
+    d.outSideOffset =
+        window ? d.outRowsOffset + static_cast<std::uint64_t>(rows * config_.rowBytes) : comm_.at().stagingSide;
+  }
+  if (!perExpert && wants(seed, rank, 0)) d.outTopkIdx = own.outIds.data();
+  if (wants(seed, rank, 1)) d.outTopkWeights = reinterpret_cast<float*>(own.outWeights.data());
+  if (wants(seed, rank, 2)) d.outSourceIndex = reinterpret_cast<std::int32_t*>(own.outSources.data());
+  if (route_->config.layout == Layout::expertMajor && wants(seed, rank, 3))
+    d.outExpertOffsets = reinterpret_cast<std::int32_t*>(own.outOffsets.data());
+}
+
+StepParams DispatchOperation::params(int rank, int phases) {
+  StepParams params = ranks_[at(rank)].params;
+  params.phases = phases;
+  return params;
+}
+
+void DispatchOperation::checkRows(int rank, Report& report) const {
+  const PerRank& own = ranks_[at(rank)];
+  const DispatchArgs& d = own.params.dispatch;
+  const Arrivals& arrivals = route_->arrivals[at(rank)];
+  std::vector<const ArrivedToken*> tokenOf(at(arrivals.layoutRows), nullptr);
+  for (const ArrivedToken& token : arrivals.tokens) {
+    if (!hasRowPerExpert(route_->config.layout)) tokenOf[at(token.row)] = &token;
+    if (hasRowPerExpert(route_->config.layout))
+      for (const ArrivedEntry& entry : token.entries) tokenOf[at(entry.row)] = &token;
+  }
+  const auto isRow = [](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
+    if (token == nullptr) return isPoison(row, at(bytes));
+    return rowIs(rowKey(seed, token->source, token->token), row, bytes);
+  };
+  for (std::int64_t row = 0; row < arrivals.layoutRows; ++row) {
+    const ArrivedToken* token = tokenOf[at(row)];
+    if (!isRow(token, config_.seed, d.outRows + row * config_.rowBytes, config_.rowBytes))
+      return report.add(rank, fmt::format("{}: row {} is not that of token {}:{}", name_, row,
+                                          token ? token->source : -1, token ? token->token : -1));
+    if (!isRow(token, config_.seed ^ kSideSeed, d.outSide + row * config_.sideBytes, config_.sideBytes))
+      return report.add(rank, fmt::format("{}: side payload of row {} is wrong", name_, row));
+  }
+}
+
+void DispatchOperation::checkEntries(int rank, Report& report) const {
+  const PerRank& own = ranks_[at(rank)];
+  const DispatchArgs& d = own.params.dispatch;
+  const Arrivals& arrivals = route_->arrivals[at(rank)];
+  const int topk = route_->config.topk;
+  GuardedBytes ids(own.outIds.size()), weights(own.outWeights.size()), sources(own.outSources.size());
+  auto put = [](GuardedBytes& to, std::int64_t index, auto value) {
+    std::memcpy(to.data() + index * std::int64_t{sizeof value}, &value, sizeof value);
+  };
+  auto putId = [&](std::int64_t index, int id) {
+    if (handle_.shape().wideIndex) return put(ids, index, std::int64_t{id});
+    put(ids, index, id);
+  };
+  for (const ArrivedToken& token : arrivals.tokens) {
+    const int source = token.source * route_->config.tokensMax + token.token;
+    if (hasRowPerExpert(route_->config.layout)) {
+      for (const ArrivedEntry& entry : token.entries) {
+        put(sources, entry.row, source);
+        put(weights, entry.row, entry.weight);
+      }
+      continue;
+    }
+    put(sources, token.row, source);
+    for (int k = 0; k < topk; ++k) putId(token.row * topk + k, -1), put(weights, token.row * topk + k, 0.0f);
+    for (const ArrivedEntry& entry : token.entries) {
+      putId(token.row * topk + entry.topk, entry.localExpert);
+      put(weights, token.row * topk + entry.topk, entry.weight);
+    }
+  }
+  auto compare = [&](const char* what, bool asked, const GuardedBytes& actual, const GuardedBytes& expected) {
+    const bool good = asked ? std::memcmp(actual.data(), expected.data(), actual.size()) == 0
+                            : isPoison(actual.data(), actual.size());
+    if (!good) report.add(rank, fmt::format("{}: {} are wrong", name_, what));
+  };
+  compare("top-k indices", d.outTopkIdx != nullptr, own.outIds, ids);
+  compare("top-k weights", d.outTopkWeights != nullptr, own.outWeights, weights);
+  compare("source indices", d.outSourceIndex != nullptr, own.outSources, sources);
+  GuardedBytes offsets(own.outOffsets.size());
+  std::memcpy(offsets.data(), arrivals.expertOffsets.data(), offsets.size());
+  compare("expert offsets", d.outExpertOffsets != nullptr, own.outOffsets, offsets);
+}
+
+void DispatchOperation::checkGuards(int rank, Report& report) {
+  PerRank& own = ranks_[at(rank)];
+  const bool released = !inWindow(rank) || areas_->release(rank, config_.area);
+  bool good = released;
+  for (const GuardedBytes* bytes :
+       {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources, &own.outOffsets})
+    good = good && bytes->guardsAreIntact();
+  if (!good) report.add(rank, name_ + ": something was written behind an output");
+}
+
+void DispatchOperation::finish(int rank, Report& report) {
+  checkRows(rank, report);
+  checkEntries(rank, report);
+  if (handle_.shape().lowLatency)
+    checkCounts(handle_.view(rank), route_->config, route_->arrivals[at(rank)], rank, name_, report);
+  checkGuards(rank, report);
+  ranks_[at(rank)] = PerRank{};
+}
+
+void DispatchOperation::checkUntouched(int rank, Report& report) {
+  const PerRank& own = ranks_[at(rank)];
+  const std::int64_t bytes = route_->arrivals[at(rank)].layoutRows * (config_.rowBytes + config_.sideBytes);
+  const bool good = inWindow(rank) ? isPoison(areas_->data(rank, config_.area), at(bytes))
+                                   : isPoison(own.outRows.data(), own.outRows.size()) &&
+                                         isPoison(own.outSide.data(), own.outSide.size());
+  if (!good) report.add(rank, name_ + ": a refused dispatch wrote to an output");
+}
+
+}  // namespace moe::test

@@ -1,0 +1,98 @@
+// Whether a scenario ended as it must.
+#include <fmt/format.h>
+
+#include "support/scenario.h"
+
+namespace moe::test {
+namespace {
+
+std::string describe(int rank, const Ending& ending) {
+  const Failure& f = ending.failure;
+  if (ending.finished) return fmt::format("rank {} finished", rank);
+  return fmt::format("rank {} ended with fault {} phase {} peer {} index {} expected {} actual {}", rank,
+                     static_cast<int>(f.fault), static_cast<int>(f.phase), f.peer, f.index, f.expected, f.actual);
+}
+
+std::string expectFault(const std::vector<Ending>& endings, int rank, Fault fault) {
+  const Ending& ending = endings[static_cast<std::size_t>(rank)];
+  if (!ending.finished && ending.failure.ready != 0 && ending.failure.fault == fault) return {};
+  return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
+}
+
+// Every rank sees a too small HT output; with LL only its owner does.
+std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
+  std::string wrong;
+  for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
+    const Ending& ending = endings[static_cast<std::size_t>(r)];
+    if (world.lowLatencyTrouble && r != world.culprit) {
+      if (!ending.finished) wrong += followBlame(endings, r, world.culprit);
+      continue;
+    }
+    wrong += expectFault(endings, r, Fault::capacity);
+    if (ending.failure.peer != world.culprit) wrong += describe(r, ending) + ", which names the wrong rank; ";
+    world.refused->checkUntouched(r, world.program->report());
+  }
+  return wrong;
+}
+
+std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
+  std::string wrong;
+  for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
+    wrong += expectFault(endings, r, Fault::disagreement);
+    const int named = endings[static_cast<std::size_t>(r)].failure.peer;
+    if ((r == world.culprit) == (named == world.culprit)) wrong += describe(r, endings[static_cast<std::size_t>(r)]) + "; ";
+  }
+  return wrong;
+}
+
+std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
+  std::string wrong;
+  switch (world.trouble) {
+    case Trouble::none:
+      for (std::size_t r = 0; r < endings.size(); ++r)
+        if (!endings[r].finished) wrong += describe(static_cast<int>(r), endings[r]) + "; ";
+      return wrong;
+    case Trouble::capacity:
+      return judgeCapacity(world, endings);
+    case Trouble::stranger:
+      return judgeStranger(world, endings);
+    case Trouble::badIndex:
+    case Trouble::twice:
+      wrong = expectFault(endings, world.culprit,
+                          world.trouble == Trouble::twice ? Fault::twice : Fault::badIndex);
+      for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
+        if (r != world.culprit && !endings[static_cast<std::size_t>(r)].finished)
+          wrong += followBlame(endings, r, world.culprit);
+      }
+      return wrong;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+std::string Scenario::findStrayWrite() const {
+  std::string stray = comm->findStrayWrite();
+  for (const auto& handle : handles) stray += handle->findStrayWrite();
+  return stray;
+}
+
+std::string followBlame(const std::vector<Ending>& endings, int rank, int cause) {
+  int at = rank;
+  for (std::size_t hops = 0; hops < endings.size() && at != cause; ++hops) {
+    const Ending& ending = endings[static_cast<std::size_t>(at)];
+    if (ending.failure.ready == 0 || ending.failure.fault != Fault::timeout) break;
+    at = ending.failure.peer;
+  }
+  if (at == cause) return {};
+  return describe(rank, endings[static_cast<std::size_t>(rank)]) +
+         fmt::format(", which does not lead to rank {}; ", cause);
+}
+
+std::string judge(Scenario& world, const std::vector<Ending>& endings) {
+  std::string wrong = judgeEndings(world, endings);
+  if (const std::string stray = world.findStrayWrite(); !stray.empty()) wrong += stray + "; ";
+  return wrong + world.program->report().text();
+}
+
+}  // namespace moe::test

@@ -1,0 +1,372 @@
+#include "support/moe_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace moe::test {
+namespace {
+
+// Small numbers that every row type holds exactly.
+float valueOf(std::uint64_t seed, int iteration, int source, int token, std::int64_t column) {
+  const std::uint64_t key = mix(mix(seed, static_cast<std::uint64_t>(iteration)),
+                                static_cast<std::uint64_t>(source) << 32 | static_cast<std::uint64_t>(token));
+  return static_cast<float>(static_cast<int>(mix(key, static_cast<std::uint64_t>(column)) % 33) - 16) / 8.0f;
+}
+
+float scaleOf(int expert) {
+  return 0.5f + 0.25f * static_cast<float>(expert % 7);
+}
+float offsetOf(int expert) {
+  return static_cast<float>(expert % 13) - 6.0f;
+}
+
+}  // namespace
+
+std::string StepCase::name() const {
+  return fmt::format(
+      "mode {} layout {} type {} hidden {} experts {} topk {} tokens {} align {} side {} window {} wide {} "
+      "weighted {} biases {} grads {} seed {}",
+      mode, layout, rowType, hidden, experts, topk, tokensMax, alignment, sideBytes, window, wideIndex, weighted,
+      biases, weightGrads, seed);
+}
+
+int MoeStep::rowBytes() const {
+  return case_.hidden * elementBytes(case_.rowType);
+}
+std::int64_t MoeStep::layoutRows() const {
+  return arrivals().layoutRows;
+}
+
+MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), case_(c) {
+  moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
+  config.experts = c.experts;
+  config.topk = c.topk;
+  config.layout = c.layout;
+  config.mode = c.mode;
+  config.tokensMax = c.tokensMax;
+  config.expertAlignment = c.alignment;
+  config.indexType = c.wideIndex ? moeIndexInt64 : moeIndexInt32;
+  EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &config), moeSuccess) << context.error();
+  const int local = (c.experts + context.nranks - 1) / context.nranks;
+  const std::int64_t arriving = std::int64_t{context.nranks} * c.tokensMax;
+  rowsMax_ = c.layout == moeLayoutExpertMajorPadded ? arriving * local
+             : c.layout == moeLayoutExpertMajor ? arriving * std::min(c.topk, local) + std::int64_t{local} * c.alignment
+                                                : arriving;
+  Arena& arena = context.arena;
+  const auto take = [&](std::int64_t bytes) {
+    return static_cast<std::uint8_t*>(arena.take(static_cast<std::size_t>(bytes)));
+  };
+  const auto takeOutput = [&](std::int64_t bytes) {
+    if (!c.window || bytes == 0) return take(bytes);
+    void* memory = nullptr;
+    EXPECT_EQ(moeMemAlloc(context.comm, static_cast<std::size_t>(bytes), &memory), moeSuccess) << context.error();
+    return static_cast<std::uint8_t*>(memory);
+  };
+  const std::int64_t entries = std::int64_t{c.tokensMax} * c.topk;
+  rows_ = take(std::int64_t{c.tokensMax} * rowBytes());
+  side_ = take(std::int64_t{c.tokensMax} * c.sideBytes);
+  combined_ = take(std::int64_t{c.tokensMax} * rowBytes());
+  bias0_ = take(std::int64_t{c.tokensMax} * rowBytes());
+  bias1_ = take(std::int64_t{c.tokensMax} * rowBytes());
+  out_ = takeOutput(rowsMax_ * rowBytes());
+  outSide_ = takeOutput(rowsMax_ * c.sideBytes);
+  ids_ = take(entries * 8);
+  weights_ = reinterpret_cast<float*>(take(entries * 4));
+  outIds_ = take(rowsMax_ * c.topk * 8);
+  outWeights_ = reinterpret_cast<float*>(take(rowsMax_ * c.topk * 4));
+  grads_ = reinterpret_cast<float*>(take(rowsMax_ * c.topk * 4));
+  outGrads_ = reinterpret_cast<float*>(take(entries * 4));
+  outSource_ = reinterpret_cast<std::int32_t*>(take(rowsMax_ * 4));
+  outOffsets_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
+  context.meet();
+}
+
+MoeStep::~MoeStep() {
+  context_.arena.synchronize();
+  context_.meet();
+  if (case_.window) {
+    EXPECT_EQ(moeMemFree(context_.comm, out_), moeSuccess) << context_.error();
+    EXPECT_EQ(moeMemFree(context_.comm, case_.sideBytes > 0 ? outSide_ : nullptr), moeSuccess) << context_.error();
+  }
+  EXPECT_EQ(moeHandleDestroy(handle_), moeSuccess);
+}
+
+std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
+  std::vector<std::uint8_t> row(static_cast<std::size_t>(rowBytes()));
+  if (case_.rowType == moeRowBytes) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      row[i] = static_cast<std::uint8_t>(
+          mix(case_.seed + i, static_cast<std::uint64_t>(iteration_ * 7919 + source * 977 + token)));
+    }
+    return row;
+  }
+  for (int i = 0; i < case_.hidden; ++i) {
+    encodeElement(case_.rowType, valueOf(case_.seed, iteration_, source, token, i), row.data(), i);
+  }
+  return row;
+}
+
+void MoeStep::makeRouting() {
+  RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
+                     case_.tokensMax, case_.alignment};
+  std::vector<RouteInput> inputs;
+  for (int source = 0; source < context_.nranks; ++source) {
+    Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_ * 1000 + source)));
+    RouteInput in;
+    in.tokens = rng.oneIn(5) ? 0 : rng.between(0, case_.tokensMax);
+    const bool skewed = rng.oneIn(4);
+    for (int t = 0; t < in.tokens; ++t) {
+      std::vector<int> chosen;
+      for (int k = 0; k < case_.topk; ++k) {
+        int expert = rng.oneIn(9) ? -1 : rng.below(skewed ? std::max(1, case_.experts / 4) : case_.experts);
+        if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = -1;
+        chosen.push_back(expert);
+        in.experts.push_back(expert);
+        in.weights.push_back(static_cast<float>(rng.between(1, 64)) / 64.0f);
+      }
+    }
+    inputs.push_back(std::move(in));
+  }
+  reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
+}
+
+void MoeStep::prepare(int iteration) {
+  iteration_ = iteration;
+  makeRouting();
+  Arena& arena = context_.arena;
+  arena.synchronize();
+  const RouteInput& in = input();
+  std::vector<std::uint8_t> rows, side;
+  for (int t = 0; t < in.tokens; ++t) {
+    const auto row = inputRow(context_.rank, t);
+    rows.insert(rows.end(), row.begin(), row.end());
+    for (int i = 0; i < case_.sideBytes; ++i)
+      side.push_back(static_cast<std::uint8_t>(context_.rank * 31 + t * 7 + i + iteration));
+  }
+  arena.upload(rows_, rows.data(), rows.size());
+  arena.upload(side_, side.data(), side.size());
+  if (case_.wideIndex) {
+    const std::vector<std::int64_t> wide(in.experts.begin(), in.experts.end());
+    arena.upload(ids_, wide.data(), wide.size() * 8);
+  } else {
+    arena.upload(ids_, in.experts.data(), in.experts.size() * 4);
+  }
+  arena.upload(weights_, in.weights.data(), in.weights.size() * 4);
+  const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
+  arena.upload(out_, poison.data(), poison.size());
+}
+
+void MoeStep::route() {
+  const int tokens = input().tokens;
+  MOE_EXPECT_OK(
+      moeRoute(handle_, tokens > 0 ? ids_ : nullptr, tokens > 0 ? weights_ : nullptr, tokens, context_.stream()),
+      context_);
+}
+
+void MoeStep::dispatch(int flags) {
+  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+  const bool any = input().tokens > 0;
+  args.rows = any ? rows_ : nullptr;
+  args.rowType = case_.rowType;
+  args.hidden = case_.hidden;
+  args.side = any && case_.sideBytes > 0 ? side_ : nullptr;
+  args.sideBytes = case_.sideBytes;
+  args.flags = flags;
+  args.outRows = out_;
+  args.outSide = case_.sideBytes > 0 ? outSide_ : nullptr;
+  args.outRowsMax = rowsMax_;
+  args.outTopkIdx = outIds_;
+  args.outTopkWeights = outWeights_;
+  args.outSourceIndex = outSource_;
+  args.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
+  MOE_EXPECT_OK(moeDispatch(handle_, &args, context_.stream()), context_);
+}
+
+void MoeStep::complete() {
+  MOE_EXPECT_OK(moeComplete(handle_, context_.stream()), context_);
+}
+
+void MoeStep::checkDispatch() {
+  Arena& arena = context_.arena;
+  const auto out = arena.get(out_, static_cast<std::size_t>(layoutRows() * rowBytes()));
+  const auto outSide = arena.get(outSide_, static_cast<std::size_t>(layoutRows() * case_.sideBytes));
+  const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
+    const auto expected = inputRow(arrived.source, arrived.token);
+    EXPECT_EQ(std::memcmp(out.data() + at * rowBytes(), expected.data(), expected.size()), 0)
+        << "rank " << context_.rank << " row " << at << " should be token " << arrived.token << " of rank "
+        << arrived.source << "; " << case_.name() << " iteration " << iteration_;
+    for (int i = 0; i < case_.sideBytes; ++i) {
+      ASSERT_EQ(outSide[static_cast<std::size_t>(at * case_.sideBytes + i)],
+                static_cast<std::uint8_t>(arrived.source * 31 + arrived.token * 7 + i + iteration_))
+          << case_.name();
+    }
+  };
+  for (const ArrivedToken& arrived : arrivals().tokens) {
+    if (!hasRowPerExpert(static_cast<Layout>(case_.layout))) check(arrived, arrived.row);
+    for (const ArrivedEntry& entry : arrived.entries) {
+      if (hasRowPerExpert(static_cast<Layout>(case_.layout))) check(arrived, entry.row);
+    }
+  }
+  checkArrays();
+  checkCounts();
+}
+
+void MoeStep::checkArrays() {
+  Arena& arena = context_.arena;
+  const auto rows = static_cast<std::size_t>(layoutRows());
+  const auto topk = static_cast<std::size_t>(case_.topk);
+  const auto sources = arena.get(outSource_, rows);
+  const auto weights = arena.get(outWeights_, rows * topk);
+  std::vector<std::int64_t> ids;
+  if (case_.wideIndex) {
+    ids = arena.get(static_cast<const std::int64_t*>(outIds_), rows * topk);
+  } else {
+    const auto narrow = arena.get(static_cast<const std::int32_t*>(outIds_), rows * topk);
+    ids.assign(narrow.begin(), narrow.end());
+  }
+  for (const ArrivedToken& arrived : arrivals().tokens) {
+    const int source = arrived.source * case_.tokensMax + arrived.token;
+    if (hasRowPerExpert(static_cast<Layout>(case_.layout))) {
+      for (const ArrivedEntry& entry : arrived.entries) {
+        EXPECT_EQ(sources[static_cast<std::size_t>(entry.row)], source) << case_.name();
+        EXPECT_EQ(weights[static_cast<std::size_t>(entry.row)], entry.weight) << case_.name();
+      }
+      continue;
+    }
+    EXPECT_EQ(sources[static_cast<std::size_t>(arrived.row)], source) << case_.name();
+    std::vector<std::int64_t> expectedIds(topk, -1);
+    std::vector<float> expectedWeights(topk, 0.0f);
+    for (const ArrivedEntry& entry : arrived.entries) {
+      expectedIds[static_cast<std::size_t>(entry.topk)] = entry.localExpert;
+      expectedWeights[static_cast<std::size_t>(entry.topk)] = entry.weight;
+    }
+    for (std::size_t k = 0; k < topk; ++k) {
+      EXPECT_EQ(ids[static_cast<std::size_t>(arrived.row) * topk + k], expectedIds[k]) << case_.name();
+      EXPECT_EQ(weights[static_cast<std::size_t>(arrived.row) * topk + k], expectedWeights[k]) << case_.name();
+    }
+  }
+  if (case_.layout != moeLayoutExpertMajor) return;
+  EXPECT_EQ(arena.get(outOffsets_, arrivals().expertOffsets.size()), arrivals().expertOffsets) << case_.name();
+}
+
+void MoeStep::checkCounts() {
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  MOE_ASSERT_OK(moeHandleGetCounts(handle_, &counts), context_);
+  EXPECT_EQ(counts.rows, static_cast<int>(arrivals().tokens.size())) << case_.name();
+  EXPECT_EQ(counts.layoutRows, layoutRows()) << case_.name();
+  for (int r = 0; r < context_.nranks; ++r)
+    EXPECT_EQ(counts.rowsPerRank[r], arrivals().rowsPerRank[static_cast<std::size_t>(r)]);
+  for (int e = 0; e < counts.localExperts; ++e) {
+    EXPECT_EQ(counts.rowsPerExpert[e], arrivals().rowsPerExpert[static_cast<std::size_t>(e)]) << case_.name();
+  }
+}
+
+std::vector<std::uint8_t> MoeStep::expertRow(int rank, const ArrivedToken& arrived, const ArrivedEntry* entry) const {
+  std::vector<std::uint8_t> row = inputRow(arrived.source, arrived.token);
+  if (case_.rowType == moeRowBytes) return row;
+  const int first = firstExpert(reference_->config, rank);
+  const auto apply = [&](int expert, float x) { return scaleOf(expert) * x + offsetOf(expert); };
+  for (int i = 0; i < case_.hidden; ++i) {
+    const float x = decodeElement(case_.rowType, row.data(), i);
+    float y = 0;
+    if (entry != nullptr) y = apply(first + entry->localExpert, x);
+    for (std::size_t e = 0; entry == nullptr && e < arrived.entries.size(); ++e)
+      y += apply(first + arrived.entries[e].localExpert, x);
+    encodeElement(case_.rowType, y, row.data(), i);
+  }
+  return row;
+}
+
+float MoeStep::gradOf(int rank, std::int64_t row, int k) const {
+  return static_cast<float>(rank * 1000 + row) + static_cast<float>(k) / 64.0f + static_cast<float>(iteration_);
+}
+
+void MoeStep::runExperts() {
+  Arena& arena = context_.arena;
+  const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
+  auto rows = arena.get(out_, static_cast<std::size_t>(layoutRows() * rowBytes()));
+  std::vector<float> grads(static_cast<std::size_t>(layoutRows() * (perExpert ? 1 : case_.topk)), -1.0f);
+  const auto place = [&](const std::vector<std::uint8_t>& row, std::int64_t at) {
+    std::memcpy(rows.data() + at * rowBytes(), row.data(), row.size());
+  };
+  for (const ArrivedToken& arrived : arrivals().tokens) {
+    if (!perExpert) place(expertRow(context_.rank, arrived, nullptr), arrived.row);
+    for (const ArrivedEntry& entry : arrived.entries) {
+      if (perExpert) place(expertRow(context_.rank, arrived, &entry), entry.row);
+      const std::int64_t row = perExpert ? entry.row : arrived.row;
+      grads[static_cast<std::size_t>(perExpert ? row : row * case_.topk + entry.topk)] =
+          gradOf(context_.rank, row, entry.topk);
+    }
+  }
+  arena.upload(out_, rows.data(), rows.size());
+  arena.upload(grads_, grads.data(), grads.size() * sizeof(float));
+  std::vector<std::uint8_t> bias;
+  for (int b = 0; b < 2; ++b) {
+    bias.clear();
+    for (int t = 0; t < input().tokens; ++t) {
+      std::vector<std::uint8_t> row(static_cast<std::size_t>(rowBytes()));
+      for (int i = 0; i < case_.hidden && case_.rowType != moeRowBytes; ++i) {
+        encodeElement(case_.rowType,
+                      valueOf(case_.seed + 77 + static_cast<std::uint64_t>(b), iteration_, context_.rank, t, i),
+                      row.data(), i);
+      }
+      bias.insert(bias.end(), row.begin(), row.end());
+    }
+    arena.upload(b == 0 ? bias0_ : bias1_, bias.data(), bias.size());
+  }
+}
+
+void MoeStep::combine(int flags) {
+  moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  args.rows = out_;
+  args.rowType = case_.rowType;
+  args.hidden = case_.hidden;
+  args.weights = case_.weighted ? moeWeightsApply : moeWeightsApplied;
+  args.flags = flags;
+  args.out = combined_;
+  args.bias0 = case_.biases > 0 ? bias0_ : nullptr;
+  args.bias1 = case_.biases > 1 ? bias1_ : nullptr;
+  args.weightGrads = case_.weightGrads ? grads_ : nullptr;
+  args.outWeightGrads = case_.weightGrads ? outGrads_ : nullptr;
+  MOE_EXPECT_OK(moeCombine(handle_, &args, context_.stream()), context_);
+}
+
+void MoeStep::checkCombine() {
+  Arena& arena = context_.arena;
+  const int tokens = input().tokens;
+  const auto sums = arena.get(combined_, static_cast<std::size_t>(std::int64_t{tokens} * rowBytes()));
+  const auto bias0 = arena.get(bias0_, static_cast<std::size_t>(std::int64_t{tokens} * rowBytes()));
+  const auto bias1 = arena.get(bias1_, static_cast<std::size_t>(std::int64_t{tokens} * rowBytes()));
+  const auto grads = arena.get(outGrads_, input().experts.size());
+  const CombineCase combine{case_.rowType, rowBytes(), case_.weighted};
+  std::vector<std::uint8_t> row;
+  for (int t = 0; t < tokens; ++t) {
+    const std::int64_t at = std::int64_t{t} * rowBytes();
+    const auto expected = referenceSum(
+        *reference_, combine, context_.rank, t,
+        [&](int rank, const ArrivedToken& arrived, const ArrivedEntry* entry) {
+          row = expertRow(rank, arrived, entry);
+          return row.data();
+        },
+        case_.biases > 0 ? bias0.data() + at : nullptr, case_.biases > 1 ? bias1.data() + at : nullptr);
+    EXPECT_EQ(std::memcmp(sums.data() + at, expected.data(), expected.size()), 0)
+        << "rank " << context_.rank << " token " << t << "; " << case_.name() << " iteration " << iteration_;
+  }
+  if (!case_.weightGrads) return;
+  std::vector<float> expected(input().experts.size(), 0.0f);
+  const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
+  for (int rank = 0; rank < context_.nranks; ++rank) {
+    for (const ArrivedToken& arrived : reference_->arrivals[static_cast<std::size_t>(rank)].tokens) {
+      if (arrived.source != context_.rank) continue;
+      for (const ArrivedEntry& entry : arrived.entries) {
+        expected[static_cast<std::size_t>(arrived.token * case_.topk + entry.topk)] =
+            gradOf(rank, perExpert ? entry.row : arrived.row, entry.topk);
+      }
+    }
+  }
+  EXPECT_EQ(grads, expected) << case_.name();
+}
+
+}  // namespace moe::test

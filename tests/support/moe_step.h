@@ -1,0 +1,74 @@
+// One MoE layer step through the C API, verified against the reference: random routing, rows that name their source, an
+// affine expert, combine with everything that it can do. Collective: every rank makes the same one from the same seed.
+#pragma once
+
+#include "support/api_world.h"
+#include "support/reference.h"
+#include "support/rng.h"
+
+namespace moe::test {
+
+struct StepCase {
+  int mode = moeModeHt;
+  int layout = moeLayoutFlat;
+  int rowType = moeRowBf16;
+  int hidden = 64;
+  int experts = 8;
+  int topk = 2;
+  int tokensMax = 8;
+  int alignment = 1;
+  int sideBytes = 0;
+  bool window = true;  // outputs in window memory
+  bool wideIndex = false;
+  bool weighted = false;  // combine applies the weights
+  int biases = 0;
+  bool weightGrads = false;
+  std::uint64_t seed = 1;
+
+  std::string name() const;
+};
+
+// A handle with its inputs and outputs on one rank. The calls only queue work; check* wait and compare.
+class MoeStep {
+ public:
+  MoeStep(RankContext& context, const StepCase& c);
+  ~MoeStep();
+
+  // New routing and rows for iteration `iteration`; uploads the inputs.
+  void prepare(int iteration);
+  void route();
+  void dispatch(int flags = 0);
+  void complete();
+  // The experts' work on what arrived: y = a_e * x + b_e, on the host. Waits for the dispatch.
+  void runExperts();
+  void combine(int flags = 0);
+  void checkDispatch();
+  void checkCombine();
+  moeHandle_t handle() const { return handle_; }
+  const ReferenceRoute& reference() const { return *reference_; }
+
+ private:
+  void makeRouting();
+  std::vector<std::uint8_t> inputRow(int source, int token) const;
+  std::vector<std::uint8_t> expertRow(int rank, const ArrivedToken& arrived, const ArrivedEntry* entry) const;
+  const Arrivals& arrivals() const { return reference_->arrivals[static_cast<std::size_t>(context_.rank)]; }
+  const RouteInput& input() const { return reference_->inputs[static_cast<std::size_t>(context_.rank)]; }
+  int rowBytes() const;
+  std::int64_t layoutRows() const;
+  float gradOf(int rank, std::int64_t row, int k) const;
+  void checkArrays();
+  void checkCounts();
+
+  RankContext& context_;
+  StepCase case_;
+  int iteration_ = 0;
+  moeHandle_t handle_ = nullptr;
+  std::unique_ptr<ReferenceRoute> reference_;
+  std::int64_t rowsMax_ = 0;
+  std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_;
+  void *ids_, *outIds_;
+  float *weights_, *outWeights_, *grads_, *outGrads_;
+  std::int32_t *outSource_, *outOffsets_;
+};
+
+}  // namespace moe::test

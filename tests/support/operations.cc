@@ -1,0 +1,133 @@
+#include "support/operations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "support/payload.h"
+
+namespace moe::test {
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+bool Report::empty() const {
+  return std::all_of(lines_.begin(), lines_.end(), [](const auto& lines) { return lines.empty(); });
+}
+
+std::string Report::text() const {
+  std::string text;
+  for (std::size_t rank = 0; rank < lines_.size(); ++rank)
+    for (const std::string& line : lines_[rank]) text += fmt::format("rank {}: {}\n", rank, line);
+  return text;
+}
+
+StepParams Operation::emptyParams(int rank, int phases) const {
+  StepParams params{};
+  params.comm = comm_.view(rank);
+  params.handle = handle_.view(rank);
+  params.phases = phases;
+  return params;
+}
+
+// ---- Output areas
+
+namespace {
+constexpr std::int64_t kAreaGuard = 256;
+}
+
+OutputAreas::OutputAreas(TestComm& comm, int count, std::int64_t bytesEach)
+    : comm_(comm), count_(count), bytesEach_(bytesEach), used_(at(comm.nranks()) * at(count), 0) {}
+
+std::int64_t& OutputAreas::used(int rank, int area) const {
+  return used_[at(rank) * at(count_) + at(area)];
+}
+
+std::uint64_t OutputAreas::offset(int rank, int area) const {
+  return comm_.at().heap + static_cast<std::uint64_t>((area + rank) % count_ * bytesEach_);
+}
+
+std::uint8_t* OutputAreas::data(int rank, int area) const {
+  return comm_.rank(rank).window.data() + offset(rank, area);
+}
+
+bool OutputAreas::acquire(int rank, int area, std::int64_t bytes) {
+  const bool clean = isPoison(data(rank, area), at(std::min(used(rank, area) + kAreaGuard, bytesEach_)));
+  used(rank, area) = bytes;
+  return clean && bytes + kAreaGuard <= bytesEach_;
+}
+
+bool OutputAreas::release(int rank, int area) {
+  const bool clean = isPoison(data(rank, area) + used(rank, area), kAreaGuard);
+  std::memset(data(rank, area), kPoison, at(used(rank, area)));
+  return clean;
+}
+
+// ---- Route
+
+RouteOperation::RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
+                               bool giveWeights, std::string name)
+    : Operation(comm, handle, std::move(name)),
+      route_(std::move(route)),
+      giveWeights_(giveWeights),
+      ids_(at(comm.nranks())),
+      weights_(at(comm.nranks())) {}
+
+void RouteOperation::start(int rank, Report&) {
+  const RouteInput& input = route_->inputs[at(rank)];
+  const bool wide = handle_.shape().wideIndex;
+  GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));
+  for (std::size_t i = 0; i < input.experts.size(); ++i) {
+    const std::int64_t id = input.experts[i];
+    std::memcpy(ids.data() + i * (wide ? 8 : 4), &id, wide ? 8 : 4);  // little endian
+  }
+  GuardedBytes& weights = weights_[at(rank)] = GuardedBytes(input.weights.size() * 4);
+  if (!input.weights.empty()) std::memcpy(weights.data(), input.weights.data(), weights.size());
+}
+
+StepParams RouteOperation::params(int rank, int phases) {
+  StepParams params = emptyParams(rank, phases);
+  const RouteInput& input = route_->inputs[at(rank)];
+  params.route.topkIdx = input.tokens == 0 ? nullptr : ids_[at(rank)].data();
+  params.route.topkWeights = giveWeights_ ? reinterpret_cast<const float*>(weights_[at(rank)].data()) : nullptr;
+  params.route.tokens = input.tokens;
+  return params;
+}
+
+void RouteOperation::finish(int rank, Report& report) {
+  ids_[at(rank)] = GuardedBytes();
+  weights_[at(rank)] = GuardedBytes();
+  if (handle_.shape().lowLatency) return;
+  checkCounts(handle_.view(rank), route_->config, route_->arrivals[at(rank)], rank, name_, report);
+}
+
+void checkCounts(const HandleView& handle, const RouteConfig& config, const Arrivals& arrivals, int rank,
+                 const std::string& name, Report& report) {
+  auto expect = [&](const char* what, std::int64_t actual, std::int64_t expected) {
+    if (actual != expected) report.add(rank, fmt::format("{}: {} is {}, not {}", name, what, actual, expected));
+  };
+  HostCounts* host = handle.hostCounts;
+  expect("rows", *handle.rows, static_cast<std::int64_t>(arrivals.tokens.size()));
+  expect("host rows", host->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
+  expect("host layout rows", host->layoutRows, arrivals.layoutRows);
+  expect("host tag", static_cast<std::int64_t>(flagEpoch(host->tag)), handle.state->routes);
+  int offset = 0;
+  for (int from = 0; from < config.nranks; ++from) {
+    expect("rank offset", handle.rankOffsets[from], offset);
+    expect("host rows per rank", host->perRank()[from], arrivals.rowsPerRank[at(from)]);
+    offset += arrivals.rowsPerRank[at(from)];
+  }
+  expect("last rank offset", handle.rankOffsets[config.nranks], offset);
+  for (int e = 0; e < expertCount(config, rank); ++e) {
+    expect("rows per expert", handle.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
+    expect("host rows per expert", host->perRank()[config.nranks + e], arrivals.rowsPerExpert[at(e)]);
+    expect("expert offset", handle.expertOffsets[e], arrivals.expertOffsets[at(e)]);
+  }
+  expect("last expert offset", handle.expertOffsets[expertCount(config, rank)], arrivals.expertOffsets.back());
+}
+
+}  // namespace moe::test

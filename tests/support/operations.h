@@ -1,0 +1,164 @@
+// Operations of the product as tests need them: route, dispatch and combine on all ranks of a TestComm, with inputs that
+// identify themselves, outputs between guard zones, and a check against the reference. An operation gives each rank the
+// parameters of its steps and looks at the rank's results; a runner executes the steps.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/steps.h"
+#include "support/protocol_world.h"
+#include "support/reference.h"
+
+namespace moe::test {
+
+// What went wrong, per rank: ranks run concurrently and each writes its own list.
+class Report {
+ public:
+  explicit Report(int nranks) : lines_(static_cast<std::size_t>(nranks)) {}
+
+  void add(int rank, std::string line) {
+    auto& lines = lines_[static_cast<std::size_t>(rank)];
+    if (lines.size() < 5) lines.push_back(std::move(line));
+  }
+  bool empty() const;
+  std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> lines_;
+};
+
+// An operation runs in one part, or in two with other operations in between. All members but the constructors are
+// called on the rank's own thread.
+class Operation {
+ public:
+  Operation(TestComm& comm, TestHandle& handle, std::string name) : comm_(comm), handle_(handle), name_(std::move(name)) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  const std::string& name() const { return name_; }
+  // Fills inputs and poisons outputs: the caller's preparation.
+  virtual void start(int rank, Report& report) = 0;
+  virtual StepParams params(int rank, int phases) = 0;
+  // Compares the results; the caller then reuses inputs and outputs at once.
+  virtual void finish(int rank, Report& report) = 0;
+
+ protected:
+  StepParams emptyParams(int rank, int phases) const;
+
+  TestComm& comm_;
+  TestHandle& handle_;
+  std::string name_;
+};
+
+// Where window outputs of HT lie: several areas of equal size in each rank's heap, reused.
+class OutputAreas {
+ public:
+  OutputAreas(TestComm& comm, int count, std::int64_t bytesEach);
+
+  int count() const { return count_; }
+  // Ranks use different offsets for the same area.
+  std::uint64_t offset(int rank, int area) const;
+  std::uint8_t* data(int rank, int area) const;
+  // Poisons the first `bytes`; false if somebody wrote to the area since `release`.
+  bool acquire(int rank, int area, std::int64_t bytes);
+  // Poisons what was used; false if something was written behind it.
+  bool release(int rank, int area);
+
+ private:
+  std::int64_t& used(int rank, int area) const;
+
+  TestComm& comm_;
+  int count_;
+  std::int64_t bytesEach_;
+  mutable std::vector<std::int64_t> used_;
+};
+
+class RouteOperation : public Operation {
+ public:
+  RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, bool giveWeights,
+                 std::string name);
+  void start(int rank, Report& report) override;
+  StepParams params(int rank, int phases) override;
+  void finish(int rank, Report& report) override;
+
+ private:
+  std::shared_ptr<const ReferenceRoute> route_;
+  bool giveWeights_;
+  std::vector<GuardedBytes> ids_, weights_;
+};
+
+struct DispatchCase {
+  std::uint64_t seed = 1;
+  int rowBytes = 16;
+  int sideBytes = 0;
+  Parts parts{1, 16};
+  int area = 0;                        // HT: of OutputAreas
+  std::vector<bool> staged;            // HT, [nranks]
+  std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what is needed
+};
+
+class DispatchOperation : public Operation {
+ public:
+  DispatchOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
+                    OutputAreas* areas, DispatchCase config, std::string name);
+  void start(int rank, Report& report) override;
+  StepParams params(int rank, int phases) override;
+  void finish(int rank, Report& report) override;
+  // After a refusal: nothing was written.
+  void checkUntouched(int rank, Report& report);
+
+ private:
+  struct PerRank {
+    GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets;
+    StepParams params{};
+  };
+  bool inWindow(int rank) const;
+  void poisonOutputs(int rank, Report& report);
+  void checkRows(int rank, Report& report) const;
+  void checkEntries(int rank, Report& report) const;
+  void checkGuards(int rank, Report& report);
+
+  std::shared_ptr<const ReferenceRoute> route_;
+  OutputAreas* areas_;
+  DispatchCase config_;
+  std::vector<PerRank> ranks_;
+};
+
+struct CombineOptions {
+  std::uint64_t seed = 1;
+  CombineCase sum;
+  Parts parts{1, 16};
+  bool bias0 = false, bias1 = false, grads = false;
+};
+
+class CombineOperation : public Operation {
+ public:
+  CombineOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
+                   CombineOptions options, std::string name);
+  void start(int rank, Report& report) override;
+  StepParams params(int rank, int phases) override;
+  void finish(int rank, Report& report) override;
+
+ private:
+  struct PerRank {
+    GuardedBytes rows, grads, bias0, bias1, out, outGrads;
+    StepParams params{};
+  };
+  // Writes what `rank` passes for a token that arrived there, or for one of its entries, to `row`.
+  const std::uint8_t* makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry, std::uint8_t* row) const;
+  void fillGrads(int rank);
+  void checkGrads(int rank, Report& report) const;
+
+  std::shared_ptr<const ReferenceRoute> route_;
+  CombineOptions options_;
+  std::vector<PerRank> ranks_;
+};
+
+// Counts as the handle shows them to kernels and to the host, after a route (HT) or a dispatch (LL).
+void checkCounts(const HandleView& handle, const RouteConfig& config, const Arrivals& arrivals, int rank,
+                 const std::string& name, Report& report);
+
+}  // namespace moe::test

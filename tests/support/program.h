@@ -1,0 +1,42 @@
+// A program: the list of steps that each rank runs, built from operations in the order in which a caller would make
+// them. Runners (threads, simulator) execute it; the operations check the results.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/operations.h"
+
+namespace moe::test {
+
+// One step of one rank.
+struct Task {
+  std::string name;
+  Step step;
+  int warps;
+  std::function<StepParams()> prepare;  // when the rank comes to it
+  std::function<void()> finish;         // after the step, if the rank has not failed
+};
+
+class Program {
+ public:
+  explicit Program(int nranks) : tasks_(static_cast<std::size_t>(nranks)), report_(nranks) {}
+
+  int nranks() const { return static_cast<int>(tasks_.size()); }
+  const std::vector<Task>& tasks(int rank) const { return tasks_[static_cast<std::size_t>(rank)]; }
+  Report& report() { return report_; }
+  std::string describe() const;
+
+  // Whole operations, and the two parts of a split one. `warps` for all but the route's counting steps, which run with
+  // as many warps as the handle has chunks.
+  void addRoute(std::shared_ptr<Operation> operation, const HandleShape& handle, int warps);
+  void addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps);
+
+ private:
+  std::vector<std::vector<Task>> tasks_;
+  Report report_;
+};
+
+}  // namespace moe::test

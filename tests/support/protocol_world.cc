@@ -1,0 +1,130 @@
+#include "support/protocol_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace moe::test {
+
+TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
+    : shape_(shape), at_(WindowLayout::of(shape)), timeoutNs_(timeoutNs) {
+  listAreas();
+  for (int r = 0; r < shape.nranks; ++r) {
+    ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
+    windows_.push_back(ranks_.back()->window.data());
+    // Flags start at zero; the rest of the window may hold anything.
+    for (const Area& area : areas_) {
+      if (area.begin < at_.routeCounts) std::memset(windows_.back() + area.begin, 0, area.bytes);
+    }
+  }
+}
+
+void TestComm::listAreas() {
+  const CommShape& s = shape_;
+  auto add = [&](const char* name, std::uint64_t begin, std::int64_t bytes) {
+    areas_.push_back({name, begin, static_cast<std::uint64_t>(bytes)});
+  };
+  const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n;
+  const std::int64_t header = 16 * (1 + std::int64_t{s.topkMax}), slots = std::min(s.topkMax, s.nranks);
+  const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
+  add("routeCountsReady", at_.routeCountsReady, flags);
+  add("routeHeadersReady", at_.routeHeadersReady, flags);
+  add("htOutputReady", at_.htOutputReady, flags);
+  add("htRowsReady", at_.htRowsReady, flags);
+  add("htCombineReady", at_.htCombineReady, flags);
+  add("llRowsReady", at_.llRowsReady, flags);
+  add("llCombineReady", at_.llCombineReady, flags);
+  add("routeAck", at_.routeAck, 2 * flags);
+  add("htCombineAck", at_.htCombineAck, 2 * flags);
+  add("llDispatchAck", at_.llDispatchAck, 2 * flags);
+  add("llCombineAck", at_.llCombineAck, 2 * flags);
+  add("llCountsReady", at_.llCountsReady, 2 * flags);
+  add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
+  add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
+  add("llCounts", at_.llCounts, two * 4 * at_.llCountStride);
+  add("llHeaders", at_.llHeaders, two * ll * header);
+  add("llRows", at_.llRows, two * ll * s.rowBytesMax);
+  add("llSide", at_.llSide, two * ll * s.sideBytesMax);
+  add("llCombineRows", at_.llCombineRows, 2 * ll * slots * s.rowBytesMax);
+  add("llCombineGrads", at_.llCombineGrads, 2 * ll * 4 * s.topkMax);
+  add("routeHeaders", at_.routeHeaders, two * ht * header);
+  add("htCombineRows", at_.htCombineRows, ht * slots * s.rowBytesMax);
+  add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
+  add("staging", at_.staging, staging * s.rowBytesMax);
+  add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
+  add("heap", at_.heap, s.heapBytes);
+  std::sort(areas_.begin(), areas_.end(), [](const Area& a, const Area& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
+  });
+}
+
+CommView TestComm::view(int r) {
+  RankMemory& memory = rank(r);
+  return {r,
+          shape_.nranks,
+          windows_.data(),
+          at_,
+          &memory.state,
+          &memory.failure,
+          &memory.abort,
+          timeoutNs_,
+          shape_.tokensMax,
+          shape_.llTokensMax,
+          shape_.rowBytesMax,
+          shape_.sideBytesMax,
+          shape_.topkMax};
+}
+
+std::string TestComm::findStrayWrite() const {
+  for (int r = 0; r < shape_.nranks; ++r) {
+    const GuardedBytes& window = ranks_[static_cast<std::size_t>(r)]->window;
+    if (!window.guardsAreIntact()) return fmt::format("rank {}'s window was written out of bounds", r);
+    for (std::size_t i = 0; i < areas_.size(); ++i) {
+      const std::uint64_t end = areas_[i].begin + areas_[i].bytes;
+      const std::uint64_t next = i + 1 < areas_.size() ? areas_[i + 1].begin : at_.totalBytes;
+      if (end > next) return fmt::format("{} overlaps the next area of the window", areas_[i].name);
+      if (isPoison(window.data() + end, next - end)) continue;
+      return fmt::format("rank {}'s window was written behind {}", r, areas_[i].name);
+    }
+  }
+  return {};
+}
+
+std::string TestComm::nameOf(const void* address) const {
+  const auto* byte = static_cast<const std::uint8_t*>(address);
+  for (std::size_t r = 0; r < windows_.size(); ++r) {
+    if (byte < windows_[r] || byte >= windows_[r] + at_.totalBytes) continue;
+    const auto offset = static_cast<std::uint64_t>(byte - windows_[r]);
+    for (const Area& area : areas_) {
+      if (offset >= area.begin && offset - area.begin < area.bytes)
+        return fmt::format("rank {} {}+{}", r, area.name, offset - area.begin);
+    }
+    return fmt::format("rank {} window+{}", r, offset);
+  }
+  return "private";
+}
+
+TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape) {
+  for (int r = 0; r < comm.nranks(); ++r) {
+    shape_.rank = r;
+    HandleView view{};
+    memory_.emplace_back(static_cast<std::size_t>(layOutHandle(shape_, nullptr, &view)));
+    counts_.emplace_back(static_cast<std::size_t>(hostCountsBytes(shape_)));
+    layOutHandle(shape_, memory_.back().data(), &view);
+    *view.state = HandleState{};
+    view.hostCounts = reinterpret_cast<HostCounts*>(counts_.back().data());
+    *view.hostCounts = HostCounts{};
+    views_.push_back(view);
+  }
+}
+
+std::string TestHandle::findStrayWrite() const {
+  for (std::size_t r = 0; r < memory_.size(); ++r) {
+    if (!memory_[r].guardsAreIntact() || !counts_[r].guardsAreIntact())
+      return fmt::format("rank {}'s handle memory was written out of bounds", r);
+  }
+  return {};
+}
+
+}  // namespace moe::test

@@ -1,0 +1,72 @@
+// N ranks of one communicator in plain memory of this process: windows, communicator states and handles, laid out as
+// the product lays them out. It runs nothing; operations.h turns it into steps, a runner executes them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/handle_layout.h"
+#include "device/views.h"
+#include "support/guarded_bytes.h"
+
+namespace moe::test {
+
+// One rank's part of the communicator.
+struct RankMemory {
+  explicit RankMemory(std::size_t windowBytes) : window(windowBytes) {}
+
+  GuardedBytes window;
+  CommState state{};
+  Failure failure{};
+  std::uint64_t abort = 0;
+};
+
+class TestComm {
+ public:
+  TestComm(const CommShape& shape, std::uint64_t timeoutNs);
+
+  const CommShape& shape() const { return shape_; }
+  const WindowLayout& at() const { return at_; }
+  int nranks() const { return shape_.nranks; }
+  RankMemory& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  CommView view(int rank);
+
+  // What was written outside of the areas of the window; empty if nothing was.
+  std::string findStrayWrite() const;
+  // The area and the offset that an address lies in, for messages.
+  std::string nameOf(const void* address) const;
+
+ private:
+  struct Area {
+    const char* name;
+    std::uint64_t begin, bytes;
+  };
+  void listAreas();
+
+  CommShape shape_;
+  WindowLayout at_;
+  std::uint64_t timeoutNs_;
+  std::vector<Area> areas_;
+  std::vector<std::unique_ptr<RankMemory>> ranks_;
+  std::vector<std::uint8_t*> windows_;
+};
+
+// One handle on all ranks.
+class TestHandle {
+ public:
+  TestHandle(TestComm& comm, const HandleShape& shape);
+
+  const HandleShape& shape() const { return shape_; }
+  HandleView view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
+  // Makes this rank's handle differ from its peers' in what must agree.
+  void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].signature ^= 1; }
+  std::string findStrayWrite() const;
+
+ private:
+  HandleShape shape_;
+  std::vector<GuardedBytes> memory_, counts_;
+  std::vector<HandleView> views_;
+};
+
+}  // namespace moe::test

@@ -1,0 +1,114 @@
+// The obviously right route, dispatch and combine that every policy is compared with. Loops over whole tokens of all
+// ranks; shares no code with the protocols but the names of layouts and row types.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/row_math.h"
+#include "device/views.h"
+
+namespace moe::test {
+
+struct RouteConfig {
+  int nranks = 1;
+  int experts = 1;
+  int topk = 1;
+  Layout layout = Layout::flat;
+  int tokensMax = 0;
+  int alignment = 1;
+};
+
+// What one rank routes.
+struct RouteInput {
+  int tokens = 0;
+  std::vector<int> experts;    // [tokens][topk], -1 = unused
+  std::vector<float> weights;  // [tokens][topk]
+};
+
+// An expert's share of an arriving token.
+struct ArrivedEntry {
+  int topk;         // position in the token's list
+  int localExpert;  // of the receiver
+  float weight;
+  std::int64_t row;  // of the layout
+};
+
+// A token that arrives at a rank.
+struct ArrivedToken {
+  int source, token;
+  std::int64_t row;  // of the layout, if the layout has one row per token
+  std::vector<ArrivedEntry> entries;
+};
+
+// All that arrives at one rank, in FLAT order.
+struct Arrivals {
+  std::vector<ArrivedToken> tokens;
+  std::vector<int> rowsPerRank, rowsPerExpert, expertOffsets;
+  std::int64_t layoutRows = 0;
+};
+
+struct ReferenceRoute {
+  RouteConfig config;
+  std::vector<RouteInput> inputs;  // [nranks]
+  std::vector<Arrivals> arrivals;  // [nranks]
+};
+
+bool hasRowPerExpert(Layout layout);
+int firstExpert(const RouteConfig& config, int rank);
+int expertCount(const RouteConfig& config, int rank);
+int rankOfExpert(const RouteConfig& config, int expert);
+
+ReferenceRoute makeReferenceRoute(const RouteConfig& config, std::vector<RouteInput> inputs);
+
+// Numbers of a row type, by the definition of the format.
+float decodeElement(int rowType, const std::uint8_t* row, std::int64_t element);
+void encodeElement(int rowType, float value, std::uint8_t* row, std::int64_t element);
+
+struct CombineCase {
+  int rowType = kBf16;
+  std::int64_t rowBytes = 16;
+  bool weighted = false;
+};
+
+// One token's sum. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived token, or for one of
+// its entries if the layout has a row per expert; biases may be null. Result: [rowBytes].
+template <class RowOf>
+std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const CombineCase& combine, int owner, int token,
+                                       RowOf rowOf, const std::uint8_t* bias0, const std::uint8_t* bias1) {
+  const std::int64_t elements = combine.rowBytes / elementBytes(combine.rowType);
+  const auto bytes = static_cast<std::size_t>(combine.rowBytes);
+  std::vector<float> sum(static_cast<std::size_t>(elements), 0.0f), partial(sum);
+  std::vector<std::uint8_t> rounded(bytes), out(bytes);
+  auto add = [&](std::vector<float>& to, const std::uint8_t* row, const float* weight) {
+    for (std::int64_t i = 0; i < elements; ++i) {
+      volatile float term = decodeElement(combine.rowType, row, i);  // volatile: no fused multiply-add
+      if (weight != nullptr) term = term * *weight;
+      to[static_cast<std::size_t>(i)] += term;
+    }
+  };
+  auto store = [&](const std::vector<float>& from, std::vector<std::uint8_t>& to) {
+    for (std::int64_t i = 0; i < elements; ++i)
+      encodeElement(combine.rowType, from[static_cast<std::size_t>(i)], to.data(), i);
+  };
+  for (int rank = 0; rank < route.config.nranks; ++rank) {
+    for (const ArrivedToken& arrived : route.arrivals[static_cast<std::size_t>(rank)].tokens) {
+      if (arrived.source != owner || arrived.token != token) continue;
+      if (!hasRowPerExpert(route.config.layout)) {
+        add(sum, rowOf(rank, arrived, nullptr), nullptr);
+        continue;
+      }
+      partial.assign(partial.size(), 0.0f);
+      for (const ArrivedEntry& entry : arrived.entries)
+        add(partial, rowOf(rank, arrived, &entry), combine.weighted ? &entry.weight : nullptr);
+      store(partial, rounded);
+      add(sum, rounded.data(), nullptr);
+    }
+  }
+  if (bias0 != nullptr) add(sum, bias0, nullptr);
+  if (bias1 != nullptr) add(sum, bias1, nullptr);
+  store(sum, out);
+  return out;
+}
+
+}  // namespace moe::test

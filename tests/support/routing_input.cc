@@ -1,0 +1,66 @@
+#include "support/routing_input.h"
+
+#include <algorithm>
+
+namespace moe::test {
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+enum class Load { uniform, skewed, oneRank, oneExpert, kinds };
+
+int drawExpert(const RouteConfig& config, Load load, int favourite, Rng& rng) {
+  switch (load) {
+    case Load::skewed:
+      return rng.below(rng.between(1, config.experts));
+    case Load::oneRank: {
+      const int rank = rankOfExpert(config, favourite);
+      return firstExpert(config, rank) + rng.below(expertCount(config, rank));
+    }
+    case Load::oneExpert:
+      return favourite;
+    default:
+      return rng.below(config.experts);
+  }
+}
+
+}  // namespace
+
+std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights, Rng& rng) {
+  const auto load = static_cast<Load>(rng.below(static_cast<int>(Load::kinds)));
+  const int favourite = rng.below(config.experts), unusedOf8 = rng.oneIn(12) ? 8 : rng.oneIn(2) ? 0 : rng.between(1, 5);
+  std::vector<RouteInput> inputs(at(config.nranks));
+  for (RouteInput& input : inputs) {
+    input.tokens = rng.oneIn(6) ? 0 : rng.coin() ? config.tokensMax : rng.below(config.tokensMax + 1);
+    for (int token = 0; token < input.tokens; ++token) {
+      const std::size_t begin = input.experts.size();
+      for (int k = 0; k < config.topk; ++k) {
+        int expert = rng.below(8) < unusedOf8 ? -1 : drawExpert(config, load, favourite, rng);
+        const auto list = input.experts.begin() + static_cast<std::ptrdiff_t>(begin);
+        if (std::find(list, input.experts.end(), expert) != input.experts.end()) expert = -1;
+        input.experts.push_back(expert);
+        input.weights.push_back(weights ? static_cast<float>(rng.below(2000) - 1000) / 777.0f : 1.0f);
+      }
+    }
+  }
+  return inputs;
+}
+
+bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng) {
+  RouteInput& input = inputs[at(culprit)];
+  if (input.tokens == 0 || (twice && config.topk == 1)) return false;
+  const int token = rng.below(input.tokens);
+  int* list = &input.experts[at(token * config.topk)];
+  if (!twice) {
+    list[rng.below(config.topk)] = rng.coin() ? config.experts + rng.below(100) : -2 - rng.below(100);
+  } else {
+    const int later = rng.between(1, config.topk - 1);
+    if (list[0] < 0) list[0] = std::max(0, list[later]);
+    list[later] = list[0];
+  }
+  return true;
+}
+
+}  // namespace moe::test

@@ -1,0 +1,16 @@
+// Random top-k lists: uniform, skewed, all to one expert or rank, sparse, empty.
+#pragma once
+
+#include <vector>
+
+#include "support/reference.h"
+#include "support/rng.h"
+
+namespace moe::test {
+
+std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights, Rng& rng);
+
+// Makes one entry of `culprit` invalid, or name an expert twice. False if the input has no place for it.
+bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng);
+
+}  // namespace moe::test

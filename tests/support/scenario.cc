@@ -1,0 +1,279 @@
+#include "support/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "support/routing_input.h"
+
+namespace moe::test {
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+constexpr std::int64_t kOutputBytesMax = 256 << 10;
+constexpr int kAreas = kParities + 1;
+enum Kind { kDispatch, kCombine };
+
+// What the builder knows of a handle.
+struct HandleTrack {
+  TestHandle* handle;
+  std::shared_ptr<const ReferenceRoute> route;
+  bool dispatched = false;  // since the route
+  std::shared_ptr<Operation> outstanding;
+  Kind kind = kDispatch;
+  std::uint64_t epoch = 0;
+  int area = -1;
+  bool staged = false;
+};
+
+class Builder {
+ public:
+  Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
+      : rng_(seed), protocol_(protocol), limits_(limits) {
+    world_.trouble = trouble;
+  }
+
+  Scenario build(std::uint64_t timeoutNs);
+
+ private:
+  void drawShapes();
+  void limitRowBytes();
+  HandleShape drawHandle(int nranks);
+  void addOperation();
+  void addRoute(HandleTrack& track);
+  void addDispatch(HandleTrack& track);
+  void addCombine(HandleTrack& track);
+  void complete(HandleTrack& track);
+  void addTrouble(HandleTrack& track);
+  bool mayStart(Kind kind, bool lowLatency);
+  Parts drawParts(int rowBytes);
+  int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
+  int drawWarps() { return rng_.between(1, limits_.warps); }
+  bool stagedOutstanding() const;
+  int freeArea();
+  std::string name(const char* what, const HandleTrack& track);
+  std::uint64_t& started(Kind kind, bool lowLatency) { return started_[kind][lowLatency ? 1 : 0]; }
+
+  Rng rng_;
+  Protocol protocol_;
+  ScenarioLimits limits_;
+  CommShape shape_;
+  std::vector<HandleShape> handleShapes_;
+  std::vector<HandleTrack> tracks_;
+  std::uint64_t started_[2][2] = {};
+  int operations_ = 0;
+  bool ended_ = false;
+  Scenario world_;
+};
+
+HandleShape Builder::drawHandle(int nranks) {
+  HandleShape s;
+  const bool mostly = !rng_.oneIn(4);
+  s.map = {rng_.between(1, nranks * (mostly ? 4 : 8)), nranks};
+  s.topk = mostly ? rng_.between(1, 8) : rng_.between(1, kTopkMax);
+  s.layout = static_cast<Layout>(rng_.below(4));
+  s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
+  s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : limits_.tokens);
+  s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
+  s.wideIndex = rng_.coin();
+  s.chunksMax = drawWarps();
+  return s;
+}
+
+// Most rows of the layout at one rank.
+std::int64_t layoutRowsMax(const HandleShape& s) {
+  const std::int64_t flat = arrivingRowsMax(s), experts = s.map.count(0);
+  if (s.layout == Layout::expertMajorPadded) return flat * experts;
+  if (s.layout == Layout::expertMajor) return flat * std::min<std::int64_t>(s.topk, experts) + experts * (s.alignment - 1);
+  return flat;
+}
+
+void Builder::limitRowBytes() {
+  std::int64_t rows = 1;
+  for (const HandleShape& s : handleShapes_) rows = std::max(rows, layoutRowsMax(s));
+  const int fits = static_cast<int>(std::clamp<std::int64_t>(kOutputBytesMax / rows / 16 * 16, 16, 16384));
+  shape_.rowBytesMax = std::min(shape_.rowBytesMax, fits);
+  shape_.heapBytes =
+      shape_.ht ? kAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + 256, 256) : 0;
+}
+
+void Builder::drawShapes() {
+  shape_.nranks = rng_.between(1, limits_.ranks);
+  const int handles = rng_.between(1, 3);
+  for (int i = 0; i < handles; ++i) handleShapes_.push_back(drawHandle(shape_.nranks));
+  shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));
+  shape_.sideBytesMax = rng_.coin() ? 0 : 16 * rng_.between(1, 3);
+  for (const HandleShape& s : handleShapes_) {
+    shape_.topkMax = std::max(shape_.topkMax, s.topk);
+    shape_.expertsMax = std::max(shape_.expertsMax, s.map.experts);
+    (s.lowLatency ? shape_.ll : shape_.ht) = true;
+    int& tokens = s.lowLatency ? shape_.llTokensMax : shape_.tokensMax;
+    tokens = std::max(tokens, s.tokensMax);
+  }
+  if (rng_.coin()) {  // the communicator may be larger than what is used
+    shape_.topkMax = std::min(kTopkMax, shape_.topkMax + rng_.below(3));
+    shape_.expertsMax += rng_.below(5);
+    shape_.tokensMax += shape_.ht ? rng_.below(3) : 0;
+    shape_.llTokensMax += shape_.ll ? rng_.below(3) : 0;
+  }
+  shape_.stagingRows = shape_.ht ? std::int64_t{shape_.nranks} * shape_.tokensMax : 0;
+  limitRowBytes();
+}
+
+Parts Builder::drawParts(int rowBytes) {
+  const int quads = rowBytes / 16, count = rng_.coin() ? 1 : rng_.between(1, std::min(quads, 6));
+  const int quadsEach = (quads + count - 1) / count;
+  return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
+}
+
+std::string Builder::name(const char* what, const HandleTrack& track) {
+  return fmt::format("#{} {} handle {}{}", ++operations_, what, &track - tracks_.data(),
+                     track.handle->shape().lowLatency ? " LL" : " HT");
+}
+
+// The slots of epoch e are written again in epoch e + parities: by then the operation of epoch e must be complete.
+bool Builder::mayStart(Kind kind, bool lowLatency) {
+  const std::uint64_t next = started(kind, lowLatency) + 1;
+  const std::uint64_t parities = kind == kCombine && !lowLatency ? kHtCombineParities : kParities;
+  return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& track) {
+    const bool same = track.outstanding && track.kind == kind && track.handle->shape().lowLatency == lowLatency;
+    return !same || next - track.epoch < parities;
+  });
+}
+
+bool Builder::stagedOutstanding() const {
+  return std::any_of(tracks_.begin(), tracks_.end(), [](const HandleTrack& t) { return t.outstanding && t.staged; });
+}
+
+int Builder::freeArea() {
+  for (int area = rng_.below(kAreas);; area = (area + 1) % kAreas) {
+    if (std::none_of(tracks_.begin(), tracks_.end(),
+                     [&](const HandleTrack& t) { return t.outstanding && t.area == area; }))
+      return area;
+  }
+}
+
+void Builder::addRoute(HandleTrack& track) {
+  const HandleShape& s = track.handle->shape();
+  RouteConfig config{s.map.nranks, s.map.experts, s.topk, s.layout, s.tokensMax, s.alignment};
+  const bool weights = rng_.coin();
+  std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
+  const bool bad = (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice) && operations_ > 2;
+  if (bad && spoilInput(config, world_.trouble == Trouble::twice, inputs, world_.culprit, rng_)) ended_ = true;
+  track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
+  track.dispatched = false;
+  world_.lowLatencyTrouble = s.lowLatency;
+  auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
+  world_.program->addRoute(operation, s, drawWarps());
+}
+
+void Builder::addDispatch(HandleTrack& track) {
+  const HandleShape& s = track.handle->shape();
+  DispatchCase config;
+  config.seed = rng_.next();
+  config.rowBytes = drawBytes(shape_.rowBytesMax);
+  config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
+  config.parts = drawParts(config.rowBytes);
+  const bool direct = stagedOutstanding() || rng_.oneIn(3);
+  for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
+  for (int r = 0; r < shape_.nranks; ++r)
+    config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
+  std::int64_t& culprits = config.capacity[at(world_.culprit)];
+  if (world_.trouble == Trouble::capacity && operations_ > 2 && track.route->arrivals[at(world_.culprit)].layoutRows > 0) {
+    culprits = rng_.below(static_cast<int>(track.route->arrivals[at(world_.culprit)].layoutRows));
+    ended_ = true;
+    world_.lowLatencyTrouble = s.lowLatency;
+  }
+  track.area = freeArea();
+  track.staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
+  track.epoch = ++started(kDispatch, s.lowLatency);
+  track.kind = kDispatch;
+  config.area = track.area;
+  auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(), config,
+                                                       name("dispatch", track));
+  if (ended_) world_.refused = operation;
+  track.dispatched = true;
+  const bool split = rng_.oneIn(2);
+  world_.program->addStep(operation, s.lowLatency ? Step::llDispatch : Step::htDispatch,
+                          split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
+  if (split) track.outstanding = operation;
+}
+
+void Builder::addCombine(HandleTrack& track) {
+  const HandleShape& s = track.handle->shape();
+  CombineOptions options;
+  options.seed = rng_.next();
+  options.sum.rowType = rng_.between(kBf16, kFp32);
+  options.sum.rowBytes = drawBytes(shape_.rowBytesMax);
+  options.sum.weighted = hasRowPerExpert(s.layout) && rng_.coin();
+  options.parts = drawParts(static_cast<int>(options.sum.rowBytes));
+  options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
+  track.epoch = ++started(kCombine, s.lowLatency);
+  track.kind = kCombine;
+  track.staged = false, track.area = -1;
+  auto operation =
+      std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, options, name("combine", track));
+  const bool split = rng_.oneIn(2);
+  world_.program->addStep(operation, Step::combine, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
+  if (split) track.outstanding = operation;
+}
+
+void Builder::complete(HandleTrack& track) {
+  const Step step = track.kind == kCombine                  ? Step::combine
+                    : track.handle->shape().lowLatency ? Step::llDispatch
+                                                            : Step::htDispatch;
+  world_.program->addStep(track.outstanding, step, kReceivePhase, drawWarps());
+  track.outstanding.reset();
+}
+
+// One legal operation of a random handle.
+void Builder::addOperation() {
+  HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
+  const bool lowLatency = track.handle->shape().lowLatency;
+  if (track.outstanding) return complete(track);
+  if (!track.route || rng_.oneIn(5)) return addRoute(track);
+  const bool combinable = !lowLatency || track.dispatched;  // LL learns its headers from a dispatch
+  if (combinable && rng_.coin() && mayStart(kCombine, lowLatency)) return addCombine(track);
+  if (mayStart(kDispatch, lowLatency)) addDispatch(track);
+}
+
+Scenario Builder::build(std::uint64_t timeoutNs) {
+  drawShapes();
+  world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
+  world_.culprit = rng_.below(shape_.nranks);
+  world_.areas = std::make_unique<OutputAreas>(*world_.comm, kAreas, shape_.heapBytes / kAreas);
+  world_.program = std::make_unique<Program>(shape_.nranks);
+  for (const HandleShape& s : handleShapes_) {
+    world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
+    tracks_.push_back({world_.handles.back().get(), nullptr, false, nullptr, kDispatch, 0, -1, false});
+    if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
+    world_.text += fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}, {} chunks\n",
+                               tracks_.size() - 1, s.map.experts, s.topk, static_cast<int>(s.layout),
+                               s.lowLatency ? "LL" : "HT", s.tokensMax, s.alignment, s.chunksMax);
+  }
+  const int operations = rng_.between(limits_.operations / 2, limits_.operations);
+  for (int i = 0; i < operations && !ended_; ++i) addOperation();
+  if (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice || world_.trouble == Trouble::capacity) {
+    if (!ended_) world_.trouble = Trouble::none;  // there was no place for it
+  }
+  if (shape_.nranks == 1 && world_.trouble == Trouble::stranger) world_.trouble = Trouble::none;
+  for (HandleTrack& track : tracks_) {
+    if (track.outstanding) complete(track);
+  }
+  world_.text = fmt::format("{} ranks, rows of up to {} bytes, side {}, trouble {} at rank {}\n", shape_.nranks,
+                            shape_.rowBytesMax, shape_.sideBytesMax, static_cast<int>(world_.trouble), world_.culprit) +
+                world_.text + world_.program->describe();
+  return std::move(world_);
+}
+
+}  // namespace
+
+Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
+                      std::uint64_t timeoutNs) {
+  return Builder(seed, protocol, trouble, limits).build(timeoutNs);
+}
+
+}  // namespace moe::test

@@ -1,0 +1,63 @@
+// Random worlds: a communicator, its handles and a program of operations on them, all drawn from one seed, with at most
+// one thing that goes wrong. Both the simulator and the threaded protocol tests run them; judge() says whether a rank's
+// end is the one that the public header promises.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/program.h"
+#include "support/rng.h"
+
+namespace moe::test {
+
+enum class Protocol { ht, ll, both };
+
+enum class Trouble {
+  none,
+  capacity,  // an output is too small
+  badIndex,  // an index names no expert
+  twice,     // a token names an expert twice
+  stranger,  // a rank's handle is not like the others'
+};
+
+struct ScenarioLimits {
+  int ranks = 9;
+  int tokens = 24;
+  int operations = 24;
+  int warps = 4;
+};
+
+struct Scenario {
+  std::unique_ptr<TestComm> comm;
+  std::vector<std::unique_ptr<TestHandle>> handles;
+  std::unique_ptr<OutputAreas> areas;
+  std::unique_ptr<Program> program;
+  Trouble trouble = Trouble::none;
+  int culprit = -1;
+  bool lowLatencyTrouble = false;
+  std::shared_ptr<DispatchOperation> refused;  // of Trouble::capacity
+  std::string text;                            // what the world is made of
+
+  // What was written where nothing may be written.
+  std::string findStrayWrite() const;
+};
+
+Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
+                      std::uint64_t timeoutNs);
+
+// How a rank ended.
+struct Ending {
+  bool finished = false;
+  Failure failure{};
+};
+
+// Empty if these are the endings that the scenario's trouble must have; else what is wrong. Calls the checks that only
+// make sense at the end.
+std::string judge(Scenario& scenario, const std::vector<Ending>& endings);
+
+// A survivor's failure must lead to the rank that caused it: it names the cause, or a rank that failed because of it.
+std::string followBlame(const std::vector<Ending>& endings, int rank, int cause);
+
+}  // namespace moe::test

@@ -1,0 +1,140 @@
+// The simulator's policy: a warp is one fiber. Between any two operations, and inside long ones, time passes and other
+// warps run. What host_warp.h says about each operation holds here too.
+#pragma once
+
+#include "device/row_jobs.h"
+#include "support/simulator.h"
+
+namespace moe::sim {
+
+class SimWarp {
+ public:
+  static constexpr int kLanes = 1;
+
+  explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
+
+  template <class Body>
+  void forEach(int n, Body body) const {
+    for (int i = 0; i < n; ++i) {
+      if (i % kPauseEach == kPauseEach - 1) sim_.pause();
+      body(i);
+    }
+    sim_.pause();
+  }
+
+  template <class ValueOf, class Emit>
+  int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    int sum = 0;
+    for (int i = 0; i < n; ++i) {
+      const int value = valueOf(i);
+      emit(i, sum);
+      sum += value;
+      if (i % kPauseEach == kPauseEach - 1) sim_.pause();
+    }
+    return sum;
+  }
+
+  template <class BucketOf, class Emit>
+  void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
+    for (int i = 0; i < n; ++i) {
+      const int bucket = bucketOf(i);
+      if (bucket >= 0) emit(i, table[bucket]++);
+    }
+    sim_.pause();
+  }
+
+  template <class T>
+  T laneLoad(const T* from) const {
+    return *from;
+  }
+  template <class T>
+  void laneStore(T* to, T value) const {
+    sim_.store(to, &value, sizeof value);
+  }
+
+  // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
+  template <class JobOf, class SinkOf>
+  void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+    for (int i = 0; i < n; ++i) {
+      const CopyJob job = jobOf(i);
+      for (std::uint32_t begin = 0; begin < job.bytes; begin += kPiece) {
+        const std::uint32_t bytes = job.bytes - begin < kPiece ? job.bytes - begin : kPiece;
+        for (int sink = 0; sink < job.sinks; ++sink) sim_.store(sinkOf(i, sink) + begin, job.source + begin, bytes);
+        if (begin / kPiece % 4 == 0) sim_.pause();
+      }
+    }
+  }
+
+  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
+  void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const SumJob job = jobOf(i);
+        for (std::uint32_t begin = 0; begin < job.bytes; begin += sizeof(Quad)) {
+          Accumulator<decltype(type)> sum;
+          for (int term = 0; term < job.terms; ++term) {
+            const Quad piece = *reinterpret_cast<const Quad*>(termOf(i, term) + begin);
+            sum.template add<kWeighted>(piece, kWeighted ? weightOf(i, term) : 1.0f);
+          }
+          const Quad rounded = sum.rounded();
+          sim_.store(job.out + begin, &rounded, sizeof rounded);
+          if (begin % 64 == 0) sim_.pause();
+        }
+      }
+    });
+  }
+
+  void publish(Flag* flag, Flag word) const {
+    sim_.note("publish", flag, word);
+    sim_.drain();
+    sim_.storeFlag(flag, word);
+    sim_.pause();
+  }
+
+  // One release for all; then the flags land in any order.
+  template <class FlagOf>
+  void publishAll(int n, FlagOf flagOf, Flag word) const {
+    sim_.drain();
+    for (int i = 0; i < n; ++i) {
+      sim_.note("publish", flagOf(i), word);
+      sim_.storeFlag(flagOf(i), word);
+      sim_.pause();
+    }
+  }
+
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+    sim_.note("wait", flags, epoch);
+    int missing = -1;
+    if (sim_.wait(comm, flags, n, epoch, &missing)) return true;
+    if (missing < 0) return false;
+    const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
+    laneFail(comm, {0, Fault::timeout, phase, missing, 0, 0, static_cast<std::int64_t>(epoch), seen});
+    return false;
+  }
+
+  bool arrive(std::uint32_t* counter, int count) const {
+    sim_.drain();
+    sim_.pause();
+    if (++*counter != static_cast<std::uint32_t>(count)) return false;
+    *counter = 0;
+    return true;
+  }
+
+  bool stopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || *comm.abort != 0; }
+
+  void laneFail(const CommView& comm, const Failure& failure) const {
+    if (comm.state->failuresClaimed++ != 0) return;
+    sim_.note("fail, peer", comm.failure, static_cast<std::uint64_t>(failure.peer));
+    *comm.failure = failure;
+    comm.failure->ready = 1;
+    sim_.wakeStopped(comm);
+  }
+
+ private:
+  static constexpr int kPauseEach = 8;
+  static constexpr std::uint32_t kPiece = 64;
+
+  Simulator& sim_;
+};
+
+}  // namespace moe::sim

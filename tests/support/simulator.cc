@@ -1,0 +1,370 @@
+#include "support/simulator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/sim_warp.h"
+
+namespace moe::sim {
+namespace {
+
+constexpr std::uint64_t kEventsMax = 20'000'000;
+
+}  // namespace
+
+struct Simulator::Store {
+  std::uint8_t* to;
+  std::uint32_t bytes, warp, place;  // place: in the warp's list
+  std::uint32_t generation;
+  bool flag;
+  std::uint8_t data[64];
+};
+
+struct Simulator::Warp {
+  std::uint32_t id = 0;
+  int rank = 0;
+  WarpIndex index{};
+  bool running = false;
+  std::uint32_t generation = 0;  // events of an earlier one are stale
+  std::vector<std::uint32_t> pending;
+  // A wait, while `waiting`.
+  bool waiting = false;
+  Flag* flags = nullptr;
+  int flagCount = 0;
+  std::uint64_t epoch = 0;
+  std::unique_ptr<Fiber> fiber;
+};
+
+struct Simulator::Rank {
+  int rank = 0;
+  std::uint64_t slowness = 1;
+  std::size_t nextTask = 0;
+  bool inTask = false, dead = false, done = false;
+  int warpsLeft = 0, pauses = 0;
+  Step step{};
+  StepParams params{};
+  std::vector<Warp*> warps;
+  RankResult result;
+};
+
+Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Faults faults, bool trace)
+    : comm_(comm), program_(program), rng_(seed), faults_(faults), trace_(trace), laziness_(1 + rng_.below(6)) {
+  for (int r = 0; r < program.nranks(); ++r) {
+    auto rank = std::make_unique<Rank>();
+    rank->rank = r;
+    rank->slowness = std::uint64_t{1} << rng_.below(4);
+    int warps = 1;
+    for (const test::Task& task : program.tasks(r)) warps = std::max(warps, task.warps);
+    for (int i = 0; i < warps; ++i) {
+      auto warp = std::make_unique<Warp>();
+      warp->id = static_cast<std::uint32_t>(warps_.size());
+      warp->rank = r;
+      warp->fiber = std::make_unique<Fiber>([this, self = warp.get()] {
+        for (;;) runWarp(*self);
+      });
+      rank->warps.push_back(warp.get());
+      warps_.push_back(std::move(warp));
+    }
+    ranks_.push_back(std::move(rank));
+  }
+}
+
+Simulator::~Simulator() = default;
+
+// ---- Events
+
+void Simulator::push(std::uint64_t time, Kind kind, std::uint32_t index, std::uint32_t generation) {
+  heap_.push_back({time, order_++, kind, index, generation});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+Simulator::Event Simulator::pop() {
+  std::pop_heap(heap_.begin(), heap_.end());
+  const Event event = heap_.back();
+  heap_.pop_back();
+  now_ = std::max(now_, event.time);
+  ++events_;
+  return event;
+}
+
+Simulator::Warp* Simulator::nextWarp() {
+  while (!heap_.empty() && events_ < kEventsMax) {
+    const Event event = pop();
+    switch (event.kind) {
+      case Kind::land:
+        if (stores_[event.index].generation == event.generation) land(event.index);
+        break;
+      case Kind::resume:
+      case Kind::deadline:
+        if (warps_[event.index]->generation != event.generation) break;
+        ++warps_[event.index]->generation;
+        return warps_[event.index].get();
+      case Kind::startTask:
+      case Kind::abort:
+        mainEvent_ = event;
+        mainHasEvent_ = true;
+        return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+void Simulator::giveUp() {
+  Warp* self = current_;
+  Warp* next = nextWarp();
+  current_ = next;
+  if (next == self) return;
+  (next != nullptr ? *next->fiber : main_).switchFrom(*self->fiber);
+}
+
+Outcome Simulator::run() {
+  for (auto& rank : ranks_) push(rng_.next() % 20'000, Kind::startTask, static_cast<std::uint32_t>(rank->rank));
+  if (faults_.abortNs != 0) push(faults_.abortNs, Kind::abort, 0);
+  do {
+    mainHasEvent_ = false;
+    current_ = nextWarp();
+    if (current_ != nullptr) current_->fiber->switchFrom(main_);
+    if (!mainHasEvent_) continue;
+    if (mainEvent_.kind == Kind::startTask) {
+      Rank& rank = *ranks_[mainEvent_.index];
+      if (rank.inTask) endTask(rank);
+      if (!rank.done) startTask(rank);
+    } else {
+      for (auto& rank : ranks_) {
+        comm_.rank(rank->rank).abort = 1;
+        wakeStopped(comm_.view(rank->rank));
+      }
+    }
+  } while (mainHasEvent_);
+  Outcome outcome;
+  outcome.events = events_;
+  for (auto& rank : ranks_) {
+    if (!rank->done) outcome.defect += fmt::format("rank {} never ended; ", rank->rank);
+    outcome.ranks.push_back(rank->result);
+  }
+  return outcome;
+}
+
+// ---- Ranks and their steps
+
+void Simulator::startTask(Rank& rank) {
+  const auto& tasks = program_.tasks(rank.rank);
+  if (rank.nextTask == tasks.size()) {
+    rank.result.finished = true;
+    return endRank(rank);
+  }
+  const test::Task& task = tasks[rank.nextTask];
+  if (trace_) fmt::print("{:>10} rank {} starts {}\n", now_, rank.rank, task.name);
+  rank.params = task.prepare();
+  rank.step = task.step;
+  rank.inTask = true;
+  rank.pauses = 0;
+  rank.warpsLeft = task.warps;
+  for (int i = 0; i < task.warps; ++i) {
+    Warp& warp = *rank.warps[static_cast<std::size_t>(i)];
+    warp.index = {i, task.warps};
+    push(now_ + pauseNs(rank), Kind::resume, warp.id, warp.generation);
+  }
+}
+
+void Simulator::endTask(Rank& rank) {
+  rank.inTask = false;
+  const test::Task& task = program_.tasks(rank.rank)[rank.nextTask++];
+  test::RankMemory& memory = comm_.rank(rank.rank);
+  rank.result.failure = memory.failure;
+  if (memory.failure.ready != 0) return endRank(rank);
+  if (memory.abort != 0) {
+    rank.result.stopped = true;
+    return endRank(rank);
+  }
+  task.finish();
+}
+
+void Simulator::endRank(Rank& rank) {
+  if (trace_) fmt::print("{:>10} rank {} ends\n", now_, rank.rank);
+  rank.done = true;
+  rank.result.endNs = now_;
+}
+
+void Simulator::runWarp(Warp& warp) {
+  Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
+  const SimWarp policy(*this);
+  switch (rank.step) {
+    case Step::routeCount:
+      runStep<Step::routeCount>(policy, rank.params, warp.index);
+      break;
+    case Step::routeScan:
+      runStep<Step::routeScan>(policy, rank.params, warp.index);
+      break;
+    case Step::routeExchange:
+      runStep<Step::routeExchange>(policy, rank.params, warp.index);
+      break;
+    case Step::routePlace:
+      runStep<Step::routePlace>(policy, rank.params, warp.index);
+      break;
+    case Step::htDispatch:
+      runStep<Step::htDispatch>(policy, rank.params, warp.index);
+      break;
+    case Step::llDispatch:
+      runStep<Step::llDispatch>(policy, rank.params, warp.index);
+      break;
+    case Step::combine:
+      runStep<Step::combine>(policy, rank.params, warp.index);
+      break;
+  }
+  pause();
+  drain();  // the end of a step is a release
+  if (--rank.warpsLeft == 0) push(now_ + pauseNs(rank), Kind::startTask, static_cast<std::uint32_t>(rank.rank));
+  giveUp();
+}
+
+bool Simulator::mayDie(Rank& rank) {
+  if (rank.rank != faults_.deadRank) return false;
+  ++rank.pauses;
+  return rank.nextTask > faults_.deadTask || (rank.nextTask == faults_.deadTask && rank.pauses > faults_.deadPause);
+}
+
+// The rank runs no more; what its warps have stored lands at some time, or never.
+void Simulator::kill(Rank& rank) {
+  if (trace_) fmt::print("{:>10} rank {} dies\n", now_, rank.rank);
+  rank.dead = rank.done = rank.result.died = true;
+  rank.result.endNs = now_;
+  for (Warp* warp : rank.warps) {
+    ++warp->generation;
+    warp->waiting = false;
+    for (std::uint32_t index : warp->pending) {
+      if (rng_.coin()) ++stores_[index].generation;
+    }
+  }
+}
+
+// ---- Operations of the running warp
+
+std::uint64_t Simulator::pauseNs(const Rank& rank) {
+  std::uint64_t ns = 5 + rng_.next() % 60;
+  const int kind = rng_.below(2048);
+  if (kind < 8) ns *= 100;
+  if (kind == 8) ns *= 5000;
+  return ns * rank.slowness;
+}
+
+void Simulator::pause() {
+  Rank& rank = *ranks_[static_cast<std::size_t>(current_->rank)];
+  if (mayDie(rank)) {
+    kill(rank);
+    return giveUp();  // for ever: its events are stale
+  }
+  const std::uint64_t until = now_ + pauseNs(rank);
+  while (!heap_.empty() && heap_.front().time <= until && heap_.front().kind == Kind::land) {
+    const Event event = pop();
+    if (stores_[event.index].generation == event.generation) land(event.index);
+  }
+  if (heap_.empty() || heap_.front().time > until) {
+    now_ = until;
+    return;
+  }
+  push(until, Kind::resume, current_->id, current_->generation);
+  giveUp();
+}
+
+std::uint64_t Simulator::landingNs() {
+  const int kind = rng_.below(64);
+  return (20 + rng_.next() % 400) * (kind == 0 ? 200u : kind < 8 ? 10u : 1u);
+}
+
+void Simulator::store(void* to, const void* from, std::uint32_t bytes) {
+  const auto* source = static_cast<const std::uint8_t*>(from);
+  auto* target = static_cast<std::uint8_t*>(to);
+  while (bytes > 0) {
+    const std::uint32_t piece = std::min(bytes, 16 * (1 + static_cast<std::uint32_t>(rng_.below(4))));
+    if (freeStores_.empty()) {
+      freeStores_.push_back(static_cast<std::uint32_t>(stores_.size()));
+      stores_.emplace_back();
+    }
+    const std::uint32_t index = freeStores_.back();
+    freeStores_.pop_back();
+    Store& store = stores_[index];
+    store.to = target, store.bytes = piece, store.flag = false;
+    store.warp = current_->id, store.place = static_cast<std::uint32_t>(current_->pending.size());
+    std::memcpy(store.data, source, piece);
+    current_->pending.push_back(index);
+    // A lazy store waits until something makes it land.
+    if (!rng_.oneIn(laziness_)) push(now_ + landingNs(), Kind::land, index, store.generation);
+    source += piece, target += piece, bytes -= piece;
+  }
+}
+
+void Simulator::storeFlag(Flag* flag, Flag word) {
+  store(flag, &word, sizeof word);
+  const std::uint32_t index = current_->pending.back();
+  stores_[index].flag = true;
+  push(now_ + landingNs(), Kind::land, index, stores_[index].generation);  // a flag needs no further push to land
+}
+
+void Simulator::land(std::uint32_t index) {
+  Store& store = stores_[index];
+  std::memcpy(store.to, store.data, store.bytes);
+  ++store.generation;
+  std::vector<std::uint32_t>& pending = warps_[store.warp]->pending;
+  pending[store.place] = pending.back();
+  stores_[pending[store.place]].place = store.place;
+  pending.pop_back();
+  freeStores_.push_back(index);
+  if (store.flag) wakeWaiters(store.to);
+}
+
+void Simulator::drain() {
+  while (!current_->pending.empty()) land(current_->pending.front());
+}
+
+void Simulator::wakeWaiters(const void* landed) {
+  for (auto& warp : warps_) {
+    if (!warp->waiting || landed < warp->flags || landed >= warp->flags + warp->flagCount) continue;
+    bool reached = true;
+    for (int i = 0; i < warp->flagCount; ++i) reached = reached && flagEpoch(warp->flags[i]) >= warp->epoch;
+    if (!reached) continue;
+    warp->waiting = false;
+    push(now_ + pauseNs(*ranks_[static_cast<std::size_t>(warp->rank)]), Kind::resume, warp->id, warp->generation);
+  }
+}
+
+void Simulator::wakeStopped(const CommView& comm) {
+  for (Warp* warp : ranks_[static_cast<std::size_t>(comm.rank)]->warps) {
+    if (!warp->waiting) continue;
+    warp->waiting = false;
+    push(now_ + pauseNs(*ranks_[static_cast<std::size_t>(comm.rank)]), Kind::resume, warp->id, warp->generation);
+  }
+}
+
+bool Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing) {
+  pause();
+  const std::uint64_t end = now_ + comm.timeoutNs;
+  Warp& self = *current_;
+  for (;;) {
+    *missing = -1;
+    for (int i = n - 1; i >= 0; --i) {
+      if (flagEpoch(flags[i]) < epoch) *missing = i;
+    }
+    if (*missing < 0) return true;
+    if (comm.state->failuresClaimed != 0 || *comm.abort != 0) {
+      *missing = -1;
+      return false;
+    }
+    if (now_ >= end) return false;
+    self.waiting = true, self.flags = flags, self.flagCount = n, self.epoch = epoch;
+    push(end, Kind::deadline, self.id, self.generation);
+    giveUp();
+    self.waiting = false;
+  }
+}
+
+void Simulator::note(const char* what, const void* address, std::uint64_t value) {
+  if (!trace_) return;
+  const bool word = std::strcmp(what, "publish") == 0;
+  fmt::print("{:>10} rank {} warp {} {} {} {} {}\n", now_, current_->rank, current_->index.index, what,
+             comm_.nameOf(address), word ? flagEpoch(value) : value, word ? flagValue(value) : 0);
+}
+
+}  // namespace moe::sim

@@ -1,0 +1,109 @@
+// Deterministic simulation of a program: each warp of each rank is a fiber, one runs at a time, and virtual time, drawn
+// from a seed, decides which. Stores of policy operations wait in a buffer of their warp and land later, in any order,
+// piece by piece; a release lets them land first. So a missing release, acknowledgement or wait becomes a wrong result,
+// and the same seed repeats it. sim_warp.h is the policy; this file knows no protocol.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/fiber.h"
+#include "support/program.h"
+#include "support/rng.h"
+
+namespace moe::sim {
+
+using test::Program;
+using test::Rng;
+using test::TestComm;
+
+// What goes wrong in a world.
+struct Faults {
+  int deadRank = -1;        // stops for ever ...
+  std::size_t deadTask = 0; // ... in this task ...
+  int deadPause = 0;        // ... at this pause of its warps
+  std::uint64_t abortNs = 0;  // not 0: at this time every rank is told to give up
+};
+
+struct RankResult {
+  bool finished = false;  // ran its whole program without a failure
+  bool died = false;
+  bool stopped = false;   // by the abort word
+  std::uint64_t endNs = 0;
+  Failure failure{};
+};
+
+struct Outcome {
+  std::string defect;  // empty, or why the simulation had to give up: no progress
+  std::vector<RankResult> ranks;
+  std::uint64_t events = 0;
+};
+
+class Simulator {
+ public:
+  Simulator(TestComm& comm, Program& program, std::uint64_t seed, Faults faults, bool trace);
+  ~Simulator();
+
+  Outcome run();
+
+  // ---- For SimWarp, on the fiber of the running warp.
+  void pause();                                                     // time passes; others may run
+  void store(void* to, const void* from, std::uint32_t bytes);      // lands later
+  void storeFlag(Flag* flag, Flag word);                            // the same, in one piece
+  void drain();                                                     // all stores of this warp have landed
+  // True: all reached. False: `*missing` has not within the time, or, if it is -1, the rank was stopped.
+  bool wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing);
+  void wakeStopped(const CommView& comm);                           // waits of this rank end
+  void note(const char* what, const void* address, std::uint64_t value);  // trace
+
+ private:
+  struct Warp;
+  struct Rank;
+  struct Store;
+  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort };
+  struct Event {
+    std::uint64_t time, order;
+    Kind kind;
+    std::uint32_t index, generation;
+    bool operator<(const Event& other) const {  // for a heap with the earliest on top
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  void push(std::uint64_t time, Kind kind, std::uint32_t index, std::uint32_t generation = 0);
+  Event pop();
+  Warp* nextWarp();          // performs events until a warp is to run; null: the main loop has something to do
+  void giveUp();             // the running warp lets others run
+  void land(std::uint32_t index);
+  void wakeWaiters(const void* landed);
+  void runWarp(Warp& warp);  // on its fiber: one step, to the end
+  void startTask(Rank& rank);
+  void endTask(Rank& rank);
+  void endRank(Rank& rank);
+  void kill(Rank& rank);
+  bool mayDie(Rank& rank);
+  std::uint64_t pauseNs(const Rank& rank);
+  std::uint64_t landingNs();
+
+  TestComm& comm_;
+  Program& program_;
+  Rng rng_;
+  Faults faults_;
+  bool trace_;
+  std::uint64_t now_ = 0, order_ = 0, events_ = 0;
+  int laziness_;  // how often a store waits for a release
+  std::vector<Event> heap_;
+  std::vector<std::unique_ptr<Warp>> warps_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<Store> stores_;
+  std::vector<std::uint32_t> freeStores_;
+  Event mainEvent_{};
+  bool mainHasEvent_ = false;
+  Warp* current_ = nullptr;
+  Fiber main_;
+};
+
+}  // namespace moe::sim

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Plants each kind of violation that scripts/tidy.py looks for, and things that only look like one."""
+import os
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import tidy  # noqa: E402
+
+
+def complaints(path, text):
+    found = []
+    tidy.check_code(path, text, lambda _, line, what: found.append((line, what)))
+    return found
+
+
+class Tidy(unittest.TestCase):
+    def assert_refused(self, path, text, line=1):
+        found = complaints(path, text)
+        self.assertEqual([number for number, _ in found], [line], f"{path}: {text!r}: {found}")
+
+    def assert_accepted(self, path, text):
+        self.assertEqual(complaints(path, text), [])
+
+    def test_refuses_banned_calls(self):
+        for path, text in [
+            ("src/comm/comm.cc", 'auto x = std::getenv("A");'),
+            ("src/comm/comm.cc", 'int f() { printf("x"); }'),
+            ("src/comm/comm.cc", 'int f() { std::fprintf(stderr, "x"); }'),
+            ("src/comm/comm.cc", "auto& out = std::cout;"),
+            ("src/comm/comm.cc", "int f() { std::abort(); }"),
+            ("src/comm/comm.cc", "int f() { exit(1); }"),
+            ("src/comm/comm.cc", "int f() { if (x) ::_exit(1); }"),
+            ("src/device/route.h", "// Says.\nvoid f() { __trap(); }"),
+            ("src/transport/cuda.h", "// Says.\nvoid f() { cudaMalloc(&p, 4); }"),
+            ("src/comm/comm.cc", "volatile int x;"),
+            ("src/device/route.h", '// Says.\nasm("nop");'),
+            ("src/device/route.h", "// Says.\n#if __CUDA_ARCH__ > 800\n#endif"),
+            ("src/device/route.h", "// Says.\nauto x = std::memory_order_acquire;"),
+            ("src/comm/comm.cc", "int f() { goto out; }"),
+            ("src/comm/comm.cc", "static thread_local int x;"),
+            ("tests/unit/x_test.cc", "using namespace moe;"),
+        ]:
+            with self.subTest(text=text):
+                self.assert_refused(path, text, 1 + text.startswith("// Says."))
+
+    def test_accepts_what_only_looks_like_them(self):
+        for path, text in [
+            ("src/comm/config.cc", 'auto x = std::getenv("A");'),
+            ("src/comm/comm.cc", '// printf("x") and exit(1)\nint x = f("abort(");'),
+            ("src/comm/comm.cc", "int f() { comm->abort(); }"),
+            ("src/comm/comm.h", "// Says.\nclass C {\n  void abort();\n};"),
+            ("src/comm/comm.cc", "auto s = fmt::format(x); std::snprintf(a, 1, b);"),
+            ("src/tools/moerun.cc", 'int main() { printf("x"); exit(1); }'),
+            ("src/device/cuda_warp.h", '// Says.\nasm volatile("nop");'),
+            ("src/device/host_warp.h", "// Says.\nauto x = std::memory_order_acquire;"),
+            ("src/bootstrap/link.cc", "auto x = std::memory_order_acquire;"),
+            ("tests/unit/x_test.cc", 'int f() { printf("x"); std::abort(); }'),
+        ]:
+            with self.subTest(text=text):
+                self.assert_accepted(path, text)
+
+    def test_knows_the_direction_of_includes(self):
+        self.assert_refused("src/bootstrap/link.cc", '#include "comm/config.h"\n')
+        self.assert_refused("src/device/route.h", '// Says.\n#include "transport/window.h"\n', 2)
+        self.assert_refused("src/topology/nic.cc", '#include "device/shape.h"\n')
+        self.assert_refused("src/unheard/of.cc", "int x;\n")
+        self.assert_accepted("src/comm/comm.cc", '#include "comm/config.h"\n#include "device/shape.h"\n#include "moecomm.h"\n')
+
+    def test_measures_functions(self):
+        body = "  work();\n" * 69
+        self.assert_refused("src/comm/a.cc", "void longOne(int a) {\n" + body + "}\n")
+        self.assert_refused("src/comm/a.cc", "namespace moe {\nclass A {\n  A() : a_{1} {\n" + body + "  }\n};\n}\n", 3)
+        self.assert_refused("tests/unit/a_test.cc", "TEST(A, B) {\n" + body + "}\n")
+        self.assert_refused("src/comm/a.cc", "auto f() -> int {\n  if (a) {\n" + body + "  }\n}\n")
+        self.assert_accepted("src/comm/a.cc", "void shortOne() {\n" + "  work();\n" * 68 + "}\n")
+        self.assert_accepted("src/comm/a.cc", "const Row kRows[] = {\n" + "  {f(1), {2}},\n" * 90 + "};\n")
+        self.assert_accepted("src/comm/a.cc", "namespace {\nstruct A {\n" + "  int f() { return 1; }\n" * 90 + "};\n}\n")
+
+    def test_wants_a_header_to_say_what_it_is(self):
+        self.assert_refused("src/comm/a.h", "#pragma once\n")
+        self.assert_accepted("src/comm/a.h", "// Says what it is.\n#pragma once\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

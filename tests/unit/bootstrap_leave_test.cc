@@ -1,0 +1,148 @@
+// Clean leaving: never a failure, remembered by all, and no hole in the tree for news that come later.
+#include <algorithm>
+#include <random>
+
+#include "unit/bootstrap_world.h"
+
+namespace moe::test {
+namespace {
+
+bool waitUntil(const std::function<bool()>& condition, std::chrono::milliseconds patience = 10s) {
+  const auto start = Clock::now();
+  while (!condition()) {
+    if (Clock::now() - start > patience) return false;
+    std::this_thread::sleep_for(5ms);
+  }
+  return true;
+}
+
+TEST(BootstrapLeave, IsNoFailureAndIsRemembered) {
+  Meet watching(20);
+  Meet over(20);
+  expectAllWell(world(20, [&](Bootstrap& member) {
+    Reports reports;
+    member.startMonitor([&](const auto& failure) { reports.add(failure); });
+    watching.wait();
+    if (member.rank() == 5) member.leave();
+    if (member.rank() != 5) {
+      EXPECT_TRUE(waitUntil([&] { return member.hasLeft(5); })) << "rank " << member.rank();
+    }
+    EXPECT_FALSE(member.hasLeft(6));
+    over.wait();
+    EXPECT_TRUE(reports.all().empty());
+  }));
+}
+
+TEST(BootstrapLeave, AllAtOnceIsNoFailure) {
+  for (int turn = 0; turn < 5; ++turn) {
+    const auto start = Clock::now();
+    expectAllWell(world(40, [&](Bootstrap& member) {
+      member.startMonitor([&](const auto& failure) { ADD_FAILURE() << failure.sentence; });
+      member.leave();
+      member.leave();
+    }));
+    EXPECT_LT(secondsSince(start), 5.0);
+  }
+}
+
+TEST(BootstrapLeave, OneAfterTheOtherInRandomOrderIsNoFailure) {
+  constexpr int kRanks = 40;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    std::vector<int> delayMs(kRanks);
+    std::mt19937 random(seed);
+    for (int& delay : delayMs) delay = static_cast<int>(random() % 400);
+    const auto start = Clock::now();
+    expectAllWell(world(kRanks, [&](Bootstrap& member) {
+      member.startMonitor([&](const auto& failure) { ADD_FAILURE() << failure.sentence; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(delayMs[static_cast<std::size_t>(member.rank())]));
+    }));
+    EXPECT_LT(secondsSince(start), 5.0) << "seed " << seed;
+  }
+}
+
+TEST(BootstrapLeave, OfManyInnerRanksDoesNotCutTheTree) {
+  constexpr int kRanks = 60;
+  Meet watching(kRanks);
+  Meet gone(kRanks);
+  Meet over(kRanks);
+  const auto leaves = [](int rank) { return rank < 3; };  // the root and the only other ranks with children but 3
+  expectAllWell(world(kRanks, [&](Bootstrap& member) {
+    Reports reports;
+    member.startMonitor([&](const auto& failure) { reports.add(failure); });
+    watching.wait();
+    if (leaves(member.rank())) member.leave();
+    gone.wait();
+    if (member.rank() == 59) member.announceFailure(moeCudaError, "news");
+    if (!leaves(member.rank()) && member.rank() != 59) {
+      EXPECT_TRUE(reports.waitForOne(5s)) << "rank " << member.rank();
+      for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(member.hasLeft(rank), leaves(rank)) << rank;
+    }
+    over.wait();
+  }));
+}
+
+TEST(BootstrapLeave, ADeathAfterItsParentLeftIsStillNoticed) {
+  Children children(1, [](int, const moeUniqueId_t& id, const auto& say) {
+    auto member = Bootstrap::join(id, optionsOf(18, 20));
+    member->startMonitor([](const auto&) {});
+    say();
+    std::this_thread::sleep_for(60s);
+  });
+  const moeUniqueId_t id = bootstrap::createUniqueId(20s, "");
+  children.start(id);
+  Meet watching(20);
+  Meet over(19);
+  std::thread killer([&] {
+    children.awaitWord(0);
+    watching.wait();
+    std::this_thread::sleep_for(500ms);
+    children.kill(0);
+  });
+  expectAllWell(inThreads(19, [&](int i) {
+    Reports reports;
+    auto member = Bootstrap::join(id, optionsOf(i < 18 ? i : 19, 20));
+    member->startMonitor([&](const auto& failure) { reports.add(failure); });
+    watching.wait();
+    if (member->rank() == 1) {
+      member->leave();
+    } else {
+      EXPECT_TRUE(reports.waitForOne(5s)) << "rank " << member->rank();
+      for (const auto& failure : reports.all()) EXPECT_EQ(failure.rank, 18) << failure.sentence;
+    }
+    over.wait();
+  }));
+  killer.join();
+}
+
+TEST(BootstrapLeave, RightAfterTheLastBarrierIsNoFailureForSlowerRanks) {
+  for (int turn = 0; turn < 10; ++turn) {
+    expectAllWell(world(40, [&](Bootstrap& member) { member.barrier(); }));
+  }
+}
+
+TEST(BootstrapLeave, TicksUntilItLeaves) {
+  std::atomic<int> ticks = 0;
+  expectAllWell(world(1, [&](Bootstrap& member) {
+    member.startMonitor({}, [&] { ++ticks; }, 5ms);
+    std::this_thread::sleep_for(200ms);
+    member.leave();
+    const int atLeave = ticks;
+    EXPECT_GE(atLeave, 10);
+    EXPECT_LE(atLeave, 41);
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(ticks.load(), atLeave);
+  }));
+}
+
+TEST(BootstrapLeave, CollectivesAreRefusedOnceTheMonitorRuns) {
+  expectAllWell(world(1, [&](Bootstrap& member) {
+    member.startMonitor({});
+    EXPECT_EQ(outcomeOf([&] { member.barrier(); }).result, moeInvalidUsage);
+    EXPECT_EQ(outcomeOf([&] { member.startMonitor({}); }).result, moeInvalidUsage);
+    member.leave();
+    EXPECT_EQ(outcomeOf([&] { member.barrier(); }).result, moeInvalidUsage);
+  }));
+}
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,208 @@
+// What the tests of the bootstrap share: ranks as threads of this process, and ranks as child processes.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/unique_id.h"
+
+namespace moe::test {
+
+using namespace std::chrono_literals;
+using bootstrap::Bootstrap;
+using Clock = std::chrono::steady_clock;
+
+inline bootstrap::Options optionsOf(int rank, int nranks, std::chrono::milliseconds timeout = 20s) {
+  bootstrap::Options options;
+  options.rank = rank;
+  options.nranks = nranks;
+  options.timeout = timeout;
+  return options;
+}
+
+inline double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// How one rank's part ended.
+struct Outcome {
+  moeResult_t result = moeSuccess;
+  std::string sentence;
+};
+
+inline Outcome outcomeOf(const std::function<void()>& body) {
+  try {
+    body();
+    return {};
+  } catch (const Error& error) {
+    return {error.result(), error.what()};
+  } catch (const std::exception& error) {
+    return {moeInternalError, error.what()};
+  }
+}
+
+// Runs body(i) for i < count in threads of its own.
+inline std::vector<Outcome> inThreads(int count, const std::function<void(int)>& body) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(count));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] { outcomes[static_cast<std::size_t>(i)] = outcomeOf([&] { body(i); }); });
+  }
+  for (auto& thread : threads) thread.join();
+  return outcomes;
+}
+
+// A group of `nranks` threads that join and then run body.
+inline std::vector<Outcome> world(int nranks, const std::function<void(Bootstrap&)>& body) {
+  const moeUniqueId_t id = bootstrap::createUniqueId(20s, "");
+  return inThreads(nranks, [&](int rank) {
+    auto member = Bootstrap::join(id, optionsOf(rank, nranks));
+    body(*member);
+  });
+}
+
+inline void expectAllWell(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
+}
+
+// What one rank's monitor reported, and a way to wait for it.
+class Reports {
+ public:
+  void add(const bootstrap::Failure& failure) {
+    const std::lock_guard lock(mutex_);
+    failures_.push_back(failure);
+    changed_.notify_all();
+  }
+  bool waitForOne(std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, std::chrono::system_clock::now() + patience, [&] { return !failures_.empty(); });
+  }
+  std::vector<bootstrap::Failure> all() {
+    const std::lock_guard lock(mutex_);
+    return failures_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bootstrap::Failure> failures_;
+};
+
+// A rendezvous of threads inside a test, not of ranks.
+class Meet {
+ public:
+  explicit Meet(int count) : count_(count) {}
+  void wait() {
+    std::unique_lock lock(mutex_);
+    if (++here_ >= count_) met_.notify_all();
+    met_.wait(lock, [&] { return here_ >= count_; });
+  }
+
+ private:
+  int count_;
+  int here_ = 0;
+  std::mutex mutex_;
+  std::condition_variable met_;
+};
+
+// Child processes, forked while this process has one thread. Each gets the id of the group through a pipe when the test
+// has made it, runs body(index, id, say) and ends with status 0, or 1 if it threw. say() tells the parent that the
+// child has reached a point; the parent waits for it with awaitWord.
+class Children {
+ public:
+  using Body = std::function<void(int index, const moeUniqueId_t& id, const std::function<void()>& say)>;
+
+  Children(int count, const Body& body) {
+    for (int i = 0; i < count; ++i) spawn(i, body);
+  }
+  ~Children() {
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+      kill(static_cast<int>(i));
+      status(static_cast<int>(i));
+      ::close(children_[i].toChild);
+      ::close(children_[i].fromChild);
+    }
+  }
+
+  void start(const moeUniqueId_t& id) {
+    for (const Child& child : children_) {
+      EXPECT_EQ(::write(child.toChild, &id, sizeof(id)), static_cast<ssize_t>(sizeof(id)));
+    }
+  }
+  void awaitWord(int index) {
+    char word = 0;
+    EXPECT_EQ(::read(at(index).fromChild, &word, 1), 1);
+  }
+  void kill(int index) {
+    if (at(index).pid > 0) ::kill(at(index).pid, SIGKILL);
+  }
+  // Waits for the end. Exit status, or minus the signal.
+  int status(int index) {
+    Child& child = at(index);
+    if (child.pid <= 0) return child.status;
+    int status = 0;
+    ::waitpid(child.pid, &status, 0);
+    child.pid = 0;
+    return child.status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+ private:
+  struct Child {
+    pid_t pid = 0;
+    int toChild = -1;
+    int fromChild = -1;
+    int status = 0;
+  };
+  Child& at(int index) { return children_.at(static_cast<std::size_t>(index)); }
+
+  void spawn(int index, const Body& body) {
+    int down[2];
+    int up[2];
+    ASSERT_EQ(::pipe(down), 0);
+    ASSERT_EQ(::pipe(up), 0);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::close(down[1]);
+      ::close(up[0]);
+      moeUniqueId_t id{};
+      if (::read(down[0], &id, sizeof(id)) != static_cast<ssize_t>(sizeof(id))) ::_exit(2);
+      const Outcome outcome = outcomeOf([&] { body(index, id, [&] { (void)!::write(up[1], "x", 1); }); });
+      if (outcome.result != moeSuccess) (void)!::write(2, outcome.sentence.data(), outcome.sentence.size());
+      ::_exit(outcome.result == moeSuccess ? 0 : 1);
+    }
+    ::close(down[0]);
+    ::close(up[1]);
+    children_.push_back({pid, down[1], up[0], 0});
+  }
+
+  std::vector<Child> children_;
+};
+
+inline std::size_t openDescriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+inline void allowManyDescriptors() {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+}  // namespace moe::test

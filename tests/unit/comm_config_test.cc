@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "comm/config.h"
+#include "comm/config_table.h"
+#include "unit/fake_environment.h"
+
+namespace moe::test {
+namespace {
+
+constexpr moeConfig_t kUnset = MOE_CONFIG_INITIALIZER;
+
+Config resolve(const moeConfig_t* user, const Environment& environment = {}) {
+  return resolveConfig(user, lookupIn(environment));
+}
+
+std::string refusal(const moeConfig_t* user, const Environment& environment = {}) {
+  try {
+    resolve(user, environment);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.result(), moeInvalidArgument);
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(Config, HasTheDocumentedDefaults) {
+  for (const moeConfig_t* user : {static_cast<const moeConfig_t*>(nullptr), &kUnset}) {
+    const Config config = resolve(user);
+    EXPECT_EQ(config.backend, moeBackendAuto);
+    EXPECT_EQ(config.device, -1);
+    EXPECT_TRUE(config.ht() && config.ll());
+    EXPECT_EQ(config.tokensMax, 4096);
+    EXPECT_EQ(config.llTokensMax, 128);
+    EXPECT_EQ(config.rowBytesMax, 16384);
+    EXPECT_EQ(config.sideBytesMax, 0);
+    EXPECT_EQ(config.topkMax, 8);
+    EXPECT_EQ(config.expertsMax, 1024);
+    EXPECT_EQ(config.timeoutMs, 30000);
+    EXPECT_EQ(config.sms, 0);
+    EXPECT_EQ(config.logLevel, moeLogWarn);
+    EXPECT_EQ(config.stagingRows, 0);
+    EXPECT_EQ(config.heapBytes, 0);
+    EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::kAuto));
+    EXPECT_EQ(config.interfaceName, "");
+    EXPECT_EQ(config.logFile, "");
+  }
+}
+
+TEST(Config, TakesEveryVariable) {
+  const Environment environment = {
+      {"MOECOMM_BACKEND", "cuda"},       {"MOECOMM_DEVICE", "3"},         {"MOECOMM_MODES", "ll"},
+      {"MOECOMM_TOKENS_MAX", "8192"},    {"MOECOMM_LL_TOKENS_MAX", "64"}, {"MOECOMM_ROW_BYTES_MAX", "4096"},
+      {"MOECOMM_SIDE_BYTES_MAX", "256"}, {"MOECOMM_TOPK_MAX", "6"},       {"MOECOMM_EXPERTS_MAX", "256"},
+      {"MOECOMM_TIMEOUT_MS", "500"},     {"MOECOMM_SMS", "20"},           {"MOECOMM_STAGING_ROWS", "-1"},
+      {"MOECOMM_HEAP_BYTES", "1048576"}, {"MOECOMM_INTERFACE", "lo"},     {"MOECOMM_LOG_LEVEL", "none"},
+      {"MOECOMM_LOG_FILE", "/tmp/%p"},   {"MOECOMM_BULK", "off"}};
+  const Config config = resolve(nullptr, environment);
+  EXPECT_EQ(config.backend, moeBackendCuda);
+  EXPECT_EQ(config.device, 3);
+  EXPECT_TRUE(config.ll() && !config.ht());
+  EXPECT_EQ(config.tokensMax, 8192);
+  EXPECT_EQ(config.llTokensMax, 64);
+  EXPECT_EQ(config.rowBytesMax, 4096);
+  EXPECT_EQ(config.sideBytesMax, 256);
+  EXPECT_EQ(config.topkMax, 6);
+  EXPECT_EQ(config.expertsMax, 256);
+  EXPECT_EQ(config.timeoutMs, 500);
+  EXPECT_EQ(config.sms, 20);
+  EXPECT_EQ(config.stagingRows, -1);
+  EXPECT_EQ(config.heapBytes, 1048576);
+  EXPECT_EQ(config.interfaceName, "lo");
+  EXPECT_EQ(config.logLevel, moeLogNone);
+  EXPECT_EQ(config.logFile, "/tmp/%p");
+  EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::kOff));
+}
+
+TEST(Config, PrefersTheFieldToTheVariable) {
+  moeConfig_t user = kUnset;
+  user.device = 0;
+  user.tokensMax = 100;
+  user.heapBytes = 4096;
+  user.interfaceName = "eth7";
+  user.logLevel = moeLogTrace;
+  const Config config = resolve(&user, {{"MOECOMM_DEVICE", "5"},
+                                        {"MOECOMM_TOKENS_MAX", "200"},
+                                        {"MOECOMM_HEAP_BYTES", "8192"},
+                                        {"MOECOMM_INTERFACE", "lo"},
+                                        {"MOECOMM_LOG_LEVEL", "error"}});
+  EXPECT_EQ(config.device, 0);
+  EXPECT_EQ(config.tokensMax, 100);
+  EXPECT_EQ(config.heapBytes, 4096);
+  EXPECT_EQ(config.interfaceName, "eth7");
+  EXPECT_EQ(config.logLevel, moeLogTrace);
+}
+
+TEST(Config, CountsAnEmptyVariableAsUnset) {
+  EXPECT_EQ(resolve(nullptr, {{"MOECOMM_TOPK_MAX", ""}}).topkMax, 8);
+}
+
+TEST(Config, RefusesMalformedVariables) {
+  for (const char* text : {"12x", " 12", "12 ", "+12", "0x10", "1e3", "twelve", "99999999999999999999", "-"}) {
+    EXPECT_EQ(refusal(nullptr, {{"MOECOMM_TOKENS_MAX", text}}),
+              std::string("MOECOMM_TOKENS_MAX is \"") + text + "\"; allowed are whole numbers from 1 to 1048576");
+  }
+  EXPECT_EQ(refusal(nullptr, {{"MOECOMM_BACKEND", "CUDA"}}),
+            "MOECOMM_BACKEND is \"CUDA\"; allowed are auto, host, cuda");
+  EXPECT_EQ(refusal(nullptr, {{"MOECOMM_LOG_LEVEL", "3"}}),
+            "MOECOMM_LOG_LEVEL is \"3\"; allowed are none, error, warn, info, debug, trace");
+}
+
+TEST(Config, RefusesVariablesOutsideTheirRange) {
+  EXPECT_EQ(refusal(nullptr, {{"MOECOMM_TOPK_MAX", "33"}}),
+            "MOECOMM_TOPK_MAX is \"33\"; allowed are whole numbers from 1 to 32");
+  EXPECT_EQ(refusal(nullptr, {{"MOECOMM_TOPK_MAX", "0"}}),
+            "MOECOMM_TOPK_MAX is \"0\"; allowed are whole numbers from 1 to 32");
+  EXPECT_EQ(refusal(nullptr, {{"MOECOMM_ROW_BYTES_MAX", "100"}}),
+            "MOECOMM_ROW_BYTES_MAX is \"100\"; allowed are multiples of 16 from 16 to 1048576");
+  EXPECT_EQ(resolve(nullptr, {{"MOECOMM_TOPK_MAX", "32"}}).topkMax, 32);
+  EXPECT_EQ(resolve(nullptr, {{"MOECOMM_ROW_BYTES_MAX", "112"}}).rowBytesMax, 112);
+}
+
+TEST(Config, RefusesFieldsOutsideTheirRange) {
+  moeConfig_t user = kUnset;
+  user.topkMax = 33;
+  EXPECT_EQ(refusal(&user), "config.topkMax is 33; allowed are 1 to 32");
+  user = kUnset;
+  user.rowBytesMax = 7;
+  EXPECT_EQ(refusal(&user), "config.rowBytesMax is 7; allowed are multiples of 16 from 16 to 1048576");
+  user = kUnset;
+  user.tokensMax = -1;
+  EXPECT_EQ(refusal(&user), "config.tokensMax is -1; allowed are 1 to 1048576");
+  user = kUnset;
+  user.device = -2;
+  EXPECT_EQ(refusal(&user), "config.device is -2; allowed are -1 to 1023");
+  user = kUnset;
+  user.backend = 3;
+  EXPECT_EQ(refusal(&user), "config.backend is 3; allowed are 0 (auto), 1 (host), 2 (cuda)");
+  user = kUnset;
+  user.stagingRows = -2;
+  EXPECT_EQ(refusal(&user), "config.stagingRows is -2; allowed are -1 to 16777215");
+}
+
+TEST(Config, KeepsTheCallersFunctions) {
+  moeConfig_t user = kUnset;
+  int sinkUser = 0, allocatorUser = 0;
+  user.log = [](void*, std::int32_t, const char*) {};
+  user.logUser = &sinkUser;
+  user.allocate = [](void*, std::size_t, std::int32_t) -> void* { return nullptr; };
+  user.free = [](void*, void*, std::size_t, std::int32_t) {};
+  user.allocateUser = &allocatorUser;
+  const Config config = resolve(&user);
+  EXPECT_EQ(config.log, user.log);
+  EXPECT_EQ(config.logUser, &sinkUser);
+  EXPECT_EQ(config.allocate, user.allocate);
+  EXPECT_EQ(config.free, user.free);
+  EXPECT_EQ(config.allocateUser, &allocatorUser);
+}
+
+TEST(Config, RefusesHalfAnAllocator) {
+  moeConfig_t user = kUnset;
+  user.free = [](void*, void*, std::size_t, std::int32_t) {};
+  EXPECT_EQ(refusal(&user), "config.allocate and config.free must be given together");
+}
+
+TEST(Config, TakesAnOlderProgramsShorterStruct) {
+  struct {
+    std::size_t size;
+    std::int32_t backend;
+    std::int32_t device;
+  } older = {16, moeBackendHost, -1};
+  const Config config = resolve(reinterpret_cast<const moeConfig_t*>(&older));
+  EXPECT_EQ(config.backend, moeBackendHost);
+  EXPECT_EQ(config.tokensMax, 4096);
+
+  const std::size_t sizeOnly = sizeof(std::size_t);
+  EXPECT_EQ(resolve(reinterpret_cast<const moeConfig_t*>(&sizeOnly)).device, -1);
+}
+
+TEST(Config, ReadsTheEnvironmentOfTheProcess) {
+  ASSERT_EQ(::setenv("MOECOMM_EXPERTS_MAX", "77", 1), 0);
+  EXPECT_EQ(resolveConfig(nullptr).expertsMax, 77);
+  ASSERT_EQ(::unsetenv("MOECOMM_EXPERTS_MAX"), 0);
+  EXPECT_EQ(resolveConfig(nullptr).expertsMax, 1024);
+}
+
+TEST(ConfigTable, NamesEveryVariableOnceWithAPrefix) {
+  std::map<std::string, int> seen;
+  for (const Setting& setting : settings()) {
+    EXPECT_EQ(std::string(setting.variable).rfind("MOECOMM_", 0), 0U);
+    EXPECT_EQ(++seen[setting.variable], 1) << setting.variable;
+  }
+}
+
+TEST(ConfigTable, CoversEveryFieldOfTheStructButThePointersOfTheProgram) {
+  std::size_t fields = 0;
+  for (const Setting& setting : settings()) {
+    EXPECT_EQ(setting.field != nullptr, !std::holds_alternative<std::monostate>(setting.source)) << setting.variable;
+    if (setting.field != nullptr) ++fields;
+  }
+  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function.
+  EXPECT_EQ(offsetof(moeConfig_t, log), sizeof(std::size_t) + 12 * 4 + 2 * 8 + sizeof(char*));
+  EXPECT_EQ(fields, 15U);
+}
+
+}  // namespace
+}  // namespace moe::test
