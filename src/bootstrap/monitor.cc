@@ -42,14 +42,15 @@ void Monitor::run() {
 void Monitor::watch() {
   Deadline tick = Deadline::after(callbacks_.tick);
   while (!node_.mailbox().leaveAsked()) {
+    for (const Failure& failure : node_.takeNewFailures()) report(failure);  // first: some may be from before the start
+    reparent_.step();
+    if (callbacks_.onTick && tick.expired()) {
+      callbacks_.onTick();
+      tick = Deadline::after(callbacks_.tick);
+    }
     int wait = std::min(kIdleWaitMs, reparent_.waitMsMax());
     if (callbacks_.onTick) wait = std::min(wait, tick.leftMs());
     node_.round(wait);
-    for (const Failure& failure : node_.takeNewFailures()) report(failure);
-    reparent_.step();
-    if (!callbacks_.onTick || !tick.expired()) continue;
-    callbacks_.onTick();
-    tick = Deadline::after(callbacks_.tick);
   }
 }
 
@@ -63,7 +64,7 @@ void Monitor::report(const Failure& failure) noexcept {
 // A rank that is between two parents would say goodbye to its own subtree only.
 void Monitor::findParentBeforeLeaving() {
   const Deadline deadline = Deadline::after(kLastParent);
-  while (!deadline.expired() && reparent_.needed()) {
+  while (!deadline.expired() && reparent_.needed() && !reparent_.resting()) {
     reparent_.step();
     node_.round(std::min(deadline.leftMs(), reparent_.waitMsMax()));
   }

@@ -20,6 +20,10 @@ bool Reparent::needed() const {
   return false;
 }
 
+bool Reparent::resting() const {
+  return dialer_ == nullptr && node_.parentState() == Node::ParentState::None && !next_.expired();
+}
+
 int Reparent::waitMsMax() const {
   if (dialer_ != nullptr || node_.parentState() != Node::ParentState::None || !needed()) return 1 << 30;
   return next_.leftMs();

@@ -20,6 +20,7 @@ class Reparent {
 
   void step();               // once per round
   bool needed() const;       // there is no parent, and a rank that could be one
+  bool resting() const;      // all candidates were tried, the next pass has not begun
   int waitMsMax() const;     // until step() has to be called again
 
  private:

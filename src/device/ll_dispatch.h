@@ -101,14 +101,15 @@ MOE_LANES bool llPlaceSources(const Warp& warp, const StepParams& p, std::uint64
   const int rows = warp.scanInOrder(
       c.nranks, [&](int from) { return flagValue(warp.laneLoad(flags + from)); },
       [&](int from, int offset) { h.rankOffsets[from] = offset; });
+  const auto isStranger = [&](int from) {
+    return warp.laneLoad(llCounts(c, c.rank, epoch, from)) != llSignature(h, p.dispatch);
+  };
   const int strangers = warp.scanInOrder(
-      c.nranks,
-      [&](int from) {
-        if (warp.laneLoad(llCounts(c, c.rank, epoch, from)) == llSignature(h, p.dispatch)) return 0;
-        warp.laneFail(c, {0, Fault::disagreement, Phase::dispatchCounts, from, 0, 0, 0, 0});
-        return 1;
-      },
-      [](int, int) {});
+      c.nranks, [&](int from) { return isStranger(from) ? 1 : 0; },
+      [&](int from, int before) {
+        if (before != 0 || !isStranger(from)) return;
+        h.state->refusal = {0, Fault::disagreement, Phase::dispatchCounts, from, 0, 0, 0, 0};
+      });
   warp.forEach(1, [&](int) {
     h.rankOffsets[c.nranks] = rows;
     *h.rows = rows;
@@ -141,7 +142,8 @@ MOE_LANES int llPlaceExperts(const Warp& warp, const CommView& c, const HandleVi
   return rows;
 }
 
-// One warp plans for all; the others wait for its word.
+// One warp plans for all; the others wait for its word. A refusal is reported at the step's end, when all warps have
+// sent: the peers get what they wait for and can decide for themselves.
 template <class Warp>
 MOE_LANES void llPlan(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
@@ -152,7 +154,7 @@ MOE_LANES void llPlan(const Warp& warp, const StepParams& p, std::uint64_t epoch
     good = rows <= p.dispatch.capacity;
     if (good) reportCounts(warp, c, h, rows);
     warp.forEach(good ? 0 : 1, [&](int) {
-      warp.laneFail(c, {0, Fault::capacity, Phase::dispatchOutput, c.rank, 0, 0, p.dispatch.capacity, rows});
+      h.state->refusal = {0, Fault::capacity, Phase::dispatchOutput, c.rank, 0, 0, p.dispatch.capacity, rows};
     });
   }
   warp.publish(&h.state->planReady, flagWord(epoch, good ? 0 : 1));
@@ -226,6 +228,7 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
       state->dispatchEpoch = epoch;
     });
     if ((p.phases & kReceivePhase) == 0) return;
+    warp.forEach(state->refusal.fault == Fault::none ? 0 : 1, [&](int) { warp.laneFail(c, state->refusal); });
     acknowledge(warp, c, c.at.llDispatchAck, epoch, kParities);
   });
 }

@@ -157,42 +157,64 @@ MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView&
   warp.publish(c.in<Flag>(to, c.at.routeCountsReady) + c.rank, flagWord(epoch));
 }
 
-// One warp per rank: rank r's counts go out, and what is received by rank r is placed. Advances nothing: routePlace
-// ends the epoch.
+// What is received by rank `to`: where this rank's rows begin there; if it is this rank, all that it receives.
 template <class Warp>
-MOE_LANES void routeExchange(const Warp& warp, const StepParams& p, WarpIndex w) {
+MOE_LANES void placeRank(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int to) {
+  const int expertRows = placeExperts(warp, c, h, epoch, to);
+  const BucketSums rows = bucketSums(warp, c, epoch, h.map.experts + to);
+  warp.forEach(1, [&](int) {
+    h.sendBase[h.map.experts + to] = rows.before;
+    h.layoutRowsOf[to] = layoutRows(h, to, rows.all, expertRows);
+    h.flatRowsOf[to] = rows.all;
+    if (to != c.rank) return;
+    int offset = 0;
+    for (int from = 0; from < c.nranks; ++from) {
+      h.rankOffsets[from] = offset;
+      offset += warp.laneLoad(countsOf(c, epoch, from) + h.map.experts + to);
+    }
+    h.rankOffsets[c.nranks] = offset;
+    *h.rows = offset;
+  });
+}
+
+// In layoutRowsOf: the rank's handle is not like ours.
+inline constexpr std::int32_t kStranger = -1;
+
+template <class Warp>
+MOE_LANES void exchangeCounts(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
   // The buffers of epoch - 2 are written again: every receiver has taken them.
   if (!waitForAcks(warp, c, c.at.routeAck, epoch, kParities, Phase::routeAck)) return;
   for (int to = w.index; to < c.nranks; to += w.count) sendCounts(warp, c, h, epoch, to);
   if (!warp.waitAll(c, c.mine<Flag>(c.at.routeCountsReady), c.nranks, epoch, Phase::routeCounts)) return;
   for (int to = w.index; to < c.nranks; to += w.count) {
+    placeRank(warp, c, h, epoch, to);
     const auto signature = static_cast<std::uint32_t>(warp.laneLoad(countsOf(c, epoch, to) + h.buckets()));
-    if (signature != h.signature) {
-      warp.forEach(1, [&](int) { warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, to, 0, 0, 0, 0}); });
-      return;
-    }
-    const int expertRows = placeExperts(warp, c, h, epoch, to);
-    const BucketSums rows = bucketSums(warp, c, epoch, h.map.experts + to);
-    warp.forEach(1, [&](int) {
-      h.sendBase[h.map.experts + to] = rows.before;
-      h.layoutRowsOf[to] = layoutRows(h, to, rows.all, expertRows);
-      h.flatRowsOf[to] = rows.all;
-    });
-    if (to != c.rank) continue;
-    warp.forEach(1, [&](int) {
-      int offset = 0;
-      for (int from = 0; from < c.nranks; ++from) {
-        h.rankOffsets[from] = offset;
-        offset += warp.laneLoad(countsOf(c, epoch, from) + h.map.experts + to);
-      }
-      h.rankOffsets[c.nranks] = offset;
-      *h.rows = offset;
-    });
-    reportCounts(warp, c, h, h.layoutRowsOf[to]);
+    warp.forEach(signature == h.signature ? 0 : 1, [&](int) { h.layoutRowsOf[to] = kStranger; });
   }
+}
+
+// One warp per rank: rank r's counts go out, and what is received by rank r is placed. A stranger is refused by the last
+// warp, when all have sent: peers that wait for our counts get them and can refuse as well. Advances nothing: routePlace
+// ends the epoch.
+template <class Warp>
+MOE_LANES void routeExchange(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  exchangeCounts(warp, p, c.state->epoch[kRouteChannel] + 1, w);
+  leave(warp, c, w, [&] {
+    if (warp.stopped(c)) return;
+    const int strangers = warp.scanInOrder(
+        c.nranks,
+        [&](int from) {
+          if (h.layoutRowsOf[from] != kStranger) return 0;
+          warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0});
+          return 1;
+        },
+        [](int, int) {});
+    if (strangers == 0) reportCounts(warp, c, h, h.layoutRowsOf[c.rank]);
+  });
 }
 
 // Row of the receiver's layout for the first entry of a token on a rank.

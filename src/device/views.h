@@ -63,6 +63,7 @@ struct HandleState {
   Flag headersReady;          // LL dispatch: the headers of this epoch are kept
   std::uint32_t headersKept;  // warps that have kept theirs; back to 0 at the last
   std::uint32_t routes;       // routes (LL: dispatches) received, the tag of the host's counts
+  Failure refusal;            // LL dispatch: what the plan found wrong; reported when all warps have sent
 };
 
 // Host-visible counts; `tag` is stored last.

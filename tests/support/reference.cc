@@ -80,7 +80,7 @@ Arrivals arrivalsAt(const RouteConfig& config, const std::vector<RouteInput>& in
       ArrivedToken arrived{source, token, 0, {}};
       for (int k = 0; k < config.topk; ++k) {
         const int expert = input.experts[at(token * config.topk + k)];
-        if (expert < 0 || rankOfExpert(config, expert) != rank) continue;
+        if (expert < 0 || expert >= config.experts || rankOfExpert(config, expert) != rank) continue;
         arrived.entries.push_back(
             {k, expert - firstExpert(config, rank), input.weights[at(token * config.topk + k)], 0});
       }
