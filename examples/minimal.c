@@ -3,10 +3,10 @@
 #include <moecomm.h>
 #include <stdio.h>
 
-#define CHECK(comm, call)                                       \
-  if ((call) != moeSuccess) {                                   \
-    fprintf(stderr, "%s: %s\n", #call, moeGetLastError(comm));  \
-    return 1;                                                   \
+#define CHECK(comm, call)                                      \
+  if ((call) != moeSuccess) {                                  \
+    fprintf(stderr, "%s: %s\n", #call, moeGetLastError(comm)); \
+    return 1;                                                  \
   }
 
 enum { kTokens = 4, kTopk = 2, kHidden = 8, kRowsMax = 1024 };

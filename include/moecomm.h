@@ -283,11 +283,11 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
 /* Decides who gets which token at which row. Collective, stream-ordered, graph-safe.
  *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per
- *                token. Else an asynchronous moeInvalidArgument that names token, entry and value. Read by this call only
- *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
- *   tokens       0..tokensMax; may differ per rank and call. Pointers may be NULL if 0
- * HT exchanges counts and row positions with all ranks here; LL does it in each dispatch. The route may then be used by
- * any number of dispatches and combines. See docs/protocol.md, "Route". */
+ *                token. Else an asynchronous moeInvalidArgument that names token, entry and value. Read by this call
+ * only topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only tokens
+ * 0..tokensMax; may differ per rank and call. Pointers may be NULL if 0 HT exchanges counts and row positions with all
+ * ranks here; LL does it in each dispatch. The route may then be used by any number of dispatches and combines. See
+ * docs/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
 
@@ -304,7 +304,8 @@ typedef struct moeCounts {
   { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL }
 
 /* Waits, at most the timeout, for what the last moeRoute (LL: the first moeDispatch after it) has received. Host call,
- * not during stream capture; not collective. Returns moeInvalidUsage if there was no such call. */
+ * not during stream capture (after a replay of captured calls, synchronize the stream first); not collective. Returns
+ * moeInvalidUsage if there was no such call. */
 MOE_API moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts);
 
 /* The same counts for kernels: valid for the handle's life, written by moeRoute (LL: moeDispatch) in stream order. */

@@ -1,4 +1,5 @@
-// The Device of the cuda backend: one GPU, one non-blocking stream, and a grid-stride kernel for each kind of work.
+// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, a block to a
+// row.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -18,11 +19,9 @@ constexpr int kThreads = 256;
 
 template <class Job>
 __global__ void __launch_bounds__(kThreads) runJob(const __grid_constant__ Job job) {
-  const std::int64_t count = job.count();
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; index < count;
-       index += step) {
-    job(index);
+  const std::int64_t rowCount = job.rowCount();
+  for (std::int64_t row = blockIdx.x; row < rowCount; row += gridDim.x) {
+    job(row, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   }
 }
 
@@ -126,9 +125,8 @@ class GpuDevice : public Device {
  private:
   template <class Job>
   void launchJob(const Job& job) {
-    const std::int64_t blocks = (job.count() + kThreads - 1) / kThreads;
-    if (blocks == 0) return;
-    runJob<<<static_cast<unsigned>(std::min<std::int64_t>(blocks, blocksMax_)), kThreads, 0, stream_>>>(job);
+    if (job.rowCount() == 0) return;
+    runJob<<<static_cast<unsigned>(std::min<std::int64_t>(job.rowCount(), blocksMax_)), kThreads, 0, stream_>>>(job);
     check(cudaGetLastError(), "cannot launch a kernel of moe_perf");
   }
 

@@ -34,8 +34,8 @@ class HostDevice : public Device {
   void run(const Work& work) override {
     std::visit(
         [](const auto& job) {
-          const std::int64_t count = job.count();
-          for (std::int64_t index = 0; index < count; ++index) job(index);
+          const std::int64_t rowCount = job.rowCount();
+          for (std::int64_t row = 0; row < rowCount; ++row) job(row, 0, 1);
         },
         work);
   }

@@ -14,6 +14,10 @@ struct Context {
   int rank;
   int tokens;
 
+  // Of the handle: at least one.
+  int tokensMax() const { return std::max(tokens, 1); }
+  std::int64_t slots() const { return static_cast<std::int64_t>(experts.nranks) * tokensMax(); }
+
   // The used entries of one token, by rank, then in top-k order.
   std::vector<Entry> entriesOf(const Route& route, int token) const {
     std::vector<Entry> found;
@@ -64,11 +68,11 @@ void placeTokenRows(const Context& context, Plan& plan) {
   std::int64_t row = 0;
   std::int32_t source = -1;
   for (RowSpec& spec : plan.specs) {
-    if (!flat && spec.source != source) row = static_cast<std::int64_t>(spec.source) * context.tokens;
+    if (!flat && spec.source != source) row = static_cast<std::int64_t>(spec.source) * context.tokensMax();
     source = spec.source;
     spec.row = row++;
   }
-  plan.layoutRows = flat ? plan.rows : static_cast<std::int64_t>(context.experts.nranks) * context.tokens;
+  plan.layoutRows = flat ? plan.rows : context.slots();
 }
 
 // Metadata of layouts with a row per token: every top-k entry, also those on other ranks (as -1).
@@ -89,15 +93,14 @@ void describeTokenRows(const Context& context, const std::vector<Route>& routes,
 void placeExpertRows(const Context& context, Plan& plan) {
   const int first = context.experts.first(context.rank);
   const auto localExperts = static_cast<int>(plan.rowsPerExpert.size());
-  const std::int64_t block = static_cast<std::int64_t>(context.experts.nranks) * context.tokens;
   const bool padded = context.options.layout == moeLayoutExpertMajorPadded;
   std::vector<std::int64_t> next;
   plan.expertOffsets.push_back(0);
   for (int expert = 0; expert < localExperts; ++expert) {
-    next.push_back(padded ? expert * block : plan.expertOffsets.back());
+    next.push_back(padded ? expert * context.slots() : plan.expertOffsets.back());
     plan.expertOffsets.push_back(plan.expertOffsets.back() + plan.rowsPerExpert[static_cast<std::size_t>(expert)]);
   }
-  plan.layoutRows = padded ? localExperts * block : plan.expertOffsets.back();
+  plan.layoutRows = padded ? localExperts * context.slots() : plan.expertOffsets.back();
   std::vector<RowSpec> specs;
   for (const RowSpec& token : plan.specs) {
     for (std::int32_t i = token.entryBegin; i < token.entryBegin + token.entryCount; ++i) {
@@ -127,7 +130,6 @@ void countAllRanks(const Context& context, const std::vector<Route>& routes, Pla
       }
     }
   }
-  const std::int64_t slots = static_cast<std::int64_t>(context.experts.nranks) * context.tokens;
   switch (context.options.layout) {
     case moeLayoutFlat:
       plan.layoutRowsMax = *std::max_element(tokenRows.begin(), tokenRows.end());
@@ -136,10 +138,10 @@ void countAllRanks(const Context& context, const std::vector<Route>& routes, Pla
       plan.layoutRowsMax = *std::max_element(expertRows.begin(), expertRows.end());
       break;
     case moeLayoutRankMajor:
-      plan.layoutRowsMax = slots;
+      plan.layoutRowsMax = context.slots();
       break;
     default:
-      plan.layoutRowsMax = slots * context.experts.onRank(0);
+      plan.layoutRowsMax = context.slots() * context.experts.onRank(0);
       break;
   }
 }
@@ -160,7 +162,7 @@ Plan makePlan(const Options& options, std::uint64_t seed, int nranks, int rank, 
     placeTokenRows(context, plan);
     describeTokenRows(context, routes, plan);
   }
-  for (const RowSpec& spec : plan.specs) plan.specSources.push_back(spec.source * tokens + spec.token);
+  for (const RowSpec& spec : plan.specs) plan.specSources.push_back(spec.source * context.tokensMax() + spec.token);
   countAllRanks(context, routes, plan);
   return plan;
 }

@@ -35,7 +35,7 @@ struct Plan {
   std::int64_t layoutRowsMax = 0;  // the largest layoutRows of any rank
 };
 
-// `tokens` of each rank, and tokensMax of the handle, are the same number.
+// Every rank sends `tokens` tokens, and the handle is made for as many (or one, if there are none).
 Plan makePlan(const Options& options, std::uint64_t seed, int nranks, int rank, int tokens);
 
 }  // namespace moe::perf

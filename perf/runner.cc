@@ -88,7 +88,7 @@ void Runner::verifiedIteration(int version, int stride) {
     session->runExperts(version);
   }
   combineAll(version);
-  for (auto& session : sessions_) session->verifyCombine(version, findings_.get());
+  for (auto& session : sessions_) session->verifyCombine(version, stride, findings_.get());
   device_.run(Advance{iteration_.get()});
 }
 
@@ -156,7 +156,7 @@ void Runner::phasePass(CaseResult& result) {
   setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
   for (auto& session : sessions_) {
     session->verifyDispatch(version, 1, findings_.get());
-    session->verifyCombine(version, findings_.get());
+    session->verifyCombine(version, 1, findings_.get());
   }
   countWrongCounts(version);
 }
@@ -176,7 +176,7 @@ void Runner::pairPass(CaseResult& result) {
   setIteration(kTimedIteration + static_cast<std::uint32_t>(source));
   for (auto& session : sessions_) session->verifyDispatch(0, 1, findings_.get());
   setIteration(kTimedIteration);
-  for (auto& session : sessions_) session->verifyCombine(0, findings_.get());
+  for (auto& session : sessions_) session->verifyCombine(0, 1, findings_.get());
 }
 
 void Runner::memcpyPass(CaseResult& result) {
@@ -194,6 +194,7 @@ void Runner::setIteration(std::uint32_t iteration) {
 }
 
 void Runner::countWrongCounts(int version) {
+  device_.wait();  // counts of a replayed route are there when the stream has passed it
   for (auto& session : sessions_) wrongCounts_ += static_cast<std::uint64_t>(session->wrongCounts(version));
 }
 

@@ -200,9 +200,9 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
   }
 }
 
-void Session::verifyCombine(int version, Findings* findings) {
+void Session::verifyCombine(int version, int stride, Findings* findings) {
   device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, tokens_, at(version).entries.get(),
-                            at(version).entryOffsets.get(), combined_.get(), findings});
+                            at(version).entryOffsets.get(), stride, combined_.get(), findings});
 }
 
 int Session::wrongCounts(int version) {

@@ -59,7 +59,7 @@ class Session {
   void fill(int source);
   void runExperts(int version);
   void verifyDispatch(int version, int stride, Findings* findings);
-  void verifyCombine(int version, Findings* findings);
+  void verifyCombine(int version, int stride, Findings* findings);
 
   // Compares moeHandleGetCounts; returns the number of wrong values. Waits for the stream.
   int wrongCounts(int version);

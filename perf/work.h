@@ -1,5 +1,6 @@
-// The work of moe_perf on rows, as plain structs with one operation per index, so that the host runs them in a loop and
-// the GPU as grid-stride kernels: fill the sources, run the experts, count wrong elements. They touch no message.
+// The work of moe_perf on rows, as plain structs that do one row at a time, so that the host runs them in a loop and
+// the GPU as kernels: fill the sources, run the experts, count wrong elements. They touch no message. Of a row they do
+// the columns (or groups of columns) first, first + step, ...: the host all of them, a thread of a GPU block its share.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +81,12 @@ struct PayloadOf {
   MOE_PERF_BOTH std::uint64_t key(int source, int token) const { return rowKey(seed, *iteration, source, token); }
 };
 
+// Checks with a stride look at one group of columns in so many; at which ones changes with iteration and token.
+MOE_PERF_BOTH int sampleBegin(const PayloadOf& payloadOf, int token, int stride) {
+  return static_cast<int>((*payloadOf.iteration + static_cast<std::uint32_t>(token)) %
+                          static_cast<std::uint32_t>(stride));
+}
+
 struct RowShape {
   Format format;
   std::int32_t hidden;
@@ -103,12 +110,13 @@ struct FillRows {
   std::int32_t tokens;
   void* rows;
 
-  MOE_PERF_BOTH std::int64_t count() const { return static_cast<std::int64_t>(tokens) * shape.groups(); }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const auto token = static_cast<int>(index / shape.groups());
-    const auto group = static_cast<int>(index % shape.groups());
-    storeGroup(shape.format, static_cast<char*>(rows) + token * shape.rowBytes(), group,
-               payload(payloadOf.key(source, token), group));
+  MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
+    void* row = static_cast<char*>(rows) + token * shape.rowBytes();
+    for (int group = first; group < shape.groups(); group += step) {
+      storeGroup(shape.format, row, group, payload(key, group));
+    }
   }
 };
 
@@ -119,18 +127,20 @@ struct FillSide {
   std::int32_t tokens;
   float* side;
 
-  MOE_PERF_BOTH std::int64_t count() const { return static_cast<std::int64_t>(tokens) * shape.sideFloats; }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const auto token = static_cast<int>(index / shape.sideFloats);
-    side[index] = sideValue(payloadOf.key(source, token), shape, static_cast<int>(index % shape.sideFloats));
+  MOE_PERF_BOTH std::int64_t rowCount() const { return shape.sideFloats == 0 ? 0 : tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
+    for (int i = first; i < shape.sideFloats; i += step) side[token * shape.sideFloats + i] = sideValue(key, shape, i);
   }
 };
 
 struct Advance {
   std::uint32_t* iteration;
 
-  MOE_PERF_BOTH std::int64_t count() const { return 1; }
-  MOE_PERF_BOTH void operator()(std::int64_t) const { *iteration += 1; }
+  MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }
+  MOE_PERF_BOTH void operator()(std::int64_t, int first, int) const {
+    if (first == 0) *iteration += 1;
+  }
 };
 
 // ---- Checking what dispatch delivered ----
@@ -140,23 +150,23 @@ struct VerifyRows {
   RowShape shape;
   const RowSpec* specs;
   std::int64_t specCount;
-  std::int32_t stride;  // 1: every group; n: every n-th of each row, another one in each iteration
+  std::int32_t stride;  // 1: every group; else see sampleBegin
   const void* rows;
   Findings* findings;
 
   MOE_PERF_BOTH int groupsChecked() const { return (shape.groups() + stride - 1) / stride; }
-  MOE_PERF_BOTH std::int64_t count() const { return specCount * groupsChecked(); }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const RowSpec spec = specs[index / groupsChecked()];
-    const auto phase = static_cast<int>((*payloadOf.iteration + static_cast<std::uint32_t>(spec.token)) %
-                                        static_cast<std::uint32_t>(stride));
-    const int group = static_cast<int>(index % groupsChecked()) * stride + phase;
-    if (group >= shape.groups()) return;
-    const GroupValues expected = payload(payloadOf.key(spec.source, spec.token), group);
-    const GroupValues actual =
-        loadGroup(shape.format, static_cast<const char*>(rows) + spec.row * shape.rowBytes(), group);
+  MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const RowSpec spec = specs[index];
+    const std::uint64_t key = payloadOf.key(spec.source, spec.token);
+    const void* row = static_cast<const char*>(rows) + spec.row * shape.rowBytes();
     unsigned long long wrong = 0;
-    for (int i = 0; i < kGroup; ++i) wrong += actual.value[i] == expected.value[i] ? 0 : 1;
+    for (int group = sampleBegin(payloadOf, spec.token, stride) + first * stride; group < shape.groups();
+         group += step * stride) {
+      const GroupValues expected = payload(key, group);
+      const GroupValues actual = loadGroup(shape.format, row, group);
+      for (int i = 0; i < kGroup; ++i) wrong += actual.value[i] == expected.value[i] ? 0 : 1;
+    }
     addTo(&findings->wrongPayloads, wrong);
   }
 };
@@ -169,12 +179,15 @@ struct VerifySide {
   const float* side;
   Findings* findings;
 
-  MOE_PERF_BOTH std::int64_t count() const { return specCount * shape.sideFloats; }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const RowSpec spec = specs[index / shape.sideFloats];
-    const auto column = static_cast<int>(index % shape.sideFloats);
-    const float expected = sideValue(payloadOf.key(spec.source, spec.token), shape, column);
-    addTo(&findings->wrongPayloads, side[spec.row * shape.sideFloats + column] == expected ? 0 : 1);
+  MOE_PERF_BOTH std::int64_t rowCount() const { return shape.sideFloats == 0 ? 0 : specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const RowSpec spec = specs[index];
+    const std::uint64_t key = payloadOf.key(spec.source, spec.token);
+    unsigned long long wrong = 0;
+    for (int i = first; i < shape.sideFloats; i += step) {
+      wrong += side[spec.row * shape.sideFloats + i] == sideValue(key, shape, i) ? 0 : 1;
+    }
+    addTo(&findings->wrongPayloads, wrong);
   }
 };
 
@@ -187,11 +200,14 @@ struct VerifyWords {
   const std::uint32_t* expected;  // [specCount][perRow]
   Findings* findings;
 
-  MOE_PERF_BOTH std::int64_t count() const { return specCount * perRow; }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const std::int64_t spec = index / perRow;
-    const std::int64_t row = specs == nullptr ? spec : specs[spec].row;
-    addTo(&findings->wrongMetadata, actual[row * perRow + index % perRow] == expected[index] ? 0 : 1);
+  MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const std::int64_t row = specs == nullptr ? index : specs[index].row;
+    unsigned long long wrong = 0;
+    for (int i = first; i < perRow; i += step) {
+      wrong += actual[row * perRow + i] == expected[index * perRow + i] ? 0 : 1;
+    }
+    addTo(&findings->wrongMetadata, wrong);
   }
 };
 
@@ -207,15 +223,18 @@ struct RunExperts {
   const float* side;  // scales, or NULL
   void* out;          // the same layout in combineFormat
 
-  MOE_PERF_BOTH std::int64_t count() const { return specCount * shape.groups(); }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const RowSpec spec = specs[index / shape.groups()];
-    const auto group = static_cast<int>(index % shape.groups());
+  MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const RowSpec spec = specs[index];
     const Format format = combineFormat(shape.format);
-    GroupValues values = loadGroup(shape.format, static_cast<const char*>(rows) + spec.row * shape.rowBytes(), group);
-    const float scale = side == nullptr ? 1.0F : side[spec.row * shape.sideFloats + group * kGroup / kScaleColumns];
-    for (int i = 0; i < kGroup; ++i) values.value[i] = output(spec, format, values.value[i] * scale);
-    storeGroup(format, static_cast<char*>(out) + spec.row * shape.hidden * elementBytes(format), group, values);
+    const void* from = static_cast<const char*>(rows) + spec.row * shape.rowBytes();
+    void* to = static_cast<char*>(out) + spec.row * shape.hidden * elementBytes(format);
+    for (int group = first; group < shape.groups(); group += step) {
+      const float scale = side == nullptr ? 1.0F : side[spec.row * shape.sideFloats + group * kGroup / kScaleColumns];
+      GroupValues values = loadGroup(shape.format, from, group);
+      for (int i = 0; i < kGroup; ++i) values.value[i] = output(spec, format, values.value[i] * scale);
+      storeGroup(format, to, group, values);
+    }
   }
 
  private:
@@ -243,27 +262,32 @@ struct VerifyCombine {
   std::int32_t tokens;
   const Entry* entries;              // of each token, by rank, then in top-k order
   const std::int32_t* entryOffsets;  // [tokens + 1]
+  std::int32_t stride;               // as in VerifyRows
   const void* out;
   Findings* findings;
 
-  MOE_PERF_BOTH std::int64_t count() const { return static_cast<std::int64_t>(tokens) * shape.groups(); }
-  MOE_PERF_BOTH void operator()(std::int64_t index) const {
-    const auto token = static_cast<int>(index / shape.groups());
-    const auto group = static_cast<int>(index % shape.groups());
+  MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
     const Format format = combineFormat(shape.format);
-    const std::uint64_t key = payloadOf.key(source, token);
-    const GroupValues x = payload(key, group);
-    const GroupValues actual = loadGroup(
-        format, static_cast<const char*>(out) + static_cast<std::int64_t>(token) * shape.hidden * elementBytes(format),
-        group);
-    const float scale = shape.sideFloats == 0 ? 1.0F : scaleOf(key, group * kGroup / kScaleColumns);
+    const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
+    const void* row = static_cast<const char*>(out) + token * shape.hidden * elementBytes(format);
     unsigned long long wrong = 0;
-    for (int i = 0; i < kGroup; ++i) wrong += check(token, format, x.value[i] * scale, actual.value[i]) ? 0 : 1;
+    double worst = 0;
+    for (int group = sampleBegin(payloadOf, static_cast<int>(token), stride) + first * stride; group < shape.groups();
+         group += step * stride) {
+      const GroupValues x = payload(key, group);
+      const GroupValues actual = loadGroup(format, row, group);
+      const float scale = shape.sideFloats == 0 ? 1.0F : scaleOf(key, group * kGroup / kScaleColumns);
+      for (int i = 0; i < kGroup; ++i) {
+        wrong += check(token, format, x.value[i] * scale, actual.value[i], &worst) ? 0 : 1;
+      }
+    }
     addTo(&findings->wrongCombines, wrong);
+    raiseTo(&findings->maxRelErrorBits, worst);
   }
 
  private:
-  MOE_PERF_BOTH bool check(int token, Format format, float x, float actual) const {
+  MOE_PERF_BOTH bool check(std::int64_t token, Format format, float x, float actual, double* worst) const {
     float total = 0;
     float partial = 0;
     double exact = 0;
@@ -282,8 +306,9 @@ struct VerifyCombine {
       exact += term;
       magnitude += term < 0 ? -term : term;
     }
-    const double difference = actual - exact;
-    if (magnitude > 0) raiseTo(&findings->maxRelErrorBits, (difference < 0 ? -difference : difference) / magnitude);
+    const double difference = actual < exact ? exact - actual : actual - exact;
+    // Written so that a difference that is no number counts as the worst.
+    if (magnitude > 0 && !(difference / magnitude <= *worst)) *worst = difference / magnitude;
     return actual == rounded(format, total);
   }
 };

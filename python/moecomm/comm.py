@@ -83,7 +83,10 @@ def _make_config(settings):
     config = _native.moeConfig_t()
     config.backend = BACKENDS[settings.pop("backend", "auto")]
     config.modes = MODES[settings.pop("modes", "auto")]
-    config.logLevel = LOG_LEVELS[settings.pop("log_level")] if "log_level" in settings else 0
+    log, log_level = settings.pop("log", None), settings.pop("log_level", None)
+    if log_level == "none":  # 0 in the struct stands for the default, so the lines are dropped here
+        log, log_level = (lambda level, line: None), "error"
+    config.logLevel = LOG_LEVELS[log_level] if log_level is not None else 0
     config.device = settings.pop("device", -1)
     names = {
         "tokens_max": "tokensMax",
@@ -101,7 +104,6 @@ def _make_config(settings):
         setattr(config, field, settings.pop(keyword, 0))
     interface = settings.pop("interface_name", None)
     config.interfaceName = interface.encode() if interface is not None else None
-    log = settings.pop("log", None)
     if log is not None:
         # A log line must never end in an exception: there is nobody to catch it.
         config.log = _native.moeLogFunction_t(lambda _, level, line: log(level, line.decode(errors="replace")))

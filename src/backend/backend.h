@@ -65,6 +65,8 @@ class Backend {
   // Starts a step. On failure `what` says which CUDA call failed and why.
   virtual moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
                              std::string* what) noexcept = 0;
+  // True while `stream` records a graph instead of running.
+  virtual bool capturing(moeStream_t stream) const noexcept = 0;
   // Waits until nothing of this rank runs any more.
   virtual void synchronize() noexcept = 0;
 };

@@ -55,6 +55,13 @@ class CudaBackend final : public Backend {
     return moeCudaError;
   }
 
+  bool capturing(moeStream_t stream) const noexcept override {
+    const DeviceScope scope(device_);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(reinterpret_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+  }
+
   void synchronize() noexcept override {
     const DeviceScope scope(device_);
     cudaDeviceSynchronize();

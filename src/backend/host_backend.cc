@@ -45,6 +45,7 @@ class HostBackend final : public Backend {
     runHostStep(step, params);
     return moeSuccess;
   }
+  bool capturing(moeStream_t) const noexcept override { return false; }
   void synchronize() noexcept override {}
 };
 

@@ -22,10 +22,16 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const moeUniqueId_t& id, const Option
 }
 
 Bootstrap::Bootstrap(std::unique_ptr<Node> node) : node_(std::move(node)) {}
-Bootstrap::~Bootstrap() { leave(); }
+Bootstrap::~Bootstrap() {
+  leave();
+}
 
-int Bootstrap::rank() const { return node_->group().rank; }
-int Bootstrap::nranks() const { return node_->group().nranks; }
+int Bootstrap::rank() const {
+  return node_->group().rank;
+}
+int Bootstrap::nranks() const {
+  return node_->group().nranks;
+}
 
 const std::vector<Address>& Bootstrap::addressesOf(int rank) const {
   return node_->group().addresses.at(static_cast<std::size_t>(rank));
@@ -43,13 +49,15 @@ std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::u
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
   if (mine.size() > kPayloadBytesMax) {
-    throw Error(moeInvalidArgument, fmt::format("a blob of {} bytes is over the {} of an all-gather", mine.size(),
-                                                kPayloadBytesMax));
+    throw Error(moeInvalidArgument,
+                fmt::format("a blob of {} bytes is over the {} of an all-gather", mine.size(), kPayloadBytesMax));
   }
   return collect(mine, "the all-gather");
 }
 
-void Bootstrap::barrier() { collect({}, "the barrier"); }
+void Bootstrap::barrier() {
+  collect({}, "the barrier");
+}
 
 Key Bootstrap::fdKeyOf(int rank) const {
   Writer context;
@@ -98,7 +106,9 @@ void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence)
   node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
 }
 
-bool Bootstrap::hasLeft(int rank) const { return node_->left(rank); }
+bool Bootstrap::hasLeft(int rank) const {
+  return node_->left(rank);
+}
 
 void Bootstrap::leave() noexcept {
   if (std::exchange(left_, true)) return;

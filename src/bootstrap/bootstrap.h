@@ -1,16 +1,16 @@
-// One rank's membership of a group of ranks: meeting them, small collectives while the communicator initialises, passing
-// descriptors to ranks on the same host, and afterwards knowing who dies, fails or leaves. Sockets only. The communicator
-// (src/comm) is the only user. How it works is in node.h (the tree), rendezvous_server.h and handshake.h.
+// One rank's membership of a group of ranks: meeting them, small collectives while the communicator initialises,
+// passing descriptors to ranks on the same host, and afterwards knowing who dies, fails or leaves. Sockets only. The
+// communicator (src/comm) is the only user. How it works is in node.h (the tree), rendezvous_server.h and handshake.h.
 //
-// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. Except where it says
-// otherwise, one thread at a time. A rank that leaves before all others are through their collectives makes these fail.
+// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. Except where it
+// says otherwise, one thread at a time. A rank that leaves before all others are through their collectives makes these
+// fail.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-
 #include <span>
 #include <string>
 #include <vector>
@@ -50,13 +50,14 @@ class Bootstrap {
   int rank() const;
   int nranks() const;
 
-  // Collective, before startMonitor. Blob sizes may differ; at most 16 MiB each. The result has one blob per rank. Throws
-  // as join does; after a failure all later collectives throw it again.
+  // Collective, before startMonitor. Blob sizes may differ; at most 16 MiB each. The result has one blob per rank.
+  // Throws as join does; after a failure all later collectives throw it again.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine);
   void barrier();
 
-  // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served inside
-  // this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier, stop.
+  // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served
+  // inside this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier,
+  // stop.
   void serveFd(int fd);
   Fd fetchFdFrom(int rank, Deadline deadline);
   void stopServingFd();

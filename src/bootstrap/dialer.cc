@@ -56,6 +56,8 @@ void Dialer::serve(const PollSet& set) {
   }
 }
 
-int Dialer::waitMsMax() const { return state_ == State::Trying ? until_.leftMs() : 0; }
+int Dialer::waitMsMax() const {
+  return state_ == State::Trying ? until_.leftMs() : 0;
+}
 
 }  // namespace moe::bootstrap

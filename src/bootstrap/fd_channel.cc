@@ -53,9 +53,9 @@ FdServer::FdServer(const Key& key, int fd)
 
 void FdServer::serve(const PollSet& set) {
   lobby_.serve(set);
-  const auto reply =
-      std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::FdReply, 0));
-  for (auto& guest : lobby_.takeGuests()) guest->sendFd(reply, fd_.get());  // and closes; it asks again if it did not fit
+  const auto reply = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::FdReply, 0));
+  for (auto& guest : lobby_.takeGuests())
+    guest->sendFd(reply, fd_.get());  // and closes; it asks again if it did not fit
 }
 
 void FdFetch::arm(PollSet& set) {

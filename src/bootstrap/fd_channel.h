@@ -1,6 +1,6 @@
-// Passes a file descriptor to other processes of this host: an abstract UNIX socket whose name and handshake come from a
-// key, and SCM_RIGHTS. Different keys never meet, nothing exists outside the sockets (a killed process leaves nothing),
-// and no privilege is needed. Reaches processes of the same network namespace only.
+// Passes a file descriptor to other processes of this host: an abstract UNIX socket whose name and handshake come from
+// a key, and SCM_RIGHTS. Different keys never meet, nothing exists outside the sockets (a killed process leaves
+// nothing), and no privilege is needed. Reaches processes of the same network namespace only.
 #pragma once
 
 #include <memory>

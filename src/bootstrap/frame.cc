@@ -20,27 +20,29 @@ struct Bounds {
 
 // Indexed by FrameType; a type with most < least does not exist.
 constexpr std::array<Bounds, 18> kBounds = {{
-    {1, 0},                          // no type 0
-    {16, 16},                        // Hello
-    {24, 24},                        // Challenge
-    {8, 8},                          // Proof
-    {13, 13 + 4 * 20},               // Join
-    {16, kPayloadBytesMax},          // Table
-    {0, 0},                          // Joined
-    {4, 4 + kSentenceBytesMax},      // Refusal
-    {4, 4},                          // Attach
-    {1, kRankCountMax / 8},          // State
-    {0, kPayloadBytesMax},           // Gather
-    {0, kPayloadBytesMax},           // Result
-    {4, 4 + 4 * 64},                 // Waiting
-    {4, 4 + kSentenceBytesMax},      // Failure
-    {0, 0},                          // Goodbye
-    {0, 0},                          // GoodbyeAck
-    {0, 0},                          // FdRequest
-    {0, 0}                           // FdReply
+    {1, 0},                      // no type 0
+    {16, 16},                    // Hello
+    {24, 24},                    // Challenge
+    {8, 8},                      // Proof
+    {13, 13 + 4 * 20},           // Join
+    {16, kPayloadBytesMax},      // Table
+    {0, 0},                      // Joined
+    {4, 4 + kSentenceBytesMax},  // Refusal
+    {4, 4},                      // Attach
+    {1, kRankCountMax / 8},      // State
+    {0, kPayloadBytesMax},       // Gather
+    {0, kPayloadBytesMax},       // Result
+    {4, 4 + 4 * 64},             // Waiting
+    {4, 4 + kSentenceBytesMax},  // Failure
+    {0, 0},                      // Goodbye
+    {0, 0},                      // GoodbyeAck
+    {0, 0},                      // FdRequest
+    {0, 0}                       // FdReply
 }};
 
-const Bounds& boundsOf(std::uint8_t type) { return kBounds[type < kBounds.size() ? type : 0]; }
+const Bounds& boundsOf(std::uint8_t type) {
+  return kBounds[type < kBounds.size() ? type : 0];
+}
 
 }  // namespace
 
@@ -109,6 +111,8 @@ std::optional<Frame> FrameParser::next() {
   return header->frame;
 }
 
-bool FrameParser::frameReady() { return peek().has_value(); }
+bool FrameParser::frameReady() {
+  return peek().has_value();
+}
 
 }  // namespace moe::bootstrap

@@ -21,7 +21,8 @@ void store(std::array<char, N>& out, std::string_view text) {
   std::copy_n(text.begin(), std::min(text.size(), N - 1), out.begin());
 }
 
-// Field 22 of /proc/self/stat; the fields after the process name, which may contain anything, start behind the last ')'.
+// Field 22 of /proc/self/stat; the fields after the process name, which may contain anything, start behind the last
+// ')'.
 std::uint64_t startOfProcess() {
   std::ifstream file("/proc/self/stat");
   std::string line;

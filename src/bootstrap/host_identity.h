@@ -1,4 +1,5 @@
-// Where a rank runs, as a plain value that ranks exchange: which of them share a kernel, a network namespace or a process.
+// Where a rank runs, as a plain value that ranks exchange: which of them share a kernel, a network namespace or a
+// process.
 #pragma once
 
 #include <array>
@@ -14,8 +15,8 @@ struct HostIdentity {
   std::uint64_t netNamespace;     // inode numbers; 0 if unknown
   std::uint64_t ipcNamespace;
   std::uint64_t pidNamespace;
-  std::uint64_t processStart;     // clock ticks after boot: tells processes apart that had the same id
-  std::int32_t processId;         // in its own process namespace
+  std::uint64_t processStart;  // clock ticks after boot: tells processes apart that had the same id
+  std::int32_t processId;      // in its own process namespace
   std::int32_t reserved;
 
   static HostIdentity current();

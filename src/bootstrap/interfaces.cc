@@ -42,12 +42,14 @@ std::vector<Entry> listEntries(std::vector<std::string>& names) {
   return entries;
 }
 
-std::string join(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+std::string join(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 }  // namespace
 
 InterfaceKind kindOfInterface(const std::string& name, unsigned flags) {
-  constexpr std::array<std::string_view, 14> kVirtual = {"docker", "veth",   "br-", "virbr", "cni", "flannel", "cali",
+  constexpr std::array<std::string_view, 14> kVirtual = {"docker", "veth",  "br-",   "virbr", "cni", "flannel", "cali",
                                                          "podman", "lxcbr", "lxdbr", "vmnet", "tun", "tap",     "kube"};
   if ((flags & IFF_LOOPBACK) != 0) return InterfaceKind::Loopback;
   const bool isVirtual =

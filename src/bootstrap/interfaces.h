@@ -14,9 +14,9 @@ enum class InterfaceKind { Physical, Virtual, Loopback };
 // are often the same on every host.
 InterfaceKind kindOfInterface(const std::string& name, unsigned flags);
 
-// Addresses of interface `interfaceName`, or if it is empty of the best kind of interface that is up, with port 0 and at
-// most kAddressCountMax of them, IPv4 first. Link-local IPv6 is left out. Throws moeInvalidArgument, listing what there
-// is, if the interface does not exist or has no address; moeSystemError if nothing is usable.
+// Addresses of interface `interfaceName`, or if it is empty of the best kind of interface that is up, with port 0 and
+// at most kAddressCountMax of them, IPv4 first. Link-local IPv6 is left out. Throws moeInvalidArgument, listing what
+// there is, if the interface does not exist or has no address; moeSystemError if nothing is usable.
 std::vector<Address> localAddresses(const std::string& interfaceName);
 
 }  // namespace moe::bootstrap

@@ -21,7 +21,9 @@ constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
 
 // One address gets a part of the time only, so that a silent one does not keep us from the next.
-milliseconds perAddress(const Options& options) { return std::clamp(options.timeout / 8, milliseconds(250), milliseconds(5000)); }
+milliseconds perAddress(const Options& options) {
+  return std::clamp(options.timeout / 8, milliseconds(250), milliseconds(5000));
+}
 
 void pollOnce(Source& source, Deadline deadline) {
   PollSet set;
@@ -30,7 +32,9 @@ void pollOnce(Source& source, Deadline deadline) {
   source.serve(set);
 }
 
-void pause(milliseconds duration) { PollSet().wait(static_cast<int>(duration.count())); }
+void pause(milliseconds duration) {
+  PollSet().wait(static_cast<int>(duration.count()));
+}
 
 // The connection to the rendezvous while this rank joins. Part of the node's rounds, so that a refusal ends them.
 class Meeting : public Source {
@@ -82,9 +86,10 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
     while (dialer.state() == Dialer::State::Trying && !deadline.expired()) pollOnce(dialer, deadline);
     if (dialer.state() == Dialer::State::Connected) return dialer.take();
     if (dialer.wrongKey()) {
-      throw Error(moeInvalidUsage, fmt::format("rank {}: what answers at {} does not know the secret of this unique id: "
-                                               "the id belongs to another run",
-                                               options.rank, where));
+      throw Error(moeInvalidUsage,
+                  fmt::format("rank {}: what answers at {} does not know the secret of this unique id: "
+                              "the id belongs to another run",
+                              options.rank, where));
     }
     if (id.served && dialer.allRefused() && refusedLongEnough.expired()) {
       throw Error(moeRemoteError, fmt::format("rank {}: nobody listens at {}: the process that made the unique id has "
@@ -130,9 +135,9 @@ void connectToParent(Node& node, const Options& options, Deadline deadline) {
     problem = dialer.problem();
     node.round(std::min(50, deadline.leftMs()));
   }
-  throw Error(moeTimeout, fmt::format("rank {} could not connect to rank {} at {} within {} ms{}{}", options.rank, parent,
-                                      describe(addresses), options.timeout.count(), problem.empty() ? "" : ": ",
-                                      problem));
+  throw Error(moeTimeout,
+              fmt::format("rank {} could not connect to rank {} at {} within {} ms{}{}", options.rank, parent,
+                          describe(addresses), options.timeout.count(), problem.empty() ? "" : ": ", problem));
 }
 
 void checkOptions(const Options& options) {

@@ -181,7 +181,9 @@ bool Link::sendFd(const SharedBytes& bytes, int fdToSend) {
   return ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(bytes->size());
 }
 
-Fd Link::takeFd() { return std::move(received_); }
+Fd Link::takeFd() {
+  return std::move(received_);
+}
 
 void Link::finishWriting() {
   if (closed()) return;

@@ -22,15 +22,15 @@ class Link {
   Link(Fd socket, Handshake::Side side, const Key& key, FrameMask accepted);
 
   int fd() const { return socket_.get(); }
-  short wanted() const;           // the events to poll for
-  void pump(short events);        // reads and writes what goes without blocking
-  std::optional<Frame> next();    // the next frame after the handshake; its payload is valid until the next pump()
-  bool frameReady();              // next() would return one
+  short wanted() const;         // the events to poll for
+  void pump(short events);      // reads and writes what goes without blocking
+  std::optional<Frame> next();  // the next frame after the handshake; its payload is valid until the next pump()
+  bool frameReady();            // next() would return one
   void accept(FrameMask accepted) { parser_.accept(accepted_ = accepted); }
 
   void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
-  void send(SharedBytes bytes);   // encoded frames; shared so that a broadcast is held once
-  Fd takeFd();                    // the descriptor that came along, if any (UNIX sockets)
+  void send(SharedBytes bytes);                   // encoded frames; shared so that a broadcast is held once
+  Fd takeFd();                                    // the descriptor that came along, if any (UNIX sockets)
   bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, now; false if that is not possible
 
   bool open() const { return handshake_.state() == Handshake::State::Done && socket_; }  // may send and receive
@@ -41,7 +41,7 @@ class Link {
   int error() const { return error_; }                   // the errno behind the reason, if there is one
   void close(std::string reason, int error = 0);
   void reject(std::string reason);  // closes, and forgets what has arrived
-  void finishWriting();  // after what is queued; the other side then sees the end of the stream
+  void finishWriting();             // after what is queued; the other side then sees the end of the stream
 
  private:
   void readSome();

@@ -18,13 +18,13 @@ Lobby::Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limi
     : listener_(std::move(listener)), key_(key), accepted_(accepted), limits_(limits) {}
 
 void Lobby::arm(PollSet& set) {
-  listenerArmed_ = pending_.size() < limits_.pendingMax && Clock::now() >= acceptAgain_;
+  listenerArmed_ = listener_ && pending_.size() < limits_.pendingMax && Clock::now() >= acceptAgain_;
   if (listenerArmed_) listenerIndex_ = set.add(listener_.get(), POLLIN);
   for (Pending& pending : pending_) pending.index = set.add(pending.link->fd(), pending.link->wanted());
 }
 
 int Lobby::waitMsMax() const {
-  if (pending_.empty() && listenerArmed_) return 1 << 30;
+  if (pending_.empty() && (listenerArmed_ || !listener_)) return 1 << 30;
   return 50;  // often enough for the deadlines of strangers, which need not be exact
 }
 
@@ -40,7 +40,7 @@ void Lobby::serve(const PollSet& set) {
 }
 
 void Lobby::expire() {
-  const bool full = pending_.size() >= limits_.pendingMax;
+  const bool full = pending_.size() >= limits_.pendingMax || Clock::now() < acceptAgain_;
   const auto oldest = Clock::now() - (full ? limits_.pressed : limits_.patience);
   std::erase_if(pending_, [&](const Pending& pending) { return pending.since < oldest; });
 }
@@ -54,11 +54,19 @@ void Lobby::acceptSome() {
       return;  // nothing left to accept, or a connection that has gone already
     }
     sendAtOnce(socket.get());
-    pending_.push_back({std::make_unique<Link>(std::move(socket), Handshake::Side::Server, key_, accepted_),
-                        Clock::now(), kNotArmed});
+    pending_.push_back(
+        {std::make_unique<Link>(std::move(socket), Handshake::Side::Server, key_, accepted_), Clock::now(), kNotArmed});
   }
 }
 
-std::vector<std::unique_ptr<Link>> Lobby::takeGuests() { return std::exchange(guests_, {}); }
+void Lobby::shut() {
+  listener_.reset();
+  pending_.clear();
+  guests_.clear();
+}
+
+std::vector<std::unique_ptr<Link>> Lobby::takeGuests() {
+  return std::exchange(guests_, {});
+}
 
 }  // namespace moe::bootstrap

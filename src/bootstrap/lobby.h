@@ -1,6 +1,6 @@
 // A listening socket and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
-// descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first frame
-// is handed to the owner. Used by the rendezvous, by every rank's listener and by the descriptor servers.
+// descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first
+// frame is handed to the owner. Used by the rendezvous, by every rank's listener and by the descriptor servers.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class Lobby : public Source {
   struct Limits {
     std::size_t pendingMax = 128;
     std::chrono::milliseconds patience{5000};  // for the handshake and the first frame
-    std::chrono::milliseconds pressed{500};    // the same when all places are taken
+    std::chrono::milliseconds pressed{500};    // the same when all places or descriptors are taken
   };
 
   // `accepted`: the frames that a guest may send.
@@ -28,6 +28,8 @@ class Lobby : public Source {
   void arm(PollSet& set) override;
   void serve(const PollSet& set) override;
   int waitMsMax() const override;
+
+  void shut();  // closes the listener and everybody who waits; the lobby stays a source without events
 
   // Connections with a first frame waiting in next(), oldest first.
   std::vector<std::unique_ptr<Link>> takeGuests();

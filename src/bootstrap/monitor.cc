@@ -34,8 +34,8 @@ void Monitor::run() {
     findParentBeforeLeaving();
     node_.sayGoodbye(Deadline::after(kGoodbye));
   } catch (const std::exception& error) {
-    report({rank, moeInternalError, fmt::format("rank {}: the monitor of the bootstrap has failed: {}", rank,
-                                                error.what())});
+    report({rank, moeInternalError,
+            fmt::format("rank {}: the monitor of the bootstrap has failed: {}", rank, error.what())});
   }
 }
 

@@ -1,5 +1,5 @@
-// The one background thread of a rank: runs its Node from the end of initialisation until the rank leaves, and tells the
-// communicator what it learns. Everything it needs is passed in; the callbacks run on its thread.
+// The one background thread of a rank: runs its Node from the end of initialisation until the rank leaves, and tells
+// the communicator what it learns. Everything it needs is passed in; the callbacks run on its thread.
 #pragma once
 
 #include <chrono>

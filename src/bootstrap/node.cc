@@ -118,8 +118,9 @@ void Node::greet(Peer& peer) {
 }
 
 void Node::lose(const Peer& peer) {
-  // A rank that closes before it has greeted did not accept this one: it is leaving, and others know about that.
-  if (peer.leaving || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
+  // Whoever has heard that this rank leaves may close first. A rank that closes before it has greeted did not accept
+  // this one: it is leaving, and others know about that.
+  if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
   const std::string why = peer.link->reason().empty() ? "its process has ended" : peer.link->reason();
   const auto& addresses = group_.addresses[static_cast<std::size_t>(peer.rank)];
   const std::string where = addresses.empty() ? "?" : addresses.front().text();
@@ -130,7 +131,9 @@ void Node::lose(const Peer& peer) {
   learnFailure(failure, &peer);
 }
 
-void Node::violate(Peer& peer, const char* what) { peer.link->reject(fmt::format("it sent {}", what)); }
+void Node::violate(Peer& peer, const char* what) {
+  peer.link->reject(fmt::format("it sent {}", what));
+}
 
 // ---- News ----
 
@@ -168,7 +171,8 @@ void Node::learnGoodbye(int rank, Peer* from) {
 }
 
 void Node::handle(Peer& peer, const Frame& frame) {
-  if (frame.rank >= static_cast<std::uint32_t>(group_.nranks)) return violate(peer, "a frame about a rank that is none");
+  if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
+    return violate(peer, "a frame about a rank that is none");
   switch (frame.type) {
     case FrameType::State:
       return handleState(peer, frame);
@@ -216,6 +220,7 @@ void Node::sayGoodbye(Deadline deadline) {
   for (const auto& peer : peers_) peer->link->finishWriting();
   while (!deadline.expired() && !peers_.empty()) round(deadline.leftMs());
   peers_.clear();
+  lobby_.shut();  // whoever looks for a new parent now sees at once that this is none
 }
 
 }  // namespace moe::bootstrap

@@ -5,12 +5,13 @@
 // one), and a goodbye (a rank leaves and wants no failure to be made of it).
 //  - A neighbour that closes its connection without a goodbye has died. All parts into which its death cuts the tree
 //    touch it, so every part has a neighbour that notices and floods.
-//  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then connect
+//  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
+//  connect
 //    to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all that they
 //    know (State and Failure frames). So a leaving inner rank does not cut the tree for longer than this takes, and
 //    news from that time is not lost.
-// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are missing;
-// when all are there the root sends them down.
+// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are
+// missing; when all are there the root sends them down.
 #pragma once
 
 #include <atomic>
@@ -68,7 +69,7 @@ class Node {
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
                                                    Deadline deadline);
   void endCollectives() { collectivesOver_ = true; }  // blobs of ranks that begin another one are ignored
-  void throwIfBroken(const char* what) const;  // a rank has failed or left
+  void throwIfBroken(const char* what) const;         // a rank has failed or left
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
   const std::optional<Failure>& firstFailure() const { return firstFailure_; }

@@ -18,7 +18,8 @@ constexpr std::size_t kWaitingRanksMax = 64;
 
 void Node::throwIfBroken(const char* what) const {
   if (firstFailure_) throw Error(firstFailure_->result, firstFailure_->sentence);
-  if (firstLeft_) throw Error(moeRemoteError, fmt::format("rank {} left the group before {} was done", *firstLeft_, what));
+  if (firstLeft_)
+    throw Error(moeRemoteError, fmt::format("rank {} left the group before {} was done", *firstLeft_, what));
 }
 
 std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint8_t> mine, const char* what,
@@ -58,8 +59,7 @@ void Node::sendResults() {
   std::vector<std::uint8_t> all;
   const auto& blobs = gather_.blobs();
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    const auto bytes =
-        encodeFrame(FrameType::Result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
+    const auto bytes = encodeFrame(FrameType::Result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
     all.insert(all.end(), bytes.begin(), bytes.end());
   }
   sendDown(std::make_shared<const std::vector<std::uint8_t>>(std::move(all)));
@@ -89,8 +89,8 @@ void Node::handleResult(Peer& peer, const Frame& frame) {
 
 // ---- Who is missing ----
 
-// Tells the ranks below whom this operation waits for: the root knows it from the blobs, the others from their parent, or
-// they suspect the parent if that is silent.
+// Tells the ranks below whom this operation waits for: the root knows it from the blobs, the others from their parent,
+// or they suspect the parent if that is silent.
 void Node::sendWaiting() {
   std::vector<int> ranks;
   std::size_t total = 1;

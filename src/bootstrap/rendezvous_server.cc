@@ -25,7 +25,9 @@ Deadline patienceOf(const JoinRequest& request) {
 
 }  // namespace
 
-Key rendezvousKey(const Key& secret) { return deriveKey(secret, "rendezvous"); }
+Key rendezvousKey(const Key& secret) {
+  return deriveKey(secret, "rendezvous");
+}
 
 std::vector<std::uint8_t> JoinRequest::encode() const {
   Writer out;
@@ -134,7 +136,8 @@ void RendezvousServer::sendTable() {
   Writer payload;
   payload.bytes(randomKey());  // makes this meeting different from any other one with the same secret
   for (const Member* member : byRank) writeAddresses(payload, member->request.addresses);
-  const auto bytes = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::Table, 0, payload.view()));
+  const auto bytes =
+      std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::Table, 0, payload.view()));
   for (Member& member : members_) {
     member.link->send(bytes);
     member.link->pump(POLLOUT);
@@ -170,13 +173,14 @@ void RendezvousServer::listen(Member& member) {
   member.done = true;
   if (!refusal_.empty() || member.refused) return;
   const std::string why = member.link->reason().empty() ? "" : ": " + member.link->reason();
-  refuseAll(moeRemoteError, fmt::format("rank {} ({}) died or gave up while joining{}", member.rank,
-                                        member.from.text(), why));
+  refuseAll(moeRemoteError,
+            fmt::format("rank {} ({}) died or gave up while joining{}", member.rank, member.from.text(), why));
 }
 
 void RendezvousServer::checkPatience() {
   if (tableSent_ || !refusal_.empty()) return;
-  const auto tired = std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.patience.expired(); });
+  const auto tired =
+      std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.patience.expired(); });
   if (tired == members_.end()) return;
   std::vector<bool> here(tired->request.nranks);
   for (const Member& member : members_) here[static_cast<std::size_t>(member.rank)] = true;
@@ -184,8 +188,7 @@ void RendezvousServer::checkPatience() {
   for (std::size_t rank = 0; rank < here.size(); ++rank) {
     if (!here[rank]) missing.push_back(static_cast<int>(rank));
   }
-  refuseAll(moeTimeout,
-            fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs));
+  refuseAll(moeTimeout, fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs));
 }
 
 void startRendezvous(Fd listener, const Key& secret, milliseconds timeout) {

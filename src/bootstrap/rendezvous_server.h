@@ -16,11 +16,12 @@
 
 namespace moe::bootstrap {
 
-// What a rank says in its Join frame (its rank is in the header), and the key that all connections to the rendezvous use.
+// What a rank says in its Join frame (its rank is in the header), and the key that all connections to the rendezvous
+// use.
 struct JoinRequest {
   std::uint32_t nranks = 0;
-  std::uint32_t timeoutMs = 0;  // as configured, for the sentence
-  std::uint32_t leftMs = 0;     // the rank gives up after this
+  std::uint32_t timeoutMs = 0;     // as configured, for the sentence
+  std::uint32_t leftMs = 0;        // the rank gives up after this
   std::vector<Address> addresses;  // of its listener
 
   std::vector<std::uint8_t> encode() const;
@@ -55,7 +56,7 @@ class RendezvousServer {
   int waitMs() const;
 
   Lobby lobby_;
-  Deadline lifetime_;  // ends the waiting for first ranks; later the waiting for the last ones to be done
+  Deadline lifetime_;            // ends the waiting for first ranks; later the waiting for the last ones to be done
   std::vector<Member> members_;  // in the order of their coming
   bool tableSent_ = false;
   std::vector<std::uint8_t> refusal_;  // payload of the Refusal frame; empty: the group has not failed

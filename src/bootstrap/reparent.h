@@ -18,10 +18,10 @@ class Reparent {
   Reparent(const Reparent&) = delete;
   Reparent& operator=(const Reparent&) = delete;
 
-  void step();               // once per round
-  bool needed() const;       // there is no parent, and a rank that could be one
-  bool resting() const;      // all candidates were tried, the next pass has not begun
-  int waitMsMax() const;     // until step() has to be called again
+  void step();            // once per round
+  bool needed() const;    // there is no parent, and a rank that could be one
+  bool resting() const;   // all candidates were tried, the next pass has not begun
+  int waitMsMax() const;  // until step() has to be called again
 
  private:
   void listCandidates();

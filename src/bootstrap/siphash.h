@@ -1,5 +1,5 @@
-// SipHash-2-4 (J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) and keys derived with
-// it. It proves knowledge of the group's secret on every connection; it does not encrypt anything.
+// SipHash-2-4 (J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) and keys derived
+// with it. It proves knowledge of the group's secret on every connection; it does not encrypt anything.
 #pragma once
 
 #include <array>

@@ -60,8 +60,8 @@ Listener listenTcp(const std::vector<Address>& advertised, std::uint16_t port) {
     const std::uint16_t bound = boundPort(fd.get());
     return {std::move(fd), bound};
   }
-  throw Error(moeSystemError, fmt::format("cannot listen on {}: the address is not available here",
-                                          candidates.front().text()));
+  throw Error(moeSystemError,
+              fmt::format("cannot listen on {}: the address is not available here", candidates.front().text()));
 }
 
 Connecting startConnect(const Address& to) {
@@ -82,7 +82,9 @@ int pendingSocketError(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
-void sendAtOnce(int fd) noexcept { setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
+void sendAtOnce(int fd) noexcept {
+  setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+}
 
 void keepAlive(int fd, std::chrono::milliseconds timeout) noexcept {
   const auto thirdSeconds = static_cast<int>(std::clamp<std::int64_t>(timeout.count() / 3000, 2, 30));

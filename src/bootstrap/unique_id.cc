@@ -15,7 +15,9 @@ constexpr std::uint8_t kIdVersion = 1;
 constexpr std::size_t kAddressBytes = 20;
 
 // Against ids that were cut or garbled on their way, not against forgery: an id with another secret is useless.
-std::uint64_t checksum(std::span<const std::uint8_t> bytes) { return sipHash24(Key{}, bytes); }
+std::uint64_t checksum(std::span<const std::uint8_t> bytes) {
+  return sipHash24(Key{}, bytes);
+}
 
 }  // namespace
 

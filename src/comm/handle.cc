@@ -86,6 +86,17 @@ StepParams Handle::params() const {
   return p;
 }
 
+// Counts carry the ticket of the call that they come from, so that counts() waits for the latest call. A captured call
+// may be replayed any number of times, or never: it has ticket 1, and is waited for only while there is no other.
+std::uint32_t Handle::nextTicket(moeStream_t stream) {
+  if (comm_.backend().capturing(stream)) {
+    if (countsExpected_ == 0) countsExpected_ = 1;
+    return 1;
+  }
+  countsExpected_ = ++ticketsGiven_;
+  return countsExpected_;
+}
+
 void Handle::launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream) {
   std::string what;
   const moeResult_t result = comm_.backend().launch(step, params, shape, stream, &what);
@@ -105,6 +116,7 @@ void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, mo
   const Backend& backend = comm_.backend();
   LaunchShape count = backend.shapeFor({Step::routeCount, p.handle.chunks, 0, comm_.config().sms});
   p.handle.chunks = count.warps();
+  if (!lowLatency()) p.handle.ticket = nextTicket(stream);
   launch(Step::routeCount, p, count, stream);
   launch(Step::routeScan, p, backend.shapeFor({Step::routeScan, view_.buckets(), 0, comm_.config().sms}), stream);
   if (!lowLatency()) {
@@ -114,7 +126,6 @@ void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, mo
   launch(Step::routePlace, p, count, stream);
   tokens_ = tokens;
   received_ = !lowLatency();
-  if (received_) ++countsExpected_;
 }
 
 void Handle::checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const {

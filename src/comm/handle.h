@@ -25,6 +25,7 @@ class Handle {
   enum class Pending { nothing, dispatch, combine };
 
   StepParams params() const;
+  std::uint32_t nextTicket(moeStream_t stream);
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
   void checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const;
   void checkRouted(const char* call) const;
@@ -42,7 +43,8 @@ class Handle {
   Memory block_, hostCounts_;
   HandleView view_{};
   int tokens_ = -1;                     // of the last route; -1: none yet
-  std::uint64_t countsExpected_ = 0;    // routes (LL: dispatches) that report counts
+  std::uint32_t countsExpected_ = 0;    // ticket of the counts to wait for; 0: none are due
+  std::uint32_t ticketsGiven_ = 1;
   bool received_ = false;               // the receiving side knows its rows
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
   Channel pendingChannel_ = kRouteChannel;

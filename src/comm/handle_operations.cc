@@ -100,10 +100,9 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
   const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, p.dispatch.rowBytes, sms});
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
+  if (lowLatency()) p.handle.ticket = nextTicket(stream);
   run(Pending::dispatch, channel, step, p, shape, sendOnly, stream);
-  if (!lowLatency()) return;
-  ++countsExpected_;
-  received_ = !sendOnly;
+  if (lowLatency()) received_ = !sendOnly;
 }
 
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {

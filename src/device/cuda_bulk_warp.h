@@ -89,9 +89,9 @@ class CudaBulkWarp : public CudaWarp {
     finishCopies();
     CudaWarp::publishAll(n, flagOf, word);
   }
-  MOE_LANES bool arrive(std::uint32_t* counter, int count) const {
+  MOE_LANES bool arrive(const CommView& comm, Meeting meeting, int count) const {
     finishCopies();
-    return CudaWarp::arrive(counter, count);
+    return CudaWarp::arrive(comm, meeting, count);
   }
   // What was acquired is next read by the bulk-copy engine, through another proxy.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {

@@ -36,6 +36,15 @@ MOE_LANES std::uint32_t addAcquireRelease(std::uint32_t* counter, std::uint32_t 
   asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
   return before;
 }
+// In shared memory, ordering within the block.
+MOE_LANES std::uint32_t addInBlock(std::uint32_t* counter, std::uint32_t value) {
+  std::uint32_t before;
+  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(value)
+               : "memory");
+  return before;
+}
 MOE_LANES void fence() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
@@ -50,6 +59,12 @@ MOE_LANES std::uint64_t nanoseconds() {
 class CudaWarp {
  public:
   static constexpr int kLanes = 32;
+
+  // Once per kernel, before any warp's first operation: all threads of the block.
+  static MOE_LANES void prepareBlock() {
+    if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
+    __syncthreads();
+  }
 
   template <class Body>
   MOE_LANES void forEach(int n, Body body) const {
@@ -153,17 +168,19 @@ class CudaWarp {
       const int i = begin + lane();
       good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, phase, i));
     }
+    __syncwarp();  // what one lane acquired is now every lane's
     return good;
   }
 
-  MOE_LANES bool arrive(std::uint32_t* counter, int count) const {
+  // Warps of a block count themselves in shared memory, and the last of them counts the block in: a fence at system
+  // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
+  MOE_LANES bool arrive(const CommView& comm, Meeting meeting, int count) const {
     __syncwarp();
-    std::uint32_t before = 0;
-    if (lane() == 0) {
-      before = cuda_flags::addAcquireRelease(counter, 1);
-      if (before + 1 == static_cast<std::uint32_t>(count)) *counter = 0;
-    }
-    return __shfl_sync(kAll, before, 0) + 1 == static_cast<std::uint32_t>(count);
+    bool last = false;
+    if (lane() == 0) last = laneArrive(comm, static_cast<int>(meeting), count);
+    last = __shfl_sync(kAll, last ? 1 : 0, 0) != 0;
+    __syncwarp();  // a shuffle orders no memory: what lane 0 acquired is now every lane's
+    return last;
   }
 
   // The abort word is in host memory: it is looked at while waiting, not here.
@@ -184,6 +201,11 @@ class CudaWarp {
  protected:
   static constexpr unsigned kAll = 0xffffffffu;
   static constexpr int kBatch = 7;  // 16-byte loads in flight per lane
+  // Warps of this block at each meeting.
+  static MOE_LANES std::uint32_t* blockMeetings() {
+    __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
+    return arrived;
+  }
   static MOE_LANES int lane() { return static_cast<int>(threadIdx.x % kLanes); }
 
  private:
@@ -228,26 +250,50 @@ class CudaWarp {
     }
   }
 
-  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Phase phase, int peer) const {
-    std::uint64_t end = 0;
-    for (unsigned polls = 1; flagEpoch(cuda_flags::loadAcquire(flag)) < epoch; ++polls) {
-      if (polls % kPollsPerLook != 0) continue;
-      const std::uint64_t now = cuda_flags::nanoseconds();
-      if (end == 0) end = now + comm.timeoutNs;
-      if (cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0) return false;
-      if (cuda_flags::loadRelaxed(comm.abort) != 0) {
-        atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
-        return false;
-      }
-      if (now < end) continue;
-      laneFail(comm, {0, Fault::timeout, phase, peer, 0, 0, static_cast<std::int64_t>(epoch),
-                      static_cast<std::int64_t>(flagEpoch(cuda_flags::loadAcquire(flag)))});
-      return false;
-    }
+  static MOE_LANES bool laneArrive(const CommView& comm, int meeting, int count) {
+    const auto warps = blockDim.x / kLanes;
+    std::uint32_t* inBlock = blockMeetings() + meeting;
+    if (cuda_flags::addInBlock(inBlock, 1) + 1 != warps) return false;
+    *inBlock = 0;
+    std::uint32_t* counter = &comm.state->arrived[meeting];
+    if (cuda_flags::addAcquireRelease(counter, warps) + warps != static_cast<std::uint32_t>(count)) return false;
+    *counter = 0;
     return true;
   }
 
-  static constexpr unsigned kPollsPerLook = 256;
+  // The abort word is in host memory, where thousands of waiting lanes would crowd the bus: the first warp of a block
+  // looks, all warps of a step wait for the same flags.
+  MOE_LANES bool laneMayWait(const CommView& comm) const {
+    if (cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0) return false;
+    if (threadIdx.x >= kLanes || cuda_flags::loadRelaxed(comm.abort) == 0) return true;
+    atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
+    return false;
+  }
+
+  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Phase phase, int peer) const {
+    std::uint64_t begin = 0, lookAt = 0;
+    for (unsigned polls = 1; flagEpoch(cuda_flags::loadRelaxed(flag)) < epoch; ++polls) {
+      // Polls are relaxed and spaced: an acquiring load empties the first-level cache of a multiprocessor whose other
+      // warps still move rows.
+      if (polls > kPollsAtOnce) __nanosleep(kNapNs);
+      if (polls % kPollsPerLook != 0) continue;
+      const std::uint64_t now = cuda_flags::nanoseconds();
+      if (begin == 0) begin = now, lookAt = now + kLookNs;
+      if (now < lookAt) continue;
+      lookAt = now + kLookNs;
+      if (!laneMayWait(comm)) return false;
+      if (now - begin < comm.timeoutNs) continue;
+      laneFail(comm,
+               {0, Fault::timeout, phase, lateRank(phase, peer, comm.rank), 0, 0, static_cast<std::int64_t>(epoch),
+                static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))});
+      return false;
+    }
+    cuda_flags::loadAcquire(flag);
+    return true;
+  }
+
+  static constexpr unsigned kPollsAtOnce = 16, kPollsPerLook = 64, kNapNs = 64;
+  static constexpr std::uint64_t kLookNs = 1000000;
 };
 
 }  // namespace moe

@@ -20,6 +20,11 @@ enum class Phase : std::int32_t {
   combineRows,     // the peer's partial sums
 };
 
+// Who is late when flag `index` of a wait is: most flags are indexed by rank, a plan is the waiting rank's own.
+MOE_HOST_DEVICE constexpr int lateRank(Phase phase, int index, int self) {
+  return phase == Phase::dispatchPlan ? self : index;
+}
+
 enum class Fault : std::int32_t {
   none,
   timeout,       // peer: who did not come

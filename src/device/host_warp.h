@@ -88,8 +88,8 @@ class HostWarp {
 
   // Counts this warp in, after its copies. True for the last of `count` warps, which sees what the others wrote, and
   // finds the counter back at 0.
-  bool arrive(std::uint32_t* counter, int count) const {
-    std::atomic_ref ref(*counter);
+  bool arrive(const CommView& comm, Meeting meeting, int count) const {
+    std::atomic_ref ref(comm.state->arrived[static_cast<int>(meeting)]);
     if (ref.fetch_add(1, std::memory_order_acq_rel) + 1 != static_cast<std::uint32_t>(count)) return false;
     ref.store(0, std::memory_order_relaxed);
     return true;
@@ -129,7 +129,8 @@ class HostWarp {
       if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
       if (now >= *end) {
         const auto epochSeen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
-        laneFail(comm, {0, Fault::timeout, phase, peer, 0, 0, static_cast<std::int64_t>(epoch), epochSeen});
+        const int late = lateRank(phase, peer, comm.rank);
+        laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), epochSeen});
         return false;
       }
       nap = nap < kNapMax ? nap + kNapStep : kNapMax;

@@ -83,7 +83,7 @@ MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64
     pushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, epoch, w,
                 [](const OutputRecord& out) { return out.side; });
   }
-  if (!warp.arrive(&c.state->arrived, w.count)) return;
+  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
   warp.publishAll(
       c.nranks, [&](int to) { return c.in<Flag>(to, c.at.htRowsReady) + c.rank; }, flagWord(epoch));
 }

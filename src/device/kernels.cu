@@ -13,6 +13,7 @@ MOE_LANES WarpIndex thisWarp() {
 template <Step kStep>
 __global__ void __launch_bounds__(kKernelWarpsMax * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
+  CudaWarp::prepareBlock();
   runStep<kStep>(CudaWarp{}, params, thisWarp());
 }
 
@@ -25,6 +26,7 @@ __global__ void __launch_bounds__(kKernelWarpsMax * CudaWarp::kLanes, 1)
   // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
   const auto aligned = (reinterpret_cast<std::uintptr_t>(shared) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
+  CudaWarp::prepareBlock();
   auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * CudaBulkWarp::kStages * stageBytes;
   runStep<kStep>(CudaBulkWarp(stages, full + warp * CudaBulkWarp::kStages, stageBytes), params, thisWarp());
 #endif

@@ -87,7 +87,7 @@ MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64
     llPushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, c.at.llSide, c.sideBytesMax,
                   epoch, w);
   }
-  if (!warp.arrive(&c.state->arrived, w.count)) return;
+  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
   warp.publishAll(
       c.nranks, [&](int to) { return c.in<Flag>(to, c.at.llRowsReady) + c.rank; }, flagWord(epoch));
 }
@@ -205,7 +205,7 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   if (!warp.waitAll(c, c.mine<Flag>(c.at.llRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
   llKeepHeaders(warp, c, h, epoch, w);
   // Rows are delivered by whichever warp their parts fall to: all headers must be there.
-  if (warp.arrive(&h.state->headersKept, w.count)) warp.publish(&h.state->headersReady, flagWord(epoch));
+  if (warp.arrive(c, Meeting::headersKept, w.count)) warp.publish(&h.state->headersReady, flagWord(epoch));
   if (!warp.waitAll(c, &h.state->headersReady, 1, epoch, Phase::dispatchPlan)) return;
   describeRows(warp, c, h, d, w);
   llDeliver(warp, p, epoch, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.parts, w);

@@ -143,7 +143,7 @@ MOE_LANES void reportCounts(const Warp& warp, const CommView& c, const HandleVie
   warp.forEach(1, [&](int) {
     host->rows = *h.rows;
     host->layoutRows = layoutRowCount;
-    ++h.state->routes;
+    h.state->routes = h.ticket > h.state->routes ? h.ticket : h.state->routes;
   });
   warp.publish(&host->tag, flagWord(h.state->routes));
 }
@@ -195,9 +195,9 @@ MOE_LANES void exchangeCounts(const Warp& warp, const StepParams& p, std::uint64
   }
 }
 
-// One warp per rank: rank r's counts go out, and what is received by rank r is placed. A stranger is refused by the last
-// warp, when all have sent: peers that wait for our counts get them and can refuse as well. Advances nothing: routePlace
-// ends the epoch.
+// One warp per rank: rank r's counts go out, and what is received by rank r is placed. A stranger is refused by the
+// last warp, when all have sent: peers that wait for our counts get them and can refuse as well. Advances nothing:
+// routePlace ends the epoch.
 template <class Warp>
 MOE_LANES void routeExchange(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
@@ -302,7 +302,7 @@ template <class Warp>
 MOE_LANES void exchangeHeaders(const Warp& warp, const StepParams& p, Slice tokens, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   sendHeaders(warp, c, p.handle, epoch, tokens);
-  if (warp.arrive(&c.state->arrived, w.count)) {
+  if (warp.arrive(c, Meeting::rowsSent, w.count)) {
     warp.publishAll(
         c.nranks, [&](int to) { return c.in<Flag>(to, c.at.routeHeadersReady) + c.rank; }, flagWord(epoch));
   }

@@ -4,7 +4,9 @@
 
 #include "device/lanes.h"
 
-#if !defined(__CUDACC__)
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#else
 #include <bit>
 #include <cstring>
 #endif
@@ -48,12 +50,18 @@ MOE_LANES float multiplyRounded(float a, float b) {
 struct Bf16 {
   static constexpr int kPerWord = 2;
   static MOE_LANES float toFloat(std::uint32_t half) { return bitsToFloat(half << 16); }
+#if defined(__CUDACC__)  // one instruction, the same rounding, the same bits of a NaN
+  static MOE_LANES std::uint32_t fromFloat(float value) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  }
+#else
   static MOE_LANES std::uint32_t fromFloat(float value) {
     const std::uint32_t bits = floatToBits(value);
     const std::uint32_t nan = (bits & 0x7fffffffu) > 0x7f800000u ? 1u : 0u;
     const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
     return nan != 0 ? 0x7fffu : rounded;
   }
+#endif
 };
 
 struct Fp16 {

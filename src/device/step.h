@@ -40,7 +40,7 @@ MOE_LANES void acknowledge(const Warp& warp, const CommView& c, std::uint64_t ar
 // warp of the step reads or writes anything any more.
 template <class Warp, class Last>
 MOE_LANES void leave(const Warp& warp, const CommView& c, WarpIndex w, Last last) {
-  if (warp.arrive(&c.state->leaving, w.count)) last();
+  if (warp.arrive(c, Meeting::leaving, w.count)) last();
 }
 
 // Entries [begin, begin + count) of n are this warp's: consecutive, so that order is kept.

@@ -17,13 +17,14 @@ enum Channel : int {
   kChannels
 };
 
+// Where the warps of a step count themselves in. The last one finds the counter back at 0.
+enum class Meeting : int { rowsSent, headersKept, leaving, count };
+
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
-  std::uint64_t epoch[kChannels];  // operations started so far
-  std::uint32_t failuresClaimed;   // the first to raise it writes the failure record
-  std::uint32_t arrived;           // warps of the running step that have sent their rows; back to 0 at its end
-  std::uint32_t leaving;           // warps of the running step that are done; back to 0 at its end
-  std::uint32_t reserved;
+  std::uint64_t epoch[kChannels];                           // operations started so far
+  std::uint32_t failuresClaimed;                            // the first to raise it writes the failure record
+  std::uint32_t arrived[static_cast<int>(Meeting::count)];  // warps of the running step at each meeting
 };
 
 struct CommView {
@@ -59,11 +60,10 @@ struct alignas(16) Destination {
 // Private device memory of a handle that outlives a step.
 struct HandleState {
   std::uint64_t dispatchEpoch, combineEpoch;  // of the operation that was started last
-  Flag planReady;             // LL dispatch: offsets of this epoch are computed; value 1: do not deliver
-  Flag headersReady;          // LL dispatch: the headers of this epoch are kept
-  std::uint32_t headersKept;  // warps that have kept theirs; back to 0 at the last
-  std::uint32_t routes;       // routes (LL: dispatches) received, the tag of the host's counts
-  Failure refusal;            // LL dispatch: what the plan found wrong; reported when all warps have sent
+  Flag planReady;        // LL dispatch: offsets of this epoch are computed; value 1: do not deliver
+  Flag headersReady;     // LL dispatch: the headers of this epoch are kept
+  std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
+  Failure refusal;       // LL dispatch: what the plan found wrong; reported when all warps have sent
 };
 
 // Host-visible counts; `tag` is stored last.
@@ -106,6 +106,7 @@ struct HandleView {
   std::int32_t* expertBase;     // [nranks][localExperts] LL: row of the layout where a source's entries begin
   Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
 
+  std::uint32_t ticket;  // of the route (LL: dispatch) that this step belongs to; see Handle::nextTicket
   HandleState* state;
   HostCounts* hostCounts;
 

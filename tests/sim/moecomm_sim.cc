@@ -1,34 +1,57 @@
 // moecomm_sim: simulated worlds from the command line, for long runs and to replay a seed that failed.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
+
+#include <CLI/CLI.hpp>
 
 #include "sim/worlds.h"
 
-int main(int argc, char** argv) {
-  CLI::App app("Runs seeded simulations of the protocols; ends with 1 if a world goes wrong");
-  const std::map<std::string, moe::test::Protocol> protocols{
-      {"ht", moe::test::Protocol::ht}, {"ll", moe::test::Protocol::ll}, {"both", moe::test::Protocol::both}};
-  moe::test::Protocol protocol = moe::test::Protocol::both;
+namespace {
+
+using moe::sim::Mishap;
+using moe::test::Protocol;
+
+struct Options {
+  Protocol protocol = Protocol::both;
+  Mishap mishap = Mishap::any;
   std::uint64_t first = 1, seeds = 2000, seed = 0;
   bool keepGoing = false;
-  app.add_option("--protocol", protocol, "ht, ll or both")->transform(CLI::CheckedTransformer(protocols));
-  app.add_option("--first", first, "first seed");
-  app.add_option("--seeds", seeds, "number of seeds");
-  app.add_option("--seed", seed, "run this seed alone and print its steps");
-  app.add_flag("--keep-going", keepGoing, "do not stop at the first failing seed");
-  CLI11_PARSE(app, argc, argv);
-  if (seed != 0) first = seed, seeds = 1;
-  std::uint64_t events = 0, failing = 0;
-  for (std::uint64_t s = first; s < first + seeds && (keepGoing || failing == 0); ++s) {
-    const moe::sim::Verdict verdict = moe::sim::runWorld(s, protocol, seed != 0);
+};
+
+// Returns the number of worlds that went wrong.
+std::uint64_t runWorlds(const Options& options) {
+  const bool replay = options.seed != 0;
+  const std::uint64_t first = replay ? options.seed : options.first, end = replay ? first + 1 : first + options.seeds;
+  std::uint64_t events = 0, failing = 0, seed = first;
+  for (; seed < end && (options.keepGoing || failing == 0); ++seed) {
+    const moe::sim::Verdict verdict = moe::sim::runWorld(seed, options.protocol, options.mishap, replay);
     events += verdict.events;
-    if (seed != 0) fmt::print("{}", verdict.text);
+    if (replay) fmt::print("{}", verdict.text);
     if (verdict.wrong.empty()) continue;
     ++failing;
-    fmt::print("seed {} FAILED: {}\n", s, verdict.wrong);
+    fmt::print("seed {} FAILED: {}\n", seed, verdict.wrong);
   }
-  fmt::print("seeds {}..{}: {} failing, {} events\n", first, first + seeds - 1, failing, events);
-  return failing == 0 ? 0 : 1;
+  fmt::print("seeds {}..{}: {} failing, {} events\n", first, seed - 1, failing, events);
+  return failing;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Runs seeded simulations of the protocols; ends with 1 if a world goes wrong");
+  const std::map<std::string, Protocol> protocols{{"ht", Protocol::ht}, {"ll", Protocol::ll}, {"both", Protocol::both}};
+  const std::map<std::string, Mishap> mishaps{{"any", Mishap::any},           {"nothing", Mishap::nothing},
+                                              {"death", Mishap::death},       {"abort", Mishap::abort},
+                                              {"capacity", Mishap::capacity}, {"bad-index", Mishap::badIndex},
+                                              {"twice", Mishap::twice},       {"stranger", Mishap::stranger}};
+  Options options;
+  app.add_option("--protocol", options.protocol, "ht, ll or both")->transform(CLI::CheckedTransformer(protocols));
+  app.add_option("--mishap", options.mishap, "what happens to the worlds")->transform(CLI::CheckedTransformer(mishaps));
+  app.add_option("--first", options.first, "first seed");
+  app.add_option("--seeds", options.seeds, "number of seeds");
+  app.add_option("--seed", options.seed, "run this seed alone and print its steps");
+  app.add_flag("--keep-going", options.keepGoing, "do not stop at the first failing seed");
+  CLI11_PARSE(app, argc, argv);
+  return runWorlds(options) == 0 ? 0 : 1;
 }

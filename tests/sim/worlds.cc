@@ -44,31 +44,49 @@ std::string judgeSurvivors(const Outcome& outcome, const Faults& faults, const s
   return wrong;
 }
 
+// Nobody hangs: a rank works for a while, then waits at most one timeout; and it may have waited for ranks that did the
+// same.
 std::string judgeTimes(const Outcome& outcome) {
   std::string wrong;
   for (std::size_t r = 0; r < outcome.ranks.size(); ++r) {
-    const std::uint64_t allowed = kWorkNsMax + (outcome.ranks[r].finished ? 0 : kTimeoutNs) ;
-    // A chain of ranks that wait for each other: each adds at most one timeout.
-    const std::uint64_t chained = allowed + kTimeoutNs * outcome.ranks.size();
-    if (outcome.ranks[r].endNs > chained) wrong += fmt::format("rank {} ended after {} ns; ", r, outcome.ranks[r].endNs);
+    const RankResult& result = outcome.ranks[r];
+    const std::uint64_t allowed = kWorkNsMax + (result.finished ? 0 : kTimeoutNs * outcome.ranks.size());
+    if (result.endNs > allowed) wrong += fmt::format("rank {} ended only after {} ns; ", r, result.endNs);
   }
   return wrong;
 }
 
+Mishap drawMishap(Rng& rng) {
+  const int kind = rng.below(16);
+  return kind < 3   ? Mishap::death
+         : kind < 8 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
+                    : Mishap::nothing;
+}
+
+Trouble troubleOf(Mishap mishap) {
+  switch (mishap) {
+    case Mishap::capacity:
+      return Trouble::capacity;
+    case Mishap::badIndex:
+      return Trouble::badIndex;
+    case Mishap::twice:
+      return Trouble::twice;
+    case Mishap::stranger:
+      return Trouble::stranger;
+    default:
+      return Trouble::none;
+  }
+}
+
 }  // namespace
 
-Verdict runWorld(std::uint64_t seed, Protocol protocol, bool trace) {
+Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trace) {
   Rng rng(seed);
-  const int kind = rng.below(16);
-  const bool death = kind == 0 || kind == 1 || kind == 2, abort = kind == 3;
-  const Trouble trouble = kind == 4   ? Trouble::capacity
-                          : kind == 5 ? Trouble::badIndex
-                          : kind == 6 ? Trouble::twice
-                          : kind == 7 ? Trouble::stranger
-                                      : Trouble::none;
-  Scenario world = makeScenario(rng.next(), protocol, trouble, {}, kTimeoutNs);
+  if (mishap == Mishap::any) mishap = drawMishap(rng);
+  const bool death = mishap == Mishap::death, abort = mishap == Mishap::abort;
+  Scenario world = makeScenario(rng.next(), protocol, troubleOf(mishap), {}, kTimeoutNs);
   const Faults faults = death || abort ? drawFaults(world, death, rng) : Faults{};
-  Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();
+  const Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();
   std::vector<Ending> endings;
   for (const RankResult& result : outcome.ranks) endings.push_back({result.finished, result.failure});
   Verdict verdict{outcome.defect + judgeTimes(outcome), world.text, outcome.events};

@@ -8,12 +8,15 @@
 
 namespace moe::sim {
 
+// What happens to a world. `any` draws one, mostly nothing.
+enum class Mishap { any, nothing, death, abort, capacity, badIndex, twice, stranger };
+
 struct Verdict {
   std::string wrong;  // empty: all is as it must be
   std::string text;   // the world
   std::uint64_t events = 0;
 };
 
-Verdict runWorld(std::uint64_t seed, test::Protocol protocol, bool trace);
+Verdict runWorld(std::uint64_t seed, test::Protocol protocol, Mishap mishap, bool trace);
 
 }  // namespace moe::sim

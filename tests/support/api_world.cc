@@ -54,29 +54,50 @@ moeConfig_t testConfig(int backend) {
   return config;
 }
 
+namespace {
+
+// One rank of a world. `join` makes its communicator.
+template <class Join>
+void runRank(int nranks, int rank, moeConfig_t config, std::barrier<>& barrier,
+             const std::function<void(RankContext&)>& body, Join join) {
+  const bool cuda = config.backend == moeBackendCuda;
+  if (cuda) config.device = rank % cudaDeviceCount();
+  const auto arena = cuda ? makeCudaArena(config.device) : makeHostArena();
+  moeComm_t comm = nullptr;
+  const moeResult_t result = join(&comm, config);
+  EXPECT_EQ(result, moeSuccess) << moeGetLastError(nullptr);
+  barrier.arrive_and_wait();
+  if (result == moeSuccess) {
+    RankContext context{rank, nranks, comm, *arena, barrier};
+    body(context);
+    arena->synchronize();
+  }
+  barrier.arrive_and_wait();
+  EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+}
+
+int environmentNumber(const char* name) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : -1;
+}
+
+}  // namespace
+
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body) {
+  if (environmentNumber("MOECOMM_NRANKS") > 0) {  // this process is one rank of a world that moerun started
+    std::barrier alone(1);
+    runRank(environmentNumber("MOECOMM_NRANKS"), environmentNumber("MOECOMM_RANK"), config, alone, body,
+            [](moeComm_t* comm, const moeConfig_t& own) { return moeCommInitFromEnv(comm, &own); });
+    return;
+  }
   moeUniqueId_t id;
   ASSERT_EQ(moeGetUniqueId(&id), moeSuccess) << moeGetLastError(nullptr);
   std::barrier barrier(nranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < nranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const int devices = cudaDeviceCount();
-      moeConfig_t own = config;
-      const bool cuda = config.backend == moeBackendCuda;
-      if (cuda) own.device = rank % devices;
-      const auto arena = cuda ? makeCudaArena(own.device) : makeHostArena();
-      moeComm_t comm = nullptr;
-      const moeResult_t result = moeCommInit(&comm, nranks, rank, &id, &own);
-      EXPECT_EQ(result, moeSuccess) << moeGetLastError(nullptr);
-      barrier.arrive_and_wait();
-      if (result == moeSuccess) {
-        RankContext context{rank, nranks, comm, *arena, barrier};
-        body(context);
-        arena->synchronize();
-      }
-      barrier.arrive_and_wait();
-      EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+      runRank(nranks, rank, config, barrier, body,
+              [&](moeComm_t* comm, const moeConfig_t& own) { return moeCommInit(comm, nranks, rank, &id, &own); });
     });
   }
   for (std::thread& thread : threads) thread.join();

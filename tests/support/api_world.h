@@ -64,7 +64,8 @@ struct RankContext {
 // Small buffers, so that many worlds fit.
 moeConfig_t testConfig(int backend);
 
-// Runs `body` on every rank of a new communicator. On GPUs ranks are spread over the devices.
+// Runs `body` on every rank of a new communicator: `nranks` threads of this process, or, under moerun, this process as
+// one rank of moerun's world. On GPUs ranks are spread over the devices.
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body);
 
 #define MOE_EXPECT_OK(call, context) EXPECT_EQ(call, moeSuccess) << (context).error()

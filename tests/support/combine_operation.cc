@@ -61,8 +61,10 @@ void CombineOperation::start(int rank, Report&) {
   });
   own.bias0 = GuardedBytes(at(tokenBytes));
   own.bias1 = GuardedBytes(at(tokenBytes));
-  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias0Seed, static_cast<std::uint64_t>(rank)), own.bias0.data(), tokenBytes);
-  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias1Seed, static_cast<std::uint64_t>(rank)), own.bias1.data(), tokenBytes);
+  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias0Seed, static_cast<std::uint64_t>(rank)), own.bias0.data(),
+               tokenBytes);
+  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias1Seed, static_cast<std::uint64_t>(rank)), own.bias1.data(),
+               tokenBytes);
   own.out = GuardedBytes(at(tokenBytes));
   own.outGrads = GuardedBytes(at(tokens * route_->config.topk) * 4);
   fillGrads(rank);
@@ -101,7 +103,8 @@ void CombineOperation::checkGrads(int rank, Report& report) const {
   const RouteInput& input = route_->inputs[at(rank)];
   const int topk = route_->config.topk;
   if (!options_.grads) {
-    if (!isPoison(own.outGrads.data(), own.outGrads.size())) report.add(rank, name_ + ": weight gradients not asked for");
+    if (!isPoison(own.outGrads.data(), own.outGrads.size()))
+      report.add(rank, name_ + ": weight gradients not asked for");
     return;
   }
   const auto* grads = reinterpret_cast<const float*>(own.outGrads.data());
@@ -125,8 +128,7 @@ void CombineOperation::finish(int rank, Report& report) {
         [&](int from, const ArrivedToken& arrived, const ArrivedEntry* entry) {
           return makeRow(from, arrived, entry, buffer.data());
         },
-        biasAt(options_.bias0, own.bias0),
-        biasAt(options_.bias1, own.bias1));
+        biasAt(options_.bias0, own.bias0), biasAt(options_.bias1, own.bias1));
     if (std::memcmp(own.out.data() + token * rowBytes, expected.data(), at(rowBytes)) == 0) continue;
     report.add(rank, fmt::format("{}: the sum of token {} is wrong", name_, token));
     break;

@@ -30,7 +30,7 @@ class Fiber {
   ucontext_t context_{};
   jmp_buf jump_{};
   bool started_ = false;
-  void* fakeStack_ = nullptr;  // of the address sanitizer
+  [[maybe_unused]] void* fakeStack_ = nullptr;  // of the address sanitizer
   const void* bottom_ = nullptr;
   std::size_t size_ = 0;
 };

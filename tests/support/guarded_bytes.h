@@ -29,11 +29,11 @@ class GuardedBytes {
  private:
   static constexpr std::size_t kGuard = 256;
   struct Free {
-    void operator()(std::uint8_t* memory) const { ::operator delete(memory, std::align_val_t{kGuard}); }
+    void operator()(std::uint8_t* memory) const { ::operator delete (memory, std::align_val_t{kGuard}); }
   };
   using Memory = std::unique_ptr<std::uint8_t, Free>;
   static Memory allocate(std::size_t bytes) {
-    return Memory(static_cast<std::uint8_t*>(::operator new(bytes + 2 * kGuard, std::align_val_t{kGuard})));
+    return Memory(static_cast<std::uint8_t*>(::operator new (bytes + 2 * kGuard, std::align_val_t{kGuard})));
   }
 
   std::size_t size_;

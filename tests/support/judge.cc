@@ -40,7 +40,8 @@ std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
     wrong += expectFault(endings, r, Fault::disagreement);
     const int named = endings[static_cast<std::size_t>(r)].failure.peer;
-    if ((r == world.culprit) == (named == world.culprit)) wrong += describe(r, endings[static_cast<std::size_t>(r)]) + "; ";
+    if ((r == world.culprit) == (named == world.culprit))
+      wrong += describe(r, endings[static_cast<std::size_t>(r)]) + "; ";
   }
   return wrong;
 }
@@ -58,8 +59,7 @@ std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
       return judgeStranger(world, endings);
     case Trouble::badIndex:
     case Trouble::twice:
-      wrong = expectFault(endings, world.culprit,
-                          world.trouble == Trouble::twice ? Fault::twice : Fault::badIndex);
+      wrong = expectFault(endings, world.culprit, world.trouble == Trouble::twice ? Fault::twice : Fault::badIndex);
       for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
         if (r != world.culprit && !endings[static_cast<std::size_t>(r)].finished)
           wrong += followBlame(endings, r, world.culprit);

@@ -1,6 +1,6 @@
-// Operations of the product as tests need them: route, dispatch and combine on all ranks of a TestComm, with inputs that
-// identify themselves, outputs between guard zones, and a check against the reference. An operation gives each rank the
-// parameters of its steps and looks at the rank's results; a runner executes the steps.
+// Operations of the product as tests need them: route, dispatch and combine on all ranks of a TestComm, with inputs
+// that identify themselves, outputs between guard zones, and a check against the reference. An operation gives each
+// rank the parameters of its steps and looks at the rank's results; a runner executes the steps.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,8 @@ class Report {
 // called on the rank's own thread.
 class Operation {
  public:
-  Operation(TestComm& comm, TestHandle& handle, std::string name) : comm_(comm), handle_(handle), name_(std::move(name)) {}
+  Operation(TestComm& comm, TestHandle& handle, std::string name)
+      : comm_(comm), handle_(handle), name_(std::move(name)) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -102,8 +103,8 @@ struct DispatchCase {
 
 class DispatchOperation : public Operation {
  public:
-  DispatchOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
-                    OutputAreas* areas, DispatchCase config, std::string name);
+  DispatchOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, OutputAreas* areas,
+                    DispatchCase config, std::string name);
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;

@@ -54,9 +54,8 @@ void TestComm::listAreas() {
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
   add("heap", at_.heap, s.heapBytes);
-  std::sort(areas_.begin(), areas_.end(), [](const Area& a, const Area& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
-  });
+  std::sort(areas_.begin(), areas_.end(),
+            [](const Area& a, const Area& b) { return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes; });
 }
 
 CommView TestComm::view(int r) {

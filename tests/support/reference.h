@@ -71,8 +71,8 @@ struct CombineCase {
   bool weighted = false;
 };
 
-// One token's sum. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived token, or for one of
-// its entries if the layout has a row per expert; biases may be null. Result: [rowBytes].
+// One token's sum. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived token, or for one
+// of its entries if the layout has a row per expert; biases may be null. Result: [rowBytes].
 template <class RowOf>
 std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const CombineCase& combine, int owner, int token,
                                        RowOf rowOf, const std::uint8_t* bias0, const std::uint8_t* bias1) {

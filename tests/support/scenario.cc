@@ -87,7 +87,8 @@ HandleShape Builder::drawHandle(int nranks) {
 std::int64_t layoutRowsMax(const HandleShape& s) {
   const std::int64_t flat = arrivingRowsMax(s), experts = s.map.count(0);
   if (s.layout == Layout::expertMajorPadded) return flat * experts;
-  if (s.layout == Layout::expertMajor) return flat * std::min<std::int64_t>(s.topk, experts) + experts * (s.alignment - 1);
+  if (s.layout == Layout::expertMajor)
+    return flat * std::min<std::int64_t>(s.topk, experts) + experts * (s.alignment - 1);
   return flat;
 }
 
@@ -96,8 +97,7 @@ void Builder::limitRowBytes() {
   for (const HandleShape& s : handleShapes_) rows = std::max(rows, layoutRowsMax(s));
   const int fits = static_cast<int>(std::clamp<std::int64_t>(kOutputBytesMax / rows / 16 * 16, 16, 16384));
   shape_.rowBytesMax = std::min(shape_.rowBytesMax, fits);
-  shape_.heapBytes =
-      shape_.ht ? kAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + 256, 256) : 0;
+  shape_.heapBytes = shape_.ht ? kAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + 256, 256) : 0;
 }
 
 void Builder::drawShapes() {
@@ -166,7 +166,8 @@ void Builder::addRoute(HandleTrack& track) {
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
   track.dispatched = false;
   world_.lowLatencyTrouble = s.lowLatency;
-  auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
+  auto operation =
+      std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
   world_.program->addRoute(operation, s, drawWarps());
 }
 
@@ -182,7 +183,8 @@ void Builder::addDispatch(HandleTrack& track) {
   for (int r = 0; r < shape_.nranks; ++r)
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
   std::int64_t& culprits = config.capacity[at(world_.culprit)];
-  if (world_.trouble == Trouble::capacity && operations_ > 2 && track.route->arrivals[at(world_.culprit)].layoutRows > 0) {
+  if (world_.trouble == Trouble::capacity && operations_ > 2 &&
+      track.route->arrivals[at(world_.culprit)].layoutRows > 0) {
     culprits = rng_.below(static_cast<int>(track.route->arrivals[at(world_.culprit)].layoutRows));
     ended_ = true;
     world_.lowLatencyTrouble = s.lowLatency;
@@ -192,8 +194,8 @@ void Builder::addDispatch(HandleTrack& track) {
   track.epoch = ++started(kDispatch, s.lowLatency);
   track.kind = kDispatch;
   config.area = track.area;
-  auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(), config,
-                                                       name("dispatch", track));
+  auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
+                                                       config, name("dispatch", track));
   if (ended_) world_.refused = operation;
   track.dispatched = true;
   const bool split = rng_.oneIn(2);
@@ -222,9 +224,9 @@ void Builder::addCombine(HandleTrack& track) {
 }
 
 void Builder::complete(HandleTrack& track) {
-  const Step step = track.kind == kCombine                  ? Step::combine
+  const Step step = track.kind == kCombine             ? Step::combine
                     : track.handle->shape().lowLatency ? Step::llDispatch
-                                                            : Step::htDispatch;
+                                                       : Step::htDispatch;
   world_.program->addStep(track.outstanding, step, kReceivePhase, drawWarps());
   track.outstanding.reset();
 }

@@ -108,11 +108,13 @@ class SimWarp {
     if (sim_.wait(comm, flags, n, epoch, &missing)) return true;
     if (missing < 0) return false;
     const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
-    laneFail(comm, {0, Fault::timeout, phase, missing, 0, 0, static_cast<std::int64_t>(epoch), seen});
+    const int late = lateRank(phase, missing, comm.rank);
+    laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), seen});
     return false;
   }
 
-  bool arrive(std::uint32_t* counter, int count) const {
+  bool arrive(const CommView& comm, Meeting meeting, int count) const {
+    std::uint32_t* counter = &comm.state->arrived[static_cast<int>(meeting)];
     sim_.drain();
     sim_.pause();
     if (++*counter != static_cast<std::uint32_t>(count)) return false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/run_step.h"
 #include "support/sim_warp.h"
 
 namespace moe::sim {
@@ -190,30 +191,7 @@ void Simulator::endRank(Rank& rank) {
 
 void Simulator::runWarp(Warp& warp) {
   Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
-  const SimWarp policy(*this);
-  switch (rank.step) {
-    case Step::routeCount:
-      runStep<Step::routeCount>(policy, rank.params, warp.index);
-      break;
-    case Step::routeScan:
-      runStep<Step::routeScan>(policy, rank.params, warp.index);
-      break;
-    case Step::routeExchange:
-      runStep<Step::routeExchange>(policy, rank.params, warp.index);
-      break;
-    case Step::routePlace:
-      runStep<Step::routePlace>(policy, rank.params, warp.index);
-      break;
-    case Step::htDispatch:
-      runStep<Step::htDispatch>(policy, rank.params, warp.index);
-      break;
-    case Step::llDispatch:
-      runStep<Step::llDispatch>(policy, rank.params, warp.index);
-      break;
-    case Step::combine:
-      runStep<Step::combine>(policy, rank.params, warp.index);
-      break;
-  }
+  test::runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index);
   pause();
   drain();  // the end of a step is a release
   if (--rank.warpsLeft == 0) push(now_ + pauseNs(rank), Kind::startTask, static_cast<std::uint32_t>(rank.rank));

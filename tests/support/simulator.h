@@ -22,16 +22,16 @@ using test::TestComm;
 
 // What goes wrong in a world.
 struct Faults {
-  int deadRank = -1;        // stops for ever ...
-  std::size_t deadTask = 0; // ... in this task ...
-  int deadPause = 0;        // ... at this pause of its warps
+  int deadRank = -1;          // stops for ever ...
+  std::size_t deadTask = 0;   // ... in this task ...
+  int deadPause = 0;          // ... at this pause of its warps
   std::uint64_t abortNs = 0;  // not 0: at this time every rank is told to give up
 };
 
 struct RankResult {
   bool finished = false;  // ran its whole program without a failure
   bool died = false;
-  bool stopped = false;   // by the abort word
+  bool stopped = false;  // by the abort word
   std::uint64_t endNs = 0;
   Failure failure{};
 };
@@ -50,13 +50,13 @@ class Simulator {
   Outcome run();
 
   // ---- For SimWarp, on the fiber of the running warp.
-  void pause();                                                     // time passes; others may run
-  void store(void* to, const void* from, std::uint32_t bytes);      // lands later
-  void storeFlag(Flag* flag, Flag word);                            // the same, in one piece
-  void drain();                                                     // all stores of this warp have landed
+  void pause();                                                 // time passes; others may run
+  void store(void* to, const void* from, std::uint32_t bytes);  // lands later
+  void storeFlag(Flag* flag, Flag word);                        // the same, in one piece
+  void drain();                                                 // all stores of this warp have landed
   // True: all reached. False: `*missing` has not within the time, or, if it is -1, the rank was stopped.
   bool wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing);
-  void wakeStopped(const CommView& comm);                           // waits of this rank end
+  void wakeStopped(const CommView& comm);                                 // waits of this rank end
   void note(const char* what, const void* address, std::uint64_t value);  // trace
 
  private:
@@ -75,8 +75,8 @@ class Simulator {
 
   void push(std::uint64_t time, Kind kind, std::uint32_t index, std::uint32_t generation = 0);
   Event pop();
-  Warp* nextWarp();          // performs events until a warp is to run; null: the main loop has something to do
-  void giveUp();             // the running warp lets others run
+  Warp* nextWarp();  // performs events until a warp is to run; null: the main loop has something to do
+  void giveUp();     // the running warp lets others run
   void land(std::uint32_t index);
   void wakeWaiters(const void* landed);
   void runWarp(Warp& warp);  // on its fiber: one step, to the end

@@ -1,6 +1,4 @@
 // Passing descriptors between processes of one host.
-#include "bootstrap/fd_channel.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -8,6 +6,7 @@
 
 #include <cstring>
 
+#include "bootstrap/fd_channel.h"
 #include "bootstrap/host_identity.h"
 #include "unit/bootstrap_world.h"
 

@@ -1,8 +1,7 @@
-#include "bootstrap/frame.h"
-
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "bootstrap/frame.h"
 
 namespace moe::test {
 namespace {
@@ -52,8 +51,13 @@ TEST(Frame, WithAnythingWrongInItsHeaderBreaksTheStreamForGood) {
     std::uint8_t value;
     const char* complaint;
   };
-  for (const Case& c : {Case{0, 0, "protocol"}, {4, 0, "type 0"}, {4, 18, "type 18"}, {4, 255, "type 255"},
-                        {5, 2, "version 2"}, {11, 2, "bytes"}, {14, 1, "rank 65539"}}) {
+  for (const Case& c : {Case{0, 0, "protocol"},
+                        {4, 0, "type 0"},
+                        {4, 18, "type 18"},
+                        {4, 255, "type 255"},
+                        {5, 2, "version 2"},
+                        {11, 2, "bytes"},
+                        {14, 1, "rank 65539"}}) {
     FrameParser parser(kAll);
     parser.feed(patched(c.at, c.value));
     EXPECT_FALSE(parser.next());

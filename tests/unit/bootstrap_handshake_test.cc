@@ -1,8 +1,8 @@
-#include "bootstrap/handshake.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "bootstrap/handshake.h"
 
 namespace moe::test {
 namespace {

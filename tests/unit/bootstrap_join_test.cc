@@ -144,8 +144,7 @@ TEST(BootstrapJoin, RefusesAWrongSecret) {
   bootstrap::IdContents contents = bootstrap::decodeUniqueId(createUniqueId(2s, "lo"));
   contents.secret[3] ^= 1;
   const auto start = Clock::now();
-  const Outcome outcome =
-      outcomeOf([&] { Bootstrap::join(bootstrap::encodeUniqueId(contents), optionsOf(0, 2)); });
+  const Outcome outcome = outcomeOf([&] { Bootstrap::join(bootstrap::encodeUniqueId(contents), optionsOf(0, 2)); });
   EXPECT_EQ(outcome.result, moeInvalidUsage);
   EXPECT_NE(outcome.sentence.find("secret"), std::string::npos) << outcome.sentence;
   EXPECT_LT(secondsSince(start), 1.0);
@@ -189,7 +188,8 @@ TEST(BootstrapJoin, TellsEveryRankWhoDisagreesOnNranks) {
 TEST(BootstrapJoin, RefusesRanksOutsideTheGroup) {
   const moeUniqueId_t id = createUniqueId(1s, "");
   for (const auto& [rank, nranks] : {std::pair{-1, 4}, {4, 4}, {0, 0}, {0, 100000}}) {
-    EXPECT_EQ(outcomeOf([&, r = rank, n = nranks] { Bootstrap::join(id, optionsOf(r, n)); }).result, moeInvalidArgument);
+    EXPECT_EQ(outcomeOf([&, r = rank, n = nranks] { Bootstrap::join(id, optionsOf(r, n)); }).result,
+              moeInvalidArgument);
   }
 }
 
@@ -197,9 +197,8 @@ TEST(BootstrapJoin, NamesTheRanksThatAreMissingAtTheDeadline) {
   const moeUniqueId_t id = createUniqueId(800ms, "");
   const std::vector<int> present = {0, 1, 2, 4, 5, 6};
   const auto start = Clock::now();
-  const auto outcomes = inThreads(6, [&](int i) {
-    Bootstrap::join(id, optionsOf(present[static_cast<std::size_t>(i)], 8, 800ms));
-  });
+  const auto outcomes =
+      inThreads(6, [&](int i) { Bootstrap::join(id, optionsOf(present[static_cast<std::size_t>(i)], 8, 800ms)); });
   EXPECT_LT(secondsSince(start), 1.5);
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.result, moeTimeout);

@@ -123,7 +123,8 @@ TEST(BootstrapLeave, RightAfterTheLastBarrierIsNoFailureForSlowerRanks) {
 TEST(BootstrapLeave, TicksUntilItLeaves) {
   std::atomic<int> ticks = 0;
   expectAllWell(world(1, [&](Bootstrap& member) {
-    member.startMonitor({}, [&] { ++ticks; }, 5ms);
+    member.startMonitor(
+        {}, [&] { ++ticks; }, 5ms);
     std::this_thread::sleep_for(200ms);
     member.leave();
     const int atLeave = ticks;

@@ -31,9 +31,10 @@ TEST(BootstrapScale, FiveHundredAndTwelveRanksJoinGatherAndMeetInFiveSeconds) {
     }
     allDone.wait();
   }));
-  std::printf("512 ranks: rank 0 joined after %.3f s, all through the all-gather and the barrier after %.3f s, all left "
-              "after %.3f s\n",
-              static_cast<double>(joinedUs) / 1e6, static_cast<double>(doneUs) / 1e6, secondsSince(start));
+  std::printf(
+      "512 ranks: rank 0 joined after %.3f s, all through the all-gather and the barrier after %.3f s, all left "
+      "after %.3f s\n",
+      static_cast<double>(joinedUs) / 1e6, static_cast<double>(doneUs) / 1e6, secondsSince(start));
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   EXPECT_LT(static_cast<double>(doneUs) / 1e6, 5.0);
 #endif

@@ -1,9 +1,9 @@
-#include "bootstrap/siphash.h"
-
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <vector>
+
+#include "bootstrap/siphash.h"
 
 namespace moe::test {
 namespace {
@@ -39,7 +39,9 @@ TEST(SipHash, DerivedKeysDifferByKeyPurposeAndContext) {
   EXPECT_EQ(base, deriveKey(paperKey(), "ab", {}));
 }
 
-TEST(SipHash, RandomKeysDiffer) { EXPECT_NE(randomKey(), randomKey()); }
+TEST(SipHash, RandomKeysDiffer) {
+  EXPECT_NE(randomKey(), randomKey());
+}
 
 }  // namespace
 }  // namespace moe::test

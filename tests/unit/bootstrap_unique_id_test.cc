@@ -1,6 +1,4 @@
 // The unique id, the addresses in it, and which interfaces they come from.
-#include "bootstrap/unique_id.h"
-
 #include <gtest/gtest.h>
 #include <net/if.h>
 
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/text.h"
+#include "bootstrap/unique_id.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

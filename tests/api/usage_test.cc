@@ -1,0 +1,271 @@
+// What the C API refuses, and what it says then: a result, a sentence with the argument and the value, nothing half
+// done.
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "support/moe_step.h"
+
+namespace moe::test {
+namespace {
+
+class Usage : public OnBackend {};
+
+::testing::AssertionResult says(const char* text, const char* part) {
+  if (std::strstr(text, part) != nullptr) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
+}
+
+moeHandleConfig_t smallHandle() {
+  moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
+  config.experts = 4;
+  config.topk = 2;
+  config.mode = moeModeHt;
+  config.tokensMax = 8;
+  return config;
+}
+
+TEST_P(Usage, HandlesRefuseWhatTheCommunicatorIsNotBuiltFor) {
+  world(1, config(), [](RankContext& context) {
+    moeHandle_t handle = nullptr;
+    moeHandleConfig_t bad = smallHandle();
+    bad.topk = 9;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.topk is 9, must be 1..8"));
+    bad = smallHandle();
+    bad.experts = 65;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.experts is 65"));
+    bad = smallHandle();
+    bad.tokensMax = 65;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.tokensMax is 65"));
+    bad = smallHandle();
+    bad.size = 3;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_EQ(moeHandleCreate(nullptr, context.comm, &bad), moeInvalidArgument);
+    EXPECT_EQ(moeHandleCreate(&handle, nullptr, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(moeGetLastError(nullptr), "comm is NULL"));
+    EXPECT_EQ(handle, nullptr);
+  });
+}
+
+TEST_P(Usage, CallsOutOfOrderAreRefused) {
+  world(1, config(), [](RankContext& context) {
+    moeHandle_t handle = nullptr;
+    const moeHandleConfig_t good = smallHandle();
+    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &good), context);
+    moeDispatchArgs_t dispatch = MOE_DISPATCH_ARGS_INITIALIZER;
+    dispatch.rowType = moeRowBf16;
+    dispatch.hidden = 8;
+    EXPECT_EQ(moeDispatch(handle, &dispatch, context.stream()), moeInvalidUsage);
+    EXPECT_TRUE(says(context.error(), "moeRoute has not been called"));
+    EXPECT_EQ(moeComplete(handle, context.stream()), moeInvalidUsage);
+    moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+    EXPECT_EQ(moeHandleGetCounts(handle, &counts), moeInvalidUsage);
+    MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
+    dispatch.flags = moeSendOnly;
+    MOE_EXPECT_OK(moeDispatch(handle, &dispatch, context.stream()), context);
+    EXPECT_EQ(moeDispatch(handle, &dispatch, context.stream()), moeInvalidUsage);
+    EXPECT_TRUE(says(context.error(), "awaits moeComplete"));
+    MOE_EXPECT_OK(moeComplete(handle, context.stream()), context);
+    MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+  });
+}
+
+TEST_P(Usage, BadArgumentsAreNamed) {
+  world(1, config(), [](RankContext& context) {
+    moeHandle_t handle = nullptr;
+    const moeHandleConfig_t good = smallHandle();
+    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &good), context);
+    EXPECT_EQ(moeRoute(handle, nullptr, nullptr, 9, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "tokens is 9, must be 0..8"));
+    EXPECT_EQ(moeRoute(handle, nullptr, nullptr, 1, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "topkIdx is NULL"));
+    MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
+    moeDispatchArgs_t dispatch = MOE_DISPATCH_ARGS_INITIALIZER;
+    dispatch.rowType = moeRowBf16;
+    dispatch.hidden = 7;
+    EXPECT_EQ(moeDispatch(handle, &dispatch, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "args.hidden is 7"));
+    dispatch.hidden = 8;
+    dispatch.outRowsMax = 4;
+    EXPECT_EQ(moeDispatch(handle, &dispatch, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "args.outRows is NULL"));
+    dispatch.outRows = static_cast<char*>(context.arena.take(256)) + 8;
+    EXPECT_EQ(moeDispatch(handle, &dispatch, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "not aligned to 16 bytes"));
+    moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
+    combine.rowType = moeRowBf16;
+    combine.hidden = 8;
+    combine.weights = moeWeightsApply;
+    EXPECT_EQ(moeCombine(handle, &combine, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "moeWeightsApply"));
+    combine.weights = moeWeightsApplied;
+    combine.rowType = moeRowBytes;
+    EXPECT_EQ(moeCombine(handle, &combine, context.stream()), moeInvalidArgument);
+    MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+  });
+}
+
+TEST_P(Usage, AnOutputThatIsTooSmallIsReportedToEveryRankAndLeftAlone) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    world(3, config(), [&](RankContext& context) {
+      moeHandleConfig_t shape = smallHandle();
+      shape.mode = mode;
+      shape.experts = 3;
+      shape.topk = 1;
+      moeHandle_t handle = nullptr;
+      MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+      const std::vector<std::int32_t> ids(8, 1);  // 24 rows arrive at rank 1, which takes 5
+      const std::vector<std::uint8_t> rows(8 * 16, 7);
+      const auto* idsThere = context.arena.put<std::int32_t>(ids);
+      const auto* rowsThere = context.arena.put<std::uint8_t>(rows);
+      auto* out = static_cast<std::uint8_t*>(context.arena.take(24 * 16));
+      context.meet();
+      MOE_EXPECT_OK(moeRoute(handle, idsThere, nullptr, 8, context.stream()), context);
+      moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+      args.rows = rowsThere;
+      args.hidden = 16;
+      args.outRows = out;
+      args.outRowsMax = context.rank == 1 ? 5 : 24;
+      moeDispatch(handle, &args, context.stream());
+      moeResult_t error = moeSuccess;
+      for (int i = 0; i < 2000 && error == moeSuccess; ++i) {
+        moeCommGetAsyncError(context.comm, &error);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      EXPECT_EQ(error, moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "rank 1 holds 5 rows but 24 arrive"));
+      const auto after = context.arena.get(out, 24 * 16);
+      for (std::uint8_t byte : after) ASSERT_EQ(byte, 0xA5);
+    });
+  }
+}
+
+TEST_P(Usage, AnIndexOutOfRangeIsNamed) {
+  world(2, config(), [](RankContext& context) {
+    moeHandle_t handle = nullptr;
+    const moeHandleConfig_t shape = smallHandle();
+    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+    const std::vector<std::int32_t> ids = {0, 1, 2, context.rank == 0 ? 4 : 3};
+    const auto* idsThere = context.arena.put<std::int32_t>(ids);
+    context.meet();
+    moeRoute(handle, idsThere, nullptr, 2, context.stream());
+    moeResult_t error = moeSuccess;
+    for (int i = 0; i < 2000 && error == moeSuccess; ++i) {
+      moeCommGetAsyncError(context.comm, &error);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(error, moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "topkIdx[token 1][1] is 4, not -1..3"));
+  });
+}
+
+TEST_P(Usage, AnAbortEndsAWaitOnEveryRank) {
+  world(2, config(), [](RankContext& context) {
+    moeHandle_t handle = nullptr;
+    const moeHandleConfig_t shape = smallHandle();
+    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+    context.meet();
+    if (context.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_EQ(moeCommAbort(context.comm), moeSuccess);
+      EXPECT_EQ(moeRoute(handle, nullptr, nullptr, 0, context.stream()), moeAborted);
+      return;
+    }
+    moeRoute(handle, nullptr, nullptr, 0, context.stream());  // rank 0 never comes
+    context.arena.synchronize();
+    moeResult_t error = moeSuccess;
+    for (int i = 0; i < 1000 && error == moeSuccess; ++i) {
+      moeCommGetAsyncError(context.comm, &error);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(error, moeAborted);
+    EXPECT_TRUE(says(context.error(), "rank 0"));
+  });
+}
+
+TEST_P(Usage, ARankThatDoesNotComeIsNamedWithinTheTimeout) {
+  moeConfig_t quick = config();
+  quick.timeoutMs = 400;
+  world(2, quick, [](RankContext& context) {
+    moeHandle_t handle = nullptr;
+    const moeHandleConfig_t shape = smallHandle();
+    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+    context.meet();
+    const auto begin = std::chrono::steady_clock::now();
+    if (context.rank == 1) moeRoute(handle, nullptr, nullptr, 0, context.stream());
+    moeResult_t error = moeSuccess;
+    while (error == moeSuccess && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
+      moeCommGetAsyncError(context.comm, &error);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(error, moeTimeout);
+    EXPECT_TRUE(says(context.error(), "rank 0 did not"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  });
+}
+
+TEST_P(Usage, WindowMemoryRunsOutWithASentence) {
+  world(1, config(), [](RankContext& context) {
+    void* memory = nullptr;
+    EXPECT_EQ(moeMemAlloc(context.comm, std::size_t{1} << 40, &memory), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "the largest free block"));
+    MOE_EXPECT_OK(moeMemAlloc(context.comm, 1000, &memory), context);
+    EXPECT_EQ(moeMemFree(context.comm, static_cast<char*>(memory) + 16), moeInvalidArgument);
+    MOE_EXPECT_OK(moeMemFree(context.comm, memory), context);
+    EXPECT_EQ(moeMemFree(context.comm, memory), moeInvalidArgument);
+    MOE_EXPECT_OK(moeMemFree(context.comm, nullptr), context);
+  });
+}
+
+TEST_P(Usage, QueriesDescribeTheCommunicator) {
+  world(3, config(), [](RankContext& context) {
+    moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+    MOE_EXPECT_OK(moeCommGetInfo(context.comm, &info), context);
+    EXPECT_EQ(info.nranks, 3);
+    EXPECT_EQ(info.rank, context.rank);
+    EXPECT_EQ(info.timeoutMs, 20000);
+    moePeerInfo_t peer = MOE_PEER_INFO_INITIALIZER;
+    MOE_EXPECT_OK(moeCommGetPeerInfo(context.comm, (context.rank + 1) % 3, &peer), context);
+    EXPECT_EQ(peer.transport, moeTransportDirect);
+    EXPECT_EQ(moeCommGetPeerInfo(context.comm, 3, &peer), moeInvalidArgument);
+    moeLimits_t limits = MOE_LIMITS_INITIALIZER;
+    MOE_EXPECT_OK(moeGetLimits(context.comm, &limits), context);
+    EXPECT_EQ(limits.tokensMax, 64);
+  });
+}
+
+TEST(ApiUsage, RanksThatDisagreeAreToldSo) {
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      moeConfig_t config = testConfig(moeBackendHost);
+      config.topkMax = 4 + rank;
+      moeComm_t comm = nullptr;
+      EXPECT_EQ(moeCommInit(&comm, 2, rank, &id, &config), moeInvalidUsage);
+      EXPECT_TRUE(says(moeGetLastError(nullptr), "topkMax is 4 on rank 0 and 5 on rank 1"));
+      EXPECT_EQ(comm, nullptr);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ApiUsage, TheMemoryOfLowLatencyIsSmall) {
+  moeConfig_t config = MOE_CONFIG_INITIALIZER;
+  config.modes = moeModeLl;
+  config.llTokensMax = 128;
+  config.rowBytesMax = 7168 * 2;
+  moeMemorySize_t size = MOE_MEMORY_SIZE_INITIALIZER;
+  ASSERT_EQ(moeCommGetMemorySize(8, &config, &size), moeSuccess) << moeGetLastError(nullptr);
+  EXPECT_LE(size.windowBytes, 64u * 1000 * 1000);
+  EXPECT_EQ(size.htBytes, 0u);
+}
+
+MOE_INSTANTIATE_BACKENDS(Usage);
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,99 @@
+#include "protocol/fixed_shape.h"
+
+#include "support/routing_input.h"
+
+namespace moe::test {
+namespace {
+
+constexpr std::uint64_t kTimeoutNs = 60'000'000'000;
+
+HandleShape handleShape(const FixedShape& s) {
+  HandleShape handle;
+  handle.map = {s.experts, s.ranks};
+  handle.topk = s.topk, handle.layout = s.layout, handle.lowLatency = s.lowLatency, handle.tokensMax = s.tokens;
+  handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.chunksMax = s.warps;
+  return handle;
+}
+
+CommShape commShape(const FixedShape& s, std::int64_t outputRows) {
+  CommShape comm;
+  comm.nranks = s.ranks, comm.topkMax = s.topk, comm.expertsMax = s.experts;
+  comm.rowBytesMax = s.rowBytes, comm.sideBytesMax = s.sideBytes;
+  (s.lowLatency ? comm.llTokensMax : comm.tokensMax) = s.tokens;
+  (s.lowLatency ? comm.ll : comm.ht) = true;
+  comm.stagingRows = s.lowLatency ? 0 : std::int64_t{s.ranks} * s.tokens;
+  comm.heapBytes = s.lowLatency ? 0 : roundUp(outputRows * (s.rowBytes + s.sideBytes) + 256, 256);
+  return comm;
+}
+
+class Rounds {
+ public:
+  Rounds(const FixedShape& shape, std::uint64_t seed) : shape_(shape), rng_(seed) {}
+
+  Scenario build() {
+    const std::int64_t rows =
+        arrivingRowsMax(handleShape(shape_)) * shape_.experts + shape_.experts * std::int64_t{shape_.alignment};
+    world_.comm = std::make_unique<TestComm>(commShape(shape_, rows), kTimeoutNs);
+    world_.areas = std::make_unique<OutputAreas>(*world_.comm, 1, world_.comm->shape().heapBytes);
+    world_.program = std::make_unique<Program>(shape_.ranks);
+    world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, handleShape(shape_)));
+    for (int round = 0; round < shape_.rounds; ++round) {
+      addRoute();
+      if (shape_.combineFirst && !shape_.lowLatency) addCombine(round);
+      addDispatch(round);
+      addCombine(round + 1);
+      addDispatch(round + 1);  // the same route again
+    }
+    world_.text = world_.program->describe();
+    return std::move(world_);
+  }
+
+ private:
+  TestHandle& handle() { return *world_.handles[0]; }
+  Parts parts() const {
+    const int quads = (shape_.rowBytes / 16 + shape_.parts - 1) / shape_.parts;
+    return {(shape_.rowBytes / 16 + quads - 1) / quads, static_cast<std::uint32_t>(quads * 16)};
+  }
+
+  void addRoute() {
+    const RouteConfig config{shape_.ranks, shape_.experts, shape_.topk, shape_.layout, shape_.tokens, shape_.alignment};
+    route_ = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, drawRouteInputs(config, true, rng_)));
+    world_.program->addRoute(std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route"),
+                             handle().shape(), shape_.warps);
+  }
+  void addSteps(const std::shared_ptr<Operation>& operation, Step step) {
+    if (!shape_.split) return world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);
+    world_.program->addStep(operation, step, kSendPhase, shape_.warps);
+    world_.program->addStep(operation, step, kReceivePhase, shape_.warps);
+  }
+  void addDispatch(int round) {
+    DispatchCase config;
+    config.seed = rng_.next();
+    config.rowBytes = shape_.rowBytes, config.sideBytes = shape_.sideBytes, config.parts = parts();
+    for (int r = 0; r < shape_.ranks; ++r) config.staged.push_back((round + r) % 2 == 0);
+    addSteps(
+        std::make_shared<DispatchOperation>(*world_.comm, handle(), route_, world_.areas.get(), config, "dispatch"),
+        shape_.lowLatency ? Step::llDispatch : Step::htDispatch);
+  }
+  void addCombine(int round) {
+    CombineOptions options;
+    options.seed = rng_.next();
+    options.sum = {shape_.rowType, shape_.rowBytes, hasRowPerExpert(shape_.layout) && round % 2 != 0};
+    options.parts = parts();
+    options.bias0 = round % 2 == 0, options.bias1 = round % 3 != 0, options.grads = true;
+    addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, options, "combine"), Step::combine);
+  }
+
+  FixedShape shape_;
+  Rng rng_;
+  Scenario world_;
+  std::shared_ptr<const ReferenceRoute> route_;
+};
+
+}  // namespace
+
+Scenario makeFixedScenario(const FixedShape& shape, std::uint64_t seed) {
+  return Rounds(shape, seed).build();
+}
+
+}  // namespace moe::test

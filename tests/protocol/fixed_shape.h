@@ -1,0 +1,30 @@
+// A scenario of a named shape: route, dispatch and combine several times over, so that both parities are used and
+// acknowledged more than once.
+#pragma once
+
+#include "support/scenario.h"
+
+namespace moe::test {
+
+struct FixedShape {
+  int ranks = 2;
+  int experts = 4;
+  int topk = 2;
+  Layout layout = Layout::flat;
+  bool lowLatency = false;
+  int tokens = 5;
+  int rowBytes = 64;
+  int sideBytes = 0;
+  int parts = 1;  // of a row
+  int warps = 1;
+  int rowType = kBf16;
+  int alignment = 1;
+  bool wideIndex = false;
+  bool split = false;         // dispatch and combine in two parts
+  bool combineFirst = false;  // HT: as in a backward pass
+  int rounds = 3;
+};
+
+Scenario makeFixedScenario(const FixedShape& shape, std::uint64_t seed);
+
+}  // namespace moe::test

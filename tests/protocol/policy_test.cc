@@ -1,0 +1,214 @@
+// The contract of the policy operations, the same for every policy that runs on threads: what HostWarp does with one
+// lane, ThreadedWarp must do with several. And what ThreadedWarp is for: lanes that disagree are found.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "support/payload.h"
+#include "support/thread_runner.h"
+
+namespace moe::test {
+namespace {
+
+// Runs body(warp) on all lanes of one warp.
+template <class Team, class Body>
+void onOneWarp(Body body) {
+  if constexpr (Team::kLanes == 1) {
+    body(HostWarp());
+  } else {
+    LaneGroup<Team::kLanes> group;
+    runTogether(Team::kLanes, [&](int lane) { body(ThreadedWarp<Team::kLanes>(group, lane)); });
+  }
+}
+
+template <class Team>
+class Policy : public testing::Test {};
+using Teams = testing::Types<HostTeam, LaneTeam<4>, LaneTeam<7>>;
+class TeamNames {
+ public:
+  template <class Team>
+  static std::string GetName(int) {
+    return std::to_string(Team::kLanes) + (Team::kLanes == 1 ? "Lane" : "Lanes");
+  }
+};
+TYPED_TEST_SUITE(Policy, Teams, TeamNames);
+
+TYPED_TEST(Policy, CallsTheBodyOnceForEachItem) {
+  for (const int n : {0, 1, 3, 4, 29}) {
+    std::vector<int> calls(32, 0);
+    onOneWarp<TypeParam>(
+        [&](const auto& warp) { warp.forEach(n, [&](int i) { ++calls[static_cast<std::size_t>(i)]; }); });
+    for (int i = 0; i < 32; ++i) EXPECT_EQ(calls[static_cast<std::size_t>(i)], i < n ? 1 : 0);
+  }
+}
+
+TYPED_TEST(Policy, ScansInOrderAndReturnsTheSumToEveryLane) {
+  for (const int n : {0, 1, 5, 64, 65, 200}) {
+    std::vector<int> before(200, -1);
+    std::atomic<int> wrongSums{0};
+    onOneWarp<TypeParam>([&](const auto& warp) {
+      const int sum = warp.scanInOrder(
+          n, [](int i) { return i * i; },
+          [&](int i, int sumBefore) { before[static_cast<std::size_t>(i)] = sumBefore; });
+      int expected = 0;
+      for (int i = 0; i < n; ++i) expected += i * i;
+      if (sum != expected) ++wrongSums;
+    });
+    EXPECT_EQ(wrongSums, 0);
+    for (int i = 0, sum = 0; i < n; sum += i * i, ++i) EXPECT_EQ(before[static_cast<std::size_t>(i)], sum);
+  }
+}
+
+TYPED_TEST(Policy, CountsInOrder) {
+  Rng rng(3);
+  for (const int n : {0, 1, 63, 64, 65, 300}) {
+    std::vector<int> buckets, positions(300, -1), expected(300, -1);
+    std::vector<std::int32_t> table{5, 0, 7}, counted = table;
+    for (int i = 0; i < n; ++i) buckets.push_back(rng.between(-1, 2));
+    for (int i = 0; i < n; ++i) {
+      const int bucket = buckets[static_cast<std::size_t>(i)];
+      if (bucket >= 0) expected[static_cast<std::size_t>(i)] = counted[static_cast<std::size_t>(bucket)]++;
+    }
+    onOneWarp<TypeParam>([&](const auto& warp) {
+      warp.countInOrder(
+          table.data(), n, [&](int i) { return buckets[static_cast<std::size_t>(i)]; },
+          [&](int i, int position) { positions[static_cast<std::size_t>(i)] = position; });
+    });
+    EXPECT_EQ(positions, expected);
+    EXPECT_EQ(table, counted);
+  }
+}
+
+TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
+  constexpr int kBytes = 208, kRows = 5;
+  GuardedBytes from(kRows * kBytes), to(3 * kRows * kBytes);
+  for (int i = 0; i < kRows; ++i) fillRow(rowKey(1, 0, i), from.data() + i * kBytes, kBytes);
+  onOneWarp<TypeParam>([&](const auto& warp) {
+    warp.streamRows(
+        kRows,
+        [&](int i) {
+          return CopyJob{from.data() + i * kBytes, kBytes, i % 4};
+        },
+        [&](int i, int sink) { return to.data() + (sink * kRows + i) * kBytes; });
+  });
+  for (int i = 0; i < kRows; ++i) {
+    for (int sink = 0; sink < 3; ++sink) {
+      const std::uint8_t* row = to.data() + (sink * kRows + i) * kBytes;
+      EXPECT_TRUE(sink < i % 4 ? rowIs(rowKey(1, 0, i), row, kBytes) : isPoison(row, kBytes)) << i << " " << sink;
+    }
+  }
+  EXPECT_TRUE(to.guardsAreIntact());
+}
+
+// The sum is longer than any tile, and each term is rounded on its own.
+template <class Team, bool kWeighted>
+void expectSums(int rowType) {
+  constexpr int kBytes = 2576, kTerms = 5;
+  GuardedBytes rows(kTerms * kBytes), out(kBytes);
+  for (int t = 0; t < kTerms; ++t) fillTypedRow(rowType, rowKey(2, 0, t), rows.data() + t * kBytes, kBytes);
+  const auto weightOf = [](int term) { return static_cast<float>(term - 2) / 3.0f; };
+  onOneWarp<Team>([&](const auto& warp) {
+    warp.template reduceRows<kWeighted>(
+        1, rowType,
+        [&](int) {
+          return SumJob{out.data(), kBytes, kTerms};
+        },
+        [&](int, int term) { return static_cast<const std::uint8_t*>(rows.data() + term * kBytes); },
+        [&](int, int term) { return weightOf(term); });
+  });
+  std::vector<std::uint8_t> expected(kBytes);
+  for (int i = 0; i < kBytes / elementBytes(rowType); ++i) {
+    float sum = 0.0f;
+    for (int t = 0; t < kTerms; ++t) {
+      volatile float term = decodeElement(rowType, rows.data() + t * kBytes, i);
+      if (kWeighted) term = term * weightOf(t);
+      sum += term;
+    }
+    encodeElement(rowType, sum, expected.data(), i);
+  }
+  EXPECT_EQ(std::memcmp(out.data(), expected.data(), kBytes), 0) << "row type " << rowType;
+  EXPECT_TRUE(out.guardsAreIntact());
+}
+
+TYPED_TEST(Policy, SumsRowsInOrder) {
+  for (const int rowType : {kBf16, kFp16, kFp32}) {
+    expectSums<TypeParam, false>(rowType);
+    expectSums<TypeParam, true>(rowType);
+  }
+}
+
+TEST(ThreadedWarp, FindsLanesThatDisagreeAboutACount) {
+  std::atomic<int> lanes{0};
+  EXPECT_THROW(
+      onOneWarp<LaneTeam<4>>([&](const ThreadedWarp<4>& warp) { warp.forEach(lanes++ == 0 ? 2 : 3, [](int) {}); }),
+      LanesDiverged);
+}
+
+TEST(ThreadedWarp, FindsALaneThatLeavesACollectiveOut) {
+  std::atomic<int> lanes{0};
+  EXPECT_THROW(onOneWarp<LaneTeam<4>>([&](const ThreadedWarp<4>& warp) {
+                 if (lanes++ != 0) warp.forEach(1, [](int) {});
+                 warp.endStep();
+               }),
+               LanesDiverged);
+}
+
+TEST(ThreadedWarp, FindsLanesThatStreamToDifferentPlaces) {
+  GuardedBytes memory(256);
+  std::atomic<int> lanes{0};
+  EXPECT_THROW(onOneWarp<LaneTeam<4>>([&](const ThreadedWarp<4>& warp) {
+                 std::uint8_t* to = memory.data() + (lanes++ == 0 ? 128 : 64);
+                 warp.streamRows(
+                     1,
+                     [&](int) {
+                       return CopyJob{memory.data(), 64, 1};
+                     },
+                     [&](int, int) { return to; });
+               }),
+               LanesDiverged);
+}
+
+// The reference's number formats are written from their definitions; the product's must agree.
+TEST(RowMath, DecodesEveryHalfAsTheReferenceDoes) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    std::uint8_t row[2];
+    std::memcpy(row, &bits, 2);
+    const bool finiteHalf = (bits & 0x7c00u) != 0x7c00u, finiteBrain = (bits & 0x7f80u) != 0x7f80u;
+    if (finiteHalf) {
+      ASSERT_EQ(Fp16::toFloat(bits), decodeElement(kFp16, row, 0));
+    }
+    if (finiteBrain) {
+      ASSERT_EQ(Bf16::toFloat(bits), decodeElement(kBf16, row, 0));
+    }
+  }
+}
+
+TEST(RowMath, RoundsAsTheReferenceDoes) {
+  const auto expectSame = [](float value) {
+    std::uint8_t half[2], brain[2];
+    encodeElement(kFp16, value, half, 0);
+    encodeElement(kBf16, value, brain, 0);
+    std::uint16_t expectedHalf, expectedBrain;
+    std::memcpy(&expectedHalf, half, 2);
+    std::memcpy(&expectedBrain, brain, 2);
+    EXPECT_EQ(Fp16::fromFloat(value), expectedHalf) << value;
+    EXPECT_EQ(Bf16::fromFloat(value), expectedBrain) << value;
+  };
+  // Around every half: itself, its neighbours in fp32, and the middle to the next with its neighbours.
+  for (std::uint32_t half = 0; half < 0x7c00u; ++half) {
+    const float value = Fp16::toFloat(half), next = half + 1 < 0x7c00u ? Fp16::toFloat(half + 1) : 65536.0f;
+    for (const float middle : {value, value + (next - value) / 2.0f}) {
+      expectSame(middle), expectSame(-middle);
+      expectSame(std::nextafter(middle, 1e30f)), expectSame(std::nextafter(middle, -1e30f));
+    }
+  }
+  Rng rng(11);
+  for (int i = 0; i < 200'000; ++i) {
+    const auto bits = static_cast<std::uint32_t>(rng.next());
+    if ((bits & 0x7f800000u) != 0x7f800000u) expectSame(bitsToFloat(bits));
+  }
+}
+
+}  // namespace
+}  // namespace moe::test

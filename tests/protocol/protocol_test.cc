@@ -1,0 +1,123 @@
+// The protocols over the policies that run on threads, compared with the reference: fixed shapes, and random worlds as
+// in the simulator. Under ThreadSanitizer HostWarp shows wrong memory order and ThreadedWarp shows missing lane syncs.
+#include <gtest/gtest.h>
+
+#include "protocol/fixed_shape.h"
+#include "support/thread_runner.h"
+
+namespace moe::test {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSlow = 6;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+constexpr std::uint64_t kSlow = 6;
+#else
+constexpr std::uint64_t kSlow = 1;
+#endif
+#else
+constexpr std::uint64_t kSlow = 1;
+#endif
+
+template <class Team>
+class Protocol : public testing::Test {
+ protected:
+  static constexpr int kLanes = Team::kLanes;
+  void run(FixedShape shape, std::uint64_t seed = 1) {
+    for (const Layout layout : {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor}) {
+      for (const bool lowLatency : {false, true}) {
+        shape.layout = layout, shape.lowLatency = lowLatency;
+        Scenario scenario = makeFixedScenario(shape, seed++);
+        const std::string wrong = runScenario<Team>(scenario);
+        EXPECT_EQ(wrong, "") << "layout " << static_cast<int>(layout) << (lowLatency ? " LL\n" : " HT\n")
+                             << scenario.text;
+      }
+    }
+  }
+};
+
+using Teams = testing::Types<HostTeam, LaneTeam<4>>;
+class TeamNames {
+ public:
+  template <class Team>
+  static std::string GetName(int) {
+    return Team::kLanes == 1 ? "HostWarp" : "ThreadedWarp";
+  }
+};
+TYPED_TEST_SUITE(Protocol, Teams, TeamNames);
+
+TYPED_TEST(Protocol, CarriesRowsOfOneRankToItself) {
+  this->run({.ranks = 1, .experts = 3, .topk = 2});
+}
+
+TYPED_TEST(Protocol, CarriesRowsBetweenTwoRanksWithOneWarp) {
+  this->run({.ranks = 2, .experts = 5, .topk = 3, .rowBytes = 48, .rowType = kFp16});
+}
+
+TYPED_TEST(Protocol, CutsRowsAmongSeveralWarps) {
+  this->run(
+      {.ranks = 2, .experts = 4, .topk = 4, .tokens = 7, .rowBytes = 400, .parts = 3, .warps = 3, .rowType = kFp32});
+}
+
+TYPED_TEST(Protocol, CarriesASidePayloadAndAlignsExpertGroups) {
+  this->run({.ranks = 3, .experts = 7, .topk = 2, .sideBytes = 32, .warps = 2, .alignment = 8, .wideIndex = true});
+}
+
+TYPED_TEST(Protocol, SplitsSendingAndReceiving) {
+  this->run({.ranks = 3, .experts = 6, .topk = 3, .warps = 2, .split = true});
+}
+
+TYPED_TEST(Protocol, CombinesBeforeItDispatchesAsABackwardPassDoes) {
+  this->run({.ranks = 2, .experts = 6, .topk = 5, .tokens = 9, .combineFirst = true, .rounds = 4});
+}
+
+TYPED_TEST(Protocol, TakesThirtyTwoExpertsPerTokenAndMoreRanksThanExperts) {
+  this->run({.ranks = 4, .experts = 3, .topk = 3, .tokens = 3});
+  this->run({.ranks = 3, .experts = 40, .topk = 32, .tokens = 3, .rowBytes = 16});
+}
+
+TYPED_TEST(Protocol, AgreesWithTheReferenceInRandomWorlds) {
+  const ScenarioLimits limits{TypeParam::kLanes == 1 ? 5 : 3, 12, 14, TypeParam::kLanes == 1 ? 3 : 2};
+  const std::uint64_t seeds = (TypeParam::kLanes == 1 ? 90u : 24u) / kSlow;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    Scenario scenario = makeScenario(seed, test::Protocol::both, Trouble::none, limits, 60'000'000'000);
+    const std::string wrong = runScenario<TypeParam>(scenario);
+    ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
+  }
+}
+
+TYPED_TEST(Protocol, RefusesTogetherWhatCannotWork) {
+  const ScenarioLimits limits{3, 8, 12, 2};
+  for (const Trouble trouble : {Trouble::capacity, Trouble::stranger}) {
+    for (std::uint64_t seed = 1; seed <= 12 / kSlow; ++seed) {
+      Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 60'000'000'000);
+      const std::string wrong = runScenario<TypeParam>(scenario);
+      ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
+    }
+  }
+}
+
+TYPED_TEST(Protocol, ReportsBadIndicesAndNamesTheRankThatLeft) {
+  const ScenarioLimits limits{3, 8, 12, 2};
+  for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      // The others wait for the whole timeout.
+      Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 400'000'000u * kSlow);
+      const std::string wrong = runScenario<TypeParam>(scenario);
+      ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
+    }
+  }
+}
+
+TEST(ProtocolOnHostWarp, WorksWithMoreRanksThanCores) {
+  FixedShape shape{.ranks = 9, .experts = 20, .topk = 6, .tokens = 6};
+  for (const bool lowLatency : {false, true}) {
+    shape.lowLatency = lowLatency;
+    Scenario scenario = makeFixedScenario(shape, 7);
+    EXPECT_EQ(runScenario<HostTeam>(scenario), "");
+  }
+}
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,88 @@
+// Runs a program with ranks as threads of this process. A team says what a warp is: HostTeam runs the product's
+// HostWarp, LaneTeam runs ThreadedWarp. All warps of a step run at the same time.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/host_warp.h"
+#include "support/run_step.h"
+#include "support/scenario.h"
+#include "support/threaded_warp.h"
+
+namespace moe::test {
+
+// Runs body(i) for i = 0 .. n - 1 at the same time. The first exception is thrown again.
+template <class Body>
+void runTogether(int n, Body body) {
+  std::exception_ptr failure;
+  std::atomic<bool> failed{false};
+  const auto guarded = [&](int i) {
+    try {
+      body(i);
+    } catch (...) {
+      if (!failed.exchange(true)) failure = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 1; i < n; ++i) threads.emplace_back([&, i] { guarded(i); });
+  guarded(0);
+  threads.clear();
+  if (failure) std::rethrow_exception(failure);
+}
+
+struct HostTeam {
+  static constexpr int kLanes = 1;
+  static void run(Step step, const StepParams& params, int warps) {
+    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps}); });
+  }
+};
+
+template <int kLaneCount>
+struct LaneTeam {
+  static constexpr int kLanes = kLaneCount;
+  static void run(Step step, const StepParams& params, int warps) {
+    std::vector<LaneGroup<kLanes>> groups(static_cast<std::size_t>(warps));
+    runTogether(warps * kLanes, [&](int i) {
+      const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(i / kLanes)], i % kLanes);
+      runNamedStep(warp, step, params, {i / kLanes, warps});
+      warp.endStep();
+    });
+  }
+};
+
+template <class Team>
+void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
+  for (const Task& task : program.tasks(rank)) {
+    Team::run(task.step, task.prepare(), task.warps);
+    ending.failure = comm.rank(rank).failure;
+    if (ending.failure.ready != 0) return;
+    task.finish();
+  }
+  ending.finished = true;
+}
+
+template <class Team>
+std::vector<Ending> runOnThreads(TestComm& comm, Program& program) {
+  std::vector<Ending> endings(static_cast<std::size_t>(program.nranks()));
+  runTogether(program.nranks(),
+              [&](int rank) { runRank<Team>(comm, program, rank, endings[static_cast<std::size_t>(rank)]); });
+  return endings;
+}
+
+// Runs a scenario and says what went wrong; empty if nothing did.
+template <class Team>
+std::string runScenario(Scenario& scenario) {
+  try {
+    const std::vector<Ending> endings = runOnThreads<Team>(*scenario.comm, *scenario.program);
+    return judge(scenario, endings);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace moe::test

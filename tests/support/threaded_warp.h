@@ -1,0 +1,233 @@
+// The policy that makes lanes visible to tests: a warp is several OS threads, one per lane. It orders memory between
+// lanes where CudaWarp does and nowhere else, so that ThreadSanitizer finds a lane that reads what another lane wrote
+// without a collective in between. Arguments that must be the same on every lane are compared at each meeting.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "device/row_jobs.h"
+#include "device/views.h"
+#include "support/lane_barrier.h"
+
+namespace moe::test {
+
+// What the lanes of one warp share.
+template <int kLanes>
+struct LaneGroup {
+  static constexpr int kBatch = 64;  // entries of scanInOrder and countInOrder per round
+  LaneBarrier<kLanes> barrier;
+  std::array<std::int32_t, kBatch> values{};
+};
+
+template <int kLaneCount>
+class ThreadedWarp {
+ public:
+  static constexpr int kLanes = kLaneCount;
+
+  ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
+
+  template <class Body>
+  void forEach(int n, Body body) const {
+    note(1, n);
+    sync();
+    for (int i = lane_; i < n; i += kLanes) body(i);
+    sync();
+  }
+
+  template <class ValueOf, class Emit>
+  int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    note(2, n);
+    int sum = 0;
+    for (int begin = 0; begin < n; begin += kBatch) {
+      const int end = std::min(n, begin + kBatch);
+      for (int i = begin + lane_; i < end; i += kLanes) value(i - begin) = valueOf(i);
+      sync();
+      for (int i = begin; i < end; ++i) {
+        if ((i - begin) % kLanes == lane_) emit(i, sum);
+        sum += value(i - begin);
+      }
+      sync();
+    }
+    note(2, sum);
+    sync();
+    return sum;
+  }
+
+  template <class BucketOf, class Emit>
+  void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
+    note(3, n, table);
+    sync();
+    for (int begin = 0; begin < n; begin += kBatch) {
+      const int count = std::min(n - begin, kBatch);
+      for (int i = lane_; i < count; i += kLanes) value(i) = bucketOf(begin + i);
+      sync();
+      for (int i = lane_; i < count; i += kLanes) {
+        const int bucket = value(i);
+        if (bucket < 0) continue;
+        const auto before = std::count(group_.values.begin(), group_.values.begin() + i, bucket);
+        emit(begin + i, table[bucket] + static_cast<std::int32_t>(before));
+      }
+      sync();
+      for (int i = 0; i < count && lane_ == 0; ++i) {
+        if (value(i) >= 0) ++table[value(i)];
+      }
+      sync();
+    }
+  }
+
+  template <class T>
+  T laneLoad(const T* from) const {
+    return *from;
+  }
+  template <class T>
+  void laneStore(T* to, T value) const {
+    *to = value;
+  }
+
+  template <class JobOf, class SinkOf>
+  void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+    note(4, n);
+    sync();
+    for (int i = 0; i < n; ++i) {
+      const CopyJob job = jobOf(i);
+      note(job.bytes, job.sinks, job.source);
+      for (int sink = 0; sink < job.sinks; ++sink) {
+        std::uint8_t* to = sinkOf(i, sink);
+        note(5, sink, to);
+        for (std::uint32_t at = first(); at < job.bytes; at += kStep) std::memcpy(to + at, job.source + at, kPiece);
+      }
+    }
+    sync();
+  }
+
+  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
+  void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    note(6, n);
+    sync();
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const SumJob job = jobOf(i);
+        note(job.bytes, job.terms, job.out);
+        for (std::uint32_t at = first(); at < job.bytes; at += kStep) {
+          Accumulator<decltype(type)> sum;
+          for (int term = 0; term < job.terms; ++term) {
+            Quad piece;
+            std::memcpy(&piece, termOf(i, term) + at, kPiece);
+            sum.template add<kWeighted>(piece, kWeighted ? weightOf(i, term) : 1.0f);
+          }
+          const Quad rounded = sum.rounded();
+          std::memcpy(job.out + at, &rounded, kPiece);
+        }
+      }
+    });
+    sync();
+  }
+
+  void publish(Flag* flag, Flag word) const {
+    note(7, word, flag);
+    sync();
+    if (lane_ == 0) std::atomic_ref(*flag).store(word, std::memory_order_release);
+  }
+
+  template <class FlagOf>
+  void publishAll(int n, FlagOf flagOf, Flag word) const {
+    note(n, word);
+    sync();
+    for (int i = lane_; i < n; i += kLanes) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);
+  }
+
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+    note(9, n, flags);
+    note(static_cast<int>(phase), epoch);
+    bool good = true;
+    Clock::time_point end{};
+    for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, phase, i, &end);
+    const auto& words = group_.barrier.meet(lane_, digest_, good ? 1 : 0);
+    return std::all_of(words.begin(), words.end(), [](const auto& word) { return word.value != 0; });
+  }
+
+  bool arrive(const CommView& comm, Meeting meeting, int count) const {
+    std::uint32_t* counter = &comm.state->arrived[static_cast<int>(meeting)];
+    note(10, count, counter);
+    sync();
+    std::uint64_t last = 0;
+    if (lane_ == 0) {
+      std::atomic_ref ref(*counter);
+      last = ref.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(count) ? 1 : 0;
+      if (last != 0) ref.store(0, std::memory_order_relaxed);
+    }
+    return group_.barrier.meet(lane_, digest_, last)[0].value != 0;
+  }
+
+  bool stopped(const CommView& comm) const {
+    note(11, comm.rank);
+    const bool stop = lane_ == 0 && isStopped(comm);
+    return group_.barrier.meet(lane_, digest_, stop ? 1 : 0)[0].value != 0;
+  }
+
+  void laneFail(const CommView& comm, const Failure& failure) const {
+    if (std::atomic_ref(comm.state->failuresClaimed).fetch_add(1, std::memory_order_relaxed) != 0) return;
+    Failure* to = comm.failure;
+    to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
+    to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+    std::atomic_ref(to->ready).store(1, std::memory_order_release);
+  }
+
+  // All lanes have come to the end of the step together.
+  void endStep() const {
+    note(12, 0);
+    sync();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kBatch = LaneGroup<kLanes>::kBatch;
+  static constexpr std::uint32_t kPiece = sizeof(Quad), kStep = kLanes * kPiece;
+
+  void sync() const { group_.barrier.meet(lane_, digest_, 0); }
+  std::int32_t& value(int i) const { return group_.values[static_cast<std::size_t>(i)]; }
+  std::uint32_t first() const { return static_cast<std::uint32_t>(lane_) * kPiece; }
+
+  template <class A, class B>
+  void note(A operation, B argument, const void* address = nullptr) const {
+    digest_ = mix(digest_ ^ static_cast<std::uint64_t>(operation),
+                  mix(static_cast<std::uint64_t>(argument), reinterpret_cast<std::uintptr_t>(address)));
+  }
+
+  static bool isStopped(const CommView& comm) {
+    return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
+           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
+  }
+
+  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Phase phase, int peer,
+               Clock::time_point* end) const {
+    std::atomic_ref ref(*flag);
+    for (int spins = 0; flagEpoch(ref.load(std::memory_order_acquire)) < epoch; ++spins) {
+      if (spins < 50) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (isStopped(comm)) return false;
+      const auto now = Clock::now();
+      if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
+      if (now >= *end) {
+        const int late = lateRank(phase, peer, comm.rank);
+        laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), 0});
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return true;
+  }
+
+  LaneGroup<kLanes>& group_;
+  int lane_;
+  mutable std::uint64_t digest_ = 0;
+};
+
+}  // namespace moe::test

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Runs moe_perf over the host backend: every layout, mode and option once, its report and its exit statuses.
+# Usage: moe_perf_test.sh PATH_OF_MOE_PERF PATH_OF_MOERUN
+set -u
+perf=$1
+moerun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  printf 'FAILED: %s\n' "$1"
+  failures=$((failures + 1))
+}
+
+small="--backend host --tokens 0,17 --hidden 512 --topk 4 --experts 10 --iters 3 --warmup 1"
+
+# Correct, with one line of the table per token count.
+run() {
+  # The words of $small are separate arguments.
+  # shellcheck disable=SC2086
+  if ! "$perf" --ranks-as-threads 3 $small "$@" >"$work/out" 2>"$work/err"; then
+    fail "moe_perf $*"
+    cat "$work/out" "$work/err"
+  elif [ "$(grep -c ' correct' "$work/out")" != 2 ]; then
+    fail "moe_perf $*: not two correct cases"
+    cat "$work/out"
+  fi
+}
+
+for mode in ht ll; do
+  for layout in flat expert-major expert-major-padded rank-major; do
+    for format in bf16 fp8; do run --mode $mode --layout $layout --format $format; done
+  done
+done
+run --format fp16 --layout expert-major --weights applied
+run --format fp32 --mode auto
+run --routing zipf --interleave
+run --routing one-rank --send-only
+run --routing empty
+run --window 0 --interleave --send-only --layout expert-major
+run --verify-every 2 --seed 99 --timeout-ms 20000
+
+# The report, and ranks that are processes.
+# shellcheck disable=SC2086
+"$moerun" -n 2 --timeout 60 "$perf" $small --json "$work/report.json" >/dev/null 2>"$work/err" || {
+  fail 'moe_perf under moerun'
+  cat "$work/err"
+}
+for name in backend mode layout format tokens hidden topk experts sms iters warmup graph interleave routing seed weights \
+  window send-only nranks wrong_payloads wrong_metadata wrong_combines max_rel_error route_us dispatch_us combine_us \
+  pair_us remote_bytes remote_gbps logical_gbps memcpy_gbps dispatch_vs_memcpy; do
+  [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
+done
+
+# Refusals.
+status_of() {
+  "$perf" "$@" >/dev/null 2>&1
+  echo $?
+}
+[ "$(status_of --hidden 7)" = 2 ] || fail 'a row that is no multiple of 16 bytes'
+[ "$(status_of --topk 9 --experts 8)" = 2 ] || fail 'more entries than experts'
+[ "$(status_of --weights apply --layout flat)" = 2 ] || fail 'weights that combine cannot apply'
+[ "$(status_of --layout square)" = 2 ] || fail 'an unknown layout'
+[ "$(status_of --backend host --ranks-as-threads 2 --graph --hidden 64)" = 1 ] || fail 'graphs without a GPU'
+[ "$(env -i "$perf" --backend host >/dev/null 2>&1; echo $?)" = 1 ] || fail 'no launcher'
+
+if [ $failures -gt 0 ]; then
+  echo "$failures checks failed"
+  exit 1
+fi
+echo 'all checks passed'

@@ -1,0 +1,80 @@
+// The host list of moerun and the distribution of ranks over it, and the script for other hosts.
+#include "tools/moerun_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "tools/moerun_process.h"
+
+namespace moe::test {
+namespace {
+
+using namespace moe::tools;
+
+// "host:localRank/localCount" for each rank.
+std::vector<std::string> describe(const std::vector<Placement>& placements) {
+  std::vector<std::string> lines;
+  for (const Placement& place : placements) {
+    lines.push_back(place.host + ":" + std::to_string(place.localRank) + "/" + std::to_string(place.localCount));
+  }
+  return lines;
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(MoerunPlan, SpreadsEvenlyWithoutSlots) {
+  EXPECT_EQ(describe(placeRanks(5, parseHosts("a,b"), "")), (Lines{"a:0/3", "a:1/3", "a:2/3", "b:0/2", "b:1/2"}));
+}
+
+TEST(MoerunPlan, FillsSlotsInOrder) {
+  EXPECT_EQ(describe(placeRanks(3, parseHosts("a:2,b:4"), "")), (Lines{"a:0/2", "a:1/2", "b:0/1"}));
+  EXPECT_EQ(describe(placeRanks(2, parseHosts("a,b:4"), "")), (Lines{"a:0/1", "b:0/1"}));
+}
+
+TEST(MoerunPlan, RunsHereWithoutHosts) {
+  const auto placements = placeRanks(2, {}, "me");
+  EXPECT_EQ(describe(placements), (Lines{"localhost:0/2", "localhost:1/2"}));
+  EXPECT_TRUE(placements[1].local);
+}
+
+TEST(MoerunPlan, KnowsThisHost) {
+  const auto placements = placeRanks(2, parseHosts("me,other"), "me");
+  EXPECT_TRUE(placements[0].local);
+  EXPECT_FALSE(placements[1].local);
+}
+
+TEST(MoerunPlan, TakesAnAddressWithColonsInBrackets) {
+  const auto hosts = parseHosts("[fe80::1]:4,[::2]");
+  EXPECT_EQ(hosts[0].name, "fe80::1");
+  EXPECT_EQ(hosts[0].slots, 4);
+  EXPECT_EQ(hosts[1].name, "::2");
+  EXPECT_EQ(hosts[1].slots, 0);
+}
+
+TEST(MoerunPlan, RefusesMalformedHosts) {
+  for (const char* text : {"", "a,", "a:", "a:0", "a:-1", "a:x", "a:1x", ":4", "[a", "[a]4", "-oProxyCommand=x"}) {
+    EXPECT_THROW(parseHosts(text), Error) << text;
+  }
+}
+
+TEST(MoerunPlan, RefusesMoreRanksThanSlots) {
+  EXPECT_THROW(placeRanks(5, parseHosts("a:2,b:2"), ""), Error);
+}
+
+TEST(MoerunRemote, QuotesForTheShell) {
+  EXPECT_EQ(shellQuote("it's $HOME"), "'it'\\''s $HOME'");
+}
+
+TEST(MoerunRemote, LeavesTheSecretOutOfTheScript) {
+  const Job job{2, "a:1", "0123456789abcdef0123456789abcdef", {"program", "an argument"}, {"ssh"}, {}};
+  const std::string script = remoteScript(job, {1, 0, 1, "b", false});
+  EXPECT_EQ(script.find(job.secret), std::string::npos);
+  EXPECT_NE(script.find("MOECOMM_RANK='1'"), std::string::npos);
+  EXPECT_NE(script.find("'an argument'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moe::test
