@@ -66,7 +66,7 @@ step_sim() { build sim moecomm_sim_tests && run_tests sim; }
 # Every planted defect must be found by some test.
 step_mutants() {
   [ -e tests/sim/run_mutants.py ] || { skip "no tests/sim/run_mutants.py"; return; }
-  python3 tests/sim/run_mutants.py
+  python3 tests/sim/run_mutants.py --work build/mutants --jobs "$jobs"
 }
 
 step_lint() {

@@ -15,7 +15,9 @@ struct GpuMachine {
 };
 
 inline constexpr int kCountingWarpsMax = 256;
-inline constexpr int kHtMultiprocessors = 24;
+// HT, unless the caller says: from here on more multiprocessors gain less than 2 % (dispatch) or the owner's sums,
+// which run after the rows have arrived, are short enough (combine).
+inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 64;
 inline constexpr int kStageBytesMax = 7168;
 inline constexpr int kStagesPerWarp = 4;
 inline constexpr std::size_t kStaticSharedBytes = 1024;  // barriers and alignment, rounded up
@@ -56,7 +58,10 @@ inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, s
   }
   constexpr int kSmallTokens = 512;  // up to here latency counts, and every multiprocessor is worth having
   const bool small = items <= kSmallTokens;
-  const int wanted = sms > 0 ? sms : small ? machine.multiprocessors : kHtMultiprocessors;
+  const int wanted = sms > 0                 ? sms
+                     : small                 ? machine.multiprocessors
+                     : step == Step::combine ? kHtCombineMultiprocessors
+                                             : kHtDispatchMultiprocessors;
   const bool useBulk = bulk && !small && rowBytes >= 1024 && step != Step::llDispatch;
   const int warps = useBulk && step == Step::htDispatch ? 8 : 16;
   return {residentBlocks(machine, wanted), small ? 8 : warps, useBulk};

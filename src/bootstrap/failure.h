@@ -1,7 +1,10 @@
-// What a rank learns about another one that will not do its part any more.
+// What a rank learns about another one that will not do its part any more, and how that travels in frames.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "moecomm.h"
 
@@ -12,5 +15,11 @@ struct Failure {
   moeResult_t result;  // moeRemoteError for a death, else what was announced
   std::string sentence;
 };
+
+// Payload of Failure and Refusal frames. The sentence is cut to what a frame may carry.
+std::vector<std::uint8_t> encodeReason(moeResult_t result, const std::string& sentence);
+
+// From an untrusted payload: the result is one of the failures, the sentence has no control characters.
+Failure decodeReason(int rank, std::span<const std::uint8_t> payload);
 
 }  // namespace moe::bootstrap

@@ -21,7 +21,7 @@ enum class FrameType : std::uint8_t {
   Join = 4,         // rank -> rendezvous: rank, nranks, timeout, listener addresses
   Table = 5,        // rendezvous -> rank: session nonce, all listener addresses
   Joined = 6,       // rank -> rendezvous: connected to the tree, no longer needs you
-  Refusal = 7,      // rendezvous -> rank: result and sentence; the join has failed
+  Refusal = 7,      // both ways between rank and rendezvous: the join has failed; result and sentence
   Attach = 8,       // child -> parent: first frame of a tree connection
   State = 9,        // both ways after Attach: who has left
   Gather = 10,      // up the tree: one rank's blob

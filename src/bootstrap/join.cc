@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "bootstrap/dialer.h"
+#include "bootstrap/failure.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/rendezvous_server.h"
 #include "bootstrap/socket.h"
@@ -64,10 +65,8 @@ class Meeting : public Source {
       table_.assign(frame.payload.begin(), frame.payload.end());
       return;
     }
-    Reader in(frame.payload);
-    const auto result = static_cast<moeResult_t>(std::clamp<std::uint32_t>(in.u32(), 1, moeInternalError));
-    const auto text = in.rest();
-    throw Error(result, std::string(text.begin(), text.end()));
+    const Failure reason = decodeReason(0, frame.payload);
+    throw Error(reason.result, reason.sentence);
   }
 
   std::unique_ptr<Link> link_;
@@ -182,9 +181,12 @@ std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options)
   auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.fd));
   try {
     takePlace(*node, meeting, options, deadline);
-  } catch (...) {
+  } catch (const Error& error) {
+    // Others may notice that this rank goes before they notice why: they are told the cause first.
     node->removeSource(meeting);
-    node->sayGoodbye(Deadline::after(kFarewell));  // passes on what made it fail
+    node->announce({options.rank, error.result(), error.what()});
+    meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
+    node->sayGoodbye(Deadline::after(kFarewell));
     throw;
   }
   return node;

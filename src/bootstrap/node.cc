@@ -16,10 +16,7 @@ SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payloa
 }
 
 SharedBytes failureFrame(const Failure& failure) {
-  Writer payload;
-  payload.u32(static_cast<std::uint32_t>(failure.result));
-  payload.text(std::string_view(failure.sentence).substr(0, kSentenceBytesMax));
-  return share(FrameType::Failure, failure.rank, payload.view());
+  return share(FrameType::Failure, failure.rank, encodeReason(failure.result, failure.sentence));
 }
 
 }  // namespace
@@ -187,12 +184,8 @@ void Node::handle(Peer& peer, const Frame& frame) {
     case FrameType::GoodbyeAck:
       peer.acked = true;
       return;
-    case FrameType::Failure: {
-      Reader in(frame.payload);
-      const auto result = static_cast<moeResult_t>(std::clamp<std::uint32_t>(in.u32(), 1, moeInternalError));
-      const auto text = in.rest();
-      return learnFailure({static_cast<int>(frame.rank), result, std::string(text.begin(), text.end())}, &peer);
-    }
+    case FrameType::Failure:
+      return learnFailure(decodeReason(static_cast<int>(frame.rank), frame.payload), &peer);
     default:
       return violate(peer, "a frame out of place");
   }

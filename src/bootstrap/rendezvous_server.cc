@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "bootstrap/failure.h"
 #include "bootstrap/quiet_thread.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/text.h"
@@ -50,7 +51,8 @@ std::optional<JoinRequest> JoinRequest::decode(std::span<const std::uint8_t> pay
 }
 
 RendezvousServer::RendezvousServer(Fd listener, const Key& secret, milliseconds timeout)
-    : lobby_(std::move(listener), rendezvousKey(secret), maskOf(FrameType::Join, FrameType::Joined), kLimits),
+    : lobby_(std::move(listener), rendezvousKey(secret), maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal),
+             kLimits),
       lifetime_(Deadline::after(timeout)) {}
 
 void RendezvousServer::run() {
@@ -115,10 +117,7 @@ void RendezvousServer::admit(std::unique_ptr<Link> guest) {
   members_.push_back({rank, std::move(*request), std::move(guest), from, patience});
   if (!why.empty() && tableSent_) {
     // The group has met; only the newcomer is wrong.
-    Writer payload;
-    payload.u32(moeInvalidUsage);
-    payload.text(why);
-    members_.back().link->send(FrameType::Refusal, 0, payload.view());
+    members_.back().link->send(FrameType::Refusal, 0, encodeReason(moeInvalidUsage, why));
     members_.back().refused = true;
   } else if (!why.empty() && refusal_.empty()) {
     refuseAll(moeInvalidUsage, why);
@@ -149,10 +148,7 @@ void RendezvousServer::sendTable() {
 }
 
 void RendezvousServer::refuseAll(moeResult_t result, const std::string& sentence) {
-  Writer payload;
-  payload.u32(static_cast<std::uint32_t>(result));
-  payload.text(std::string_view(sentence).substr(0, kSentenceBytesMax));
-  refusal_ = payload.take();
+  refusal_ = encodeReason(result, sentence);
   lifetime_ = Deadline::after(kAfterFailure);
   for (Member& member : members_) refuse(member);
 }
@@ -167,6 +163,10 @@ void RendezvousServer::refuse(Member& member) {
 void RendezvousServer::listen(Member& member) {
   while (const auto frame = member.link->next()) {
     if (frame->type == FrameType::Joined) member.done = true;
+    if (frame->type == FrameType::Refusal && refusal_.empty()) {
+      const Failure reason = decodeReason(member.rank, frame->payload);  // why it gives up; rarely its own fault
+      refuseAll(reason.result, reason.sentence);
+    }
   }
   if (member.done) return member.link->close("");
   if (!member.link->closed()) return;

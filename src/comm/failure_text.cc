@@ -10,8 +10,6 @@ const char* missing(Phase phase) {
   switch (phase) {
     case Phase::none:
       return "do its part";
-    case Phase::routeAck:
-      return "take what an earlier moeRoute sent it";
     case Phase::routeCounts:
       return "send its counts (moeRoute)";
     case Phase::routeHeaders:

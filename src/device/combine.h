@@ -41,14 +41,35 @@ MOE_LANES std::uint8_t* partialRowOf(const CommView& c, const HandleView& h, con
   return partialRow(c, area, headSource(head), epoch, headToken(head), headOrdinal(head));
 }
 
+// Rows go back in turns, one to each owner after the other and beginning after this rank: in FLAT order all ranks would
+// push to the same owner at the same time. Some turns are empty if owners sent different numbers of rows.
+MOE_LANES int turnCount(const HandleView& h) {
+  int most = 0;
+  for (int from = 0; from < h.map.nranks; ++from) {
+    const int rows = h.rankOffsets[from + 1] - h.rankOffsets[from];
+    most = rows > most ? rows : most;
+  }
+  return most * h.map.nranks;
+}
+
+// The row (FLAT order) of a turn, or -1.
+MOE_LANES int rowOfTurn(const CommView& c, const HandleView& h, int turn) {
+  const int from = (c.rank + 1 + turn % c.nranks) % c.nranks, row = h.rankOffsets[from] + turn / c.nranks;
+  return row < h.rankOffsets[from + 1] ? row : -1;
+}
+
 template <class Warp>
 MOE_LANES void pushPartialSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                                WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
-  const int n = stridedCount(*h.rows * a.parts.count, w);
-  const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, w.index + i * w.count); };
+  const int n = stridedCount(turnCount(h) * a.parts.count, w);
+  const auto item = [&](int i) {
+    PartOf part = partOf(a.parts, a.rowBytes, w.index + i * w.count);
+    part.row = rowOfTurn(c, h, part.row);
+    return part;
+  };
   const auto rowAt = [&](int row, int copy) {
     return a.rows + static_cast<std::int64_t>(layoutRow(h, row, copy)) * a.rowBytes;
   };
@@ -57,6 +78,7 @@ MOE_LANES void pushPartialSums(const Warp& warp, const StepParams& p, const Comb
         n,
         [&](int i) {
           const PartOf part = item(i);
+          if (part.row < 0) return CopyJob{nullptr, 0, 0};
           return CopyJob{rowAt(part.row, 0) + part.begin, part.bytes, 1};
         },
         [&](int i, int) {
@@ -67,6 +89,7 @@ MOE_LANES void pushPartialSums(const Warp& warp, const StepParams& p, const Comb
   }
   const auto jobOf = [&](int i) {
     const PartOf part = item(i);
+    if (part.row < 0) return SumJob{nullptr, 0, 0};
     return SumJob{partialRowOf(c, h, area, epoch, part.row) + part.begin, part.bytes, layoutCopies(h, part.row)};
   };
   const auto termOf = [&](int i, int term) {

@@ -36,6 +36,11 @@ MOE_LANES std::uint32_t addAcquireRelease(std::uint32_t* counter, std::uint32_t 
   asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
   return before;
 }
+MOE_LANES std::uint32_t addOnDevice(std::uint32_t* counter, std::uint32_t value) {
+  std::uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
+  return before;
+}
 // In shared memory, ordering within the block.
 MOE_LANES std::uint32_t addInBlock(std::uint32_t* counter, std::uint32_t value) {
   std::uint32_t before;
@@ -200,7 +205,8 @@ class CudaWarp {
 
  protected:
   static constexpr unsigned kAll = 0xffffffffu;
-  static constexpr int kBatch = 7;  // 16-byte loads in flight per lane
+  static constexpr int kBatch = 7;               // 16-byte loads in flight per lane: copies
+  static constexpr int kTerms = 4, kPieces = 3;  // the same: sums, of so many rows at once
   // Warps of this block at each meeting.
   static MOE_LANES std::uint32_t* blockMeetings() {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
@@ -226,27 +232,34 @@ class CudaWarp {
 
   template <class Type, bool kWeighted, class RowAt, class WeightAt>
   static MOE_LANES void reduceRow(const SumJob& job, RowAt rowAt, WeightAt weightAt) {
-    constexpr int kTerms = 4;
     const int quads = static_cast<int>(job.bytes / sizeof(Quad));
     auto* out = reinterpret_cast<Quad*>(job.out);
-    for (int tile = 0; tile < quads; tile += kLanes) {
-      const int at = tile + lane();
-      Accumulator<Type> sum;
+    for (int tile = lane(); tile - lane() < quads; tile += kLanes * kPieces) {
+      Accumulator<Type> sum[kPieces];
       for (int first = 0; first < job.terms; first += kTerms) {
-        Quad piece[kTerms];
+        Quad piece[kTerms][kPieces];
 #pragma unroll
         for (int j = 0; j < kTerms; ++j) {
-          const int term = first + j < job.terms ? first + j : job.terms - 1;
-          const Quad* row = rowAt(term);
-          if (first + j < job.terms && at < quads) piece[j] = row[at];
+          const Quad* row = rowAt(first + j < job.terms ? first + j : job.terms - 1);
+#pragma unroll
+          for (int u = 0; u < kPieces; ++u) {
+            const int at = tile + u * kLanes;
+            if (first + j < job.terms && at < quads) piece[j][u] = row[at];
+          }
         }
 #pragma unroll
         for (int j = 0; j < kTerms; ++j) {
           const float weight = weightAt(first + j);
-          if (first + j < job.terms && at < quads) sum.template add<kWeighted>(piece[j], weight);
+          if (first + j >= job.terms) break;
+#pragma unroll
+          for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[j][u], weight);
         }
       }
-      if (at < quads) out[at] = sum.rounded();
+#pragma unroll
+      for (int u = 0; u < kPieces; ++u) {
+        const int at = tile + u * kLanes;
+        if (at < quads) out[at] = sum[u].rounded();
+      }
     }
   }
 
@@ -256,7 +269,11 @@ class CudaWarp {
     if (cuda_flags::addInBlock(inBlock, 1) + 1 != warps) return false;
     *inBlock = 0;
     std::uint32_t* counter = &comm.state->arrived[meeting];
-    if (cuda_flags::addAcquireRelease(counter, warps) + warps != static_cast<std::uint32_t>(count)) return false;
+    // Rows are on their way to other GPUs when they are sent; whoever leaves has only read, and written its own memory.
+    const std::uint32_t before = meeting == static_cast<int>(Meeting::rowsSent)
+                                     ? cuda_flags::addAcquireRelease(counter, warps)
+                                     : cuda_flags::addOnDevice(counter, warps);
+    if (before + warps != static_cast<std::uint32_t>(count)) return false;
     *counter = 0;
     return true;
   }

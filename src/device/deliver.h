@@ -28,20 +28,21 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
-// Copies rows from where they arrived, `sourceOf(row)`, to copies [firstCopy, ..) of their places in `out`.
-template <class Warp, class SourceOf>
+// Copies rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places, the rows `placeOf(row, copy)` of
+// `out`.
+template <class Warp, class SourceOf, class CopiesOf, class PlaceOf>
 MOE_LANES void deliverRows(const Warp& warp, const HandleView& h, std::uint8_t* out, std::uint32_t rowBytes,
-                           const Parts& parts, int firstCopy, WarpIndex w, SourceOf sourceOf) {
+                           const Parts& parts, WarpIndex w, SourceOf sourceOf, CopiesOf copiesOf, PlaceOf placeOf) {
   const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
   warp.streamRows(
       stridedCount(*h.rows * parts.count, w),
       [&](int i) {
         const PartOf part = item(i);
-        return CopyJob{sourceOf(part.row) + part.begin, part.bytes, layoutCopies(h, part.row) - firstCopy};
+        return CopyJob{sourceOf(part.row) + part.begin, part.bytes, copiesOf(part.row)};
       },
       [&](int i, int copy) {
         const PartOf part = item(i);
-        return out + static_cast<std::int64_t>(layoutRow(h, part.row, firstCopy + copy)) * rowBytes + part.begin;
+        return out + static_cast<std::int64_t>(placeOf(part.row, copy)) * rowBytes + part.begin;
       });
 }
 
@@ -66,15 +67,15 @@ MOE_LANES void laneDescribeRow(const HandleView& h, const DispatchArgs& d, int r
   }
 }
 
+MOE_LANES bool describes(const DispatchArgs& d) {
+  return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
+}
+
 template <class Warp>
-MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
-                            WarpIndex w) {
-  if (w.index == 0 && d.outExpertOffsets != nullptr) {
-    warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
-  }
-  if (d.outSourceIndex == nullptr && d.outTopkIdx == nullptr && d.outTopkWeights == nullptr) return;
-  const Slice slice = sliceOf(*h.rows, w);
-  warp.forEach(slice.count, [&](int i) { laneDescribeRow(h, d, slice.begin + i); });
+MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
+                                 WarpIndex w) {
+  if (w.index != 0 || d.outExpertOffsets == nullptr) return;
+  warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
 }
 
 }  // namespace moe

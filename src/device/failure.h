@@ -8,7 +8,6 @@ namespace moe {
 
 enum class Phase : std::int32_t {
   none,
-  routeAck,        // the peer still reads what an earlier route sent it
   routeCounts,     // the peer's counts
   routeHeaders,    // the peer's row headers
   dispatchOutput,  // HT: the peer's "my output is writable"

@@ -75,17 +75,27 @@ MOE_LANES void llPushPayload(const Warp& warp, const CommView& c, const HandleVi
 }
 
 template <class Warp>
-MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
+  llSendHeaders(warp, c, p.handle, d.tokens, epoch, w);
+  llPushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, c.at.llRows, c.rowBytesMax, epoch, w);
+  if (d.sideBytes == 0) return;
+  llPushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, c.at.llSide, c.sideBytesMax,
+                epoch, w);
+}
+
+template <class Warp>
+MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
   // The slots of epoch - 2 are written again: every receiver has taken them.
   if (!waitForAcks(warp, c, c.at.llDispatchAck, epoch, kParities, Phase::dispatchAck)) return;
   for (int to = w.index; to < c.nranks; to += w.count) llSendCounts(warp, p, epoch, to);
-  llSendHeaders(warp, c, p.handle, d.tokens, epoch, w);
-  llPushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, c.at.llRows, c.rowBytesMax, epoch, w);
-  if (d.sideBytes != 0) {
-    llPushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, c.at.llSide, c.sideBytesMax,
-                  epoch, w);
+  // The first warp has its hands free for the plan, if there are others.
+  if (w.count == 1) {
+    llSendRows(warp, p, epoch, w);
+  } else if (w.index > 0) {
+    llSendRows(warp, p, epoch, {w.index - 1, w.count - 1});
   }
   if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
   warp.publishAll(
@@ -149,48 +159,79 @@ MOE_LANES void llPlan(const Warp& warp, const StepParams& p, std::uint64_t epoch
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   bool good = llPlaceSources(warp, p, epoch);
+  int rows = 0;
   if (good) {
-    const int rows = layoutRows(h, c.rank, *h.rows, llPlaceExperts(warp, c, h, epoch));
+    rows = layoutRows(h, c.rank, *h.rows, llPlaceExperts(warp, c, h, epoch));
     good = rows <= p.dispatch.capacity;
-    if (good) reportCounts(warp, c, h, rows);
     warp.forEach(good ? 0 : 1, [&](int) {
       h.state->refusal = {0, Fault::capacity, Phase::dispatchOutput, c.rank, 0, 0, p.dispatch.capacity, rows};
     });
   }
   warp.publish(&h.state->planReady, flagWord(epoch, good ? 0 : 1));
+  if (good) reportCounts(warp, c, h, rows);  // after the plan: the host can wait, the other warps cannot
 }
 
-// Keeps the headers of this warp's rows, with final rows of the layout in them.
-template <class Warp>
-MOE_LANES void llKeepHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch,
-                             WarpIndex w) {
-  const Slice slice = sliceOf(*h.rows, w);
+// An arriving row in its slot.
+struct LlArrival {
+  int from, index;
+};
+MOE_LANES LlArrival llArrival(const HandleView& h, int row) {
+  const int from = sourceOf(h, row);
+  return {from, row - h.rankOffsets[from]};
+}
+
+MOE_LANES const Quad* llHeader(const CommView& c, std::uint64_t epoch, const LlArrival& at) {
   const int headerBytes = static_cast<int>(headerQuads(c.topkMax)) * static_cast<int>(sizeof(Quad));
-  const int experts = h.map.count(c.rank);
+  return reinterpret_cast<const Quad*>(llSlot(c, c.rank, c.at.llHeaders, headerBytes, epoch, at.from, at.index));
+}
+
+// Row of the layout for an entry of a message, which says only its position among its source's entries.
+MOE_LANES int llExpertRow(const CommView& c, const HandleView& h, int from, const Quad& entry) {
+  return h.expertBase[from * h.map.count(c.rank) + entryExpert(entry)] + entryRow(entry);
+}
+
+// Keeps the headers of this warp's rows, with final rows of the layout in them, and describes the rows to the caller.
+template <class Warp>
+MOE_LANES void llKeepHeaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const Slice slice = sliceOf(*h.rows, w);
   warp.forEach(slice.count, [&](int i) {
-    const int row = slice.begin + i, from = sourceOf(h, row);
-    const auto* slot = reinterpret_cast<const Quad*>(
-        llSlot(c, c.rank, c.at.llHeaders, headerBytes, epoch, from, row - h.rankOffsets[from]));
+    const int row = slice.begin + i;
+    const LlArrival at = llArrival(h, row);
+    const Quad* slot = llHeader(c, epoch, at);
     Quad* kept = h.headers + static_cast<std::int64_t>(row) * h.headerStride();
     const Quad head = warp.laneLoad(slot);
     kept[0] = head;
     for (int n = 1; n <= headEntries(head); ++n) {
       Quad entry = warp.laneLoad(slot + n);
-      entry.w += static_cast<std::uint32_t>(h.expertBase[from * experts + entryExpert(entry)]);
+      entry.w = static_cast<std::uint32_t>(llExpertRow(c, h, at.from, entry));
       kept[n] = entry;
     }
+    if (describes(p.dispatch)) laneDescribeRow(h, p.dispatch, row);
   });
 }
 
+// Rows are delivered by whichever warp their parts fall to, so it reads the header in the slot: the kept one may be on
+// its way from another warp.
 template <class Warp>
 MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t area, int slotBytes,
                          std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  deliverRows(warp, h, out, rowBytes, parts, 0, w, [&](int row) {
-    const int from = headSource(*keptHeader(h, row));
-    return static_cast<const std::uint8_t*>(llSlot(c, c.rank, area, slotBytes, epoch, from, row - h.rankOffsets[from]));
-  });
+  deliverRows(
+      warp, h, out, rowBytes, parts, w,
+      [&](int row) {
+        const LlArrival at = llArrival(h, row);
+        return static_cast<const std::uint8_t*>(llSlot(c, c.rank, area, slotBytes, epoch, at.from, at.index));
+      },
+      [&](int row) { return expertRows(h) ? headEntries(warp.laneLoad(llHeader(c, epoch, llArrival(h, row)))) : 1; },
+      [&](int row, int copy) {
+        if (h.layout == Layout::flat) return row;
+        const LlArrival at = llArrival(h, row);
+        if (h.layout == Layout::rankMajor) return at.from * h.tokensMax + at.index;
+        return llExpertRow(c, h, at.from, warp.laneLoad(llHeader(c, epoch, at) + 1 + copy));
+      });
 }
 
 template <class Warp>
@@ -203,12 +244,9 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   if (!warp.waitAll(c, &h.state->planReady, 1, epoch, Phase::dispatchPlan)) return;
   if (flagValue(warp.laneLoad(&h.state->planReady)) != 0) return;
   if (!warp.waitAll(c, c.mine<Flag>(c.at.llRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
-  llKeepHeaders(warp, c, h, epoch, w);
-  // Rows are delivered by whichever warp their parts fall to: all headers must be there.
-  if (warp.arrive(c, Meeting::headersKept, w.count)) warp.publish(&h.state->headersReady, flagWord(epoch));
-  if (!warp.waitAll(c, &h.state->headersReady, 1, epoch, Phase::dispatchPlan)) return;
-  describeRows(warp, c, h, d, w);
   llDeliver(warp, p, epoch, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.parts, w);
+  copyExpertOffsets(warp, c, h, d, w);
+  llKeepHeaders(warp, p, epoch, w);
   if (d.sideBytes != 0) {
     llDeliver(warp, p, epoch, c.at.llSide, c.sideBytesMax, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
   }

@@ -184,8 +184,8 @@ template <class Warp>
 MOE_LANES void exchangeCounts(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  // The buffers of epoch - 2 are written again: every receiver has taken them.
-  if (!waitForAcks(warp, c, c.at.routeAck, epoch, kParities, Phase::routeAck)) return;
+  // The buffers of epoch - 2 are written again. No acknowledgement is needed: we have everyone's counts of epoch - 1,
+  // which a rank sends after it has kept the headers of epoch - 2.
   for (int to = w.index; to < c.nranks; to += w.count) sendCounts(warp, c, h, epoch, to);
   if (!warp.waitAll(c, c.mine<Flag>(c.at.routeCountsReady), c.nranks, epoch, Phase::routeCounts)) return;
   for (int to = w.index; to < c.nranks; to += w.count) {
@@ -320,10 +320,7 @@ MOE_LANES void routePlace(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (p.handle.lowLatency != 0) return;
   const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
   exchangeHeaders(warp, p, tokens, epoch, w);
-  leave(warp, c, w, [&] {
-    warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; });
-    acknowledge(warp, c, c.at.routeAck, epoch, kParities);
-  });
+  leave(warp, c, w, [&] { warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; }); });
 }
 
 }  // namespace moe

@@ -5,14 +5,15 @@
 
 namespace moe {
 
-// streamRows: copy `bytes` from `source` to each of `sinks` places. 16-byte aligned, a multiple of 16 bytes.
+// streamRows: copy `bytes` from `source` to each of `sinks` places. 16-byte aligned, a multiple of 16 bytes. No sinks:
+// nothing is done.
 struct CopyJob {
   const std::uint8_t* source;
   std::uint32_t bytes;
   int sinks;
 };
 
-// reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros.
+// reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros. No bytes: nothing.
 struct SumJob {
   std::uint8_t* out;
   std::uint32_t bytes;

@@ -18,7 +18,7 @@ enum Channel : int {
 };
 
 // Where the warps of a step count themselves in. The last one finds the counter back at 0.
-enum class Meeting : int { rowsSent, headersKept, leaving, count };
+enum class Meeting : int { rowsSent, leaving, count };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
@@ -61,7 +61,6 @@ struct alignas(16) Destination {
 struct HandleState {
   std::uint64_t dispatchEpoch, combineEpoch;  // of the operation that was started last
   Flag planReady;        // LL dispatch: offsets of this epoch are computed; value 1: do not deliver
-  Flag headersReady;     // LL dispatch: the headers of this epoch are kept
   std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
   Failure refusal;       // LL dispatch: what the plan found wrong; reported when all warps have sent
 };

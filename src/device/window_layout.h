@@ -15,7 +15,7 @@ struct WindowLayout {
   std::uint64_t htOutputReady, htRowsReady, htCombineReady;
   std::uint64_t llRowsReady, llCombineReady;
   // Flags, [parity][from]: split operations of two parities may end in any order.
-  std::uint64_t routeAck, htCombineAck, llDispatchAck, llCombineAck;
+  std::uint64_t htCombineAck, llDispatchAck, llCombineAck;
   std::uint64_t llCountsReady;  // the word's value is the row count
 
   // Small records.
@@ -69,7 +69,7 @@ inline WindowLayout WindowLayout::of(const CommShape& s) {
   at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags);
   at.htOutputReady = take(flags), at.htRowsReady = take(flags), at.htCombineReady = take(flags);
   at.llRowsReady = take(flags), at.llCombineReady = take(flags);
-  at.routeAck = take(kParities * flags), at.htCombineAck = take(kParities * flags);
+  at.htCombineAck = take(kParities * flags);
   at.llDispatchAck = take(kParities * flags), at.llCombineAck = take(kParities * flags);
   at.llCountsReady = take(kParities * flags);
   at.routeCounts = take(kParities * n * at.countStride * 4);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "protocol/handover.h"
 #include "support/payload.h"
 #include "support/thread_runner.h"
 
@@ -99,6 +100,11 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
     }
   }
   EXPECT_TRUE(to.guardsAreIntact());
+}
+
+TYPED_TEST(Policy, PublishesWhatEveryLaneHasStored) {
+  EXPECT_EQ(handOver<TypeParam>(false, 50), 0);
+  EXPECT_EQ(handOver<TypeParam>(true, 50), 0);
 }
 
 // The sum is longer than any tile, and each term is rounded on its own.

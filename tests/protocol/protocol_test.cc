@@ -89,7 +89,7 @@ TYPED_TEST(Protocol, AgreesWithTheReferenceInRandomWorlds) {
 
 TYPED_TEST(Protocol, RefusesTogetherWhatCannotWork) {
   const ScenarioLimits limits{3, 8, 12, 2};
-  for (const Trouble trouble : {Trouble::capacity, Trouble::stranger}) {
+  for (const Trouble trouble : {Trouble::capacity, Trouble::stranger, Trouble::rowSize}) {
     for (std::uint64_t seed = 1; seed <= 12 / kSlow; ++seed) {
       Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 60'000'000'000);
       const std::string wrong = runScenario<TypeParam>(scenario);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "protocol/fixed_shape.h"
+#include "protocol/handover.h"
 #include "support/thread_runner.h"
 
 int main() {
   using namespace moe::test;
+  if (handOver<MOE_TEAM>(false, 20) + handOver<MOE_TEAM>(true, 20) != 0) return 1;
   std::uint64_t seed = 1;
   for (const moe::Layout layout : {moe::Layout::expertMajor, moe::Layout::flat}) {
     for (const bool lowLatency : {false, true}) {

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMON = ["support/combine_operation.cc", "support/dispatch_operation.cc", "support/judge.cc", "support/operations.cc",
           "support/program.cc", "support/protocol_world.cc", "support/reference.cc", "support/routing_input.cc",
           "support/scenario.cc"]
-FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-w", f"-I{ROOT}/tests", f"-I{ROOT}/src", f"-I{ROOT}/include"]
+FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-w"]
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90
 
@@ -31,6 +31,7 @@ SIM_ARGUMENTS = {
     "sim-both": ["--protocol", "both"],
     "sim-capacity": ["--mishap", "capacity"],
     "sim-stranger": ["--mishap", "stranger"],
+    "sim-row-size": ["--mishap", "row-size"],
     "sim-death": ["--mishap", "death"],
 }
 
@@ -38,6 +39,10 @@ SIM_ARGUMENTS = {
 class Builder:
     def __init__(self, work: pathlib.Path, compiler: str):
         self.work = work
+        self.tree = work / "tree"  # a copy: what is edited meanwhile does not mix with what is built
+        for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "include"):
+            shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
+        self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
         launcher = shutil.which("ccache")
         self.compiler = ([launcher] if launcher else []) + [compiler]
 
@@ -47,7 +52,7 @@ class Builder:
             raise RuntimeError("does not compile:\n" + done.stderr[:2000])
 
     def compile(self, source: str, to: pathlib.Path, flags):
-        self.run([*flags, *FLAGS, "-c", f"{ROOT}/tests/{source}", "-o", str(to)])
+        self.run([*flags, *self.includes, *FLAGS, "-c", f"{self.tree}/tests/{source}", "-o", str(to)])
         return to
 
     def common_sources(self):
@@ -73,10 +78,10 @@ class Builder:
         return program
 
 
-def plant(mutant, overlay: pathlib.Path):
+def plant(tree: pathlib.Path, mutant, overlay: pathlib.Path):
     shutil.rmtree(overlay, ignore_errors=True)
     overlay.mkdir(parents=True)
-    text = (ROOT / mutant["file"]).read_text()
+    text = (tree / mutant["file"]).read_text()
     found = text.count(mutant["from"])
     if found != 1:
         raise RuntimeError(f"`from` occurs {found} times in {mutant['file']}")
@@ -105,7 +110,7 @@ def try_mutant(builder: Builder, index: int, mutant):
     begin = time.monotonic()
     overlay = builder.work / f"mutant{index}"
     try:
-        plant(mutant, overlay)
+        plant(builder.tree, mutant, overlay)
         how = job_failure(mutant["job"], builder.build_job(mutant["job"], overlay))
         verdict = "caught" if how else "SURVIVED"
     except RuntimeError as error:
@@ -126,9 +131,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    builder = Builder(pathlib.Path(options.work), options.compiler)
-    builder.work.mkdir(parents=True, exist_ok=True)
-    mutants = tomllib.loads((ROOT / "tests/sim/mutants.toml").read_text())["mutant"]
+    work = pathlib.Path(options.work)
+    work.mkdir(parents=True, exist_ok=True)
+    builder = Builder(work, options.compiler)
+    mutants = tomllib.loads((builder.tree / "tests/sim/mutants.toml").read_text())["mutant"]
     mutants = [m for m in mutants if options.only in m["name"]]
     jobs = sorted({m["job"] for m in mutants})
     bad = 0

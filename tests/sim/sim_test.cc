@@ -55,6 +55,11 @@ TEST(Simulation, RefusesAStrangerOnEveryRank) {
   expectGoodWorlds(Protocol::ll, Mishap::stranger, 400);
 }
 
+TEST(Simulation, RefusesRowsOfDifferentSizesOnEveryRank) {
+  expectGoodWorlds(Protocol::ht, Mishap::rowSize, 300);
+  expectGoodWorlds(Protocol::ll, Mishap::rowSize, 300);
+}
+
 TEST(Simulation, RepeatsItselfFromTheSameSeed) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Verdict first = runWorld(seed, Protocol::both, Mishap::any, false);

@@ -59,7 +59,7 @@ std::string judgeTimes(const Outcome& outcome) {
 Mishap drawMishap(Rng& rng) {
   const int kind = rng.below(16);
   return kind < 3   ? Mishap::death
-         : kind < 8 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
+         : kind < 9 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
                     : Mishap::nothing;
 }
 
@@ -73,6 +73,8 @@ Trouble troubleOf(Mishap mishap) {
       return Trouble::twice;
     case Mishap::stranger:
       return Trouble::stranger;
+    case Mishap::rowSize:
+      return Trouble::rowSize;
     default:
       return Trouble::none;
   }

@@ -52,16 +52,19 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
 
 void DispatchOperation::start(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
+  if (handle_.shape().lowLatency) handle_.takeTicket(rank);
   poisonOutputs(rank, report);
   const int tokens = route_->inputs[at(rank)].tokens;
-  own.rows = GuardedBytes(at(std::int64_t{tokens} * config_.rowBytes));
+  const int longer = rank == config_.oddRank ? 16 : 0;
+  own.rows = GuardedBytes(at(std::int64_t{tokens} * (config_.rowBytes + longer)));
   own.side = GuardedBytes(at(std::int64_t{tokens} * config_.sideBytes));
   for (int t = 0; t < tokens; ++t) {
     fillRow(rowKey(config_.seed, rank, t), own.rows.data() + std::int64_t{t} * config_.rowBytes, config_.rowBytes);
     fillRow(rowKey(config_.seed ^ kSideSeed, rank, t), own.side.data() + std::int64_t{t} * config_.sideBytes,
             config_.sideBytes);
   }
-  const std::int64_t rows = route_->arrivals[at(rank)].layoutRows;
+  const Arrivals& arrivals = route_->arrivals[at(rank)];
+  const std::int64_t rows = arrivals.layoutRows;
   const bool perExpert = hasRowPerExpert(route_->config.layout);
   const std::uint64_t seed = config_.seed;
   StepParams& p = own.params = emptyParams(rank, 0);
@@ -69,7 +72,7 @@ void DispatchOperation::start(int rank, Report& report) {
   d.rows = tokens == 0 ? nullptr : own.rows.data();
   d.side = config_.sideBytes == 0 || tokens == 0 ? nullptr : own.side.data();
   d.tokens = tokens;
-  d.rowBytes = static_cast<std::uint32_t>(config_.rowBytes);
+  d.rowBytes = static_cast<std::uint32_t>(config_.rowBytes + longer);
   d.sideBytes = static_cast<std::uint32_t>(config_.sideBytes);
   d.parts = config_.parts;
   const bool window = inWindow(rank);
@@ -78,6 +81,7 @@ void DispatchOperation::start(int rank, Report& report) {
   d.capacity = config_.capacity.empty() ? rows : config_.capacity[at(rank)];
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
+    if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
     d.outRowsOffset = window ? areas_->offset(rank, config_.area) : comm_.at().staging;
     d.outSideOffset =
         window ? d.outRowsOffset + static_cast<std::uint64_t>(rows * config_.rowBytes) : comm_.at().stagingSide;

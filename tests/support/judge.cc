@@ -56,6 +56,7 @@ std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
     case Trouble::capacity:
       return judgeCapacity(world, endings);
     case Trouble::stranger:
+    case Trouble::rowSize:
       return judgeStranger(world, endings);
     case Trouble::badIndex:
     case Trouble::twice:

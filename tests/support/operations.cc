@@ -78,6 +78,7 @@ RouteOperation::RouteOperation(TestComm& comm, TestHandle& handle, std::shared_p
       weights_(at(comm.nranks())) {}
 
 void RouteOperation::start(int rank, Report&) {
+  if (!handle_.shape().lowLatency) handle_.takeTicket(rank);
   const RouteInput& input = route_->inputs[at(rank)];
   const bool wide = handle_.shape().wideIndex;
   GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));
@@ -114,7 +115,7 @@ void checkCounts(const HandleView& handle, const RouteConfig& config, const Arri
   expect("rows", *handle.rows, static_cast<std::int64_t>(arrivals.tokens.size()));
   expect("host rows", host->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
   expect("host layout rows", host->layoutRows, arrivals.layoutRows);
-  expect("host tag", static_cast<std::int64_t>(flagEpoch(host->tag)), handle.state->routes);
+  expect("host tag", static_cast<std::int64_t>(flagEpoch(host->tag)), handle.ticket);
   int offset = 0;
   for (int from = 0; from < config.nranks; ++from) {
     expect("rank offset", handle.rankOffsets[from], offset);

@@ -99,6 +99,8 @@ struct DispatchCase {
   int area = 0;                        // HT: of OutputAreas
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what is needed
+  int smallStaging = -1;               // HT: this rank says that its staging area holds one row less than arrive
+  int oddRank = -1;                    // this rank says that rows are 16 bytes longer
 };
 
 class DispatchOperation : public Operation {

@@ -35,7 +35,6 @@ void TestComm::listAreas() {
   add("htCombineReady", at_.htCombineReady, flags);
   add("llRowsReady", at_.llRowsReady, flags);
   add("llCombineReady", at_.llCombineReady, flags);
-  add("routeAck", at_.routeAck, 2 * flags);
   add("htCombineAck", at_.htCombineAck, 2 * flags);
   add("llDispatchAck", at_.llDispatchAck, 2 * flags);
   add("llCombineAck", at_.llCombineAck, 2 * flags);

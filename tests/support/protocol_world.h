@@ -59,6 +59,8 @@ class TestHandle {
 
   const HandleShape& shape() const { return shape_; }
   HandleView view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
+  // Numbers the calls whose counts the host waits for, as the product does; `view` carries the latest.
+  void takeTicket(int rank) { ++views_[static_cast<std::size_t>(rank)].ticket; }
   // Makes this rank's handle differ from its peers' in what must agree.
   void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].signature ^= 1; }
   std::string findStrayWrite() const;

@@ -47,7 +47,7 @@ class Builder {
   void addDispatch(HandleTrack& track);
   void addCombine(HandleTrack& track);
   void complete(HandleTrack& track);
-  void addTrouble(HandleTrack& track);
+  void addTrouble(const HandleTrack& track, DispatchCase& config);
   bool mayStart(Kind kind, bool lowLatency);
   Parts drawParts(int rowBytes);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
@@ -171,6 +171,23 @@ void Builder::addRoute(HandleTrack& track) {
   world_.program->addRoute(operation, s, drawWarps());
 }
 
+// Makes this dispatch the one that fails, if it can.
+void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
+  const Arrivals& arrivals = track.route->arrivals[at(world_.culprit)];
+  const auto flatRows = static_cast<int>(arrivals.tokens.size());
+  if (world_.trouble == Trouble::capacity && config.staged[at(world_.culprit)] && flatRows > 1 && rng_.coin()) {
+    config.smallStaging = world_.culprit;
+    ended_ = !track.handle->shape().lowLatency;
+  } else if (world_.trouble == Trouble::capacity && arrivals.layoutRows > 0) {
+    config.capacity[at(world_.culprit)] = rng_.below(static_cast<int>(arrivals.layoutRows));
+    ended_ = true;
+  } else if (world_.trouble == Trouble::rowSize && config.rowBytes < shape_.rowBytesMax && shape_.nranks > 1) {
+    config.oddRank = world_.culprit;
+    ended_ = true;
+  }
+  if (ended_) world_.lowLatencyTrouble = track.handle->shape().lowLatency;
+}
+
 void Builder::addDispatch(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   DispatchCase config;
@@ -182,13 +199,7 @@ void Builder::addDispatch(HandleTrack& track) {
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
-  std::int64_t& culprits = config.capacity[at(world_.culprit)];
-  if (world_.trouble == Trouble::capacity && operations_ > 2 &&
-      track.route->arrivals[at(world_.culprit)].layoutRows > 0) {
-    culprits = rng_.below(static_cast<int>(track.route->arrivals[at(world_.culprit)].layoutRows));
-    ended_ = true;
-    world_.lowLatencyTrouble = s.lowLatency;
-  }
+  if (operations_ > 2) addTrouble(track, config);
   track.area = freeArea();
   track.staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
   track.epoch = ++started(kDispatch, s.lowLatency);
@@ -258,10 +269,8 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();
-  if (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice || world_.trouble == Trouble::capacity) {
-    if (!ended_) world_.trouble = Trouble::none;  // there was no place for it
-  }
-  if (shape_.nranks == 1 && world_.trouble == Trouble::stranger) world_.trouble = Trouble::none;
+  const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
+  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // there was no place for it
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }

@@ -20,6 +20,7 @@ enum class Trouble {
   badIndex,  // an index names no expert
   twice,     // a token names an expert twice
   stranger,  // a rank's handle is not like the others'
+  rowSize,   // a rank dispatches longer rows than the others
 };
 
 struct ScenarioLimits {
@@ -36,7 +37,7 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
-  bool lowLatencyTrouble = false;
+  bool lowLatencyTrouble = false;              // it is an operation of a LL handle
   std::shared_ptr<DispatchOperation> refused;  // of Trouble::capacity
   std::string text;                            // what the world is made of
 

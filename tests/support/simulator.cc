@@ -122,7 +122,10 @@ void Simulator::giveUp() {
 
 Outcome Simulator::run() {
   for (auto& rank : ranks_) push(rng_.next() % 20'000, Kind::startTask, static_cast<std::uint32_t>(rank->rank));
-  if (faults_.abortNs != 0) push(faults_.abortNs, Kind::abort, 0);
+  for (auto& rank : ranks_) {
+    if (faults_.abortNs != 0)
+      push(faults_.abortNs + rng_.next() % 100'000, Kind::abort, static_cast<std::uint32_t>(rank->rank));
+  }
   do {
     mainHasEvent_ = false;
     current_ = nextWarp();
@@ -133,10 +136,9 @@ Outcome Simulator::run() {
       if (rank.inTask) endTask(rank);
       if (!rank.done) startTask(rank);
     } else {
-      for (auto& rank : ranks_) {
-        comm_.rank(rank->rank).abort = 1;
-        wakeStopped(comm_.view(rank->rank));
-      }
+      const int rank = static_cast<int>(mainEvent_.index);
+      comm_.rank(rank).abort = 1;
+      wakeStopped(comm_.view(rank));
     }
   } while (mainHasEvent_);
   Outcome outcome;

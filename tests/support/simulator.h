@@ -25,7 +25,7 @@ struct Faults {
   int deadRank = -1;          // stops for ever ...
   std::size_t deadTask = 0;   // ... in this task ...
   int deadPause = 0;          // ... at this pause of its warps
-  std::uint64_t abortNs = 0;  // not 0: at this time every rank is told to give up
+  std::uint64_t abortNs = 0;  // not 0: from this time on the ranks are told to give up, one after another
 };
 
 struct RankResult {

@@ -1,6 +1,6 @@
 // The policy that makes lanes visible to tests: a warp is several OS threads, one per lane. It orders memory between
-// lanes where CudaWarp does and nowhere else, so that ThreadSanitizer finds a lane that reads what another lane wrote
-// without a collective in between. Arguments that must be the same on every lane are compared at each meeting.
+// lanes where the contract says so and nowhere else, so that ThreadSanitizer finds a lane that reads what another lane
+// wrote without a collective in between. Arguments that must be the same on every lane are compared at each meeting.
 #pragma once
 
 #include <algorithm>
@@ -89,6 +89,7 @@ class ThreadedWarp {
     *to = value;
   }
 
+  // What is stored is for others after publish or arrive, not before: there is no meeting at the end.
   template <class JobOf, class SinkOf>
   void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
     note(4, n);
@@ -102,7 +103,6 @@ class ThreadedWarp {
         for (std::uint32_t at = first(); at < job.bytes; at += kStep) std::memcpy(to + at, job.source + at, kPiece);
       }
     }
-    sync();
   }
 
   template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
@@ -125,7 +125,6 @@ class ThreadedWarp {
         }
       }
     });
-    sync();
   }
 
   void publish(Flag* flag, Flag word) const {

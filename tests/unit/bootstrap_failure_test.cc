@@ -164,6 +164,44 @@ TEST(BootstrapFailure, TwoDeathsAtOnceReachEveryRank) {
   killer.join();
 }
 
+// The victim may be killed at any point of its way into the group; whatever the others are doing then, they name it.
+TEST(BootstrapFailure, ADeathAtAnyMomentOfTheWayInIsNamed) {
+  constexpr int kRanks = 8;
+  for (const int victim : {0, 3}) {
+    for (int delayMs = 0; delayMs < 24; delayMs += 2) {
+      Children children(1, [&](int, const moeUniqueId_t& id, const auto&) {
+        auto member = Bootstrap::join(id, optionsOf(victim, kRanks, 1500ms));
+        for (int i = 0; i < 20; ++i) member->allGather({});
+        member->startMonitor([](const auto&) {});
+        std::this_thread::sleep_for(60s);
+      });
+      const moeUniqueId_t id = createUniqueId(20s, "");
+      children.start(id);
+      std::thread killer([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(delayMs));
+        children.kill(0);
+      });
+      Meet over(kRanks - 1);
+      inThreads(kRanks - 1, [&](int i) {
+        Reports reports;
+        std::unique_ptr<Bootstrap> member;
+        const Outcome outcome = outcomeOf([&] {
+          member = Bootstrap::join(id, optionsOf(i < victim ? i : i + 1, kRanks, 1500ms));
+          for (int k = 0; k < 20; ++k) member->allGather({});
+          member->startMonitor([&](const auto& failure) { reports.add(failure); });
+          EXPECT_TRUE(reports.waitForOne(5s));
+        });
+        over.wait();
+        std::string sentence = outcome.sentence;
+        if (sentence.empty() && !reports.all().empty()) sentence = reports.all()[0].sentence;
+        EXPECT_TRUE(sentence.starts_with(fmt::format("rank {} ", victim)))
+            << "killed after " << delayMs << " ms: " << sentence;
+      });
+      killer.join();
+    }
+  }
+}
+
 TEST(BootstrapFailure, AnAnnouncementReachesAllRanksInTheWordsOfTheAnnouncer) {
   for (const int announcer : {0, 1, 39}) {
     Meet watching(40);

@@ -23,8 +23,11 @@ TEST(BootstrapLeave, IsNoFailureAndIsRemembered) {
     Reports reports;
     member.startMonitor([&](const auto& failure) { reports.add(failure); });
     watching.wait();
-    if (member.rank() == 5) member.leave();
-    if (member.rank() != 5) {
+    if (member.rank() == 5) {
+      const auto start = Clock::now();
+      member.leave();
+      EXPECT_LT(secondsSince(start), 0.8);  // its neighbours answer: it does not wait for its deadline
+    } else {
       EXPECT_TRUE(waitUntil([&] { return member.hasLeft(5); })) << "rank " << member.rank();
     }
     EXPECT_FALSE(member.hasLeft(6));
@@ -79,6 +82,38 @@ TEST(BootstrapLeave, OfManyInnerRanksDoesNotCutTheTree) {
     }
     over.wait();
   }));
+}
+
+// Most ranks leave at random times; whoever remains still hears what one of them announces, once.
+TEST(BootstrapLeave, OfMostRanksInAnyOrderKeepsTheRestTogether) {
+  constexpr int kRanks = 60;
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<int> leaveAtMs(kRanks, 0);
+    for (int& at : leaveAtMs) at = static_cast<int>(random() % 60);
+    std::vector<int> stayers;
+    while (stayers.size() < 6) {
+      const int rank = static_cast<int>(random() % kRanks);
+      if (std::find(stayers.begin(), stayers.end(), rank) == stayers.end()) stayers.push_back(rank);
+    }
+    Meet gone(kRanks);
+    Meet over(kRanks);
+    expectAllWell(world(kRanks, [&](Bootstrap& member) {
+      const int self = member.rank();
+      const bool stays = std::find(stayers.begin(), stayers.end(), self) != stayers.end();
+      Reports reports;
+      member.startMonitor([&](const auto& failure) { reports.add(failure); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(leaveAtMs[static_cast<std::size_t>(self)]));
+      if (!stays) member.leave();
+      gone.wait();
+      if (self == stayers[0]) member.announceFailure(moeCudaError, "news");
+      if (stays && self != stayers[0]) {
+        EXPECT_TRUE(reports.waitForOne(10s)) << "seed " << seed << " rank " << self;
+      }
+      over.wait();
+      for (const auto& failure : reports.all()) EXPECT_EQ(failure.sentence, "news") << "seed " << seed;
+    }));
+  }
 }
 
 TEST(BootstrapLeave, ADeathAfterItsParentLeftIsStillNoticed) {

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Kills one rank of a group with SIGKILL at many points and demands that every survivor names it in time and goes on.
+# Usage: kill_test.sh MOERUN KILL_RANK [host|cuda] [NRANKS]
+set -u
+moerun=$1 program=$2 backend=${3:-host} nranks=${4:-3}
+failed=0
+
+round() { # arguments of kill_rank
+  local directory log
+  directory=$(mktemp -d)
+  log=$directory/log
+  MOECOMM_LOG_LEVEL=none timeout 60 "$moerun" -n "$nranks" --grace 20 "$program" --backend "$backend" \
+    --directory "$directory" "$@" >"$log" 2>&1
+  local survivors
+  survivors=$(grep -c 'survivor ' "$log")
+  if [ "$survivors" -ne $((nranks - 1)) ]; then
+    echo "FAILED: $*: $survivors of $((nranks - 1)) survivors"
+    cat "$log"
+    failed=1
+  else
+    echo "ok: $*: $(grep -m1 -o 'after .*' "$log")"
+  fi
+  rm -rf "$directory"
+}
+
+round --point never --victim 1 --timeout-ms 1500
+for victim in 0 $((nranks - 1)); do
+  for delay in 0 3 10 30; do round --point init --victim $victim --delay-ms $delay --timeout-ms 3000; done
+  for mode in ht ll; do
+    round --point between --victim $victim --mode $mode
+    for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
+  done
+done
+if find /dev/shm -name '*moecomm*' 2>/dev/null | grep -q .; then
+  echo "FAILED: something is left in /dev/shm"
+  failed=1
+fi
+exit $failed

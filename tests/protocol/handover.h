@@ -1,0 +1,59 @@
+// The smallest use of a policy's memory order: one warp streams a row and publishes, another waits and reads. In the
+// protocols a meeting of all lanes always comes in between; here publish alone must order the lanes.
+#pragma once
+
+#include "support/payload.h"
+#include "support/thread_runner.h"
+
+namespace moe::test {
+
+// Runs body(warp, index) on two warps at the same time.
+template <class Team, class Body>
+void onTwoWarps(Body body) {
+  if constexpr (Team::kLanes == 1) {
+    runTogether(2, [&](int i) { body(HostWarp(), i); });
+  } else {
+    std::array<LaneGroup<Team::kLanes>, 2> groups;
+    runTogether(2 * Team::kLanes, [&](int i) {
+      const int warp = i / Team::kLanes;
+      body(ThreadedWarp<Team::kLanes>(groups[static_cast<std::size_t>(warp)], i % Team::kLanes), warp);
+    });
+  }
+}
+
+// Hands a row over and back again `rounds` times, by publish or by publishAll; returns the number of wrong rows.
+template <class Team>
+int handOver(bool toAll, int rounds) {
+  constexpr int kBytes = 256;
+  GuardedBytes row(kBytes), copies(2 * kBytes);
+  std::array<Flag, 2> flags{};
+  CommState state{};
+  Failure failure{};
+  std::uint64_t abort = 0;
+  CommView comm{};
+  comm.state = &state, comm.failure = &failure, comm.abort = &abort, comm.timeoutNs = 60'000'000'000;
+  fillRow(1, row.data(), kBytes);
+  std::memcpy(copies.data() + kBytes, row.data(), kBytes);
+  onTwoWarps<Team>([&](const auto& warp, int self) {
+    std::uint8_t* mine = copies.data() + self * kBytes;
+    const std::uint8_t* theirs = copies.data() + (1 - self) * kBytes;
+    for (int i = 0; i < rounds; ++i) {  // warp 0 copies in even turns, warp 1 in odd ones
+      const auto turn = static_cast<std::uint64_t>(2 * i + self);
+      if (turn > 0 && !warp.waitAll(comm, &flags[static_cast<std::size_t>(1 - self)], 1, turn, Phase::none)) return;
+      warp.streamRows(
+          1,
+          [&](int) {
+            return CopyJob{theirs, kBytes, 1};
+          },
+          [&](int, int) { return mine; });
+      Flag* flag = &flags[static_cast<std::size_t>(self)];
+      if (toAll)
+        warp.publishAll(
+            1, [&](int) { return flag; }, flagWord(turn + 1));
+      if (!toAll) warp.publish(flag, flagWord(turn + 1));
+    }
+  });
+  return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);
+}
+
+}  // namespace moe::test
