@@ -106,7 +106,7 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
     const moe::LaunchEnvironment launch = moe::launchFromEnvironment();
     const moeUniqueId_t id = moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret);
     if (launch.rank == 0) moe::bootstrap::serveUniqueId(id, timeoutOf(resolved));
-    *comm = reinterpret_cast<moeComm_t>(Comm::create(launch.nranks, launch.rank, id, resolved).release());
+    *comm = reinterpret_cast<moeComm_t>(Comm::create(launch.nranks, launch.rank, id, resolved, 0).release());
   });
 }
 

@@ -52,7 +52,7 @@ template <class T>
 void writeStruct(T* user, const T& value, const char* name = "the output struct") {
   checkStructSize(user, name);
   constexpr std::size_t kHead = sizeof(T::size);
-  const std::size_t end = std::min(user->size, sizeof(T));
+  const std::size_t end = std::clamp(user->size, kHead, sizeof(T));
   std::memcpy(reinterpret_cast<unsigned char*>(user) + kHead, reinterpret_cast<const unsigned char*>(&value) + kHead,
               end - kHead);
 }

@@ -29,6 +29,7 @@ struct Options {
   int rank = 0;
   std::chrono::milliseconds timeout{30000};  // of join, and of each collective
   std::string interfaceName;                 // empty: chosen
+  int rendezvousRank = -1;                   // the rank that serves the unique id, if known: named when it is not there
   const Log* log = nullptr;                  // may be null; outlives the Bootstrap
 };
 

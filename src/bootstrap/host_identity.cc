@@ -54,8 +54,7 @@ HostIdentity HostIdentity::current() {
   return self;
 }
 
-// Without boot ids the host names decide. Virtual machines that were cloned while running share a boot id, so the names
-// must not differ either unless the namespaces show that the ranks are in different containers of one kernel.
+// Without boot ids the host names decide. Containers of one kernel share the boot id whatever their names are.
 bool HostIdentity::sameKernel(const HostIdentity& other) const {
   if (bootId != other.bootId) return false;
   return bootId[0] != 0 || hostName == other.hostName;

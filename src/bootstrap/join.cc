@@ -21,6 +21,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
 
+// Who to look for when the rendezvous is not there.
+std::string serverOf(const Options& options) {
+  return options.rendezvousRank < 0 ? "" : fmt::format(" (rank {} serves it)", options.rendezvousRank);
+}
+
 // One address gets a part of the time only, so that a silent one does not keep us from the next.
 milliseconds perAddress(const Options& options) {
   return std::clamp(options.timeout / 8, milliseconds(250), milliseconds(5000));
@@ -77,7 +82,7 @@ class Meeting : public Source {
 
 std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& options, Deadline deadline) {
   const Deadline refusedLongEnough = Deadline::after(kGiveUpRefused);
-  const std::string where = describe(id.addresses);
+  const std::string where = describe(id.addresses) + serverOf(options);
   std::string problem = "no answer";
   for (milliseconds between(10);; between = std::min(between * 2, milliseconds(250))) {
     Dialer dialer(id.addresses, rendezvousKey(id.secret), maskOf(FrameType::Table, FrameType::Refusal),
@@ -167,7 +172,7 @@ std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options)
   Listener listener = listenTcp(request.addresses, 0);
   for (Address& address : request.addresses) address.port = listener.port;
 
-  Meeting meeting(reachRendezvous(contents, options, deadline), describe(contents.addresses));
+  Meeting meeting(reachRendezvous(contents, options, deadline), describe(contents.addresses) + serverOf(options));
   request.nranks = static_cast<std::uint32_t>(options.nranks);
   request.timeoutMs = static_cast<std::uint32_t>(std::max<std::int64_t>(0, options.timeout.count()));
   request.leftMs = static_cast<std::uint32_t>(deadline.leftMs());
@@ -175,7 +180,7 @@ std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options)
   while (meeting.table().empty() && !deadline.expired()) pollOnce(meeting, deadline);
   if (meeting.table().empty()) {
     throw Error(moeTimeout, fmt::format("rank {}: the rendezvous at {} did not answer within {} ms", options.rank,
-                                        describe(contents.addresses), options.timeout.count()));
+                                        describe(contents.addresses) + serverOf(options), options.timeout.count()));
   }
 
   auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.fd));

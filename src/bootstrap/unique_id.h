@@ -15,8 +15,8 @@
 namespace moe::bootstrap {
 
 // Makes an id with a random secret and serves it on a free port of this host. The rendezvous ends when all ranks have
-// met, or `timeout` after the last rank that waits has given up. Throws moeInvalidArgument (no such interface),
-// moeSystemError.
+// joined, when the group has failed and all ranks know it or 10 s have passed, or when `timeout` has passed and no rank
+// waits. Throws moeInvalidArgument (no such interface), moeSystemError.
 moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName);
 
 // The id for a meeting point that all ranks know from elsewhere. Resolves `host`; serves nothing.

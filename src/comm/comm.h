@@ -25,7 +25,9 @@ struct Peer {
 
 class Comm {
  public:
-  static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config);
+  // `rendezvousRank` is the rank that serves the id, or -1 if that is not known.
+  static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
+                                      int rendezvousRank = -1);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;

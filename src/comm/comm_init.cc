@@ -62,7 +62,7 @@ std::span<const std::uint8_t> asBytes(const Card& card) {
 
 class CommInit {
  public:
-  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config) : comm_(new Comm) {
+  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config, int rendezvousRank) : comm_(new Comm) {
     comm_->config_ = config;
     comm_->log_ =
         std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
@@ -70,8 +70,8 @@ class CommInit {
     comm_->view_.rank = rank;
     comm_->view_.nranks = nranks;
     chooseBackend();
-    comm_->bootstrap_ =
-        bootstrap::Bootstrap::join(id, {nranks, rank, timeout, config.interfaceName, comm_->log_.get()});
+    comm_->bootstrap_ = bootstrap::Bootstrap::join(
+        id, {nranks, rank, timeout, config.interfaceName, rendezvousRank, comm_->log_.get()});
   }
 
   std::unique_ptr<Comm> build() {
@@ -219,13 +219,14 @@ class CommInit {
   std::unique_ptr<Comm> comm_;
 };
 
-std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config) {
+std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
+                                   int rendezvousRank) {
   if (nranks < 1 || nranks > Limits::kRanks) {
     throw Error(moeInvalidArgument, fmt::format("nranks is {}, must be 1..{}", nranks, Limits::kRanks));
   }
   if (rank < 0 || rank >= nranks)
     throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
-  return CommInit(nranks, rank, id, config).build();
+  return CommInit(nranks, rank, id, config, rendezvousRank).build();
 }
 
 }  // namespace moe

@@ -61,6 +61,28 @@ TEST_P(Step, OpaqueRowsWithASidePayloadAreRight) {
   }
 }
 
+// Enough rows for the bulk-copy kernels of the cuda backend.
+TEST_P(Step, LargeBatchesAreRight) {
+  moeConfig_t large = config();
+  large.tokensMax = 600;
+  large.heapBytes = 40 << 20;
+  large.rowBytesMax = 4096;
+  for (int layout : {moeLayoutFlat, moeLayoutExpertMajor}) {
+    for (bool window : {true, false}) {
+      StepCase c;
+      c.mode = moeModeHt;
+      c.layout = layout;
+      c.tokensMax = 600;
+      c.hidden = 1032 - 8 * layout;
+      c.topk = 3;
+      c.sideBytes = 16;
+      c.window = window;
+      c.weighted = layout == moeLayoutExpertMajor;
+      runSteps(3, large, c, 4);
+    }
+  }
+}
+
 TEST_P(Step, RandomShapesAreRight) {
   Rng rng(2026);
   for (int i = 0; i < 24; ++i) {

@@ -171,6 +171,7 @@ TEST(ThreadedWarp, FindsLanesThatStreamToDifferentPlaces) {
                        return CopyJob{memory.data(), 64, 1};
                      },
                      [&](int, int) { return to; });
+                 warp.endStep();
                }),
                LanesDiverged);
 }

@@ -143,6 +143,7 @@ Outcome Simulator::run() {
   } while (mainHasEvent_);
   Outcome outcome;
   outcome.events = events_;
+  outcome.defect = defect_;
   for (auto& rank : ranks_) {
     if (!rank->done) outcome.defect += fmt::format("rank {} never ended; ", rank->rank);
     outcome.ranks.push_back(rank->result);
@@ -285,6 +286,7 @@ void Simulator::storeFlag(Flag* flag, Flag word) {
 
 void Simulator::land(std::uint32_t index) {
   Store& store = stores_[index];
+  if (store.flag) checkGrowth(store);
   std::memcpy(store.to, store.data, store.bytes);
   ++store.generation;
   std::vector<std::uint32_t>& pending = warps_[store.warp]->pending;
@@ -293,6 +295,16 @@ void Simulator::land(std::uint32_t index) {
   pending.pop_back();
   freeStores_.push_back(index);
   if (store.flag) wakeWaiters(store.to);
+}
+
+// Flags only grow: a reader that waits for an epoch must not lose what it has seen.
+void Simulator::checkGrowth(const Store& store) {
+  Flag before, after;
+  std::memcpy(&before, store.to, sizeof before);
+  std::memcpy(&after, store.data, sizeof after);
+  if (flagEpoch(after) >= flagEpoch(before)) return;
+  defect_ =
+      fmt::format("the flag {} went back from {} to {}; ", comm_.nameOf(store.to), flagEpoch(before), flagEpoch(after));
 }
 
 void Simulator::drain() {

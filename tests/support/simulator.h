@@ -37,7 +37,7 @@ struct RankResult {
 };
 
 struct Outcome {
-  std::string defect;  // empty, or why the simulation had to give up: no progress
+  std::string defect;  // empty, or what no world may show: a rank that never ends, a flag that goes back
   std::vector<RankResult> ranks;
   std::uint64_t events = 0;
 };
@@ -79,6 +79,7 @@ class Simulator {
   void giveUp();     // the running warp lets others run
   void land(std::uint32_t index);
   void wakeWaiters(const void* landed);
+  void checkGrowth(const Store& store);
   void runWarp(Warp& warp);  // on its fiber: one step, to the end
   void startTask(Rank& rank);
   void endTask(Rank& rank);
@@ -103,6 +104,7 @@ class Simulator {
   Event mainEvent_{};
   bool mainHasEvent_ = false;
   Warp* current_ = nullptr;
+  std::string defect_;
   Fiber main_;
 };
 

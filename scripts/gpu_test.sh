@@ -1,0 +1,52 @@
+#!/bin/bash
+# What only GPUs can show: the C API's tests on the cuda backend, between threads and between processes, killed ranks,
+# long verified runs, and compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs; ranks share a GPU if there are fewer.
+# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [api|kill|perf|sanitizer]...
+set -u
+build=$(realpath "$1")
+logs=$(realpath "${2:-.}")
+shift $(($# < 2 ? $# : 2))
+[ $# -gt 0 ] || set -- api kill perf sanitizer
+here=$(dirname "$(realpath "$0")")
+find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
+moerun=$(find_program moerun) perf=$(find_program moe_perf)
+api=$(find_program moecomm_api_tests) kill=$(find_program moecomm_kill_rank)
+export MOECOMM_LOG_LEVEL=error
+failed=0
+
+check() { # name, command...: its output goes to a log, its last lines are shown
+  local name=$1 log=$logs/$1.log
+  shift
+  if timeout 300 "$@" >"$log" 2>&1; then echo "passed: $name"; else echo "FAILED: $name (see $log)" && failed=1; fi
+  grep -E 'correct|WRONG|PASSED|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -"${lines:-4}" | cut -c1-200
+}
+
+step_api() {
+  check api-threads "$api" --gtest_filter='*Cuda*'
+  check api-processes "$moerun" -n 4 "$api" --gtest_filter='*Step*Cuda*'
+}
+
+step_kill() { check kill "$here/../tests/api/kill_test.sh" "$moerun" "$kill" cuda 4; }
+
+# The sizes of the project's acceptance: 1000 iterations, every payload and every sum verified.
+step_perf() {
+  local ht="--mode ht --tokens 4096 --iters 1000" ll="--mode ll --layout rank-major --tokens 128 --iters 1000" more
+  for more in "" --graph --interleave --send-only; do
+    # shellcheck disable=SC2086 # words
+    check "ht$more" "$moerun" --no-tag -n 4 "$perf" --backend cuda $ht $more --json "$logs/ht$more.json"
+    # shellcheck disable=SC2086
+    check "ll$more" "$moerun" --no-tag -n 4 "$perf" --backend cuda $ll $more --json "$logs/ll$more.json"
+  done
+}
+
+# Ranks are processes here: the sanitizer runs one kernel of a process at a time, and ours wait for each other.
+step_sanitizer() {
+  local tool
+  for tool in memcheck racecheck; do
+    lines=6 check "$tool" "$moerun" -n 2 compute-sanitizer --tool "$tool" --error-exitcode 9 "$api" \
+      --gtest_filter='*EveryLayout*Cuda*:*LargeBatches*Cuda*:*OutsideTheWindow*Cuda*:*SplitPhases*Cuda*:*TwoHandles*Cuda*'
+  done
+}
+
+for step in "$@"; do "step_$step"; done
+exit $failed
