@@ -83,8 +83,9 @@ class CommInit {
     makeView();
     comm_->bootstrap_->barrier();  // nobody writes to a window before its owner is ready
     startMonitor();
-    comm_->log_->write(moeLogInfo, "init", "joined {} ranks, backend {}, window {} bytes", comm_->nranks(),
-                       comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host", comm_->view_.at.totalBytes);
+    comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
+                       milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
+                       comm_->view_.at.totalBytes);
     return std::move(comm_);
   }
 
@@ -216,6 +217,11 @@ class CommInit {
         [comm] { comm->lookAtSteps(); }, std::chrono::milliseconds(10));
   }
 
+  std::int64_t milliseconds() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
 };
 

@@ -103,7 +103,7 @@ TYPED_TEST(Protocol, ReportsBadIndicesAndNamesTheRankThatLeft) {
   for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       // The others wait for the whole timeout.
-      Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 400'000'000u * kSlow);
+      Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 1'000'000'000u * kSlow);
       const std::string wrong = runScenario<TypeParam>(scenario);
       ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
     }

@@ -1,0 +1,10 @@
+// Stands in for the window in GPU memory in builds without CUDA.
+#include "transport/window.h"
+
+namespace moe {
+
+std::unique_ptr<Window> makeCudaWindow(std::size_t, const Allocator&, int) {
+  throw Error(moeUnsupported, "this build of moecomm has no CUDA");
+}
+
+}  // namespace moe
