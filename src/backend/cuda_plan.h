@@ -69,7 +69,8 @@ inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, s
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {
   constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
-  const int most = static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes);
+  constexpr int kPartsMax = 64;              // rows that arrive (a flag's value) times parts fit 31 bits
+  const int most = std::min(static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes), kPartsMax);
   const int wanted = shape.bulk || rows == 0 ? 1 : std::clamp(shape.warps() / rows, 1, std::max(1, most));
   const auto bytes = static_cast<std::uint32_t>(
       roundUp((rowBytes + static_cast<std::uint32_t>(wanted) - 1) / static_cast<std::uint32_t>(wanted), kPartBytes));
