@@ -65,7 +65,6 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.rankIndex, entries);
   take(v.destinationCount, s.tokensMax);
   take(v.destinations, std::int64_t{s.tokensMax} * v.slots);
-  take(v.sendHeaders, s.lowLatency ? std::int64_t{s.tokensMax} * v.slots * v.headerStride() : 0);
   take(v.sendBase, v.buckets());
   take(v.layoutRowsOf, n);
   take(v.flatRowsOf, n);

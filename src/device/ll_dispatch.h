@@ -40,21 +40,17 @@ MOE_LANES void llSendCounts(const Warp& warp, const StepParams& p, std::uint64_t
   warp.publish(llCountsFlags(c, to, epoch) + c.rank, flagWord(epoch, h.totals[h.map.experts + to]));
 }
 
-// Copies the headers that the route made into their slots, a Quad per lane.
 template <class Warp>
 MOE_LANES void llSendHeaders(const Warp& warp, const CommView& c, const HandleView& h, int tokens, std::uint64_t epoch,
                              WarpIndex w) {
+  const Slice slice = sliceOf(tokens * h.slots, w);
   const int headerBytes = static_cast<int>(headerQuads(c.topkMax)) * static_cast<int>(sizeof(Quad));
-  const int stride = h.headerStride();
-  const Slice slice = sliceOf(tokens * h.slots * stride, w);
   warp.forEach(slice.count, [&](int i) {
-    const int at = slice.begin + i, quad = at % stride, ordinal = at / stride % h.slots, token = at / stride / h.slots;
+    const int token = (slice.begin + i) / h.slots, ordinal = (slice.begin + i) % h.slots;
     if (ordinal >= h.destinationCount[token]) return;
-    const Quad* header = sendHeader(h, token, ordinal);
-    if (quad > headEntries(header[0])) return;
     const Destination to = h.destinations[token * h.slots + ordinal];
     std::uint8_t* slot = llSlot(c, to.rank, c.at.llHeaders, headerBytes, epoch, c.rank, to.index);
-    warp.laneStore(reinterpret_cast<Quad*>(slot) + quad, header[quad]);
+    laneWriteHeader(warp, c, h, reinterpret_cast<Quad*>(slot), token, ordinal);
   });
 }
 

@@ -257,19 +257,6 @@ MOE_LANES void placeTokens(const Warp& warp, const CommView& c, const HandleView
   warp.forEach(tokens.count, [&](int i) { laneListDestinations(c, h, tokens.begin + i); });
 }
 
-MOE_LANES Quad* sendHeader(const HandleView& h, int token, int ordinal) {
-  return h.sendHeaders + (static_cast<std::int64_t>(token) * h.slots + ordinal) * h.headerStride();
-}
-
-// LL: the headers of all messages that dispatches of this route will send.
-template <class Warp>
-MOE_LANES void makeHeaders(const Warp& warp, const CommView& c, const HandleView& h, Slice tokens) {
-  warp.forEach(tokens.count * h.slots, [&](int i) {
-    const int token = tokens.begin + i / h.slots, ordinal = i % h.slots;
-    if (ordinal < h.destinationCount[token]) laneWriteHeader(warp, c, h, sendHeader(h, token, ordinal), token, ordinal);
-  });
-}
-
 MOE_LANES Quad* headerSlot(const CommView& c, int rank, std::uint64_t area, int tokensMax, std::uint64_t epoch,
                            int from, int index) {
   const std::int64_t slot = static_cast<std::int64_t>(parityOf(epoch) * c.nranks + from) * tokensMax + index;
@@ -330,10 +317,7 @@ MOE_LANES void routePlace(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const Slice tokens = sliceOf(p.route.tokens, w);
   placeTokens(warp, c, p.handle, tokens, w.index);
-  if (p.handle.lowLatency != 0) {
-    makeHeaders(warp, c, p.handle, tokens);
-    return;
-  }
+  if (p.handle.lowLatency != 0) return;
   const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
   exchangeHeaders(warp, p, tokens, epoch, w);
   leave(warp, c, w, [&] { warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; }); });

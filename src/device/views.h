@@ -93,7 +93,6 @@ struct HandleView {
   std::int32_t* rankIndex;         // [tokensMax][topk] position among this rank's rows for that rank; at first entries
   std::int32_t* destinationCount;  // [tokensMax]
   Destination* destinations;       // [tokensMax][slots]
-  Quad* sendHeaders;               // [tokensMax][slots][headerQuads] LL: as they go into the messages
   std::int32_t* sendBase;          // [buckets] HT: where this rank's rows begin at the receiver
   std::int32_t* layoutRowsOf;      // [nranks] HT: rows of the layout at each rank
   std::int32_t* flatRowsOf;        // [nranks] HT: rows that arrive at each rank, each token once
