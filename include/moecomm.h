@@ -203,7 +203,8 @@ typedef struct moeLimits {
   int32_t rowAlignment; /* a row, a side payload and every row pointer is a multiple of this many bytes */
   int32_t rowBytesMax;
   int32_t sideBytesMax;
-  int32_t outstandingMax; /* send-only dispatches, and send-only combines, that may await moeComplete at once */
+  int32_t outstandingMax; /* send-only dispatches, and apart from them LL combines, that may await moeComplete at once;
+                             of HT combines one may, and then no other HT combine may start */
 } moeLimits_t;
 #define MOE_LIMITS_INITIALIZER \
   { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }

@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include "backend/cuda_plan.h"
+
+namespace moe::test {
+namespace {
+
+constexpr GpuMachine kH200{132, 1, 232448};
+
+TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
+  for (int sharers : {1, 2, 4, 9, 200}) {
+    GpuMachine machine = kH200;
+    machine.sharers = sharers;
+    for (Step step : {Step::routeCount, Step::routeScan, Step::routeExchange, Step::routePlace, Step::htDispatch,
+                      Step::llDispatch, Step::combine}) {
+      for (int items : {0, 1, 128, 4096, 1 << 20}) {
+        const LaunchShape shape = planLaunch(machine, step, items, 14336, 0, true);
+        EXPECT_GE(shape.blocks, 1);
+        EXPECT_GE(shape.warpsPerBlock, 1);
+        EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, CountingStepsHaveNoMoreWarpsThanTheTableHasRows) {
+  for (int items : {1, 3, 100, 256, 5000}) {
+    EXPECT_LE(planLaunch(kH200, Step::routeCount, items, 0, 0, true).warps(), kCountingWarpsMax);
+  }
+}
+
+TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
+  for (int warps : {8, 16}) {
+    const std::uint32_t stage = bulkStageBytes(kH200, warps);
+    EXPECT_EQ(stage % 128, 0u);
+    EXPECT_GT(stage, 0u);
+    EXPECT_LE(static_cast<std::size_t>(warps * kStagesPerWarp) * stage + 128, bulkSharedBytesMax(kH200));
+  }
+  EXPECT_EQ(bulkStageBytes(kH200, 8), 7168u);
+}
+
+TEST(CudaPlan, PartsCoverARowExactly) {
+  for (std::uint32_t rowBytes : {16u, 528u, 4096u, 14336u, 1u << 20}) {
+    for (int rows : {0, 1, 7, 128, 100000}) {
+      const Parts parts = planParts({132, 8, false}, rows, rowBytes);
+      EXPECT_EQ(parts.bytes % 16, 0u);
+      EXPECT_LT(static_cast<std::uint64_t>(parts.count - 1) * parts.bytes, rowBytes);
+      EXPECT_GE(static_cast<std::uint64_t>(parts.count) * parts.bytes, rowBytes);
+      EXPECT_LE(parts.count, 64);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moe::test

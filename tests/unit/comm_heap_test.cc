@@ -1,0 +1,54 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "comm/heap.h"
+#include "support/rng.h"
+
+namespace moe::test {
+namespace {
+
+TEST(Heap, PiecesNeverOverlapAndComeBackWhole) {
+  Heap heap(1 << 20);
+  Rng rng(3);
+  struct Piece {
+    std::uint64_t offset, bytes;
+  };
+  std::vector<Piece> taken;
+  for (int i = 0; i < 4000; ++i) {
+    if (!taken.empty() && rng.coin()) {
+      const auto victim = static_cast<std::size_t>(rng.below(static_cast<int>(taken.size())));
+      heap.giveBack(taken[victim].offset);
+      taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(victim));
+      continue;
+    }
+    const auto bytes = static_cast<std::uint64_t>(rng.between(1, 9000));
+    std::uint64_t offset = 0;
+    try {
+      offset = heap.take(bytes);
+    } catch (const Error&) {
+      continue;  // full for now
+    }
+    EXPECT_EQ(offset % Heap::kAlignment, 0u);
+    EXPECT_TRUE(heap.contains(offset, bytes));
+    for (const Piece& other : taken) {
+      EXPECT_TRUE(offset + bytes <= other.offset || other.offset + other.bytes <= offset);
+    }
+    taken.push_back({offset, bytes});
+  }
+  for (const Piece& piece : taken) heap.giveBack(piece.offset);
+  EXPECT_EQ(heap.take(1 << 20), 0u);  // merged to one piece again
+}
+
+TEST(Heap, RefusesWhatItDidNotGive) {
+  Heap heap(4096);
+  const std::uint64_t offset = heap.take(100);
+  EXPECT_THROW(heap.giveBack(offset + 256), Error);
+  heap.giveBack(offset);
+  EXPECT_THROW(heap.giveBack(offset), Error);
+  EXPECT_THROW(heap.take(4097), Error);
+}
+
+}  // namespace
+}  // namespace moe::test
