@@ -11,14 +11,14 @@ MOE_LANES WarpIndex thisWarp() {
 }
 
 template <Step kStep>
-__global__ void __launch_bounds__(kKernelWarpsMax * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__(kKernelWarpsMax* CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
   CudaWarp::prepareBlock();
   runStep<kStep>(CudaWarp{}, params, thisWarp());
 }
 
 template <Step kStep>
-__global__ void __launch_bounds__(kKernelWarpsMax * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__(kKernelWarpsMax* CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, std::uint32_t stageBytes) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t shared[];
@@ -44,13 +44,20 @@ cudaError_t load(Kernel kernel, std::size_t sharedBytes) {
 template <class Use>
 cudaError_t withKernel(Step step, Use use) {
   switch (step) {
-    case Step::routeCount: return use(stepKernel<Step::routeCount>);
-    case Step::routeScan: return use(stepKernel<Step::routeScan>);
-    case Step::routeExchange: return use(stepKernel<Step::routeExchange>);
-    case Step::routePlace: return use(stepKernel<Step::routePlace>);
-    case Step::htDispatch: return use(stepKernel<Step::htDispatch>);
-    case Step::llDispatch: return use(stepKernel<Step::llDispatch>);
-    case Step::combine: return use(stepKernel<Step::combine>);
+    case Step::routeCount:
+      return use(stepKernel<Step::routeCount>);
+    case Step::routeScan:
+      return use(stepKernel<Step::routeScan>);
+    case Step::routeExchange:
+      return use(stepKernel<Step::routeExchange>);
+    case Step::routePlace:
+      return use(stepKernel<Step::routePlace>);
+    case Step::htDispatch:
+      return use(stepKernel<Step::htDispatch>);
+    case Step::llDispatch:
+      return use(stepKernel<Step::llDispatch>);
+    case Step::combine:
+      return use(stepKernel<Step::combine>);
   }
   return cudaErrorInvalidValue;
 }
@@ -84,7 +91,8 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 }
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(shape.blocks)), block(static_cast<unsigned>(shape.warpsPerBlock * CudaWarp::kLanes));
+  const dim3 grid(static_cast<unsigned>(shape.blocks)),
+      block(static_cast<unsigned>(shape.warpsPerBlock * CudaWarp::kLanes));
   if (shape.bulk) {
     return withBulkKernel(step, [&](auto kernel) {
       kernel<<<grid, block, kernelSharedBytes(shape), stream>>>(params, shape.stageBytes);
