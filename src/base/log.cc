@@ -12,14 +12,15 @@ namespace {
 std::string expandName(const std::string& pattern) {
   std::string name;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] != '%' || i + 1 == pattern.size()) {
-      name += pattern[i];
-    } else if (pattern[++i] == 'h') {
+    const char what = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (what == 'h') {
       std::array<char, 256> host{};
       ::gethostname(host.data(), host.size() - 1);
       name += host.data();
-    } else if (pattern[i] == 'p') {
+      ++i;
+    } else if (what == 'p') {
       name += std::to_string(::getpid());
+      ++i;
     } else {
       name += pattern[i];
     }

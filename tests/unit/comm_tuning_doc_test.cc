@@ -1,5 +1,6 @@
 // docs/tuning.md shows the table of environment variables between two markers. It must be the table of the code.
 // MOECOMM_UPDATE_DOCS=1 in the environment of this test writes it anew.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ TEST(TuningDocument, ShowsTheVariablesAsTheyAre) {
   ASSERT_NE(begin, std::string::npos) << kPath << " lacks the line " << kBegin;
   ASSERT_NE(end, std::string::npos) << kPath << " lacks the line " << kEnd;
   const std::size_t from = begin + kBegin.size();
-  const std::string expected = "\n" + settingsAsMarkdown() + "\n";
+  const std::string expected = fmt::format("\n{}\n", settingsAsMarkdown());
   if (std::getenv("MOECOMM_UPDATE_DOCS") != nullptr) {
     std::ofstream(kPath) << text.substr(0, from) << expected << text.substr(end);
     return;
