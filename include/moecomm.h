@@ -184,7 +184,7 @@ MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* confi
  * see it as a failure. Waits for this rank's queued work. comm NULL: does nothing. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
-/* Ends all waits of this communicator, here and on the peers (there as moeRemoteError naming this rank). Any thread.
+/* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.
  * All later calls but the queries and moeCommDestroy return moeAborted. */
 MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 

@@ -37,6 +37,9 @@ class Handle {
   void run(Pending kind, Channel channel, Step step, StepParams& params, const LaunchShape& shape, bool sendOnly,
            moeStream_t stream);
   bool lowLatency() const { return shape_.lowLatency; }
+  // As many rows as this rank sends, if every token goes to as many ranks as it can. For the cut of rows among warps
+  // only.
+  int arrivingRowsGuess() const { return tokens_ * view_.slots; }
 
   Comm& comm_;
   HandleShape shape_;

@@ -100,6 +100,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
   const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, p.dispatch.rowBytes, sms});
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
+  p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.dispatch.rowBytes);
   if (lowLatency()) p.handle.ticket = nextTicket(stream);
   run(Pending::dispatch, channel, step, p, shape, sendOnly, stream);
   if (lowLatency()) received_ = !sendOnly;
@@ -149,6 +150,7 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
   const LaunchShape shape = comm_.backend().shapeFor({Step::combine, shape_.tokensMax, p.combine.rowBytes, sms});
   p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
+  p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.combine.rowBytes);
   run(Pending::combine, channel, Step::combine, p, shape, (args.flags & moeSendOnly) != 0, stream);
 }
 

@@ -64,9 +64,9 @@ MOE_LANES void pushPartialSums(const Warp& warp, const StepParams& p, const Comb
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
-  const int n = stridedCount(turnCount(h) * a.parts.count, w);
+  const int n = stridedCount(turnCount(h) * a.arriving.count, w);
   const auto item = [&](int i) {
-    PartOf part = partOf(a.parts, a.rowBytes, w.index + i * w.count);
+    PartOf part = partOf(a.arriving, a.rowBytes, w.index + i * w.count);
     part.row = rowOfTurn(c, h, part.row);
     return part;
   };

@@ -7,7 +7,7 @@
 
 namespace moe {
 
-// The flag instructions. Pinned by tests/codegen.
+// The flag instructions.
 namespace cuda_flags {
 
 MOE_LANES void storeRelease(Flag* flag, Flag word) {

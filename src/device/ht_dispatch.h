@@ -122,7 +122,7 @@ MOE_LANES void htDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   const DispatchArgs& d = p.dispatch;
   describeRows(warp, c, p.handle, d, w);
   if (!warp.waitAll(c, c.mine<Flag>(c.at.htRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
-  placePayload(warp, p, c.at.staging, d.outRows, d.rowBytes, d.parts, w);
+  placePayload(warp, p, c.at.staging, d.outRows, d.rowBytes, d.arriving, w);
   if (d.sideBytes != 0) {
     placePayload(warp, p, c.at.stagingSide, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
   }

@@ -244,7 +244,7 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   if (!warp.waitAll(c, &h.state->planReady, 1, epoch, Phase::dispatchPlan)) return;
   if (flagValue(warp.laneLoad(&h.state->planReady)) != 0) return;
   if (!warp.waitAll(c, c.mine<Flag>(c.at.llRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
-  llDeliver(warp, p, epoch, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.parts, w);
+  llDeliver(warp, p, epoch, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.arriving, w);
   copyExpertOffsets(warp, c, h, d, w);
   llKeepHeaders(warp, p, epoch, w);
   if (d.sideBytes != 0) {

@@ -132,7 +132,8 @@ struct DispatchArgs {
   const std::uint8_t* side;
   int tokens;
   std::uint32_t rowBytes, sideBytes;
-  Parts parts;
+  Parts parts;     // of the tokens' rows, as they are sent
+  Parts arriving;  // of the rows that arrive: usually more rows, so fewer parts
   std::uint8_t* outRows;
   std::uint8_t* outSide;
   std::int64_t capacity;
@@ -150,7 +151,8 @@ struct CombineArgs {
   std::uint32_t rowBytes;
   int rowType;  // a moeRow value
   int weighted;
-  Parts parts;
+  Parts parts;     // of the tokens' sums
+  Parts arriving;  // of the rows that had arrived, on their way back
   std::uint8_t* out;
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;

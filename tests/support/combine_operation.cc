@@ -76,7 +76,7 @@ void CombineOperation::start(int rank, Report&) {
   a.rowBytes = static_cast<std::uint32_t>(sum.rowBytes);
   a.rowType = sum.rowType;
   a.weighted = sum.weighted ? 1 : 0;
-  a.parts = options_.parts;
+  a.parts = a.arriving = options_.parts;
   a.out = tokens == 0 ? nullptr : own.out.data();
   a.bias0 = options_.bias0 ? own.bias0.data() : nullptr;
   a.bias1 = options_.bias1 ? own.bias1.data() : nullptr;

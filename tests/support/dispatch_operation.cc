@@ -74,7 +74,7 @@ void DispatchOperation::start(int rank, Report& report) {
   d.tokens = tokens;
   d.rowBytes = static_cast<std::uint32_t>(config_.rowBytes + longer);
   d.sideBytes = static_cast<std::uint32_t>(config_.sideBytes);
-  d.parts = config_.parts;
+  d.parts = d.arriving = config_.parts;
   const bool window = inWindow(rank);
   d.outRows = window ? areas_->data(rank, config_.area) : own.outRows.data();
   d.outSide = window ? d.outRows + rows * config_.rowBytes : own.outSide.data();
