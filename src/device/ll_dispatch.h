@@ -21,7 +21,7 @@ MOE_LANES std::int32_t* llCounts(const CommView& c, int rank, std::uint64_t epoc
 }
 
 MOE_LANES Flag* llCountsFlags(const CommView& c, int rank, std::uint64_t epoch) {
-  return c.in<Flag>(rank, c.at.llCountsReady) + parityOf(epoch) * c.nranks;
+  return c.in<Flag>(rank, c.at.llCountsReady) + std::int64_t{parityOf(epoch)} * c.nranks;
 }
 
 // What must agree between ranks for this dispatch.

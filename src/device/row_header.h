@@ -47,7 +47,7 @@ template <class Warp>
 MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token,
                                int ordinal) {
   const int rank = h.destinations[token * h.slots + ordinal].rank, first = h.map.first(rank);
-  const int* ids = h.ids + token * h.topk;
+  const int* ids = h.ids + std::int64_t{token} * h.topk;
   int entries = 0;
   for (int k = 0; k < h.topk; ++k) {
     if (ids[k] < 0 || h.map.rankOf(ids[k]) != rank) continue;

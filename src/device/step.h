@@ -18,7 +18,7 @@ MOE_LANES std::uint64_t operationEpoch(const CommView& c, Channel channel, int p
 // The acknowledgements of one generation of a buffer, [from], at rank `rank`. A sender of epoch e waits for its own
 // generation's words to reach e - generations; a receiver stores e there when it has taken what it got.
 MOE_LANES Flag* ackFlags(const CommView& c, int rank, std::uint64_t area, std::uint64_t epoch, int generations) {
-  return c.in<Flag>(rank, area) + static_cast<int>(epoch % static_cast<unsigned>(generations)) * c.nranks;
+  return c.in<Flag>(rank, area) + static_cast<std::int64_t>(epoch % static_cast<unsigned>(generations)) * c.nranks;
 }
 
 template <class Warp>
