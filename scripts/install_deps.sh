@@ -7,7 +7,7 @@ what=${1:-all}
 
 packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
 if [ "$what" = all ]; then
-  packages="$packages ccache clang clang-format-14 clang-tidy-14 git python3-numpy"
+  packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy"
 fi
 
 if ! command -v dpkg-query >/dev/null; then

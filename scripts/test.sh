@@ -8,7 +8,7 @@ root=$PWD
 # In a container the files often belong to somebody else; we only list them.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
-all_steps="deps format tidy dev clang asan tsan sim mutants lint cuda codegen package python"
+all_steps="deps format tidy dev asan tsan sim mutants lint cuda codegen package python"
 skipped=77 # a step's status when it cannot run here
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -46,13 +46,9 @@ step_tidy() {
 # The simulator is too slow without optimisation; it has its own step.
 step_dev() { build dev all && run_tests dev -LE 'sim|slow'; }
 
-# The second compiler: its warnings, and its code through the quick tests.
-step_clang() {
-  have clang++ || { skip "no clang"; return; }
-  build clang all && run_tests clang -LE 'sim|slow'
-}
-
+# With the second compiler: its warnings too, and its code through the quick tests.
 step_asan() {
+  have clang++ || { skip "no clang"; return; }
   build asan all && run_tests asan -LE 'sim|slow' && build/asan/tests/moecomm_sim --seeds 200
 }
 
@@ -71,8 +67,8 @@ step_mutants() {
 
 step_lint() {
   have run-clang-tidy-14 || { skip "no run-clang-tidy-14"; return; }
-  configure clang || return
-  run-clang-tidy-14 -quiet -j "$jobs" -p build/clang "$root/src/.*\.cc" >build/lint.log 2>/dev/null
+  configure asan || return
+  run-clang-tidy-14 -quiet -j "$jobs" -p build/asan "$root/src/.*\.cc" >build/lint.log 2>/dev/null
   local status=$?
   grep -E '(warning|error):' build/lint.log | sort -u
   return $status
@@ -95,9 +91,12 @@ step_codegen() {
   configure cuda && python3 scripts/check_kernels.py build/cuda
 }
 
+# Of an optimised build: the one with the GPU backend where there is nvcc.
 step_package() {
-  build release all || return
-  tests/package/run.sh build/release && tests/abi/check_exports.sh build/release/src/libmoecomm.so
+  local preset=release
+  find_nvcc && preset=cuda
+  build "$preset" all || return
+  tests/package/run.sh "build/$preset" && tests/abi/check_exports.sh "build/$preset/src/libmoecomm.so"
 }
 
 # The binding's own tests, then the example; Debian's Python has numpy where another one has not.

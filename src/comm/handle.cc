@@ -186,6 +186,10 @@ moeCounts_t Handle::counts() {
     throw Error(moeInvalidUsage, lowLatency() ? "moeHandleGetCounts: an LL handle learns its counts in moeDispatch"
                                               : "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
+  if (lowLatency() && pending_ == Pending::dispatch) {
+    throw Error(moeInvalidUsage,
+                "moeHandleGetCounts: a LL dispatch with moeSendOnly learns its counts in moeComplete, not called yet");
+  }
   HostCounts* host = view_.hostCounts;
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));
   const std::atomic_ref tag(host->tag);

@@ -28,8 +28,8 @@ class Fiber {
   std::unique_ptr<std::byte[]> stack_;
   std::function<void()> body_;
   ucontext_t context_{};
-  jmp_buf jump_{};
-  bool started_ = false;
+  [[maybe_unused]] jmp_buf jump_{};  // with the address sanitizer neither of these two is used
+  [[maybe_unused]] bool started_ = false;
   [[maybe_unused]] void* fakeStack_ = nullptr;  // of the address sanitizer
   const void* bottom_ = nullptr;
   std::size_t size_ = 0;
