@@ -306,7 +306,7 @@ typedef struct moeCounts {
 
 /* Waits, at most the timeout, for what the last moeRoute (LL: the first moeDispatch after it) has received. Host call,
  * not during stream capture (after a replay of captured calls, synchronize the stream first); not collective. Returns
- * moeInvalidUsage if there was no such call. */
+ * moeInvalidUsage if there was no such call, or it was an LL dispatch with moeSendOnly that awaits moeComplete. */
 MOE_API moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts);
 
 /* The same counts for kernels: valid for the handle's life, written by moeRoute (LL: moeDispatch) in stream order. */
