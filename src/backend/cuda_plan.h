@@ -19,12 +19,11 @@ inline constexpr int kCountingWarpsMax = 256;
 // which run after the rows have arrived, are short enough (combine).
 inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 64;
 inline constexpr int kStageBytesMax = 7168;
-inline constexpr int kStagesPerWarp = 4;
 inline constexpr std::size_t kStaticSharedBytes = 1024;  // barriers and alignment, rounded up
 
 inline std::uint32_t bulkStageBytes(const GpuMachine& machine, int warpsPerBlock) {
   const std::size_t room = machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
-  const std::size_t each = room / static_cast<std::size_t>(warpsPerBlock * kStagesPerWarp) / 128 * 128;
+  const std::size_t each = room / static_cast<std::size_t>(warpsPerBlock * kBulkStages) / 128 * 128;
   return static_cast<std::uint32_t>(std::min<std::size_t>(each, kStageBytesMax));
 }
 
@@ -50,9 +49,8 @@ inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, s
       return {blocksFor((items + 31) / 32, 2), 2, false};
     case Step::routeExchange:
       return {blocksFor(items, 1), 1, false};
-    case Step::llDispatch:
-      break;
     case Step::htDispatch:
+    case Step::llDispatch:
     case Step::combine:
       break;
   }

@@ -131,9 +131,7 @@ MOE_LANES void combineSend(const Warp& warp, const StepParams& p, const CombineA
   if (!waitForAcks(warp, c, area.ack, epoch, area.parities, Phase::combineAck)) return;
   pushPartialSums(warp, p, area, epoch, w);
   if (p.combine.weightGrads != nullptr) pushWeightGrads(warp, p, area, epoch, w);
-  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
-  warp.publishAll(
-      c.nranks, [&](int to) { return c.in<Flag>(to, area.ready) + c.rank; }, flagWord(epoch));
+  announceWhenSent(warp, c, area.ready, epoch, w);
 }
 
 // The owner's sum: its slots in rank order, then the biases.

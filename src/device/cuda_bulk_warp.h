@@ -61,7 +61,7 @@ MOE_LANES void fenceProxy() {
 
 class CudaBulkWarp : public CudaWarp {
  public:
-  static constexpr int kStages = 4;
+  static constexpr int kStages = kBulkStages;
 
   // `stages` is kStages * stageBytes of shared memory of this warp's own, `full` its kStages barriers.
   MOE_LANES CudaBulkWarp(std::uint8_t* stages, std::uint64_t* full, std::uint32_t stageBytes)

@@ -30,7 +30,7 @@ inline std::uint32_t handleSignature(const HandleShape& s) {
   return hash;
 }
 
-// Most rows of the layout at a rank, and most that may arrive in FLAT order.
+// Most rows that may arrive at a rank, each token once.
 inline std::int64_t arrivingRowsMax(const HandleShape& s) {
   return std::int64_t{s.map.nranks} * s.tokensMax;
 }

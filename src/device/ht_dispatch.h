@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/deliver.h"
+#include "device/push.h"
 
 namespace moe {
 
@@ -15,8 +16,7 @@ template <class Warp>
 MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
   const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.rowBytes, d.sideBytes, 0};
   warp.forEach(c.nranks, [&](int to) { warp.laneStore(outputRecord(c, to, epoch, c.rank), mine); });
-  warp.publishAll(
-      c.nranks, [&](int to) { return c.in<Flag>(to, c.at.htOutputReady) + c.rank; }, flagWord(epoch));
+  announce(warp, c, c.at.htOutputReady, epoch);
 }
 
 // What is wrong with the output of rank `to`, if anything. One lane.
@@ -48,28 +48,6 @@ MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64
   return faults == 0;
 }
 
-// Sends one payload (rows or side) of every token of this warp's items to all destinations.
-template <class Warp, class BaseOf>
-MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
-                           int tokens, std::uint32_t rowBytes, const Parts& parts, std::uint64_t epoch, WarpIndex w,
-                           BaseOf baseOf) {
-  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
-  warp.streamRows(
-      stridedCount(tokens * parts.count, w),
-      [&](int i) {
-        const PartOf part = item(i);
-        const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
-        return CopyJob{row + part.begin, part.bytes, h.destinationCount[part.row]};
-      },
-      [&](int i, int ordinal) {
-        const PartOf part = item(i);
-        const Destination to = h.destinations[part.row * h.slots + ordinal];
-        const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
-        const std::int64_t row = out.staged != 0 ? to.flat : to.row;
-        return c.in<std::uint8_t>(to.rank, baseOf(out)) + row * rowBytes + part.begin;
-      });
-}
-
 template <class Warp>
 MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
@@ -77,15 +55,21 @@ MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64
   if (w.index == 0) offerOutput(warp, c, d, epoch);
   if (!warp.waitAll(c, c.mine<Flag>(c.at.htOutputReady), c.nranks, epoch, Phase::dispatchOutput)) return;
   if (!outputsAreGood(warp, p, epoch)) return;
-  pushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, epoch, w,
-              [](const OutputRecord& out) { return out.rows; });
+  const auto outputsOf = [&](auto baseOf, std::uint32_t rowBytes) {
+    return [&warp, &c, epoch, baseOf, rowBytes](const Destination& to) {
+      const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
+      const std::int64_t row = out.staged != 0 ? to.flat : to.row;
+      return c.in<std::uint8_t>(to.rank, baseOf(out)) + row * rowBytes;
+    };
+  };
+  const auto rowsOf = [](const OutputRecord& out) { return out.rows; };
+  const auto sideOf = [](const OutputRecord& out) { return out.side; };
+  pushPayload(warp, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, w, outputsOf(rowsOf, d.rowBytes));
   if (d.sideBytes != 0) {
-    pushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, epoch, w,
-                [](const OutputRecord& out) { return out.side; });
+    pushPayload(warp, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+                outputsOf(sideOf, d.sideBytes));
   }
-  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
-  warp.publishAll(
-      c.nranks, [&](int to) { return c.in<Flag>(to, c.at.htRowsReady) + c.rank; }, flagWord(epoch));
+  announceWhenSent(warp, c, c.at.htRowsReady, epoch, w);
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.

@@ -43,23 +43,9 @@ cudaError_t load(Kernel kernel, std::size_t sharedBytes) {
 // Runs `use` with the kernel of a step.
 template <class Use>
 cudaError_t withKernel(Step step, Use use) {
-  switch (step) {
-    case Step::routeCount:
-      return use(stepKernel<Step::routeCount>);
-    case Step::routeScan:
-      return use(stepKernel<Step::routeScan>);
-    case Step::routeExchange:
-      return use(stepKernel<Step::routeExchange>);
-    case Step::routePlace:
-      return use(stepKernel<Step::routePlace>);
-    case Step::htDispatch:
-      return use(stepKernel<Step::htDispatch>);
-    case Step::llDispatch:
-      return use(stepKernel<Step::llDispatch>);
-    case Step::combine:
-      return use(stepKernel<Step::combine>);
-  }
-  return cudaErrorInvalidValue;
+  cudaError_t error = cudaErrorInvalidValue;
+  withStep(step, [&](auto tag) { error = use(stepKernel<decltype(tag)::value>); });
+  return error;
 }
 
 template <class Use>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/deliver.h"
+#include "device/push.h"
 #include "device/route.h"
 
 namespace moe {
@@ -54,35 +55,20 @@ MOE_LANES void llSendHeaders(const Warp& warp, const CommView& c, const HandleVi
   });
 }
 
-// Sends one payload (rows or side) of this warp's items into the slots of all destinations.
-template <class Warp>
-MOE_LANES void llPushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
-                             int tokens, std::uint32_t rowBytes, const Parts& parts, std::uint64_t area, int slotBytes,
-                             std::uint64_t epoch, WarpIndex w) {
-  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
-  warp.streamRows(
-      stridedCount(tokens * parts.count, w),
-      [&](int i) {
-        const PartOf part = item(i);
-        const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
-        return CopyJob{row + part.begin, part.bytes, h.destinationCount[part.row]};
-      },
-      [&](int i, int ordinal) {
-        const PartOf part = item(i);
-        const Destination to = h.destinations[part.row * h.slots + ordinal];
-        return llSlot(c, to.rank, area, slotBytes, epoch, c.rank, to.index) + part.begin;
-      });
-}
-
 template <class Warp>
 MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   llSendHeaders(warp, c, p.handle, d.tokens, epoch, w);
-  llPushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, c.at.llRows, c.rowBytesMax, epoch, w);
+  const auto slotsOf = [&](std::uint64_t area, int slotBytes) {
+    return [&c, epoch, area, slotBytes](const Destination& to) {
+      return llSlot(c, to.rank, area, slotBytes, epoch, c.rank, to.index);
+    };
+  };
+  pushPayload(warp, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, w, slotsOf(c.at.llRows, c.rowBytesMax));
   if (d.sideBytes == 0) return;
-  llPushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, c.at.llSide, c.sideBytesMax,
-                epoch, w);
+  pushPayload(warp, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+              slotsOf(c.at.llSide, c.sideBytesMax));
 }
 
 template <class Warp>
@@ -97,9 +83,7 @@ MOE_LANES void llDispatchSend(const Warp& warp, const StepParams& p, std::uint64
   } else if (w.index > 0) {
     llSendRows(warp, p, epoch, {w.index - 1, w.count - 1});
   }
-  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
-  warp.publishAll(
-      c.nranks, [&](int to) { return c.in<Flag>(to, c.at.llRowsReady) + c.rank; }, flagWord(epoch));
+  announceWhenSent(warp, c, c.at.llRowsReady, epoch, w);
 }
 
 // Offsets of what arrives, from the counts of all sources. Returns false if a source has another handle.

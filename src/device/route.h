@@ -302,10 +302,7 @@ template <class Warp>
 MOE_LANES void exchangeHeaders(const Warp& warp, const StepParams& p, Slice tokens, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   sendHeaders(warp, c, p.handle, epoch, tokens);
-  if (warp.arrive(c, Meeting::rowsSent, w.count)) {
-    warp.publishAll(
-        c.nranks, [&](int to) { return c.in<Flag>(to, c.at.routeHeadersReady) + c.rank; }, flagWord(epoch));
-  }
+  announceWhenSent(warp, c, c.at.routeHeadersReady, epoch, w);
   if (warp.waitAll(c, c.mine<Flag>(c.at.routeHeadersReady), c.nranks, epoch, Phase::routeHeaders)) {
     keepHeaders(warp, c, p.handle, epoch, w);
   }

@@ -10,6 +10,7 @@ inline constexpr int kParities = 2;           // generations of a buffer that ma
 inline constexpr int kHtCombineParities = 1;  // HT combine slots are large; its acknowledgement is hidden by the rows
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
+inline constexpr int kBulkStages = 4;  // bulk copies that a warp of the GPU backend keeps in flight
 
 struct CommShape {
   int nranks = 1;

@@ -43,6 +43,22 @@ MOE_LANES void leave(const Warp& warp, const CommView& c, WarpIndex w, Last last
   if (warp.arrive(c, Meeting::leaving, w.count)) last();
 }
 
+// Tells every rank, by its word [this rank] of the flags at `area`, that what it waits for in `epoch` is there. `area`
+// is a reference so that it stays an operand in constant memory.
+template <class Warp>
+MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
+  warp.publishAll(
+      c.nranks, [&](int to) { return c.in<Flag>(to, area) + c.rank; }, flagWord(epoch));
+}
+
+// The same, by the last warp of this rank that has sent its rows.
+template <class Warp>
+MOE_LANES void announceWhenSent(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
+                                WarpIndex w) {
+  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
+  announce(warp, c, area, epoch);
+}
+
 // Entries [begin, begin + count) of n are this warp's: consecutive, so that order is kept.
 struct Slice {
   int begin, count;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/run_step.h"
+#include "device/steps.h"
 #include "support/sim_warp.h"
 
 namespace moe::sim {
@@ -194,7 +194,7 @@ void Simulator::endRank(Rank& rank) {
 
 void Simulator::runWarp(Warp& warp) {
   Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
-  test::runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index);
+  runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index);
   pause();
   drain();  // the end of a step is a release
   if (--rank.warpsLeft == 0) push(now_ + pauseNs(rank), Kind::startTask, static_cast<std::uint32_t>(rank.rank));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/host_warp.h"
-#include "support/run_step.h"
+#include "device/steps.h"
 #include "support/scenario.h"
 #include "support/threaded_warp.h"
 

@@ -34,7 +34,7 @@ TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
     const std::uint32_t stage = bulkStageBytes(kH200, warps);
     EXPECT_EQ(stage % 128, 0u);
     EXPECT_GT(stage, 0u);
-    EXPECT_LE(static_cast<std::size_t>(warps * kStagesPerWarp) * stage + 128, bulkSharedBytesMax(kH200));
+    EXPECT_LE(static_cast<std::size_t>(warps * kBulkStages) * stage + 128, bulkSharedBytesMax(kH200));
   }
   EXPECT_EQ(bulkStageBytes(kH200, 8), 7168u);
 }
