@@ -25,7 +25,6 @@ namespace {
 moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
   moeConfig_t config = MOE_CONFIG_INITIALIZER;
   const int gpus = options.backend == moeBackendHost ? 0 : gpuCount();
-  const std::int64_t sessions = options.interleave ? 2 : 1;
   config.backend = options.backend;
   config.device = gpus > 0 ? localRank % gpus : -1;
   config.modes = options.mode;
@@ -37,14 +36,14 @@ moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
   config.timeoutMs = options.timeoutMs;
   config.sms = options.sms;
   std::int64_t windowBytes = 0;
-  for (int i = 0; i < sessions; ++i) {
+  for (int i = 0; i < (options.interleave ? 2 : 1); ++i) {
     windowBytes += Session::windowBytes(options, sessionSeed(options, i), nranks);
   }
   if (options.window != 0) {
     config.stagingRows = -1;
     config.heapBytes = windowBytes;
   } else {
-    config.stagingRows = sessions * windowBytes / std::max(options.rowBytes(), 1) + 1;
+    config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;
   }
   return config;
 }

@@ -154,7 +154,6 @@ struct VerifyRows {
   const void* rows;
   Findings* findings;
 
-  MOE_PERF_BOTH int groupsChecked() const { return (shape.groups() + stride - 1) / stride; }
   MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
   MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
     const RowSpec spec = specs[index];

@@ -77,7 +77,7 @@ moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
 
 moeResult_t moeCommGetMemorySize(int32_t nranks, const moeConfig_t* config, moeMemorySize_t* bytes) {
   return moe::guard(nullptr, [&] {
-    moe::require(nranks >= 1 && nranks <= moe::Limits::kRanks, "nranks is out of range");
+    moe::requireRanks(nranks);
     const moe::CommShape shape = moe::shapeOf(nranks, moe::resolveConfig(config));
     const moe::WindowLayout at = moe::WindowLayout::of(shape);
     moeMemorySize_t result = MOE_MEMORY_SIZE_INITIALIZER;

@@ -7,20 +7,10 @@
 #include <string>
 
 #include "backend/bulk.h"
-#include "base/error.h"
+#include "backend/memory.h"
 #include "device/steps.h"
 
 namespace moe {
-
-// The caller's own allocator, from moeConfig_t. Empty: the backend allocates.
-struct Allocator {
-  moeAllocate_t allocate = nullptr;
-  moeFree_t free = nullptr;
-  void* user = nullptr;
-};
-
-// Memory with its way of being freed. Shared, since peers that are threads of this process use a window too.
-using Memory = std::shared_ptr<std::uint8_t>;
 
 // How a step is spread over the machine.
 struct LaunchShape {

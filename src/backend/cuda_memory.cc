@@ -5,14 +5,6 @@
 namespace moe {
 namespace {
 
-Memory fromCaller(std::size_t bytes, const Allocator& allocator, int kind) {
-  auto* memory = static_cast<std::uint8_t*>(allocator.allocate(allocator.user, bytes, kind));
-  if (memory == nullptr) {
-    throw Error(moeSystemError, "config.allocate returned NULL for " + std::to_string(bytes) + " bytes");
-  }
-  return {memory, [allocator, bytes, kind](std::uint8_t* p) { allocator.free(allocator.user, p, bytes, kind); }};
-}
-
 Memory fromCuda(std::size_t bytes, int device) {
   void* memory = nullptr;
   checkCuda(cudaMalloc(&memory, bytes),
@@ -27,7 +19,7 @@ Memory fromCuda(std::size_t bytes, int device) {
 
 Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device) {
   const DeviceScope scope(device);
-  Memory memory = allocator.allocate != nullptr ? fromCaller(bytes, allocator, kind) : fromCuda(bytes, device);
+  Memory memory = allocator ? allocator.take(bytes, kind) : fromCuda(bytes, device);
   cudaStream_t stream = nullptr;
   checkCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cannot create a stream");
   cudaError_t error = cudaMemsetAsync(memory.get(), 0, bytes, stream);

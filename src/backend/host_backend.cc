@@ -17,14 +17,10 @@ class HostBackend final : public Backend {
   void setSharers(int) noexcept override {}
 
   Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
-    if (allocator.allocate == nullptr) return allocateHostVisible(bytes);
-    auto* memory = static_cast<std::uint8_t*>(allocator.allocate(allocator.user, bytes, moeMemoryPrivate));
-    if (memory == nullptr) {
-      throw Error(moeSystemError, "config.allocate returned NULL for " + std::to_string(bytes) + " private bytes");
-    }
-    std::memset(memory, 0, bytes);
-    return {memory,
-            [allocator, bytes](std::uint8_t* p) { allocator.free(allocator.user, p, bytes, moeMemoryPrivate); }};
+    if (!allocator) return allocateHostVisible(bytes);
+    Memory memory = allocator.take(bytes, moeMemoryPrivate);
+    std::memset(memory.get(), 0, bytes);
+    return memory;
   }
 
   Memory allocateHostVisible(std::size_t bytes) override {

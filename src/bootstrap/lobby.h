@@ -34,8 +34,6 @@ class Lobby : public Source {
   // Connections with a first frame waiting in next(), oldest first.
   std::vector<std::unique_ptr<Link>> takeGuests();
 
-  std::size_t pendingCount() const { return pending_.size(); }
-
  private:
   using Clock = Deadline::Clock;
   struct Pending {

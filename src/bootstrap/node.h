@@ -6,10 +6,9 @@
 //  - A neighbour that closes its connection without a goodbye has died. All parts into which its death cuts the tree
 //    touch it, so every part has a neighbour that notices and floods.
 //  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
-//  connect
-//    to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all that they
-//    know (State and Failure frames). So a leaving inner rank does not cut the tree for longer than this takes, and
-//    news from that time is not lost.
+//    connect to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all
+//    that they know (State and Failure frames). So a leaving inner rank does not cut the tree for longer than this
+//    takes, and news from that time is not lost.
 // Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are
 // missing; when all are there the root sends them down.
 #pragma once
@@ -72,7 +71,6 @@ class Node {
   void throwIfBroken(const char* what) const;         // a rank has failed or left
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
-  const std::optional<Failure>& firstFailure() const { return firstFailure_; }
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }  // not this rank's own
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread

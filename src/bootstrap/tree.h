@@ -9,8 +9,5 @@ constexpr int kFanOut = 16;
 constexpr int parentOf(int rank) {
   return (rank - 1) / kFanOut;
 }  // rank > 0
-constexpr int firstChildOf(int rank) {
-  return rank * kFanOut + 1;
-}
 
 }  // namespace moe::bootstrap

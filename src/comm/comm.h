@@ -82,6 +82,9 @@ class Comm {
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
 };
 
+// Throws moeInvalidArgument unless a group may have so many ranks.
+void requireRanks(int nranks);
+
 // The shape that a configuration asks for, with `nranks` filled in.
 CommShape shapeOf(int nranks, const Config& config);
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <iterator>
 
 #include "comm/comm.h"
 #include "comm/handle.h"
@@ -12,38 +14,21 @@
 namespace moe {
 namespace {
 
-// What every rank must have set alike. Sent as bytes.
-struct AgreementCard {
-  std::int32_t version = MOE_VERSION_CODE;
-  std::int32_t backend = 0;
-  std::int32_t modes = 0, tokensMax = 0, llTokensMax = 0, rowBytesMax = 0, sideBytesMax = 0, topkMax = 0,
-               expertsMax = 0;
-  std::int32_t reserved = 0;
-  std::int64_t stagingRows = 0;
-};
+// What every rank must have set alike: the names that sentences use, and the values in the same order.
+constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",  "llTokensMax",
+                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax", "stagingRows"};
+using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
 
-struct AgreedField {
-  const char* name;
-  std::int64_t mine, theirs;
-};
+AgreedValues agreedValues(const Config& c, int backend) {
+  return {MOE_VERSION_CODE, backend,        c.modes,   c.tokensMax,  c.llTokensMax,
+          c.rowBytesMax,    c.sideBytesMax, c.topkMax, c.expertsMax, c.stagingRows};
+}
 
-void requireAgreement(const AgreementCard& mine, const AgreementCard& theirs, int rank, int other) {
-  const AgreedField fields[] = {
-      {"library version", mine.version, theirs.version},
-      {"backend", mine.backend, theirs.backend},
-      {"modes", mine.modes, theirs.modes},
-      {"tokensMax", mine.tokensMax, theirs.tokensMax},
-      {"llTokensMax", mine.llTokensMax, theirs.llTokensMax},
-      {"rowBytesMax", mine.rowBytesMax, theirs.rowBytesMax},
-      {"sideBytesMax", mine.sideBytesMax, theirs.sideBytesMax},
-      {"topkMax", mine.topkMax, theirs.topkMax},
-      {"expertsMax", mine.expertsMax, theirs.expertsMax},
-      {"stagingRows", mine.stagingRows, theirs.stagingRows},
-  };
-  for (const AgreedField& field : fields) {
-    if (field.mine == field.theirs) continue;
-    throw Error(moeInvalidUsage, fmt::format("moeCommInit: ranks disagree: {} is {} on rank {} and {} on rank {}",
-                                             field.name, field.mine, rank, field.theirs, other));
+void requireAgreement(const AgreedValues& first, const AgreedValues& other, int rank) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (first[i] == other[i]) continue;
+    throw Error(moeInvalidUsage, fmt::format("moeCommInit: ranks disagree: {} is {} on rank 0 and {} on rank {}",
+                                             kAgreedNames[i], first[i], other[i], rank));
   }
 }
 
@@ -102,20 +87,10 @@ class CommInit {
   }
 
   void agree() {
-    const Config& config = comm_->config_;
-    AgreementCard mine;
-    mine.backend = comm_->backend_->kind();
-    mine.modes = config.modes;
-    mine.tokensMax = config.tokensMax, mine.llTokensMax = config.llTokensMax;
-    mine.rowBytesMax = config.rowBytesMax, mine.sideBytesMax = config.sideBytesMax;
-    mine.topkMax = config.topkMax, mine.expertsMax = config.expertsMax;
-    mine.stagingRows = config.stagingRows;
-    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
-    AgreementCard first;
-    for (int rank = 0; rank < comm_->nranks(); ++rank) {
-      const AgreementCard theirs = readCard<AgreementCard>(all[static_cast<std::size_t>(rank)], rank);
-      if (rank == 0) first = theirs;
-      requireAgreement(first, theirs, 0, rank);
+    const auto all = comm_->bootstrap_->allGather(asBytes(agreedValues(comm_->config_, comm_->backend_->kind())));
+    const auto first = readCard<AgreedValues>(all.front(), 0);
+    for (int rank = 1; rank < comm_->nranks(); ++rank) {
+      requireAgreement(first, readCard<AgreedValues>(all[static_cast<std::size_t>(rank)], rank), rank);
     }
   }
 
@@ -225,11 +200,14 @@ class CommInit {
   std::unique_ptr<Comm> comm_;
 };
 
+void requireRanks(int nranks) {
+  if (nranks >= 1 && nranks <= Limits::kRanks) return;
+  throw Error(moeInvalidArgument, fmt::format("nranks is {}, must be 1..{}", nranks, Limits::kRanks));
+}
+
 std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
                                    int rendezvousRank) {
-  if (nranks < 1 || nranks > Limits::kRanks) {
-    throw Error(moeInvalidArgument, fmt::format("nranks is {}, must be 1..{}", nranks, Limits::kRanks));
-  }
+  requireRanks(nranks);
   if (rank < 0 || rank >= nranks)
     throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
   return CommInit(nranks, rank, id, config, rendezvousRank).build();

@@ -52,10 +52,7 @@ class CudaWindow final : public Window {
 
   PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd&) const override {
     const DeviceScope scope(device_);
-    if (!mine.host.sameHost(peer.host)) {
-      throw Error(moeUnsupported,
-                  "rank " + std::to_string(rank) + " is on another host: no transport between hosts yet");
-    }
+    requireSameHost(rank, mine, peer);
     if (mine.host.sameProcess(peer.host)) {
       allowAccess(rank, peer.device);
       return openSameProcess(peer);

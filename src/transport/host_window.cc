@@ -19,8 +19,9 @@ Memory mapShared(int fd, std::size_t bytes, const std::string& whose) {
 class HostWindow final : public Window {
  public:
   HostWindow(std::size_t bytes, const Allocator& allocator) : bytes_(bytes) {
-    if (allocator.allocate != nullptr) {
-      takeFrom(allocator);
+    if (allocator) {
+      memory_ = allocator.take(bytes, moeMemoryWindow);
+      std::memset(memory_.get(), 0, bytes);
       return;
     }
     fd_ = Fd(::memfd_create("moecomm-window", MFD_CLOEXEC));
@@ -45,27 +46,12 @@ class HostWindow final : public Window {
       throw Error(moeUnsupported, whose + " is in another process: config.allocate with the host backend needs all " +
                                       "ranks in one process");
     }
-    if (!mine.host.sameHost(peer.host)) {
-      throw Error(moeUnsupported,
-                  "rank " + std::to_string(rank) + " is on another host: no transport between hosts yet");
-    }
+    requireSameHost(rank, mine, peer);
     const Fd fd = fetch(rank);
     return {mapShared(fd.get(), peer.bytes, whose), moeTransportShm};
   }
 
  private:
-  void takeFrom(const Allocator& allocator) {
-    auto* memory = static_cast<std::uint8_t*>(allocator.allocate(allocator.user, bytes_, moeMemoryWindow));
-    if (memory == nullptr) {
-      throw Error(moeSystemError,
-                  "config.allocate returned NULL for the window of " + std::to_string(bytes_) + " bytes");
-    }
-    std::memset(memory, 0, bytes_);
-    memory_ = Memory(memory, [allocator, bytes = bytes_](std::uint8_t* p) {
-      allocator.free(allocator.user, p, bytes, moeMemoryWindow);
-    });
-  }
-
   std::size_t bytes_;
   Fd fd_;
 };

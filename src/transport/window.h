@@ -48,6 +48,10 @@ class Window {
   virtual PeerWindow open(int rank, const WindowCard& mine, const WindowCard& peer, const FetchFd& fetch) const = 0;
 
  protected:
+  static void requireSameHost(int rank, const WindowCard& mine, const WindowCard& peer) {
+    if (mine.host.sameHost(peer.host)) return;
+    throw Error(moeUnsupported, "rank " + std::to_string(rank) + " is on another host: no transport between hosts yet");
+  }
   PeerWindow openSameProcess(const WindowCard& peer) const {
     // The card is bytes, so the address travels as a number.
     return {*reinterpret_cast<const Memory*>(peer.sharedOwner),  // NOLINT(performance-no-int-to-ptr)

@@ -16,6 +16,17 @@ class Usage : public OnBackend {};
   return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
 }
 
+// The communicator's failure, for which it waits at most so long.
+moeResult_t asyncError(moeComm_t comm, std::chrono::seconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  moeResult_t error = moeSuccess;
+  while (error == moeSuccess && std::chrono::steady_clock::now() < end) {
+    moeCommGetAsyncError(comm, &error);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return error;
+}
+
 moeHandleConfig_t smallHandle() {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
   config.experts = 4;
@@ -152,12 +163,7 @@ TEST_P(Usage, AnOutputThatIsTooSmallIsReportedToEveryRankAndLeftAlone) {
       args.outRows = out;
       args.outRowsMax = context.rank == 1 ? 5 : 24;
       moeDispatch(handle, &args, context.stream());
-      moeResult_t error = moeSuccess;
-      for (int i = 0; i < 2000 && error == moeSuccess; ++i) {
-        moeCommGetAsyncError(context.comm, &error);
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }
-      EXPECT_EQ(error, moeInvalidArgument);
+      EXPECT_EQ(asyncError(context.comm, std::chrono::seconds(10)), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), "rank 1 holds 5 rows but 24 arrive"));
       const auto after = context.arena.get(out, 24 * 16);
       for (std::uint8_t byte : after) ASSERT_EQ(byte, 0xA5);
@@ -174,12 +180,7 @@ TEST_P(Usage, AnIndexOutOfRangeIsNamed) {
     const auto* idsThere = context.arena.put<std::int32_t>(ids);
     context.meet();
     moeRoute(handle, idsThere, nullptr, 2, context.stream());
-    moeResult_t error = moeSuccess;
-    for (int i = 0; i < 2000 && error == moeSuccess; ++i) {
-      moeCommGetAsyncError(context.comm, &error);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(error, moeInvalidArgument);
+    EXPECT_EQ(asyncError(context.comm, std::chrono::seconds(10)), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "topkIdx[token 1][1] is 4, not -1..3"));
   });
 }
@@ -198,12 +199,7 @@ TEST_P(Usage, AnAbortEndsAWaitOnEveryRank) {
     }
     moeRoute(handle, nullptr, nullptr, 0, context.stream());  // rank 0 never comes
     context.arena.synchronize();
-    moeResult_t error = moeSuccess;
-    for (int i = 0; i < 1000 && error == moeSuccess; ++i) {
-      moeCommGetAsyncError(context.comm, &error);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(error, moeAborted);
+    EXPECT_EQ(asyncError(context.comm, std::chrono::seconds(5)), moeAborted);
     EXPECT_TRUE(says(context.error(), "rank 0"));
   });
 }
@@ -218,12 +214,7 @@ TEST_P(Usage, ARankThatDoesNotComeIsNamedWithinTheTimeout) {
     context.meet();
     const auto begin = std::chrono::steady_clock::now();
     if (context.rank == 1) moeRoute(handle, nullptr, nullptr, 0, context.stream());
-    moeResult_t error = moeSuccess;
-    while (error == moeSuccess && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10)) {
-      moeCommGetAsyncError(context.comm, &error);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(error, moeTimeout);
+    EXPECT_EQ(asyncError(context.comm, std::chrono::seconds(10)), moeTimeout);
     EXPECT_TRUE(says(context.error(), "rank 0 did not"));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
   });
@@ -285,6 +276,8 @@ TEST(ApiUsage, TheMemoryOfLowLatencyIsSmall) {
   ASSERT_EQ(moeCommGetMemorySize(8, &config, &size), moeSuccess) << moeGetLastError(nullptr);
   EXPECT_LE(size.windowBytes, 64u * 1000 * 1000);
   EXPECT_EQ(size.htBytes, 0u);
+  EXPECT_EQ(moeCommGetMemorySize(0, &config, &size), moeInvalidArgument);
+  EXPECT_TRUE(says(moeGetLastError(nullptr), "nranks is 0, must be 1..1024"));
 }
 
 MOE_INSTANTIATE_BACKENDS(Usage);
