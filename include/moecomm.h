@@ -189,7 +189,8 @@ MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks. Any thread. Once failed, every later call
- * returns the failure until moeCommDestroy; a new communicator may be made in the same process. */
+ * returns the failure until moeCommDestroy; a new communicator may be made in the same process. Ranks may notice the
+ * same failure up to the timeout apart, so give the new one's timeout that much more. */
 MOE_API moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error);
 
 /* The only limits there are. */

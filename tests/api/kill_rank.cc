@@ -101,7 +101,8 @@ moeUniqueId_t exchangeId(const Options& o) {
 bool startAgain(const Options& o, Arena& arena) {
   const moeUniqueId_t id = exchangeId(o);
   const int nranks = o.nranks - 1, rank = o.rank - (o.rank > o.victim ? 1 : 0);
-  const moeConfig_t config = configOf(o);
+  moeConfig_t config = configOf(o);
+  config.timeoutMs *= 3;  // survivors may notice a whole timeout apart: one sees a connection close, one finds nobody
   moeComm_t comm = nullptr;
   if (moeCommInit(&comm, nranks, rank, &id, &config) != moeSuccess) {
     std::printf("rank %d: no new communicator: %s\n", o.rank, moeGetLastError(nullptr));
