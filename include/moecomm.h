@@ -204,8 +204,9 @@ typedef struct moeLimits {
   int32_t rowAlignment; /* a row, a side payload and every row pointer is a multiple of this many bytes */
   int32_t rowBytesMax;
   int32_t sideBytesMax;
-  int32_t outstandingMax; /* send-only dispatches, and apart from them LL combines, that may await moeComplete at once;
-                             of HT combines one may, and then no other HT combine may start */
+  int32_t outstandingMax; /* HT dispatches, and apart from them LL operations (of handles that were made one after the
+                             other), that may await moeComplete at once; of HT combines one may, and then no other HT
+                             combine may start */
 } moeLimits_t;
 #define MOE_LIMITS_INITIALIZER \
   { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -323,6 +324,24 @@ typedef struct moeDeviceCounts {
   { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL }
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
 
+/* Window memory of a LL handle of layout RANK_MAJOR that saves copies. Each is packed for the rows of the call that uses
+ * it; tokensMax is the handle's. */
+typedef struct moeHandleView {
+  size_t size;
+  const void* rows;  /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL */
+  const void* side;  /* device [nranks][tokensMax][sideBytes]: the same; NULL if config.sideBytesMax is 0 */
+  void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */
+} moeHandleView_t;
+#define MOE_HANDLE_VIEW_INITIALIZER \
+  { sizeof(moeHandleView_t), NULL, NULL, NULL }
+
+/* The pointers are the same for the handle's life. What they point to belongs to the caller from the end of the
+ * handle's dispatch until the beginning of its combine, and to the library before and after. Two LL handles of a
+ * communicator have memory of their own; if there are more, they share it (each new one with the fewest others), and
+ * an operation of another handle that shares it ends the caller's turn as well. Returns moeInvalidUsage for a handle
+ * of another mode or layout. */
+MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
+
 /* ---- Dispatch and combine --------------------------------------------------------------------------------------- */
 
 /* Row pointers are device memory, aligned to 16 bytes, and stay valid until the work has run. "outRows" below is the
@@ -335,8 +354,10 @@ typedef struct moeDispatchArgs {
   const void* side;      /* [tokens][sideBytes] carried with the rows (scales, say), or NULL */
   int32_t sideBytes;     /* multiple of 16; 0: none */
   int32_t flags;         /* 0 or moeSendOnly */
-  void* outRows;         /* [outRows][hidden]; window memory is written by the peers, other memory costs a local copy */
-  void* outSide;         /* [outRows][sideBytes], in the same kind of memory as outRows; NULL if sideBytes is 0 */
+  void* outRows;         /* [outRows][hidden]. HT: window memory is written by the peers, other memory costs a local
+                            copy. LL RANK_MAJOR: NULL leaves the rows where they came, see moeHandleGetView */
+  void* outSide;         /* [outRows][sideBytes], in the same kind of memory as outRows; NULL if sideBytes is 0 or
+                            outRows is NULL */
   int64_t outRowsMax;    /* rows that outRows can hold. If more arrive every rank gets moeInvalidArgument naming both
                             numbers, and nothing is written */
   void* outTopkIdx;      /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, the handle's index type; or NULL */
@@ -359,7 +380,9 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 
 typedef struct moeCombineArgs {
   size_t size;
-  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here */
+  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here. Peers read
+                       them directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows (LL);
+                       else they are first prepared in window memory: HT in config.stagingRows, which must be enough */
   int32_t rowType;  /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;
   int32_t weights;          /* moeWeights value. moeWeightsApply needs one row per expert: an EXPERT_MAJOR layout */

@@ -29,7 +29,7 @@ moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
   config.device = gpus > 0 ? localRank % gpus : -1;
   config.modes = options.mode;
   (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = std::max(options.tokensMax(), 1);
-  config.rowBytesMax = std::max(options.rowBytes(), options.hidden * elementBytes(combineFormat(options.format)));
+  config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
   config.sideBytesMax = options.sideBytes();
   config.topkMax = options.topk;
   config.expertsMax = options.experts;
@@ -40,7 +40,7 @@ moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
     windowBytes += Session::windowBytes(options, sessionSeed(options, i), nranks);
   }
   if (options.window != 0) {
-    config.stagingRows = -1;
+    config.stagingRows = options.expertMajor() ? 0 : -1;  // combine prepares one row per token there
     config.heapBytes = windowBytes;
   } else {
     config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;

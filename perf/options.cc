@@ -70,6 +70,9 @@ void declareCase(CLI::App& app, Options& options) {
 }
 
 void declareRun(CLI::App& app, Options& options) {
+  app.add_option("--chain", options.chain, "dispatch and combine pairs per timed sample of `pair`, back to back")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--iters", options.iters, "iterations, timed and verified")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
@@ -107,6 +110,10 @@ void checkTogether(const Options& options) {
 
 bool Options::expertMajor() const {
   return layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded;
+}
+
+bool Options::staysInSlots() const {
+  return mode == moeModeLl && layout == moeLayoutRankMajor && window != 0;
 }
 
 ExpertStyle Options::style() const {

@@ -26,6 +26,7 @@ struct Options {
   int experts = 256;
   int sms = 0;
   int iters = 20;
+  int chain = 1;
   int warmup = 5;
   int window = 1;
   int verifyEvery = 1;
@@ -42,6 +43,8 @@ struct Options {
   RowShape rowShape() const;
   std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
   std::int32_t rowBytes() const { return hidden * elementBytes(format); }
+  std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
+  bool staysInSlots() const;  // rows stay in the handle's own memory: see moeHandleGetView
   int tokensMax() const;
 
   // As on the command line.

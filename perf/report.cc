@@ -39,6 +39,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"experts", options.experts},
           {"sms", options.sms},
           {"iters", options.iters},
+          {"chain", options.chain},
           {"warmup", options.warmup},
           {"graph", options.graph},
           {"interleave", options.interleave},
@@ -99,7 +100,8 @@ void printHeader(const Options& options, const CaseResult& first) {
       "{} ranks, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
       first.nranks, first.backend, first.device, options.modeName(), options.layoutName(), options.formatName(),
       options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
-  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}\n", options.iters,
+  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n", options.iters,
+             options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
              options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
              options.interleave ? ", two handles together" : "");
   fmt::print(

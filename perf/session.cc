@@ -57,7 +57,9 @@ std::int64_t Session::windowBytes(const Options& options, std::uint64_t seed, in
       rows = std::max(rows, makePlan(options, versionSeed(seed, version), nranks, 0, tokens).layoutRowsMax);
     }
   }
-  return roundUp(rows * options.rowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) + 1024;
+  if (options.staysInSlots()) return 0;
+  return roundUp(rows * options.rowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) +
+         kVersions * roundUp(rows * options.combineRowBytes(), 256) + 1024;
 }
 
 Session::Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration,
@@ -80,26 +82,36 @@ Session::Session(const Options& options, Device& device, moeComm_t comm, const s
   const auto tokenCount = static_cast<std::size_t>(tokens);
   for (auto& source : sources_) source = {device, tokenCount * static_cast<std::size_t>(options.rowBytes())};
   for (auto& side : sourceSides_) side = {device, tokenCount * static_cast<std::size_t>(shape_.sideFloats)};
-  const std::size_t combinedBytes =
-      static_cast<std::size_t>(options.hidden * elementBytes(combineFormat(options.format)));
-  for (auto& version : versions_) version.expertRows = {device, outRowCount_ * combinedBytes};
-  combined_ = {device, tokenCount * combinedBytes};
-  const bool window = options.window != 0;
-  outRows_ = {device, comm, window, outRowCount_ * static_cast<std::size_t>(options.rowBytes())};
-  outSide_ = {device, comm, window, outRowCount_ * static_cast<std::size_t>(options.sideBytes())};
-  const auto topk = static_cast<std::size_t>(options.topk);
-  if (!options.expertMajor()) outTopkIdx_ = {device, outRowCount_ * topk};
-  outTopkWeights_ = {device, outRowCount_ * (options.expertMajor() ? 1 : topk)};
-  outSources_ = {device, outRowCount_};
-  if (options.layout == moeLayoutExpertMajor) outExpertOffsets_ = {device, plan(0).expertOffsets.size()};
+  makeHandle();
+  allocateOutputs();
+}
 
+void Session::makeHandle() {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
-  config.experts = options.experts;
-  config.topk = options.topk;
-  config.layout = options.layout;
-  config.mode = options.mode;
-  config.tokensMax = std::max(tokens, 1);
-  check(moeHandleCreate(&handle_, comm, &config), comm, "moeHandleCreate");
+  config.experts = options_.experts;
+  config.topk = options_.topk;
+  config.layout = options_.layout;
+  config.mode = options_.mode;
+  config.tokensMax = std::max(tokens_, 1);
+  check(moeHandleCreate(&handle_, comm_, &config), comm_, "moeHandleCreate");
+  inSlots_ = options_.staysInSlots();
+  if (inSlots_) check(moeHandleGetView(handle_, &view_), comm_, "moeHandleGetView");
+}
+
+void Session::allocateOutputs() {
+  const bool window = options_.window != 0;
+  const std::size_t rows = inSlots_ ? 0 : outRowCount_;
+  const auto rowBytes = static_cast<std::size_t>(options_.rowBytes());
+  const auto combinedBytes = static_cast<std::size_t>(options_.combineRowBytes());
+  for (auto& version : versions_) version.expertRows = {device_, comm_, window, inSlots_ ? 0 : outRowCount_ * combinedBytes};
+  combined_ = {device_, static_cast<std::size_t>(tokens_) * combinedBytes};
+  outRows_ = {device_, comm_, window, rows * rowBytes};
+  outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
+  const auto topk = static_cast<std::size_t>(options_.topk);
+  if (!options_.expertMajor()) outTopkIdx_ = {device_, outRowCount_ * topk};
+  outTopkWeights_ = {device_, outRowCount_ * (options_.expertMajor() ? 1 : topk)};
+  outSources_ = {device_, outRowCount_};
+  if (options_.layout == moeLayoutExpertMajor) outExpertOffsets_ = {device_, plan(0).expertOffsets.size()};
 }
 
 Session::~Session() {
@@ -139,7 +151,7 @@ void Session::dispatch(int source) {
   args.flags = options_.sendOnly ? moeSendOnly : 0;
   args.outRows = outRows_.get();
   args.outSide = outSide_.get();
-  args.outRowsMax = static_cast<std::int64_t>(outRowCount_);
+  args.outRowsMax = inSlots_ ? 0 : static_cast<std::int64_t>(outRowCount_);
   args.outTopkIdx = outTopkIdx_.get();
   args.outTopkWeights = outTopkWeights_.get();
   args.outSourceIndex = outSources_.get();
@@ -149,7 +161,7 @@ void Session::dispatch(int source) {
 
 void Session::combine(int version) {
   moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
-  args.rows = at(version).expertRows.get();
+  args.rows = expertRows(version);
   args.rowType = static_cast<std::int32_t>(combineFormat(options_.format)) + moeRowBf16;
   args.hidden = options_.hidden;
   args.weights = options_.style() == ExpertStyle::kApply ? moeWeightsApply : moeWeightsApplied;
@@ -171,8 +183,7 @@ void Session::fill(int source) {
 void Session::runExperts(int version) {
   const Version& route = at(version);
   device_.run(RunExperts{shape_, options_.style(), route.specs.get(), static_cast<std::int64_t>(route.specs.count()),
-                         route.specEntries.get(), outRows_.get(), static_cast<const float*>(outSide_.get()),
-                         route.expertRows.get()});
+                         route.specEntries.get(), arrivedRows(), arrivedSide(), expertRows(version)});
 }
 
 void Session::verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
@@ -187,9 +198,8 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
   const Version& version = at(number);
   const auto specCount = static_cast<std::int64_t>(version.specs.count());
   const auto topk = static_cast<std::size_t>(options_.topk);
-  device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, outRows_.get(), findings});
-  device_.run(VerifySide{payloadOf(), shape_, version.specs.get(), specCount, static_cast<const float*>(outSide_.get()),
-                         findings});
+  device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, arrivedRows(), findings});
+  device_.run(VerifySide{payloadOf(), shape_, version.specs.get(), specCount, arrivedSide(), findings});
   verifyWords(version, outTopkIdx_.get(), version.specExperts.get(), topk, findings);
   verifyWords(version, outTopkWeights_.get(), version.specWeights.get(), options_.expertMajor() ? 1 : topk, findings);
   verifyWords(version, outSources_.get(), version.specSources.get(), 1, findings);
@@ -232,7 +242,7 @@ void Session::copyLogicalRows(int version) {
     for (std::int32_t i = route.entryOffsets[token]; i < route.entryOffsets[token + 1]; ++i) {
       if (route.entries[static_cast<std::size_t>(i)].rank == rank) continue;
       rank = route.entries[static_cast<std::size_t>(i)].rank;
-      std::memcpy(static_cast<std::byte*>(outRows_.get()) + row * rowBytes, sources_[0].get() + token * rowBytes,
+      std::memcpy(static_cast<std::byte*>(const_cast<void*>(arrivedRows())) + row * rowBytes, sources_[0].get() + token * rowBytes,
                   rowBytes);
       row = (row + 1) % outRowCount_;
     }

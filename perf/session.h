@@ -55,6 +55,9 @@ class Session {
   void combine(int version);
   void complete();
 
+  // One handle's memory holds the expert rows of one version at a time.
+  bool inSlots() const { return inSlots_; }
+
   // moe_perf's own work, with the payload of the current iteration.
   void fill(int source);
   void runExperts(int version);
@@ -83,12 +86,17 @@ class Session {
     Buffer<float> specWeights;
     Buffer<std::int32_t> specSources;
     Buffer<std::int32_t> expertOffsets;
-    Buffer<std::byte> expertRows;
+    OutputMemory expertRows;  // none if they go to the handle's own memory
   };
 
   Version makeVersion(int version);
   const Version& at(int version) const { return versions_[static_cast<std::size_t>(version)]; }
   PayloadOf payloadOf() const { return {seed_, iteration_}; }
+  const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
+  void* expertRows(int version) const { return inSlots_ ? view_.combineRows : at(version).expertRows.get(); }
+  const float* arrivedSide() const { return static_cast<const float*>(inSlots_ ? view_.side : outSide_.get()); }
+  void makeHandle();
+  void allocateOutputs();
   void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
                    Findings* findings);
 
@@ -106,6 +114,8 @@ class Session {
   std::array<Buffer<float>, kVersions> sourceSides_;
   OutputMemory outRows_;
   OutputMemory outSide_;
+  bool inSlots_ = false;    // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
+  moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   std::size_t outRowCount_ = 0;
   Buffer<std::int32_t> outTopkIdx_;
   Buffer<float> outTopkWeights_;

@@ -201,6 +201,10 @@ class moeDeviceCounts_t(_Sized):
     ]
 
 
+class moeHandleView_t(_Sized):
+    _fields_ = [("size", c_size_t), ("rows", c_void_p), ("side", c_void_p), ("combineRows", c_void_p)]
+
+
 class moeDispatchArgs_t(_Sized):
     _fields_ = [
         ("size", c_size_t),
@@ -268,6 +272,7 @@ PROTOTYPES = {
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
+    "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),
     "moeCombine": (moeResult_t, [moeHandle_t, POINTER(moeCombineArgs_t), moeStream_t]),
     "moeComplete": (moeResult_t, [moeHandle_t, moeStream_t]),

@@ -204,6 +204,11 @@ moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* coun
                     [&] { moe::writeStruct(counts, handleOf(handle)->deviceCounts(), "counts"); });
 }
 
+moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(view, handleOf(handle)->slots(), "view"); });
+}
+
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (handle == nullptr) return refuse("handle is NULL");
   return moe::guardAlive(&handleOf(handle)->comm(), [&] {

@@ -45,6 +45,8 @@ class Backend {
   // Zeroed memory that steps and the host use.
   virtual Memory allocateHostVisible(std::size_t bytes) = 0;
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
+  // Words of private or window memory, while peers may write them.
+  virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
 
   // Most warps that count tokens in a route.
   virtual int chunksMax() const noexcept = 0;

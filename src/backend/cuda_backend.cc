@@ -35,6 +35,11 @@ class CudaBackend final : public Backend {
     checkCuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cannot copy to the device");
   }
 
+  void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
+    const DeviceScope scope(device_);
+    checkCuda(cudaMemcpy(to, from, count * sizeof *to, cudaMemcpyDeviceToHost), "cannot copy from the device");
+  }
+
   int chunksMax() const noexcept override { return kCountingWarpsMax; }
 
   LaunchShape shapeFor(const Workload& work) const noexcept override {

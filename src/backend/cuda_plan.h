@@ -17,9 +17,9 @@ struct GpuMachine {
 inline constexpr int kCountingWarpsMax = 256;
 // HT, unless the caller says: from here on more multiprocessors gain less than 2 % (dispatch) or the owner's sums,
 // which run after the rows have arrived, are short enough (combine).
-inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 64;
+inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 32;
 inline constexpr int kStageBytesMax = 7168;
-inline constexpr std::size_t kStaticSharedBytes = 1024;  // barriers and alignment, rounded up
+inline constexpr std::size_t kStaticSharedBytes = 8192;  // barriers and alignment, rounded up
 
 inline std::uint32_t bulkStageBytes(const GpuMachine& machine, int warpsPerBlock) {
   const std::size_t room = machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
@@ -60,8 +60,8 @@ inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, s
                      : small                 ? machine.multiprocessors
                      : step == Step::combine ? kHtCombineMultiprocessors
                                              : kHtDispatchMultiprocessors;
-  const bool useBulk = bulk && !small && rowBytes >= 1024 && step != Step::llDispatch;
-  const int warps = useBulk && step == Step::htDispatch ? 8 : 16;
+  const bool useBulk = bulk && !small && rowBytes >= 1024 && step == Step::htDispatch;
+  const int warps = step == Step::combine ? 32 : useBulk ? 8 : 16;
   return {residentBlocks(machine, wanted), small ? 8 : warps, useBulk};
 }
 

@@ -1,4 +1,5 @@
 // The host backend: every step runs to its end on the calling thread, one warp of one lane.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -31,6 +32,12 @@ class HostBackend final : public Backend {
   }
 
   void copyToPrivate(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+
+  void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) {
+      to[i] = std::atomic_ref(const_cast<std::uint64_t&>(from[i])).load(std::memory_order_acquire);
+    }
+  }
 
   int chunksMax() const noexcept override { return 1; }
   LaunchShape shapeFor(const Workload&) const noexcept override { return {}; }

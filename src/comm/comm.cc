@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
+#include "base/deadline.h"
 #include "comm/failure_text.h"
 #include "comm/handle.h"
 
@@ -27,9 +29,36 @@ CommShape shapeOf(int nranks, const Config& config) {
 }
 
 Comm::~Comm() {
+  if (view_.state != nullptr && window_ && bootstrap_) waitForReaders();
   if (bootstrap_) bootstrap_->leave();
   if (backend_) backend_->synchronize();
   handles_.clear();
+}
+
+// Peers read rows of a LL combine in our slots, and no step of ours waits for the last of them.
+bool Comm::hasReaders() {
+  std::uint64_t epochs[kChannels];
+  backend_->readWords(epochs, view_.state->epoch, kChannels);
+  std::vector<Flag> done(static_cast<std::size_t>(nranks()));
+  for (int set = 0; set < kLlSets; ++set) {
+    const std::uint64_t area = view_.at.llCombineDone + static_cast<std::uint64_t>(set * nranks()) * sizeof(Flag);
+    backend_->readWords(done.data(), reinterpret_cast<const Flag*>(window_->base() + area), done.size());
+    const std::uint64_t epoch = epochs[llChannel(kLlCombineChannel, set)];
+    if (std::any_of(done.begin(), done.end(), [&](Flag word) { return flagEpoch(word) < epoch; })) return true;
+  }
+  return false;
+}
+
+void Comm::waitForReaders() noexcept {
+  try {
+    backend_->synchronize();
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(config_.timeoutMs));
+    while (status() == moeSuccess && !deadline.expired() && hasReaders()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  } catch (const std::exception& error) {
+    log_->write(moeLogWarn, "comm", "while leaving: {}", error.what());
+  }
 }
 
 void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) noexcept {
@@ -93,6 +122,12 @@ std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const c
                 fmt::format("{} needs {} bytes, which reach beyond the window's heap", name, bytes));
   }
   return static_cast<std::int64_t>(view_.at.heap + (at - begin));
+}
+
+int Comm::takeLlSet() {
+  int* least = std::min_element(std::begin(llHandles_), std::end(llHandles_));
+  ++*least;
+  return static_cast<int>(least - llHandles_);
 }
 
 Handle* Comm::add(std::unique_ptr<Handle> handle) {

@@ -38,6 +38,7 @@ class Comm {
   const CommShape& shape() const { return shape_; }
   const WindowLayout& layout() const { return view_.at; }
   const CommView& view() const { return view_; }
+  std::uint8_t* windowBase() const { return window_->base(); }
   const Log& log() const { return *log_; }
   const std::vector<Peer>& peers() const { return peers_; }
   Backend& backend() { return *backend_; }
@@ -53,8 +54,14 @@ class Comm {
   // The window offset of `memory` if all of it lies in the heap; else -1. Throws if only a part of it does.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
 
+  // The channels of a LL set share the object of its dispatches: its slots serve one operation at a time.
   Outstanding outstanding[kChannels];
-  int stagedOutstanding = 0;  // send-only dispatches that use the staging area
+  int stagedOutstanding = 0;  // send-only operations that use the staging area
+
+  // The set of LL slots for a new handle: the one with the fewest handles. The same on every rank that makes and
+  // destroys the same handles in the same order.
+  int takeLlSet();
+  void giveBackLlSet(int set) { --llHandles_[set]; }
 
   Handle* add(std::unique_ptr<Handle> handle);
   void remove(Handle* handle);
@@ -65,6 +72,8 @@ class Comm {
 
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
   void lookAtSteps() noexcept;
+  bool hasReaders();
+  void waitForReaders() noexcept;
 
   // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
   Config config_;
@@ -78,6 +87,7 @@ class Comm {
   std::vector<Peer> peers_;
   std::unique_ptr<Heap> heap_;
   std::vector<std::unique_ptr<Handle>> handles_;
+  int llHandles_[kLlSets] = {};
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
 };

@@ -18,16 +18,22 @@ const char* missing(Phase phase) {
       return "offer its output (moeDispatch)";
     case Phase::dispatchRows:
       return "send its rows (moeDispatch)";
-    case Phase::dispatchAck:
-      return "take the rows of an earlier moeDispatch";
+    case Phase::dispatchSlots:
+      return "take the rows of an earlier operation (moeDispatch)";
     case Phase::dispatchCounts:
       return "send its counts (moeDispatch)";
     case Phase::dispatchPlan:
       return "compute its own row offsets (moeDispatch)";
-    case Phase::combineAck:
+    case Phase::combineSlots:
       return "sum the rows of an earlier moeCombine";
     case Phase::combineRows:
-      return "send its partial sums (moeCombine)";
+      return "offer its rows (moeCombine)";
+    case Phase::combineDone:
+      return "sum its tokens (moeCombine)";
+    case Phase::ownWarps:
+      return "finish its own part";
+    case Phase::count:
+      break;
   }
   return "do its part";
 }
@@ -37,9 +43,8 @@ const char* missing(Phase phase) {
 FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
   switch (f.fault) {
     case Fault::timeout:
-      if (f.phase == Phase::dispatchPlan) {
-        return {moeTimeout,
-                fmt::format("rank {}: moeDispatch: its own warps did not finish within {} ms", rank, timeoutMs)};
+      if (f.phase == Phase::dispatchPlan || f.phase == Phase::ownWarps) {
+        return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs)};
       }
       return {moeTimeout, fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank,
                                       f.peer, missing(f.phase), timeoutMs, f.expected, f.actual)};
@@ -52,6 +57,12 @@ FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
                           "the token names already",
                           rank, f.index >> 8, f.index & 0xff, f.actual)};
     case Fault::capacity:
+      if (f.phase == Phase::combineRows) {
+        return {moeInvalidArgument,
+                fmt::format("rank {}: moeCombine: the staging area of rank {} holds {} rows (0: args.rows is NULL) but "
+                            "{} had arrived there",
+                            rank, f.peer, f.expected, f.actual)};
+      }
       return {moeInvalidArgument, fmt::format("rank {}: moeDispatch: the output of rank {} holds {} rows but {} arrive",
                                               rank, f.peer, f.expected, f.actual)};
     case Fault::disagreement:

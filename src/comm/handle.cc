@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "comm/limits.h"
+#include "device/ll_slots.h"
 
 namespace moe {
 namespace {
@@ -65,16 +66,23 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
+  if (lowLatency()) view_.llSet = comm.takeLlSet();
 }
 
 Handle::~Handle() {
   forgetPending();
+  if (lowLatency()) comm_.giveBackLlSet(view_.llSet);
+}
+
+Channel Handle::channelOf(Pending kind) const {
+  if (lowLatency()) return llChannel(kLlDispatchChannel, view_.llSet);
+  return kind == Pending::dispatch ? kHtDispatchChannel : kHtCombineChannel;
 }
 
 void Handle::forgetPending() {
   if (pending_ == Pending::nothing) return;
-  comm_.outstanding[pendingChannel_].complete(pendingNumber_);
-  if (pending_ == Pending::dispatch && pendingParams_.dispatch.staged != 0) --comm_.stagedOutstanding;
+  comm_.outstanding[channelOf(pending_)].complete(pendingNumber_);
+  if (usesStaging(pending_, pendingParams_)) --comm_.stagedOutstanding;
   pending_ = Pending::nothing;
 }
 
@@ -156,18 +164,16 @@ void Handle::checkOutstanding(Channel channel, int generations, const char* call
                   call, outstanding.count(), generations));
 }
 
-void Handle::run(Pending kind, Channel channel, Step step, StepParams& p, const LaunchShape& shape, bool sendOnly,
-                 moeStream_t stream) {
+void Handle::run(Pending kind, Step step, StepParams& p, const LaunchShape& shape, bool sendOnly, moeStream_t stream) {
   if (sendOnly) p.phases = kSendPhase;
   launch(step, p, shape, stream);
-  const std::uint64_t number = comm_.outstanding[channel].start(sendOnly);
+  const std::uint64_t number = comm_.outstanding[channelOf(kind)].start(sendOnly);
   if (!sendOnly) return;
   pending_ = kind;
-  pendingChannel_ = channel;
   pendingNumber_ = number;
   pendingParams_ = p;
   pendingShape_ = shape;
-  if (kind == Pending::dispatch && p.dispatch.staged != 0) ++comm_.stagedOutstanding;
+  if (usesStaging(kind, p)) ++comm_.stagedOutstanding;
 }
 
 void Handle::complete(moeStream_t stream) {
@@ -213,6 +219,19 @@ moeCounts_t Handle::counts() {
   counts.rowsPerRank = host->perRank();
   counts.rowsPerExpert = host->perRank() + comm_.nranks();
   return counts;
+}
+
+moeHandleView_t Handle::slots() const {
+  if (!lowLatency() || shape_.layout != Layout::rankMajor) {
+    throw Error(moeInvalidUsage, "moeHandleGetView: only a LL handle of layout RANK_MAJOR leaves rows in their slots");
+  }
+  const CommView& c = comm_.view();
+  moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
+  std::uint8_t* window = comm_.windowBase();
+  view.rows = window + llSetOffset(c, view_, c.at.llRows, c.rowBytesMax);
+  view.combineRows = window + llSetOffset(c, view_, c.at.llCombineRows, c.rowBytesMax);
+  if (c.sideBytesMax > 0) view.side = window + llSetOffset(c, view_, c.at.llSide, c.sideBytesMax);
+  return view;
 }
 
 moeDeviceCounts_t Handle::deviceCounts() const {

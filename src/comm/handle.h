@@ -20,9 +20,14 @@ class Handle {
   void complete(moeStream_t stream);
   moeCounts_t counts();
   moeDeviceCounts_t deviceCounts() const;
+  moeHandleView_t slots() const;
 
  private:
   enum class Pending { nothing, dispatch, combine };
+  static bool usesStaging(Pending kind, const StepParams& p) {
+    if (p.handle.lowLatency != 0) return false;
+    return kind == Pending::dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0;
+  }
 
   StepParams params() const;
   std::uint32_t nextTicket(moeStream_t stream);
@@ -30,13 +35,20 @@ class Handle {
   void checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const;
   void checkRouted(const char* call) const;
   void checkOutstanding(Channel channel, int generations, const char* call) const;
+  void checkStaging(const char* call, const char* name) const;
   void forgetPending();
   DispatchArgs dispatchArgs(const moeDispatchArgs_t& args) const;
   void placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const;
+  void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;
-  void run(Pending kind, Channel channel, Step step, StepParams& params, const LaunchShape& shape, bool sendOnly,
-           moeStream_t stream);
+  void run(Pending kind, Step step, StepParams& params, const LaunchShape& shape, bool sendOnly, moeStream_t stream);
   bool lowLatency() const { return shape_.lowLatency; }
+  bool rowsPerExpert() const {
+    return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
+  }
+  // What may be outstanding beside an operation: HT dispatches and combines are numbered apart, the operations of a set
+  // of LL slots together.
+  Channel channelOf(Pending kind) const;
   // As many rows as this rank sends, if every token goes to as many ranks as it can. For the cut of rows among warps
   // only.
   int arrivingRowsGuess() const { return tokens_ * view_.slots; }
@@ -50,7 +62,6 @@ class Handle {
   std::uint32_t ticketsGiven_ = 1;
   bool received_ = false;               // the receiving side knows its rows
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
-  Channel pendingChannel_ = kRouteChannel;
   std::uint64_t pendingNumber_ = 0;
   StepParams pendingParams_{};
   LaunchShape pendingShape_;

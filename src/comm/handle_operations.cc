@@ -29,7 +29,11 @@ void checkFlags(std::int32_t flags, std::int32_t sms) {
 
 // Where peers write the rows: straight into the window's heap, or the staging area.
 void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const {
-  if (lowLatency()) return;
+  if (lowLatency()) {
+    if (args.outRows != nullptr || shape_.layout != Layout::rankMajor) return;
+    out->capacity = INT64_MAX;  // rows stay in their slots
+    return;
+  }
   const auto rows = static_cast<std::uint64_t>(args.outRowsMax);
   const std::int64_t at = comm_.windowOffset(args.outRows, rows * out->rowBytes, "args.outRows");
   const std::int64_t sideAt =
@@ -46,11 +50,19 @@ void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const
   out->staged = comm_.shape().stagingRows;
   out->outRowsOffset = comm_.layout().staging;
   out->outSideOffset = comm_.layout().stagingSide;
-  if (out->staged == 0) {
-    throw Error(moeInvalidArgument, "args.outRows is not window memory (moeMemAlloc) and config.stagingRows is none");
+  checkStaging("moeDispatch", "args.outRows");
+}
+
+void Handle::checkStaging(const char* call, const char* name) const {
+  if (comm_.shape().stagingRows == 0) {
+    throw Error(moeInvalidArgument,
+                fmt::format("{}: {} need the staging area (window memory of moeMemAlloc would not, if the layout has "
+                            "one row per token), but config.stagingRows is none",
+                            call, name));
   }
   if (comm_.stagedOutstanding > 0) {
-    throw Error(moeInvalidUsage, "moeDispatch: another dispatch that uses the staging area awaits moeComplete");
+    throw Error(moeInvalidUsage,
+                fmt::format("{}: another operation that uses the staging area awaits moeComplete", call));
   }
 }
 
@@ -65,6 +77,9 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
   }
   if (args.outRowsMax < 0) throw Error(moeInvalidArgument, fmt::format("args.outRowsMax is {}", args.outRowsMax));
   if (tokens_ > 0) requirePointer(args.rows, "args.rows", "with tokens routed");
+  if (args.outRows == nullptr && args.outSide != nullptr) {
+    throw Error(moeInvalidArgument, fmt::format("args.outSide is {}, but args.outRows is NULL", args.outSide));
+  }
   if (tokens_ > 0 && args.sideBytes > 0) requirePointer(args.side, "args.side", "with args.sideBytes set");
   if (args.outRowsMax > 0) requirePointer(args.outRows, "args.outRows", "with args.outRowsMax above 0");
   if (args.outRowsMax > 0 && args.sideBytes > 0)
@@ -91,9 +106,8 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
 
 void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   checkRouted("moeDispatch");
-  const Channel channel = lowLatency() ? kLlDispatchChannel : kHtDispatchChannel;
   const bool sendOnly = (args.flags & moeSendOnly) != 0;
-  checkOutstanding(channel, kParities, "moeDispatch");
+  checkOutstanding(channelOf(Pending::dispatch), lowLatency() ? 1 : kParities, "moeDispatch");
   const Step step = lowLatency() ? Step::llDispatch : Step::htDispatch;
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
@@ -102,7 +116,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.dispatch.rowBytes);
   if (lowLatency()) p.handle.ticket = nextTicket(stream);
-  run(Pending::dispatch, channel, step, p, shape, sendOnly, stream);
+  run(Pending::dispatch, step, p, shape, sendOnly, stream);
   if (lowLatency()) received_ = !sendOnly;
 }
 
@@ -114,8 +128,7 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
     throw Error(moeInvalidArgument, fmt::format("args.weights is {}, must be a moeWeights value", args.weights));
   }
-  const bool expertRows = shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
-  if (args.weights == moeWeightsApply && !expertRows) {
+  if (args.weights == moeWeightsApply && !rowsPerExpert()) {
     throw Error(moeInvalidArgument,
                 "args.weights is moeWeightsApply, which needs one row per expert: an EXPERT_MAJOR layout");
   }
@@ -137,21 +150,34 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   out.bias1 = bytesOf(args.bias1);
   out.weightGrads = args.weightGrads;
   out.outWeightGrads = args.outWeightGrads;
+  placeRows(args, &out);
   return out;
+}
+
+// What peers read: the caller's rows where they are, if that is possible, or rows that are prepared for them.
+void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
+  if (lowLatency()) {
+    out->inPlace = shape_.layout == Layout::rankMajor && args.rows != nullptr && args.rows == slots().combineRows ? 1 : 0;
+    return;
+  }
+  const std::int64_t at = rowsPerExpert() ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");
+  out->inPlace = at >= 0 ? 1 : 0;
+  out->rowsOffset = at >= 0 ? static_cast<std::uint64_t>(at) : comm_.layout().staging;
+  out->capacity = args.rows != nullptr ? comm_.shape().stagingRows : 0;
+  if (at < 0 && args.rows != nullptr) checkStaging("moeCombine", "args.rows");
 }
 
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
   if (!received_) throw Error(moeInvalidUsage, "moeCombine: an LL handle needs a dispatch after its route");
-  const Channel channel = lowLatency() ? kLlCombineChannel : kHtCombineChannel;
-  checkOutstanding(channel, lowLatency() ? kParities : kHtCombineParities, "moeCombine");
+  checkOutstanding(channelOf(Pending::combine), 1, "moeCombine");
   StepParams p = params();
   p.combine = combineArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
   const LaunchShape shape = comm_.backend().shapeFor({Step::combine, shape_.tokensMax, p.combine.rowBytes, sms});
   p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
   p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.combine.rowBytes);
-  run(Pending::combine, channel, Step::combine, p, shape, (args.flags & moeSendOnly) != 0, stream);
+  run(Pending::combine, Step::combine, p, shape, (args.flags & moeSendOnly) != 0, stream);
 }
 
 }  // namespace moe

@@ -1,150 +1,34 @@
-// Combine, for both modes: the expert side sums the rows that belong to the same token (in top-k order), and pushes one
-// row per (token, rank) into the slot [token][ordinal] at the token's owner; the owner sums its slots in rank order.
-// The modes differ in which slots they use and how many generations of them there are. Flags: docs/protocol.md,
-// "Combine".
+// Combine, for both modes: the token's owner reads the rows that its token has at other ranks from their windows and
+// sums them in rank order. Rows that peers cannot read, and rows per expert, are first made into one row per token by
+// the expert side, in window memory of its own (HT: the staging area, LL: slots like those in which the rows came).
+// Flags: docs/protocol.md, "Combine".
 #pragma once
 
-#include "device/deliver.h"
+#include "device/combine_prepare.h"
 
 namespace moe {
 
-// The slots and flags of one mode.
-struct CombineArea {
-  Channel channel;
-  std::uint64_t rows, grads, ready, ack;
-  int tokensMax, parities, slots;
-};
-
-MOE_LANES CombineArea combineArea(const CommView& c, int lowLatency) {
-  const int slots = slotsPerToken(c.topkMax, c.nranks);
-  if (lowLatency != 0) {
-    return {kLlCombineChannel, c.at.llCombineRows, c.at.llCombineGrads, c.at.llCombineReady,
-            c.at.llCombineAck, c.llTokensMax,      kParities,           slots};
-  }
-  return {kHtCombineChannel, c.at.htCombineRows, c.at.htCombineGrads, c.at.htCombineReady,
-          c.at.htCombineAck, c.tokensMax,        kHtCombineParities,  slots};
-}
-
-MOE_LANES std::int64_t tokenSlot(const CombineArea& area, std::uint64_t epoch, int token) {
-  return static_cast<std::int64_t>(epoch % static_cast<unsigned>(area.parities)) * area.tokensMax + token;
-}
-
-MOE_LANES std::uint8_t* partialRow(const CommView& c, const CombineArea& area, int rank, std::uint64_t epoch, int token,
-                                   int ordinal) {
-  return c.in<std::uint8_t>(rank, area.rows) + (tokenSlot(area, epoch, token) * area.slots + ordinal) * c.rowBytesMax;
-}
-
-// Where the partial sum of arriving row `row` belongs.
-MOE_LANES std::uint8_t* partialRowOf(const CommView& c, const HandleView& h, const CombineArea& area,
-                                     std::uint64_t epoch, int row) {
-  const Quad head = *keptHeader(h, row);
-  return partialRow(c, area, headSource(head), epoch, headToken(head), headOrdinal(head));
-}
-
-// Rows go back in turns, one to each owner after the other and beginning after this rank: in FLAT order all ranks would
-// push to the same owner at the same time. Some turns are empty if owners sent different numbers of rows.
-MOE_LANES int turnCount(const HandleView& h) {
-  int most = 0;
-  for (int from = 0; from < h.map.nranks; ++from) {
-    const int rows = h.rankOffsets[from + 1] - h.rankOffsets[from];
-    most = rows > most ? rows : most;
-  }
-  return most * h.map.nranks;
-}
-
-// The row (FLAT order) of a turn, or -1.
-MOE_LANES int rowOfTurn(const CommView& c, const HandleView& h, int turn) {
-  const int from = (c.rank + 1 + turn % c.nranks) % c.nranks, row = h.rankOffsets[from] + turn / c.nranks;
-  return row < h.rankOffsets[from + 1] ? row : -1;
-}
-
+// The row that stands for the token at destination `to`, as this rank reads it.
 template <class Warp>
-MOE_LANES void pushPartialSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                               WarpIndex w) {
+MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, const Destination& to) {
   const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const int n = stridedCount(turnCount(h) * a.arriving.count, w);
-  const auto item = [&](int i) {
-    PartOf part = partOf(a.arriving, a.rowBytes, w.index + i * w.count);
-    part.row = rowOfTurn(c, h, part.row);
-    return part;
-  };
-  const auto rowAt = [&](int row, int copy) {
-    return a.rows + static_cast<std::int64_t>(layoutRow(h, row, copy)) * a.rowBytes;
-  };
-  if (!expertRows(h)) {  // one row per token already
-    warp.streamRows(
-        n,
-        [&](int i) {
-          const PartOf part = item(i);
-          if (part.row < 0) return CopyJob{nullptr, 0, 0};
-          return CopyJob{rowAt(part.row, 0) + part.begin, part.bytes, 1};
-        },
-        [&](int i, int) {
-          const PartOf part = item(i);
-          return partialRowOf(c, h, area, epoch, part.row) + part.begin;
-        });
-    return;
+  if (p.handle.lowLatency != 0) {
+    return llSlot(c, p.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, p.combine.rowBytes, c.rank, to.index);
   }
-  const auto jobOf = [&](int i) {
-    const PartOf part = item(i);
-    if (part.row < 0) return SumJob{nullptr, 0, 0};
-    return SumJob{partialRowOf(c, h, area, epoch, part.row) + part.begin, part.bytes, layoutCopies(h, part.row)};
-  };
-  const auto termOf = [&](int i, int term) {
-    const PartOf part = item(i);
-    return rowAt(part.row, term) + part.begin;
-  };
-  const auto weightOf = [&](int i, int term) { return entryWeight(keptHeader(h, item(i).row)[1 + term]); };
-  if (a.weighted != 0) {
-    warp.template reduceRows<true>(n, a.rowType, jobOf, termOf, weightOf);
-  } else {
-    warp.template reduceRows<false>(n, a.rowType, jobOf, termOf, weightOf);
-  }
+  const CombineRecord at = warp.laneLoad(combineRecord(c, c.rank, to.rank));
+  const std::int64_t row = at.prepared != 0 ? to.flat : to.row;
+  return c.in<std::uint8_t>(to.rank, at.rows) + row * p.combine.rowBytes;
 }
 
-// Gradients of the weights go to [token][k] at the owner: each entry has exactly one source.
+// The owner's sums: the token's rows in rank order, then the biases.
 template <class Warp>
-MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                               WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const Slice slice = sliceOf(*h.rows, w);
-  warp.forEach(slice.count, [&](int i) {
-    const int row = slice.begin + i;
-    const Quad* header = keptHeader(h, row);
-    float* to = c.in<float>(headSource(*header), area.grads) + tokenSlot(area, epoch, headToken(*header)) * c.topkMax;
-    for (int n = 0; n < headEntries(*header); ++n) {
-      const int k = entryTopk(header[1 + n]);
-      const std::int64_t at = layoutRow(h, row, n);
-      warp.laneStore(to + k, p.combine.weightGrads[expertRows(h) ? at : at * h.topk + k]);
-    }
-  });
-}
-
-template <class Warp>
-MOE_LANES void combineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                           WarpIndex w) {
-  const CommView& c = p.comm;
-  // The slots of an earlier epoch are written again: every owner has summed them.
-  if (!waitForAcks(warp, c, area.ack, epoch, area.parities, Phase::combineAck)) return;
-  pushPartialSums(warp, p, area, epoch, w);
-  if (p.combine.weightGrads != nullptr) pushWeightGrads(warp, p, area, epoch, w);
-  announceWhenSent(warp, c, area.ready, epoch, w);
-}
-
-// The owner's sum: its slots in rank order, then the biases.
-template <class Warp>
-MOE_LANES void sumSlots(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                        WarpIndex w) {
-  const CommView& c = p.comm;
+MOE_LANES void sumTokens(const Warp& warp, const StepParams& p, WarpIndex w) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
   const int biases = (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
   const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, w.index + i * w.count); };
   warp.template reduceRows<false>(
-      stridedCount(a.tokens * a.parts.count, w), a.rowType,
+      stridedCount(a.tokens * a.parts.count, w), a.rowType, h.slots + biases,
       [&](int i) {
         const PartOf part = item(i);
         std::uint8_t* out = a.out + static_cast<std::int64_t>(part.row) * a.rowBytes;
@@ -153,7 +37,7 @@ MOE_LANES void sumSlots(const Warp& warp, const StepParams& p, const CombineArea
       [&](int i, int term) -> const std::uint8_t* {
         const PartOf part = item(i);
         const int bias = term - h.destinationCount[part.row];
-        if (bias < 0) return partialRow(c, area, c.rank, epoch, part.row, term) + part.begin;
+        if (bias < 0) return partialRow(warp, p, h.destinations[part.row * h.slots + term]) + part.begin;
         const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;
         return rows + static_cast<std::int64_t>(part.row) * a.rowBytes + part.begin;
       },
@@ -161,43 +45,73 @@ MOE_LANES void sumSlots(const Warp& warp, const StepParams& p, const CombineArea
 }
 
 template <class Warp>
-MOE_LANES void takeWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                               WarpIndex w) {
+MOE_LANES void takeWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const Slice slice = sliceOf(p.combine.tokens, w);
   warp.forEach(slice.count * h.topk, [&](int i) {
-    const int token = slice.begin + i / h.topk, k = i % h.topk, entry = token * h.topk + k;
-    const float* from = c.mine<float>(area.grads) + tokenSlot(area, epoch, token) * c.topkMax + k;
+    const int entry = slice.begin * h.topk + i, token = entry / h.topk;
+    const float* from = c.mine<float>(area.grads) + static_cast<std::int64_t>(token) * c.topkMax + entry % h.topk;
     p.combine.outWeightGrads[entry] = h.ids[entry] >= 0 ? warp.laneLoad(from) : 0.0f;
   });
+}
+
+// What is wrong with the rows that rank `from` offers, if anything. One lane.
+MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const CombineRecord& record, int from) {
+  if (record.rowBytes != a.rowBytes) return {0, Fault::disagreement, Phase::combineRows, from, 0, 0, 0, 0};
+  const bool fits = record.prepared == 0 || h.flatRowsOf[from] <= record.capacity;
+  return {0, fits ? Fault::none : Fault::capacity, Phase::combineRows, from, 0, 0, record.capacity, h.flatRowsOf[from]};
+}
+
+// Every rank looks at every record, so that all of them refuse together.
+template <class Warp>
+MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
+  const CommView& c = p.comm;
+  if (p.handle.lowLatency != 0) return true;
+  const int faults = warp.scanInOrder(
+      c.nranks,
+      [&](int from) {
+        const Failure failure =
+            combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
+        if (failure.fault == Fault::none) return 0;
+        warp.laneFail(c, failure);
+        return 1;
+      },
+      [](int, int) {});
+  return faults == 0;
 }
 
 template <class Warp>
 MOE_LANES void combineReceive(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                               WarpIndex w) {
   const CommView& c = p.comm;
-  if (!warp.waitAll(c, c.mine<Flag>(area.ready), c.nranks, epoch, Phase::combineRows)) return;
-  sumSlots(warp, p, area, epoch, w);
-  if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, epoch, w);
+  if (!waitForAll(warp, c, area.ready, epoch, Phase::combineRows)) return;
+  if (!rowsAreGood(warp, p)) return;
+  sumTokens(warp, p, w);
+  if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
+  announce(warp, c, area.done, Meeting::taken, w);
 }
 
 template <class Warp>
 MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   HandleState* state = p.handle.state;
-  const CombineArea area = combineArea(c, p.handle.lowLatency);
+  const CombineArea area = combineArea(c, p.handle);
   const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, state->combineEpoch);
-  if ((p.phases & kSendPhase) != 0) combineSend(warp, p, area, epoch, w);
-  if ((p.phases & kReceivePhase) != 0 && !warp.stopped(c)) combineReceive(warp, p, area, epoch, w);
-  leave(warp, c, w, [&] {
-    warp.forEach(1, [&](int) {
-      if ((p.phases & kSendPhase) == 0) return;
-      c.state->epoch[area.channel] = epoch;
-      state->combineEpoch = epoch;
-    });
-    if ((p.phases & kReceivePhase) == 0) return;
-    acknowledge(warp, c, area.ack, epoch, area.parities);
+  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
+  if (sends && !combineSend(warp, p, area, epoch, w)) return;
+  if (receives) combineReceive(warp, p, area, epoch, w);
+  if (w.index != 0) return;
+  // HT rows are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
+  // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word.
+  const bool htEnds = receives && p.handle.lowLatency == 0;
+  if (htEnds && !waitForAll(warp, c, area.done, epoch, Phase::combineDone)) return;
+  if (!sends) return;
+  if (!waitForOwn(warp, c, receives ? area.done : area.ready, epoch)) return;
+  warp.forEach(1, [&](int) {
+    c.state->epoch[area.channel] = epoch;
+    state->combineEpoch = epoch;
+    if (p.handle.lowLatency != 0) c.state->llUncombined[p.handle.llSet] = 0;
   });
 }
 

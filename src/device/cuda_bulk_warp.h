@@ -63,9 +63,27 @@ class CudaBulkWarp : public CudaWarp {
  public:
   static constexpr int kStages = kBulkStages;
 
-  // `stages` is kStages * stageBytes of shared memory of this warp's own, `full` its kStages barriers.
-  MOE_LANES CudaBulkWarp(std::uint8_t* stages, std::uint64_t* full, std::uint32_t stageBytes)
-      : stages_(stages), full_(full), stageBytes_(stageBytes) {
+  // The jobs that a warp does next, and where the pieces in its stages go.
+  static constexpr int kDeskSinks = 32, kDeskJobs = 8;
+  struct Desk {
+    std::uint8_t* sinks[kDeskSinks];
+    CopyJob jobs[kDeskJobs];
+  };
+  struct Piece {
+    std::uint8_t* const* sinks;
+    int sinkCount;
+    std::uint32_t offset, bytes;
+  };
+  // Shared memory of each warp's own.
+  struct Shared {
+    Desk desks[2];
+    Piece pieces[kStages];
+    std::uint64_t full[kStages];
+  };
+
+  // `stages` is kStages * stageBytes of shared memory of this warp's own.
+  MOE_LANES CudaBulkWarp(std::uint8_t* stages, std::uint32_t stageBytes, Shared* shared)
+      : stages_(stages), full_(shared->full), stageBytes_(stageBytes), desks_(shared->desks), pieces_(shared->pieces) {
     if (lane() == 0) {
       for (int i = 0; i < kStages; ++i) cuda_bulk::initBarrier(full_ + i);
       cuda_bulk::fenceBarrierInit();
@@ -73,10 +91,36 @@ class CudaBulkWarp : public CudaWarp {
     __syncwarp();
   }
 
+  // Jobs are looked up several at a time by all lanes, as finding a sink takes a chain of loads, and issued by one.
   template <class JobOf, class SinkOf>
-  MOE_LANES void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
-    __syncwarp();
-    if (lane() == 0) laneStream(n, jobOf, sinkOf);
+  MOE_LANES void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    int batch = kDeskJobs;
+    while (batch * sinksMax > kDeskSinks) batch /= 2;
+    const int lanesEach = kLanes / batch;
+    std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
+    for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
+      if (lane() == 0) {
+        while (static_cast<std::int32_t>(before - stores_) > 0) laneStorePiece();  // their desk is used again
+      }
+      __syncwarp();
+      Desk& desk = desks_[turn];
+      const int own = lane() / lanesEach;
+      if (own < batch) {
+        const CopyJob job = begin + own < n ? jobOf(begin + own) : CopyJob{nullptr, 0, 0};
+        if (lane() % lanesEach == 0) desk.jobs[own] = job;
+        for (int sink = lane() % lanesEach; sink < job.sinks; sink += lanesEach) {
+          desk.sinks[own * sinksMax + sink] = sinkOf(begin + own, sink);
+        }
+      }
+      __syncwarp();
+      if (lane() == 0) {
+        for (int i = 0; i < batch; ++i) laneMoveJob(desk.jobs[i], desk.sinks + i * sinksMax);
+        before = latest, latest = used_;
+      }
+    }
+    if (lane() == 0) {
+      while (stores_ != used_) laneStorePiece();
+    }
     __syncwarp();
   }
 
@@ -88,6 +132,11 @@ class CudaBulkWarp : public CudaWarp {
   MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
     finishCopies();
     CudaWarp::publishAll(n, flagOf, word);
+  }
+  template <class FlagOf>
+  MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
+    finishCopies();
+    CudaWarp::announce(n, flagOf, meeting, team);
   }
   MOE_LANES bool arrive(const CommView& comm, Meeting meeting, int count) const {
     finishCopies();
@@ -101,27 +150,6 @@ class CudaBulkWarp : public CudaWarp {
   }
 
  private:
-  // One pass over the pieces of all jobs; the loading cursor runs ahead of the storing one.
-  struct Cursor {
-    int item = -1;
-    std::uint32_t offset = 0;
-    CopyJob job{nullptr, 0, 0};
-
-    template <class JobOf>
-    MOE_LANES bool next(int n, std::uint32_t stageBytes, JobOf& jobOf) {
-      offset += stageBytes;
-      while (item < 0 || offset >= job.bytes || job.sinks <= 0) {
-        if (++item >= n) return false;
-        job = jobOf(item);
-        offset = 0;
-      }
-      return true;
-    }
-    MOE_LANES std::uint32_t bytes(std::uint32_t stageBytes) const {
-      return job.bytes - offset < stageBytes ? job.bytes - offset : stageBytes;
-    }
-  };
-
   MOE_LANES void finishCopies() const {
     if (lane() == 0) cuda_bulk::waitComplete();
     __syncwarp();
@@ -129,41 +157,39 @@ class CudaBulkWarp : public CudaWarp {
 
   MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * stageBytes_; }
 
-  MOE_LANES void startLoad(const Cursor& from, std::uint32_t use) const {
-    std::uint64_t* barrier = full_ + use % kStages;
-    const std::uint32_t bytes = from.bytes(stageBytes_);
-    cuda_bulk::expectBytes(barrier, bytes);
-    cuda_bulk::load(stage(use), from.job.source + from.offset, bytes, barrier);
+  // One job's pieces: loads run ahead of stores by all stages but one.
+  MOE_LANES void laneMoveJob(const CopyJob& job, std::uint8_t* const* sinks) const {
+    if (job.sinks <= 0) return;
+    for (std::uint32_t offset = 0; offset < job.bytes; offset += stageBytes_) {
+      if (used_ - stores_ == kStages - 1) laneStorePiece();
+      const std::uint32_t bytes = job.bytes - offset < stageBytes_ ? job.bytes - offset : stageBytes_;
+      std::uint64_t* barrier = full_ + used_ % kStages;
+      cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
+      pieces_[used_ % kStages] = {sinks, job.sinks, offset, bytes};
+      cuda_bulk::expectBytes(barrier, bytes);
+      cuda_bulk::load(stage(used_), job.source + offset, bytes, barrier);
+      ++used_;
+    }
   }
 
-  template <class JobOf, class SinkOf>
-  MOE_LANES void laneStream(int n, JobOf& jobOf, SinkOf& sinkOf) const {
-    Cursor loading, storing;
-    std::uint32_t loads = used_, stores = used_;
-    cuda_bulk::waitRead<0>();  // an earlier call may still read the stages
-    bool more = loading.next(n, stageBytes_, jobOf);
-    for (; more && loads - stores < kStages - 1; more = loading.next(n, stageBytes_, jobOf))
-      startLoad(loading, loads++);
-    for (; stores != loads; ++stores) {
-      storing.next(n, stageBytes_, jobOf);
-      while (!cuda_bulk::tryWait(full_ + stores % kStages, stores / kStages & 1)) {
-      }
-      for (int sink = 0; sink < storing.job.sinks; ++sink) {
-        cuda_bulk::store(sinkOf(storing.item, sink) + storing.offset, stage(stores), storing.bytes(stageBytes_));
-      }
-      cuda_bulk::commit();
-      if (!more) continue;
-      cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
-      startLoad(loading, loads++);
-      more = loading.next(n, stageBytes_, jobOf);
+  MOE_LANES void laneStorePiece() const {
+    const Piece piece = pieces_[stores_ % kStages];
+    while (!cuda_bulk::tryWait(full_ + stores_ % kStages, stores_ / kStages & 1)) {
     }
-    used_ = stores;
+    for (int sink = 0; sink < piece.sinkCount; ++sink) {
+      cuda_bulk::store(piece.sinks[sink] + piece.offset, stage(stores_), piece.bytes);
+    }
+    cuda_bulk::commit();
+    ++stores_;
   }
 
   std::uint8_t* stages_;
   std::uint64_t* full_;
   std::uint32_t stageBytes_;
-  mutable std::uint32_t used_ = 0;  // stages used since the kernel began: which stage and which barrier phase is next
+  Desk* desks_;
+  Piece* pieces_;
+  // Since the kernel began; they say which stage and which barrier phase is next.
+  mutable std::uint32_t used_ = 0, stores_ = 0;
 };
 
 }  // namespace moe

@@ -31,10 +31,8 @@ MOE_LANES std::uint32_t loadRelaxed(const std::uint32_t* from) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
   return word;
 }
-MOE_LANES std::uint32_t addAcquireRelease(std::uint32_t* counter, std::uint32_t value) {
-  std::uint32_t before;
-  asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
-  return before;
+MOE_LANES void addRelaxed(Flag* flag, Flag share) {
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
 }
 MOE_LANES std::uint32_t addOnDevice(std::uint32_t* counter, std::uint32_t value) {
   std::uint32_t before;
@@ -50,6 +48,28 @@ MOE_LANES std::uint32_t addInBlock(std::uint32_t* counter, std::uint32_t value) 
                : "memory");
   return before;
 }
+// In shared memory: how the warps of a block share one wait.
+MOE_LANES std::uint64_t claimInBlock(std::uint64_t* key, std::uint64_t value) {
+  std::uint64_t before;
+  asm volatile("atom.relaxed.cta.shared.cas.b64 %0, [%1], 0, %2;"
+               : "=l"(before)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(key))), "l"(value)
+               : "memory");
+  return before;
+}
+MOE_LANES void storeInBlock(std::uint32_t* word, std::uint32_t value) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(word))),
+               "r"(value)
+               : "memory");
+}
+MOE_LANES std::uint32_t loadInBlock(const std::uint32_t* word) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(word)))
+               : "memory");
+  return value;
+}
 MOE_LANES void fence() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
@@ -63,11 +83,12 @@ MOE_LANES std::uint64_t nanoseconds() {
 
 class CudaWarp {
  public:
-  static constexpr int kLanes = 32;
+  static constexpr int kLanes = 32, kBlockWarpsMax = 32;
 
   // Once per kernel, before any warp's first operation: all threads of the block.
   static MOE_LANES void prepareBlock() {
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
+    if (threadIdx.x < static_cast<unsigned>(Phase::count)) blockWaits()[threadIdx.x] = {0, kWaiting, 0};
     __syncthreads();
   }
 
@@ -119,7 +140,7 @@ class CudaWarp {
   }
 
   template <class JobOf, class SinkOf>
-  MOE_LANES void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+  MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     __syncwarp();
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
@@ -135,23 +156,29 @@ class CudaWarp {
     __syncwarp();
   }
 
+  // Sums are looked up several at a time: finding a row takes a chain of loads, each of which waits for the one before.
   template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  MOE_LANES void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
-    __syncwarp();
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const SumJob job = jobOf(i);
-        const auto mine = reinterpret_cast<std::uint64_t>(lane() < job.terms ? termOf(i, lane()) : nullptr);
-        const float weight = kWeighted && lane() < job.terms ? weightOf(i, lane()) : 1.0f;
-        const auto rowAt = [&](int term) {  // more than 32 terms: 32 destinations and the biases
-          const std::uint64_t shared = __shfl_sync(kAll, mine, term % kLanes);
-          return reinterpret_cast<const Quad*>(term < kLanes ? shared
-                                                             : reinterpret_cast<std::uint64_t>(termOf(i, term)));
-        };
-        const auto weightAt = [&](int term) { return kWeighted ? __shfl_sync(kAll, weight, term % kLanes) : 1.0f; };
-        reduceRow<decltype(type), kWeighted>(job, rowAt, weightAt);
+  MOE_LANES void reduceRows(int n, int rowType, int termsMax, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    const int batch = sumsAtOnce(termsMax), lanesEach = kLanes / batch;
+    SumDesk* desk = sumDesk();
+    for (int begin = 0; begin < n; begin += batch) {
+      __syncwarp();
+      const int own = lane() / lanesEach;
+      if (own < batch && begin + own < n) {
+        const SumJob job = jobOf(begin + own);
+        if (lane() % lanesEach == 0) desk->jobs[own] = job;
+        for (int term = lane() % lanesEach; term < job.terms; term += lanesEach) {
+          desk->rows[own * termsMax + term] = termOf(begin + own, term);
+          if (kWeighted) desk->weights[own * termsMax + term] = weightOf(begin + own, term);
+        }
       }
-    });
+      __syncwarp();
+      const int count = n - begin < batch ? n - begin : batch;
+      withRowType(rowType, [&](auto type) {
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) reduceRow<decltype(type), kWeighted>(*desk, i, i * termsMax);
+      });
+    }
     __syncwarp();
   }
 
@@ -167,18 +194,36 @@ class CudaWarp {
     for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
 
+  // Warps of a block count themselves in shared memory, and the last of them speaks for the block: a fence at system
+  // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
+  template <class FlagOf>
+  MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
+    __syncwarp();
+    std::uint32_t before = 0;
+    if (lane() == 0) before = cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1);
+    if (__shfl_sync(kAll, before, 0) + 1 != blockDim.x / kLanes) return;
+    __syncwarp();  // what lane 0 acquired is now every lane's
+    cuda_flags::fence();
+    const Flag share = announcementShare(team.index % team.blocks == 0, team.blocks);
+    for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
+  }
+
+  // One warp of a block polls, the others look at its word in shared memory: polls of many warps crowd the way to the
+  // flags, on which the rows come as well. A block waits for one set of flags per phase; who finds the phase's place
+  // taken by another one polls for itself.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
-    bool good = true;
-    for (int begin = 0; begin < n && good; begin += kLanes) {
-      const int i = begin + lane();
-      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, phase, i));
-    }
-    __syncwarp();  // what one lane acquired is now every lane's
+    BlockWait* shared = blockWaits() + static_cast<int>(phase);
+    const auto key = reinterpret_cast<std::uint64_t>(flags);
+    std::uint64_t holder = 0;
+    if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
+    holder = __shfl_sync(kAll, holder, 0);
+    if (holder == key) return followWait(shared);
+    const bool good = pollAll(comm, flags, n, epoch, phase);
+    if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
     return good;
   }
 
-  // Warps of a block count themselves in shared memory, and the last of them counts the block in: a fence at system
-  // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
+  // Warps of a block count themselves in shared memory, and the last of them counts the block in.
   MOE_LANES bool arrive(const CommView& comm, Meeting meeting, int count) const {
     __syncwarp();
     bool last = false;
@@ -206,7 +251,35 @@ class CudaWarp {
  protected:
   static constexpr unsigned kAll = 0xffffffffu;
   static constexpr int kBatch = 7;               // 16-byte loads in flight per lane: copies
-  static constexpr int kTerms = 4, kPieces = 3;  // the same: sums, of so many rows at once
+  static constexpr int kTerms = 4, kPieces = 2;  // the same: sums, of so many rows at once
+  static constexpr int kMoreTerms = 1;           // and of so many when there are sums already
+  // A wait that warps of this block share.
+  struct BlockWait {
+    std::uint64_t flags;  // what is waited for; 0: nothing yet
+    std::uint32_t state, reserved;
+  };
+  static constexpr std::uint32_t kWaiting = 0, kGood = 1, kBad = 2;
+  static MOE_LANES BlockWait* blockWaits() {
+    __shared__ BlockWait waits[static_cast<int>(Phase::count)];
+    return waits;
+  }
+  // The sums that a warp makes next: their terms lie one sum after the other.
+  static constexpr int kDeskTerms = 64, kDeskJobs = 8;
+  struct SumDesk {
+    const std::uint8_t* rows[kDeskTerms];
+    float weights[kDeskTerms];
+    SumJob jobs[kDeskJobs];
+  };
+  static MOE_LANES SumDesk* sumDesk() {
+    __shared__ SumDesk desks[kBlockWarpsMax];
+    return &desks[threadIdx.x / kLanes];
+  }
+  // A power of two. A token has up to 32 destinations and 2 biases.
+  static MOE_LANES int sumsAtOnce(int termsMax) {
+    int sums = kDeskJobs;
+    while (sums * termsMax > kDeskTerms) sums /= 2;
+    return sums;
+  }
   // Warps of this block at each meeting.
   static MOE_LANES std::uint32_t* blockMeetings() {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
@@ -230,36 +303,53 @@ class CudaWarp {
     }
   }
 
-  template <class Type, bool kWeighted, class RowAt, class WeightAt>
-  static MOE_LANES void reduceRow(const SumJob& job, RowAt rowAt, WeightAt weightAt) {
-    const int quads = static_cast<int>(job.bytes / sizeof(Quad));
-    auto* out = reinterpret_cast<Quad*>(job.out);
+  // Sum `item` of the desk, whose terms begin at `begin`.
+  template <class Type, bool kWeighted>
+  static MOE_LANES void reduceRow(const SumDesk& desk, int item, int begin) {
+    const int quads = static_cast<int>(desk.jobs[item].bytes / sizeof(Quad)), end = begin + desk.jobs[item].terms;
+#pragma unroll 1
     for (int tile = lane(); tile - lane() < quads; tile += kLanes * kPieces) {
+      Quad piece[kTerms][kPieces];
+      loadTerms<kTerms>(piece, desk, begin, end, tile, quads);
       Accumulator<Type> sum[kPieces];
-      for (int first = 0; first < job.terms; first += kTerms) {
-        Quad piece[kTerms][kPieces];
-#pragma unroll
-        for (int j = 0; j < kTerms; ++j) {
-          const Quad* row = rowAt(first + j < job.terms ? first + j : job.terms - 1);
-#pragma unroll
-          for (int u = 0; u < kPieces; ++u) {
-            const int at = tile + u * kLanes;
-            if (first + j < job.terms && at < quads) piece[j][u] = row[at];
-          }
-        }
-#pragma unroll
-        for (int j = 0; j < kTerms; ++j) {
-          const float weight = weightAt(first + j);
-          if (first + j >= job.terms) break;
-#pragma unroll
-          for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[j][u], weight);
-        }
+      addTerms<kWeighted, kTerms>(sum, piece, desk, begin, end);
+      // Fewer at once, as the sums take registers now.
+#pragma unroll 1
+      for (int term = begin + kTerms; term < end; term += kMoreTerms) {
+        Quad more[kMoreTerms][kPieces];
+        loadTerms<kMoreTerms>(more, desk, term, end, tile, quads);
+        addTerms<kWeighted, kMoreTerms>(sum, more, desk, term, end);
       }
+      auto* out = reinterpret_cast<Quad*>(desk.jobs[item].out) + tile;
 #pragma unroll
       for (int u = 0; u < kPieces; ++u) {
-        const int at = tile + u * kLanes;
-        if (at < quads) out[at] = sum[u].rounded();
+        if (tile + u * kLanes < quads) out[u * kLanes] = sum[u].rounded();
       }
+    }
+  }
+
+  // Terms begin .. begin + kCount - 1, zeros where there are none: to add them changes no sum that begins with +0.
+  template <int kCount>
+  static MOE_LANES void loadTerms(Quad (&piece)[kCount][kPieces], const SumDesk& desk, int begin, int end, int tile,
+                                  int quads) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const Quad* row = reinterpret_cast<const Quad*>(desk.rows[begin + j < end ? begin + j : begin]) + tile;
+#pragma unroll
+      for (int u = 0; u < kPieces; ++u) {
+        piece[j][u] = Quad{0, 0, 0, 0};
+        if (begin + j < end && tile + u * kLanes < quads) piece[j][u] = row[u * kLanes];
+      }
+    }
+  }
+  template <bool kWeighted, int kCount, class Type>
+  static MOE_LANES void addTerms(Accumulator<Type> (&sum)[kPieces], const Quad (&piece)[kCount][kPieces],
+                                 const SumDesk& desk, int begin, int end) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float weight = kWeighted && begin + j < end ? desk.weights[begin + j] : 1.0f;
+#pragma unroll
+      for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[j][u], weight);
     }
   }
 
@@ -269,20 +359,35 @@ class CudaWarp {
     if (cuda_flags::addInBlock(inBlock, 1) + 1 != warps) return false;
     *inBlock = 0;
     std::uint32_t* counter = &comm.state->arrived[meeting];
-    // Rows are on their way to other GPUs when they are sent; whoever leaves has only read, and written its own memory.
-    const std::uint32_t before = meeting == static_cast<int>(Meeting::rowsSent)
-                                     ? cuda_flags::addAcquireRelease(counter, warps)
-                                     : cuda_flags::addOnDevice(counter, warps);
+    const std::uint32_t before = cuda_flags::addOnDevice(counter, warps);
     if (before + warps != static_cast<std::uint32_t>(count)) return false;
     *counter = 0;
     return true;
   }
 
-  // The abort word is in host memory, where thousands of waiting lanes would crowd the bus: the first warp of a block
-  // looks, all warps of a step wait for the same flags.
+  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+    bool good = true;
+    for (int begin = 0; begin < n && good; begin += kLanes) {
+      const int i = begin + lane();
+      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, phase, i));
+    }
+    __syncwarp();  // what one lane acquired is now every lane's
+    return good;
+  }
+
+  // The polling warp always comes to an end.
+  static MOE_LANES bool followWait(const BlockWait* shared) {
+    std::uint32_t state = kWaiting;
+    while (lane() == 0 && (state = cuda_flags::loadInBlock(&shared->state)) == kWaiting) __nanosleep(kFollowNs);
+    state = __shfl_sync(kAll, state, 0);
+    __syncwarp();
+    return state == kGood;
+  }
+
+  // The abort word is in host memory: it is looked at rarely.
   MOE_LANES bool laneMayWait(const CommView& comm) const {
     if (cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0) return false;
-    if (threadIdx.x >= kLanes || cuda_flags::loadRelaxed(comm.abort) == 0) return true;
+    if (cuda_flags::loadRelaxed(comm.abort) == 0) return true;
     atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
     return false;
   }
@@ -309,7 +414,7 @@ class CudaWarp {
     return true;
   }
 
-  static constexpr unsigned kPollsAtOnce = 16, kPollsPerLook = 64, kNapNs = 64;
+  static constexpr unsigned kPollsAtOnce = 16, kPollsPerLook = 64, kNapNs = 64, kFollowNs = 20;
   static constexpr std::uint64_t kLookNs = 1000000;
 };
 

@@ -28,14 +28,14 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
-// Copies rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places, the rows `placeOf(row, copy)` of
-// `out`.
+// Copies rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places (at most topk), the rows
+// `placeOf(row, copy)` of `out`.
 template <class Warp, class SourceOf, class CopiesOf, class PlaceOf>
 MOE_LANES void deliverRows(const Warp& warp, const HandleView& h, std::uint8_t* out, std::uint32_t rowBytes,
                            const Parts& parts, WarpIndex w, SourceOf sourceOf, CopiesOf copiesOf, PlaceOf placeOf) {
   const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
   warp.streamRows(
-      stridedCount(*h.rows * parts.count, w),
+      stridedCount(*h.rows * parts.count, w), h.topk,
       [&](int i) {
         const PartOf part = item(i);
         return CopyJob{sourceOf(part.row) + part.begin, part.bytes, copiesOf(part.row)};

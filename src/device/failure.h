@@ -12,16 +12,19 @@ enum class Phase : std::int32_t {
   routeHeaders,    // the peer's row headers
   dispatchOutput,  // HT: the peer's "my output is writable"
   dispatchRows,    // the peer's rows
-  dispatchAck,     // LL: the peer still reads an earlier dispatch's slots
-  dispatchCounts,  // LL: the peer's counts
+  dispatchSlots,   // LL: the peer still reads the slots of an earlier operation
+  dispatchCounts,  // LL: the peer's counts and headers
   dispatchPlan,    // LL: this rank's own row offsets
-  combineAck,      // the peer still reads an earlier combine's slots
-  combineRows,     // the peer's partial sums
+  combineSlots,    // LL: the peer still reads the rows of an earlier combine
+  combineRows,     // the peer's rows
+  combineDone,     // HT: the peer still reads this rank's rows
+  ownWarps,        // the other warps of this rank's step
+  count
 };
 
-// Who is late when flag `index` of a wait is: most flags are indexed by rank, a plan is the waiting rank's own.
+// Who is late when flag `index` of a wait is: most flags are indexed by rank, some are the waiting rank's own.
 MOE_HOST_DEVICE constexpr int lateRank(Phase phase, int index, int self) {
-  return phase == Phase::dispatchPlan ? self : index;
+  return phase == Phase::dispatchPlan || phase == Phase::ownWarps ? self : index;
 }
 
 enum class Fault : std::int32_t {

@@ -16,6 +16,13 @@ inline constexpr std::int64_t kFlagValueMax = (std::int64_t{1} << kFlagValueBits
 MOE_HOST_DEVICE constexpr Flag flagWord(std::uint64_t epoch, std::int64_t value = 0) {
   return epoch << kFlagValueBits | static_cast<std::uint64_t>(value);
 }
+
+// What the parts of an announcement add up to: `parts` of them, each adding its share to the word. The word's epoch
+// grows by one, and only when the last part is there.
+MOE_HOST_DEVICE constexpr Flag announcementShare(bool first, int parts) {
+  return first ? flagWord(1) - static_cast<Flag>(parts - 1) : 1;
+}
+
 MOE_HOST_DEVICE constexpr std::uint64_t flagEpoch(Flag word) {
   return word >> kFlagValueBits;
 }

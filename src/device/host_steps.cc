@@ -5,7 +5,7 @@
 namespace moe {
 
 void runHostStep(Step step, const StepParams& params) noexcept {
-  runNamedStep(HostWarp{}, step, params, WarpIndex{0, 1});
+  runNamedStep(HostWarp{}, step, params, WarpIndex{0, 1, 1});
 }
 
 }  // namespace moe

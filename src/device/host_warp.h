@@ -52,7 +52,7 @@ class HostWarp {
   }
 
   template <class JobOf, class SinkOf>
-  void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
       for (int sink = 0; sink < job.sinks; ++sink) std::memcpy(sinkOf(i, sink), job.source, job.bytes);
@@ -60,7 +60,7 @@ class HostWarp {
   }
 
   template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  void reduceRows(int n, int rowType, int, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n; ++i) {
         reduceRow<decltype(type), kWeighted>(
@@ -74,6 +74,14 @@ class HostWarp {
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
     for (int i = 0; i < n; ++i) publish(flagOf(i), word);
+  }
+
+  // Every warp of `team` calls it once in a step. When the last has, each of the n words has grown by one epoch, and
+  // who finds that reads what the whole team has written before.
+  template <class FlagOf>
+  void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
+    const Flag share = announcementShare(team.index == 0, team.count);
+    for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
   }
 
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout

@@ -16,7 +16,7 @@ template <class Warp>
 MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
   const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.rowBytes, d.sideBytes, 0};
   warp.forEach(c.nranks, [&](int to) { warp.laneStore(outputRecord(c, to, epoch, c.rank), mine); });
-  announce(warp, c, c.at.htOutputReady, epoch);
+  tell(warp, c, c.at.htOutputReady, epoch);
 }
 
 // What is wrong with the output of rank `to`, if anything. One lane.
@@ -49,12 +49,12 @@ MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64
 }
 
 template <class Warp>
-MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+MOE_LANES bool htDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   if (w.index == 0) offerOutput(warp, c, d, epoch);
-  if (!warp.waitAll(c, c.mine<Flag>(c.at.htOutputReady), c.nranks, epoch, Phase::dispatchOutput)) return;
-  if (!outputsAreGood(warp, p, epoch)) return;
+  if (!waitForAll(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput)) return false;
+  if (!outputsAreGood(warp, p, epoch)) return false;
   const auto outputsOf = [&](auto baseOf, std::uint32_t rowBytes) {
     return [&warp, &c, epoch, baseOf, rowBytes](const Destination& to) {
       const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
@@ -69,7 +69,8 @@ MOE_LANES void htDispatchSend(const Warp& warp, const StepParams& p, std::uint64
     pushPayload(warp, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
                 outputsOf(sideOf, d.sideBytes));
   }
-  announceWhenSent(warp, c, c.at.htRowsReady, epoch, w);
+  announce(warp, c, c.at.htRowsReady, Meeting::rows, w);
+  return true;
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
@@ -105,7 +106,7 @@ MOE_LANES void htDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   describeRows(warp, c, p.handle, d, w);
-  if (!warp.waitAll(c, c.mine<Flag>(c.at.htRowsReady), c.nranks, epoch, Phase::dispatchRows)) return;
+  if (!waitForAll(warp, c, c.at.htRowsReady, epoch, Phase::dispatchRows)) return;
   placePayload(warp, p, c.at.staging, d.outRows, d.rowBytes, d.arriving, w);
   if (d.sideBytes != 0) {
     placePayload(warp, p, c.at.stagingSide, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
@@ -117,14 +118,13 @@ MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   HandleState* state = p.handle.state;
   const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
-  if ((p.phases & kSendPhase) != 0) htDispatchSend(warp, p, epoch, w);
-  if ((p.phases & kReceivePhase) != 0 && !warp.stopped(c)) htDispatchReceive(warp, p, epoch, w);
-  leave(warp, c, w, [&] {
-    warp.forEach(1, [&](int) {
-      if ((p.phases & kSendPhase) == 0) return;
-      c.state->epoch[kHtDispatchChannel] = epoch;
-      state->dispatchEpoch = epoch;
-    });
+  const bool sends = (p.phases & kSendPhase) != 0;
+  if (sends && !htDispatchSend(warp, p, epoch, w)) return;
+  if ((p.phases & kReceivePhase) != 0) htDispatchReceive(warp, p, epoch, w);
+  if (!sends || w.index != 0 || !waitForOwn(warp, c, c.at.htRowsReady, epoch)) return;
+  warp.forEach(1, [&](int) {
+    c.state->epoch[kHtDispatchChannel] = epoch;
+    state->dispatchEpoch = epoch;
   });
 }
 

@@ -7,28 +7,28 @@ namespace {
 MOE_LANES WarpIndex thisWarp() {
   const int inBlock = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   const int warps = static_cast<int>(blockDim.x) / CudaWarp::kLanes, blocks = static_cast<int>(gridDim.x);
-  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks};  // neighbours on different multiprocessors
+  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks};  // neighbours in different blocks
 }
 
 template <Step kStep>
-__global__ void __launch_bounds__(kKernelWarpsMax* CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
   CudaWarp::prepareBlock();
   runStep<kStep>(CudaWarp{}, params, thisWarp());
 }
 
 template <Step kStep>
-__global__ void __launch_bounds__(kKernelWarpsMax* CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__(kBulkWarpsMax* CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, std::uint32_t stageBytes) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ std::uint8_t shared[];
-  __shared__ std::uint64_t full[kKernelWarpsMax * CudaBulkWarp::kStages];
+  extern __shared__ std::uint8_t dynamic[];
+  __shared__ CudaBulkWarp::Shared shared[kBulkWarpsMax];
   // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
-  const auto aligned = (reinterpret_cast<std::uintptr_t>(shared) + 127) / 128 * 128;
+  const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   CudaWarp::prepareBlock();
   auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * CudaBulkWarp::kStages * stageBytes;
-  runStep<kStep>(CudaBulkWarp(stages, full + warp * CudaBulkWarp::kStages, stageBytes), params, thisWarp());
+  runStep<kStep>(CudaBulkWarp(stages, stageBytes, shared + warp), params, thisWarp());
 #endif
 }
 
@@ -50,9 +50,7 @@ cudaError_t withKernel(Step step, Use use) {
 
 template <class Use>
 cudaError_t withBulkKernel(Step step, Use use) {
-  if (step == Step::htDispatch) return use(bulkStepKernel<Step::htDispatch>);
-  if (step == Step::combine) return use(bulkStepKernel<Step::combine>);
-  return cudaErrorInvalidValue;
+  return step == Step::htDispatch ? use(bulkStepKernel<Step::htDispatch>) : cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -69,11 +67,7 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
     if (error != cudaSuccess) return error;
   }
   if (!bulk) return cudaSuccess;
-  for (Step step : {Step::htDispatch, Step::combine}) {
-    const cudaError_t error = withBulkKernel(step, [&](auto kernel) { return load(kernel, sharedBytes); });
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+  return withBulkKernel(Step::htDispatch, [&](auto kernel) { return load(kernel, sharedBytes); });
 }
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {

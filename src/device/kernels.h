@@ -7,7 +7,12 @@
 
 namespace moe {
 
-inline constexpr int kKernelWarpsMax = 16;  // per block
+// Warps per block, at most: as many loads in flight as registers allow.
+MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
+  return step == Step::combine ? 32 : 16;
+}
+
+inline constexpr int kBulkWarpsMax = 8;
 
 struct KernelShape {
   int blocks;

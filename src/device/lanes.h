@@ -14,10 +14,12 @@
 
 namespace moe {
 
-// Which of the warps that run a step this one is.
+// Which of the warps that run a step, or a part of one, this one is. Warps of a block, those with the same
+// `index % blocks`, share a multiprocessor; where there is no such thing every warp is a block of its own.
 struct WarpIndex {
   int index;
   int count;
+  int blocks;
 };
 
 // Sixteen bytes that move as one.

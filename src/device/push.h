@@ -13,7 +13,7 @@ MOE_LANES void pushPayload(const Warp& warp, const HandleView& h, const std::uin
                            std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf) {
   const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
   warp.streamRows(
-      stridedCount(tokens * parts.count, w),
+      stridedCount(tokens * parts.count, w), h.slots,
       [&](int i) {
         const PartOf part = item(i);
         const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;

@@ -275,16 +275,6 @@ MOE_LANES void sendHeaders(const Warp& warp, const CommView& c, const HandleView
   });
 }
 
-// The source of row `row` in FLAT order.
-MOE_LANES int sourceOf(const HandleView& h, int row) {
-  int low = 0, high = h.map.nranks;  // rankOffsets[low] <= row < rankOffsets[high]
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (h.rankOffsets[middle] <= row ? low : high) = middle;
-  }
-  return low;
-}
-
 template <class Warp>
 MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, WarpIndex w) {
   const Slice slice = sliceOf(*h.rows, w);
@@ -302,7 +292,7 @@ template <class Warp>
 MOE_LANES void exchangeHeaders(const Warp& warp, const StepParams& p, Slice tokens, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   sendHeaders(warp, c, p.handle, epoch, tokens);
-  announceWhenSent(warp, c, c.at.routeHeadersReady, epoch, w);
+  announce(warp, c, c.at.routeHeadersReady, Meeting::rows, w);
   if (warp.waitAll(c, c.mine<Flag>(c.at.routeHeadersReady), c.nranks, epoch, Phase::routeHeaders)) {
     keepHeaders(warp, c, p.handle, epoch, w);
   }

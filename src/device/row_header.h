@@ -42,6 +42,16 @@ MOE_LANES int expertRow(const HandleView& h, int expert, int index) {
   return h.sendBase[expert] + index;
 }
 
+// The source of row `row` in FLAT order.
+MOE_LANES int sourceOf(const HandleView& h, int row) {
+  int low = 0, high = h.map.nranks;  // rankOffsets[low] <= row < rankOffsets[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (h.rankOffsets[middle] <= row ? low : high) = middle;
+  }
+  return low;
+}
+
 // Writes the header of `token`'s row for its destination `ordinal`. One lane.
 template <class Warp>
 MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token,

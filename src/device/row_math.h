@@ -6,6 +6,7 @@
 
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #else
 #include <bit>
 #include <cstring>
@@ -66,6 +67,14 @@ struct Bf16 {
 
 struct Fp16 {
   static constexpr int kPerWord = 2;
+#if defined(__CUDACC__)  // as for bf16
+  static MOE_LANES float toFloat(std::uint32_t half) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(half)));
+  }
+  static MOE_LANES std::uint32_t fromFloat(float value) {
+    return __half_as_ushort(__float2half_rn(value));
+  }
+#else
   static MOE_LANES float toFloat(std::uint32_t half) {
     const std::uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
     if (magnitude >= 0x7c00u) return bitsToFloat(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
@@ -82,6 +91,7 @@ struct Fp16 {
     }
     return sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
   }
+#endif
 };
 
 struct Fp32 {

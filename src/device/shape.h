@@ -6,11 +6,11 @@
 
 namespace moe {
 
-inline constexpr int kParities = 2;           // generations of a buffer that may be in flight: route, LL
-inline constexpr int kHtCombineParities = 1;  // HT combine slots are large; its acknowledgement is hidden by the rows
+inline constexpr int kParities = 2;  // generations of the route's buffers and the HT dispatch's records
+inline constexpr int kLlSets = 2;    // sets of LL slots; a handle has one of them, see Comm::takeLlSet
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
-inline constexpr int kBulkStages = 4;  // bulk copies that a warp of the GPU backend keeps in flight
+inline constexpr int kBulkStages = 3;  // bulk copies that a warp of the GPU backend keeps in flight
 
 struct CommShape {
   int nranks = 1;

@@ -1,4 +1,5 @@
-// What every step does at its two ends: which epoch it belongs to, and who leaves last.
+// What every step does at its ends: which epoch it belongs to, how its warps share the work, and what they tell the
+// peers.
 #pragma once
 
 #include "device/views.h"
@@ -15,49 +16,7 @@ MOE_LANES std::uint64_t operationEpoch(const CommView& c, Channel channel, int p
   return (phases & kSendPhase) != 0 ? c.state->epoch[channel] + 1 : started;
 }
 
-// The acknowledgements of one generation of a buffer, [from], at rank `rank`. A sender of epoch e waits for its own
-// generation's words to reach e - generations; a receiver stores e there when it has taken what it got.
-MOE_LANES Flag* ackFlags(const CommView& c, int rank, std::uint64_t area, std::uint64_t epoch, int generations) {
-  return c.in<Flag>(rank, area) + static_cast<std::int64_t>(epoch % static_cast<unsigned>(generations)) * c.nranks;
-}
-
-template <class Warp>
-MOE_LANES bool waitForAcks(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch,
-                           int generations, Phase phase) {
-  const auto before = static_cast<std::uint64_t>(generations);
-  return epoch <= before ||
-         warp.waitAll(c, ackFlags(c, c.rank, area, epoch, generations), c.nranks, epoch - before, phase);
-}
-
-template <class Warp>
-MOE_LANES void acknowledge(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch,
-                           int generations) {
-  warp.publishAll(
-      c.nranks, [&](int to) { return ackFlags(c, to, area, epoch, generations) + c.rank; }, flagWord(epoch));
-}
-
-// Every warp leaves a step through here, also after a failure. `last` runs in the warp that leaves last, when no other
-// warp of the step reads or writes anything any more.
-template <class Warp, class Last>
-MOE_LANES void leave(const Warp& warp, const CommView& c, WarpIndex w, Last last) {
-  if (warp.arrive(c, Meeting::leaving, w.count)) last();
-}
-
-// Tells every rank, by its word [this rank] of the flags at `area`, that what it waits for in `epoch` is there. `area`
-// is a reference so that it stays an operand in constant memory.
-template <class Warp>
-MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
-  warp.publishAll(
-      c.nranks, [&](int to) { return c.in<Flag>(to, area) + c.rank; }, flagWord(epoch));
-}
-
-// The same, by the last warp of this rank that has sent its rows.
-template <class Warp>
-MOE_LANES void announceWhenSent(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
-                                WarpIndex w) {
-  if (!warp.arrive(c, Meeting::rowsSent, w.count)) return;
-  announce(warp, c, area, epoch);
-}
+// ---- Shares of the work
 
 // Entries [begin, begin + count) of n are this warp's: consecutive, so that order is kept.
 struct Slice {
@@ -84,6 +43,61 @@ MOE_LANES PartOf partOf(const Parts& parts, std::uint32_t rowBytes, int item) {
   const std::uint32_t begin = static_cast<std::uint32_t>(item - row * parts.count) * parts.bytes;
   const std::uint32_t left = rowBytes - begin;
   return {row, begin, left < parts.bytes ? left : parts.bytes};
+}
+
+// The first block of a step, the office, does the paperwork while the others, the carriers, move rows. A step of one
+// block is both.
+MOE_LANES bool inOffice(WarpIndex w) {
+  return w.index % w.blocks == 0;
+}
+MOE_LANES bool carries(WarpIndex w) {
+  return w.blocks == 1 || !inOffice(w);
+}
+MOE_LANES WarpIndex officeWarp(WarpIndex w) {
+  return {w.index / w.blocks, w.count / w.blocks, 1};
+}
+MOE_LANES WarpIndex carrierWarp(WarpIndex w) {
+  if (w.blocks == 1) return w;
+  const int block = w.index % w.blocks, inBlock = w.index / w.blocks;
+  return {block - 1 + inBlock * (w.blocks - 1), w.count - w.count / w.blocks, w.blocks - 1};
+}
+
+// ---- Flags
+
+// Every warp of a step leaves it through here, also after a failure. `last` runs in the warp that leaves last, when no
+// other warp of the step reads or writes anything any more.
+template <class Warp, class Last>
+MOE_LANES void leave(const Warp& warp, const CommView& c, WarpIndex w, Last last) {
+  if (warp.arrive(c, Meeting::leaving, w.count)) last();
+}
+
+// One warp tells every rank, by its word [this rank] of the flags at `area`, that what it waits for in `epoch` is
+// there. `area` is a reference so that it stays an operand in constant memory.
+template <class Warp>
+MOE_LANES void tell(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
+  warp.publishAll(
+      c.nranks, [&](int to) { return c.in<Flag>(to, area) + c.rank; }, flagWord(epoch));
+}
+
+// The same by all warps of a team together: the words reach the next epoch when the last of them has called.
+template <class Warp>
+MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, Meeting meeting,
+                        WarpIndex team) {
+  warp.announce(
+      c.nranks, [&](int to) { return c.in<Flag>(to, area) + c.rank; }, meeting, team);
+}
+
+// True if the flags [from] at `area` of this rank's window have reached `epoch`.
+template <class Warp>
+MOE_LANES bool waitForAll(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
+                          Phase phase) {
+  return warp.waitAll(c, c.mine<Flag>(area), c.nranks, epoch, phase);
+}
+
+// True if all warps of this rank have announced `epoch` at `area`.
+template <class Warp>
+MOE_LANES bool waitForOwn(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
+  return warp.waitAll(c, c.mine<Flag>(area) + c.rank, 1, epoch, Phase::ownWarps);
 }
 
 }  // namespace moe

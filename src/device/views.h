@@ -7,24 +7,28 @@
 
 namespace moe {
 
-// Each channel is one numbered sequence of operations of a communicator.
+// Each channel is one numbered sequence of operations of a communicator. LL has one of each per set of slots.
 enum Channel : int {
   kRouteChannel,
   kHtDispatchChannel,
   kHtCombineChannel,
   kLlDispatchChannel,
-  kLlCombineChannel,
-  kChannels
+  kLlCombineChannel = kLlDispatchChannel + kLlSets,
+  kChannels = kLlCombineChannel + kLlSets
 };
+MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
+  return static_cast<Channel>(first + set);
+}
 
-// Where the warps of a step count themselves in. The last one finds the counter back at 0.
-enum class Meeting : int { rowsSent, leaving, count };
+// What the warps of a step announce together; each at most once per step.
+enum class Meeting : int { office, rows, taken, leaving, count };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
   std::uint64_t epoch[kChannels];                           // operations started so far
   std::uint32_t failuresClaimed;                            // the first to raise it writes the failure record
   std::uint32_t arrived[static_cast<int>(Meeting::count)];  // warps of the running step at each meeting
+  std::uint32_t llUncombined[kLlSets];                      // 1: the set's last operation was a dispatch
 };
 
 struct CommView {
@@ -78,6 +82,7 @@ struct HandleView {
   int topk, slots;
   Layout layout;
   int lowLatency;           // 1: LL
+  int llSet;                // LL: its set of slots
   int tokensMax;            // of a rank
   int alignment;            // EXPERT_MAJOR
   int wideIndex;            // 1: int64
@@ -134,7 +139,7 @@ struct DispatchArgs {
   std::uint32_t rowBytes, sideBytes;
   Parts parts;     // of the tokens' rows, as they are sent
   Parts arriving;  // of the rows that arrive: usually more rows, so fewer parts
-  std::uint8_t* outRows;
+  std::uint8_t* outRows;  // NULL: LL RANK_MAJOR rows stay in their slots
   std::uint8_t* outSide;
   std::int64_t capacity;
   std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged
@@ -147,12 +152,15 @@ struct DispatchArgs {
 
 struct CombineArgs {
   const std::uint8_t* rows;
+  int inPlace;               // 1: peers read `rows` itself; 0: rows that are prepared for them
+  std::uint64_t rowsOffset;  // HT: window offset of what they read, `rows` or the staging area
+  std::int64_t capacity;     // HT: rows that the staging area holds
   int tokens;
   std::uint32_t rowBytes;
   int rowType;  // a moeRow value
   int weighted;
   Parts parts;     // of the tokens' sums
-  Parts arriving;  // of the rows that had arrived, on their way back
+  Parts arriving;  // of the rows that had arrived
   std::uint8_t* out;
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;

@@ -1,7 +1,7 @@
 // Where everything lies in the symmetric window. The same on every rank (but for the heap's size), computed from the
 // communicator's shape alone, so control words never move with a call's sizes. docs/memory.md states the formula.
 // Who writes, who reads and why nothing is overwritten early is in docs/protocol.md; in short, "[from]" is indexed by
-// the rank that writes, and the window's owner is the only reader.
+// the rank that writes, and the window's owner reads. Peers read rows of a combine, and nothing else.
 #pragma once
 
 #include "device/flag.h"
@@ -12,25 +12,24 @@ namespace moe {
 struct WindowLayout {
   // Flags, [from] each.
   std::uint64_t routeCountsReady, routeHeadersReady;
-  std::uint64_t htOutputReady, htRowsReady, htCombineReady;
-  std::uint64_t llRowsReady, llCombineReady;
-  // Flags, [parity][from]: split operations of two parities may end in any order.
-  std::uint64_t htCombineAck, llDispatchAck, llCombineAck;
-  std::uint64_t llCountsReady;  // the word's value is the row count
+  std::uint64_t htOutputReady, htRowsReady;
+  std::uint64_t htCombineReady, htCombineDone;
+  // Flags, [set][from].
+  std::uint64_t llCountsReady, llRowsReady, llCombineReady, llCombineDone, llFree;
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
   std::uint64_t htOutputs;    // OutputRecord [parity][from]
-  std::uint64_t llCounts;     // int32 [parity][from][llCountStride]: entries per local expert of the owner, signature
+  std::uint64_t htCombines;   // CombineRecord [from]
+  std::uint64_t llCounts;     // int32 [set][from][llCountStride]: signature, rows, entries per local expert of the owner
 
-  // Rows.
+  // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
+  std::uint64_t llHeaders;       // Quad [set][from][llTokensMax][headerQuads]
+  std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
+  std::uint64_t llSide;          // [set][from][llTokensMax][sideBytesMax]
+  std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it
+  std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
   std::uint64_t routeHeaders;    // Quad [parity][from][tokensMax][headerQuads]
-  std::uint64_t llHeaders;       // Quad [parity][from][llTokensMax][headerQuads]
-  std::uint64_t llRows;          // [parity][from][llTokensMax][rowBytesMax]
-  std::uint64_t llSide;          // [parity][from][llTokensMax][sideBytesMax]
-  std::uint64_t llCombineRows;   // [parity][llTokensMax][slots][rowBytesMax]
-  std::uint64_t llCombineGrads;  // float [parity][llTokensMax][topkMax]
-  std::uint64_t htCombineRows;   // [tokensMax][slots][rowBytesMax]
   std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
   std::uint64_t staging;         // [stagingRows][rowBytesMax]
   std::uint64_t stagingSide;     // [stagingRows][sideBytesMax]
@@ -52,6 +51,15 @@ struct alignas(16) OutputRecord {
   std::uint64_t reserved;
 };
 
+// Where a rank has the rows of a combine, sent to every peer with "rows ready".
+struct alignas(16) CombineRecord {
+  std::uint64_t rows;      // window offset
+  std::int64_t capacity;   // of the staging area, if they are prepared
+  std::uint32_t rowBytes;  // must agree
+  std::int32_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: as in the handle's layout
+  std::uint64_t reserved;
+};
+
 inline WindowLayout WindowLayout::of(const CommShape& s) {
   WindowLayout at{};
   std::uint64_t end = 0;
@@ -62,33 +70,32 @@ inline WindowLayout WindowLayout::of(const CommShape& s) {
   };
   const std::int64_t n = s.nranks, flags = n * std::int64_t{sizeof(Flag)};
   const std::int64_t headerBytes = headerQuads(s.topkMax) * std::int64_t{sizeof(Quad)};
-  const std::int64_t slots = slotsPerToken(s.topkMax, s.nranks);
   at.countStride = static_cast<int>(roundUp(s.expertsMax + n + 1, 4));
-  at.llCountStride = static_cast<int>(roundUp((s.expertsMax + n - 1) / n + 1, 4));
+  at.llCountStride = static_cast<int>(roundUp((s.expertsMax + n - 1) / n + 2, 4));
 
   at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags);
-  at.htOutputReady = take(flags), at.htRowsReady = take(flags), at.htCombineReady = take(flags);
-  at.llRowsReady = take(flags), at.llCombineReady = take(flags);
-  at.htCombineAck = take(kParities * flags);
-  at.llDispatchAck = take(kParities * flags), at.llCombineAck = take(kParities * flags);
-  at.llCountsReady = take(kParities * flags);
+  at.htOutputReady = take(flags), at.htRowsReady = take(flags);
+  at.htCombineReady = take(flags), at.htCombineDone = take(flags);
+  at.llCountsReady = take(kLlSets * flags), at.llRowsReady = take(kLlSets * flags);
+  at.llCombineReady = take(kLlSets * flags), at.llCombineDone = take(kLlSets * flags);
+  at.llFree = take(kLlSets * flags);
   at.routeCounts = take(kParities * n * at.countStride * 4);
   at.htOutputs = take(kParities * n * std::int64_t{sizeof(OutputRecord)});
-  at.llCounts = take(kParities * n * at.llCountStride * 4);
+  at.htCombines = take(n * std::int64_t{sizeof(CombineRecord)});
+  at.llCounts = take(kLlSets * n * at.llCountStride * 4);
   at.controlBytes = end;
 
   const std::int64_t llTokens = s.ll ? s.llTokensMax : 0;
-  at.llHeaders = take(kParities * n * llTokens * headerBytes);
-  at.llRows = take(kParities * n * llTokens * s.rowBytesMax);
-  at.llSide = take(kParities * n * llTokens * s.sideBytesMax);
-  at.llCombineRows = take(kParities * llTokens * slots * s.rowBytesMax);
-  at.llCombineGrads = take(kParities * llTokens * s.topkMax * 4);
+  at.llHeaders = take(kLlSets * n * llTokens * headerBytes);
+  at.llRows = take(kLlSets * n * llTokens * s.rowBytesMax);
+  at.llSide = take(kLlSets * n * llTokens * s.sideBytesMax);
+  at.llCombineRows = take(kLlSets * n * llTokens * s.rowBytesMax);
+  at.llCombineGrads = take(kLlSets * llTokens * s.topkMax * 4);
   at.llBytes = end - at.controlBytes;
 
   const std::int64_t tokens = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
   at.routeHeaders = take(kParities * n * tokens * headerBytes);
-  at.htCombineRows = take(kHtCombineParities * tokens * slots * s.rowBytesMax);
-  at.htCombineGrads = take(kHtCombineParities * tokens * s.topkMax * 4);
+  at.htCombineGrads = take(tokens * s.topkMax * 4);
   at.staging = take(staging * s.rowBytesMax);
   at.stagingSide = take(staging * s.sideBytesMax);
   at.htBytes = end - at.controlBytes - at.llBytes;

@@ -81,7 +81,12 @@ class Rounds {
     options.sum = {shape_.rowType, shape_.rowBytes, hasRowPerExpert(shape_.layout) && round % 2 != 0};
     options.parts = parts();
     options.bias0 = round % 2 == 0, options.bias1 = round % 3 != 0, options.grads = true;
-    addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, options, "combine"), Step::combine);
+    options.area = 0;
+    const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
+    for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);
+    addSteps(
+        std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
+        Step::combine);
   }
 
   FixedShape shape_;

@@ -41,7 +41,7 @@ int handOver(bool toAll, int rounds) {
       const auto turn = static_cast<std::uint64_t>(2 * i + self);
       if (turn > 0 && !warp.waitAll(comm, &flags[static_cast<std::size_t>(1 - self)], 1, turn, Phase::none)) return;
       warp.streamRows(
-          1,
+          1, 1,
           [&](int) {
             return CopyJob{theirs, kBytes, 1};
           },

@@ -87,7 +87,7 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
   for (int i = 0; i < kRows; ++i) fillRow(rowKey(1, 0, i), from.data() + i * kBytes, kBytes);
   onOneWarp<TypeParam>([&](const auto& warp) {
     warp.streamRows(
-        kRows,
+        kRows, 3,
         [&](int i) {
           return CopyJob{from.data() + i * kBytes, kBytes, i % 4};
         },
@@ -116,7 +116,7 @@ void expectSums(int rowType) {
   const auto weightOf = [](int term) { return static_cast<float>(term - 2) / 3.0f; };
   onOneWarp<Team>([&](const auto& warp) {
     warp.template reduceRows<kWeighted>(
-        1, rowType,
+        1, rowType, kTerms,
         [&](int) {
           return SumJob{out.data(), kBytes, kTerms};
         },
@@ -166,7 +166,7 @@ TEST(ThreadedWarp, FindsLanesThatStreamToDifferentPlaces) {
   EXPECT_THROW(onOneWarp<LaneTeam<4>>([&](const ThreadedWarp<4>& warp) {
                  std::uint8_t* to = memory.data() + (lanes++ == 0 ? 128 : 64);
                  warp.streamRows(
-                     1,
+                     1, 1,
                      [&](int) {
                        return CopyJob{memory.data(), 64, 1};
                      },

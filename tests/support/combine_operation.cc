@@ -20,10 +20,11 @@ float gradOf(std::uint64_t seed, int source, int token, int k) {
 }  // namespace
 
 CombineOperation::CombineOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
-                                   CombineOptions options, std::string name)
+                                   OutputAreas* areas, CombineOptions options, std::string name)
     : Operation(comm, handle, std::move(name)),
       route_(std::move(route)),
-      options_(options),
+      areas_(areas),
+      options_(std::move(options)),
       ranks_(at(comm.nranks())) {}
 
 // Calls body(token, entry or null, row) for each row of the layout that a rank has.
@@ -50,15 +51,34 @@ void CombineOperation::fillGrads(int rank) {
   }
 }
 
-void CombineOperation::start(int rank, Report&) {
+// The rows that the caller passes: in memory of its own, or where peers can read them.
+std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
+  PerRank& own = ranks_[at(rank)];
+  const std::int64_t rowBytes = options_.sum.rowBytes, bytes = route_->arrivals[at(rank)].layoutRows * rowBytes;
+  const CommView& c = own.params.comm;
+  std::uint8_t* rows = nullptr;
+  if (inPlace(rank) && handle_.shape().lowLatency) {
+    rows = llSlot(c, own.params.handle, rank, c.at.llCombineRows, c.rowBytesMax, 0, 0, 0);
+  } else if (inPlace(rank)) {
+    if (!areas_->acquire(rank, options_.area, bytes)) report.add(rank, name_ + ": the area of the rows was written");
+    rows = areas_->data(rank, options_.area);
+  } else {
+    own.rows = GuardedBytes(at(bytes));
+    rows = bytes == 0 ? nullptr : own.rows.data();
+  }
+  forEachRow(*route_, rank, [&](const ArrivedToken& token, const ArrivedEntry* entry, std::int64_t row) {
+    makeRow(rank, token, entry, rows + row * rowBytes);
+  });
+  return rows;
+}
+
+void CombineOperation::start(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const CombineCase& sum = options_.sum;
   const int tokens = route_->inputs[at(rank)].tokens;
   const std::int64_t tokenBytes = tokens * sum.rowBytes;
-  own.rows = GuardedBytes(at(route_->arrivals[at(rank)].layoutRows * sum.rowBytes));
-  forEachRow(*route_, rank, [&](const ArrivedToken& token, const ArrivedEntry* entry, std::int64_t row) {
-    makeRow(rank, token, entry, own.rows.data() + row * sum.rowBytes);
-  });
+  own.params = emptyParams(rank, 0);
+  std::uint8_t* rows = makeRows(rank, report);
   own.bias0 = GuardedBytes(at(tokenBytes));
   own.bias1 = GuardedBytes(at(tokenBytes));
   fillTypedRow(sum.rowType, mix(options_.seed ^ kBias0Seed, static_cast<std::uint64_t>(rank)), own.bias0.data(),
@@ -68,12 +88,21 @@ void CombineOperation::start(int rank, Report&) {
   own.out = GuardedBytes(at(tokenBytes));
   own.outGrads = GuardedBytes(at(tokens * route_->config.topk) * 4);
   fillGrads(rank);
+  fillArgs(rank, rows);
+}
 
-  own.params = emptyParams(rank, 0);
+void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
+  PerRank& own = ranks_[at(rank)];
+  const CombineCase& sum = options_.sum;
+  const int tokens = route_->inputs[at(rank)].tokens;
   CombineArgs& a = own.params.combine;
-  a.rows = own.rows.size() == 0 ? nullptr : own.rows.data();
+  a.rows = rows;
+  a.inPlace = inPlace(rank) ? 1 : 0;
+  a.rowsOffset = a.inPlace != 0 && !handle_.shape().lowLatency ? areas_->offset(rank, options_.area) : comm_.at().staging;
+  a.capacity = comm_.shape().stagingRows;
+  if (rank == options_.smallStaging) a.capacity = static_cast<std::int64_t>(route_->arrivals[at(rank)].tokens.size()) - 1;
   a.tokens = tokens;
-  a.rowBytes = static_cast<std::uint32_t>(sum.rowBytes);
+  a.rowBytes = static_cast<std::uint32_t>(sum.rowBytes + (rank == options_.oddRank ? 16 : 0));
   a.rowType = sum.rowType;
   a.weighted = sum.weighted ? 1 : 0;
   a.parts = a.arriving = options_.parts;
@@ -136,7 +165,14 @@ void CombineOperation::finish(int rank, Report& report) {
   checkGrads(rank, report);
   if (!own.out.guardsAreIntact() || !own.outGrads.guardsAreIntact())
     report.add(rank, name_ + ": something was written behind an output");
+  if (inPlace(rank) && !handle_.shape().lowLatency && !areas_->release(rank, options_.area))
+    report.add(rank, name_ + ": something was written behind the rows");
   own = PerRank{};
+}
+
+void CombineOperation::checkUntouched(int rank, Report& report) {
+  const GuardedBytes& out = ranks_[at(rank)].out;
+  if (!isPoison(out.data(), out.size())) report.add(rank, name_ + ": a refused combine wrote to an output");
 }
 
 }  // namespace moe::test

@@ -40,8 +40,8 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
     if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + config_.sideBytes)))
       report.add(rank, name_ + ": the output was written before it was offered");
   } else {
-    own.outRows = GuardedBytes(at(rows * config_.rowBytes));
-    own.outSide = GuardedBytes(at(rows * config_.sideBytes));
+    own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * config_.rowBytes));
+    own.outSide = GuardedBytes(config_.inSlots ? 0 : at(rows * config_.sideBytes));
   }
   const bool perExpert = hasRowPerExpert(route_->config.layout);
   own.outIds = GuardedBytes(perExpert ? 0 : at(rows * route_->config.topk) * (handle_.shape().wideIndex ? 8 : 4));
@@ -79,6 +79,7 @@ void DispatchOperation::start(int rank, Report& report) {
   d.outRows = window ? areas_->data(rank, config_.area) : own.outRows.data();
   d.outSide = window ? d.outRows + rows * config_.rowBytes : own.outSide.data();
   d.capacity = config_.capacity.empty() ? rows : config_.capacity[at(rank)];
+  if (config_.inSlots) d.outRows = d.outSide = nullptr;
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
     if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
@@ -109,16 +110,22 @@ void DispatchOperation::checkRows(int rank, Report& report) const {
     if (hasRowPerExpert(route_->config.layout))
       for (const ArrivedEntry& entry : token.entries) tokenOf[at(entry.row)] = &token;
   }
-  const auto isRow = [](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
-    if (token == nullptr) return isPoison(row, at(bytes));
+  const std::uint8_t *outRows = d.outRows, *outSide = d.outSide;
+  if (config_.inSlots) {
+    const CommView& c = own.params.comm;
+    outRows = llSlot(c, own.params.handle, rank, c.at.llRows, c.rowBytesMax, 0, 0, 0);
+    outSide = llSlot(c, own.params.handle, rank, c.at.llSide, c.sideBytesMax, 0, 0, 0);
+  }
+  const auto isRow = [&](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
+    if (token == nullptr) return config_.inSlots || isPoison(row, at(bytes));
     return rowIs(rowKey(seed, token->source, token->token), row, bytes);
   };
   for (std::int64_t row = 0; row < arrivals.layoutRows; ++row) {
     const ArrivedToken* token = tokenOf[at(row)];
-    if (!isRow(token, config_.seed, d.outRows + row * config_.rowBytes, config_.rowBytes))
+    if (!isRow(token, config_.seed, outRows + row * config_.rowBytes, config_.rowBytes))
       return report.add(rank, fmt::format("{}: row {} is not that of token {}:{}", name_, row,
                                           token ? token->source : -1, token ? token->token : -1));
-    if (!isRow(token, config_.seed ^ kSideSeed, d.outSide + row * config_.sideBytes, config_.sideBytes))
+    if (!isRow(token, config_.seed ^ kSideSeed, outSide + row * config_.sideBytes, config_.sideBytes))
       return report.add(rank, fmt::format("{}: side payload of row {} is wrong", name_, row));
   }
 }

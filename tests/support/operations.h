@@ -45,6 +45,8 @@ class Operation {
   virtual StepParams params(int rank, int phases) = 0;
   // Compares the results; the caller then reuses inputs and outputs at once.
   virtual void finish(int rank, Report& report) = 0;
+  // After a refusal: nothing was written to the outputs.
+  virtual void checkUntouched(int rank, Report& report) = 0;
 
  protected:
   StepParams emptyParams(int rank, int phases) const;
@@ -84,6 +86,7 @@ class RouteOperation : public Operation {
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
+  void checkUntouched(int, Report&) override {}
 
  private:
   std::shared_ptr<const ReferenceRoute> route_;
@@ -97,6 +100,7 @@ struct DispatchCase {
   int sideBytes = 0;
   Parts parts{1, 16};
   int area = 0;                        // HT: of OutputAreas
+  bool inSlots = false;                // LL RANK_MAJOR: rows stay where they come
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what is needed
   int smallStaging = -1;               // HT: this rank says that its staging area holds one row less than arrive
@@ -110,8 +114,7 @@ class DispatchOperation : public Operation {
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
-  // After a refusal: nothing was written.
-  void checkUntouched(int rank, Report& report);
+  void checkUntouched(int rank, Report& report) override;
 
  private:
   struct PerRank {
@@ -135,15 +138,20 @@ struct CombineOptions {
   CombineCase sum;
   Parts parts{1, 16};
   bool bias0 = false, bias1 = false, grads = false;
+  int area = -1;              // HT: of OutputAreas, for rows that peers read where they are
+  std::vector<bool> inPlace;  // [nranks]; HT: in the area; LL: in the slots, on all ranks or none. Empty: on none
+  int smallStaging = -1;      // HT: this rank says that its staging area holds one row less than it needs
+  int oddRank = -1;           // HT: this rank says that rows are 16 bytes longer
 };
 
 class CombineOperation : public Operation {
  public:
-  CombineOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
+  CombineOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, OutputAreas* areas,
                    CombineOptions options, std::string name);
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
+  void checkUntouched(int rank, Report& report) override;
 
  private:
   struct PerRank {
@@ -152,10 +160,14 @@ class CombineOperation : public Operation {
   };
   // Writes what `rank` passes for a token that arrived there, or for one of its entries, to `row`.
   const std::uint8_t* makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry, std::uint8_t* row) const;
+  bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
+  std::uint8_t* makeRows(int rank, Report& report);
+  void fillArgs(int rank, std::uint8_t* rows);
   void fillGrads(int rank);
   void checkGrads(int rank, Report& report) const;
 
   std::shared_ptr<const ReferenceRoute> route_;
+  OutputAreas* areas_;
   CombineOptions options_;
   std::vector<PerRank> ranks_;
 };

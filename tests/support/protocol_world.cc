@@ -26,29 +26,29 @@ void TestComm::listAreas() {
     areas_.push_back({name, begin, static_cast<std::uint64_t>(bytes)});
   };
   const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n;
-  const std::int64_t header = 16 * (1 + std::int64_t{s.topkMax}), slots = std::min(s.topkMax, s.nranks);
+  const std::int64_t header = 16 * (1 + std::int64_t{s.topkMax});
   const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
   add("routeCountsReady", at_.routeCountsReady, flags);
   add("routeHeadersReady", at_.routeHeadersReady, flags);
   add("htOutputReady", at_.htOutputReady, flags);
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);
-  add("llRowsReady", at_.llRowsReady, flags);
-  add("llCombineReady", at_.llCombineReady, flags);
-  add("htCombineAck", at_.htCombineAck, 2 * flags);
-  add("llDispatchAck", at_.llDispatchAck, 2 * flags);
-  add("llCombineAck", at_.llCombineAck, 2 * flags);
+  add("htCombineDone", at_.htCombineDone, flags);
   add("llCountsReady", at_.llCountsReady, 2 * flags);
+  add("llRowsReady", at_.llRowsReady, 2 * flags);
+  add("llCombineReady", at_.llCombineReady, 2 * flags);
+  add("llCombineDone", at_.llCombineDone, 2 * flags);
+  add("llFree", at_.llFree, 2 * flags);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
+  add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
   add("llCounts", at_.llCounts, two * 4 * at_.llCountStride);
   add("llHeaders", at_.llHeaders, two * ll * header);
   add("llRows", at_.llRows, two * ll * s.rowBytesMax);
   add("llSide", at_.llSide, two * ll * s.sideBytesMax);
-  add("llCombineRows", at_.llCombineRows, 2 * ll * slots * s.rowBytesMax);
+  add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
   add("llCombineGrads", at_.llCombineGrads, 2 * ll * 4 * s.topkMax);
   add("routeHeaders", at_.routeHeaders, two * ht * header);
-  add("htCombineRows", at_.htCombineRows, ht * slots * s.rowBytesMax);
   add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
@@ -104,6 +104,7 @@ std::string TestComm::nameOf(const void* address) const {
 }
 
 TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape) {
+  const int llSet = shape.lowLatency ? comm.takeLlSet() : 0;
   for (int r = 0; r < comm.nranks(); ++r) {
     shape_.rank = r;
     HandleView view{};
@@ -113,6 +114,7 @@ TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape)
     *view.state = HandleState{};
     view.hostCounts = reinterpret_cast<HostCounts*>(counts_.back().data());
     *view.hostCounts = HostCounts{};
+    view.llSet = llSet;
     views_.push_back(view);
   }
 }

@@ -31,6 +31,8 @@ class TestComm {
   int nranks() const { return shape_.nranks; }
   RankMemory& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   CommView view(int rank);
+  // The set of LL slots for the next LL handle.
+  int takeLlSet() { return llHandles_++ % kLlSets; }
 
   // What was written outside of the areas of the window; empty if nothing was.
   std::string findStrayWrite() const;
@@ -50,6 +52,7 @@ class TestComm {
   std::vector<Area> areas_;
   std::vector<std::unique_ptr<RankMemory>> ranks_;
   std::vector<std::uint8_t*> windows_;
+  int llHandles_ = 0;
 };
 
 // One handle on all ranks.

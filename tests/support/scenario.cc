@@ -14,7 +14,7 @@ std::size_t at(std::int64_t index) {
 }
 
 constexpr std::int64_t kOutputBytesMax = 256 << 10;
-constexpr int kAreas = kParities + 1;
+constexpr int kAreas = kParities + 2;  // outstanding dispatches, a combine, and one more
 enum Kind { kDispatch, kCombine };
 
 // What the builder knows of a handle.
@@ -27,6 +27,7 @@ struct HandleTrack {
   std::uint64_t epoch = 0;
   int area = -1;
   bool staged = false;
+  bool ownsSlots = false;  // LL: the slots of its set are the caller's
 };
 
 class Builder {
@@ -48,14 +49,15 @@ class Builder {
   void addCombine(HandleTrack& track);
   void complete(HandleTrack& track);
   void addTrouble(const HandleTrack& track, DispatchCase& config);
-  bool mayStart(Kind kind, bool lowLatency);
+  void addTrouble(const HandleTrack& track, CombineOptions& options);
+  bool mayStart(Kind kind, const HandleTrack& track);
+  void takeSlots(const HandleTrack& track);
   Parts drawParts(int rowBytes);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
   int drawWarps() { return rng_.between(1, limits_.warps); }
   bool stagedOutstanding() const;
   int freeArea();
   std::string name(const char* what, const HandleTrack& track);
-  std::uint64_t& started(Kind kind, bool lowLatency) { return started_[kind][lowLatency ? 1 : 0]; }
 
   Rng rng_;
   Protocol protocol_;
@@ -63,7 +65,7 @@ class Builder {
   CommShape shape_;
   std::vector<HandleShape> handleShapes_;
   std::vector<HandleTrack> tracks_;
-  std::uint64_t started_[2][2] = {};
+  std::uint64_t htStarted_[2] = {};
   int operations_ = 0;
   bool ended_ = false;
   Scenario world_;
@@ -134,14 +136,27 @@ std::string Builder::name(const char* what, const HandleTrack& track) {
                      track.handle->shape().lowLatency ? " LL" : " HT");
 }
 
-// The slots of epoch e are written again in epoch e + parities: by then the operation of epoch e must be complete.
-bool Builder::mayStart(Kind kind, bool lowLatency) {
-  const std::uint64_t next = started(kind, lowLatency) + 1;
-  const std::uint64_t parities = kind == kCombine && !lowLatency ? kHtCombineParities : kParities;
-  return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& track) {
-    const bool same = track.outstanding && track.kind == kind && track.handle->shape().lowLatency == lowLatency;
-    return !same || next - track.epoch < parities;
+int llSetOf(const HandleTrack& track) {
+  return track.handle->view(0).llSet;
+}
+
+// A set of LL slots serves one operation at a time. HT dispatches have records of two generations, so that of epoch e
+// must be complete when epoch e + 2 starts; HT combines are complete one by one.
+bool Builder::mayStart(Kind kind, const HandleTrack& track) {
+  const bool lowLatency = track.handle->shape().lowLatency;
+  return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& other) {
+    if (!other.outstanding || other.handle->shape().lowLatency != lowLatency) return true;
+    if (lowLatency) return llSetOf(other) != llSetOf(track);
+    if (other.kind != kind) return true;
+    return kind == kDispatch && htStarted_[kDispatch] + 1 - other.epoch < kParities;
   });
+}
+
+// From now on the slots of this handle's set hold something else.
+void Builder::takeSlots(const HandleTrack& track) {
+  for (HandleTrack& other : tracks_) {
+    if (other.handle->shape().lowLatency && llSetOf(other) == llSetOf(track)) other.ownsSlots = false;
+  }
 }
 
 bool Builder::stagedOutstanding() const {
@@ -188,6 +203,20 @@ void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
   if (ended_) world_.lowLatencyTrouble = track.handle->shape().lowLatency;
 }
 
+void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
+  if (track.handle->shape().lowLatency) return;
+  const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
+  if (world_.trouble == Trouble::capacity && prepared &&
+      !track.route->arrivals[at(world_.culprit)].tokens.empty()) {
+    options.smallStaging = world_.culprit;
+    ended_ = true;
+  } else if (world_.trouble == Trouble::rowSize && options.sum.rowBytes < shape_.rowBytesMax && shape_.nranks > 1) {
+    options.oddRank = world_.culprit;
+    ended_ = true;
+  }
+  if (ended_) world_.lowLatencyTrouble = false;
+}
+
 void Builder::addDispatch(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   DispatchCase config;
@@ -202,7 +231,10 @@ void Builder::addDispatch(HandleTrack& track) {
   if (operations_ > 2) addTrouble(track, config);
   track.area = freeArea();
   track.staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
-  track.epoch = ++started(kDispatch, s.lowLatency);
+  if (!s.lowLatency) track.epoch = ++htStarted_[kDispatch];
+  if (s.lowLatency) takeSlots(track);
+  config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !ended_ && rng_.coin();
+  track.ownsSlots = s.lowLatency;
   track.kind = kDispatch;
   config.area = track.area;
   auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
@@ -224,11 +256,19 @@ void Builder::addCombine(HandleTrack& track) {
   options.sum.weighted = hasRowPerExpert(s.layout) && rng_.coin();
   options.parts = drawParts(static_cast<int>(options.sum.rowBytes));
   options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
-  track.epoch = ++started(kCombine, s.lowLatency);
+  const bool mayReadRows = s.lowLatency ? s.layout == Layout::rankMajor && track.ownsSlots : !hasRowPerExpert(s.layout);
+  const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : stagedOutstanding() || rng_.oneIn(3);
+  for (int r = 0; r < shape_.nranks; ++r)
+    options.inPlace.push_back(mayReadRows && (allInPlace || (!s.lowLatency && rng_.coin())));
+  if (operations_ > 2) addTrouble(track, options);
+  if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
+  if (s.lowLatency) takeSlots(track);
   track.kind = kCombine;
-  track.staged = false, track.area = -1;
-  auto operation =
-      std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, options, name("combine", track));
+  track.staged = !s.lowLatency && std::count(options.inPlace.begin(), options.inPlace.end(), false) > 0;
+  options.area = track.area = s.lowLatency ? -1 : freeArea();
+  auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
+                                                      options, name("combine", track));
+  if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, Step::combine, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
@@ -249,8 +289,10 @@ void Builder::addOperation() {
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);
   const bool combinable = !lowLatency || track.dispatched;  // LL learns its headers from a dispatch
-  if (combinable && rng_.coin() && mayStart(kCombine, lowLatency)) return addCombine(track);
-  if (mayStart(kDispatch, lowLatency)) addDispatch(track);
+  const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
+  const bool staging = !needsStaging || !stagedOutstanding();
+  if (combinable && rng_.coin() && staging && mayStart(kCombine, track)) return addCombine(track);
+  if (mayStart(kDispatch, track)) addDispatch(track);
 }
 
 Scenario Builder::build(std::uint64_t timeoutNs) {
@@ -261,7 +303,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, false, nullptr, kDispatch, 0, -1, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, false, nullptr, kDispatch, 0, -1, false, false});
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text += fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}, {} chunks\n",
                                tracks_.size() - 1, s.map.experts, s.topk, static_cast<int>(s.layout),

@@ -38,7 +38,7 @@ struct Scenario {
   Trouble trouble = Trouble::none;
   int culprit = -1;
   bool lowLatencyTrouble = false;              // it is an operation of a LL handle
-  std::shared_ptr<DispatchOperation> refused;  // of Trouble::capacity
+  std::shared_ptr<Operation> refused;  // of Trouble::capacity
   std::string text;                            // what the world is made of
 
   // What was written where nothing may be written.

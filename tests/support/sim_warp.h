@@ -54,7 +54,7 @@ class SimWarp {
 
   // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
   template <class JobOf, class SinkOf>
-  void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
       for (std::uint32_t begin = 0; begin < job.bytes; begin += kPiece) {
@@ -66,7 +66,7 @@ class SimWarp {
   }
 
   template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  void reduceRows(int n, int rowType, int, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n; ++i) {
         const SumJob job = jobOf(i);
@@ -98,6 +98,18 @@ class SimWarp {
     for (int i = 0; i < n; ++i) {
       sim_.note("publish", flagOf(i), word);
       sim_.storeFlag(flagOf(i), word);
+      sim_.pause();
+    }
+  }
+
+  // The shares land in any order, and add up.
+  template <class FlagOf>
+  void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
+    sim_.drain();
+    const Flag share = announcementShare(team.index == 0, team.count);
+    for (int i = 0; i < n; ++i) {
+      sim_.note("announce", flagOf(i), share);
+      sim_.addToFlag(flagOf(i), share);
       sim_.pause();
     }
   }

@@ -19,7 +19,7 @@ struct Simulator::Store {
   std::uint8_t* to;
   std::uint32_t bytes, warp, place;  // place: in the warp's list
   std::uint32_t generation;
-  bool flag;
+  bool flag, adds;
   std::uint8_t data[64];
 };
 
@@ -168,7 +168,7 @@ void Simulator::startTask(Rank& rank) {
   rank.warpsLeft = task.warps;
   for (int i = 0; i < task.warps; ++i) {
     Warp& warp = *rank.warps[static_cast<std::size_t>(i)];
-    warp.index = {i, task.warps};
+    warp.index = {i, task.warps, task.warps};
     push(now_ + pauseNs(rank), Kind::resume, warp.id, warp.generation);
   }
 }
@@ -267,7 +267,7 @@ void Simulator::store(void* to, const void* from, std::uint32_t bytes) {
     const std::uint32_t index = freeStores_.back();
     freeStores_.pop_back();
     Store& store = stores_[index];
-    store.to = target, store.bytes = piece, store.flag = false;
+    store.to = target, store.bytes = piece, store.flag = store.adds = false;
     store.warp = current_->id, store.place = static_cast<std::uint32_t>(current_->pending.size());
     std::memcpy(store.data, source, piece);
     current_->pending.push_back(index);
@@ -284,8 +284,20 @@ void Simulator::storeFlag(Flag* flag, Flag word) {
   push(now_ + landingNs(), Kind::land, index, stores_[index].generation);  // a flag needs no further push to land
 }
 
+void Simulator::addToFlag(Flag* flag, Flag share) {
+  storeFlag(flag, share);
+  stores_[current_->pending.back()].adds = true;
+}
+
 void Simulator::land(std::uint32_t index) {
   Store& store = stores_[index];
+  if (store.adds) {
+    Flag sum, share;
+    std::memcpy(&sum, store.to, sizeof sum);
+    std::memcpy(&share, store.data, sizeof share);
+    sum += share;
+    std::memcpy(store.data, &sum, sizeof sum);
+  }
   if (store.flag) checkGrowth(store);
   std::memcpy(store.to, store.data, store.bytes);
   ++store.generation;

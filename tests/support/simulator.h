@@ -53,6 +53,7 @@ class Simulator {
   void pause();                                                 // time passes; others may run
   void store(void* to, const void* from, std::uint32_t bytes);  // lands later
   void storeFlag(Flag* flag, Flag word);                        // the same, in one piece
+  void addToFlag(Flag* flag, Flag share);                       // the same, added to what is there then
   void drain();                                                 // all stores of this warp have landed
   // True: all reached. False: `*missing` has not within the time, or, if it is -1, the rank was stopped.
   bool wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing);

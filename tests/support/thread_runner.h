@@ -38,7 +38,7 @@ void runTogether(int n, Body body) {
 struct HostTeam {
   static constexpr int kLanes = 1;
   static void run(Step step, const StepParams& params, int warps) {
-    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps}); });
+    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}); });
   }
 };
 
@@ -49,7 +49,7 @@ struct LaneTeam {
     std::vector<LaneGroup<kLanes>> groups(static_cast<std::size_t>(warps));
     runTogether(warps * kLanes, [&](int i) {
       const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(i / kLanes)], i % kLanes);
-      runNamedStep(warp, step, params, {i / kLanes, warps});
+      runNamedStep(warp, step, params, {i / kLanes, warps, warps});
       warp.endStep();
     });
   }

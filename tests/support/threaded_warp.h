@@ -91,7 +91,7 @@ class ThreadedWarp {
 
   // What is stored is for others after publish or arrive, not before: there is no meeting at the end.
   template <class JobOf, class SinkOf>
-  void streamRows(int n, JobOf jobOf, SinkOf sinkOf) const {
+  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     note(4, n);
     sync();
     for (int i = 0; i < n; ++i) {
@@ -106,7 +106,7 @@ class ThreadedWarp {
   }
 
   template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  void reduceRows(int n, int rowType, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  void reduceRows(int n, int rowType, int, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
     note(6, n);
     sync();
     withRowType(rowType, [&](auto type) {
@@ -138,6 +138,14 @@ class ThreadedWarp {
     note(n, word);
     sync();
     for (int i = lane_; i < n; i += kLanes) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);
+  }
+
+  template <class FlagOf>
+  void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
+    note(n, static_cast<int>(meeting));
+    sync();
+    const Flag share = announcementShare(team.index == 0, team.count);
+    for (int i = lane_; i < n; i += kLanes) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
   }
 
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {

@@ -1,0 +1,130 @@
+// The expert side of combine: one row per token that came, where the token's owner can read it, and the gradients of
+// the weights at the owner.
+#pragma once
+
+#include "device/deliver.h"
+#include "device/ll_slots.h"
+
+namespace moe {
+
+// The flags and gradients of one mode.
+struct CombineArea {
+  Channel channel;
+  std::uint64_t ready, done, grads;
+};
+
+MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
+  if (h.lowLatency == 0) return {kHtCombineChannel, c.at.htCombineReady, c.at.htCombineDone, c.at.htCombineGrads};
+  const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
+                              static_cast<std::uint64_t>(c.topkMax) * sizeof(float);
+  return {llChannel(kLlCombineChannel, h.llSet), llFlags(c, h, c.at.llCombineReady), llFlags(c, h, c.at.llCombineDone),
+          c.at.llCombineGrads + grads};
+}
+
+MOE_LANES CombineRecord* combineRecord(const CommView& c, int rank, int from) {
+  return c.in<CombineRecord>(rank, c.at.htCombines) + from;
+}
+
+// Where the row that stands for arriving row `row` (FLAT order) is made.
+MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const std::uint32_t rowBytes = p.combine.rowBytes;
+  if (h.lowLatency == 0) return c.mine<std::uint8_t>(p.combine.rowsOffset) + static_cast<std::int64_t>(row) * rowBytes;
+  const int from = sourceOf(h, row);
+  return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, from, row - h.rankOffsets[from]);
+}
+
+// One row per token: a copy, or the sum of the rows of its experts here, in top-k order.
+template <class Warp>
+MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const HandleView& h = p.handle;
+  const CombineArgs& a = p.combine;
+  const int n = stridedCount(*h.rows * a.arriving.count, w);
+  const auto item = [&](int i) { return partOf(a.arriving, a.rowBytes, w.index + i * w.count); };
+  const auto rowAt = [&](const PartOf& part, int copy) {
+    return a.rows + static_cast<std::int64_t>(layoutRow(h, part.row, copy)) * a.rowBytes + part.begin;
+  };
+  const auto placeOf = [&](const PartOf& part) { return preparedRow(p, part.row) + part.begin; };
+  if (!expertRows(h)) {
+    warp.streamRows(
+        n, 1,
+        [&](int i) {
+          const PartOf part = item(i);
+          return CopyJob{rowAt(part, 0), part.bytes, 1};
+        },
+        [&](int i, int) { return placeOf(item(i)); });
+    return;
+  }
+  const auto jobOf = [&](int i) {
+    const PartOf part = item(i);
+    return SumJob{placeOf(part), part.bytes, layoutCopies(h, part.row)};
+  };
+  const auto termOf = [&](int i, int term) { return rowAt(item(i), term); };
+  const auto weightOf = [&](int i, int term) { return entryWeight(keptHeader(h, item(i).row)[1 + term]); };
+  if (a.weighted != 0) {
+    warp.template reduceRows<true>(n, a.rowType, h.topk, jobOf, termOf, weightOf);
+  } else {
+    warp.template reduceRows<false>(n, a.rowType, h.topk, jobOf, termOf, weightOf);
+  }
+}
+
+// Gradients of the weights go to [token][k] at the owner: each entry has exactly one source.
+template <class Warp>
+MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const Slice slice = sliceOf(*h.rows, w);
+  warp.forEach(slice.count, [&](int i) {
+    const int row = slice.begin + i;
+    const Quad* header = keptHeader(h, row);
+    float* to = c.in<float>(headSource(*header), area.grads) + std::int64_t{headToken(*header)} * c.topkMax;
+    for (int n = 0; n < headEntries(*header); ++n) {
+      const int k = entryTopk(header[1 + n]);
+      const std::int64_t at = layoutRow(h, row, n);
+      warp.laneStore(to + k, p.combine.weightGrads[expertRows(h) ? at : at * h.topk + k]);
+    }
+  });
+}
+
+// LL: what the set's last combine made may be written again when every rank has read it. With a dispatch in between,
+// everybody has.
+template <class Warp>
+MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch) {
+  if (p.handle.lowLatency == 0 || p.comm.state->llUncombined[p.handle.llSet] != 0) return true;
+  return waitForAll(warp, p.comm, area.done, epoch - 1, Phase::combineSlots);
+}
+
+template <class Warp>
+MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
+  const CommView& c = p.comm;
+  const CombineArgs& a = p.combine;
+  if (p.handle.lowLatency != 0) return;
+  const CombineRecord mine{a.rowsOffset, a.capacity, a.rowBytes, a.inPlace != 0 ? 0 : 1, 0};
+  warp.forEach(c.nranks, [&](int to) { warp.laneStore(combineRecord(c, to, c.rank), mine); });
+}
+
+// Rows that do not fit the staging area are not made; every rank finds out from the record.
+MOE_LANES bool preparedRowsFit(const StepParams& p) {
+  return p.handle.lowLatency != 0 || *p.handle.rows <= p.combine.capacity;
+}
+
+template <class Warp>
+MOE_LANES bool combineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                           WarpIndex w) {
+  const CommView& c = p.comm;
+  const CombineArgs& a = p.combine;
+  const bool prepares = a.inPlace == 0 || a.weightGrads != nullptr;
+  if (prepares && !waitForReaders(warp, p, area, epoch)) return false;
+  if (w.index == 0) offerRows(warp, p);
+  if (!prepares && (p.phases & kReceivePhase) != 0) {  // nothing to wait for: one warp speaks for all
+    if (w.index == 0) tell(warp, c, area.ready, epoch);
+    return true;
+  }
+  if (a.inPlace == 0 && preparedRowsFit(p)) prepareRows(warp, p, w);
+  if (a.weightGrads != nullptr) pushWeightGrads(warp, p, area, w);
+  announce(warp, c, area.ready, Meeting::rows, w);
+  return true;
+}
+
+}  // namespace moe
