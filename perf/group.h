@@ -2,6 +2,7 @@
 // samples. Waits end after a minute, so that a dead rank ends the others.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
@@ -28,6 +29,15 @@ class Group {
   // The same for plain numbers: one list per rank.
   template <class Number>
   std::vector<std::vector<Number>> gather(const std::vector<Number>& mine);
+
+  // Of the i-th time of every rank the largest.
+  std::vector<double> slowest(const std::vector<double>& mine) {
+    std::vector<double> times(mine.size());
+    for (const std::vector<double>& rank : gather(mine)) {
+      for (std::size_t i = 0; i < times.size() && i < rank.size(); ++i) times[i] = std::max(times[i], rank[i]);
+    }
+    return times;
+  }
 
  private:
   int rank_;

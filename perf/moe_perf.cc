@@ -8,10 +8,12 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ceiling.h"
 #include "device.h"
 #include "group.h"
 #include "moecomm.h"
@@ -81,6 +83,7 @@ bool runCases(const Options& options, moeComm_t comm, Group& group) {
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
   const bool host = info.backend == moeBackendHost;
+  if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
   const std::unique_ptr<Device> device = host ? makeHostDevice() : makeGpuDevice(info.device);
   const bool reports = info.rank == 0;
   Progress progress(reports);
@@ -91,6 +94,11 @@ bool runCases(const Options& options, moeComm_t comm, Group& group) {
     Runner runner(options, *device, comm, group, options.tokens[i]);
     CaseResult result = runner.run([&](const std::string& what) { progress.say(name + ": " + what); });
     device->dropGraphs();
+    if (options.ceiling) {
+      const CeilingCase which{options, *device,           info.device,
+                              group,   options.tokens[i], {&runner.plan(0), &runner.plan(1)}};
+      result.ceilings = measureCeilings(which, [&](const std::string& what) { progress.say(name + ": " + what); });
+    }
     result.backend = host ? "host" : "cuda";
     result.device = device->name();
     result.nranks = info.nranks;
@@ -157,6 +165,10 @@ int main(int argc, char** argv) {
     int status = 0;
     const std::optional<moe::perf::Options> options = moe::perf::parseOptions(argc, argv, &status);
     if (!options) return status;
+    if (options->ceiling && moe::perf::gpuCount() == 0) {
+      fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and there is none that can be used\n");
+      return 2;
+    }
     const bool correct = options->threads > 0 ? moe::perf::runAsThreads(*options) : moe::perf::runAsProcess(*options);
     return correct ? 0 : 1;
   } catch (const std::exception& error) {

@@ -81,6 +81,9 @@ void declareRun(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_flag("--graph", options.graph, "replay captured CUDA graphs");
   app.add_flag("--interleave", options.interleave, "two handles: dispatch A, dispatch B, combine A, combine B");
+  app.add_flag("--ceiling", options.ceiling,
+               "also measure what bare kernels reach that only move the same rows between the same ranks, and print "
+               "results as shares of it; needs GPUs and at least two ranks");
   app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
   app.add_option("--ranks-as-threads", options.threads, "run this many ranks as threads; default: one rank per process")
       ->check(CLI::Range(1, 1024));
@@ -103,6 +106,13 @@ void checkTogether(const Options& options) {
   }
   if (options.weights == "apply" && !options.expertMajor()) {
     throw CLI::ValidationError("--weights apply needs a layout with one row per expert");
+  }
+  if (options.ceiling && options.backend == moeBackendHost) {
+    throw CLI::ValidationError("--ceiling needs GPUs: it measures what their links can do, not --backend host");
+  }
+  if (options.ceiling && options.threads == 1) throw CLI::ValidationError("--ceiling needs at least two ranks");
+  if (options.ceiling && options.interleave) {
+    throw CLI::ValidationError("--ceiling is that of one handle: it cannot be combined with --interleave");
   }
 }
 

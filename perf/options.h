@@ -36,6 +36,7 @@ struct Options {
   bool graph = false;
   bool interleave = false;
   bool sendOnly = false;
+  bool ceiling = false;
   std::string json;
 
   bool expertMajor() const;  // a row per expert rather than per token

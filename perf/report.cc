@@ -28,6 +28,25 @@ nlohmann::ordered_json toJson(const std::vector<double>& samples) {
   return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}};
 }
 
+nlohmann::ordered_json toJson(const CeilingTime& ceiling) {
+  return {{"variant", ceiling.variant}, {"us", toJson(ceiling.times)}};
+}
+
+void addCeilings(const CaseResult& result, nlohmann::ordered_json& json) {
+  const Ceilings& ceilings = *result.ceilings;
+  const CeilingShares of = ceilingShares(result);
+  json["dispatch_of_ceiling"] = of.dispatch;
+  json["combine_of_ceiling"] = of.combine;
+  json["pair_of_ceiling"] = of.pair;
+  json["dispatch_ceiling"] = toJson(ceilings.push);
+  json["combine_ceiling"] = toJson(combineCeiling(ceilings));
+  json["push_back_ceiling"] = toJson(ceilings.pushBack);
+  json["pull_ceiling"] = toJson(ceilings.pull);
+  json["pull_with_sums"] = toJson(ceilings.pullSums);
+  json["flag_round_trip"] = toJson(ceilings.roundTrip);
+  json["barrier_kernel"] = toJson(ceilings.barrier);
+}
+
 nlohmann::ordered_json parameters(const Options& options, const CaseResult& result) {
   return {{"backend", result.backend},
           {"mode", options.modeName()},
@@ -48,6 +67,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"weights", options.weightsName()},
           {"window", options.window},
           {"send-only", options.sendOnly},
+          {"ceiling", options.ceiling},
           {"ranks-as-threads", options.threads},
           {"timeout-ms", options.timeoutMs},
           {"verify-every", options.verifyEvery},
@@ -76,12 +96,42 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
     json["memcpy_gbps"] = gigabytesPerSecond(result.logicalBytes, summarize(result.memcpyTimes).median);
     json["dispatch_vs_memcpy"] = dispatchToMemcpy(result);
   }
+  if (result.ceilings) addCeilings(result, json);
   return json;
 }
 
 std::string times(const std::vector<double>& samples) {
   const Summary summary = summarize(samples);
   return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
+}
+
+// Columns of the table, empty without --ceiling.
+std::string shares(const CaseResult& result) {
+  if (!result.ceilings) return "";
+  const CeilingShares of = ceilingShares(result);
+  return fmt::format("{:>8.1f}% {:>8.1f}% {:>8.1f}% ", 100 * of.dispatch, 100 * of.combine, 100 * of.pair);
+}
+
+std::string shareTitles(const CaseResult& first) {
+  if (!first.ceilings) return "";
+  return fmt::format("{:>9} {:>9} {:>9} ", "dsp/ceil", "cmb/ceil", "pair/ceil");
+}
+
+void printCeiling(const char* what, const CeilingTime& ceiling) {
+  const Summary summary = summarize(ceiling.times);
+  fmt::print("{:>7} {:<21} {:>8.2f} {:>8.2f} {:>8.2f}  {}\n", "", what, summary.min, summary.median, summary.p99,
+             ceiling.variant);
+}
+
+void printCeilings(const CaseResult& result) {
+  const Ceilings& ceilings = *result.ceilings;
+  printCeiling("ceiling of dispatch", ceilings.push);
+  printCeiling("ceiling of combine", combineCeiling(ceilings));
+  printCeiling("rows pushed back", ceilings.pushBack);
+  printCeiling("rows pulled", ceilings.pull);
+  printCeiling("rows pulled, summed", ceilings.pullSums);
+  printCeiling("flag round trip", ceilings.roundTrip);
+  printCeiling("empty operation", ceilings.barrier);
 }
 
 }  // namespace
@@ -93,6 +143,22 @@ Summary summarize(std::vector<double> samples) {
     return samples[static_cast<std::size_t>(std::ceil(share * static_cast<double>(samples.size()))) - 1];
   };
   return {samples.front(), at(0.5), at(0.99)};
+}
+
+const CeilingTime& combineCeiling(const Ceilings& ceilings) {
+  const bool pull = summarize(ceilings.pull.times).median < summarize(ceilings.pushBack.times).median;
+  return pull ? ceilings.pull : ceilings.pushBack;
+}
+
+CeilingShares ceilingShares(const CaseResult& result) {
+  if (!result.ceilings) return {};
+  const double push = summarize(result.ceilings->push.times).median;
+  const double back = summarize(combineCeiling(*result.ceilings).times).median;
+  const auto of = [](double ceiling, const std::vector<double>& samples) {
+    const double median = summarize(samples).median;
+    return median > 0 ? ceiling / median : 0;
+  };
+  return {of(push, result.dispatch), of(back, result.combine), of(push + back, result.pair)};
 }
 
 void printHeader(const Options& options, const CaseResult& first) {
@@ -108,8 +174,9 @@ void printHeader(const Options& options, const CaseResult& first) {
       "bytes per rank (mean): remote = (token, other rank) pairs * ({} row + {} side bytes); logical = the same "
       "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
       options.rowBytes(), options.sideBytes());
-  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9}  {}\n", "tokens", "route", "dispatch",
-             "combine", "pair", "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s", "vs memcpy", "result");
+  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens", "route", "dispatch",
+             "combine", "pair", "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s", "vs memcpy", shareTitles(first),
+             "result");
 }
 
 void printCase(const CaseResult& result) {
@@ -120,10 +187,12 @@ void printCase(const CaseResult& result) {
                                   ? fmt::format("correct, max rel error {:.2g}", result.maxRelError)
                                   : fmt::format("WRONG: {} payloads, {} metadata, {} combines", result.wrongPayloads,
                                                 result.wrongMetadata, result.wrongCombines);
-  fmt::print("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9}  {}\n", result.tokens, times(result.route),
+  fmt::print("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {} {}\n", result.tokens, times(result.route),
              times(result.dispatch), times(result.combine), times(result.pair), result.remoteBytes,
              gigabytesPerSecond(result.remoteBytes, dispatch), gigabytesPerSecond(result.logicalBytes, dispatch),
-             gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare, verdict);
+             gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare,
+             shares(result), verdict);
+  if (result.ceilings) printCeilings(result);
   std::fflush(stdout);
 }
 

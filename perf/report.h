@@ -16,6 +16,17 @@ struct Summary {
 };
 Summary summarize(std::vector<double> samples);
 
+// The faster of the two ways of moving the combine's rows.
+const CeilingTime& combineCeiling(const Ceilings& ceilings);
+
+// How near the medians come to the ceilings: 1 is as fast, 0 where nothing was measured. A pair has both ceilings.
+struct CeilingShares {
+  double dispatch = 0;
+  double combine = 0;
+  double pair = 0;
+};
+CeilingShares ceilingShares(const CaseResult& result);
+
 void printHeader(const Options& options, const CaseResult& first);
 void printCase(const CaseResult& result);
 

@@ -156,9 +156,9 @@ void Runner::phasePass(CaseResult& result) {
     mark(4);
   }
   settle();
-  result.route = slowest(samples(kPhaseMarks, 0, 1));
-  result.dispatch = slowest(samples(kPhaseMarks, 1, 2));
-  result.combine = slowest(samples(kPhaseMarks, 3, 4));
+  result.route = group_.slowest(samples(kPhaseMarks, 0, 1));
+  result.dispatch = group_.slowest(samples(kPhaseMarks, 1, 2));
+  result.combine = group_.slowest(samples(kPhaseMarks, 3, 4));
   setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
   for (auto& session : sessions_) {
     session->verifyDispatch(version, 1, findings_.get());
@@ -190,7 +190,7 @@ void Runner::pairPass(CaseResult& result) {
     if (i >= 0) device_.mark(i * kPairMarks + 1);
   }
   settle();
-  result.pair = slowest(samples(kPairMarks, 0, 1));
+  result.pair = group_.slowest(samples(kPairMarks, 0, 1));
   for (double& microseconds : result.pair) microseconds /= options_.chain;
   setIteration(kTimedIteration + static_cast<std::uint32_t>(source));
   for (auto& session : sessions_) session->verifyDispatch(0, 1, findings_.get());
@@ -206,7 +206,7 @@ void Runner::memcpyPass(CaseResult& result) {
     for (auto& session : sessions_) session->copyLogicalRows(std::max(i, 0) % kVersions);
     if (i >= 0) device_.mark(i * kPairMarks + 1);
   }
-  result.memcpyTimes = slowest(samples(kPairMarks, 0, 1));
+  result.memcpyTimes = group_.slowest(samples(kPairMarks, 0, 1));
 }
 
 void Runner::setIteration(std::uint32_t iteration) {
@@ -223,14 +223,6 @@ void Runner::settle() {
   moeResult_t failure = moeSuccess;
   check(moeCommGetAsyncError(comm_, &failure), comm_, "moeCommGetAsyncError");
   check(failure, comm_, "asynchronous failure");
-}
-
-std::vector<double> Runner::slowest(const std::vector<double>& mine) {
-  std::vector<double> times(mine.size());
-  for (const std::vector<double>& rank : group_.gather(mine)) {
-    for (std::size_t i = 0; i < times.size() && i < rank.size(); ++i) times[i] = std::max(times[i], rank[i]);
-  }
-  return times;
 }
 
 std::vector<double> Runner::samples(int markStep, int first, int second) {

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "ceiling.h"
 #include "device.h"
 #include "group.h"
 #include "moecomm.h"
@@ -36,6 +38,7 @@ struct CaseResult {
   double remoteBytes = 0;
   double logicalBytes = 0;
   double combineRemoteBytes = 0;
+  std::optional<Ceilings> ceilings;  // --ceiling
 
   bool correct() const { return wrongPayloads + wrongMetadata + wrongCombines == 0; }
 };
@@ -50,6 +53,9 @@ class Runner {
 
   // `progress` takes a sentence now and then.
   CaseResult run(const std::function<void(const std::string&)>& progress);
+
+  // Of the first session.
+  const Plan& plan(int version) const { return sessions_.front()->plan(version); }
 
  private:
   // A sequence of stream work, played directly or as a captured graph.
@@ -73,7 +79,6 @@ class Runner {
   void countWrongCounts(int version);
   void letPeersGoOn();
   void settle();  // waits, and throws if the communicator has failed
-  std::vector<double> slowest(const std::vector<double>& mine);
   std::vector<double> samples(int markStep, int first, int second);
   void addFindings(CaseResult& result);
   void addBytes(CaseResult& result) const;

@@ -210,6 +210,35 @@ struct VerifyWords {
   }
 };
 
+// Compares rows with sums of others, in any order: the payloads are integers, of which fp32 sums are exact.
+struct VerifySums {
+  PayloadOf payloadOf;
+  RowShape shape;
+  const RowSpec* terms;             // by token
+  const std::int32_t* termOffsets;  // [tokens + 1]
+  std::int32_t tokens;
+  const void* sums;
+  Findings* findings;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const void* row = static_cast<const char*>(sums) + token * shape.rowBytes();
+    unsigned long long wrong = 0;
+    for (int group = first; group < shape.groups(); group += step) {
+      GroupValues expected{};
+      for (int i = termOffsets[token]; i < termOffsets[token + 1]; ++i) {
+        const GroupValues term = payload(payloadOf.key(terms[i].source, terms[i].token), group);
+        for (int k = 0; k < kGroup; ++k) expected.value[k] += term.value[k];
+      }
+      const GroupValues actual = loadGroup(shape.format, row, group);
+      for (int k = 0; k < kGroup; ++k) {
+        wrong += actual.value[k] == rounded(shape.format, expected.value[k]) ? 0 : 1;
+      }
+    }
+    addTo(&findings->wrongPayloads, wrong);
+  }
+};
+
 // ---- Experts ----
 
 struct RunExperts {
@@ -312,6 +341,7 @@ struct VerifyCombine {
   }
 };
 
-using Work = std::variant<FillRows, FillSide, Advance, VerifyRows, VerifySide, VerifyWords, RunExperts, VerifyCombine>;
+using Work = std::variant<FillRows, FillSide, Advance, VerifyRows, VerifySide, VerifyWords, VerifySums, RunExperts,
+                          VerifyCombine>;
 
 }  // namespace moe::perf

@@ -31,7 +31,7 @@ step_kill() { check kill "$here/../tests/api/kill_test.sh" "$moerun" "$kill" cud
 # The sizes of the project's acceptance: 1000 iterations, every payload and every sum verified.
 step_perf() {
   local ht="--mode ht --tokens 4096 --iters 1000" ll="--mode ll --layout rank-major --tokens 128 --iters 1000" more
-  for more in "" --graph --interleave --send-only; do
+  for more in "" --graph --interleave --send-only --ceiling; do
     # shellcheck disable=SC2086 # words
     check "ht$more" "$moerun" --no-tag -n 4 "$perf" --backend cuda $ht $more --json "$logs/ht$more.json"
     # shellcheck disable=SC2086

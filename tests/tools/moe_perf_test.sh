@@ -48,7 +48,7 @@ run --verify-every 2 --seed 99 --timeout-ms 20000
   cat "$work/err"
 }
 for name in backend mode layout format tokens hidden topk experts sms iters warmup graph interleave routing seed weights \
-  window send-only nranks wrong_payloads wrong_metadata wrong_combines max_rel_error route_us dispatch_us combine_us \
+  window send-only ceiling nranks wrong_payloads wrong_metadata wrong_combines max_rel_error route_us dispatch_us combine_us \
   pair_us remote_bytes remote_gbps logical_gbps memcpy_gbps dispatch_vs_memcpy; do
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
 done
@@ -62,6 +62,13 @@ status_of() {
 [ "$(status_of --topk 9 --experts 8)" = 2 ] || fail 'more entries than experts'
 [ "$(status_of --weights apply --layout flat)" = 2 ] || fail 'weights that combine cannot apply'
 [ "$(status_of --layout square)" = 2 ] || fail 'an unknown layout'
+[ "$(status_of --backend host --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of the host backend'
+"$perf" --backend host --ranks-as-threads 2 --ceiling 2>&1 | grep -q -e '--ceiling needs GPUs' ||
+  fail '--ceiling on the host does not say that it needs GPUs'
+[ "$(status_of --ranks-as-threads 1 --ceiling)" = 2 ] || fail 'a ceiling of one rank'
+[ "$(status_of --ranks-as-threads 2 --ceiling --interleave)" = 2 ] || fail 'a ceiling of two handles'
+[ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --ceiling >/dev/null 2>&1; echo $?)" = 2 ] ||
+  fail 'a ceiling without a GPU'
 [ "$(status_of --backend host --ranks-as-threads 2 --graph --hidden 64)" = 1 ] || fail 'graphs without a GPU'
 [ "$(env -i "$perf" --backend host >/dev/null 2>&1; echo $?)" = 1 ] || fail 'no launcher'
 
