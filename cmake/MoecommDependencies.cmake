@@ -38,3 +38,6 @@ moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11
 if(MOECOMM_TESTS)
   find_package(GTest REQUIRED)
 endif()
+if(MOECOMM_PERF)
+  find_package(benchmark QUIET) # without it there is no host_bench
+endif()

@@ -1,63 +1,255 @@
 #!/usr/bin/env python3
-"""Compiles the library's .cu files once more with the assembler's report, prints what each kernel uses, and fails if one
-uses stack memory or spills registers.
+"""Compiles the library's .cu files for each architecture, prints what every kernel uses, and fails where the generated
+code is not what it must be (rules) or not what it was (tests/codegen/kernels.toml).
 
-Usage: check_kernels.py BUILD_DIR   (a configured build with CUDA; reads its compile_commands.json)
+Usage: check_kernels.py BUILD_DIR [--update] [--table FILE] [--arch sm_90]...
+BUILD_DIR is a configured build with CUDA; its compile_commands.json is read. --update writes the table anew: look at
+the difference before you commit it. Status 77: the table's registers hold, but there was no nvdisasm for the rest
+(scripts/install_deps.sh fetches it).
+
+Rules, which --update does not change:
+  - no stack, no spilled registers, no local memory;
+  - flags (64-bit words with an order) have system scope; where they are stored there is a fence at system scope, and
+    where they are read the first-level cache is dropped by an acquire;
+  - kernels named bulk... copy in bulk both ways, from sm_90 on.
+Table, for each kernel and architecture:
+  - registers: at most so many;
+  - row_loads, row_stores: at least so many 16-byte accesses of global memory in the loops that move rows;
+  - narrow_loads, narrow_stores: at most so many narrower ones there;
+  - order: exactly so many of the instructions that order memory or copy in bulk.
+Numbers depend on the compiler. With another nvcc than the table's the kinds of instructions are compared alone.
 """
+import argparse
+import concurrent.futures
 import json
+import os
+import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+import textwrap
+import tomllib
+
+import sass
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TABLE = ROOT / "tests/codegen/kernels.toml"
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+AT_MOST = {"registers": "registers", "narrow_loads": "loads of less than 16 bytes in loops that move rows",
+           "narrow_stores": "stores of less than 16 bytes in loops that move rows"}
+AT_LEAST = {"row_loads": "loads of 16 bytes in loops that move rows",
+            "row_stores": "stores of 16 bytes in loops that move rows"}
+# An access with a scope, a fence, an acquire's drop of the first-level cache, a bulk copy.
+ORDER = re.compile(r"(LD|ST|ATOM|RED)G?\.\S*STRONG\.|MEMBAR\.|FENCE\.|CCTL\.IVALL|UBLKCP")
+FLAG = r"G?\.\S*64\.STRONG\."
 
 
-def report_of(command):
-    words = shlex.split(command["command"])
-    words[words.index("-o") + 1] = "/dev/null"
+def compiler_version(compiler):
+    said = subprocess.run([compiler, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return re.search(r"V([\d.]+)", said).group(1)
+
+
+def compile_for(command, architecture, cubin):
+    """Compiles as the build does, but for one architecture; returns the assembler's report."""
+    words = [word for word in shlex.split(command["command"]) if not word.startswith(("--generate-code=", "-arch="))]
+    words[words.index("-o") + 1] = str(cubin)
+    words[words.index("-c")] = "-cubin"
     if "-MD" in words:  # the build's own list of headers stays as it is
         at = words.index("-MD")
         del words[at:at + 5]
-    done = subprocess.run(words + ["-Xptxas=-v"], cwd=command["directory"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(words + [f"-arch={architecture}", "-Xptxas=-v"], cwd=command["directory"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(done.stdout)
     return done.stdout
 
 
-def kernels(report):
-    """(mangled name, architecture, registers, bytes of shared memory, stack and spills) of every kernel."""
-    name = architecture = wasted = None
+def usage_of(report):
+    """{mangled name: registers, bytes of shared memory, bytes of stack and spills} of every kernel."""
+    found, name, wasted = {}, None, None
     for line in report.splitlines():
-        if match := re.search(r"Compiling entry function '(\w+)' for '(\w+)'", line):
-            name, architecture = match.groups()
-            wasted = None
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            name = match.group(1)
         elif "bytes stack frame" in line:
             wasted = sum(int(number) for number in re.findall(r"(\d+) bytes", line))
         elif name and (match := re.search(r"Used (\d+) registers", line)):
             shared = re.search(r"(\d+) bytes smem", line)
-            yield name, architecture, int(match.group(1)), int(shared.group(1)) if shared else 0, wasted
+            found[name] = {"registers": int(match.group(1)), "shared": int(shared.group(1)) if shared else 0,
+                           "wasted": wasted}
             name = None
+    return found
+
+
+def find_nvdisasm(compiler):
+    beside = [pathlib.Path(compiler).parent, ROOT / "build/nvdisasm/nvidia/cu13/bin"]
+    return shutil.which("nvdisasm", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, beside)]))
+
+
+def measure(command, architecture):
+    """{mangled name: what the kernel uses} of one file for one architecture."""
+    with tempfile.TemporaryDirectory() as work:
+        cubin = pathlib.Path(work) / "kernels.cubin"
+        found = usage_of(compile_for(command, architecture, cubin))
+        nvdisasm = find_nvdisasm(shlex.split(command["command"])[0])
+        if nvdisasm is None:
+            return found
+        text = subprocess.run([nvdisasm, "-c", cubin], check=True, stdout=subprocess.PIPE, text=True).stdout
+    for name, code in sass.kernels(text).items():
+        if name not in found:
+            continue
+        rows, opcodes = sass.row_accesses(code), sass.opcodes(code)
+        found[name] |= {"row_loads": rows.loads, "row_stores": rows.stores, "narrow_loads": rows.narrow_loads,
+                        "narrow_stores": rows.narrow_stores, "opcodes": opcodes,
+                        "order": {opcode: count for opcode, count in opcodes.items() if ORDER.match(opcode)}}
+    return found
 
 
 def readable(names):
+    """Names as one writes them: stepKernel<Step::combine>."""
+    enums = {}
+    for header in sorted((ROOT / "src/device").glob("*.h")):
+        for name, body in re.findall(r"enum class (\w+)[^{;]*\{([^}]*)\}", header.read_text()):
+            value = -1
+            for entry in filter(None, (word.strip() for word in re.sub(r"//[^\n]*", "", body).split(","))):
+                word, _, given = entry.partition("=")
+                value = int(given, 0) if given.strip().isdigit() else value + 1
+                enums[f"({name}){value}"] = f"{name}::{word.strip()}"
     plain = subprocess.run(["c++filt"], input="\n".join(names), check=True, text=True, stdout=subprocess.PIPE).stdout
     plain = plain.replace("(anonymous namespace)::", "").replace("void ", "").replace("moe::", "")
-    return [re.sub(r"\(StepParams.*|\(\w+\)$", "", name) for name in plain.splitlines()]
+    plain = re.sub(r"\(\w+\)\d+", lambda match: enums.get(match.group(), match.group()), plain)
+    return [re.sub(r"\([^()]*\)$", "", name) for name in plain.splitlines()]
+
+
+def broken_rules(kernel, architecture, found):
+    if found["wasted"]:
+        yield f"it has {found['wasted']} bytes of stack and spills, must have none"
+    opcodes = found.get("opcodes")
+    if opcodes is None:
+        return
+
+    def counted(pattern):
+        return sum(count for opcode, count in opcodes.items() if re.match(pattern, opcode))
+
+    if counted(r"(LDL|STL)\b"):
+        yield f"it accesses local memory {counted('(LDL|STL)')} times, must not"
+    for opcode, count in opcodes.items():
+        if re.match(f"(LD|ST){FLAG}(?!SYS)", opcode):
+            yield f"a flag is accessed with less than system scope: {opcode} occurs {count} times, .SYS is a must"
+    if counted(f"ST{FLAG}SYS") and not counted(r"MEMBAR\.\S*SYS"):
+        yield "flags are stored and there is no fence at system scope (MEMBAR.*.SYS) that makes it a release"
+    if counted(f"LD{FLAG}SYS") and not counted(r"CCTL\.IVALL"):
+        yield "flags are read and there is no acquire (CCTL.IVALL)"
+    if kernel.startswith("bulk") and int(architecture[3:].rstrip("af")) >= 90:
+        for opcode in ("UBLKCP.S.G", "UBLKCP.G.S"):
+            if not counted(re.escape(opcode)):
+                yield f"{opcode} occurs 0 times in a kernel for bulk copies"
+
+
+def differences(found, expected, same_compiler):
+    """What the table does not allow. Values that were not measured are not compared."""
+    if same_compiler:
+        for key, what in AT_MOST.items():
+            if found.get(key, 0) > expected[key]:
+                yield f"{what}: found {found[key]}, expected at most {expected[key]}"
+    for key, what in AT_LEAST.items():
+        least = expected[key] if same_compiler else min(expected[key], 1)
+        if found.get(key, least) < least:
+            yield f"{what}: found {found[key]}, expected at least {least}"
+    if "order" not in found:
+        return
+    wanted = {opcode: int(count) for opcode, count in (entry.split() for entry in expected["order"])}
+    for opcode in sorted(wanted.keys() | found["order"].keys()):
+        now, then = found["order"].get(opcode, 0), wanted.get(opcode, 0)
+        if now != then and (same_compiler or 0 in (now, then)):
+            yield f"{opcode}: found {now}, expected {then}"
+
+
+def complaints(measured, table, same_compiler):
+    for (kernel, architecture), found in measured.items():
+        expected = table.get(kernel, {}).get(architecture)
+        lines = list(broken_rules(kernel, architecture, found))
+        if expected is None:
+            lines.append("it is not in the table")
+        else:
+            lines += differences(found, expected, same_compiler)
+        yield from (f"{kernel} for {architecture}: {line}" for line in lines)
+    architectures = {architecture for _, architecture in measured}
+    for kernel, entries in table.items():
+        for architecture in architectures & entries.keys():
+            if (kernel, architecture) not in measured:
+                yield f"{kernel} for {architecture}: it is in the table, but was not found"
+
+
+def print_usage(measured):
+    for (kernel, architecture), found in measured.items():
+        keys = ("row_loads", "row_stores", "narrow_loads", "narrow_stores")
+        rows = "/".join(str(found.get(key, "?")) for key in keys)
+        print(f"{architecture:7} {found['registers']:4} registers {found['shared']:6} shared {rows:>14} row accesses  "
+              f"{kernel}")
+
+
+def write_table(path, version, measured, table):
+    """Entries of architectures that were not measured stay."""
+    architectures = {architecture for _, architecture in measured}
+    entries = {(kernel, architecture): entry for kernel, rest in table.items() for architecture, entry in rest.items()
+               if architecture not in architectures}
+    for key, found in measured.items():
+        order = [f"{opcode} {count}" for opcode, count in sorted(found["order"].items())]
+        entries[key] = {name: found[name] for name in (*AT_MOST, *AT_LEAST)} | {"order": order}
+    lines = ["# What the kernels' code looks like. Written by scripts/check_kernels.py --update; see there.",
+             f'nvcc = "{version}"']
+    for (kernel, architecture), entry in sorted(entries.items(), key=lambda item: (item[0][0], int(item[0][1][3:]))):
+        numbers = [f"{name} = {entry[name]}" for name in ("registers", *AT_LEAST, "narrow_loads", "narrow_stores")]
+        order = ", ".join(f'"{text}"' for text in entry["order"]).replace(" ", "\0").replace(",\0", ", ")
+        wrapped = textwrap.fill(order, 116, initial_indent="  ", subsequent_indent="  ", break_long_words=False,
+                                break_on_hyphens=False).replace("\0", " ")
+        lines += ["", f'["{kernel}".{architecture}]', *numbers, f"order = [\n{wrapped}\n]" if order else "order = []"]
+    path.write_text("\n".join(lines) + "\n")
 
 
 def main():
-    with open(sys.argv[1] + "/compile_commands.json") as file:
-        commands = [c for c in json.load(file) if c["file"].endswith(".cu") and "/src/" in c["file"]]
-    found = [kernel for command in commands for kernel in kernels(report_of(command))]
-    if not found:
+    parser = argparse.ArgumentParser(usage=__doc__.split("\n")[3])
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--table", type=pathlib.Path, default=TABLE)
+    parser.add_argument("--arch", action="append")
+    options = parser.parse_args()
+    commands = [command for command in json.loads((options.build / "compile_commands.json").read_text())
+                if command["file"].endswith(".cu") and "/src/" in command["file"]]
+    jobs = [(command, architecture) for architecture in options.arch or ARCHITECTURES for command in commands]
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
+        results = list(pool.map(lambda job: measure(*job), jobs))
+    measured = {}
+    for (_, architecture), found in zip(jobs, results):
+        measured |= {(name, architecture): use for name, use in zip(readable(found), found.values())}
+    if not measured:
         sys.exit("no kernels found")
-    bad = 0
-    for (_, architecture, registers, shared, wasted), name in zip(found, readable([kernel[0] for kernel in found])):
-        bad += wasted != 0
-        remark = "" if wasted == 0 else f"   <-- {wasted} bytes of stack and spills"
-        print(f"{architecture:7} {registers:4} registers {shared:6} shared  {name}{remark}")
-    print(f"{len(found)} kernels, {bad} of them with stack or spills")
-    return 1 if bad else 0
+    print_usage(measured)
+    version = compiler_version(shlex.split(commands[0]["command"])[0])
+    table = tomllib.loads(options.table.read_text()) if options.table.exists() else {}
+    same_compiler = table.pop("nvcc", version) == version
+    disassembled = all("order" in found for found in measured.values())
+    if options.update:
+        faults = [f"{kernel} for {architecture}: {line}" for (kernel, architecture), found in measured.items()
+                  for line in broken_rules(kernel, architecture, found)]
+        if not disassembled:
+            faults.append("there is no nvdisasm: scripts/install_deps.sh fetches it")
+        if not faults:
+            write_table(options.table, version, measured, table)
+    else:
+        faults = list(complaints(measured, table, same_compiler))
+    if not same_compiler:
+        print(f"nvcc is {version}, not the table's: numbers are not compared")
+    print("\n".join(faults) if faults else f"{len(measured)} kernels, as they must be")
+    if faults and not options.update:
+        print(f"If this is meant: {sys.argv[0]} {options.build} --update, and look at what changes in {options.table}")
+    if not faults and not disassembled:
+        print("skipped: there is no nvdisasm, so only registers, stack and spills were compared")
+        return 77
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

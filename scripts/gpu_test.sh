@@ -1,16 +1,17 @@
 #!/bin/bash
-# What only GPUs can show: the C API's tests on the cuda backend, between threads and between processes, killed ranks,
-# long verified runs, and compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs; ranks share a GPU if there are fewer.
-# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [api|kill|perf|sanitizer]...
+# What only GPUs can show: device arithmetic with the bits of the CPU, the C API's tests on the cuda backend, between
+# threads and between processes, killed ranks, long verified runs, and compute-sanitizer. Needs a CUDA build and 1 to 8
+# GPUs; ranks share a GPU if there are fewer.
+# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [math|api|kill|perf|sanitizer]...
 set -u
 build=$(realpath "$1")
 logs=$(realpath "${2:-.}")
 shift $(($# < 2 ? $# : 2))
-[ $# -gt 0 ] || set -- api kill perf sanitizer
+[ $# -gt 0 ] || set -- math api kill perf sanitizer
 here=$(dirname "$(realpath "$0")")
 find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 moerun=$(find_program moerun) perf=$(find_program moe_perf)
-api=$(find_program moecomm_api_tests) kill=$(find_program moecomm_kill_rank)
+api=$(find_program moecomm_api_tests) kill=$(find_program moecomm_kill_rank) math=$(find_program moecomm_gpu_tests)
 export MOECOMM_LOG_LEVEL=error
 failed=0
 
@@ -20,6 +21,8 @@ check() { # name, command...: its output goes to a log, its last lines are shown
   if timeout 300 "$@" >"$log" 2>&1; then echo "passed: $name"; else echo "FAILED: $name (see $log)" && failed=1; fi
   grep -E 'correct|WRONG|PASSED|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -"${lines:-4}" | cut -c1-200
 }
+
+step_math() { check math "$math"; }
 
 step_api() {
   check api-threads "$api" --gtest_filter='*Cuda*'

@@ -1,13 +1,24 @@
 #!/bin/sh
 # Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
 # Ubuntu 24.04 and later; needs root or sudo if something is missing. Usage: install_deps.sh [build|all]
+# Where there is a CUDA compiler without its disassembler, `all` also fetches that from PyPI into build/nvdisasm.
 #   build  enough to build, test and run      all  also what scripts/test.sh checks with (the default)
 set -eu
 what=${1:-all}
 
+fetch_nvdisasm() {
+  PATH=$PATH:/usr/local/cuda/bin
+  to=$(dirname "$0")/../build/nvdisasm
+  if [ "$what" != all ] || [ -d "$to" ] || ! command -v nvcc >/dev/null || command -v nvdisasm >/dev/null; then
+    return
+  fi
+  python3 -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps --target "$to" \
+    nvidia-cuda-nvdisasm==13.2.51 || echo "install_deps: no nvdisasm: the codegen step compares registers alone" >&2
+}
+
 packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
 if [ "$what" = all ]; then
-  packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy"
+  packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
 fi
 
 if ! command -v dpkg-query >/dev/null; then
@@ -20,7 +31,10 @@ for package in $packages; do
   state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
   [ "$state" = "install ok installed" ] || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+if [ -z "$missing" ]; then
+  fetch_nvdisasm
+  exit 0
+fi
 
 as_root=
 if [ "$(id -u)" != 0 ]; then
@@ -32,3 +46,4 @@ $as_root apt-get update -qq
 # The names are separate words.
 # shellcheck disable=SC2086
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fetch_nvdisasm

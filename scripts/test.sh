@@ -85,10 +85,12 @@ step_cuda() {
   build cuda all && run_tests cuda -L 'gpu|abi'
 }
 
-# Kernels use neither stack nor spilled registers.
+# The generated code is what it must be, and what tests/codegen/kernels.toml says; and the checker finds what is planted.
 step_codegen() {
   find_nvcc || { skip "no nvcc"; return; }
-  configure cuda && python3 scripts/check_kernels.py build/cuda
+  configure cuda || return
+  JOBS=$jobs python3 scripts/check_kernels.py build/cuda || return
+  python3 tests/codegen/check_kernels_test.py "$(command -v nvcc)"
 }
 
 # Of an optimised build: the one with the GPU backend where there is nvcc.

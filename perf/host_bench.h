@@ -1,0 +1,28 @@
+// What the parts of host_bench share. host_bench measures what the library costs the calling CPU thread, with Google
+// Benchmark: docs/performance.md, "Host costs".
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <chrono>
+#include <functional>
+
+namespace moe::perf {
+
+void addApiBenchmarks();        // calls of moecomm.h, on both backends
+void addPlanBenchmarks();       // how a call is spread over a GPU; argument checks
+void addBootstrapBenchmarks();  // the all-gather of init
+
+// Runs `body`. If it throws, the benchmark is reported with the exception's text, and the program will end with 1.
+void runGuarded(benchmark::State& state, const std::function<void()>& body);
+bool anyFailed();
+
+// Seconds that one call of `work` takes.
+template <class Work>
+double secondsOf(Work work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace moe::perf

@@ -1,0 +1,155 @@
+"""Reads what nvdisasm prints: the instructions of each kernel, and its loops. Used by check_kernels.py."""
+import collections
+import re
+
+LINE = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
+LABEL = re.compile(r"\.L_x_\w+")
+# Accesses of global memory (or of memory that the compiler does not know better), but for those with a scope: flags.
+PLAIN = re.compile(r"(LD|ST)G?\.(?!\S*STRONG)")
+JUMPS = {"BRA", "BRX", "BRXU", "BSYNC", "EXIT", "JMP", "JMX", "KILL", "RET"}
+
+Instruction = collections.namedtuple("Instruction", "opcode guarded operands")
+Block = collections.namedtuple("Block", "opcodes successors")
+
+
+def kernels(text):
+    """{mangled name: [label or Instruction, ...]} of every function in nvdisasm's output."""
+    found, current = {}, None
+    for line in text.splitlines():
+        if line.startswith(".text."):
+            current = found.setdefault(line[len(".text."):].rstrip(":"), [])
+        elif line.startswith("\t.section"):
+            current = None
+        elif current is not None and LABEL.match(line):
+            current.append(line.rstrip(":"))
+        elif current is not None and (match := LINE.match(line)):
+            guard, opcode, operands = match.groups()
+            current.append(Instruction(opcode, guard is not None, operands.strip()))
+    return found
+
+
+def opcodes(code):
+    """{opcode: how often} of a kernel."""
+    return collections.Counter(item.opcode for item in code if isinstance(item, Instruction))
+
+
+def jumps(item):
+    kind = item.opcode.partition(".")[0]
+    return kind in JUMPS or (kind == "CALL" and LABEL.search(item.operands) is not None)  # else it comes back
+
+
+def blocks_of(code):
+    """The control-flow graph: blocks with the numbers of those that may follow."""
+    pieces, at, meets = [[]], {}, {}
+    for item in code:
+        if isinstance(item, Instruction):
+            pieces[-1].append(item)
+            if item.opcode.startswith("BSSY"):  # lanes that part here meet again at the label
+                barrier, label = item.operands.split(",")
+                meets.setdefault(barrier, []).append((len(pieces) - 1, LABEL.search(label).group()))
+            if jumps(item):
+                pieces.append([])
+        else:
+            if pieces[-1]:
+                pieces.append([])
+            at[item] = len(pieces) - 1
+    blocks = []
+    for number, piece in enumerate(pieces):
+        follows = [number + 1] if number + 1 < len(pieces) else []
+        if piece and jumps(piece[-1]):
+            last = piece[-1]
+            labels = LABEL.findall(last.operands)
+            if last.opcode.startswith("BSYNC"):
+                labels = [label for start, label in meets.get(last.operands, []) if start <= number][-1:]
+            # BRA P1, ...; BRA.U !UP0, ...; BRA.DIV UR4, ... are conditional too; RET R2 is not.
+            conditional = last.opcode.startswith("BRA") and re.match(r"[!~]?U?[PR]\w", last.operands)
+            stays = last.guarded or conditional or last.opcode.startswith("BSYNC") and not labels
+            follows = [at[label] for label in labels] + (follows if stays else [])
+        blocks.append(Block([item.opcode for item in piece], follows))
+    return blocks
+
+
+def dominators(blocks):
+    """(the immediate dominator, the predecessors) of each block that can be reached; Cooper, Harvey and Kennedy."""
+    order, seen, stack = [], {0}, [(0, iter(blocks[0].successors))]
+    while stack:
+        block, rest = stack[-1]
+        new = next((to for to in rest if to not in seen), None)
+        if new is None:
+            order.append(stack.pop()[0])
+        else:
+            seen.add(new)
+            stack.append((new, iter(blocks[new].successors)))
+    rank = {block: i for i, block in enumerate(order)}
+    before = collections.defaultdict(list)
+    for block in order:
+        for to in blocks[block].successors:
+            before[to].append(block)
+    above = {0: 0}
+
+    def meet(a, b):
+        while a != b:
+            a, b = (above[a], b) if rank[a] < rank[b] else (a, above[b])
+        return a
+
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(order[:-1]):
+            known = [other for other in before[block] if other in above]
+            new = known[0]
+            for other in known[1:]:
+                new = meet(new, other)
+            changed |= above.get(block) != new
+            above[block] = new
+    return above, before
+
+
+def loops(blocks):
+    """The natural loops, as sets of blocks, the smallest first. Blocks that the compiler moved out of the way (what a
+    warp does that has diverged) jump backwards, but make no loop."""
+    above, before = dominators(blocks)
+
+    def dominates(a, b):
+        while b not in (a, 0):
+            b = above[b]
+        return a == b
+
+    found = {}
+    for tail in above:
+        for head in blocks[tail].successors:
+            if not dominates(head, tail):
+                continue
+            body, work = found.setdefault(head, {head}), [tail]
+            while work:
+                block = work.pop()
+                if block not in body:
+                    body.add(block)
+                    work.extend(before[block])
+    return sorted(found.values(), key=len)
+
+
+Accesses = collections.namedtuple("Accesses", "loads stores narrow_loads narrow_stores")
+
+
+def accesses(blocks, numbers):
+    """How many 16-byte and narrower accesses of global memory some of the blocks have."""
+    kinds = collections.Counter((opcode[:2], ".128" in opcode) for number in numbers
+                                for opcode in blocks[number].opcodes if PLAIN.match(opcode))
+    return Accesses(kinds["LD", True], kinds["ST", True], kinds["LD", False], kinds["ST", False])
+
+
+def row_accesses(code):
+    """The same of all loops that move rows: innermost around a 16-byte access, with at least four of them."""
+    blocks = blocks_of(code)
+    every, reached = loops(blocks), dominators(blocks)[0]
+    rows = set()
+    for number in range(len(blocks)):
+        if sum(accesses(blocks, [number])[:2]) == 0:
+            continue
+        if number not in reached:
+            raise ValueError("no way leads to a 16-byte access: sass.py does not know all jumps of this machine")
+        body = next((body for body in every if number in body), set())
+        if sum(accesses(blocks, body)[:2]) >= 4:
+            rows |= body
+    return accesses(blocks, rows)
