@@ -61,7 +61,7 @@ void addPlanBenchmarks() {
   const auto add = [](const char* name, Step step, int items) {
     benchmark::RegisterBenchmark(name, [=](benchmark::State& state) { planStep(state, step, items); });
   };
-  add("PlanLaunch/routeCount", Step::routeCount, 4096);
+  add("PlanLaunch/route", Step::route, 4096);
   add("PlanLaunch/htDispatch", Step::htDispatch, 4096);
   add("PlanLaunch/llDispatch", Step::llDispatch, 128);
   add("PlanLaunch/combine", Step::combine, 4096);

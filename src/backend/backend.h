@@ -48,8 +48,8 @@ class Backend {
   // Words of private or window memory, while peers may write them.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
 
-  // Most warps that count tokens in a route.
-  virtual int chunksMax() const noexcept = 0;
+  // Most warps of a route.
+  virtual int routeWarpsMax() const noexcept = 0;
   virtual LaunchShape shapeFor(const Workload& work) const noexcept = 0;
   // How rows are cut so that the warps of `shape` share `rows` rows evenly.
   virtual Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept = 0;

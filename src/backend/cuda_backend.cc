@@ -40,7 +40,7 @@ class CudaBackend final : public Backend {
     checkCuda(cudaMemcpy(to, from, count * sizeof *to, cudaMemcpyDeviceToHost), "cannot copy from the device");
   }
 
-  int chunksMax() const noexcept override { return kCountingWarpsMax; }
+  int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }
 
   LaunchShape shapeFor(const Workload& work) const noexcept override {
     return planLaunch(machine_, work.step, work.tokensMax, work.rowBytes, work.sms, bulk_);

@@ -14,7 +14,8 @@ struct GpuMachine {
   std::size_t sharedBytes = 0;  // most shared memory of a block
 };
 
-inline constexpr int kCountingWarpsMax = 256;
+// Of the route, a block is what the protocol calls a warp.
+inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 128, kRouteWarpsPerBlock = 16;
 // HT, unless the caller says: from here on more multiprocessors gain less than 2 % (dispatch) or the owner's sums,
 // which run after the rows have arrived, are short enough (combine).
 inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 32;
@@ -38,21 +39,9 @@ inline int residentBlocks(const GpuMachine& machine, int wanted) {
 
 inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, std::uint32_t rowBytes, int sms,
                               bool bulk) {
-  const auto blocksFor = [&](int warps, int warpsPerBlock) {
-    return residentBlocks(machine, (warps + warpsPerBlock - 1) / warpsPerBlock);
-  };
-  switch (step) {
-    case Step::routeCount:
-    case Step::routePlace:
-      return {blocksFor(std::min(items, kCountingWarpsMax), 4), 4, false};
-    case Step::routeScan:
-      return {blocksFor((items + 31) / 32, 2), 2, false};
-    case Step::routeExchange:
-      return {blocksFor(items, 1), 1, false};
-    case Step::htDispatch:
-    case Step::llDispatch:
-    case Step::combine:
-      break;
+  if (step == Step::route) {
+    const int blocks = std::clamp((items + kRouteTokensPerBlock - 1) / kRouteTokensPerBlock, 1, kRouteBlocksMax);
+    return {residentBlocks(machine, blocks), kRouteWarpsPerBlock, false};
   }
   constexpr int kSmallTokens = 512;  // up to here latency counts, and every multiprocessor is worth having
   const bool small = items <= kSmallTokens;

@@ -39,7 +39,7 @@ class HostBackend final : public Backend {
     }
   }
 
-  int chunksMax() const noexcept override { return 1; }
+  int routeWarpsMax() const noexcept override { return 1; }
   LaunchShape shapeFor(const Workload&) const noexcept override { return {}; }
   Parts partsFor(const LaunchShape&, int, std::uint32_t rowBytes) const noexcept override { return {1, rowBytes}; }
 

@@ -20,10 +20,6 @@ const char* missing(Phase phase) {
       return "send its rows (moeDispatch)";
     case Phase::dispatchSlots:
       return "take the rows of an earlier operation (moeDispatch)";
-    case Phase::dispatchCounts:
-      return "send its counts (moeDispatch)";
-    case Phase::dispatchPlan:
-      return "compute its own row offsets (moeDispatch)";
     case Phase::combineSlots:
       return "sum the rows of an earlier moeCombine";
     case Phase::combineRows:
@@ -43,7 +39,7 @@ const char* missing(Phase phase) {
 FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
   switch (f.fault) {
     case Fault::timeout:
-      if (f.phase == Phase::dispatchPlan || f.phase == Phase::ownWarps) {
+      if (f.phase == Phase::ownWarps) {
         return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs)};
       }
       return {moeTimeout, fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank,

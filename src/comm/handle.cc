@@ -23,7 +23,7 @@ bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm) {
   return comm.ll && (!comm.ht || (config.tokensMax > 0 && config.tokensMax <= comm.llTokensMax));
 }
 
-HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int chunksMax) {
+HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int routeWarpsMax) {
   const CommShape& c = comm.shape();
   requireRange("config.experts", config.experts, 1, c.expertsMax);
   requireRange("config.topk", config.topk, 1, c.topkMax);
@@ -47,7 +47,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int chunk
   shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
-  shape.chunksMax = chunksMax;
+  shape.routeWarpsMax = routeWarpsMax;
   // Padding included, so that every row number fits 32 bits and every count a flag's value.
   requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
@@ -60,7 +60,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int chunk
 }  // namespace
 
 Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
-    : comm_(comm), shape_(shapeOf(config, comm, comm.backend().chunksMax())) {
+    : comm_(comm), shape_(shapeOf(config, comm, comm.backend().routeWarpsMax())) {
   Backend& backend = comm.backend();
   block_ = backend.allocatePrivate(static_cast<std::size_t>(layOutHandle(shape_, nullptr, &view_)), comm.allocator());
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
@@ -119,21 +119,9 @@ void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, mo
     throw Error(moeInvalidUsage, "moeRoute: this handle has an operation that awaits moeComplete");
   StepParams p = params();
   p.route = {topkIdx, topkWeights, tokens};
-  constexpr int kTokensPerChunk = 16;
-  p.handle.chunks = std::clamp((tokens + kTokensPerChunk - 1) / kTokensPerChunk, 1, shape_.chunksMax);
-  const Backend& backend = comm_.backend();
-  LaunchShape count = backend.shapeFor({Step::routeCount, p.handle.chunks, 0, comm_.config().sms});
-  p.handle.chunks = count.warps();
-  if (!lowLatency()) p.handle.ticket = nextTicket(stream);
-  launch(Step::routeCount, p, count, stream);
-  launch(Step::routeScan, p, backend.shapeFor({Step::routeScan, view_.buckets(), 0, comm_.config().sms}), stream);
-  if (!lowLatency()) {
-    launch(Step::routeExchange, p, backend.shapeFor({Step::routeExchange, comm_.nranks(), 0, comm_.config().sms}),
-           stream);
-  }
-  launch(Step::routePlace, p, count, stream);
+  p.handle.ticket = nextTicket(stream);
+  launch(Step::route, p, comm_.backend().shapeFor({Step::route, tokens, 0, comm_.config().sms}), stream);
   tokens_ = tokens;
-  received_ = !lowLatency();
 }
 
 void Handle::checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const {
@@ -184,17 +172,11 @@ void Handle::complete(moeStream_t stream) {
   const Step step = !dispatch ? Step::combine : lowLatency() ? Step::llDispatch : Step::htDispatch;
   launch(step, p, pendingShape_, stream);
   forgetPending();
-  if (dispatch && lowLatency()) received_ = true;
 }
 
 moeCounts_t Handle::counts() {
   if (countsExpected_ == 0) {
-    throw Error(moeInvalidUsage, lowLatency() ? "moeHandleGetCounts: an LL handle learns its counts in moeDispatch"
-                                              : "moeHandleGetCounts: moeRoute has not been called on this handle");
-  }
-  if (lowLatency() && pending_ == Pending::dispatch) {
-    throw Error(moeInvalidUsage,
-                "moeHandleGetCounts: a LL dispatch with moeSendOnly learns its counts in moeComplete, not called yet");
+    throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
   HostCounts* host = view_.hostCounts;
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));

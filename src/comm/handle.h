@@ -60,7 +60,6 @@ class Handle {
   int tokens_ = -1;                   // of the last route; -1: none yet
   std::uint32_t countsExpected_ = 0;  // ticket of the counts to wait for; 0: none are due
   std::uint32_t ticketsGiven_ = 1;
-  bool received_ = false;               // the receiving side knows its rows
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
   std::uint64_t pendingNumber_ = 0;
   StepParams pendingParams_{};

@@ -115,9 +115,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, p.dispatch.rowBytes, sms});
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.dispatch.rowBytes);
-  if (lowLatency()) p.handle.ticket = nextTicket(stream);
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
-  if (lowLatency()) received_ = !sendOnly;
 }
 
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
@@ -169,7 +167,6 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
-  if (!received_) throw Error(moeInvalidUsage, "moeCombine: an LL handle needs a dispatch after its route");
   checkOutstanding(channelOf(Pending::combine), 1, "moeCombine");
   StepParams p = params();
   p.combine = combineArgs(args);

@@ -67,7 +67,10 @@ MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const 
 template <class Warp>
 MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
-  if (p.handle.lowLatency != 0) return true;
+  if (p.handle.lowLatency != 0) {
+    const auto bytes = static_cast<std::int32_t>(p.combine.rowBytes);
+    return llSizesAgree(warp, c, p.handle, kLlCombineSizes, bytes, Phase::combineRows);
+  }
   const int faults = warp.scanInOrder(
       c.nranks,
       [&](int from) {

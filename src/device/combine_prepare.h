@@ -99,7 +99,9 @@ template <class Warp>
 MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   const CombineArgs& a = p.combine;
-  if (p.handle.lowLatency != 0) return;
+  if (p.handle.lowLatency != 0) {
+    return llSendSizes(warp, c, p.handle, kLlCombineSizes, static_cast<std::int32_t>(a.rowBytes));
+  }
   const CombineRecord mine{a.rowsOffset, a.capacity, a.rowBytes, a.inPlace != 0 ? 0 : 1, 0};
   warp.forEach(c.nranks, [&](int to) { warp.laneStore(combineRecord(c, to, c.rank), mine); });
 }

@@ -138,10 +138,6 @@ class CudaBulkWarp : public CudaWarp {
     finishCopies();
     CudaWarp::announce(n, flagOf, meeting, team);
   }
-  MOE_LANES bool arrive(const CommView& comm, Meeting meeting, int count) const {
-    finishCopies();
-    return CudaWarp::arrive(comm, meeting, count);
-  }
   // What was acquired is next read by the bulk-copy engine, through another proxy.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
     const bool good = CudaWarp::waitAll(comm, flags, n, epoch, phase);

@@ -34,11 +34,6 @@ MOE_LANES std::uint32_t loadRelaxed(const std::uint32_t* from) {
 MOE_LANES void addRelaxed(Flag* flag, Flag share) {
   asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
 }
-MOE_LANES std::uint32_t addOnDevice(std::uint32_t* counter, std::uint32_t value) {
-  std::uint32_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(value) : "memory");
-  return before;
-}
 // In shared memory, ordering within the block.
 MOE_LANES std::uint32_t addInBlock(std::uint32_t* counter, std::uint32_t value) {
   std::uint32_t before;
@@ -116,19 +111,7 @@ class CudaWarp {
     return sum;
   }
 
-  template <class BucketOf, class Emit>
-  MOE_LANES void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
-    __syncwarp();
-    for (int begin = 0; begin < n; begin += kLanes) {
-      const int i = begin + lane(), bucket = i < n ? bucketOf(i) : -1;
-      const unsigned same = __match_any_sync(kAll, bucket), below = same & ((1u << lane()) - 1);
-      const std::int32_t before = bucket >= 0 ? table[bucket] : 0;
-      __syncwarp();
-      if (bucket >= 0 && below == 0) table[bucket] = before + __popc(same);
-      if (bucket >= 0) emit(i, before + __popc(below));
-      __syncwarp();
-    }
-  }
+  MOE_LANES void laneOr(std::uint32_t* word, std::uint32_t bits) const { atomicOr(word, bits); }
 
   template <class T>
   MOE_LANES T laneLoad(const T* from) const {
@@ -223,16 +206,6 @@ class CudaWarp {
     return good;
   }
 
-  // Warps of a block count themselves in shared memory, and the last of them counts the block in.
-  MOE_LANES bool arrive(const CommView& comm, Meeting meeting, int count) const {
-    __syncwarp();
-    bool last = false;
-    if (lane() == 0) last = laneArrive(comm, static_cast<int>(meeting), count);
-    last = __shfl_sync(kAll, last ? 1 : 0, 0) != 0;
-    __syncwarp();  // a shuffle orders no memory: what lane 0 acquired is now every lane's
-    return last;
-  }
-
   // The abort word is in host memory: it is looked at while waiting, not here.
   MOE_LANES bool stopped(const CommView& comm) const {
     std::uint32_t failures = 0;
@@ -286,6 +259,16 @@ class CudaWarp {
     return arrived;
   }
   static MOE_LANES int lane() { return static_cast<int>(threadIdx.x % kLanes); }
+
+  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+    bool good = true;
+    for (int begin = 0; begin < n && good; begin += kLanes) {
+      const int i = begin + lane();
+      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, phase, i));
+    }
+    __syncwarp();  // what one lane acquired is now every lane's
+    return good;
+  }
 
  private:
   static MOE_LANES void copyBatch(const Quad* from, int begin, int quads, int sinks, std::uint64_t mine) {
@@ -351,28 +334,6 @@ class CudaWarp {
 #pragma unroll
       for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[j][u], weight);
     }
-  }
-
-  static MOE_LANES bool laneArrive(const CommView& comm, int meeting, int count) {
-    const auto warps = blockDim.x / kLanes;
-    std::uint32_t* inBlock = blockMeetings() + meeting;
-    if (cuda_flags::addInBlock(inBlock, 1) + 1 != warps) return false;
-    *inBlock = 0;
-    std::uint32_t* counter = &comm.state->arrived[meeting];
-    const std::uint32_t before = cuda_flags::addOnDevice(counter, warps);
-    if (before + warps != static_cast<std::uint32_t>(count)) return false;
-    *counter = 0;
-    return true;
-  }
-
-  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
-    bool good = true;
-    for (int begin = 0; begin < n && good; begin += kLanes) {
-      const int i = begin + lane();
-      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, phase, i));
-    }
-    __syncwarp();  // what one lane acquired is now every lane's
-    return good;
   }
 
   // The polling warp always comes to an end.

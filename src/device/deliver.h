@@ -12,10 +12,6 @@ MOE_LANES const Quad* keptHeader(const HandleView& h, int row) {
   return h.headers + static_cast<std::int64_t>(row) * h.headerStride();
 }
 
-MOE_LANES bool expertRows(const HandleView& h) {
-  return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
-}
-
 // Row of the layout where arriving row `row` (FLAT order) has its copy number `copy`.
 MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
   if (h.layout == Layout::flat) return row;
@@ -44,6 +40,15 @@ MOE_LANES void deliverRows(const Warp& warp, const HandleView& h, std::uint8_t* 
         const PartOf part = item(i);
         return out + static_cast<std::int64_t>(placeOf(part.row, copy)) * rowBytes + part.begin;
       });
+}
+
+// All copies of all rows, from `sourceOf(row)`.
+template <class Warp, class SourceOf>
+MOE_LANES void deliverAll(const Warp& warp, const HandleView& h, std::uint8_t* out, std::uint32_t rowBytes,
+                          const Parts& parts, WarpIndex w, SourceOf sourceOf) {
+  deliverRows(
+      warp, h, out, rowBytes, parts, w, sourceOf, [&](int row) { return layoutCopies(h, row); },
+      [&](int row, int copy) { return layoutRow(h, row, copy); });
 }
 
 // One row's entries in the caller's arrays. One lane.
@@ -76,6 +81,18 @@ MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const Hand
                                  WarpIndex w) {
   if (w.index != 0 || d.outExpertOffsets == nullptr) return;
   warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
+}
+
+template <class Warp>
+MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
+                            WarpIndex w) {
+  copyExpertOffsets(warp, c, h, d, w);
+  if (!describes(d)) return;
+  const int rows = *h.rows, lanes = w.count * Warp::kLanes;
+  for (int begin = w.index * Warp::kLanes; begin < rows; begin += lanes) {
+    const int count = rows - begin < Warp::kLanes ? rows - begin : Warp::kLanes;
+    warp.forEach(count, [&](int i) { laneDescribeRow(h, d, begin + i); });
+  }
 }
 
 }  // namespace moe

@@ -13,8 +13,6 @@ enum class Phase : std::int32_t {
   dispatchOutput,  // HT: the peer's "my output is writable"
   dispatchRows,    // the peer's rows
   dispatchSlots,   // LL: the peer still reads the slots of an earlier operation
-  dispatchCounts,  // LL: the peer's counts and headers
-  dispatchPlan,    // LL: this rank's own row offsets
   combineSlots,    // LL: the peer still reads the rows of an earlier combine
   combineRows,     // the peer's rows
   combineDone,     // HT: the peer still reads this rank's rows
@@ -22,9 +20,9 @@ enum class Phase : std::int32_t {
   count
 };
 
-// Who is late when flag `index` of a wait is: most flags are indexed by rank, some are the waiting rank's own.
+// Who is late when flag `index` of a wait is: flags are indexed by rank, but those of the rank's own warps.
 MOE_HOST_DEVICE constexpr int lateRank(Phase phase, int index, int self) {
-  return phase == Phase::dispatchPlan || phase == Phase::ownWarps ? self : index;
+  return phase == Phase::ownWarps ? self : index;
 }
 
 enum class Fault : std::int32_t {

@@ -17,7 +17,7 @@ struct HandleShape {
   int tokensMax = 0;
   int alignment = 1;
   bool wideIndex = false;
-  int chunksMax = 1;  // most warps of the counting steps
+  int routeWarpsMax = 1;
 };
 
 // What must be the same on all ranks, in 32 bits (FNV-1a).
@@ -54,25 +54,27 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.alignment = s.alignment;
   v.wideIndex = s.wideIndex ? 1 : 0;
   v.signature = handleSignature(s);
-  v.chunks = s.chunksMax;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
+  const std::int64_t chunks = (s.tokensMax + kChunkTokens - 1) / kChunkTokens, warps = s.routeWarpsMax;
   take(v.state, 1);
   take(v.ids, entries);
   take(v.weights, entries);
-  take(v.bucketCounts, std::int64_t{s.chunksMax} * v.buckets());
+  take(v.users, chunks * v.buckets());
+  take(v.chunkStart, chunks * v.buckets());
+  take(v.warpCounts, warps * v.buckets());
+  take(v.warpPlace, warps * v.buckets());
+  take(v.warpGroups, warps * v.buckets());
+  take(v.warpRankBase, warps * n);
   take(v.totals, v.buckets());
-  take(v.entryIndex, entries);
-  take(v.rankIndex, entries);
+  take(v.entryRow, entries);
   take(v.destinationCount, s.tokensMax);
   take(v.destinations, std::int64_t{s.tokensMax} * v.slots);
-  take(v.sendBase, v.buckets());
   take(v.layoutRowsOf, n);
   take(v.flatRowsOf, n);
   take(v.rows, 1);
   take(v.rankOffsets, n + 1);
   take(v.rowsPerExpert, experts);
   take(v.expertOffsets, experts + 1);
-  take(v.expertBase, n * experts);
   take(v.headers, arrivingRowsMax(s) * v.headerStride());
   return end;
 }

@@ -33,14 +33,8 @@ class HostWarp {
     return sum;
   }
 
-  // For i = 0..n-1 in order: emit(i, table[bucketOf(i)]++); a negative bucket is skipped.
-  template <class BucketOf, class Emit>
-  void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
-    for (int i = 0; i < n; ++i) {
-      const int bucket = bucketOf(i);
-      if (bucket >= 0) emit(i, table[bucket]++);
-    }
-  }
+  // Sets bits that several lanes of this warp set, but no other warp.
+  void laneOr(std::uint32_t* word, std::uint32_t bits) const { *word |= bits; }
 
   template <class T>
   T laneLoad(const T* from) const {
@@ -91,15 +85,6 @@ class HostWarp {
     for (int i = 0; i < n; ++i) {
       if (!waitOne(comm, flags + i, epoch, phase, i, &end)) return false;
     }
-    return true;
-  }
-
-  // Counts this warp in, after its copies. True for the last of `count` warps, which sees what the others wrote, and
-  // finds the counter back at 0.
-  bool arrive(const CommView& comm, Meeting meeting, int count) const {
-    std::atomic_ref ref(comm.state->arrived[static_cast<int>(meeting)]);
-    if (ref.fetch_add(1, std::memory_order_acq_rel) + 1 != static_cast<std::uint32_t>(count)) return false;
-    ref.store(0, std::memory_order_relaxed);
     return true;
   }
 

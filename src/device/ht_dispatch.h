@@ -80,9 +80,8 @@ MOE_LANES void placePayload(const Warp& warp, const StepParams& p, std::uint64_t
   const HandleView& h = p.handle;
   if (p.dispatch.staged != 0) {
     const std::uint8_t* staged = p.comm.mine<std::uint8_t>(staging);
-    deliverRows(
-        warp, h, out, rowBytes, parts, w, [&](int row) { return staged + static_cast<std::int64_t>(row) * rowBytes; },
-        [&](int row) { return layoutCopies(h, row); }, [&](int row, int copy) { return layoutRow(h, row, copy); });
+    deliverAll(warp, h, out, rowBytes, parts, w,
+               [&](int row) { return staged + static_cast<std::int64_t>(row) * rowBytes; });
   } else if (expertRows(h)) {
     deliverRows(
         warp, h, out, rowBytes, parts, w,
@@ -90,15 +89,6 @@ MOE_LANES void placePayload(const Warp& warp, const StepParams& p, std::uint64_t
         [&](int row) { return layoutCopies(h, row) - 1; },
         [&](int row, int copy) { return layoutRow(h, row, 1 + copy); });
   }
-}
-
-template <class Warp>
-MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
-                            WarpIndex w) {
-  copyExpertOffsets(warp, c, h, d, w);
-  if (!describes(d)) return;
-  const Slice slice = sliceOf(*h.rows, w);
-  warp.forEach(slice.count, [&](int i) { laneDescribeRow(h, d, slice.begin + i); });
 }
 
 template <class Warp>

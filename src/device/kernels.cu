@@ -1,3 +1,4 @@
+#include "device/cuda_block.h"
 #include "device/cuda_bulk_warp.h"
 #include "device/kernels.h"
 
@@ -13,8 +14,13 @@ MOE_LANES WarpIndex thisWarp() {
 template <Step kStep>
 __global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
-  CudaWarp::prepareBlock();
-  runStep<kStep>(CudaWarp{}, params, thisWarp());
+  if constexpr (kStep == Step::route) {
+    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+    runStep<kStep>(CudaBlock{}, params, {block, blocks, blocks});
+  } else {
+    CudaWarp::prepareBlock();
+    runStep<kStep>(CudaWarp{}, params, thisWarp());
+  }
 }
 
 template <Step kStep>
@@ -61,8 +67,7 @@ std::size_t kernelSharedBytes(const KernelShape& shape) {
 }
 
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
-  for (Step step : {Step::routeCount, Step::routeScan, Step::routeExchange, Step::routePlace, Step::htDispatch,
-                    Step::llDispatch, Step::combine}) {
+  for (Step step : {Step::route, Step::htDispatch, Step::llDispatch, Step::combine}) {
     const cudaError_t error = withKernel(step, [](auto kernel) { return load(kernel, 0); });
     if (error != cudaSuccess) return error;
   }

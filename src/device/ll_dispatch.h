@@ -1,39 +1,12 @@
-// Low-latency dispatch: one step, no exchange first. Rows go to slots [source][index] of the handle's set; counts and
-// headers go by themselves, so that the receiver has computed every offset and described every row when the rows come.
+// Low-latency dispatch: rows go to slots [source][index] of the handle's set, from where the receiver delivers them.
 // RANK_MAJOR rows may stay where they came. Flags: docs/protocol.md, "LL dispatch".
 #pragma once
 
-#include "device/ll_receive.h"
+#include "device/deliver.h"
+#include "device/ll_slots.h"
 #include "device/push.h"
 
 namespace moe {
-
-template <class Warp>
-MOE_LANES void llSendCounts(const Warp& warp, const StepParams& p, int to) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  std::int32_t* counts = llCounts(c, h, to, c.rank);
-  const int first = h.map.first(to), experts = h.map.count(to);
-  warp.forEach(experts, [&](int e) { warp.laneStore(counts + kLlExpertCounts + e, h.totals[first + e]); });
-  warp.forEach(1, [&](int) {
-    warp.laneStore(counts + kLlSignature, llSignature(h, p.dispatch));
-    warp.laneStore(counts + kLlRowCount, h.totals[h.map.experts + to]);
-  });
-}
-
-template <class Warp>
-MOE_LANES void llSendHeaders(const Warp& warp, const CommView& c, const HandleView& h, int tokens, WarpIndex w) {
-  const int n = tokens * h.slots, lanes = w.count * Warp::kLanes;
-  const int mine = (n - w.index * Warp::kLanes + lanes - 1) / lanes * Warp::kLanes;
-  warp.forEach(mine > 0 ? mine : 0, [&](int i) {
-    const int job = i / Warp::kLanes * lanes + w.index * Warp::kLanes + i % Warp::kLanes;
-    if (job >= n) return;
-    const int token = job / h.slots, ordinal = job % h.slots;
-    if (ordinal >= h.destinationCount[token]) return;
-    const Destination to = h.destinations[job];
-    laneWriteHeader(warp, c, h, llHeader(c, h, to.rank, c.rank, to.index), token, ordinal);
-  });
-}
 
 template <class Warp>
 MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
@@ -64,23 +37,48 @@ MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t
   return waitForAll(warp, c, free, epoch, Phase::dispatchSlots);
 }
 
+MOE_LANES std::int32_t llDispatchSizes(const DispatchArgs& d) {
+  return static_cast<std::int32_t>(d.rowBytes * 16777619u ^ d.sideBytes);
+}
+
+// Rows from their slots to the caller's output.
 template <class Warp>
-MOE_LANES bool llDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t area, int bytesMax, std::uint8_t* out,
+                         std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  if (!waitForSlots(warp, p, epoch, w)) return false;
-  if (inOffice(w)) {
-    const WarpIndex office = officeWarp(w);
-    for (int to = office.index; to < c.nranks; to += office.count) llSendCounts(warp, p, to);
-    llSendHeaders(warp, c, h, p.dispatch.tokens, office);
-    announce(warp, c, llFlags(c, h, c.at.llCountsReady), Meeting::office, office);
-  }
-  if (carries(w)) {
-    const WarpIndex carrier = carrierWarp(w);
-    llSendRows(warp, p, carrier);
-    announce(warp, c, llFlags(c, h, c.at.llRowsReady), Meeting::rows, carrier);
-  }
-  return true;
+  if (out == nullptr) return;
+  deliverAll(warp, h, out, rowBytes, parts, w, [&](int row) -> const std::uint8_t* {
+    const int from = sourceOf(h, row);
+    return llSlot(c, h, c.rank, area, bytesMax, rowBytes, from, row - h.rankOffsets[from]);
+  });
+}
+
+// An output that is too small is its owner's fault alone: the peers have done their part. Reported when all warps of
+// this rank have sent, as the peers wait for them.
+template <class Warp>
+MOE_LANES void llRefuse(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  if (w.index != 0 || !waitForOwn(warp, c, llFlags(c, p.handle, c.at.llRowsReady), epoch)) return;
+  warp.forEach(1, [&](int) {
+    warp.laneFail(c, {0, Fault::capacity, Phase::dispatchOutput, c.rank, 0, 0, p.dispatch.capacity,
+                      p.handle.layoutRowsOf[c.rank]});
+  });
+}
+
+template <class Warp>
+MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const DispatchArgs& d = p.dispatch;
+  if (h.layoutRowsOf[c.rank] > d.capacity) return llRefuse(warp, p, epoch, w);
+  describeRows(warp, c, h, d, w);
+  if (!waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
+  const bool looks = w.index == 0 || d.outRows != nullptr;  // rows that stay in their slots need one look
+  if (looks && !llSizesAgree(warp, c, h, kLlDispatchSizes, llDispatchSizes(d), Phase::dispatchRows)) return;
+  llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.arriving, w);
+  if (d.sideBytes == 0) return;
+  llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
 }
 
 template <class Warp>
@@ -90,11 +88,14 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const Channel channel = llChannel(kLlDispatchChannel, h.llSet);
   const std::uint64_t epoch = operationEpoch(c, channel, p.phases, h.state->dispatchEpoch);
   const bool sends = (p.phases & kSendPhase) != 0;
-  if (sends && !llDispatchSend(warp, p, epoch, w)) return;
+  if (sends) {
+    if (!waitForSlots(warp, p, epoch, w)) return;
+    if (w.index == 0) llSendSizes(warp, c, h, kLlDispatchSizes, llDispatchSizes(p.dispatch));
+    llSendRows(warp, p, w);
+    announce(warp, c, llFlags(c, h, c.at.llRowsReady), Meeting::rows, w);
+  }
   if ((p.phases & kReceivePhase) != 0) llDispatchReceive(warp, p, epoch, w);
-  if (!sends || w.index != 0) return;
-  if (!waitForOwn(warp, c, llFlags(c, h, c.at.llCountsReady), epoch)) return;
-  if (!waitForOwn(warp, c, llFlags(c, h, c.at.llRowsReady), epoch)) return;
+  if (!sends || w.index != 0 || !waitForOwn(warp, c, llFlags(c, h, c.at.llRowsReady), epoch)) return;
   warp.forEach(1, [&](int) {
     c.state->epoch[channel] = epoch;
     c.state->llUncombined[h.llSet] = 1;

@@ -24,18 +24,32 @@ MOE_LANES std::uint8_t* llSlot(const CommView& c, const HandleView& h, int rank,
   return c.in<std::uint8_t>(rank, llSetOffset(c, h, area, bytesMax)) + slot * bytes;
 }
 
-MOE_LANES Quad* llHeader(const CommView& c, const HandleView& h, int rank, int from, int index) {
-  constexpr int kQuad = static_cast<int>(sizeof(Quad));
-  const int most = static_cast<int>(headerQuads(c.topkMax)) * kQuad, used = h.headerStride() * kQuad;
-  return reinterpret_cast<Quad*>(
-      llSlot(c, h, rank, c.at.llHeaders, most, static_cast<std::uint32_t>(used), from, index));
+// What must agree between ranks of a dispatch, and of a combine. A rank tells every other with its rows.
+enum LlSizes : int { kLlDispatchSizes, kLlCombineSizes, kLlSizes };
+
+MOE_LANES std::int32_t* llSizes(const CommView& c, const HandleView& h, int rank, int from) {
+  return c.in<std::int32_t>(rank, c.at.llSizes) + static_cast<std::int64_t>(h.llSet * c.nranks + from) * kLlSizes;
 }
 
-// What source `from` says of its rows: signature, number of rows, entries per local expert.
-MOE_LANES std::int32_t* llCounts(const CommView& c, const HandleView& h, int rank, int from) {
-  return c.in<std::int32_t>(rank, c.at.llCounts) +
-         static_cast<std::int64_t>(h.llSet * c.nranks + from) * c.at.llCountStride;
+template <class Warp>
+MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, LlSizes which,
+                           std::int32_t value) {
+  warp.forEach(c.nranks, [&](int to) { warp.laneStore(llSizes(c, h, to, c.rank) + which, value); });
 }
-enum LlCount : int { kLlSignature, kLlRowCount, kLlExpertCounts };
+
+// True if all ranks' sizes are `value`; else one of them is reported. After the rows' flags.
+template <class Warp>
+MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, LlSizes which,
+                            std::int32_t value, Phase phase) {
+  const int strangers = warp.scanInOrder(
+      c.nranks,
+      [&](int from) {
+        if (warp.laneLoad(llSizes(c, h, c.rank, from) + which) == value) return 0;
+        warp.laneFail(c, {0, Fault::disagreement, phase, from, 0, 0, 0, 0});
+        return 1;
+      },
+      [](int, int) {});
+  return strangers == 0;
+}
 
 }  // namespace moe

@@ -2,8 +2,7 @@
 // it.
 //   Quad 0      token at its source, ordinal among the token's destinations, source rank, number of entries
 //   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
-// "row" is the row of an expert-major layout; in a low-latency message it is the position among the source's entries
-// for that expert, and the receiver adds where the source's entries begin.
+// "row" is the row of an expert-major layout, else 0.
 #pragma once
 
 #include "device/row_math.h"
@@ -36,10 +35,8 @@ MOE_LANES int entryRow(const Quad& entry) {
   return static_cast<int>(entry.w);
 }
 
-// Row of the layout at rank `rank` for an entry of this rank's: `index` is its position among this rank's entries for
-// `expert`. High throughput only, after the exchange of counts.
-MOE_LANES int expertRow(const HandleView& h, int expert, int index) {
-  return h.sendBase[expert] + index;
+MOE_LANES bool expertRows(const HandleView& h) {
+  return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
 }
 
 // The source of row `row` in FLAT order.
@@ -61,8 +58,7 @@ MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const Handle
   int entries = 0;
   for (int k = 0; k < h.topk; ++k) {
     if (ids[k] < 0 || h.map.rankOf(ids[k]) != rank) continue;
-    const int index = h.entryIndex[token * h.topk + k];
-    const int row = h.lowLatency != 0 ? index : expertRow(h, ids[k], index);
+    const int row = expertRows(h) ? h.entryRow[token * h.topk + k] : 0;
     ++entries;
     warp.laneStore(to + entries, Quad{static_cast<std::uint32_t>(ids[k] - first), static_cast<std::uint32_t>(k),
                                       floatToBits(h.weights[token * h.topk + k]), static_cast<std::uint32_t>(row)});

@@ -45,31 +45,7 @@ MOE_LANES PartOf partOf(const Parts& parts, std::uint32_t rowBytes, int item) {
   return {row, begin, left < parts.bytes ? left : parts.bytes};
 }
 
-// The first block of a step, the office, does the paperwork while the others, the carriers, move rows. A step of one
-// block is both.
-MOE_LANES bool inOffice(WarpIndex w) {
-  return w.index % w.blocks == 0;
-}
-MOE_LANES bool carries(WarpIndex w) {
-  return w.blocks == 1 || !inOffice(w);
-}
-MOE_LANES WarpIndex officeWarp(WarpIndex w) {
-  return {w.index / w.blocks, w.count / w.blocks, 1};
-}
-MOE_LANES WarpIndex carrierWarp(WarpIndex w) {
-  if (w.blocks == 1) return w;
-  const int block = w.index % w.blocks, inBlock = w.index / w.blocks;
-  return {block - 1 + inBlock * (w.blocks - 1), w.count - w.count / w.blocks, w.blocks - 1};
-}
-
 // ---- Flags
-
-// Every warp of a step leaves it through here, also after a failure. `last` runs in the warp that leaves last, when no
-// other warp of the step reads or writes anything any more.
-template <class Warp, class Last>
-MOE_LANES void leave(const Warp& warp, const CommView& c, WarpIndex w, Last last) {
-  if (warp.arrive(c, Meeting::leaving, w.count)) last();
-}
 
 // One warp tells every rank, by its word [this rank] of the flags at `area`, that what it waits for in `epoch` is
 // there. `area` is a reference so that it stays an operand in constant memory.

@@ -10,15 +10,12 @@
 
 namespace moe {
 
-enum class Step { routeCount, routeScan, routeExchange, routePlace, htDispatch, llDispatch, combine };
+enum class Step { route, htDispatch, llDispatch, combine };
 
 template <Step kStep, class Warp>
 MOE_LANES void runStep(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (warp.stopped(p.comm)) return;
-  if constexpr (kStep == Step::routeCount) routeCount(warp, p, w);
-  if constexpr (kStep == Step::routeScan) routeScan(warp, p, w);
-  if constexpr (kStep == Step::routeExchange) routeExchange(warp, p, w);
-  if constexpr (kStep == Step::routePlace) routePlace(warp, p, w);
+  if constexpr (kStep == Step::route) route(warp, p, w);
   if constexpr (kStep == Step::htDispatch) htDispatch(warp, p, w);
   if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);
   if constexpr (kStep == Step::combine) combine(warp, p, w);
@@ -28,14 +25,8 @@ MOE_LANES void runStep(const Warp& warp, const StepParams& p, WarpIndex w) {
 template <class Use>
 void withStep(Step step, Use use) {
   switch (step) {
-    case Step::routeCount:
-      return use(std::integral_constant<Step, Step::routeCount>{});
-    case Step::routeScan:
-      return use(std::integral_constant<Step, Step::routeScan>{});
-    case Step::routeExchange:
-      return use(std::integral_constant<Step, Step::routeExchange>{});
-    case Step::routePlace:
-      return use(std::integral_constant<Step, Step::routePlace>{});
+    case Step::route:
+      return use(std::integral_constant<Step, Step::route>{});
     case Step::htDispatch:
       return use(std::integral_constant<Step, Step::htDispatch>{});
     case Step::llDispatch:

@@ -21,13 +21,13 @@ MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
 }
 
 // What the warps of a step announce together; each at most once per step.
-enum class Meeting : int { office, rows, taken, leaving, count };
+enum class Meeting : int { counts, rows, taken, count };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
   std::uint64_t epoch[kChannels];                           // operations started so far
   std::uint32_t failuresClaimed;                            // the first to raise it writes the failure record
-  std::uint32_t arrived[static_cast<int>(Meeting::count)];  // warps of the running step at each meeting
+  Flag routeCounted, routeTaken;                            // of a route's warps among themselves
   std::uint32_t llUncombined[kLlSets];                      // 1: the set's last operation was a dispatch
 };
 
@@ -57,16 +57,14 @@ enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMaj
 struct alignas(16) Destination {
   std::int32_t rank;
   std::int32_t index;  // position among the rows that this rank sends there: the slot in [from][index] arrays
-  std::int32_t row;    // HT: row of the receiver's layout (the first entry's, if expert-major)
-  std::int32_t flat;   // HT: row in FLAT order
+  std::int32_t row;    // row of the receiver's layout (the first entry's, if expert-major)
+  std::int32_t flat;   // row in FLAT order
 };
 
 // Private device memory of a handle that outlives a step.
 struct HandleState {
   std::uint64_t dispatchEpoch, combineEpoch;  // of the operation that was started last
-  Flag planReady;        // LL dispatch: offsets of this epoch are computed; value 1: do not deliver
   std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
-  Failure refusal;       // LL dispatch: what the plan found wrong; reported when all warps have sent
 };
 
 // Host-visible counts; `tag` is stored last.
@@ -87,30 +85,31 @@ struct HandleView {
   int alignment;            // EXPERT_MAJOR
   int wideIndex;            // 1: int64
   std::uint32_t signature;  // what must agree between ranks
-  int chunks;               // warps of the counting steps, each with a table row
 
   // What this rank sends.
   std::int32_t* ids;               // [tokensMax][topk] global expert or -1
   float* weights;                  // [tokensMax][topk]
-  std::int32_t* bucketCounts;      // [chunks][buckets]; buckets = experts, then ranks
+  std::uint32_t* users;            // [chunks of tokensMax][buckets] bit t: token t uses it; buckets: experts, ranks
+  std::int32_t* chunkStart;        // [chunks of tokensMax][buckets] position of a chunk among its warp's users
+  std::int32_t* warpCounts;        // [route's warps][buckets] users among a warp's tokens
+  std::int32_t* warpPlace;         // [route's warps][buckets] where they begin: see RouteSlice
+  std::int32_t* warpGroups;        // [route's warps][buckets] where the groups of experts begin
+  std::int32_t* warpRankBase;      // [route's warps][nranks]
   std::int32_t* totals;            // [buckets]
-  std::int32_t* entryIndex;        // [tokensMax][topk] position among this rank's entries for that expert
-  std::int32_t* rankIndex;         // [tokensMax][topk] position among this rank's rows for that rank; at first entries
+  std::int32_t* entryRow;          // [tokensMax][topk] row of the receiver's layout, if it has rows per expert
   std::int32_t* destinationCount;  // [tokensMax]
   Destination* destinations;       // [tokensMax][slots]
-  std::int32_t* sendBase;          // [buckets] HT: where this rank's rows begin at the receiver
-  std::int32_t* layoutRowsOf;      // [nranks] HT: rows of the layout at each rank
-  std::int32_t* flatRowsOf;        // [nranks] HT: rows that arrive at each rank, each token once
+  std::int32_t* layoutRowsOf;      // [nranks] rows of the layout at each rank
+  std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, each token once
 
   // What arrives here.
   std::int32_t* rows;           // [1]
   std::int32_t* rankOffsets;    // [nranks + 1]
   std::int32_t* rowsPerExpert;  // [localExperts]
   std::int32_t* expertOffsets;  // [localExperts + 1]
-  std::int32_t* expertBase;     // [nranks][localExperts] LL: row of the layout where a source's entries begin
   Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
 
-  std::uint32_t ticket;  // of the route (LL: dispatch) that this step belongs to; see Handle::nextTicket
+  std::uint32_t ticket;  // of the route that this step belongs to; see Handle::nextTicket
   HandleState* state;
   HostCounts* hostCounts;
 

@@ -15,28 +15,27 @@ struct WindowLayout {
   std::uint64_t htOutputReady, htRowsReady;
   std::uint64_t htCombineReady, htCombineDone;
   // Flags, [set][from].
-  std::uint64_t llCountsReady, llRowsReady, llCombineReady, llCombineDone, llFree;
+  std::uint64_t llRowsReady, llCombineReady, llCombineDone, llFree;
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
   std::uint64_t htOutputs;    // OutputRecord [parity][from]
   std::uint64_t htCombines;   // CombineRecord [from]
-  std::uint64_t llCounts;     // int32 [set][from][llCountStride]: signature, rows, entries per local expert of the owner
+  std::uint64_t llSizes;      // int32 [set][from][2]: what must agree in a dispatch, in a combine
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
-  std::uint64_t llHeaders;       // Quad [set][from][llTokensMax][headerQuads]
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
   std::uint64_t llSide;          // [set][from][llTokensMax][sideBytesMax]
   std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it
   std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
-  std::uint64_t routeHeaders;    // Quad [parity][from][tokensMax][headerQuads]
+  std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
   std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
   std::uint64_t staging;         // [stagingRows][rowBytesMax]
   std::uint64_t stagingSide;     // [stagingRows][sideBytesMax]
   std::uint64_t heap;
 
   std::uint64_t controlBytes, llBytes, htBytes, totalBytes;
-  int countStride, llCountStride;
+  int countStride, routeTokensMax;
 
   static WindowLayout of(const CommShape& shape);
 };
@@ -71,30 +70,28 @@ inline WindowLayout WindowLayout::of(const CommShape& s) {
   const std::int64_t n = s.nranks, flags = n * std::int64_t{sizeof(Flag)};
   const std::int64_t headerBytes = headerQuads(s.topkMax) * std::int64_t{sizeof(Quad)};
   at.countStride = static_cast<int>(roundUp(s.expertsMax + n + 1, 4));
-  at.llCountStride = static_cast<int>(roundUp((s.expertsMax + n - 1) / n + 2, 4));
 
   at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags);
   at.htOutputReady = take(flags), at.htRowsReady = take(flags);
   at.htCombineReady = take(flags), at.htCombineDone = take(flags);
-  at.llCountsReady = take(kLlSets * flags), at.llRowsReady = take(kLlSets * flags);
+  at.llRowsReady = take(kLlSets * flags), at.llFree = take(kLlSets * flags);
   at.llCombineReady = take(kLlSets * flags), at.llCombineDone = take(kLlSets * flags);
-  at.llFree = take(kLlSets * flags);
   at.routeCounts = take(kParities * n * at.countStride * 4);
   at.htOutputs = take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.htCombines = take(n * std::int64_t{sizeof(CombineRecord)});
-  at.llCounts = take(kLlSets * n * at.llCountStride * 4);
+  at.llSizes = take(kLlSets * n * 2 * 4);
+  const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
+  at.routeTokensMax = static_cast<int>(tokens > llTokens ? tokens : llTokens);
+  at.routeHeaders = take(kParities * n * at.routeTokensMax * headerBytes);
   at.controlBytes = end;
 
-  const std::int64_t llTokens = s.ll ? s.llTokensMax : 0;
-  at.llHeaders = take(kLlSets * n * llTokens * headerBytes);
   at.llRows = take(kLlSets * n * llTokens * s.rowBytesMax);
   at.llSide = take(kLlSets * n * llTokens * s.sideBytesMax);
   at.llCombineRows = take(kLlSets * n * llTokens * s.rowBytesMax);
   at.llCombineGrads = take(kLlSets * llTokens * s.topkMax * 4);
   at.llBytes = end - at.controlBytes;
 
-  const std::int64_t tokens = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
-  at.routeHeaders = take(kParities * n * tokens * headerBytes);
+  const std::int64_t staging = s.ht ? s.stagingRows : 0;
   at.htCombineGrads = take(tokens * s.topkMax * 4);
   at.staging = take(staging * s.rowBytesMax);
   at.stagingSide = take(staging * s.sideBytesMax);

@@ -11,7 +11,7 @@ HandleShape handleShape(const FixedShape& s) {
   HandleShape handle;
   handle.map = {s.experts, s.ranks};
   handle.topk = s.topk, handle.layout = s.layout, handle.lowLatency = s.lowLatency, handle.tokensMax = s.tokens;
-  handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.chunksMax = s.warps;
+  handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.routeWarpsMax = s.warps;
   return handle;
 }
 
@@ -39,7 +39,7 @@ class Rounds {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, handleShape(shape_)));
     for (int round = 0; round < shape_.rounds; ++round) {
       addRoute();
-      if (shape_.combineFirst && !shape_.lowLatency) addCombine(round);
+      if (shape_.combineFirst) addCombine(round);
       addDispatch(round);
       addCombine(round + 1);
       addDispatch(round + 1);  // the same route again
@@ -59,7 +59,7 @@ class Rounds {
     const RouteConfig config{shape_.ranks, shape_.experts, shape_.topk, shape_.layout, shape_.tokens, shape_.alignment};
     route_ = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, drawRouteInputs(config, true, rng_)));
     world_.program->addRoute(std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route"),
-                             handle().shape(), shape_.warps);
+                             shape_.warps);
   }
   void addSteps(const std::shared_ptr<Operation>& operation, Step step) {
     if (!shape_.split) return world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);

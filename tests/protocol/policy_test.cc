@@ -61,24 +61,10 @@ TYPED_TEST(Policy, ScansInOrderAndReturnsTheSumToEveryLane) {
   }
 }
 
-TYPED_TEST(Policy, CountsInOrder) {
-  Rng rng(3);
-  for (const int n : {0, 1, 63, 64, 65, 300}) {
-    std::vector<int> buckets, positions(300, -1), expected(300, -1);
-    std::vector<std::int32_t> table{5, 0, 7}, counted = table;
-    for (int i = 0; i < n; ++i) buckets.push_back(rng.between(-1, 2));
-    for (int i = 0; i < n; ++i) {
-      const int bucket = buckets[static_cast<std::size_t>(i)];
-      if (bucket >= 0) expected[static_cast<std::size_t>(i)] = counted[static_cast<std::size_t>(bucket)]++;
-    }
-    onOneWarp<TypeParam>([&](const auto& warp) {
-      warp.countInOrder(
-          table.data(), n, [&](int i) { return buckets[static_cast<std::size_t>(i)]; },
-          [&](int i, int position) { positions[static_cast<std::size_t>(i)] = position; });
-    });
-    EXPECT_EQ(positions, expected);
-    EXPECT_EQ(table, counted);
-  }
+TYPED_TEST(Policy, SetsBitsFromAllLanes) {
+  std::uint32_t word = 1u << 31;
+  onOneWarp<TypeParam>([&](const auto& warp) { warp.forEach(20, [&](int i) { warp.laneOr(&word, 1u << i); }); });
+  EXPECT_EQ(word, 1u << 31 | ((1u << 20) - 1));
 }
 
 TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {

@@ -2,25 +2,15 @@
 
 namespace moe::test {
 
-void Program::addRoute(std::shared_ptr<Operation> operation, const HandleShape& handle, int warps) {
-  struct Part {
-    const char* name;
-    Step step;
-    int warps;
-  };
-  std::vector<Part> parts{{" count", Step::routeCount, handle.chunksMax}, {" scan", Step::routeScan, warps}};
-  if (!handle.lowLatency) parts.push_back({" exchange", Step::routeExchange, warps});
-  parts.push_back({" place", Step::routePlace, handle.chunksMax});
+void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
   for (int rank = 0; rank < nranks(); ++rank) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      Task task{operation->name() + parts[i].name, parts[i].step, parts[i].warps, {}, [] {}};
-      task.prepare = [this, operation, rank, first = i == 0] {
-        if (first) operation->start(rank, report_);
-        return operation->params(rank, 0);
-      };
-      if (i + 1 == parts.size()) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
-      tasks_[static_cast<std::size_t>(rank)].push_back(std::move(task));
-    }
+    Task task{operation->name(), Step::route, warps, {}, {}};
+    task.prepare = [this, operation, rank] {
+      operation->start(rank, report_);
+      return operation->params(rank, 0);
+    };
+    task.finish = [this, operation, rank] { operation->finish(rank, report_); };
+    tasks_[static_cast<std::size_t>(rank)].push_back(std::move(task));
   }
 }
 

@@ -29,9 +29,8 @@ class Program {
   Report& report() { return report_; }
   std::string describe() const;
 
-  // Whole operations, and the two parts of a split one. `warps` for all but the route's counting steps, which run with
-  // as many warps as the handle has chunks.
-  void addRoute(std::shared_ptr<Operation> operation, const HandleShape& handle, int warps);
+  // Whole operations, and the two parts of a split one.
+  void addRoute(const std::shared_ptr<Operation>& operation, int warps);
   void addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps);
 
  private:

@@ -34,7 +34,6 @@ void TestComm::listAreas() {
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);
   add("htCombineDone", at_.htCombineDone, flags);
-  add("llCountsReady", at_.llCountsReady, 2 * flags);
   add("llRowsReady", at_.llRowsReady, 2 * flags);
   add("llCombineReady", at_.llCombineReady, 2 * flags);
   add("llCombineDone", at_.llCombineDone, 2 * flags);
@@ -42,13 +41,12 @@ void TestComm::listAreas() {
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
   add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
-  add("llCounts", at_.llCounts, two * 4 * at_.llCountStride);
-  add("llHeaders", at_.llHeaders, two * ll * header);
+  add("llSizes", at_.llSizes, two * 8);
   add("llRows", at_.llRows, two * ll * s.rowBytesMax);
   add("llSide", at_.llSide, two * ll * s.sideBytesMax);
   add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
   add("llCombineGrads", at_.llCombineGrads, 2 * ll * 4 * s.topkMax);
-  add("routeHeaders", at_.routeHeaders, two * ht * header);
+  add("routeHeaders", at_.routeHeaders, two * at_.routeTokensMax * header);
   add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);

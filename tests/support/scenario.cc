@@ -21,7 +21,6 @@ enum Kind { kDispatch, kCombine };
 struct HandleTrack {
   TestHandle* handle;
   std::shared_ptr<const ReferenceRoute> route;
-  bool dispatched = false;  // since the route
   std::shared_ptr<Operation> outstanding;
   Kind kind = kDispatch;
   std::uint64_t epoch = 0;
@@ -81,7 +80,7 @@ HandleShape Builder::drawHandle(int nranks) {
   s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : limits_.tokens);
   s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
   s.wideIndex = rng_.coin();
-  s.chunksMax = drawWarps();
+  s.routeWarpsMax = drawWarps();
   return s;
 }
 
@@ -179,11 +178,10 @@ void Builder::addRoute(HandleTrack& track) {
   const bool bad = (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice) && operations_ > 2;
   if (bad && spoilInput(config, world_.trouble == Trouble::twice, inputs, world_.culprit, rng_)) ended_ = true;
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
-  track.dispatched = false;
   world_.lowLatencyTrouble = s.lowLatency;
   auto operation =
       std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
-  world_.program->addRoute(operation, s, drawWarps());
+  world_.program->addRoute(operation, rng_.between(1, s.routeWarpsMax));
 }
 
 // Makes this dispatch the one that fails, if it can.
@@ -240,7 +238,6 @@ void Builder::addDispatch(HandleTrack& track) {
   auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
                                                        config, name("dispatch", track));
   if (ended_) world_.refused = operation;
-  track.dispatched = true;
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, s.lowLatency ? Step::llDispatch : Step::htDispatch,
                           split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
@@ -288,10 +285,9 @@ void Builder::addOperation() {
   const bool lowLatency = track.handle->shape().lowLatency;
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);
-  const bool combinable = !lowLatency || track.dispatched;  // LL learns its headers from a dispatch
   const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
   const bool staging = !needsStaging || !stagedOutstanding();
-  if (combinable && rng_.coin() && staging && mayStart(kCombine, track)) return addCombine(track);
+  if (rng_.coin() && staging && mayStart(kCombine, track)) return addCombine(track);
   if (mayStart(kDispatch, track)) addDispatch(track);
 }
 
@@ -303,11 +299,11 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, false, nullptr, kDispatch, 0, -1, false, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false});
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
-    world_.text += fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}, {} chunks\n",
+    world_.text += fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}\n",
                                tracks_.size() - 1, s.map.experts, s.topk, static_cast<int>(s.layout),
-                               s.lowLatency ? "LL" : "HT", s.tokensMax, s.alignment, s.chunksMax);
+                               s.lowLatency ? "LL" : "HT", s.tokensMax, s.alignment);
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();

@@ -34,14 +34,7 @@ class SimWarp {
     return sum;
   }
 
-  template <class BucketOf, class Emit>
-  void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
-    for (int i = 0; i < n; ++i) {
-      const int bucket = bucketOf(i);
-      if (bucket >= 0) emit(i, table[bucket]++);
-    }
-    sim_.pause();
-  }
+  void laneOr(std::uint32_t* word, std::uint32_t bits) const { *word |= bits; }
 
   template <class T>
   T laneLoad(const T* from) const {
@@ -123,15 +116,6 @@ class SimWarp {
     const int late = lateRank(phase, missing, comm.rank);
     laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), seen});
     return false;
-  }
-
-  bool arrive(const CommView& comm, Meeting meeting, int count) const {
-    std::uint32_t* counter = &comm.state->arrived[static_cast<int>(meeting)];
-    sim_.drain();
-    sim_.pause();
-    if (++*counter != static_cast<std::uint32_t>(count)) return false;
-    *counter = 0;
-    return true;
   }
 
   bool stopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || *comm.abort != 0; }

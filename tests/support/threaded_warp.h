@@ -19,7 +19,7 @@ namespace moe::test {
 // What the lanes of one warp share.
 template <int kLanes>
 struct LaneGroup {
-  static constexpr int kBatch = 64;  // entries of scanInOrder and countInOrder per round
+  static constexpr int kBatch = 64;  // entries of scanInOrder per round
   LaneBarrier<kLanes> barrier;
   std::array<std::int32_t, kBatch> values{};
 };
@@ -58,26 +58,8 @@ class ThreadedWarp {
     return sum;
   }
 
-  template <class BucketOf, class Emit>
-  void countInOrder(std::int32_t* table, int n, BucketOf bucketOf, Emit emit) const {
-    note(3, n, table);
-    sync();
-    for (int begin = 0; begin < n; begin += kBatch) {
-      const int count = std::min(n - begin, kBatch);
-      for (int i = lane_; i < count; i += kLanes) value(i) = bucketOf(begin + i);
-      sync();
-      for (int i = lane_; i < count; i += kLanes) {
-        const int bucket = value(i);
-        if (bucket < 0) continue;
-        const auto before = std::count(group_.values.begin(), group_.values.begin() + i, bucket);
-        emit(begin + i, table[bucket] + static_cast<std::int32_t>(before));
-      }
-      sync();
-      for (int i = 0; i < count && lane_ == 0; ++i) {
-        if (value(i) >= 0) ++table[value(i)];
-      }
-      sync();
-    }
+  void laneOr(std::uint32_t* word, std::uint32_t bits) const {
+    std::atomic_ref(*word).fetch_or(bits, std::memory_order_relaxed);
   }
 
   template <class T>
@@ -156,19 +138,6 @@ class ThreadedWarp {
     for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, phase, i, &end);
     const auto& words = group_.barrier.meet(lane_, digest_, good ? 1 : 0);
     return std::all_of(words.begin(), words.end(), [](const auto& word) { return word.value != 0; });
-  }
-
-  bool arrive(const CommView& comm, Meeting meeting, int count) const {
-    std::uint32_t* counter = &comm.state->arrived[static_cast<int>(meeting)];
-    note(10, count, counter);
-    sync();
-    std::uint64_t last = 0;
-    if (lane_ == 0) {
-      std::atomic_ref ref(*counter);
-      last = ref.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<std::uint32_t>(count) ? 1 : 0;
-      if (last != 0) ref.store(0, std::memory_order_relaxed);
-    }
-    return group_.barrier.meet(lane_, digest_, last)[0].value != 0;
   }
 
   bool stopped(const CommView& comm) const {

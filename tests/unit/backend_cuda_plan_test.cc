@@ -11,7 +11,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
   for (int sharers : {1, 2, 4, 9, 200}) {
     GpuMachine machine = kH200;
     machine.sharers = sharers;
-    for (Step step : {Step::routeCount, Step::routeScan, Step::routeExchange, Step::routePlace, Step::htDispatch,
+    for (Step step : {Step::route, Step::htDispatch,
                       Step::llDispatch, Step::combine}) {
       for (int items : {0, 1, 128, 4096, 1 << 20}) {
         const LaunchShape shape = planLaunch(machine, step, items, 14336, 0, true);
@@ -23,9 +23,9 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
   }
 }
 
-TEST(CudaPlan, CountingStepsHaveNoMoreWarpsThanTheTableHasRows) {
+TEST(CudaPlan, ARouteHasNoMoreBlocksThanItsTablesHaveRows) {
   for (int items : {1, 3, 100, 256, 5000}) {
-    EXPECT_LE(planLaunch(kH200, Step::routeCount, items, 0, 0, true).warps(), kCountingWarpsMax);
+    EXPECT_LE(planLaunch(kH200, Step::route, items, 0, 0, true).blocks, kRouteBlocksMax);
   }
 }
 

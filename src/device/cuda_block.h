@@ -1,0 +1,82 @@
+// The GPU policy for steps that compute rather than move rows: a warp of the contract is a whole block, with a lane per
+// thread. It has the operations that the route uses.
+#pragma once
+
+#include "device/cuda_warp.h"
+
+namespace moe {
+
+class CudaBlock : public CudaWarp {
+ public:
+  template <class Body>
+  MOE_LANES void forEach(int n, Body body) const {
+    __syncthreads();
+    for (int i = thread(); i < n; i += threads()) body(i);
+    __syncthreads();
+  }
+
+  template <class ValueOf, class Emit>
+  MOE_LANES int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    __shared__ int warpSums[kBlockWarpsMax];
+    int sum = 0;
+    for (int begin = 0; begin < n; begin += threads()) {
+      const int i = begin + thread(), value = i < n ? valueOf(i) : 0;
+      int inclusive = value;
+      for (int distance = 1; distance < kLanes; distance *= 2) {
+        const int below = __shfl_up_sync(kAll, inclusive, distance);
+        inclusive += lane() >= distance ? below : 0;
+      }
+      __syncthreads();
+      if (lane() == kLanes - 1) warpSums[thread() / kLanes] = inclusive;
+      __syncthreads();
+      int before = 0, all = 0;
+      for (int warp = 0; warp < threads() / kLanes; ++warp) {
+        before += warp < thread() / kLanes ? warpSums[warp] : 0;
+        all += warpSums[warp];
+      }
+      if (i < n) emit(i, sum + before + inclusive - value);
+      sum += all;
+    }
+    __syncthreads();
+    return sum;
+  }
+
+  MOE_LANES void publish(Flag* flag, Flag word) const {
+    __syncthreads();
+    if (thread() == 0) cuda_flags::storeRelease(flag, word);
+  }
+
+  template <class FlagOf>
+  MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
+    __syncthreads();
+    if (thread() >= kLanes) return;
+    cuda_flags::fence();
+    for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
+  }
+
+  template <class FlagOf>
+  MOE_LANES void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
+    __syncthreads();
+    if (thread() >= kLanes) return;
+    cuda_flags::fence();
+    const Flag share = announcementShare(team.index == 0, team.count);
+    for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
+  }
+
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+    bool good = true;
+    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, phase);
+    return __syncthreads_and(good ? 1 : 0) != 0;
+  }
+
+  MOE_LANES bool stopped(const CommView& comm) const {
+    const bool stop = thread() == 0 && cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0;
+    return __syncthreads_or(stop ? 1 : 0) != 0;
+  }
+
+ private:
+  static MOE_LANES int thread() { return static_cast<int>(threadIdx.x); }
+  static MOE_LANES int threads() { return static_cast<int>(blockDim.x); }
+};
+
+}  // namespace moe
