@@ -22,7 +22,7 @@ void planStep(benchmark::State& state, Step step, int items) {
   for (auto _ : state) {
     benchmark::DoNotOptimize(machine);
     benchmark::DoNotOptimize(items);
-    LaunchShape shape = planLaunch(machine, step, items, kRowBytes, 0, true);
+    LaunchShape shape = planLaunch(machine, {step, items, items, kRowBytes, 0}, true);
     benchmark::DoNotOptimize(shape);
   }
 }

@@ -24,7 +24,8 @@ struct LaunchShape {
 // What one operation moves: enough to choose its shape.
 struct Workload {
   Step step;
-  int tokensMax;           // upper bound of the rows that this rank handles
+  int tokensMax;           // of the handle: decides whether latency or bandwidth counts
+  int rows;                // that this rank's warps share, at most
   std::uint32_t rowBytes;  // 0: no payload
   int sms;                 // 0: the backend's choice
 };

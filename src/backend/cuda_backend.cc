@@ -12,7 +12,8 @@ namespace {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, const cudaDeviceProp& properties, bool bulk) : device_(device), bulk_(bulk) {
+  CudaBackend(int device, const cudaDeviceProp& properties, bool bulk)
+      : device_(device), bulk_(bulk), dependent_(properties.major >= 9) {
     machine_.multiprocessors = properties.multiProcessorCount;
     machine_.sharedBytes = properties.sharedMemPerBlockOptin;
     const DeviceScope scope(device);
@@ -43,7 +44,7 @@ class CudaBackend final : public Backend {
   int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }
 
   LaunchShape shapeFor(const Workload& work) const noexcept override {
-    return planLaunch(machine_, work.step, work.tokensMax, work.rowBytes, work.sms, bulk_);
+    return planLaunch(machine_, work, bulk_);
   }
   Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
     return planParts(shape, rows, rowBytes);
@@ -53,7 +54,7 @@ class CudaBackend final : public Backend {
                      std::string* what) noexcept override {
     const DeviceScope scope(device_);
     const KernelShape kernel{shape.blocks, shape.warpsPerBlock, shape.bulk,
-                             bulkStageBytes(machine_, shape.warpsPerBlock)};
+                             bulkStageBytes(machine_, shape.warpsPerBlock), dependent_ && machine_.sharers == 1};
     const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (error == cudaSuccess) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);
@@ -75,6 +76,7 @@ class CudaBackend final : public Backend {
  private:
   int device_;
   bool bulk_;
+  bool dependent_;  // not on a shared GPU: a kernel that waits for its predecessor would keep out another rank's
   GpuMachine machine_;
 };
 

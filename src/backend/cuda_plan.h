@@ -19,6 +19,8 @@ inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 128, kRouteWar
 // HT, unless the caller says: from here on more multiprocessors gain less than 2 % (dispatch) or the owner's sums,
 // which run after the rows have arrived, are short enough (combine).
 inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 32;
+inline constexpr int kSmallTokens = 512, kSmallWarps = 8;  // up to here latency counts; warps per block then
+inline constexpr std::uint32_t kPartBytes = 512;           // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7168;
 inline constexpr std::size_t kStaticSharedBytes = 8192;  // barriers and alignment, rounded up
 
@@ -37,25 +39,26 @@ inline int residentBlocks(const GpuMachine& machine, int wanted) {
   return std::clamp(wanted, 1, std::max(1, machine.multiprocessors / machine.sharers));
 }
 
-inline LaunchShape planLaunch(const GpuMachine& machine, Step step, int items, std::uint32_t rowBytes, int sms,
-                              bool bulk) {
+inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
+  const Step step = work.step;
   if (step == Step::route) {
-    const int blocks = std::clamp((items + kRouteTokensPerBlock - 1) / kRouteTokensPerBlock, 1, kRouteBlocksMax);
+    const int blocks = std::clamp((work.rows + kRouteTokensPerBlock - 1) / kRouteTokensPerBlock, 1, kRouteBlocksMax);
     return {residentBlocks(machine, blocks), kRouteWarpsPerBlock, false};
   }
-  constexpr int kSmallTokens = 512;  // up to here latency counts, and every multiprocessor is worth having
-  const bool small = items <= kSmallTokens;
-  const int wanted = sms > 0                 ? sms
-                     : small                 ? machine.multiprocessors
-                     : step == Step::combine ? kHtCombineMultiprocessors
-                                             : kHtDispatchMultiprocessors;
-  const bool useBulk = bulk && !small && rowBytes >= 1024 && step == Step::htDispatch;
+  if (work.tokensMax <= kSmallTokens) {
+    // As many warps as there are pieces of a row for: each block more is one more announcement at every peer.
+    const auto pieces = std::int64_t{work.rows} * ((work.rowBytes + kPartBytes - 1) / kPartBytes);
+    const std::int64_t blocks = (pieces + kSmallWarps - 1) / kSmallWarps, most = machine.multiprocessors;
+    const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
+    return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), kSmallWarps, false};
+  }
+  const int standard = step == Step::combine ? kHtCombineMultiprocessors : kHtDispatchMultiprocessors;
+  const bool useBulk = bulk && work.rowBytes >= 1024 && step == Step::htDispatch;
   const int warps = step == Step::combine ? 32 : useBulk ? 8 : 16;
-  return {residentBlocks(machine, wanted), small ? 8 : warps, useBulk};
+  return {residentBlocks(machine, work.sms > 0 ? work.sms : standard), warps, useBulk};
 }
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {
-  constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
   constexpr int kPartsMax = 64;              // rows that arrive (a flag's value) times parts fit 31 bits
   const int most = std::min(static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes), kPartsMax);
   const int wanted = shape.bulk || rows == 0 ? 1 : std::clamp(shape.warps() / rows, 1, std::max(1, most));

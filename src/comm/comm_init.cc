@@ -174,6 +174,9 @@ class CommInit {
     Comm& comm = *comm_;
     CommView& view = comm.view_;
     view.windows = reinterpret_cast<std::uint8_t* const*>(comm.table_.get());
+    for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kNearRanks}; ++i) {
+      view.near[i] = comm.peers_[i].window.memory.get();
+    }
     view.state = reinterpret_cast<CommState*>(comm.state_.get());
     view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
     view.abort = reinterpret_cast<std::uint64_t*>(comm.abort_.get());

@@ -120,7 +120,7 @@ void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, mo
   StepParams p = params();
   p.route = {topkIdx, topkWeights, tokens};
   p.handle.ticket = nextTicket(stream);
-  launch(Step::route, p, comm_.backend().shapeFor({Step::route, tokens, 0, comm_.config().sms}), stream);
+  launch(Step::route, p, comm_.backend().shapeFor({Step::route, tokens, tokens, 0, comm_.config().sms}), stream);
   tokens_ = tokens;
 }
 

@@ -46,6 +46,8 @@ class Handle {
   bool rowsPerExpert() const {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
   }
+  // Rows that the warps of an operation share: this rank's tokens, and what arrives unless it is left where it is.
+  int sharedRows(bool leavesArrivals) const { return leavesArrivals ? tokens_ : shape_.tokensMax * view_.slots; }
   // What may be outstanding beside an operation: HT dispatches and combines are numbered apart, the operations of a set
   // of LL slots together.
   Channel channelOf(Pending kind) const;

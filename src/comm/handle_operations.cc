@@ -112,7 +112,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
-  const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, p.dispatch.rowBytes, sms});
+  const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(args.outRows == nullptr), p.dispatch.rowBytes, sms});
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.dispatch.rowBytes);
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
@@ -171,7 +171,8 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   StepParams p = params();
   p.combine = combineArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
-  const LaunchShape shape = comm_.backend().shapeFor({Step::combine, shape_.tokensMax, p.combine.rowBytes, sms});
+  const LaunchShape shape = comm_.backend().shapeFor(
+      {Step::combine, shape_.tokensMax, sharedRows(p.combine.inPlace != 0), p.combine.rowBytes, sms});
   p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
   p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.combine.rowBytes);
   run(Pending::combine, Step::combine, p, shape, (args.flags & moeSendOnly) != 0, stream);

@@ -20,15 +20,16 @@ MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, 
   return c.in<std::uint8_t>(to.rank, at.rows) + row * p.combine.rowBytes;
 }
 
-// The owner's sums: the token's rows in rank order, then the biases.
-template <class Warp>
-MOE_LANES void sumTokens(const Warp& warp, const StepParams& p, WarpIndex w) {
+// The owner's sums: the token's rows in rank order, then the biases. Rows are read after mayRead() has returned true, and
+// not at all if it returns false.
+template <class Warp, class MayRead>
+MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, WarpIndex w, MayRead mayRead) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
   const int biases = (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
   const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, w.index + i * w.count); };
-  warp.template reduceRows<false>(
-      stridedCount(a.tokens * a.parts.count, w), a.rowType, h.slots + biases,
+  return warp.template reduceRows<false>(
+      stridedCount(a.tokens * a.parts.count, w), a.rowType, h.slots + biases, mayRead,
       [&](int i) {
         const PartOf part = item(i);
         std::uint8_t* out = a.out + static_cast<std::int64_t>(part.row) * a.rowBytes;
@@ -67,10 +68,7 @@ MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const 
 template <class Warp>
 MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
-  if (p.handle.lowLatency != 0) {
-    const auto bytes = static_cast<std::int32_t>(p.combine.rowBytes);
-    return llSizesAgree(warp, c, p.handle, kLlCombineSizes, bytes, Phase::combineRows);
-  }
+  if (p.handle.lowLatency != 0) return true;  // slots are as large as any row
   const int faults = warp.scanInOrder(
       c.nranks,
       [&](int from) {
@@ -88,9 +86,15 @@ template <class Warp>
 MOE_LANES void combineReceive(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                               WarpIndex w) {
   const CommView& c = p.comm;
-  if (!waitForAll(warp, c, area.ready, epoch, Phase::combineRows)) return;
-  if (!rowsAreGood(warp, p)) return;
-  sumTokens(warp, p, w);
+  const auto rowsAreThere = [&] {
+    return waitForAll(warp, c, area.ready, epoch, Phase::combineRows) && rowsAreGood(warp, p);
+  };
+  if (p.handle.lowLatency == 0) {  // its records must be there to find a row
+    if (!rowsAreThere()) return;
+    sumTokens(warp, p, w, [] { return true; });
+  } else if (!sumTokens(warp, p, w, rowsAreThere)) {
+    return;
+  }
   if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
   announce(warp, c, area.done, Meeting::taken, w);
 }
@@ -102,20 +106,23 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CombineArea area = combineArea(c, p.handle);
   const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, state->combineEpoch);
   const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
-  if (sends && !combineSend(warp, p, area, epoch, w)) return;
-  if (receives) combineReceive(warp, p, area, epoch, w);
-  if (w.index != 0) return;
+  const bool uncombined = p.handle.lowLatency != 0 && c.state->llUncombined[p.handle.llSet] != 0;
+  if (warp.stopped(c)) return;
+  if (sends) {
+    noteBegin(warp, c, area.channel, w);
+    if (!combineSend(warp, p, area, epoch, uncombined, w)) return;
+    if (w.index == 0) {
+      endEpoch(warp, c, area.channel, epoch, [&] {
+        state->combineEpoch = epoch;
+        if (p.handle.lowLatency != 0) c.state->llUncombined[p.handle.llSet] = 0;
+      });
+    }
+  }
+  if (!receives) return;
+  combineReceive(warp, p, area, epoch, w);
   // HT rows are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
   // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word.
-  const bool htEnds = receives && p.handle.lowLatency == 0;
-  if (htEnds && !waitForAll(warp, c, area.done, epoch, Phase::combineDone)) return;
-  if (!sends) return;
-  if (!waitForOwn(warp, c, receives ? area.done : area.ready, epoch)) return;
-  warp.forEach(1, [&](int) {
-    c.state->epoch[area.channel] = epoch;
-    state->combineEpoch = epoch;
-    if (p.handle.lowLatency != 0) c.state->llUncombined[p.handle.llSet] = 0;
-  });
+  if (w.index == 0 && p.handle.lowLatency == 0) waitForAll(warp, c, area.done, epoch, Phase::combineDone);
 }
 
 }  // namespace moe

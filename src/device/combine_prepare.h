@@ -61,11 +61,12 @@ MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, WarpIndex w) {
     return SumJob{placeOf(part), part.bytes, layoutCopies(h, part.row)};
   };
   const auto termOf = [&](int i, int term) { return rowAt(item(i), term); };
+  const auto always = [] { return true; };
   const auto weightOf = [&](int i, int term) { return entryWeight(keptHeader(h, item(i).row)[1 + term]); };
   if (a.weighted != 0) {
-    warp.template reduceRows<true>(n, a.rowType, h.topk, jobOf, termOf, weightOf);
+    warp.template reduceRows<true>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
   } else {
-    warp.template reduceRows<false>(n, a.rowType, h.topk, jobOf, termOf, weightOf);
+    warp.template reduceRows<false>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
   }
 }
 
@@ -90,8 +91,9 @@ MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const Comb
 // LL: what the set's last combine made may be written again when every rank has read it. With a dispatch in between,
 // everybody has.
 template <class Warp>
-MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch) {
-  if (p.handle.lowLatency == 0 || p.comm.state->llUncombined[p.handle.llSet] != 0) return true;
+MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                              bool uncombined) {
+  if (p.handle.lowLatency == 0 || uncombined) return true;
   return waitForAll(warp, p.comm, area.done, epoch - 1, Phase::combineSlots);
 }
 
@@ -99,9 +101,7 @@ template <class Warp>
 MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   const CombineArgs& a = p.combine;
-  if (p.handle.lowLatency != 0) {
-    return llSendSizes(warp, c, p.handle, kLlCombineSizes, static_cast<std::int32_t>(a.rowBytes));
-  }
+  if (p.handle.lowLatency != 0) return;
   const CombineRecord mine{a.rowsOffset, a.capacity, a.rowBytes, a.inPlace != 0 ? 0 : 1, 0};
   warp.forEach(c.nranks, [&](int to) { warp.laneStore(combineRecord(c, to, c.rank), mine); });
 }
@@ -113,11 +113,11 @@ MOE_LANES bool preparedRowsFit(const StepParams& p) {
 
 template <class Warp>
 MOE_LANES bool combineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                           WarpIndex w) {
+                           bool uncombined, WarpIndex w) {
   const CommView& c = p.comm;
   const CombineArgs& a = p.combine;
   const bool prepares = a.inPlace == 0 || a.weightGrads != nullptr;
-  if (prepares && !waitForReaders(warp, p, area, epoch)) return false;
+  if (prepares && !waitForReaders(warp, p, area, epoch, uncombined)) return false;
   if (w.index == 0) offerRows(warp, p);
   if (!prepares && (p.phases & kReceivePhase) != 0) {  // nothing to wait for: one warp speaks for all
     if (w.index == 0) tell(warp, c, area.ready, epoch);

@@ -63,6 +63,11 @@ class CudaBlock : public CudaWarp {
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
   }
 
+  MOE_LANES void mark(Flag* word, Meeting, WarpIndex team) const {
+    __syncthreads();
+    if (thread() == 0) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
+  }
+
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
     bool good = true;
     if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, phase);

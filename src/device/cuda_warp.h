@@ -31,6 +31,9 @@ MOE_LANES std::uint32_t loadRelaxed(const std::uint32_t* from) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
   return word;
 }
+MOE_LANES void addReleaseOnDevice(Flag* flag, Flag share) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
+}
 MOE_LANES void addRelaxed(Flag* flag, Flag share) {
   asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
 }
@@ -80,8 +83,18 @@ class CudaWarp {
  public:
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
 
+  // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended: here
+  // it waits for that, and lets its own successor begin. All threads, before anything else.
+  static MOE_LANES void followPredecessor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  }
+
   // Once per kernel, before any warp's first operation: all threads of the block.
   static MOE_LANES void prepareBlock() {
+    followPredecessor();
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
     if (threadIdx.x < static_cast<unsigned>(Phase::count)) blockWaits()[threadIdx.x] = {0, kWaiting, 0};
     __syncthreads();
@@ -127,21 +140,24 @@ class CudaWarp {
     __syncwarp();
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
-      if (job.sinks <= 0) continue;
-      // A token has at most 32 destinations: lane s finds sink s.
-      const auto mine = reinterpret_cast<std::uint64_t>(lane() < job.sinks ? sinkOf(i, lane()) : nullptr);
       const auto* from = reinterpret_cast<const Quad*>(job.source);
       const int quads = static_cast<int>(job.bytes / sizeof(Quad));
-      for (int begin = 0; begin < quads; begin += kLanes * kBatch) {
-        copyBatch(from, begin + lane(), quads, job.sinks, mine);
+      std::uint64_t mine = 0;
+      for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
+        Quad piece[kBatch];
+        loadBatch(piece, from, begin, quads);
+        // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
+        if (begin == lane()) mine = reinterpret_cast<std::uint64_t>(lane() < job.sinks ? sinkOf(i, lane()) : nullptr);
+        storeBatch(piece, begin, quads, job.sinks, mine);
       }
     }
     __syncwarp();
   }
 
   // Sums are looked up several at a time: finding a row takes a chain of loads, each of which waits for the one before.
-  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  MOE_LANES void reduceRows(int n, int rowType, int termsMax, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  MOE_LANES bool reduceRows(int n, int rowType, int termsMax, MayRead mayRead, JobOf jobOf, TermOf termOf,
+                            WeightOf weightOf) const {
     const int batch = sumsAtOnce(termsMax), lanesEach = kLanes / batch;
     SumDesk* desk = sumDesk();
     for (int begin = 0; begin < n; begin += batch) {
@@ -156,6 +172,7 @@ class CudaWarp {
         }
       }
       __syncwarp();
+      if (begin == 0 && !mayRead()) return false;
       const int count = n - begin < batch ? n - begin : batch;
       withRowType(rowType, [&](auto type) {
 #pragma unroll 1
@@ -163,6 +180,7 @@ class CudaWarp {
       });
     }
     __syncwarp();
+    return n > 0 || mayRead();
   }
 
   MOE_LANES void publish(Flag* flag, Flag word) const {
@@ -189,6 +207,13 @@ class CudaWarp {
     cuda_flags::fence();
     const Flag share = announcementShare(team.index % team.blocks == 0, team.blocks);
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
+  }
+
+  MOE_LANES void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    __syncwarp();
+    if (lane() != 0) return;
+    if (cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1) + 1 != blockDim.x / kLanes) return;
+    cuda_flags::addReleaseOnDevice(word, announcementShare(team.index % team.blocks == 0, team.blocks));
   }
 
   // One warp of a block polls, the others look at its word in shared memory: polls of many warps crowd the way to the
@@ -271,12 +296,13 @@ class CudaWarp {
   }
 
  private:
-  static MOE_LANES void copyBatch(const Quad* from, int begin, int quads, int sinks, std::uint64_t mine) {
-    Quad piece[kBatch];
+  static MOE_LANES void loadBatch(Quad (&piece)[kBatch], const Quad* from, int begin, int quads) {
 #pragma unroll
     for (int j = 0; j < kBatch; ++j) {
       if (begin + j * kLanes < quads) piece[j] = from[begin + j * kLanes];
     }
+  }
+  static MOE_LANES void storeBatch(const Quad (&piece)[kBatch], int begin, int quads, int sinks, std::uint64_t mine) {
     for (int sink = 0; sink < sinks; ++sink) {
       auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, mine, sink));
 #pragma unroll
@@ -355,9 +381,11 @@ class CudaWarp {
 
   MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Phase phase, int peer) const {
     std::uint64_t begin = 0, lookAt = 0;
-    for (unsigned polls = 1; flagEpoch(cuda_flags::loadRelaxed(flag)) < epoch; ++polls) {
-      // Polls are relaxed and spaced: an acquiring load empties the first-level cache of a multiprocessor whose other
-      // warps still move rows.
+    // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load empties
+    // the first-level cache of a multiprocessor whose other warps still move rows.
+    for (unsigned polls = 1;; ++polls) {
+      if (polls <= kPollsAtOnce && flagEpoch(cuda_flags::loadAcquire(flag)) >= epoch) return true;
+      if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
       if (polls > kPollsAtOnce) __nanosleep(kNapNs);
       if (polls % kPollsPerLook != 0) continue;
       const std::uint64_t now = cuda_flags::nanoseconds();

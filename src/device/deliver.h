@@ -34,7 +34,8 @@ MOE_LANES void deliverRows(const Warp& warp, const HandleView& h, std::uint8_t* 
       stridedCount(*h.rows * parts.count, w), h.topk,
       [&](int i) {
         const PartOf part = item(i);
-        return CopyJob{sourceOf(part.row) + part.begin, part.bytes, copiesOf(part.row)};
+        const int copies = copiesOf(part.row);
+        return CopyJob{sourceOf(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
       },
       [&](int i, int copy) {
         const PartOf part = item(i);

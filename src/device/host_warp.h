@@ -53,14 +53,16 @@ class HostWarp {
     }
   }
 
-  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  void reduceRows(int n, int rowType, int, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    if (!mayRead()) return false;
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n; ++i) {
         reduceRow<decltype(type), kWeighted>(
             jobOf(i), [&](int term) { return termOf(i, term); }, [&](int term) { return weightOf(i, term); });
       }
     });
+    return true;
   }
 
   void publish(Flag* flag, Flag word) const { std::atomic_ref(*flag).store(word, std::memory_order_release); }
@@ -76,6 +78,12 @@ class HostWarp {
   void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
     const Flag share = announcementShare(team.index == 0, team.count);
     for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
+  }
+
+  // The same for one private word of this rank.
+  void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    announce(
+        1, [&](int) { return word; }, meeting, team);
   }
 
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout

@@ -64,9 +64,9 @@ MOE_LANES bool htDispatchSend(const Warp& warp, const StepParams& p, std::uint64
   };
   const auto rowsOf = [](const OutputRecord& out) { return out.rows; };
   const auto sideOf = [](const OutputRecord& out) { return out.side; };
-  pushPayload(warp, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, w, outputsOf(rowsOf, d.rowBytes));
+  pushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, w, outputsOf(rowsOf, d.rowBytes));
   if (d.sideBytes != 0) {
-    pushPayload(warp, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+    pushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
                 outputsOf(sideOf, d.sideBytes));
   }
   announce(warp, c, c.at.htRowsReady, Meeting::rows, w);
@@ -109,13 +109,13 @@ MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   HandleState* state = p.handle.state;
   const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
   const bool sends = (p.phases & kSendPhase) != 0;
-  if (sends && !htDispatchSend(warp, p, epoch, w)) return;
+  if (warp.stopped(c)) return;
+  if (sends) {
+    noteBegin(warp, c, kHtDispatchChannel, w);
+    if (!htDispatchSend(warp, p, epoch, w)) return;
+    if (w.index == 0) endEpoch(warp, c, kHtDispatchChannel, epoch, [&] { state->dispatchEpoch = epoch; });
+  }
   if ((p.phases & kReceivePhase) != 0) htDispatchReceive(warp, p, epoch, w);
-  if (!sends || w.index != 0 || !waitForOwn(warp, c, c.at.htRowsReady, epoch)) return;
-  warp.forEach(1, [&](int) {
-    c.state->epoch[kHtDispatchChannel] = epoch;
-    state->dispatchEpoch = epoch;
-  });
 }
 
 }  // namespace moe

@@ -16,6 +16,7 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
   if constexpr (kStep == Step::route) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+    CudaBlock::followPredecessor();
     runStep<kStep>(CudaBlock{}, params, {block, blocks, blocks});
   } else {
     CudaWarp::prepareBlock();
@@ -76,18 +77,21 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 }
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(shape.blocks)),
-      block(static_cast<unsigned>(shape.warpsPerBlock * CudaWarp::kLanes));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.warpsPerBlock * CudaWarp::kLanes));
+  config.dynamicSmemBytes = kernelSharedBytes(shape);
+  config.stream = stream;
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = shape.dependent ? 1 : 0;
   if (shape.bulk) {
-    return withBulkKernel(step, [&](auto kernel) {
-      kernel<<<grid, block, kernelSharedBytes(shape), stream>>>(params, shape.stageBytes);
-      return cudaGetLastError();
-    });
+    return withBulkKernel(
+        step, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stageBytes); });
   }
-  return withKernel(step, [&](auto kernel) {
-    kernel<<<grid, block, 0, stream>>>(params);
-    return cudaGetLastError();
-  });
+  return withKernel(step, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params); });
 }
 
 }  // namespace moe

@@ -19,6 +19,7 @@ struct KernelShape {
   int warpsPerBlock;
   bool bulk;                 // with the bulk-copy engine
   std::uint32_t stageBytes;  // bulk: of each of a warp's stages
+  bool dependent;            // may be launched before the kernel ahead of it has ended, and waits for that itself
 };
 
 // Shared memory that a bulk kernel of this shape needs.

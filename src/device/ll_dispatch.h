@@ -18,9 +18,9 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
       return llSlot(c, h, to.rank, area, bytesMax, bytes, c.rank, to.index);
     };
   };
-  pushPayload(warp, h, d.rows, d.tokens, d.rowBytes, d.parts, w, slotsOf(c.at.llRows, c.rowBytesMax, d.rowBytes));
+  pushPayload(warp, c, h, d.rows, d.tokens, d.rowBytes, d.parts, w, slotsOf(c.at.llRows, c.rowBytesMax, d.rowBytes));
   if (d.sideBytes == 0) return;
-  pushPayload(warp, h, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+  pushPayload(warp, c, h, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
               slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes));
 }
 
@@ -31,7 +31,6 @@ template <class Warp>
 MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  if (c.state->llUncombined[h.llSet] == 0) return true;
   const std::uint64_t free = llFlags(c, h, c.at.llFree);
   if (w.index == 0) tell(warp, c, free, epoch);
   return waitForAll(warp, c, free, epoch, Phase::dispatchSlots);
@@ -75,7 +74,7 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   describeRows(warp, c, h, d, w);
   if (!waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
   const bool looks = w.index == 0 || d.outRows != nullptr;  // rows that stay in their slots need one look
-  if (looks && !llSizesAgree(warp, c, h, kLlDispatchSizes, llDispatchSizes(d), Phase::dispatchRows)) return;
+  if (looks && !llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
   llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.arriving, w);
   if (d.sideBytes == 0) return;
   llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
@@ -87,20 +86,22 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const HandleView& h = p.handle;
   const Channel channel = llChannel(kLlDispatchChannel, h.llSet);
   const std::uint64_t epoch = operationEpoch(c, channel, p.phases, h.state->dispatchEpoch);
-  const bool sends = (p.phases & kSendPhase) != 0;
+  const bool sends = (p.phases & kSendPhase) != 0, uncombined = c.state->llUncombined[h.llSet] != 0;
+  if (warp.stopped(c)) return;
   if (sends) {
-    if (!waitForSlots(warp, p, epoch, w)) return;
-    if (w.index == 0) llSendSizes(warp, c, h, kLlDispatchSizes, llDispatchSizes(p.dispatch));
+    noteBegin(warp, c, channel, w);
+    if (uncombined && !waitForSlots(warp, p, epoch, w)) return;
+    if (w.index == 0) llSendSizes(warp, c, h, llDispatchSizes(p.dispatch));
     llSendRows(warp, p, w);
     announce(warp, c, llFlags(c, h, c.at.llRowsReady), Meeting::rows, w);
+    if (w.index == 0) {
+      endEpoch(warp, c, channel, epoch, [&] {
+        c.state->llUncombined[h.llSet] = 1;
+        h.state->dispatchEpoch = epoch;
+      });
+    }
   }
   if ((p.phases & kReceivePhase) != 0) llDispatchReceive(warp, p, epoch, w);
-  if (!sends || w.index != 0 || !waitForOwn(warp, c, llFlags(c, h, c.at.llRowsReady), epoch)) return;
-  warp.forEach(1, [&](int) {
-    c.state->epoch[channel] = epoch;
-    c.state->llUncombined[h.llSet] = 1;
-    h.state->dispatchEpoch = epoch;
-  });
 }
 
 }  // namespace moe

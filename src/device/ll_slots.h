@@ -24,28 +24,24 @@ MOE_LANES std::uint8_t* llSlot(const CommView& c, const HandleView& h, int rank,
   return c.in<std::uint8_t>(rank, llSetOffset(c, h, area, bytesMax)) + slot * bytes;
 }
 
-// What must agree between ranks of a dispatch, and of a combine. A rank tells every other with its rows.
-enum LlSizes : int { kLlDispatchSizes, kLlCombineSizes, kLlSizes };
-
+// What must agree between the ranks of a dispatch; a rank tells every other with its rows.
 MOE_LANES std::int32_t* llSizes(const CommView& c, const HandleView& h, int rank, int from) {
-  return c.in<std::int32_t>(rank, c.at.llSizes) + static_cast<std::int64_t>(h.llSet * c.nranks + from) * kLlSizes;
+  return c.in<std::int32_t>(rank, c.at.llSizes) + (h.llSet * c.nranks + from);
 }
 
 template <class Warp>
-MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, LlSizes which,
-                           std::int32_t value) {
-  warp.forEach(c.nranks, [&](int to) { warp.laneStore(llSizes(c, h, to, c.rank) + which, value); });
+MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::int32_t value) {
+  warp.forEach(c.nranks, [&](int to) { warp.laneStore(llSizes(c, h, to, c.rank), value); });
 }
 
 // True if all ranks' sizes are `value`; else one of them is reported. After the rows' flags.
 template <class Warp>
-MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, LlSizes which,
-                            std::int32_t value, Phase phase) {
+MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::int32_t value) {
   const int strangers = warp.scanInOrder(
       c.nranks,
       [&](int from) {
-        if (warp.laneLoad(llSizes(c, h, c.rank, from) + which) == value) return 0;
-        warp.laneFail(c, {0, Fault::disagreement, phase, from, 0, 0, 0, 0});
+        if (warp.laneLoad(llSizes(c, h, c.rank, from)) == value) return 0;
+        warp.laneFail(c, {0, Fault::disagreement, Phase::dispatchRows, from, 0, 0, 0, 0});
         return 1;
       },
       [](int, int) {});

@@ -7,10 +7,11 @@
 namespace moe {
 
 // Sends one payload (rows or side) of this warp's share of the tokens. `placeOf(destination)` is where a token's row
-// begins there.
+// begins there. Destinations take turns to be the first, beginning with this rank: in rank order all ranks would store
+// to the same one at the same time.
 template <class Warp, class PlaceOf>
-MOE_LANES void pushPayload(const Warp& warp, const HandleView& h, const std::uint8_t* from, int tokens,
-                           std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf) {
+MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
+                           int tokens, std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf) {
   const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
   warp.streamRows(
       stridedCount(tokens * parts.count, w), h.slots,
@@ -21,8 +22,8 @@ MOE_LANES void pushPayload(const Warp& warp, const HandleView& h, const std::uin
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        const Destination to = h.destinations[part.row * h.slots + ordinal];
-        return placeOf(to) + part.begin;
+        const int turn = (ordinal + c.rank + part.row) % h.destinationCount[part.row];
+        return placeOf(h.destinations[part.row * h.slots + turn]) + part.begin;
       });
 }
 

@@ -90,6 +90,7 @@ MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
+  if (warp.stopped(c)) return;
   const RouteSlice s = routeSlice(h, p.route, w);
   countTokens(warp, s, p);
   if (!sumWarps(warp, s, c, h, epoch, w)) return;

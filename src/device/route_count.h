@@ -104,7 +104,7 @@ template <class Warp>
 MOE_LANES bool sumWarps(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                         std::uint64_t epoch, WarpIndex w) {
   Flag* counted = &c.state->routeCounted;
-  warp.announce(1, [&](int) { return counted; }, Meeting::counts, w);
+  warp.mark(counted, Meeting::counts, w);
   if (!warp.waitAll(c, counted, 1, epoch, Phase::ownWarps)) return false;
   warp.forEach(h.buckets(), [&](int bucket) {
     int before = 0, all = 0;

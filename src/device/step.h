@@ -11,9 +11,26 @@ MOE_LANES int parityOf(std::uint64_t epoch) {
 }
 
 // The epoch of an operation: a sending step starts the channel's next one, a receiving step of its own takes the one
-// that the handle's sending step noted. No warp changes either word before all warps of the step have read it.
+// that the handle's sending step noted.
 MOE_LANES std::uint64_t operationEpoch(const CommView& c, Channel channel, int phases, std::uint64_t started) {
   return (phases & kSendPhase) != 0 ? c.state->epoch[channel] + 1 : started;
+}
+
+// Every warp of a sending step says here that it has read what begins and ends with an epoch.
+template <class Warp>
+MOE_LANES void noteBegin(const Warp& warp, const CommView& c, Channel channel, WarpIndex w) {
+  warp.mark(&c.state->begun[channel], Meeting::begin, w);
+}
+
+// One warp moves on to the next epoch, and by `last` what goes with it, when every warp has read what that changes:
+// nothing that comes after in this step may read it.
+template <class Warp, class Last>
+MOE_LANES void endEpoch(const Warp& warp, const CommView& c, Channel channel, std::uint64_t epoch, Last last) {
+  if (!warp.waitAll(c, &c.state->begun[channel], 1, epoch, Phase::ownWarps)) return;
+  warp.forEach(1, [&](int) {
+    c.state->epoch[channel] = epoch;
+    last();
+  });
 }
 
 // ---- Shares of the work

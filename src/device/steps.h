@@ -14,7 +14,6 @@ enum class Step { route, htDispatch, llDispatch, combine };
 
 template <Step kStep, class Warp>
 MOE_LANES void runStep(const Warp& warp, const StepParams& p, WarpIndex w) {
-  if (warp.stopped(p.comm)) return;
   if constexpr (kStep == Step::route) route(warp, p, w);
   if constexpr (kStep == Step::htDispatch) htDispatch(warp, p, w);
   if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);

@@ -21,19 +21,24 @@ MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
 }
 
 // What the warps of a step announce together; each at most once per step.
-enum class Meeting : int { counts, rows, taken, count };
+enum class Meeting : int { begin, counts, rows, taken, count };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
   std::uint64_t epoch[kChannels];                           // operations started so far
+  Flag begun[kChannels];                                    // warps of a step that have read these words: all of epoch e
   std::uint32_t failuresClaimed;                            // the first to raise it writes the failure record
   Flag routeCounted, routeTaken;                            // of a route's warps among themselves
   std::uint32_t llUncombined[kLlSets];                      // 1: the set's last operation was a dispatch
 };
 
+// So many ranks' windows are in the view itself: on a GPU that is constant memory, and saves a load per address.
+inline constexpr int kNearRanks = 16;
+
 struct CommView {
   int rank, nranks;
-  std::uint8_t* const* windows;  // [nranks], each rank's window as mapped here
+  std::uint8_t* near[kNearRanks];  // the first windows
+  std::uint8_t* const* windows;    // [nranks], each rank's window as mapped here
   WindowLayout at;
   CommState* state;
   Failure* failure;      // host-visible
@@ -43,7 +48,7 @@ struct CommView {
 
   template <class T>
   MOE_HOST_DEVICE T* in(int owner, std::uint64_t offset) const {
-    return reinterpret_cast<T*>(windows[owner] + offset);
+    return reinterpret_cast<T*>((owner < kNearRanks ? near[owner] : windows[owner]) + offset);
   }
   template <class T>
   MOE_HOST_DEVICE T* mine(std::uint64_t offset) const {

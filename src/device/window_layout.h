@@ -21,7 +21,7 @@ struct WindowLayout {
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
   std::uint64_t htOutputs;    // OutputRecord [parity][from]
   std::uint64_t htCombines;   // CombineRecord [from]
-  std::uint64_t llSizes;      // int32 [set][from][2]: what must agree in a dispatch, in a combine
+  std::uint64_t llSizes;      // int32 [set][from]: what must agree in a dispatch
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
@@ -79,7 +79,7 @@ inline WindowLayout WindowLayout::of(const CommShape& s) {
   at.routeCounts = take(kParities * n * at.countStride * 4);
   at.htOutputs = take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.htCombines = take(n * std::int64_t{sizeof(CombineRecord)});
-  at.llSizes = take(kLlSets * n * 2 * 4);
+  at.llSizes = take(kLlSets * n * 4);
   const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
   at.routeTokensMax = static_cast<int>(tokens > llTokens ? tokens : llTokens);
   at.routeHeaders = take(kParities * n * at.routeTokensMax * headerBytes);

@@ -102,7 +102,7 @@ void expectSums(int rowType) {
   const auto weightOf = [](int term) { return static_cast<float>(term - 2) / 3.0f; };
   onOneWarp<Team>([&](const auto& warp) {
     warp.template reduceRows<kWeighted>(
-        1, rowType, kTerms,
+        1, rowType, kTerms, [] { return true; },
         [&](int) {
           return SumJob{out.data(), kBytes, kTerms};
         },

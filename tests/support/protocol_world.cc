@@ -41,7 +41,7 @@ void TestComm::listAreas() {
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
   add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
-  add("llSizes", at_.llSizes, two * 8);
+  add("llSizes", at_.llSizes, two * 4);
   add("llRows", at_.llRows, two * ll * s.rowBytesMax);
   add("llSide", at_.llSide, two * ll * s.sideBytesMax);
   add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
@@ -57,19 +57,15 @@ void TestComm::listAreas() {
 
 CommView TestComm::view(int r) {
   RankMemory& memory = rank(r);
-  return {r,
-          shape_.nranks,
-          windows_.data(),
-          at_,
-          &memory.state,
-          &memory.failure,
-          &memory.abort,
-          timeoutNs_,
-          shape_.tokensMax,
-          shape_.llTokensMax,
-          shape_.rowBytesMax,
-          shape_.sideBytesMax,
-          shape_.topkMax};
+  CommView view{};
+  view.rank = r, view.nranks = shape_.nranks;
+  std::copy_n(windows_.begin(), std::min(shape_.nranks, kNearRanks), view.near);
+  view.windows = windows_.data(), view.at = at_;
+  view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
+  view.timeoutNs = timeoutNs_;
+  view.tokensMax = shape_.tokensMax, view.llTokensMax = shape_.llTokensMax, view.topkMax = shape_.topkMax;
+  view.rowBytesMax = shape_.rowBytesMax, view.sideBytesMax = shape_.sideBytesMax;
+  return view;
 }
 
 std::string TestComm::findStrayWrite() const {

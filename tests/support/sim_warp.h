@@ -58,8 +58,9 @@ class SimWarp {
     }
   }
 
-  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  void reduceRows(int n, int rowType, int, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    if (!mayRead()) return false;
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n; ++i) {
         const SumJob job = jobOf(i);
@@ -75,6 +76,7 @@ class SimWarp {
         }
       }
     });
+    return true;
   }
 
   void publish(Flag* flag, Flag word) const {
@@ -105,6 +107,11 @@ class SimWarp {
       sim_.addToFlag(flagOf(i), share);
       sim_.pause();
     }
+  }
+
+  void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    announce(
+        1, [&](int) { return word; }, meeting, team);
   }
 
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {

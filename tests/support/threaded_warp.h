@@ -87,8 +87,9 @@ class ThreadedWarp {
     }
   }
 
-  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  void reduceRows(int n, int rowType, int, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    if (!mayRead()) return false;
     note(6, n);
     sync();
     withRowType(rowType, [&](auto type) {
@@ -107,6 +108,7 @@ class ThreadedWarp {
         }
       }
     });
+    return true;
   }
 
   void publish(Flag* flag, Flag word) const {
@@ -128,6 +130,11 @@ class ThreadedWarp {
     sync();
     const Flag share = announcementShare(team.index == 0, team.count);
     for (int i = lane_; i < n; i += kLanes) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
+  }
+
+  void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    announce(
+        1, [&](int) { return word; }, meeting, team);
   }
 
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {

@@ -31,7 +31,7 @@ while read -r call; do
   measured "$call/host" || fail "$call/host was not measured"
   measured "$call/cuda" || skipped "$call/cuda" || fail "$call/cuda was neither measured nor skipped for want of a GPU"
 done <"$work/calls"
-for name in Refused_null/host Refused_tokens/host Refused_hidden/host Nothing PlanLaunch/routeCount \
+for name in Refused_null/host Refused_tokens/host Refused_hidden/host Nothing PlanLaunch/route \
   PlanLaunch/htDispatch PlanLaunch/llDispatch PlanLaunch/combine PlanParts/1 PlanParts/128 PlanParts/4096 \
   ReadStruct/moeDispatchArgs ResolveConfig AllGather/8 AllGather/64; do
   measured "$name" || fail "$name was not measured"

@@ -14,7 +14,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
     for (Step step : {Step::route, Step::htDispatch,
                       Step::llDispatch, Step::combine}) {
       for (int items : {0, 1, 128, 4096, 1 << 20}) {
-        const LaunchShape shape = planLaunch(machine, step, items, 14336, 0, true);
+        const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
         EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
@@ -25,8 +25,15 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
 
 TEST(CudaPlan, ARouteHasNoMoreBlocksThanItsTablesHaveRows) {
   for (int items : {1, 3, 100, 256, 5000}) {
-    EXPECT_LE(planLaunch(kH200, Step::route, items, 0, 0, true).blocks, kRouteBlocksMax);
+    EXPECT_LE(planLaunch(kH200, {Step::route, items, items, 0, 0}, true).blocks, kRouteBlocksMax);
   }
+}
+
+TEST(CudaPlan, FewRowsTakeFewBlocks) {
+  EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 1, 14336, 0}, true).blocks, 4);
+  EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 0, 14336, 0}, true).blocks, 1);
+  EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 128, 14336, 0}, true).blocks, 132);
+  EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 128, 14336, 16}, true).blocks, 16);
 }
 
 TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
