@@ -1,7 +1,6 @@
 // The one synchronisation object of the library: a naturally aligned 64-bit word that only grows. The epoch it belongs
-// to is in the high 40 bits, a small value (a count) in the low 24, so that a value and its validity arrive in one
-// store. 40 bits of epoch: at 100,000 operations per second the word lasts 127 days of uninterrupted traffic; 32 would
-// last 12 h.
+// to is in the high 40 bits; the low 24 count the shares of an announcement that is under way. 40 bits of epoch: at
+// 100,000 operations per second the word lasts 127 days of uninterrupted traffic; 32 would last 12 h.
 #pragma once
 
 #include "device/lanes.h"

@@ -77,14 +77,6 @@ MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView
   });
 }
 
-// A refusal waits until all warps of this rank have sent: peers that wait for us get what they wait for, and can refuse
-// as well.
-template <class Warp>
-MOE_LANES void refuseStranger(const Warp& warp, const CommView& c, std::uint64_t epoch, int stranger, WarpIndex w) {
-  if (w.index != 0 || !waitForOwn(warp, c, c.at.routeHeadersReady, epoch)) return;
-  warp.forEach(1, [&](int) { warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, stranger, 0, 0, 0, 0}); });
-}
-
 template <class Warp>
 MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
@@ -99,12 +91,11 @@ MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
     sendCounts(warp, c, h, epoch);
   }
   if (!waitForAll(warp, c, c.at.routeCountsReady, epoch, Phase::routeCounts)) return;
-  const int stranger = findStranger(warp, c, h, epoch);
-  if (stranger < 0) addBases(warp, s, c, h, epoch);
+  if (!handlesAgree(warp, c, h, epoch)) return;  // the peers have our counts and find out for themselves
+  addBases(warp, s, c, h, epoch);
   placeTokens(warp, s, c, h);
   sendHeaders(warp, c, h, epoch, s.tokens);
   announce(warp, c, c.at.routeHeadersReady, Meeting::rows, w);
-  if (stranger >= 0) return refuseStranger(warp, c, epoch, stranger, w);
   if (w.index == 0) takeCounts(warp, c, h, epoch);
   if (!waitForAll(warp, c, c.at.routeHeadersReady, epoch, Phase::routeHeaders)) return;
   if (!waitForCounts(warp, c, epoch)) return;

@@ -25,22 +25,19 @@ MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView&
   tell(warp, c, c.at.routeCountsReady, epoch);
 }
 
-// The first rank whose handle is not like ours, or -1.
+// False, and reported, if a rank's handle is not like ours.
 template <class Warp>
-MOE_LANES int findStranger(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const int after = warp.scanInOrder(
+MOE_LANES bool handlesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
+  const int strangers = warp.scanInOrder(
       c.nranks,
       [&](int from) {
-        const auto signature = static_cast<std::uint32_t>(warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets()));
-        return signature == h.signature ? 0 : 1;
+        const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets());
+        if (static_cast<std::uint32_t>(signature) == h.signature) return 0;
+        warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0});
+        return 1;
       },
       [](int, int) {});
-  if (after == 0) return -1;
-  for (int from = 0; from < c.nranks; ++from) {
-    const auto signature = static_cast<std::uint32_t>(warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets()));
-    if (signature != h.signature) return from;
-  }
-  return -1;
+  return strangers == 0;
 }
 
 // What all ranks together, and the ranks before this one, send to a bucket.

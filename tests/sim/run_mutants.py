@@ -33,7 +33,7 @@ SIM_ARGUMENTS = {
     "sim-stranger": ["--mishap", "stranger"],
     "sim-row-size": ["--mishap", "row-size"],
     "sim-death": ["--mishap", "death"],
-    "sim-bad-index": ["--mishap", "bad-index"],
+    "sim-twice": ["--mishap", "twice"],
 }
 
 
