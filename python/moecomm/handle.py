@@ -24,6 +24,7 @@ WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsAppl
 
 Counts = namedtuple("Counts", "rows layout_rows local_experts first_expert rows_per_rank rows_per_expert")
 DeviceCounts = namedtuple("DeviceCounts", "rows rank_offsets rows_per_expert expert_offsets")
+HandleView = namedtuple("HandleView", "rows side combine_rows")
 
 
 def _dtype_name(array):
@@ -127,7 +128,7 @@ class Handle:
         )
 
     def counts(self):
-        """Counts of what this rank receives. Waits for the last route (LL: the first dispatch after it)."""
+        """Counts of what this rank receives. Waits for the last route; the lists are copies."""
         counts = _native.moeCounts_t()
         self._check(self._library.moeHandleGetCounts(self.pointer, ctypes.byref(counts)))
         return Counts(
@@ -140,10 +141,20 @@ class Handle:
         )
 
     def device_counts(self):
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]."""
+        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. They
+        stay the same; each route writes the counts, in stream order."""
         counts = _native.moeDeviceCounts_t()
         self._check(self._library.moeHandleGetDeviceCounts(self.pointer, ctypes.byref(counts)))
         return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
+
+    def view(self):
+        """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
+        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None;
+        `combine_rows` may be filled and passed to combine, which then copies nothing. They stay the same. They are the
+        caller's from the end of dispatch until combine begins: see moeHandleGetView."""
+        view = _native.moeHandleView_t()
+        self._check(self._library.moeHandleGetView(self.pointer, ctypes.byref(view)))
+        return HandleView(view.rows, view.side, view.combineRows)
 
     def dispatch(
         self,
@@ -167,11 +178,12 @@ class Handle:
         """Sends each token to the ranks of its experts, once per rank. Collective.
 
         rows      [tokens, hidden]
-        out_rows  [out rows, hidden] in the handle's layout (its leading axes may be several)
+        out_rows  [out rows, hidden] in the handle's layout (its leading axes may be several). Low-latency rank-major
+                  handles: None, with out_rows_max 0, leaves the rows in view().rows
         side      [tokens, side_bytes] carried along, to out_side [out rows, side_bytes]
         out_topk_idx, out_topk_weights, out_source_index, out_expert_offsets: as moeDispatchArgs_t
         row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given
-        out_rows_max  rows that out_rows can hold; needed where out_rows is an address"""
+        out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None"""
         hidden = _width(rows if shape_of(rows) else out_rows, hidden, "hidden")
         if out_rows_max is None:
             shape = shape_of(out_rows)
@@ -216,7 +228,8 @@ class Handle:
     ):
         """Brings the experts' rows back and sums them for each token. Collective.
 
-        rows     [out rows, hidden] in the layout that dispatch produced
+        rows     [out rows, hidden] in the layout that dispatch produced; view().combine_rows, or high-throughput window
+                 memory in a layout with one row per token, is read without a copy
         out      [tokens, hidden]
         weights  "applied": a plain sum; "apply": each expert's row times its weight (expert-major layouts)
         bias0, bias1  [tokens, hidden] added to the sum
