@@ -132,7 +132,8 @@ typedef struct moeConfig {
   int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000 */
   int32_t sms;          /* GPU multiprocessors that one call may use; 0: the library's choice */
   int32_t logLevel;     /* moeLog value; 0: MOECOMM_LOG_LEVEL, else warn */
-  int64_t stagingRows;  /* HT: rows that may arrive for an output outside the window; 0: nranks * tokensMax; -1: none */
+  int64_t stagingRows;  /* HT: rows that may arrive for an output outside the window, or be prepared by a combine (see
+                           moeCombineArgs_t.rows); 0: nranks * tokensMax; -1: none */
   int64_t heapBytes;    /* bytes for moeMemAlloc on this rank; 0: none */
   const char* interfaceName; /* network interface of the bootstrap, "eth0"; NULL: chosen. Read during init only */
   moeLogFunction_t log;      /* NULL: stderr, or MOECOMM_LOG_FILE */
@@ -148,7 +149,7 @@ typedef struct moeConfig {
 typedef struct moeMemorySize {
   size_t size;
   uint64_t windowBytes;  /* symmetric window, heap included */
-  uint64_t controlBytes; /* of these: flags and counts */
+  uint64_t controlBytes; /* of these: flags, counts and row headers */
   uint64_t llBytes;      /* of these: low-latency slots */
   uint64_t htBytes;      /* of these: high-throughput slots and staging */
   uint64_t heapBytes;    /* of these: for moeMemAlloc */
@@ -181,7 +182,8 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
 /* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told and do not
- * see it as a failure. Waits for this rank's queued work. comm NULL: does nothing. */
+ * see it as a failure. Waits for this rank's queued work, and at most the timeout for peers that still read its rows.
+ * comm NULL: does nothing. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.
@@ -285,12 +287,12 @@ MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const m
 MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
 /* Decides who gets which token at which row. Collective, stream-ordered, graph-safe.
- *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per
- *                token. Else an asynchronous moeInvalidArgument that names token, entry and value. Read by this call
- * only topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only tokens
- * 0..tokensMax; may differ per rank and call. Pointers may be NULL if 0 HT exchanges counts and row positions with all
- * ranks here; LL does it in each dispatch. The route may then be used by any number of dispatches and combines. See
- * docs/protocol.md, "Route". */
+ *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token.
+ *                Else an asynchronous moeInvalidArgument that names token, entry and value. Read by this call only
+ *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
+ *   tokens       0..tokensMax; may differ per rank and call. Pointers may be NULL if 0
+ * Ranks exchange counts and row positions here, in both modes. The route may then be used by any number of dispatches
+ * and combines. See docs/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
 
@@ -300,18 +302,18 @@ typedef struct moeCounts {
   int32_t layoutRows; /* rows of the layout: EXPERT_MAJOR: groups with padding; PADDED, RANK_MAJOR: all slots */
   int32_t localExperts;
   int32_t firstExpert;          /* global index of local expert 0 */
-  const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute (LL: moeDispatch) */
+  const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute */
   const int32_t* rowsPerExpert; /* host [localExperts]; the same */
 } moeCounts_t;
 #define MOE_COUNTS_INITIALIZER \
   { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL }
 
-/* Waits, at most the timeout, for what the last moeRoute (LL: the first moeDispatch after it) has received. Host call,
- * not during stream capture (after a replay of captured calls, synchronize the stream first); not collective. Returns
- * moeInvalidUsage if there was no such call, or it was an LL dispatch with moeSendOnly that awaits moeComplete. */
+/* Waits, at most the timeout, for what the last moeRoute has received. Host call, not during stream capture (after a
+ * replay of captured calls, synchronize the stream first); not collective. Returns moeInvalidUsage if there was none.
+ */
 MOE_API moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts);
 
-/* The same counts for kernels: valid for the handle's life, written by moeRoute (LL: moeDispatch) in stream order. */
+/* The same counts for kernels: valid for the handle's life, written by moeRoute in stream order. */
 typedef struct moeDeviceCounts {
   size_t size;
   const int32_t* rows;        /* device [1] */
@@ -324,8 +326,8 @@ typedef struct moeDeviceCounts {
   { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL }
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
 
-/* Window memory of a LL handle of layout RANK_MAJOR that saves copies. Each is packed for the rows of the call that uses
- * it; tokensMax is the handle's. */
+/* Window memory of a LL handle of layout RANK_MAJOR that saves copies. Each is packed for the rows of the call that
+ * uses it; tokensMax is the handle's. */
 typedef struct moeHandleView {
   size_t size;
   const void* rows;  /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL */
@@ -348,22 +350,22 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
  * number of rows of the handle's layout: FLAT and EXPERT_MAJOR as received, PADDED and RANK_MAJOR all slots. */
 typedef struct moeDispatchArgs {
   size_t size;
-  const void* rows;      /* [tokens][hidden]; NULL if this rank routed 0 tokens */
-  int32_t rowType;       /* moeRow value; 0: opaque bytes, hidden counts bytes */
-  int32_t hidden;        /* elements of a row; hidden times the element size is a multiple of 16 */
-  const void* side;      /* [tokens][sideBytes] carried with the rows (scales, say), or NULL */
-  int32_t sideBytes;     /* multiple of 16; 0: none */
-  int32_t flags;         /* 0 or moeSendOnly */
-  void* outRows;         /* [outRows][hidden]. HT: window memory is written by the peers, other memory costs a local
-                            copy. LL RANK_MAJOR: NULL leaves the rows where they came, see moeHandleGetView */
-  void* outSide;         /* [outRows][sideBytes], in the same kind of memory as outRows; NULL if sideBytes is 0 or
-                            outRows is NULL */
-  int64_t outRowsMax;    /* rows that outRows can hold. If more arrive every rank gets moeInvalidArgument naming both
-                            numbers, and nothing is written */
-  void* outTopkIdx;      /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, the handle's index type; or NULL */
-  float* outTopkWeights; /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the index is -1; EXPERT_MAJOR*: [outRows]; or
-                            NULL */
-  int32_t* outSourceIndex;   /* [outRows] source rank * tokensMax of the handle + source token; or NULL */
+  const void* rows;        /* [tokens][hidden]; NULL if this rank routed 0 tokens */
+  int32_t rowType;         /* moeRow value; 0: opaque bytes, hidden counts bytes */
+  int32_t hidden;          /* elements of a row; hidden times the element size is a multiple of 16 */
+  const void* side;        /* [tokens][sideBytes] carried with the rows (scales, say), or NULL */
+  int32_t sideBytes;       /* multiple of 16; 0: none */
+  int32_t flags;           /* 0 or moeSendOnly */
+  void* outRows;           /* [outRows][hidden]. HT: window memory is written by the peers, other memory costs a local
+                              copy. LL RANK_MAJOR: NULL leaves the rows where they came, see moeHandleGetView */
+  void* outSide;           /* [outRows][sideBytes], in the same kind of memory as outRows; NULL if sideBytes is 0 or
+                              outRows is NULL */
+  int64_t outRowsMax;      /* rows that outRows can hold. If more arrive every rank gets moeInvalidArgument naming both
+                              numbers, and nothing is written */
+  void* outTopkIdx;        /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, the handle's index type; or NULL */
+  float* outTopkWeights;   /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the index is -1; EXPERT_MAJOR*: [outRows]; or
+                              NULL */
+  int32_t* outSourceIndex; /* [outRows] source rank * tokensMax of the handle + source token; or NULL */
   int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1] copy of the offsets; or NULL */
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
   int32_t reserved;
@@ -380,10 +382,11 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 
 typedef struct moeCombineArgs {
   size_t size;
-  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here. Peers read
-                       them directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows (LL);
-                       else they are first prepared in window memory: HT in config.stagingRows, which must be enough */
-  int32_t rowType;  /* moeRowBf16, moeRowFp16 or moeRowFp32 */
+  const void*
+      rows;        /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here. Peers read
+                      them directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows (LL);
+                      else they are first prepared in window memory: HT in config.stagingRows, which must be enough */
+  int32_t rowType; /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;
   int32_t weights;          /* moeWeights value. moeWeightsApply needs one row per expert: an EXPERT_MAJOR layout */
   int32_t flags;            /* 0 or moeSendOnly */

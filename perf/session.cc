@@ -103,7 +103,8 @@ void Session::allocateOutputs() {
   const std::size_t rows = inSlots_ ? 0 : outRowCount_;
   const auto rowBytes = static_cast<std::size_t>(options_.rowBytes());
   const auto combinedBytes = static_cast<std::size_t>(options_.combineRowBytes());
-  for (auto& version : versions_) version.expertRows = {device_, comm_, window, inSlots_ ? 0 : outRowCount_ * combinedBytes};
+  for (auto& version : versions_)
+    version.expertRows = {device_, comm_, window, inSlots_ ? 0 : outRowCount_ * combinedBytes};
   combined_ = {device_, static_cast<std::size_t>(tokens_) * combinedBytes};
   outRows_ = {device_, comm_, window, rows * rowBytes};
   outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
@@ -242,8 +243,8 @@ void Session::copyLogicalRows(int version) {
     for (std::int32_t i = route.entryOffsets[token]; i < route.entryOffsets[token + 1]; ++i) {
       if (route.entries[static_cast<std::size_t>(i)].rank == rank) continue;
       rank = route.entries[static_cast<std::size_t>(i)].rank;
-      std::memcpy(static_cast<std::byte*>(const_cast<void*>(arrivedRows())) + row * rowBytes, sources_[0].get() + token * rowBytes,
-                  rowBytes);
+      std::memcpy(static_cast<std::byte*>(const_cast<void*>(arrivedRows())) + row * rowBytes,
+                  sources_[0].get() + token * rowBytes, rowBytes);
       row = (row + 1) % outRowCount_;
     }
   }

@@ -114,7 +114,7 @@ class Session {
   std::array<Buffer<float>, kVersions> sourceSides_;
   OutputMemory outRows_;
   OutputMemory outSide_;
-  bool inSlots_ = false;    // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
+  bool inSlots_ = false;  // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   std::size_t outRowCount_ = 0;
   Buffer<std::int32_t> outTopkIdx_;

@@ -14,7 +14,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 70
 
 # Exceptions: "path" or "path:function", with a reason. Short, and to be kept short.
-LONG_FILES = set()
+LONG_FILES = {"include/moecomm.h"}  # the whole interface, most of it comments
 LONG_FUNCTIONS = set()
 
 # A folder of src includes from folders of its own or a smaller number.

@@ -43,9 +43,7 @@ class CudaBackend final : public Backend {
 
   int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }
 
-  LaunchShape shapeFor(const Workload& work) const noexcept override {
-    return planLaunch(machine_, work, bulk_);
-  }
+  LaunchShape shapeFor(const Workload& work) const noexcept override { return planLaunch(machine_, work, bulk_); }
   Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
     return planParts(shape, rows, rowBytes);
   }

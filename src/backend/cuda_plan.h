@@ -1,5 +1,5 @@
 // How a step is spread over a GPU. Pure arithmetic, so that it is tested without one. The numbers come from the ceiling
-// probes (docs/performance.md): 8 warps of 4 x 7168 bytes in flight saturate the wire from 16 multiprocessors on.
+// probes (docs/performance.md): 8 warps of 3 x 7168 bytes in flight saturate the wire from 16 multiprocessors on.
 #pragma once
 
 #include <algorithm>
@@ -54,12 +54,12 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
   }
   const int standard = step == Step::combine ? kHtCombineMultiprocessors : kHtDispatchMultiprocessors;
   const bool useBulk = bulk && work.rowBytes >= 1024 && step == Step::htDispatch;
-  const int warps = step == Step::combine ? 32 : useBulk ? 8 : 16;
+  const int warps = step == Step::combine ? 24 : useBulk ? 8 : 16;
   return {residentBlocks(machine, work.sms > 0 ? work.sms : standard), warps, useBulk};
 }
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {
-  constexpr int kPartsMax = 64;              // rows that arrive (a flag's value) times parts fit 31 bits
+  constexpr int kPartsMax = 64;  // rows that arrive (a flag's value) times parts fit 31 bits
   const int most = std::min(static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes), kPartsMax);
   const int wanted = shape.bulk || rows == 0 ? 1 : std::clamp(shape.warps() / rows, 1, std::max(1, most));
   const auto bytes = static_cast<std::uint32_t>(

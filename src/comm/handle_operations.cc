@@ -112,7 +112,8 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
-  const LaunchShape shape = comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(args.outRows == nullptr), p.dispatch.rowBytes, sms});
+  const LaunchShape shape =
+      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(args.outRows == nullptr), p.dispatch.rowBytes, sms});
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.dispatch.rowBytes);
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
@@ -155,7 +156,8 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
 // What peers read: the caller's rows where they are, if that is possible, or rows that are prepared for them.
 void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
   if (lowLatency()) {
-    out->inPlace = shape_.layout == Layout::rankMajor && args.rows != nullptr && args.rows == slots().combineRows ? 1 : 0;
+    out->inPlace =
+        shape_.layout == Layout::rankMajor && args.rows != nullptr && args.rows == slots().combineRows ? 1 : 0;
     return;
   }
   const std::int64_t at = rowsPerExpert() ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");

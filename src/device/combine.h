@@ -20,8 +20,8 @@ MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, 
   return c.in<std::uint8_t>(to.rank, at.rows) + row * p.combine.rowBytes;
 }
 
-// The owner's sums: the token's rows in rank order, then the biases. Rows are read after mayRead() has returned true, and
-// not at all if it returns false.
+// The owner's sums: the token's rows in rank order, then the biases. Rows are read after mayRead() has returned true,
+// and not at all if it returns false.
 template <class Warp, class MayRead>
 MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, WarpIndex w, MayRead mayRead) {
   const HandleView& h = p.handle;
@@ -72,8 +72,7 @@ MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const int faults = warp.scanInOrder(
       c.nranks,
       [&](int from) {
-        const Failure failure =
-            combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
+        const Failure failure = combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
         if (failure.fault == Fault::none) return 0;
         warp.laneFail(c, failure);
         return 1;

@@ -1,5 +1,5 @@
 // The GPU policy for sm_90 and newer: rows move with the bulk-copy engine, global -> shared -> global, several stages
-// in flight per warp and one issuing lane. A copy is complete, and ordered before a flag, at publish and arrive. What
+// in flight per warp and one issuing lane. A copy is complete, and ordered before a flag, at publish and announce. What
 // else a warp does is CudaWarp's. Stages and their sizes: docs/performance.md (measured with ceiling probes of this
 // shape).
 #pragma once

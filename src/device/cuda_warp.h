@@ -2,82 +2,11 @@
 // pieces. All synchronisation is at system scope: one place to change. Contract: docs/architecture.md, "Policies".
 #pragma once
 
+#include "device/cuda_flags.h"
 #include "device/row_jobs.h"
 #include "device/views.h"
 
 namespace moe {
-
-// The flag instructions.
-namespace cuda_flags {
-
-MOE_LANES void storeRelease(Flag* flag, Flag word) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(word) : "memory");
-}
-MOE_LANES void storeRelaxed(Flag* flag, Flag word) {
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(word) : "memory");
-}
-MOE_LANES Flag loadAcquire(const Flag* flag) {
-  Flag word;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(flag) : "memory");
-  return word;
-}
-MOE_LANES std::uint64_t loadRelaxed(const std::uint64_t* from) {
-  std::uint64_t word;
-  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-  return word;
-}
-MOE_LANES std::uint32_t loadRelaxed(const std::uint32_t* from) {
-  std::uint32_t word;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
-  return word;
-}
-MOE_LANES void addReleaseOnDevice(Flag* flag, Flag share) {
-  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
-}
-MOE_LANES void addRelaxed(Flag* flag, Flag share) {
-  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
-}
-// In shared memory, ordering within the block.
-MOE_LANES std::uint32_t addInBlock(std::uint32_t* counter, std::uint32_t value) {
-  std::uint32_t before;
-  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(value)
-               : "memory");
-  return before;
-}
-// In shared memory: how the warps of a block share one wait.
-MOE_LANES std::uint64_t claimInBlock(std::uint64_t* key, std::uint64_t value) {
-  std::uint64_t before;
-  asm volatile("atom.relaxed.cta.shared.cas.b64 %0, [%1], 0, %2;"
-               : "=l"(before)
-               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(key))), "l"(value)
-               : "memory");
-  return before;
-}
-MOE_LANES void storeInBlock(std::uint32_t* word, std::uint32_t value) {
-  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(word))),
-               "r"(value)
-               : "memory");
-}
-MOE_LANES std::uint32_t loadInBlock(const std::uint32_t* word) {
-  std::uint32_t value;
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-               : "=r"(value)
-               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(word)))
-               : "memory");
-  return value;
-}
-MOE_LANES void fence() {
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
-MOE_LANES std::uint64_t nanoseconds() {
-  std::uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
-}  // namespace cuda_flags
 
 class CudaWarp {
  public:
@@ -124,7 +53,9 @@ class CudaWarp {
     return sum;
   }
 
-  MOE_LANES void laneOr(std::uint32_t* word, std::uint32_t bits) const { atomicOr(word, bits); }
+  MOE_LANES void laneOr(std::uint32_t* word, std::uint32_t bits) const {
+    atomicOr(word, bits);
+  }
 
   template <class T>
   MOE_LANES T laneLoad(const T* from) const {
@@ -283,7 +214,9 @@ class CudaWarp {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
     return arrived;
   }
-  static MOE_LANES int lane() { return static_cast<int>(threadIdx.x % kLanes); }
+  static MOE_LANES int lane() {
+    return static_cast<int>(threadIdx.x % kLanes);
+  }
 
   MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
     bool good = true;
@@ -363,7 +296,7 @@ class CudaWarp {
   }
 
   // The polling warp always comes to an end.
-  static MOE_LANES bool followWait(const BlockWait* shared) {
+  static MOE_LANES bool followWait(BlockWait* shared) {
     std::uint32_t state = kWaiting;
     while (lane() == 0 && (state = cuda_flags::loadInBlock(&shared->state)) == kWaiting) __nanosleep(kFollowNs);
     state = __shfl_sync(kAll, state, 0);
@@ -381,8 +314,8 @@ class CudaWarp {
 
   MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Phase phase, int peer) const {
     std::uint64_t begin = 0, lookAt = 0;
-    // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load empties
-    // the first-level cache of a multiprocessor whose other warps still move rows.
+    // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load
+    // empties the first-level cache of a multiprocessor whose other warps still move rows.
     for (unsigned polls = 1;; ++polls) {
       if (polls <= kPollsAtOnce && flagEpoch(cuda_flags::loadAcquire(flag)) >= epoch) return true;
       if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;

@@ -88,8 +88,8 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   config.attrs = &dependent;
   config.numAttrs = shape.dependent ? 1 : 0;
   if (shape.bulk) {
-    return withBulkKernel(
-        step, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stageBytes); });
+    return withBulkKernel(step,
+                          [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stageBytes); });
   }
   return withKernel(step, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params); });
 }

@@ -32,9 +32,9 @@ MOE_LANES void laneListDestinations(const RouteSlice& s, const CommView& c, cons
     const int bucket = h.map.experts + rank;
     if (!s.uses(h, token, bucket)) continue;
     const int index = s.place[bucket] + s.positionOf(h, token, bucket), flat = s.rankBase[rank] + index;
-    const int row = expertRows(h)                    ? firstEntryRow(h, token, rank)
+    const int row = expertRows(h)                   ? firstEntryRow(h, token, rank)
                     : h.layout == Layout::rankMajor ? c.rank * h.tokensMax + index
-                                                     : flat;
+                                                    : flat;
     h.destinations[token * h.slots + count++] = {rank, index, row, flat};
   }
   h.destinationCount[token] = count;
@@ -64,8 +64,7 @@ MOE_LANES void sendHeaders(const Warp& warp, const CommView& c, const HandleView
 }
 
 template <class Warp>
-MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch,
-                           WarpIndex w) {
+MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, WarpIndex w) {
   const Slice slice = sliceOf(*h.rows, w);
   warp.forEach(slice.count, [&](int i) {
     const int row = slice.begin + i, from = sourceOf(h, row);

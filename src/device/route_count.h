@@ -8,14 +8,6 @@
 
 namespace moe {
 
-MOE_LANES int bitCount(std::uint32_t bits) {
-#if defined(__CUDA_ARCH__)
-  return __popc(bits);
-#else
-  return __builtin_popcount(bits);
-#endif
-}
-
 // A warp's share of the tokens, whole chunks, and its rows of the handle's tables.
 struct RouteSlice {
   Slice tokens, chunks;

@@ -59,8 +59,7 @@ MOE_LANES BucketSums bucketSums(const Warp& warp, const CommView& c, std::uint64
 template <class Warp>
 MOE_LANES void addBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                         std::uint64_t epoch) {
-  warp.forEach(c.nranks,
-               [&](int rank) { s.rankBase[rank] = bucketSums(warp, c, epoch, h.map.experts + rank).before; });
+  warp.forEach(c.nranks, [&](int rank) { s.rankBase[rank] = bucketSums(warp, c, epoch, h.map.experts + rank).before; });
   if (!expertRows(h)) return;
   // Groups of all experts one after the other; a receiver's begin with its first expert's.
   std::int32_t* groups = h.warpGroups + (s.place - h.warpPlace);
@@ -70,7 +69,8 @@ MOE_LANES void addBases(const Warp& warp, const RouteSlice& s, const CommView& c
   warp.forEach(1, [&](int) { groups[h.map.experts] = rows; });  // there are more buckets than experts
   warp.forEach(h.map.experts, [&](int e) {
     const int first = h.map.first(h.map.rankOf(e));
-    const int group = h.layout == Layout::expertMajorPadded ? (e - first) * c.nranks * h.tokensMax : groups[e] - groups[first];
+    const int group =
+        h.layout == Layout::expertMajorPadded ? (e - first) * c.nranks * h.tokensMax : groups[e] - groups[first];
     s.place[e] += group + bucketSums(warp, c, epoch, e).before;
   });
 }
@@ -103,14 +103,12 @@ template <class Warp>
 MOE_LANES void takeCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
   const int first = h.map.first(c.rank), experts = h.map.count(c.rank);
   const int rows = warp.scanInOrder(
-      c.nranks,
-      [&](int from) { return warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.map.experts + c.rank); },
+      c.nranks, [&](int from) { return warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.map.experts + c.rank); },
       [&](int from, int before) { h.rankOffsets[from] = before; });
   warp.forEach(1, [&](int) { *h.rows = h.rankOffsets[c.nranks] = rows; });
   warp.publish(&c.state->routeTaken, flagWord(epoch));
   const int groups = warp.scanInOrder(
-      experts,
-      [&](int e) { return static_cast<int>(roundUp(bucketSums(warp, c, epoch, first + e).all, h.alignment)); },
+      experts, [&](int e) { return static_cast<int>(roundUp(bucketSums(warp, c, epoch, first + e).all, h.alignment)); },
       [&](int e, int before) {
         h.expertOffsets[e] = before;
         h.rowsPerExpert[e] = bucketSums(warp, c, epoch, first + e).all;

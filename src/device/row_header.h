@@ -1,5 +1,5 @@
-// The header that travels with every row: which token of which rank it is and what this rank's experts are to do with
-// it.
+// The header of every row, which travels with the route: which token of which rank it is and what this rank's experts
+// are to do with it.
 //   Quad 0      token at its source, ordinal among the token's destinations, source rank, number of entries
 //   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
 // "row" is the row of an expert-major layout, else 0.

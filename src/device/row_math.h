@@ -33,6 +33,9 @@ MOE_LANES float addRounded(float a, float b) {
 MOE_LANES float multiplyRounded(float a, float b) {
   return __fmul_rn(a, b);
 }
+MOE_LANES int bitCount(std::uint32_t bits) {
+  return __popc(bits);
+}
 #else
 MOE_LANES float bitsToFloat(std::uint32_t bits) {
   return std::bit_cast<float>(bits);
@@ -45,6 +48,9 @@ MOE_LANES float addRounded(float a, float b) {
 }  // built with -ffp-contract=off
 MOE_LANES float multiplyRounded(float a, float b) {
   return a * b;
+}
+MOE_LANES int bitCount(std::uint32_t bits) {
+  return std::popcount(bits);
 }
 #endif
 

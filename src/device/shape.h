@@ -6,8 +6,8 @@
 
 namespace moe {
 
-inline constexpr int kParities = 2;  // generations of the route's buffers and the HT dispatch's records
-inline constexpr int kLlSets = 2;    // sets of LL slots; a handle has one of them, see Comm::takeLlSet
+inline constexpr int kParities = 2;      // generations of the route's buffers and the HT dispatch's records
+inline constexpr int kLlSets = 2;        // sets of LL slots; a handle has one of them, see Comm::takeLlSet
 inline constexpr int kChunkTokens = 32;  // of the route: bits of a word
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;

@@ -25,11 +25,11 @@ enum class Meeting : int { begin, counts, rows, taken, count };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
-  std::uint64_t epoch[kChannels];                           // operations started so far
-  Flag begun[kChannels];                                    // warps of a step that have read these words: all of epoch e
-  std::uint32_t failuresClaimed;                            // the first to raise it writes the failure record
-  Flag routeCounted, routeTaken;                            // of a route's warps among themselves
-  std::uint32_t llUncombined[kLlSets];                      // 1: the set's last operation was a dispatch
+  std::uint64_t epoch[kChannels];       // operations started so far
+  Flag begun[kChannels];                // warps of a step that have read these words: all of epoch e
+  std::uint32_t failuresClaimed;        // the first to raise it writes the failure record
+  Flag routeCounted, routeTaken;        // of a route's warps among themselves
+  std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
 };
 
 // So many ranks' windows are in the view itself: on a GPU that is constant memory, and saves a load per address.
@@ -141,8 +141,8 @@ struct DispatchArgs {
   const std::uint8_t* side;
   int tokens;
   std::uint32_t rowBytes, sideBytes;
-  Parts parts;     // of the tokens' rows, as they are sent
-  Parts arriving;  // of the rows that arrive: usually more rows, so fewer parts
+  Parts parts;            // of the tokens' rows, as they are sent
+  Parts arriving;         // of the rows that arrive: usually more rows, so fewer parts
   std::uint8_t* outRows;  // NULL: LL RANK_MAJOR rows stay in their slots
   std::uint8_t* outSide;
   std::int64_t capacity;

@@ -84,9 +84,8 @@ class Rounds {
     options.area = 0;
     const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
     for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);
-    addSteps(
-        std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
-        Step::combine);
+    addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
+             Step::combine);
   }
 
   FixedShape shape_;

@@ -204,8 +204,7 @@ void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
 void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
   if (track.handle->shape().lowLatency) return;
   const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
-  if (world_.trouble == Trouble::capacity && prepared &&
-      !track.route->arrivals[at(world_.culprit)].tokens.empty()) {
+  if (world_.trouble == Trouble::capacity && prepared && !track.route->arrivals[at(world_.culprit)].tokens.empty()) {
     options.smallStaging = world_.culprit;
     ended_ = true;
   } else if (world_.trouble == Trouble::rowSize && options.sum.rowBytes < shape_.rowBytesMax && shape_.nranks > 1) {

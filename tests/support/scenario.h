@@ -37,9 +37,9 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
-  bool lowLatencyTrouble = false;              // it is an operation of a LL handle
+  bool lowLatencyTrouble = false;      // it is an operation of a LL handle
   std::shared_ptr<Operation> refused;  // of Trouble::capacity
-  std::string text;                            // what the world is made of
+  std::string text;                    // what the world is made of
 
   // What was written where nothing may be written.
   std::string findStrayWrite() const;
