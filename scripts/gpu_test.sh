@@ -13,6 +13,8 @@ find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 moerun=$(find_program moerun) perf=$(find_program moe_perf)
 api=$(find_program moecomm_api_tests) kill=$(find_program moecomm_kill_rank) math=$(find_program moecomm_gpu_tests)
 export MOECOMM_LOG_LEVEL=error
+# Ranks that are threads of a process on one GPU have a stream each, and all must run at once; the default is 8.
+export CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=0
 
 check() { # name, command...: its output goes to a log, its last lines are shown
