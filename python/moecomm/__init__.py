@@ -24,7 +24,7 @@ from .errors import (
     Timeout,
     Unsupported,
 )
-from .handle import Counts, DeviceCounts, Handle
+from .handle import Counts, DeviceCounts, Handle, HandleView
 
 __all__ = [
     "Aborted",
@@ -33,6 +33,7 @@ __all__ = [
     "CudaError",
     "DeviceCounts",
     "Handle",
+    "HandleView",
     "InProgress",
     "Info",
     "InternalError",
