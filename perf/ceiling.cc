@@ -25,7 +25,7 @@ constexpr std::uint64_t kDispatchSeed = 0xd15fa7c4;
 constexpr std::uint64_t kCombineSeed = 0xc0381e;
 
 std::size_t alignUp(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
+  return static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), 256));
 }
 
 // Where things are in every rank's buffer, and how large the private ones are.

@@ -148,9 +148,7 @@ void Runner::phasePass(CaseResult& result) {
     mark(1);
     dispatchSteps_[index].play();
     mark(2);
-    for (auto& session : sessions_) {
-      if (session->inSlots()) session->runExperts(version);
-    }
+    refillSlots(version);
     mark(3);
     combineSteps_[index].play();
     mark(4);
@@ -168,6 +166,13 @@ void Runner::phasePass(CaseResult& result) {
   letPeersGoOn();
 }
 
+// The handle's memory holds the expert rows of one version at a time.
+void Runner::refillSlots(int version) {
+  for (auto& session : sessions_) {
+    if (session->inSlots()) session->runExperts(version);
+  }
+}
+
 // Rows that stay in their slots are overwritten by the peers' next dispatch: not while they are verified.
 void Runner::letPeersGoOn() {
   device_.wait();
@@ -178,9 +183,7 @@ void Runner::letPeersGoOn() {
 void Runner::pairPass(CaseResult& result) {
   routeSteps_[0].play();
   dispatchAll(0);
-  for (auto& session : sessions_) {
-    if (session->inSlots()) session->runExperts(0);
-  }
+  refillSlots(0);
   combineAll(0);
   int source = 0;
   for (int i = -options_.warmup; i < options_.iters; ++i) {

@@ -77,6 +77,7 @@ class Runner {
 
   void setIteration(std::uint32_t iteration);
   void countWrongCounts(int version);
+  void refillSlots(int version);
   void letPeersGoOn();
   void settle();  // waits, and throws if the communicator has failed
   std::vector<double> samples(int markStep, int first, int second);

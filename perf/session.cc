@@ -6,15 +6,13 @@
 #include <string>
 #include <utility>
 
+#include "device/lanes.h"
+
 namespace moe::perf {
 namespace {
 
 std::uint64_t versionSeed(std::uint64_t seed, int version) {
   return mix(seed * 2 + static_cast<std::uint64_t>(version) + 1);
-}
-
-std::int64_t roundUp(std::int64_t value, std::int64_t to) {
-  return (value + to - 1) / to * to;
 }
 
 }  // namespace

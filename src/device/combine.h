@@ -69,16 +69,9 @@ template <class Warp>
 MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   if (p.handle.lowLatency != 0) return true;  // slots are as large as any row
-  const int faults = warp.scanInOrder(
-      c.nranks,
-      [&](int from) {
-        const Failure failure = combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
-        if (failure.fault == Fault::none) return 0;
-        warp.laneFail(c, failure);
-        return 1;
-      },
-      [](int, int) {});
-  return faults == 0;
+  return allAreGood(warp, c, [&](int from) {
+    return combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
+  });
 }
 
 template <class Warp>

@@ -31,8 +31,8 @@ MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
   const HandleView& h = p.handle;
   const std::uint32_t rowBytes = p.combine.rowBytes;
   if (h.lowLatency == 0) return c.mine<std::uint8_t>(p.combine.rowsOffset) + static_cast<std::int64_t>(row) * rowBytes;
-  const int from = sourceOf(h, row);
-  return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, from, row - h.rankOffsets[from]);
+  const Arrival at = arrivalOf(h, row);
+  return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, at.from, at.index);
 }
 
 // One row per token: a copy, or the sum of the rows of its experts here, in top-k order.

@@ -35,17 +35,9 @@ MOE_LANES Failure outputFault(const HandleView& h, const DispatchArgs& d, const 
 template <class Warp>
 MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
-  const int faults = warp.scanInOrder(
-      c.nranks,
-      [&](int to) {
-        const Failure failure =
-            outputFault(p.handle, p.dispatch, warp.laneLoad(outputRecord(c, c.rank, epoch, to)), to);
-        if (failure.fault == Fault::none) return 0;
-        warp.laneFail(c, failure);
-        return 1;
-      },
-      [](int, int) {});
-  return faults == 0;
+  return allAreGood(warp, c, [&](int to) {
+    return outputFault(p.handle, p.dispatch, warp.laneLoad(outputRecord(c, c.rank, epoch, to)), to);
+  });
 }
 
 template <class Warp>

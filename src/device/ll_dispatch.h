@@ -48,8 +48,8 @@ MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t ar
   const HandleView& h = p.handle;
   if (out == nullptr) return;
   deliverAll(warp, h, out, rowBytes, parts, w, [&](int row) -> const std::uint8_t* {
-    const int from = sourceOf(h, row);
-    return llSlot(c, h, c.rank, area, bytesMax, rowBytes, from, row - h.rankOffsets[from]);
+    const Arrival at = arrivalOf(h, row);
+    return llSlot(c, h, c.rank, area, bytesMax, rowBytes, at.from, at.index);
   });
 }
 

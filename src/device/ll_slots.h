@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/row_header.h"
+#include "device/step.h"
 
 namespace moe {
 
@@ -37,15 +38,10 @@ MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView
 // True if all ranks' sizes are `value`; else one of them is reported. After the rows' flags.
 template <class Warp>
 MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::int32_t value) {
-  const int strangers = warp.scanInOrder(
-      c.nranks,
-      [&](int from) {
-        if (warp.laneLoad(llSizes(c, h, c.rank, from)) == value) return 0;
-        warp.laneFail(c, {0, Fault::disagreement, Phase::dispatchRows, from, 0, 0, 0, 0});
-        return 1;
-      },
-      [](int, int) {});
-  return strangers == 0;
+  return allAreGood(warp, c, [&](int from) -> Failure {
+    const bool same = warp.laneLoad(llSizes(c, h, c.rank, from)) == value;
+    return {0, same ? Fault::none : Fault::disagreement, Phase::dispatchRows, from, 0, 0, 0, 0};
+  });
 }
 
 }  // namespace moe

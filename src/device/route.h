@@ -67,8 +67,9 @@ template <class Warp>
 MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, WarpIndex w) {
   const Slice slice = sliceOf(*h.rows, w);
   warp.forEach(slice.count, [&](int i) {
-    const int row = slice.begin + i, from = sourceOf(h, row);
-    const Quad* slot = headerSlot(c, c.rank, epoch, from, row - h.rankOffsets[from]);
+    const int row = slice.begin + i;
+    const Arrival at = arrivalOf(h, row);
+    const Quad* slot = headerSlot(c, c.rank, epoch, at.from, at.index);
     Quad* kept = h.headers + static_cast<std::int64_t>(row) * h.headerStride();
     const Quad head = warp.laneLoad(slot);
     kept[0] = head;

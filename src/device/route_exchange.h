@@ -28,16 +28,11 @@ MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView&
 // False, and reported, if a rank's handle is not like ours.
 template <class Warp>
 MOE_LANES bool handlesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const int strangers = warp.scanInOrder(
-      c.nranks,
-      [&](int from) {
-        const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets());
-        if (static_cast<std::uint32_t>(signature) == h.signature) return 0;
-        warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0});
-        return 1;
-      },
-      [](int, int) {});
-  return strangers == 0;
+  return allAreGood(warp, c, [&](int from) -> Failure {
+    const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets());
+    const bool same = static_cast<std::uint32_t>(signature) == h.signature;
+    return {0, same ? Fault::none : Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0};
+  });
 }
 
 // What all ranks together, and the ranks before this one, send to a bucket.

@@ -13,9 +13,6 @@ namespace moe {
 MOE_LANES int headToken(const Quad& head) {
   return static_cast<int>(head.x);
 }
-MOE_LANES int headOrdinal(const Quad& head) {
-  return static_cast<int>(head.y);
-}
 MOE_LANES int headSource(const Quad& head) {
   return static_cast<int>(head.z);
 }
@@ -47,6 +44,15 @@ MOE_LANES int sourceOf(const HandleView& h, int row) {
     (h.rankOffsets[middle] <= row ? low : high) = middle;
   }
   return low;
+}
+
+// Where that row came: its source, and its position among the rows of that source.
+struct Arrival {
+  int from, index;
+};
+MOE_LANES Arrival arrivalOf(const HandleView& h, int row) {
+  const int from = sourceOf(h, row);
+  return {from, row - h.rankOffsets[from]};
 }
 
 // Writes the header of `token`'s row for its destination `ordinal`. One lane.

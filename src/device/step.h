@@ -33,6 +33,21 @@ MOE_LANES void endEpoch(const Warp& warp, const CommView& c, Channel channel, st
   });
 }
 
+// Looks at every rank, by faultOf(rank); false if something is wrong, which is then reported.
+template <class Warp, class FaultOf>
+MOE_LANES bool allAreGood(const Warp& warp, const CommView& c, FaultOf faultOf) {
+  const int faults = warp.scanInOrder(
+      c.nranks,
+      [&](int rank) {
+        const Failure failure = faultOf(rank);
+        if (failure.fault == Fault::none) return 0;
+        warp.laneFail(c, failure);
+        return 1;
+      },
+      [](int, int) {});
+  return faults == 0;
+}
+
 // ---- Shares of the work
 
 // Entries [begin, begin + count) of n are this warp's: consecutive, so that order is kept.

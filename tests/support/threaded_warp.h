@@ -71,7 +71,7 @@ class ThreadedWarp {
     *to = value;
   }
 
-  // What is stored is for others after publish or arrive, not before: there is no meeting at the end.
+  // What is stored is for others after publish or announce, not before: there is no meeting at the end.
   template <class JobOf, class SinkOf>
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     note(4, n);
