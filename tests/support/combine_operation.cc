@@ -51,6 +51,11 @@ void CombineOperation::fillGrads(int rank) {
   }
 }
 
+// One rank may say another row size than its peers, and pass rows of that size.
+std::int64_t CombineOperation::rowBytesSaid(int rank) const {
+  return options_.sum.rowBytes + (rank == options_.oddRank ? 16 : 0);
+}
+
 // The rows that the caller passes: in memory of its own, or where peers can read them.
 std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
@@ -63,7 +68,7 @@ std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
     if (!areas_->acquire(rank, options_.area, bytes)) report.add(rank, name_ + ": the area of the rows was written");
     rows = areas_->data(rank, options_.area);
   } else {
-    own.rows = GuardedBytes(at(bytes));
+    own.rows = GuardedBytes(at(route_->arrivals[at(rank)].layoutRows * rowBytesSaid(rank)));
     rows = bytes == 0 ? nullptr : own.rows.data();
   }
   forEachRow(*route_, rank, [&](const ArrivedToken& token, const ArrivedEntry* entry, std::int64_t row) {
@@ -104,7 +109,7 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   if (rank == options_.smallStaging)
     a.capacity = static_cast<std::int64_t>(route_->arrivals[at(rank)].tokens.size()) - 1;
   a.tokens = tokens;
-  a.rowBytes = static_cast<std::uint32_t>(sum.rowBytes + (rank == options_.oddRank ? 16 : 0));
+  a.rowBytes = static_cast<std::uint32_t>(rowBytesSaid(rank));
   a.rowType = sum.rowType;
   a.weighted = sum.weighted ? 1 : 0;
   a.parts = a.arriving = options_.parts;

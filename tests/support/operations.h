@@ -162,6 +162,7 @@ class CombineOperation : public Operation {
   const std::uint8_t* makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry, std::uint8_t* row) const;
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
   std::uint8_t* makeRows(int rank, Report& report);
+  std::int64_t rowBytesSaid(int rank) const;
   void fillArgs(int rank, std::uint8_t* rows);
   void fillGrads(int rank);
   void checkGrads(int rank, Report& report) const;
