@@ -75,6 +75,12 @@ enum {
 enum { moeRowBytes = 0, moeRowBf16 = 1, moeRowFp16 = 2, moeRowFp32 = 3 };
 enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 enum {
+  moeCastNone = 0,
+  moeCastFp8 = 1,     /* to e4m3 with one fp32 scale for 128 elements: element = code * scale */
+  moeCastFp8Ue8m0 = 2 /* the same with a power of two as the scale, one byte: 2^(byte - 127) */
+};
+enum { moeScalesRowMajor = 0, moeScalesTokenContiguous = 1 };
+enum {
   moeWeightsApplied = 0, /* the caller has multiplied the rows by their weights, or wants a plain sum */
   moeWeightsApply = 1    /* combine multiplies each expert's row by the weight that moeRoute was given */
 };
@@ -330,7 +336,8 @@ MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts
  * uses it; tokensMax is the handle's. */
 typedef struct moeHandleView {
   size_t size;
-  const void* rows;  /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL */
+  const void* rows;  /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL. After a
+                        cast, a row is its codes, then its scale words, up to a multiple of 16 bytes */
   const void* side;  /* device [nranks][tokensMax][sideBytes]: the same; NULL if config.sideBytesMax is 0 */
   void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */
 } moeHandleView_t;
@@ -368,10 +375,17 @@ typedef struct moeDispatchArgs {
   int32_t* outSourceIndex; /* [outRows] source rank * tokensMax of the handle + source token; or NULL */
   int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1] copy of the offsets; or NULL */
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
+  int32_t cast;        /* LL: moeCast value, the same on all ranks. rowType and hidden are those of `rows`, hidden a
+                          multiple of 128; outRows takes [outRows][hidden] codes of one byte */
+  void* outScales;     /* with cast: the scales, in 32-bit words: one fp32, or the UE8M0 bytes of 4 neighbouring
+                          blocks, first block lowest, 0 for none. May be NULL if outRows is */
+  int32_t scaleLayout; /* moeScales value. ROW_MAJOR: [outRows][words]. TOKEN_CONTIGUOUS: [words][outRowsMax], of
+                          RANK_MAJOR [words][nranks * tokensMax], of EXPERT_MAJOR_PADDED
+                          [localExperts][words][nranks * tokensMax]. words: hidden / 128, or a fourth, rounded up */
   int32_t reserved;
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER \
-  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0 }
+  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0 }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe. Rows
  * arrive in the order source rank, then source token, on every run. Padding rows are left untouched. Rows of hidden and

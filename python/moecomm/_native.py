@@ -38,6 +38,11 @@ CONSTANTS = {
     "moeRowFp32": 3,
     "moeIndexInt32": 0,
     "moeIndexInt64": 1,
+    "moeCastNone": 0,
+    "moeCastFp8": 1,
+    "moeCastFp8Ue8m0": 2,
+    "moeScalesRowMajor": 0,
+    "moeScalesTokenContiguous": 1,
     "moeWeightsApplied": 0,
     "moeWeightsApply": 1,
     "moeSendOnly": 1,
@@ -222,6 +227,9 @@ class moeDispatchArgs_t(_Sized):
         ("outSourceIndex", c_void_p),
         ("outExpertOffsets", c_void_p),
         ("sms", c_int32),
+        ("cast", c_int32),
+        ("outScales", c_void_p),
+        ("scaleLayout", c_int32),
         ("reserved", c_int32),
     ]
 

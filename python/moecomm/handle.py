@@ -21,6 +21,11 @@ ROW_TYPES = {
     "float32": _native.moeRowFp32,
 }
 WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsApply}
+CASTS = {None: _native.moeCastNone, "fp8": _native.moeCastFp8, "fp8-ue8m0": _native.moeCastFp8Ue8m0}
+SCALE_LAYOUTS = {
+    "row-major": _native.moeScalesRowMajor,
+    "token-contiguous": _native.moeScalesTokenContiguous,
+}
 
 Counts = namedtuple("Counts", "rows layout_rows local_experts first_expert rows_per_rank rows_per_expert")
 DeviceCounts = namedtuple("DeviceCounts", "rows rank_offsets rows_per_expert expert_offsets")
@@ -171,6 +176,9 @@ class Handle:
         out_topk_weights=None,
         out_source_index=None,
         out_expert_offsets=None,
+        cast=None,
+        out_scales=None,
+        scale_layout="row-major",
         send_only=False,
         sms=0,
         stream=None,
@@ -183,6 +191,9 @@ class Handle:
         side      [tokens, side_bytes] carried along, to out_side [out rows, side_bytes]
         out_topk_idx, out_topk_weights, out_source_index, out_expert_offsets: as moeDispatchArgs_t
         row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given
+        cast      low-latency handles: "fp8" or "fp8-ue8m0" casts the rows on their way. out_rows takes codes of one byte,
+                  out_scales (float32; 32-bit words of four bytes with "fp8-ue8m0") the scales, "row-major" or
+                  "token-contiguous" as moeDispatchArgs_t says
         out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None"""
         hidden = _width(rows if shape_of(rows) else out_rows, hidden, "hidden")
         if out_rows_max is None:
@@ -207,6 +218,9 @@ class Handle:
             outSourceIndex=_expect(out_source_index, ("int32",), "out_source_index"),
             outExpertOffsets=_expect(out_expert_offsets, ("int32",), "out_expert_offsets"),
             sms=sms,
+            cast=CASTS[cast],
+            outScales=address(out_scales, "out_scales"),
+            scaleLayout=SCALE_LAYOUTS[scale_layout] if cast is not None else 0,
         )
         self._check(self._library.moeDispatch(self.pointer, ctypes.byref(args), stream_address(stream)))
 

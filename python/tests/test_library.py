@@ -90,6 +90,27 @@ class LibraryTest(unittest.TestCase):
 
         world(body)
 
+    def test_rows_are_cast_on_their_way(self):
+        def body(comm):
+            rows = floats(*[448.0] * 64, *[-224.0] * 64)
+            experts = (ctypes.c_int32 * 1)(1 - comm.rank)
+            with comm.handle(RANKS, 1, tokens_max=1, mode="ll") as handle:
+                handle.route(ctypes.addressof(experts), tokens=1)
+                codes, scales = (ctypes.c_uint8 * 128)(), floats(0)
+                handle.dispatch(
+                    ctypes.addressof(rows),
+                    ctypes.addressof(codes),
+                    out_rows_max=1,
+                    row_type="float32",
+                    hidden=128,
+                    cast="fp8",
+                    out_scales=ctypes.addressof(scales),
+                )
+                self.assertEqual(list(codes), [0x7E] * 64 + [0xF6] * 64)
+                self.assertEqual(scales[0], 1.0)
+
+        world(body, row_bytes_max=512)
+
     def test_send_only_is_completed(self):
         def body(comm):
             rows = floats(*[comm.rank + 1] * 4)

@@ -38,6 +38,7 @@ class Handle {
   void checkStaging(const char* call, const char* name) const;
   void forgetPending();
   DispatchArgs dispatchArgs(const moeDispatchArgs_t& args) const;
+  CastArgs castArgs(const moeDispatchArgs_t& args) const;
   void placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;

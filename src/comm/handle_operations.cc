@@ -100,6 +100,8 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
   out.outTopkWeights = args.outTopkWeights;
   out.outSourceIndex = args.outSourceIndex;
   out.outExpertOffsets = args.outExpertOffsets;
+  out.cast = castArgs(args);
+  if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
   placeOutput(args, &out);
   return out;
 }
@@ -112,10 +114,13 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
+  // A cast cuts rows at its tiles, which have as many codes as a part has bytes.
+  const bool casts = p.dispatch.cast.type != kNoCast;
+  const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
   const LaunchShape shape =
-      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(args.outRows == nullptr), p.dispatch.rowBytes, sms});
-  p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, p.dispatch.rowBytes);
-  p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.dispatch.rowBytes);
+      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(args.outRows == nullptr), bytes, sms});
+  p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, bytes);
+  p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
 }
 

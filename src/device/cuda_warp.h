@@ -2,6 +2,7 @@
 // pieces. All synchronisation is at system scope: one place to change. Contract: docs/architecture.md, "Policies".
 #pragma once
 
+#include "device/cuda_cast.h"
 #include "device/cuda_flags.h"
 #include "device/row_jobs.h"
 #include "device/views.h"
@@ -82,6 +83,13 @@ class CudaWarp {
         storeBatch(piece, begin, quads, job.sinks, mine);
       }
     }
+    __syncwarp();
+  }
+
+  template <class JobOf, class SinkOf>
+  MOE_LANES void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+    __syncwarp();
+    withRowType(rowType, [&](auto type) { cuda_cast::rows<decltype(type)>(n, cast, jobOf, sinkOf, lane()); });
     __syncwarp();
   }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "device/row_jobs.h"
+#include "device/fp8_row.h"
 #include "device/views.h"
 
 namespace moe {
@@ -51,6 +51,19 @@ class HostWarp {
       const CopyJob job = jobOf(i);
       for (int sink = 0; sink < job.sinks; ++sink) std::memcpy(sinkOf(i, sink), job.source, job.bytes);
     }
+  }
+
+  template <class JobOf, class SinkOf>
+  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const CastJob job = jobOf(i);
+        for (int tile = 0; tile < castTiles(job.elements); ++tile) {
+          castTile<decltype(type)>(
+              job, cast, tile, [&](int sink) { return sinkOf(i, sink); }, std::memcpy);
+        }
+      }
+    });
   }
 
   template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>

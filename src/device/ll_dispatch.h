@@ -18,7 +18,12 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
       return llSlot(c, h, to.rank, area, bytesMax, bytes, c.rank, to.index);
     };
   };
-  pushPayload(warp, c, h, d.rows, d.tokens, d.rowBytes, d.parts, w, slotsOf(c.at.llRows, c.rowBytesMax, d.rowBytes));
+  const auto rowSlotOf = slotsOf(c.at.llRows, c.rowBytesMax, d.rowBytes);
+  if (d.cast.type != kNoCast) {
+    pushCast(warp, c, h, d, w, rowSlotOf);
+  } else {
+    pushPayload(warp, c, h, d.rows, d.tokens, d.rowBytes, d.parts, w, rowSlotOf);
+  }
   if (d.sideBytes == 0) return;
   pushPayload(warp, c, h, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
               slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes));
@@ -37,19 +42,44 @@ MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t
 }
 
 MOE_LANES std::int32_t llDispatchSizes(const DispatchArgs& d) {
-  return static_cast<std::int32_t>(d.rowBytes * 16777619u ^ d.sideBytes);
+  return static_cast<std::int32_t>((d.rowBytes * 16777619u ^ d.sideBytes) * 4 + static_cast<unsigned>(d.cast.type));
 }
 
-// Rows from their slots to the caller's output.
+// Rows from their slots to the caller's output: all of what is in a slot, or its first bytes.
 template <class Warp>
-MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t area, int bytesMax, std::uint8_t* out,
-                         std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
+MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t area, int bytesMax,
+                         std::uint32_t slotBytes, std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts,
+                         WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   if (out == nullptr) return;
   deliverAll(warp, h, out, rowBytes, parts, w, [&](int row) -> const std::uint8_t* {
     const Arrival at = arrivalOf(h, row);
-    return llSlot(c, h, c.rank, area, bytesMax, rowBytes, at.from, at.index);
+    return llSlot(c, h, c.rank, area, bytesMax, slotBytes, at.from, at.index);
+  });
+}
+
+// Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring words.
+template <class Warp>
+MOE_LANES void llDeliverScales(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const CastArgs& cast = p.dispatch.cast;
+  if (cast.outScales == nullptr) return;
+  const int rows = *h.rows;
+  const Slice slice = sliceOf(rows * cast.words, w);
+  warp.forEach(slice.count, [&](int i) {
+    const int item = slice.begin + i;
+    const int row = cast.rowStride == 1 ? item % rows : item / cast.words;
+    const int word = cast.rowStride == 1 ? item / rows : item % cast.words;
+    const Arrival at = arrivalOf(h, row);
+    const std::uint8_t* slot = llSlot(c, h, c.rank, c.at.llRows, c.rowBytesMax, p.dispatch.rowBytes, at.from, at.index);
+    const auto value = warp.laneLoad(reinterpret_cast<const std::uint32_t*>(slot + cast.elements) + word);
+    for (int copy = 0; copy < layoutCopies(h, row); ++copy) {
+      const int to = layoutRow(h, row, copy);
+      cast.outScales[to / cast.group * cast.groupStride + to % cast.group * cast.rowStride + word * cast.wordStride] =
+          value;
+    }
   });
 }
 
@@ -73,11 +103,14 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   if (h.layoutRowsOf[c.rank] > d.capacity) return llRefuse(warp, p, epoch, w);
   describeRows(warp, c, h, d, w);
   if (!waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
-  const bool looks = w.index == 0 || d.outRows != nullptr;  // rows that stay in their slots need one look
+  // Rows that stay in their slots need one look.
+  const bool looks = w.index == 0 || d.outRows != nullptr || d.cast.outScales != nullptr;
   if (looks && !llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
-  llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.outRows, d.rowBytes, d.arriving, w);
+  const std::uint32_t outBytes = d.cast.type != kNoCast ? static_cast<std::uint32_t>(d.cast.elements) : d.rowBytes;
+  llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.rowBytes, d.outRows, outBytes, d.arriving, w);
+  llDeliverScales(warp, p, w);
   if (d.sideBytes == 0) return;
-  llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+  llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.sideBytes, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
 }
 
 template <class Warp>

@@ -136,14 +136,25 @@ struct RouteArgs {
   int tokens;
 };
 
+struct CastArgs {
+  int type;      // a CastType; none: all else is 0
+  int rowType;   // of the rows that are cast
+  int elements;  // of a row, and bytes of its codes
+  std::uint32_t* outScales;
+  // Word w of layout row r is at r / group * groupStride + r % group * rowStride + w * wordStride.
+  int words, group;
+  std::int64_t groupStride, rowStride, wordStride;
+};
+
 struct DispatchArgs {
   const std::uint8_t* rows;
   const std::uint8_t* side;
   int tokens;
-  std::uint32_t rowBytes, sideBytes;
-  Parts parts;            // of the tokens' rows, as they are sent
-  Parts arriving;         // of the rows that arrive: usually more rows, so fewer parts
-  std::uint8_t* outRows;  // NULL: LL RANK_MAJOR rows stay in their slots
+  std::uint32_t rowBytes, sideBytes;  // as they travel
+  Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their codes
+  Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
+  CastArgs cast;                      // LL
+  std::uint8_t* outRows;              // NULL: LL RANK_MAJOR rows stay in their slots
   std::uint8_t* outSide;
   std::int64_t capacity;
   std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged

@@ -61,6 +61,28 @@ TEST_P(Step, OpaqueRowsWithASidePayloadAreRight) {
   }
 }
 
+TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192;
+  for (int cast : {moeCastFp8, moeCastFp8Ue8m0}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      StepCase c;
+      c.mode = moeModeLl;
+      c.layout = layout;
+      c.cast = cast;
+      c.rowType = moeRowBf16 + layout % 3;
+      c.hidden = 128 * (layout * 5 + cast);  // with and without a whole last tile
+      c.topk = 4;
+      c.tokenContiguous = (layout + cast) % 2 == 0;
+      c.sideBytes = 16 * (layout % 2);
+      c.window = false;
+      runSteps(4, wide, c, 3);
+      c.tokenContiguous = !c.tokenContiguous;
+      runSteps(1 + layout, wide, c, 2);
+    }
+  }
+}
+
 // Enough rows for the bulk-copy kernels of the cuda backend.
 TEST_P(Step, LargeBatchesAreRight) {
   moeConfig_t large = config();

@@ -136,6 +136,47 @@ TEST_P(Usage, BadArgumentsAreNamed) {
   });
 }
 
+TEST_P(Usage, BadCastsAreNamed) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 1024;
+  world(1, wide, [](RankContext& context) {
+    const auto refuses = [&](int mode, moeDispatchArgs_t args, const char* sentence) {
+      moeHandle_t handle = nullptr;
+      moeHandleConfig_t shape = smallHandle();
+      shape.mode = mode;
+      MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+      MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
+      EXPECT_EQ(moeDispatch(handle, &args, context.stream()), moeInvalidArgument) << sentence;
+      EXPECT_TRUE(says(context.error(), sentence)) << context.error();
+      MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+    };
+    auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
+    moeDispatchArgs_t good = MOE_DISPATCH_ARGS_INITIALIZER;
+    good.rowType = moeRowBf16;
+    good.hidden = 256;
+    good.outRows = memory;
+    good.outRowsMax = 4;
+    good.cast = moeCastFp8;
+    good.outScales = memory + 2048;
+    refuses(moeModeHt, good, "args.cast is 1, which is for LL");
+    moeDispatchArgs_t bad = good;
+    bad.cast = 3;
+    refuses(moeModeLl, bad, "args.cast is 3, must be a moeCast value");
+    bad = good, bad.hidden = 200;
+    refuses(moeModeLl, bad, "args.hidden is 200, must be a multiple of 128");
+    bad = good, bad.rowType = moeRowBytes;
+    refuses(moeModeLl, bad, "opaque bytes, which cannot be cast");
+    bad = good, bad.outScales = nullptr;
+    refuses(moeModeLl, bad, "args.outScales is NULL");
+    bad = good, bad.outScales = memory + 2;
+    refuses(moeModeLl, bad, "not aligned to 4 bytes");
+    bad = good, bad.scaleLayout = 2;
+    refuses(moeModeLl, bad, "args.scaleLayout is 2");
+    bad = good, bad.cast = moeCastNone;
+    refuses(moeModeLl, bad, "but args.cast is none");
+  });
+}
+
 TEST_P(Usage, AnOutputThatIsTooSmallIsReportedToEveryRankAndLeftAlone) {
   for (int mode : {moeModeHt, moeModeLl}) {
     world(3, config(), [&](RankContext& context) {

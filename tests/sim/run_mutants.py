@@ -16,9 +16,9 @@ import time
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COMMON = ["support/combine_operation.cc", "support/dispatch_operation.cc", "support/judge.cc", "support/operations.cc",
-          "support/program.cc", "support/protocol_world.cc", "support/reference.cc", "support/routing_input.cc",
-          "support/scenario.cc"]
+COMMON = ["support/cast_case.cc", "support/combine_operation.cc", "support/dispatch_operation.cc",
+          "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/program.cc",
+          "support/protocol_world.cc", "support/reference.cc", "support/routing_input.cc", "support/scenario.cc"]
 FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-w"]
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90

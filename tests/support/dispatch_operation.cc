@@ -1,6 +1,8 @@
 // The dispatch of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
+#include "device/fp8_row.h"
+#include "support/fp8_reference.h"
 #include "support/operations.h"
 #include "support/payload.h"
 
@@ -50,15 +52,27 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
   own.outOffsets = GuardedBytes(at(expertCount(route_->config, rank) + 1) * 4);
 }
 
+std::vector<std::uint8_t> DispatchOperation::sourceRow(int source, int token) const {
+  std::vector<std::uint8_t> row(at(sourceBytes()));
+  const std::uint64_t key = rowKey(config_.seed, source, token);
+  if (config_.cast) {
+    fillTypedRow(config_.cast.rowType, key, row.data(), sourceBytes());
+  } else {
+    fillRow(key, row.data(), sourceBytes());
+  }
+  return row;
+}
+
 void DispatchOperation::start(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   poisonOutputs(rank, report);
   const int tokens = route_->inputs[at(rank)].tokens;
   const int longer = rank == config_.oddRank ? 16 : 0;
-  own.rows = GuardedBytes(at(std::int64_t{tokens} * (config_.rowBytes + longer)));
+  own.rows = GuardedBytes(at(std::int64_t{tokens} * (sourceBytes() + longer)));
   own.side = GuardedBytes(at(std::int64_t{tokens} * config_.sideBytes));
   for (int t = 0; t < tokens; ++t) {
-    fillRow(rowKey(config_.seed, rank, t), own.rows.data() + std::int64_t{t} * config_.rowBytes, config_.rowBytes);
+    const std::vector<std::uint8_t> row = sourceRow(rank, t);
+    std::memcpy(own.rows.data() + std::int64_t{t} * sourceBytes(), row.data(), row.size());
     fillRow(rowKey(config_.seed ^ kSideSeed, rank, t), own.side.data() + std::int64_t{t} * config_.sideBytes,
             config_.sideBytes);
   }
@@ -71,7 +85,7 @@ void DispatchOperation::start(int rank, Report& report) {
   d.rows = tokens == 0 ? nullptr : own.rows.data();
   d.side = config_.sideBytes == 0 || tokens == 0 ? nullptr : own.side.data();
   d.tokens = tokens;
-  d.rowBytes = static_cast<std::uint32_t>(config_.rowBytes + longer);
+  d.rowBytes = static_cast<std::uint32_t>(travellingBytes() + longer);
   d.sideBytes = static_cast<std::uint32_t>(config_.sideBytes);
   d.parts = d.arriving = config_.parts;
   const bool window = inWindow(rank);
@@ -79,6 +93,11 @@ void DispatchOperation::start(int rank, Report& report) {
   d.outSide = window ? d.outRows + rows * config_.rowBytes : own.outSide.data();
   d.capacity = config_.capacity.empty() ? rows : config_.capacity[at(rank)];
   if (config_.inSlots) d.outRows = d.outSide = nullptr;
+  const bool wantsScales = !config_.inSlots || wants(seed, rank, 4);
+  if (config_.cast)
+    own.scales = CastOutput(config_.cast, route_->config, wantsScales ? rows : 0, wantsScales ? d.capacity : 0);
+  own.outScales = GuardedBytes(own.scales.bytes());
+  d.cast = own.scales.args(own.outScales.data());
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
     if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
@@ -99,8 +118,20 @@ StepParams DispatchOperation::params(int rank, int phases) {
   return params;
 }
 
-void DispatchOperation::checkRows(int rank, Report& report) const {
-  const PerRank& own = ranks_[at(rank)];
+// The codes of a row, and the scales behind them if they are in a slot. Notes what scales it is to have.
+bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row,
+                                  const std::uint8_t* codes) const {
+  const CastCase& cast = config_.cast;
+  const ReferenceCast expected = referenceCast(cast.rowType, cast.type == kCastFp8Ue8m0,
+                                               sourceRow(token.source, token.token).data(), cast.elements);
+  scales.expect(row, expected.scales);
+  const std::size_t behind = config_.inSlots ? expected.scales.size() * 4 : 0;
+  return std::memcmp(codes, expected.codes.data(), expected.codes.size()) == 0 &&
+         std::memcmp(codes + expected.codes.size(), expected.scales.data(), behind) == 0;
+}
+
+void DispatchOperation::checkRows(int rank, Report& report) {
+  PerRank& own = ranks_[at(rank)];
   const DispatchArgs& d = own.params.dispatch;
   const Arrivals& arrivals = route_->arrivals[at(rank)];
   std::vector<const ArrivedToken*> tokenOf(at(arrivals.layoutRows), nullptr);
@@ -115,18 +146,21 @@ void DispatchOperation::checkRows(int rank, Report& report) const {
     outRows = llSlot(c, own.params.handle, rank, c.at.llRows, c.rowBytesMax, 0, 0, 0);
     outSide = llSlot(c, own.params.handle, rank, c.at.llSide, c.sideBytesMax, 0, 0, 0);
   }
+  const int stride = config_.inSlots ? travellingBytes() : config_.rowBytes;
   const auto isRow = [&](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
     if (token == nullptr) return config_.inSlots || isPoison(row, at(bytes));
+    if (config_.cast && seed == config_.seed) return checkCast(own.scales, *token, (row - outRows) / stride, row);
     return rowIs(rowKey(seed, token->source, token->token), row, bytes);
   };
   for (std::int64_t row = 0; row < arrivals.layoutRows; ++row) {
     const ArrivedToken* token = tokenOf[at(row)];
-    if (!isRow(token, config_.seed, outRows + row * config_.rowBytes, config_.rowBytes))
+    if (!isRow(token, config_.seed, outRows + row * stride, config_.rowBytes))
       return report.add(rank, fmt::format("{}: row {} is not that of token {}:{}", name_, row,
                                           token ? token->source : -1, token ? token->token : -1));
     if (!isRow(token, config_.seed ^ kSideSeed, outSide + row * config_.sideBytes, config_.sideBytes))
       return report.add(rank, fmt::format("{}: side payload of row {} is wrong", name_, row));
   }
+  if (!own.scales.isRight(own.outScales.data())) report.add(rank, name_ + ": scales are wrong");
 }
 
 void DispatchOperation::checkEntries(int rank, Report& report) const {
@@ -176,7 +210,7 @@ void DispatchOperation::checkGuards(int rank, Report& report) {
   const bool released = !inWindow(rank) || areas_->release(rank, config_.area);
   bool good = released;
   for (const GuardedBytes* bytes :
-       {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources, &own.outOffsets})
+       {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources, &own.outOffsets, &own.outScales})
     good = good && bytes->guardsAreIntact();
   if (!good) report.add(rank, name_ + ": something was written behind an output");
 }
@@ -193,7 +227,8 @@ void DispatchOperation::checkUntouched(int rank, Report& report) {
   const std::int64_t bytes = route_->arrivals[at(rank)].layoutRows * (config_.rowBytes + config_.sideBytes);
   const bool good = inWindow(rank) ? isPoison(areas_->data(rank, config_.area), at(bytes))
                                    : isPoison(own.outRows.data(), own.outRows.size()) &&
-                                         isPoison(own.outSide.data(), own.outSide.size());
+                                         isPoison(own.outSide.data(), own.outSide.size()) &&
+                                         isPoison(own.outScales.data(), own.outScales.size());
   if (!good) report.add(rank, name_ + ": a refused dispatch wrote to an output");
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/fp8_reference.h"
+
 namespace moe::test {
 namespace {
 
@@ -27,9 +29,9 @@ float offsetOf(int expert) {
 std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} tokens {} align {} side {} window {} wide {} "
-      "weighted {} biases {} grads {} seed {}",
+      "weighted {} biases {} grads {} cast {} contiguous {} seed {}",
       mode, layout, rowType, hidden, experts, topk, tokensMax, alignment, sideBytes, window, wideIndex, weighted,
-      biases, weightGrads, seed);
+      biases, weightGrads, cast, tokenContiguous, seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -72,6 +74,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   bias1_ = take(std::int64_t{c.tokensMax} * rowBytes());
   out_ = takeOutput(rowsMax_ * rowBytes());
   outSide_ = takeOutput(rowsMax_ * c.sideBytes);
+  outScales_ = take(rowsMax_ * castCase().words() * 4);
   ids_ = take(entries * 8);
   weights_ = reinterpret_cast<float*>(take(entries * 4));
   outIds_ = take(rowsMax_ * c.topk * 8);
@@ -156,6 +159,9 @@ void MoeStep::prepare(int iteration) {
   arena.upload(weights_, in.weights.data(), in.weights.size() * 4);
   const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
   arena.upload(out_, poison.data(), poison.size());
+  if (case_.cast != moeCastNone)
+    arena.upload(outScales_, poison.data(),
+                 static_cast<std::size_t>(rowsMax_) * static_cast<std::size_t>(castCase().words()) * 4);
 }
 
 void MoeStep::route() {
@@ -181,6 +187,9 @@ void MoeStep::dispatch(int flags) {
   args.outTopkWeights = outWeights_;
   args.outSourceIndex = outSource_;
   args.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
+  args.cast = case_.cast;
+  args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
+  args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
   MOE_EXPECT_OK(moeDispatch(handle_, &args, context_.stream()), context_);
 }
 
@@ -188,7 +197,31 @@ void MoeStep::complete() {
   MOE_EXPECT_OK(moeComplete(handle_, context_.stream()), context_);
 }
 
+void MoeStep::checkCast() {
+  CastOutput scales(castCase(), reference_->config, rowsMax_, rowsMax_);
+  const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * case_.hidden));
+  const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
+    const auto row = inputRow(arrived.source, arrived.token);
+    const auto expected = referenceCast(case_.rowType, case_.cast == moeCastFp8Ue8m0, row.data(), case_.hidden);
+    scales.expect(at, expected.scales);
+    EXPECT_EQ(std::memcmp(out.data() + at * case_.hidden, expected.codes.data(), expected.codes.size()), 0)
+        << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;
+  };
+  forEachLayoutRow(check);
+  EXPECT_TRUE(scales.isRight(context_.arena.get(outScales_, scales.bytes()).data())) << case_.name();
+}
+
 void MoeStep::checkDispatch() {
+  if (case_.cast != moeCastNone) {
+    checkCast();
+  } else {
+    checkRows();
+  }
+  checkArrays();
+  checkCounts();
+}
+
+void MoeStep::checkRows() {
   Arena& arena = context_.arena;
   const auto out = arena.get(out_, static_cast<std::size_t>(layoutRows() * rowBytes()));
   const auto outSide = arena.get(outSide_, static_cast<std::size_t>(layoutRows() * case_.sideBytes));
@@ -203,14 +236,7 @@ void MoeStep::checkDispatch() {
           << case_.name();
     }
   };
-  for (const ArrivedToken& arrived : arrivals().tokens) {
-    if (!hasRowPerExpert(static_cast<Layout>(case_.layout))) check(arrived, arrived.row);
-    for (const ArrivedEntry& entry : arrived.entries) {
-      if (hasRowPerExpert(static_cast<Layout>(case_.layout))) check(arrived, entry.row);
-    }
-  }
-  checkArrays();
-  checkCounts();
+  forEachLayoutRow(check);
 }
 
 void MoeStep::checkArrays() {

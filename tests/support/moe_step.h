@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/api_world.h"
+#include "support/cast_case.h"
 #include "support/reference.h"
 #include "support/rng.h"
 
@@ -23,6 +24,8 @@ struct StepCase {
   bool weighted = false;  // combine applies the weights
   int biases = 0;
   bool weightGrads = false;
+  int cast = moeCastNone;
+  bool tokenContiguous = false;  // the scales
   std::uint64_t seed = 1;
 
   std::string name() const;
@@ -55,7 +58,20 @@ class MoeStep {
   const RouteInput& input() const { return reference_->inputs[static_cast<std::size_t>(context_.rank)]; }
   int rowBytes() const;
   std::int64_t layoutRows() const;
+  template <class Body>
+  void forEachLayoutRow(Body body) const {
+    const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
+    for (const ArrivedToken& arrived : arrivals().tokens) {
+      if (!perExpert) body(arrived, arrived.row);
+      for (const ArrivedEntry& entry : arrived.entries) {
+        if (perExpert) body(arrived, entry.row);
+      }
+    }
+  }
   float gradOf(int rank, std::int64_t row, int k) const;
+  CastCase castCase() const { return {case_.cast, case_.rowType, case_.hidden, case_.tokenContiguous}; }
+  void checkRows();
+  void checkCast();
   void checkArrays();
   void checkCounts();
 
@@ -65,7 +81,7 @@ class MoeStep {
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
   std::int64_t rowsMax_ = 0;
-  std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_;
+  std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;
   void *ids_, *outIds_;
   float *weights_, *outWeights_, *grads_, *outGrads_;
   std::int32_t *outSource_, *outOffsets_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/steps.h"
+#include "support/cast_case.h"
 #include "support/protocol_world.h"
 #include "support/reference.h"
 
@@ -100,6 +101,7 @@ struct DispatchCase {
   int sideBytes = 0;
   Parts parts{1, 16};
   int area = 0;                        // HT: of OutputAreas
+  CastCase cast;                       // LL; rowBytes are those of the codes then
   bool inSlots = false;                // LL RANK_MAJOR: rows stay where they come
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what is needed
@@ -118,12 +120,17 @@ class DispatchOperation : public Operation {
 
  private:
   struct PerRank {
-    GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets;
+    GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outScales;
+    CastOutput scales;
     StepParams params{};
   };
   bool inWindow(int rank) const;
+  int travellingBytes() const { return config_.cast ? config_.cast.travellingBytes() : config_.rowBytes; }
+  int sourceBytes() const { return config_.cast ? static_cast<int>(config_.cast.sourceBytes()) : config_.rowBytes; }
+  std::vector<std::uint8_t> sourceRow(int source, int token) const;
   void poisonOutputs(int rank, Report& report);
-  void checkRows(int rank, Report& report) const;
+  void checkRows(int rank, Report& report);
+  bool checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
   void checkEntries(int rank, Report& report) const;
   void checkGuards(int rank, Report& report);
 

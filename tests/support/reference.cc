@@ -102,6 +102,9 @@ Arrivals arrivalsAt(const RouteConfig& config, const std::vector<RouteInput>& in
 bool hasRowPerExpert(Layout layout) {
   return layout == Layout::expertMajor || layout == Layout::expertMajorPadded;
 }
+bool hasFixedRows(Layout layout) {
+  return layout == Layout::expertMajorPadded || layout == Layout::rankMajor;
+}
 
 int expertCount(const RouteConfig& config, int rank) {
   return config.experts / config.nranks + (rank < config.experts % config.nranks ? 1 : 0);

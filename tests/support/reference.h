@@ -55,6 +55,7 @@ struct ReferenceRoute {
 };
 
 bool hasRowPerExpert(Layout layout);
+bool hasFixedRows(Layout layout);  // all slots, whatever arrives
 int firstExpert(const RouteConfig& config, int rank);
 int expertCount(const RouteConfig& config, int rank);
 int rankOfExpert(const RouteConfig& config, int expert);

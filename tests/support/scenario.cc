@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "device/fp8_row.h"
 #include "support/routing_input.h"
 
 namespace moe::test {
@@ -52,6 +53,8 @@ class Builder {
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
   Parts drawParts(int rowBytes);
+  CastCase drawCast();
+  Parts drawTiles(int elements);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
   int drawWarps() { return rng_.between(1, limits_.warps); }
   bool stagedOutstanding() const;
@@ -106,6 +109,7 @@ void Builder::drawShapes() {
   const int handles = rng_.between(1, 3);
   for (int i = 0; i < handles; ++i) handleShapes_.push_back(drawHandle(shape_.nranks));
   shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));
+  if (rng_.oneIn(3)) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * rng_.between(9, 100));  // room for casts
   shape_.sideBytesMax = rng_.coin() ? 0 : 16 * rng_.between(1, 3);
   for (const HandleShape& s : handleShapes_) {
     shape_.topkMax = std::max(shape_.topkMax, s.topk);
@@ -128,6 +132,22 @@ Parts Builder::drawParts(int rowBytes) {
   const int quads = rowBytes / 16, count = rng_.coin() ? 1 : rng_.between(1, std::min(quads, 6));
   const int quadsEach = (quads + count - 1) / count;
   return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
+}
+
+// A cast of rows that fit, now and then.
+CastCase Builder::drawCast() {
+  CastCase cast;
+  cast.type = rng_.coin() ? kCastFp8 : kCastFp8Ue8m0;
+  cast.rowType = rng_.between(kBf16, kFp32);
+  cast.elements = 128 * rng_.between(1, 12);
+  cast.tokenContiguous = rng_.coin();
+  return cast.travellingBytes() <= shape_.rowBytesMax && rng_.oneIn(3) ? cast : CastCase{};
+}
+
+// Whole tiles, as a cast cuts rows.
+Parts Builder::drawTiles(int elements) {
+  const int tiles = castTiles(elements), each = rng_.between(1, tiles);
+  return {(tiles + each - 1) / each, static_cast<std::uint32_t>(each * kCastTileElements)};
 }
 
 std::string Builder::name(const char* what, const HandleTrack& track) {
@@ -188,13 +208,14 @@ void Builder::addRoute(HandleTrack& track) {
 void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
   const Arrivals& arrivals = track.route->arrivals[at(world_.culprit)];
   const auto flatRows = static_cast<int>(arrivals.tokens.size());
+  const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
   if (world_.trouble == Trouble::capacity && config.staged[at(world_.culprit)] && flatRows > 1 && rng_.coin()) {
     config.smallStaging = world_.culprit;
     ended_ = !track.handle->shape().lowLatency;
   } else if (world_.trouble == Trouble::capacity && arrivals.layoutRows > 0) {
     config.capacity[at(world_.culprit)] = rng_.below(static_cast<int>(arrivals.layoutRows));
     ended_ = true;
-  } else if (world_.trouble == Trouble::rowSize && config.rowBytes < shape_.rowBytesMax && shape_.nranks > 1) {
+  } else if (world_.trouble == Trouble::rowSize && travelling < shape_.rowBytesMax && shape_.nranks > 1) {
     config.oddRank = world_.culprit;
     ended_ = true;
   }
@@ -221,6 +242,11 @@ void Builder::addDispatch(HandleTrack& track) {
   config.rowBytes = drawBytes(shape_.rowBytesMax);
   config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
   config.parts = drawParts(config.rowBytes);
+  if (s.lowLatency) config.cast = drawCast();
+  if (config.cast) {
+    config.rowBytes = config.cast.elements;
+    config.parts = drawTiles(config.rowBytes);
+  }
   const bool direct = stagedOutstanding() || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)

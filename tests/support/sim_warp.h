@@ -2,7 +2,7 @@
 // warps run. What host_warp.h says about each operation holds here too.
 #pragma once
 
-#include "device/row_jobs.h"
+#include "device/fp8_row.h"
 #include "support/simulator.h"
 
 namespace moe::sim {
@@ -56,6 +56,23 @@ class SimWarp {
         if (begin / kPiece % 4 == 0) sim_.pause();
       }
     }
+  }
+
+  template <class JobOf, class SinkOf>
+  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const CastJob job = jobOf(i);
+        for (int tile = 0; tile < castTiles(job.elements); ++tile) {
+          castTile<decltype(type)>(
+              job, cast, tile, [&](int sink) { return sinkOf(i, sink); },
+              [&](std::uint8_t* to, const void* from, std::size_t bytes) {
+                sim_.store(to, from, static_cast<std::uint32_t>(bytes));
+              });
+          sim_.pause();
+        }
+      }
+    });
   }
 
   template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>

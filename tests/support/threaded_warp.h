@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-#include "device/row_jobs.h"
+#include "device/fp8_row.h"
 #include "device/views.h"
 #include "support/lane_barrier.h"
 
@@ -85,6 +85,24 @@ class ThreadedWarp {
         for (std::uint32_t at = first(); at < job.bytes; at += kStep) std::memcpy(to + at, job.source + at, kPiece);
       }
     }
+  }
+
+  // A lane does whole tiles.
+  template <class JobOf, class SinkOf>
+  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+    note(14, n);
+    sync();
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const CastJob job = jobOf(i);
+        note(job.elements, job.sinks, job.source);
+        for (int sink = 0; sink < job.sinks; ++sink) note(15, sink, sinkOf(i, sink).codes);
+        for (int tile = lane_; tile < castTiles(job.elements); tile += kLanes) {
+          castTile<decltype(type)>(
+              job, cast, tile, [&](int sink) { return sinkOf(i, sink); }, std::memcpy);
+        }
+      }
+    });
   }
 
   template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>

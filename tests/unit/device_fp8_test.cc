@@ -9,36 +9,12 @@
 #include <vector>
 
 #include "device/fp8.h"
+#include "support/fp8_reference.h"
 
 namespace moe::test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
-
-// What a code means, from its fields.
-double valueOfCode(std::uint32_t code) {
-  const int exponent = static_cast<int>(code >> 3 & 15), mantissa = static_cast<int>(code & 7);
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  return (code & 0x80u) != 0 ? -magnitude : magnitude;
-}
-
-// The nearest finite code, and of two equally near ones the even one.
-std::uint32_t nearestCode(double value) {
-  static const std::vector<double> magnitudes = [] {
-    std::vector<double> all;
-    for (std::uint32_t code = 0; code < 0x7fu; ++code) all.push_back(valueOfCode(code));
-    return all;
-  }();
-  const std::uint32_t sign = std::signbit(value) ? 0x80u : 0u;
-  if (std::isnan(value)) return sign | 0x7fu;
-  const double magnitude = std::min(std::abs(value), 1e6);
-  std::size_t best = 0;
-  for (std::size_t code = 1; code < magnitudes.size(); ++code) {
-    const double before = std::abs(magnitudes[best] - magnitude), now = std::abs(magnitudes[code] - magnitude);
-    if (now < before || (now == before && code % 2 == 0)) best = code;
-  }
-  return sign | static_cast<std::uint32_t>(best);
-}
 
 template <class Type>
 Quad quadOf(const std::array<std::uint32_t, 4 * Type::kPerWord>& elements) {

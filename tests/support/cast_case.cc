@@ -1,0 +1,66 @@
+#include "support/cast_case.h"
+
+#include <cstring>
+
+#include "device/fp8_row.h"
+
+namespace moe::test {
+namespace {
+
+// Rows of the layouts that do not depend on what arrives, or of one expert's part.
+std::int64_t slotsOf(const RouteConfig& route) {
+  return std::int64_t{route.nranks} * route.tokensMax;
+}
+
+}  // namespace
+
+int CastCase::words() const {
+  const int blocks = elements / 128;
+  return type == kCastFp8 ? blocks : (blocks + 3) / 4;
+}
+
+int CastCase::travellingBytes() const {
+  const int tiles = (elements + 511) / 512, scaleBytes = type == kCastFp8 ? 16 * tiles : (4 * tiles + 15) / 16 * 16;
+  return elements + scaleBytes;
+}
+
+CastOutput::CastOutput(const CastCase& cast, const RouteConfig& route, std::int64_t rows, std::int64_t capacity)
+    : cast_(cast), route_(route), capacity_(capacity) {
+  const bool whole = cast.tokenContiguous && !hasFixedRows(route.layout);
+  expected_ = GuardedBytes(static_cast<std::size_t>((whole ? capacity : rows) * cast.words() * 4));
+}
+
+CastArgs CastOutput::args(void* scales) const {
+  CastArgs args{};
+  args.type = cast_.type, args.rowType = cast_.rowType, args.elements = cast_.elements;
+  args.outScales = bytes() == 0 ? nullptr : static_cast<std::uint32_t*>(scales);
+  args.words = cast_.words(), args.group = INT32_MAX;
+  args.rowStride = args.words, args.wordStride = 1;
+  if (!cast_.tokenContiguous) return args;
+  args.rowStride = 1, args.wordStride = hasFixedRows(route_.layout) ? slotsOf(route_) : capacity_;
+  if (route_.layout != Layout::expertMajorPadded) return args;
+  args.group = static_cast<int>(slotsOf(route_));
+  args.groupStride = slotsOf(route_) * args.words;
+  return args;
+}
+
+std::int64_t CastOutput::wordAt(std::int64_t layoutRow, int word) const {
+  const std::int64_t words = cast_.words(), slots = slotsOf(route_);
+  if (!cast_.tokenContiguous) return layoutRow * words + word;
+  if (route_.layout == Layout::rankMajor) return word * slots + layoutRow;
+  if (route_.layout != Layout::expertMajorPadded) return word * capacity_ + layoutRow;
+  return (layoutRow / slots * words + word) * slots + layoutRow % slots;
+}
+
+void CastOutput::expect(std::int64_t layoutRow, const std::vector<std::uint32_t>& scales) {
+  if (bytes() == 0) return;
+  for (int word = 0; word < cast_.words(); ++word) {
+    std::memcpy(expected_.data() + wordAt(layoutRow, word) * 4, &scales[static_cast<std::size_t>(word)], 4);
+  }
+}
+
+bool CastOutput::isRight(const std::uint8_t* scales) const {
+  return std::memcmp(scales, expected_.data(), bytes()) == 0;
+}
+
+}  // namespace moe::test
