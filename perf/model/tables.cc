@@ -37,12 +37,24 @@ std::string rowsOf(const Study& study, const std::string& titles,
   return table(titles, rows);
 }
 
-// The same case with one thing changed, or a dash where the change does not matter.
-std::string limited(const Study& study, Workload w) {
+int domainsOf(const Study& study, const Workload& w) {
+  return std::max(1, w.ranks / study.machine.domainRanks);
+}
+
+// A limit of domains is for domains of the same number of experts.
+bool mayBeLimited(const Study& study, const Workload& w) {
+  return w.expertCount() % domainsOf(study, w) == 0;
+}
+
+// The same case with one thing changed, or a dash where that cannot be or changes nothing.
+std::string limitedDomains(const Study& study, Workload w) {
   w.domainLimit = kDomainLimit;
-  if (w.ranks / study.machine.domainRanks <= kDomainLimit || w.expertCount() % (w.ranks / study.machine.domainRanks)) {
-    return "-";
-  }
+  return mayBeLimited(study, w) ? fmt::format("{:.2f}", destinationsOf(w, study.machine.domainRanks).domains) : "-";
+}
+
+std::string limitedTimes(const Study& study, Workload w) {
+  w.domainLimit = kDomainLimit;
+  if (domainsOf(study, w) <= kDomainLimit || !mayBeLimited(study, w)) return "-";
   return fmt::format("{:.0f} / {:.0f}", estimate(study.machine, w, Copies::kPerDomain, w.dispatchRow).us,
                      estimate(study.machine, w, Copies::kPerDomain, w.combineRow).us);
 }
@@ -143,15 +155,10 @@ Study fabricsStudy(int tokens) {
 
 std::string destinationsTable(const Study& study) {
   return rowsOf(study, "ranks | experts | domains | ranks of a token | domains of a token | limited to 4 domains",
-                [&](Workload w) {
-                  const Destinations free = destinationsOf(w, study.machine.domainRanks);
-                  w.domainLimit = kDomainLimit;
-                  const int domains = std::max(1, w.ranks / study.machine.domainRanks);
-                  const bool even = w.expertCount() % domains == 0;
-                  return fmt::format(
-                      "{} | {} | {} | {:.2f} | {:.2f} | {}", w.ranks, w.expertCount(), domains, free.ranks,
-                      free.domains,
-                      even ? fmt::format("{:.2f}", destinationsOf(w, study.machine.domainRanks).domains) : "-");
+                [&](const Workload& w) {
+                  const Destinations to = destinationsOf(w, study.machine.domainRanks);
+                  return fmt::format("{} | {} | {} | {:.2f} | {:.2f} | {}", w.ranks, w.expertCount(),
+                                     domainsOf(study, w), to.ranks, to.domains, limitedDomains(study, w));
                 });
 }
 
@@ -165,7 +172,8 @@ std::string llTable(const Study& study) {
 
 std::string htTable(const Study& study) {
   return rowsOf(study, kColumns + " | limited to 4 domains, us", [&](const Workload& w) {
-    return fmt::format("{} | {} | {}", w.ranks, columnsOf(pairOf(study, w, Copies::kPerDomain), 0), limited(study, w));
+    return fmt::format("{} | {} | {}", w.ranks, columnsOf(pairOf(study, w, Copies::kPerDomain), 0),
+                       limitedTimes(study, w));
   });
 }
 
