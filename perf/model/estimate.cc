@@ -1,0 +1,85 @@
+#include "estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "destinations.h"
+
+namespace moe::model {
+namespace {
+
+constexpr int kChunkRows = 32;  // rows of a rail between two arrival words
+
+Traffic directTraffic(const Workload& w, int inDomain, double copies, double flagsPerRank) {
+  const double total = copies * w.tokens, others = w.ranks - inDomain;
+  return {total * others / w.ranks, total * (inDomain - 1) / w.ranks, flagsPerRank * others};
+}
+
+// What came over the rail goes on to the ranks of the domain, seldom to the forwarder itself.
+Traffic forwardedTraffic(const Workload& w, int inDomain, const Destinations& to) {
+  const double peers = w.ranks / inDomain - 1, railRows = w.tokens * to.remoteDomains;
+  const double forwarded = w.tokens * to.remoteRanks * (inDomain - 1) / inDomain;
+  const double chunks = peers > 0 ? std::ceil(railRows / peers / kChunkRows) : 0;
+  return {railRows, w.tokens * to.neighbours + forwarded, chunks * peers};
+}
+
+// The last chunk is forwarded when the rail is done already.
+double lastChunkUs(const Machine& machine, const Workload& w, std::int64_t bytes) {
+  const Destinations to = destinationsOf(w, machine.domainRanks);
+  if (to.remoteDomains <= 0) return 0;
+  const double rows = std::min<double>(kChunkRows, w.tokens) * to.remoteRanks / to.remoteDomains;
+  return rows * static_cast<double>(bytes) / machine.nvlinkGBs * 1e-3;
+}
+
+double latencyUs(const Machine& machine, const Workload& w, Copies copies, std::int64_t bytes) {
+  if (w.ranks <= machine.domainRanks) return machine.startUs;
+  const double direct = machine.startUs + machine.railLatencyUs;
+  return copies == Copies::kPerDomain ? direct + machine.forwardLatencyUs + lastChunkUs(machine, w, bytes) : direct;
+}
+
+}  // namespace
+
+const char* nameOf(Bound bound) {
+  switch (bound) {
+    case Bound::kLatency:
+      return "latency";
+    case Bound::kNvlink:
+      return "NVLink";
+    case Bound::kRail:
+      return "rail";
+    case Bound::kPosting:
+      return "posting";
+  }
+  return "?";
+}
+
+Traffic trafficOf(const Workload& w, int domainRanks, Copies copies) {
+  const int inDomain = std::min(domainRanks, w.ranks);
+  if (copies == Copies::kPerExpert) {
+    return directTraffic(w, inDomain, w.topk, static_cast<double>(w.expertCount()) / w.ranks);
+  }
+  const Destinations to = destinationsOf(w, domainRanks);
+  return copies == Copies::kPerRank ? directTraffic(w, inDomain, to.ranks, 1) : forwardedTraffic(w, inDomain, to);
+}
+
+Estimate estimate(const Machine& machine, const Workload& w, Copies copies, RowType row) {
+  check(machine, w);
+  const std::int64_t bytes = rowBytes(row, w.hidden);
+  Estimate e;
+  e.traffic = trafficOf(w, machine.domainRanks, copies);
+  e.railBytes = e.traffic.railRows * static_cast<double>(bytes);
+  e.nvlinkBytes = e.traffic.nvlinkRows * static_cast<double>(bytes);
+  e.latencyUs = latencyUs(machine, w, copies, bytes);
+  e.railUs = e.railBytes / machine.railGBs * 1e-3;
+  e.nvlinkUs = e.nvlinkBytes / machine.nvlinkGBs * 1e-3;
+  e.postUs = e.traffic.messages() * machine.postUs;
+  const std::pair<double, Bound> resources[] = {
+      {e.nvlinkUs, Bound::kNvlink}, {e.railUs, Bound::kRail}, {e.postUs, Bound::kPosting}};
+  const auto slowest = *std::max_element(std::begin(resources), std::end(resources));
+  e.bound = slowest.first > e.latencyUs ? slowest.second : Bound::kLatency;
+  e.us = e.latencyUs + slowest.first;
+  return e;
+}
+
+}  // namespace moe::model

@@ -1,0 +1,38 @@
+// The alpha-beta model: what one rank sends in one operation, and how long that takes. Every resource works at its rate
+// all the time and in parallel with the others, so the slowest one is the time, after what must happen one by one.
+#pragma once
+
+#include "machine.h"
+
+namespace moe::model {
+
+// How often a row is sent.
+enum class Copies : int {
+  kPerExpert,  // DeepEP V1 and NCCL EP, LL
+  kPerRank,    // moecomm, LL
+  kPerDomain,  // HT of all: over the rail once, then forwarded
+};
+
+enum class Bound : int { kLatency, kNvlink, kRail, kPosting };
+const char* nameOf(Bound bound);
+
+// Of one rank, sent; as much arrives on average. Rows are not whole numbers: they are expectations.
+struct Traffic {
+  double railRows = 0;
+  double nvlinkRows = 0;
+  double flags = 0;  // messages of the rail that carry no row
+
+  double messages() const { return railRows + flags; }
+};
+Traffic trafficOf(const Workload& workload, int domainRanks, Copies copies);
+
+struct Estimate {
+  Traffic traffic;
+  double railBytes = 0, nvlinkBytes = 0;
+  double latencyUs = 0, railUs = 0, nvlinkUs = 0, postUs = 0;
+  Bound bound = Bound::kLatency;  // the largest of the four
+  double us = 0;
+};
+Estimate estimate(const Machine& machine, const Workload& workload, Copies copies, RowType row);
+
+}  // namespace moe::model

@@ -1,0 +1,47 @@
+// What the model is fed with: a machine's rates and costs, and a workload. Units: GB/s are 1e9 bytes per second and per
+// rank, in one direction. docs/scaling.md says where each number comes from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace moe::model {
+
+enum class RowType : int { kFp8, kBf16 };
+enum class Transport : int { kIbgda, kProxy };  // who posts the messages of a rail: the GPU, or a thread of the CPU
+
+struct Machine {
+  std::string name;
+  int domainRanks = 8;          // ranks that load and store each other's memory
+  double nvlinkGBs = 0;         // to the other ranks of the domain, as operations reach it
+  double railGBs = 0;           // of the rank's own network adapter
+  double startUs = 0;           // an operation that moves next to nothing, within a domain
+  double railLatencyUs = 0;     // from a post to the flag's arrival on another machine
+  double forwardLatencyUs = 0;  // from a flag's arrival to the next rank of the domain
+  double postUs = 0;            // per message and rank, if nothing else limits
+};
+
+struct Workload {
+  int ranks = 64;
+  int tokens = 128;  // of each rank
+  int hidden = 7168;
+  int topk = 8;
+  int experts = 0;      // 0: the smallest multiple of ranks that is at least 256
+  int domainLimit = 0;  // most domains of a token (group-limited routing); 0: as they come
+  RowType dispatchRow = RowType::kFp8;
+  RowType combineRow = RowType::kBf16;
+
+  int expertCount() const;
+};
+
+// FP8 rows have a float per 128 columns behind them.
+std::int64_t rowBytes(RowType type, int hidden);
+
+// Nodes of 8 GPUs with a 400 Gb/s rail each, and fabrics of 72 GPUs with the same rails.
+Machine nodesOf8(Transport transport = Transport::kIbgda);
+Machine fabricsOf72(Transport transport = Transport::kIbgda);
+
+// Throws std::invalid_argument with a sentence if the two do not fit together.
+void check(const Machine& machine, const Workload& workload);
+
+}  // namespace moe::model

@@ -1,0 +1,39 @@
+// What moe_model says: tables in the form of docs/scaling.md, and the same as JSON for plot.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "machine.h"
+
+namespace moe::model {
+
+// One machine and workload, at several numbers of ranks.
+struct Study {
+  Machine machine;
+  Workload workload;
+  std::vector<int> ranks;
+};
+
+// The cases of docs/scaling.md.
+Study nodesStudy(int tokens);
+Study fabricsStudy(int tokens);
+
+std::string destinationsTable(const Study& study);
+std::string llTable(const Study& study);
+std::string htTable(const Study& study);
+std::string memoryTable(const Study& ll, const Study& ht);
+std::string publishedTable();
+
+// The tables of docs/scaling.md, by the name of their place there.
+struct NamedTable {
+  std::string name, title, text;
+};
+std::vector<NamedTable> documentTables();
+
+nlohmann::ordered_json toJson(const Study& ll, const Study& ht);
+nlohmann::ordered_json documentJson();
+
+}  // namespace moe::model

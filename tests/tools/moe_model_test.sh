@@ -1,0 +1,34 @@
+#!/bin/sh
+# moe_model computes a case, refuses a wrong one, and the plot in docs is what it says today. With MOECOMM_UPDATE_DOCS=1
+# the plot is written anew. Usage: moe_model_test.sh PATH_OF_MOE_MODEL SOURCE_DIR
+set -eu
+model=$1 plot=$2/perf/model/plot.py image=$2/docs/images/scaling.svg
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+"$model" --machine fabrics --domain 64 --ranks 64,128 --dispatch-rows bf16 --domain-limit 2 --json "$dir/case.json" |
+  grep -q '^LL, domains of 64'
+python3 -c '
+import json, sys
+cases = json.load(open(sys.argv[1]))["cases"]
+assert [case["ranks"] for case in cases] == [64, 128], cases
+assert cases[0]["ll"]["dispatch"]["rail_bytes"] == 0
+assert cases[1]["ht"]["dispatch"]["bound"] == "rail"' "$dir/case.json"
+"$model" --transport proxy --ranks 2048 | grep -q 'posting'
+status=0
+"$model" --ranks 20 2>"$dir/error" || status=$?
+[ "$status" = 2 ] && grep -q '20 ranks are no whole number of domains of 8' "$dir/error"
+status=0
+"$model" --topk 0 >/dev/null 2>&1 || status=$?
+[ "$status" = 2 ]
+
+"$model" --json="$dir/document.json" | grep -q '^Published and measured'
+python3 "$plot" "$dir/document.json" "$dir/scaling.svg"
+if [ -n "${MOECOMM_UPDATE_DOCS:-}" ]; then
+  cp "$dir/scaling.svg" "$image"
+fi
+cmp "$dir/scaling.svg" "$image" || {
+  echo "docs/images/scaling.svg is old. Run: MOECOMM_UPDATE_DOCS=1 ctest --preset dev -R MoeModel"
+  exit 1
+}
+echo 'all checks passed'
