@@ -169,7 +169,7 @@ void Handle::complete(moeStream_t stream) {
   const bool dispatch = pending_ == Pending::dispatch;
   StepParams p = pendingParams_;
   p.phases = kReceivePhase;
-  const Step step = !dispatch ? Step::combine : lowLatency() ? Step::llDispatch : Step::htDispatch;
+  const Step step = dispatch ? dispatchStep(view_) : combineStep(view_);
   launch(step, p, pendingShape_, stream);
   forgetPending();
 }

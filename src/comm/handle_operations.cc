@@ -110,7 +110,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   checkRouted("moeDispatch");
   const bool sendOnly = (args.flags & moeSendOnly) != 0;
   checkOutstanding(channelOf(Pending::dispatch), lowLatency() ? 1 : kParities, "moeDispatch");
-  const Step step = lowLatency() ? Step::llDispatch : Step::htDispatch;
+  const Step step = dispatchStep(view_);
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
@@ -175,14 +175,15 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
   checkOutstanding(channelOf(Pending::combine), 1, "moeCombine");
+  const Step step = combineStep(view_);
   StepParams p = params();
   p.combine = combineArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
-  const LaunchShape shape = comm_.backend().shapeFor(
-      {Step::combine, shape_.tokensMax, sharedRows(p.combine.inPlace != 0), p.combine.rowBytes, sms});
+  const LaunchShape shape =
+      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(p.combine.inPlace != 0), p.combine.rowBytes, sms});
   p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
   p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.combine.rowBytes);
-  run(Pending::combine, Step::combine, p, shape, (args.flags & moeSendOnly) != 0, stream);
+  run(Pending::combine, step, p, shape, (args.flags & moeSendOnly) != 0, stream);
 }
 
 }  // namespace moe

@@ -20,16 +20,17 @@ MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, 
   return c.in<std::uint8_t>(to.rank, at.rows) + row * p.combine.rowBytes;
 }
 
-// The owner's sums: the token's rows in rank order, then the biases. Rows are read after mayRead() has returned true,
-// and not at all if it returns false.
+// The owner's sums: a token's rows in rank order, then the biases. Rows are read after mayRead() has returned true, and
+// not at all if it returns false.
 template <class Warp, class MayRead>
-MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, WarpIndex w, MayRead mayRead) {
+MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, WarpIndex w, MayRead mayRead) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
   const int biases = (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
-  const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, w.index + i * w.count); };
+  const Strided mine = stridedOf(tokens.begin * a.parts.count, tokens.end * a.parts.count, w);
+  const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, mine.at(i)); };
   return warp.template reduceRows<false>(
-      stridedCount(a.tokens * a.parts.count, w), a.rowType, h.slots + biases, mayRead,
+      mine.count, a.rowType, h.slots + biases, mayRead,
       [&](int i) {
         const PartOf part = item(i);
         std::uint8_t* out = a.out + static_cast<std::int64_t>(part.row) * a.rowBytes;
@@ -68,53 +69,70 @@ MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const 
 template <class Warp>
 MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
-  if (p.handle.lowLatency != 0) return true;  // slots are as large as any row
   return allAreGood(warp, c, [&](int from) {
     return combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
   });
 }
 
+// LL looks rows up while it waits; HT records must be there to find one.
+template <int kWaves, class Warp>
+MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number, int wave,
+                       WarpIndex w) {
+  const bool lowLatency = p.handle.lowLatency != 0;
+  const auto rowsAreThere = [&] { return waitForWave(warp, p.comm, area.ready, wave, number, Phase::combineRows); };
+  if (!lowLatency && !rowsAreThere()) return false;
+  if (!lowLatency && wave == 0 && !rowsAreGood(warp, p)) return false;
+  return sumTokens(warp, p, tokensOfWave(kWaves, wave, p.combine.tokens), w,
+                   [&] { return !lowLatency || rowsAreThere(); });
+}
+
+// What must be so before rows may be handed over.
 template <class Warp>
-MOE_LANES void combineReceive(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                              WarpIndex w) {
-  const CommView& c = p.comm;
-  const auto rowsAreThere = [&] {
-    return waitForAll(warp, c, area.ready, epoch, Phase::combineRows) && rowsAreGood(warp, p);
-  };
-  if (p.handle.lowLatency == 0) {  // its records must be there to find a row
-    if (!rowsAreThere()) return;
-    sumTokens(warp, p, w, [] { return true; });
-  } else if (!sumTokens(warp, p, w, rowsAreThere)) {
-    return;
-  }
-  if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
-  announce(warp, c, area.done, Meeting::taken, w);
+MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                            bool uncombined, WarpIndex w) {
+  if (p.handle.lowLatency != 0) return !prepares(p.combine) || waitForReaders(warp, p, area, epoch, uncombined);
+  if (w.index == 0) offerRows(warp, p);
+  return true;
 }
 
 template <class Warp>
-MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
+MOE_LANES void endCombine(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                          WarpIndex w) {
   const CommView& c = p.comm;
-  HandleState* state = p.handle.state;
-  const CombineArea area = combineArea(c, p.handle);
-  const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, state->combineEpoch);
-  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
-  const bool uncombined = p.handle.lowLatency != 0 && c.state->llUncombined[p.handle.llSet] != 0;
-  if (warp.stopped(c)) return;
-  if (sends) {
-    noteBegin(warp, c, area.channel, w);
-    if (!combineSend(warp, p, area, epoch, uncombined, w)) return;
-    if (w.index == 0) {
-      endEpoch(warp, c, area.channel, epoch, [&] {
-        state->combineEpoch = epoch;
-        if (p.handle.lowLatency != 0) c.state->llUncombined[p.handle.llSet] = 0;
-      });
-    }
-  }
-  if (!receives) return;
-  combineReceive(warp, p, area, epoch, w);
+  if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
+  announce(warp, c, area.done, Meeting::taken, w);
   // HT rows are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
   // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word.
   if (w.index == 0 && p.handle.lowLatency == 0) waitForAll(warp, c, area.done, epoch, Phase::combineDone);
+}
+
+template <int kWaves, class Warp>
+MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const CombineArea area = combineArea(c, h);
+  const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, h.state->combineEpoch);
+  const std::uint64_t number = handedNumber(c, h, area.channel, p.phases, h.state->combineHanded);
+  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
+  const bool uncombined = h.lowLatency != 0 && c.state->llUncombined[h.llSet] != 0;
+  if (warp.stopped(c)) return;
+  if (sends) {
+    noteBegin(warp, c, area.channel, w);
+    if (!beginCombine(warp, p, area, epoch, uncombined, w)) return;
+  }
+  const auto handOver = [&](int wave) {
+    if (!sends) return;
+    handOverWave<kWaves>(warp, p, area, number, wave, w);
+    if (wave < kWaves - 1 || w.index != 0) return;
+    endEpoch(warp, c, area.channel, epoch, [&] {
+      h.state->combineEpoch = epoch;
+      h.state->combineHanded = number;
+      handedCount(c, h, area.channel) = number;
+      if (h.lowLatency != 0) c.state->llUncombined[h.llSet] = 0;
+    });
+  };
+  const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, number, wave, w); };
+  if (inWaves<kWaves>(handOver, take) && receives) endCombine(warp, p, area, epoch, w);
 }
 
 }  // namespace moe

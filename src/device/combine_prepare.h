@@ -14,7 +14,10 @@ struct CombineArea {
 };
 
 MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
-  if (h.lowLatency == 0) return {kHtCombineChannel, c.at.htCombineReady, c.at.htCombineDone, c.at.htCombineGrads};
+  if (h.lowLatency == 0) {
+    return {kHtCombineChannel, goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady, c.at.htCombineDone,
+            c.at.htCombineGrads};
+  }
   const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
                               static_cast<std::uint64_t>(c.topkMax) * sizeof(float);
   return {llChannel(kLlCombineChannel, h.llSet), llFlags(c, h, c.at.llCombineReady), llFlags(c, h, c.at.llCombineDone),
@@ -35,13 +38,14 @@ MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
   return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, at.from, at.index);
 }
 
-// One row per token: a copy, or the sum of the rows of its experts here, in top-k order.
+// One row per token of those that came: a copy, or the sum of the rows of its experts here, in top-k order.
 template <class Warp>
-MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, WarpIndex w) {
+MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
-  const int n = stridedCount(*h.rows * a.arriving.count, w);
-  const auto item = [&](int i) { return partOf(a.arriving, a.rowBytes, w.index + i * w.count); };
+  const ArrivingParts items = partsOf(rows, a.arriving, a.rowBytes, w);
+  const int n = items.mine.count;
+  const auto item = [&](int i) { return items.at(i); };
   const auto rowAt = [&](const PartOf& part, int copy) {
     return a.rows + static_cast<std::int64_t>(layoutRow(h, part.row, copy)) * a.rowBytes + part.begin;
   };
@@ -88,20 +92,22 @@ MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const Comb
   });
 }
 
+MOE_LANES bool prepares(const CombineArgs& a) {
+  return a.inPlace == 0 || a.weightGrads != nullptr;
+}
+
 // LL: what the set's last combine made may be written again when every rank has read it. With a dispatch in between,
 // everybody has.
 template <class Warp>
 MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                               bool uncombined) {
-  if (p.handle.lowLatency == 0 || uncombined) return true;
-  return waitForAll(warp, p.comm, area.done, epoch - 1, Phase::combineSlots);
+  return uncombined || waitForAll(warp, p.comm, area.done, epoch - 1, Phase::combineSlots);
 }
 
 template <class Warp>
 MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   const CombineArgs& a = p.combine;
-  if (p.handle.lowLatency != 0) return;
   const CombineRecord mine{a.rowsOffset, a.capacity, a.rowBytes, a.inPlace != 0 ? 0 : 1, 0};
   warp.forEach(c.nranks, [&](int to) { warp.laneStore(combineRecord(c, to, c.rank), mine); });
 }
@@ -111,22 +117,18 @@ MOE_LANES bool preparedRowsFit(const StepParams& p) {
   return p.handle.lowLatency != 0 || *p.handle.rows <= p.combine.capacity;
 }
 
-template <class Warp>
-MOE_LANES bool combineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                           bool uncombined, WarpIndex w) {
-  const CommView& c = p.comm;
+// One wave of the expert side.
+template <int kWaves, class Warp>
+MOE_LANES void handOverWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
+                            int wave, WarpIndex w) {
   const CombineArgs& a = p.combine;
-  const bool prepares = a.inPlace == 0 || a.weightGrads != nullptr;
-  if (prepares && !waitForReaders(warp, p, area, epoch, uncombined)) return false;
-  if (w.index == 0) offerRows(warp, p);
-  if (!prepares && (p.phases & kReceivePhase) != 0) {  // nothing to wait for: one warp speaks for all
-    if (w.index == 0) tell(warp, c, area.ready, epoch);
-    return true;
+  if (!prepares(a) && (p.phases & kReceivePhase) != 0) {  // nothing to wait for: one warp speaks for all
+    if (w.index == 0) tell(warp, p.comm, area.ready, number);
+    return;
   }
-  if (a.inPlace == 0 && preparedRowsFit(p)) prepareRows(warp, p, w);
-  if (a.weightGrads != nullptr) pushWeightGrads(warp, p, area, w);
-  announce(warp, c, area.ready, Meeting::rows, w);
-  return true;
+  if (a.inPlace == 0 && preparedRowsFit(p)) prepareRows(warp, p, arrivingRows(p.handle, kWaves, wave), w);
+  if (a.weightGrads != nullptr && wave == 0) pushWeightGrads(warp, p, area, w);
+  announceWave(warp, p.comm, area.ready, wave, w);
 }
 
 }  // namespace moe

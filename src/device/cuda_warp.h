@@ -26,7 +26,9 @@ class CudaWarp {
   static MOE_LANES void prepareBlock() {
     followPredecessor();
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
-    if (threadIdx.x < static_cast<unsigned>(Phase::count)) blockWaits()[threadIdx.x] = {0, kWaiting, 0};
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockWaits; i += static_cast<int>(blockDim.x)) {
+      blockWaits()[i] = {0, kWaiting, 0};
+    }
     __syncthreads();
   }
 
@@ -156,11 +158,12 @@ class CudaWarp {
   }
 
   // One warp of a block polls, the others look at its word in shared memory: polls of many warps crowd the way to the
-  // flags, on which the rows come as well. A block waits for one set of flags per phase; who finds the phase's place
-  // taken by another one polls for itself.
+  // flags, on which the rows come as well. A block waits for one set of flags per phase, or for those of an operation's
+  // waves, one set behind the other; who finds the place taken by other flags polls for itself.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
-    BlockWait* shared = blockWaits() + static_cast<int>(phase);
     const auto key = reinterpret_cast<std::uint64_t>(flags);
+    const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
+    BlockWait* shared = blockWaits() + static_cast<int>(phase) * kHtWaves + set % kHtWaves;
     std::uint64_t holder = 0;
     if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
     holder = __shfl_sync(kAll, holder, 0);
@@ -195,9 +198,10 @@ class CudaWarp {
     std::uint64_t flags;  // what is waited for; 0: nothing yet
     std::uint32_t state, reserved;
   };
+  static constexpr int kBlockWaits = static_cast<int>(Phase::count) * kHtWaves;
   static constexpr std::uint32_t kWaiting = 0, kGood = 1, kBad = 2;
   static MOE_LANES BlockWait* blockWaits() {
-    __shared__ BlockWait waits[static_cast<int>(Phase::count)];
+    __shared__ BlockWait waits[kBlockWaits];
     return waits;
   }
   // The sums that a warp makes next: their terms lie one sum after the other.

@@ -4,7 +4,7 @@
 
 #include "device/row_header.h"
 #include "device/row_jobs.h"
-#include "device/step.h"
+#include "device/waves.h"
 
 namespace moe {
 
@@ -24,32 +24,32 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
-// Copies rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places (at most topk), the rows
+// Copies some rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places (at most topk), the rows
 // `placeOf(row, copy)` of `out`.
 template <class Warp, class SourceOf, class CopiesOf, class PlaceOf>
-MOE_LANES void deliverRows(const Warp& warp, const HandleView& h, std::uint8_t* out, std::uint32_t rowBytes,
+MOE_LANES void deliverRows(const Warp& warp, const ArrivingRows& rows, std::uint8_t* out, std::uint32_t rowBytes,
                            const Parts& parts, WarpIndex w, SourceOf sourceOf, CopiesOf copiesOf, PlaceOf placeOf) {
-  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
+  const ArrivingParts items = partsOf(rows, parts, rowBytes, w);
   warp.streamRows(
-      stridedCount(*h.rows * parts.count, w), h.topk,
+      items.mine.count, rows.h.topk,
       [&](int i) {
-        const PartOf part = item(i);
+        const PartOf part = items.at(i);
         const int copies = copiesOf(part.row);
         return CopyJob{sourceOf(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
       },
       [&](int i, int copy) {
-        const PartOf part = item(i);
+        const PartOf part = items.at(i);
         return out + static_cast<std::int64_t>(placeOf(part.row, copy)) * rowBytes + part.begin;
       });
 }
 
-// All copies of all rows, from `sourceOf(row)`.
+// All copies of rows, from `sourceOf(row)`.
 template <class Warp, class SourceOf>
-MOE_LANES void deliverAll(const Warp& warp, const HandleView& h, std::uint8_t* out, std::uint32_t rowBytes,
+MOE_LANES void deliverAll(const Warp& warp, const ArrivingRows& rows, std::uint8_t* out, std::uint32_t rowBytes,
                           const Parts& parts, WarpIndex w, SourceOf sourceOf) {
   deliverRows(
-      warp, h, out, rowBytes, parts, w, sourceOf, [&](int row) { return layoutCopies(h, row); },
-      [&](int row, int copy) { return layoutRow(h, row, copy); });
+      warp, rows, out, rowBytes, parts, w, sourceOf, [&](int row) { return layoutCopies(rows.h, row); },
+      [&](int row, int copy) { return layoutRow(rows.h, row, copy); });
 }
 
 // One row's entries in the caller's arrays. One lane.

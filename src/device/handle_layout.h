@@ -76,6 +76,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.rowsPerExpert, experts);
   take(v.expertOffsets, experts + 1);
   take(v.headers, arrivingRowsMax(s) * v.headerStride());
+  take(v.waveStart, s.lowLatency ? 0 : kHtWaves * n);
   return end;
 }
 

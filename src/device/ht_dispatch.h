@@ -1,6 +1,7 @@
 // High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
 // row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
-// local copy. An output outside the window is filled from the staging area. Flags: docs/protocol.md, "HT dispatch".
+// local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
+// from the staging area. Flags: docs/protocol.md, "HT dispatch".
 #pragma once
 
 #include "device/deliver.h"
@@ -41,12 +42,16 @@ MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64
 }
 
 template <class Warp>
-MOE_LANES bool htDispatchSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  if (w.index == 0) offerOutput(warp, c, p.dispatch, epoch);
+  return waitForAll(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput) && outputsAreGood(warp, p, epoch);
+}
+
+template <class Warp>
+MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
-  if (w.index == 0) offerOutput(warp, c, d, epoch);
-  if (!waitForAll(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput)) return false;
-  if (!outputsAreGood(warp, p, epoch)) return false;
   const auto outputsOf = [&](auto baseOf, std::uint32_t rowBytes) {
     return [&warp, &c, epoch, baseOf, rowBytes](const Destination& to) {
       const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
@@ -56,27 +61,23 @@ MOE_LANES bool htDispatchSend(const Warp& warp, const StepParams& p, std::uint64
   };
   const auto rowsOf = [](const OutputRecord& out) { return out.rows; };
   const auto sideOf = [](const OutputRecord& out) { return out.side; };
-  pushPayload(warp, c, p.handle, d.rows, d.tokens, d.rowBytes, d.parts, w, outputsOf(rowsOf, d.rowBytes));
-  if (d.sideBytes != 0) {
-    pushPayload(warp, c, p.handle, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
-                outputsOf(sideOf, d.sideBytes));
-  }
-  announce(warp, c, c.at.htRowsReady, Meeting::rows, w);
-  return true;
+  pushPayload(warp, c, p.handle, d.rows, tokens, d.rowBytes, d.parts, w, outputsOf(rowsOf, d.rowBytes));
+  if (d.sideBytes == 0) return;
+  pushPayload(warp, c, p.handle, d.side, tokens, d.sideBytes, Parts{1, d.sideBytes}, w, outputsOf(sideOf, d.sideBytes));
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
 template <class Warp>
-MOE_LANES void placePayload(const Warp& warp, const StepParams& p, std::uint64_t staging, std::uint8_t* out,
-                            std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
+MOE_LANES void placePayload(const Warp& warp, const StepParams& p, const ArrivingRows& rows, std::uint64_t staging,
+                            std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
   const HandleView& h = p.handle;
   if (p.dispatch.staged != 0) {
     const std::uint8_t* staged = p.comm.mine<std::uint8_t>(staging);
-    deliverAll(warp, h, out, rowBytes, parts, w,
+    deliverAll(warp, rows, out, rowBytes, parts, w,
                [&](int row) { return staged + static_cast<std::int64_t>(row) * rowBytes; });
   } else if (expertRows(h)) {
     deliverRows(
-        warp, h, out, rowBytes, parts, w,
+        warp, rows, out, rowBytes, parts, w,
         [&](int row) { return out + static_cast<std::int64_t>(layoutRow(h, row, 0)) * rowBytes; },
         [&](int row) { return layoutCopies(h, row) - 1; },
         [&](int row, int copy) { return layoutRow(h, row, 1 + copy); });
@@ -84,30 +85,56 @@ MOE_LANES void placePayload(const Warp& warp, const StepParams& p, std::uint64_t
 }
 
 template <class Warp>
-MOE_LANES void htDispatchReceive(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+MOE_LANES void placeRows(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
-  describeRows(warp, c, p.handle, d, w);
-  if (!waitForAll(warp, c, c.at.htRowsReady, epoch, Phase::dispatchRows)) return;
-  placePayload(warp, p, c.at.staging, d.outRows, d.rowBytes, d.arriving, w);
-  if (d.sideBytes != 0) {
-    placePayload(warp, p, c.at.stagingSide, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
-  }
+  placePayload(warp, p, rows, c.at.staging, d.outRows, d.rowBytes, d.arriving, w);
+  if (d.sideBytes == 0) return;
+  placePayload(warp, p, rows, c.at.stagingSide, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
 }
 
-template <class Warp>
+template <int kWaves>
+MOE_LANES std::uint64_t rowFlags(const CommView& c) {
+  return kWaves == 1 ? c.at.htRowsReady : c.at.htRowWaves;
+}
+
+template <int kWaves, class Warp>
+MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex w) {
+  pushTokens(warp, p, epoch, tokensOfWave(kWaves, wave, p.dispatch.tokens), w);
+  announceWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, w);
+}
+
+template <int kWaves, class Warp>
+MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t number, int wave, WarpIndex w) {
+  if (wave == 0) describeRows(warp, p.comm, p.handle, p.dispatch, w);
+  if (!waitForWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, number, Phase::dispatchRows)) return false;
+  placeRows(warp, p, arrivingRows(p.handle, kWaves, wave), w);
+  return true;
+}
+
+template <int kWaves, class Warp>
 MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   HandleState* state = p.handle.state;
   const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
-  const bool sends = (p.phases & kSendPhase) != 0;
+  const std::uint64_t number = handedNumber(c, p.handle, kHtDispatchChannel, p.phases, state->dispatchHanded);
+  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
   if (warp.stopped(c)) return;
   if (sends) {
     noteBegin(warp, c, kHtDispatchChannel, w);
-    if (!htDispatchSend(warp, p, epoch, w)) return;
-    if (w.index == 0) endEpoch(warp, c, kHtDispatchChannel, epoch, [&] { state->dispatchEpoch = epoch; });
+    if (!outputsAreReady(warp, p, epoch, w)) return;
   }
-  if ((p.phases & kReceivePhase) != 0) htDispatchReceive(warp, p, epoch, w);
+  const auto handOver = [&](int wave) {
+    if (!sends) return;
+    sendWave<kWaves>(warp, p, epoch, wave, w);
+    if (wave < kWaves - 1 || w.index != 0) return;
+    endEpoch(warp, c, kHtDispatchChannel, epoch, [&] {
+      state->dispatchEpoch = epoch;
+      state->dispatchHanded = number;
+      handedCount(c, p.handle, kHtDispatchChannel) = number;
+    });
+  };
+  inWaves<kWaves>(handOver, [&](int wave) { return !receives || placeWave<kWaves>(warp, p, number, wave, w); });
 }
 
 }  // namespace moe

@@ -57,7 +57,8 @@ cudaError_t withKernel(Step step, Use use) {
 
 template <class Use>
 cudaError_t withBulkKernel(Step step, Use use) {
-  return step == Step::htDispatch ? use(bulkStepKernel<Step::htDispatch>) : cudaErrorInvalidValue;
+  if (step == Step::htDispatch) return use(bulkStepKernel<Step::htDispatch>);
+  return step == Step::htDispatchWaves ? use(bulkStepKernel<Step::htDispatchWaves>) : cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -68,12 +69,17 @@ std::size_t kernelSharedBytes(const KernelShape& shape) {
 }
 
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
-  for (Step step : {Step::route, Step::htDispatch, Step::llDispatch, Step::combine}) {
+  for (Step step :
+       {Step::route, Step::htDispatch, Step::htDispatchWaves, Step::llDispatch, Step::combine, Step::combineWaves}) {
     const cudaError_t error = withKernel(step, [](auto kernel) { return load(kernel, 0); });
     if (error != cudaSuccess) return error;
   }
   if (!bulk) return cudaSuccess;
-  return withBulkKernel(Step::htDispatch, [&](auto kernel) { return load(kernel, sharedBytes); });
+  for (Step step : {Step::htDispatch, Step::htDispatchWaves}) {
+    const cudaError_t error = withBulkKernel(step, [&](auto kernel) { return load(kernel, sharedBytes); });
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {

@@ -7,13 +7,6 @@
 
 namespace moe {
 
-// Warps per block, at most: as many loads in flight as registers allow.
-MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
-  return step == Step::combine ? 24 : 16;
-}
-
-inline constexpr int kBulkWarpsMax = 8;
-
 struct KernelShape {
   int blocks;
   int warpsPerBlock;

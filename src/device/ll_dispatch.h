@@ -22,10 +22,10 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (d.cast.type != kNoCast) {
     pushCast(warp, c, h, d, w, rowSlotOf);
   } else {
-    pushPayload(warp, c, h, d.rows, d.tokens, d.rowBytes, d.parts, w, rowSlotOf);
+    pushPayload(warp, c, h, d.rows, {0, d.tokens}, d.rowBytes, d.parts, w, rowSlotOf);
   }
   if (d.sideBytes == 0) return;
-  pushPayload(warp, c, h, d.side, d.tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+  pushPayload(warp, c, h, d.side, {0, d.tokens}, d.sideBytes, Parts{1, d.sideBytes}, w,
               slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes));
 }
 
@@ -53,7 +53,7 @@ MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t ar
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   if (out == nullptr) return;
-  deliverAll(warp, h, out, rowBytes, parts, w, [&](int row) -> const std::uint8_t* {
+  deliverAll(warp, arrivingRows(h, 1, 0), out, rowBytes, parts, w, [&](int row) -> const std::uint8_t* {
     const Arrival at = arrivalOf(h, row);
     return llSlot(c, h, c.rank, area, bytesMax, slotBytes, at.from, at.index);
   });

@@ -12,14 +12,15 @@ MOE_LANES const Destination& destinationInTurn(const CommView& c, const HandleVi
   return h.destinations[token * h.slots + (ordinal + c.rank + token) % h.destinationCount[token]];
 }
 
-// Sends one payload (rows or side) of this warp's share of the tokens. `placeOf(destination)` is where a token's row
+// Sends one payload (rows or side) of this warp's share of some tokens. `placeOf(destination)` is where a token's row
 // begins there.
 template <class Warp, class PlaceOf>
 MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
-                           int tokens, std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf) {
-  const auto item = [&](int i) { return partOf(parts, rowBytes, w.index + i * w.count); };
+                           Range tokens, std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf) {
+  const Strided mine = stridedOf(tokens.begin * parts.count, tokens.end * parts.count, w);
+  const auto item = [&](int i) { return partOf(parts, rowBytes, mine.at(i)); };
   warp.streamRows(
-      stridedCount(tokens * parts.count, w), h.slots,
+      mine.count, h.slots,
       [&](int i) {
         const PartOf part = item(i);
         const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
@@ -36,11 +37,10 @@ template <class Warp, class PlaceOf>
 MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, WarpIndex w,
                         PlaceOf placeOf) {
   const CastArgs& cast = d.cast;
-  const auto item = [&](int i) {
-    return partOf(d.parts, static_cast<std::uint32_t>(cast.elements), w.index + i * w.count);
-  };
+  const Strided mine = stridedOf(0, d.tokens * d.parts.count, w);
+  const auto item = [&](int i) { return partOf(d.parts, static_cast<std::uint32_t>(cast.elements), mine.at(i)); };
   warp.castRows(
-      stridedCount(d.tokens * d.parts.count, w), cast.rowType, cast.type,
+      mine.count, cast.rowType, cast.type,
       [&](int i) {
         const PartOf part = item(i);
         const std::int64_t first = std::int64_t{part.row} * cast.elements + part.begin;

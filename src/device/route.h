@@ -7,6 +7,7 @@
 #pragma once
 
 #include "device/route_exchange.h"
+#include "device/waves.h"
 
 namespace moe {
 
@@ -53,13 +54,15 @@ MOE_LANES Quad* headerSlot(const CommView& c, int rank, std::uint64_t epoch, int
 }
 
 template <class Warp>
-MOE_LANES void sendHeaders(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch,
-                           Slice tokens) {
+MOE_LANES void sendHeaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, Slice tokens) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
   warp.forEach(tokens.count * h.slots, [&](int i) {
     const int token = tokens.begin + i / h.slots, ordinal = i % h.slots;
     if (ordinal >= h.destinationCount[token]) return;
     const Destination to = h.destinations[token * h.slots + ordinal];
-    laneWriteHeader(warp, c, h, headerSlot(c, to.rank, epoch, c.rank, to.index), token, ordinal);
+    laneWriteHeader(warp, c, h, headerSlot(c, to.rank, epoch, c.rank, to.index), token, waveOf(token, p.route.tokens),
+                    to.rank);
   });
 }
 
@@ -74,6 +77,13 @@ MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView
     const Quad head = warp.laneLoad(slot);
     kept[0] = head;
     for (int entry = 1; entry <= headEntries(head); ++entry) kept[entry] = warp.laneLoad(slot + entry);
+    if (h.lowLatency != 0) return;
+    const int before = at.index == 0 ? -1 : headWave(warp.laneLoad(slot - headerQuads(c.topkMax)));
+    laneNoteWaves(h, row, at.from, before, headWave(head));
+  });
+  if (w.index != 0 || h.lowLatency != 0) return;
+  warp.forEach(c.nranks, [&](int from) {
+    if (h.rankOffsets[from] == h.rankOffsets[from + 1]) laneNoteNoRows(h, from);
   });
 }
 
@@ -94,7 +104,7 @@ MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (!handlesAgree(warp, c, h, epoch)) return;  // the peers have our counts and find out for themselves
   addBases(warp, s, c, h, epoch);
   placeTokens(warp, s, c, h);
-  sendHeaders(warp, c, h, epoch, s.tokens);
+  sendHeaders(warp, p, epoch, s.tokens);
   announce(warp, c, c.at.routeHeadersReady, Meeting::rows, w);
   if (w.index == 0) takeCounts(warp, c, h, epoch);
   if (!waitForAll(warp, c, c.at.routeHeadersReady, epoch, Phase::routeHeaders)) return;

@@ -1,6 +1,6 @@
 // The header of every row, which travels with the route: which token of which rank it is and what this rank's experts
 // are to do with it.
-//   Quad 0      token at its source, ordinal among the token's destinations, source rank, number of entries
+//   Quad 0      token at its source, its wave (waves.h), source rank, number of entries
 //   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
 // "row" is the row of an expert-major layout, else 0.
 #pragma once
@@ -12,6 +12,9 @@ namespace moe {
 
 MOE_LANES int headToken(const Quad& head) {
   return static_cast<int>(head.x);
+}
+MOE_LANES int headWave(const Quad& head) {
+  return static_cast<int>(head.y);
 }
 MOE_LANES int headSource(const Quad& head) {
   return static_cast<int>(head.z);
@@ -32,7 +35,7 @@ MOE_LANES int entryRow(const Quad& entry) {
   return static_cast<int>(entry.w);
 }
 
-MOE_LANES bool expertRows(const HandleView& h) {
+MOE_HOST_DEVICE bool expertRows(const HandleView& h) {
   return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
 }
 
@@ -55,11 +58,11 @@ MOE_LANES Arrival arrivalOf(const HandleView& h, int row) {
   return {from, row - h.rankOffsets[from]};
 }
 
-// Writes the header of `token`'s row for its destination `ordinal`. One lane.
+// Writes the header of `token`'s row for a destination. One lane.
 template <class Warp>
-MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token,
-                               int ordinal) {
-  const int rank = h.destinations[token * h.slots + ordinal].rank, first = h.map.first(rank);
+MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token, int wave,
+                               int rank) {
+  const int first = h.map.first(rank);
   const int* ids = h.ids + std::int64_t{token} * h.topk;
   int entries = 0;
   for (int k = 0; k < h.topk; ++k) {
@@ -69,7 +72,7 @@ MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const Handle
     warp.laneStore(to + entries, Quad{static_cast<std::uint32_t>(ids[k] - first), static_cast<std::uint32_t>(k),
                                       floatToBits(h.weights[token * h.topk + k]), static_cast<std::uint32_t>(row)});
   }
-  warp.laneStore(to, Quad{static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(ordinal),
+  warp.laneStore(to, Quad{static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(wave),
                           static_cast<std::uint32_t>(c.rank), static_cast<std::uint32_t>(entries)});
 }
 

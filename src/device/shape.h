@@ -9,6 +9,7 @@ namespace moe {
 inline constexpr int kParities = 2;      // generations of the route's buffers and the HT dispatch's records
 inline constexpr int kLlSets = 2;        // sets of LL slots; a handle has one of them, see Comm::takeLlSet
 inline constexpr int kChunkTokens = 32;  // of the route: bits of a word
+inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens that are handed over one by one
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
 inline constexpr int kBulkStages = 3;  // bulk copies that a warp of the GPU backend keeps in flight

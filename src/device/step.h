@@ -60,9 +60,18 @@ MOE_LANES Slice sliceOf(int n, WarpIndex w) {
   return {begin, begin + each < n ? each : n - begin};
 }
 
-// Items i, i + count, ... of n are this warp's: how many.
-MOE_LANES int stridedCount(int n, WarpIndex w) {
-  return w.index < n ? (n - w.index + w.count - 1) / w.count : 0;
+struct Range {
+  int begin, end;
+};
+
+// Of items [begin, end), those whose number is this warp's modulo the number of warps.
+struct Strided {
+  int first, count, stride;
+  MOE_LANES int at(int i) const { return first + i * stride; }
+};
+MOE_LANES Strided stridedOf(int begin, int end, WarpIndex w) {
+  const int ahead = w.index - begin % w.count, first = begin + (ahead < 0 ? ahead + w.count : ahead);
+  return {first, first < end ? (end - first + w.count - 1) / w.count : 0, w.count};
 }
 
 // A row part: item = row * parts + part.

@@ -10,14 +10,30 @@
 
 namespace moe {
 
-enum class Step { route, htDispatch, llDispatch, combine };
+enum class Step { route, htDispatch, htDispatchWaves, llDispatch, combine, combineWaves };
+
+inline Step dispatchStep(const HandleView& h) {
+  if (h.lowLatency != 0) return Step::llDispatch;
+  return goesInWaves(h) ? Step::htDispatchWaves : Step::htDispatch;
+}
+inline Step combineStep(const HandleView& h) {
+  return goesInWaves(h) ? Step::combineWaves : Step::combine;
+}
+
+// Of GPU kernels: warps per block, at most. As many loads in flight as registers allow.
+MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
+  return step == Step::combine ? 24 : step == Step::combineWaves ? 20 : 16;
+}
+inline constexpr int kBulkWarpsMax = 8;
 
 template <Step kStep, class Warp>
 MOE_LANES void runStep(const Warp& warp, const StepParams& p, WarpIndex w) {
   if constexpr (kStep == Step::route) route(warp, p, w);
-  if constexpr (kStep == Step::htDispatch) htDispatch(warp, p, w);
+  if constexpr (kStep == Step::htDispatch) htDispatch<1>(warp, p, w);
+  if constexpr (kStep == Step::htDispatchWaves) htDispatch<kHtWaves>(warp, p, w);
   if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);
-  if constexpr (kStep == Step::combine) combine(warp, p, w);
+  if constexpr (kStep == Step::combine) combine<1>(warp, p, w);
+  if constexpr (kStep == Step::combineWaves) combine<kHtWaves>(warp, p, w);
 }
 
 // use(tag) with the step as a compile-time value, decltype(tag)::value.
@@ -28,10 +44,14 @@ void withStep(Step step, Use use) {
       return use(std::integral_constant<Step, Step::route>{});
     case Step::htDispatch:
       return use(std::integral_constant<Step, Step::htDispatch>{});
+    case Step::htDispatchWaves:
+      return use(std::integral_constant<Step, Step::htDispatchWaves>{});
     case Step::llDispatch:
       return use(std::integral_constant<Step, Step::llDispatch>{});
     case Step::combine:
       return use(std::integral_constant<Step, Step::combine>{});
+    case Step::combineWaves:
+      return use(std::integral_constant<Step, Step::combineWaves>{});
   }
 }
 

@@ -21,7 +21,7 @@ MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
 }
 
 // What the warps of a step announce together; each at most once per step.
-enum class Meeting : int { begin, counts, rows, taken, count };
+enum class Meeting : int { begin, counts, rows, taken, waves, count = waves + kHtWaves };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
@@ -29,6 +29,7 @@ struct CommState {
   Flag begun[kChannels];                // warps of a step that have read these words: all of epoch e
   std::uint32_t failuresClaimed;        // the first to raise it writes the failure record
   Flag routeCounted, routeTaken;        // of a route's warps among themselves
+  std::uint64_t handed[2][kChannels];   // operations so far that went at once, and in waves
   std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
 };
 
@@ -68,7 +69,8 @@ struct alignas(16) Destination {
 
 // Private device memory of a handle that outlives a step.
 struct HandleState {
-  std::uint64_t dispatchEpoch, combineEpoch;  // of the operation that was started last
+  std::uint64_t dispatchEpoch, combineEpoch;    // of the operation that was started last
+  std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
   std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
 };
 
@@ -113,6 +115,7 @@ struct HandleView {
   std::int32_t* rowsPerExpert;  // [localExperts]
   std::int32_t* expertOffsets;  // [localExperts + 1]
   Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
+  std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
 
   std::uint32_t ticket;  // of the route that this step belongs to; see Handle::nextTicket
   HandleState* state;

@@ -15,6 +15,8 @@ struct WindowLayout {
   std::uint64_t routeCountsReady, routeHeadersReady;
   std::uint64_t htOutputReady, htRowsReady;
   std::uint64_t htCombineReady, htCombineDone;
+  // Flags, [wave][from].
+  std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from].
   std::uint64_t llRowsReady, llCombineReady, llCombineDone, llFree;
 
@@ -75,6 +77,7 @@ inline WindowLayout WindowLayout::of(const CommShape& s) {
   at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags);
   at.htOutputReady = take(flags), at.htRowsReady = take(flags);
   at.htCombineReady = take(flags), at.htCombineDone = take(flags);
+  at.htRowWaves = take(kHtWaves * flags), at.htCombineWaves = take(kHtWaves * flags);
   at.llRowsReady = take(kLlSets * flags), at.llFree = take(kLlSets * flags);
   at.llCombineReady = take(kLlSets * flags), at.llCombineDone = take(kLlSets * flags);
   at.routeCounts = take(kParities * n * at.countStride * 4);

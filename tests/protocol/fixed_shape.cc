@@ -73,7 +73,7 @@ class Rounds {
     for (int r = 0; r < shape_.ranks; ++r) config.staged.push_back((round + r) % 2 == 0);
     addSteps(
         std::make_shared<DispatchOperation>(*world_.comm, handle(), route_, world_.areas.get(), config, "dispatch"),
-        shape_.lowLatency ? Step::llDispatch : Step::htDispatch);
+        dispatchStep(handle().view(0)));
   }
   void addCombine(int round) {
     CombineOptions options;
@@ -85,7 +85,7 @@ class Rounds {
     const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
     for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);
     addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
-             Step::combine);
+             combineStep(handle().view(0)));
   }
 
   FixedShape shape_;

@@ -34,6 +34,8 @@ void TestComm::listAreas() {
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);
   add("htCombineDone", at_.htCombineDone, flags);
+  add("htRowWaves", at_.htRowWaves, kHtWaves * flags);
+  add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
   add("llRowsReady", at_.llRowsReady, 2 * flags);
   add("llCombineReady", at_.llCombineReady, 2 * flags);
   add("llCombineDone", at_.llCombineDone, 2 * flags);

@@ -264,7 +264,7 @@ void Builder::addDispatch(HandleTrack& track) {
                                                        config, name("dispatch", track));
   if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
-  world_.program->addStep(operation, s.lowLatency ? Step::llDispatch : Step::htDispatch,
+  world_.program->addStep(operation, dispatchStep(track.handle->view(0)),
                           split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
@@ -292,14 +292,14 @@ void Builder::addCombine(HandleTrack& track) {
                                                       options, name("combine", track));
   if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
-  world_.program->addStep(operation, Step::combine, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
+  world_.program->addStep(operation, combineStep(track.handle->view(0)),
+                          split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
 
 void Builder::complete(HandleTrack& track) {
-  const Step step = track.kind == kCombine             ? Step::combine
-                    : track.handle->shape().lowLatency ? Step::llDispatch
-                                                       : Step::htDispatch;
+  const HandleView view = track.handle->view(0);
+  const Step step = track.kind == kCombine ? combineStep(view) : dispatchStep(view);
   world_.program->addStep(track.outstanding, step, kReceivePhase, drawWarps());
   track.outstanding.reset();
 }

@@ -202,7 +202,7 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4100 * 4);
   Workload eight = ht;
   eight.ranks = 8;
-  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'130'688U);  // as docs/memory.md says
+  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'130'944U);  // as docs/memory.md says
   EXPECT_EQ(f.llQueuePairs, 4 * 2040);
   EXPECT_EQ(f.htQueuePairs, 4 * 255);
 }

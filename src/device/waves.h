@@ -1,0 +1,128 @@
+// Waves: shares of a HT operation's tokens that are handed over one by one, so that local work is done while later rows
+// are on their way. See docs/decisions/0016-waves.md.
+#pragma once
+
+#include "device/row_header.h"
+#include "device/step.h"
+
+namespace moe {
+
+// Operations of which there is local work to do: the same on all ranks. Others are one wave. How many is a compile-time
+// constant of a step, so that one wave costs nothing.
+MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
+  return h.lowLatency == 0 && expertRows(h);
+}
+
+// The wave of a token, if its operation goes in waves.
+MOE_LANES int waveOf(int token, int tokens) {
+  return token * kHtWaves / tokens;
+}
+MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
+  return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
+}
+
+// How many operations of a channel went like those of this handle: at once, or in waves. Such an operation's number is
+// what the words reach by which its rows are handed over.
+MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
+  return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
+}
+// Like operationEpoch.
+MOE_LANES std::uint64_t handedNumber(const CommView& c, const HandleView& h, Channel channel, int phases,
+                                     std::uint64_t started) {
+  return (phases & kSendPhase) != 0 ? handedCount(c, h, channel) + 1 : started;
+}
+
+// The flags [from] of a wave.
+MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wave) {
+  return area + static_cast<std::uint64_t>(wave * c.nranks) * sizeof(Flag);
+}
+
+// Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
+template <class Warp>
+MOE_LANES void announceWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, WarpIndex w) {
+  announce(warp, c, waveFlags(c, area, wave), static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave), w);
+}
+template <class Warp>
+MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, std::uint64_t number,
+                           Phase phase) {
+  return waitForAll(warp, c, waveFlags(c, area, wave), number, phase);
+}
+
+// What is taken is a wave behind what is handed over. If take(wave) is false, that is the
+// end.
+template <int kWaves, class HandOver, class Take>
+MOE_LANES bool inWaves(HandOver handOver, Take take) {
+  if constexpr (kWaves == 1) {
+    handOver(0);
+    return take(0);
+  } else {
+    for (int wave = 0; wave <= kWaves; ++wave) {
+      if (wave < kWaves) handOver(wave);
+      if (wave > 0 && !take(wave - 1)) return false;
+    }
+    return true;
+  }
+}
+
+// The first row, in FLAT order, of what a source sends from this wave on.
+MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
+  return wave < kHtWaves ? h.waveStart[wave * h.map.nranks + from] : h.rankOffsets[from + 1];
+}
+
+// One lane, for each row that comes: notes the waves that begin with it or behind it. `before` is the wave of the
+// source's row before, -1 for its first.
+MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave) {
+  for (int v = before + 1; v <= wave; ++v) h.waveStart[v * h.map.nranks + from] = row;
+  if (row + 1 < h.rankOffsets[from + 1]) return;
+  for (int v = wave + 1; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = row + 1;
+}
+MOE_LANES void laneNoteNoRows(const HandleView& h, int from) {
+  for (int v = 0; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = h.rankOffsets[from];
+}
+
+// The rows of a wave that came, with numbers [begin, end): waves count on from one another, so that warps take turns
+// across them.
+struct ArrivingRows {
+  const HandleView& h;
+  int waves, wave, begin, end;
+
+  // In FLAT order.
+  MOE_LANES int row(int number) const {
+    if (waves == 1) return number;
+    int left = number - begin;
+    for (int from = 0; from < h.map.nranks; ++from) {
+      const int first = waveStart(h, wave, from), rows = waveStart(h, wave + 1, from) - first;
+      if (left < rows) return first + left;
+      left -= rows;
+    }
+    return 0;
+  }
+};
+MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
+  if (waves == 1) return {h, 1, 0, 0, *h.rows};
+  int begin = 0, end = 0;
+  for (int from = 0; from < h.map.nranks; ++from) {
+    begin += waveStart(h, wave, from) - h.rankOffsets[from];
+    end += waveStart(h, wave + 1, from) - h.rankOffsets[from];
+  }
+  return {h, waves, wave, begin, end};
+}
+
+// Parts of such rows, as the warps share them.
+struct ArrivingParts {
+  ArrivingRows rows;
+  Parts parts;
+  std::uint32_t rowBytes;
+  Strided mine;
+
+  MOE_LANES PartOf at(int i) const {
+    PartOf part = partOf(parts, rowBytes, mine.at(i));
+    part.row = rows.row(part.row);
+    return part;
+  }
+};
+MOE_LANES ArrivingParts partsOf(const ArrivingRows& rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
+  return {rows, parts, rowBytes, stridedOf(rows.begin * parts.count, rows.end * parts.count, w)};
+}
+
+}  // namespace moe
