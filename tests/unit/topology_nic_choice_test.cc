@@ -217,6 +217,11 @@ TEST(NicChoice, RefusesMalformedLists) {
   }
 }
 
+TEST(PciTree, NeedsAFileThatHwlocReads) {
+  EXPECT_THROW(loadHwloc("/nonexistent.xml"), Error);
+  EXPECT_THROW(loadHwloc(MOECOMM_SOURCE_DIR "/README.md"), Error);
+}
+
 TEST(PciTree, MeasuresDistances) {
   const PciPlace gpu{{"0000:15", "0000:15:01.0", "0000:16:00.0"}, 0, 0};
   const PciPlace sibling{{"0000:15", "0000:15:01.0", "0000:16:00.0", "0000:17:00.0"}, 0, 0};
