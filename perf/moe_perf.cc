@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -20,9 +21,40 @@
 #include "options.h"
 #include "report.h"
 #include "runner.h"
+#include "soak.h"
+#include "soak_plan.h"
 
 namespace moe::perf {
 namespace {
+
+// The window memory of all sessions of the case that needs most.
+std::int64_t windowBytesMax(const Options& options, int nranks) {
+  std::int64_t bytes = 0;
+  for (int session = 0; session < options.sessions(); ++session) {
+    std::int64_t rows = 0;
+    for (const int tokens : options.tokens) {
+      for (int version = 0; version < kVersions; ++version) {
+        const Load load = evenLoad(nranks, tokens);
+        rows = std::max(rows, makePlan(options, sessionSeed(options, session), load, version, 0).layoutRowsMax);
+      }
+    }
+    bytes += Session::windowBytes(options, rows);
+  }
+  return bytes;
+}
+
+void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
+  (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = std::max(options.tokensMax(), 1);
+  config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
+  config.sideBytesMax = options.sideBytes();
+  const std::int64_t windowBytes = windowBytesMax(options, nranks);
+  if (options.window != 0) {
+    config.stagingRows = options.expertMajor() ? 0 : -1;  // combine prepares one row per token there
+    config.heapBytes = windowBytes;
+  } else {
+    config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;
+  }
+}
 
 moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
   moeConfig_t config = MOE_CONFIG_INITIALIZER;
@@ -30,23 +62,11 @@ moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
   config.backend = options.backend;
   config.device = gpus > 0 ? localRank % gpus : -1;
   config.modes = options.mode;
-  (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = std::max(options.tokensMax(), 1);
-  config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
-  config.sideBytesMax = options.sideBytes();
   config.topkMax = options.topk;
   config.expertsMax = options.experts;
   config.timeoutMs = options.timeoutMs;
   config.sms = options.sms;
-  std::int64_t windowBytes = 0;
-  for (int i = 0; i < (options.interleave ? 2 : 1); ++i) {
-    windowBytes += Session::windowBytes(options, sessionSeed(options, i), nranks);
-  }
-  if (options.window != 0) {
-    config.stagingRows = options.expertMajor() ? 0 : -1;  // combine prepares one row per token there
-    config.heapBytes = windowBytes;
-  } else {
-    config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;
-  }
+  options.soak > 0 ? sizeForSoak(options, nranks, config) : sizeForCases(options, nranks, config);
   return config;
 }
 
@@ -78,37 +98,69 @@ struct CommOwner {
   ~CommOwner() { moeCommDestroy(comm); }
 };
 
-// All cases on one rank. Returns true if everything was correct.
-bool runCases(const Options& options, moeComm_t comm, Group& group) {
+// What one rank works with.
+struct Rank {
+  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup) {
+    check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
+    const bool host = info.backend == moeBackendHost;
+    if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
+    device = host ? makeHostDevice() : makeGpuDevice(info.device);
+    machine = {host ? "host" : "cuda", device->name(), info.nranks};
+  }
+
+  bool reports() const { return info.rank == 0; }
+
+  moeComm_t comm;
+  Group& group;
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
-  check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
-  const bool host = info.backend == moeBackendHost;
-  if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
-  const std::unique_ptr<Device> device = host ? makeHostDevice() : makeGpuDevice(info.device);
-  const bool reports = info.rank == 0;
-  Progress progress(reports);
+  std::unique_ptr<Device> device;
+  Machine machine;
+};
+
+CaseResult runCase(const Options& options, Rank& rank, int tokens,
+                   const std::function<void(const std::string&)>& progress) {
+  Runner runner(options, *rank.device, rank.comm, rank.group, tokens);
+  CaseResult result = runner.run(progress);
+  rank.device->dropGraphs();
+  if (options.ceiling) {
+    const CeilingCase which{options,    *rank.device, rank.info.device,
+                            rank.group, tokens,       {&runner.plan(0), &runner.plan(1)}};
+    result.ceilings = measureCeilings(which, progress);
+  }
+  result.machine = rank.machine;
+  return result;
+}
+
+// These return true if everything was correct.
+bool runCases(const Options& options, Rank& rank) {
+  Progress progress(rank.reports());
   std::vector<CaseResult> results;
   for (std::size_t i = 0; i < options.tokens.size(); ++i) {
     const std::string name = fmt::format("case {}/{}: {} tokens", i + 1, options.tokens.size(), options.tokens[i]);
     progress.beginCase(name);
-    Runner runner(options, *device, comm, group, options.tokens[i]);
-    CaseResult result = runner.run([&](const std::string& what) { progress.say(name + ": " + what); });
-    device->dropGraphs();
-    if (options.ceiling) {
-      const CeilingCase which{options, *device,           info.device,
-                              group,   options.tokens[i], {&runner.plan(0), &runner.plan(1)}};
-      result.ceilings = measureCeilings(which, [&](const std::string& what) { progress.say(name + ": " + what); });
-    }
-    result.backend = host ? "host" : "cuda";
-    result.device = device->name();
-    result.nranks = info.nranks;
+    results.push_back(
+        runCase(options, rank, options.tokens[i], [&](const std::string& what) { progress.say(name + ": " + what); }));
     progress.clear();
-    if (reports && i == 0) printHeader(options, result);
-    if (reports) printCase(result);
-    results.push_back(std::move(result));
+    if (rank.reports() && i == 0) printHeader(options, results.back());
+    if (rank.reports()) printCase(results.back());
   }
-  if (reports && !options.json.empty()) writeJson(options.json, options, results);
-  return std::all_of(results.begin(), results.end(), [](const CaseResult& result) { return result.correct(); });
+  if (rank.reports() && !options.json.empty()) writeJson(options.json, options, results);
+  return std::all_of(results.begin(), results.end(), [](const CaseResult& result) { return result.verdict.correct(); });
+}
+
+bool soak(const Options& options, Rank& rank) {
+  SoakResult result = runSoak(options, *rank.device, rank.comm, rank.group, [&](const std::string& sentence) {
+    if (rank.reports()) fmt::print(stderr, "moe_perf: soak: {}\n", sentence);
+  });
+  result.machine = rank.machine;
+  if (rank.reports()) printSoak(result);
+  if (rank.reports() && !options.json.empty()) writeJson(options.json, options, result);
+  return result.verdict.correct();
+}
+
+bool runRank(const Options& options, moeComm_t comm, Group& group) {
+  Rank rank(options, comm, group);
+  return options.soak > 0 ? soak(options, rank) : runCases(options, rank);
 }
 
 void complain(int rank, const char* sentence) {
@@ -122,7 +174,7 @@ bool runAsProcess(const Options& options) {
     const moeConfig_t config = makeConfig(options, place.nranks, place.localRank);
     CommOwner owner;
     check(moeCommInitFromEnv(&owner.comm, &config), nullptr, "moeCommInitFromEnv");
-    return runCases(options, owner.comm, *group);
+    return runRank(options, owner.comm, *group);
   } catch (const std::exception& error) {
     complain(place.rank, error.what());
     return false;
@@ -135,7 +187,7 @@ bool runThread(const Options& options, const moeUniqueId_t& id, ThreadMeeting& m
     const moeConfig_t config = makeConfig(options, options.threads, rank);
     CommOwner owner;
     check(moeCommInit(&owner.comm, options.threads, rank, &id, &config), nullptr, "moeCommInit");
-    return runCases(options, owner.comm, *group);
+    return runRank(options, owner.comm, *group);
   } catch (const std::exception& error) {
     complain(rank, error.what());
     meeting.giveUp();

@@ -84,6 +84,12 @@ void declareRun(CLI::App& app, Options& options) {
   app.add_flag("--ceiling", options.ceiling,
                "also measure what bare kernels reach that only move the same rows between the same ranks, and print "
                "results as shares of it; needs GPUs and at least two ranks");
+  app.add_option(
+         "--soak", options.soak,
+         "instead of cases, this many verified iterations of route, dispatch and combine on one communicator, in "
+         "shapes drawn from --seed: --tokens, --hidden, --topk and --experts are the largest, --mode auto stands "
+         "for both in turn, --graph may be given; layout, format, routing and the other options are drawn")
+      ->check(CLI::Range(1, 1000000000));
   app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
   app.add_option("--ranks-as-threads", options.threads, "run this many ranks as threads; default: one rank per process")
       ->check(CLI::Range(1, 1024));
@@ -111,6 +117,10 @@ void checkTogether(const Options& options) {
     throw CLI::ValidationError("--ceiling needs GPUs: it measures what their links can do, not --backend host");
   }
   if (options.ceiling && options.threads == 1) throw CLI::ValidationError("--ceiling needs at least two ranks");
+  if (options.soak > 0 && options.ceiling) throw CLI::ValidationError("--soak times nothing: it has no --ceiling");
+  if (options.soak > 0 && options.hidden % 16 != 0) {
+    throw CLI::ValidationError("--soak draws formats: --hidden must be a multiple of 16, for a row of fp8");
+  }
   if (options.ceiling && options.interleave) {
     throw CLI::ValidationError("--ceiling is that of one handle: it cannot be combined with --interleave");
   }

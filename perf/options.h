@@ -30,6 +30,7 @@ struct Options {
   int warmup = 5;
   int window = 1;
   int verifyEvery = 1;
+  int soak = 0;  // iterations; 0: no soak
   int timeoutMs = 0;
   int threads = 0;  // --ranks-as-threads; 0: one rank, from the launcher's environment
   std::uint64_t seed = 1;
@@ -47,6 +48,7 @@ struct Options {
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
   bool staysInSlots() const;  // rows stay in the handle's own memory: see moeHandleGetView
   int tokensMax() const;
+  int sessions() const { return interleave ? 2 : 1; }
 
   // As on the command line.
   std::string backendName() const;

@@ -10,13 +10,13 @@ namespace {
 
 struct Context {
   const Options& options;
+  const Load& load;
   Experts experts;
+  int version;
   int rank;
-  int tokens;
 
-  // Of the handle: at least one.
-  int tokensMax() const { return std::max(tokens, 1); }
-  std::int64_t slots() const { return static_cast<std::int64_t>(experts.nranks) * tokensMax(); }
+  int tokensOf(int source) const { return load.at(version, source); }
+  std::int64_t slots() const { return static_cast<std::int64_t>(experts.nranks) * load.tokensMax; }
 
   // The used entries of one token, by rank, then in top-k order.
   std::vector<Entry> entriesOf(const Route& route, int token) const {
@@ -33,7 +33,7 @@ struct Context {
 
 void planSource(const Context& context, Plan& plan) {
   plan.entryOffsets.push_back(0);
-  for (int token = 0; token < context.tokens; ++token) {
+  for (int token = 0; token < context.tokensOf(context.rank); ++token) {
     const std::vector<Entry> found = context.entriesOf(plan.route, token);
     plan.entries.insert(plan.entries.end(), found.begin(), found.end());
     plan.entryOffsets.push_back(static_cast<std::int32_t>(plan.entries.size()));
@@ -44,7 +44,7 @@ void planSource(const Context& context, Plan& plan) {
 void collectArrivals(const Context& context, const std::vector<Route>& routes, Plan& plan) {
   for (int source = 0; source < context.experts.nranks; ++source) {
     std::int32_t fromSource = 0;
-    for (int token = 0; token < context.tokens; ++token) {
+    for (int token = 0; token < context.tokensOf(source); ++token) {
       auto found = context.entriesOf(routes[static_cast<std::size_t>(source)], token);
       std::erase_if(found, [&](const Entry& entry) { return entry.rank != context.rank; });
       if (found.empty()) continue;
@@ -68,7 +68,7 @@ void placeTokenRows(const Context& context, Plan& plan) {
   std::int64_t row = 0;
   std::int32_t source = -1;
   for (RowSpec& spec : plan.specs) {
-    if (!flat && spec.source != source) row = static_cast<std::int64_t>(spec.source) * context.tokensMax();
+    if (!flat && spec.source != source) row = static_cast<std::int64_t>(spec.source) * context.load.tokensMax;
     source = spec.source;
     spec.row = row++;
   }
@@ -117,7 +117,7 @@ void countAllRanks(const Context& context, const std::vector<Route>& routes, Pla
   std::vector<std::int64_t> tokenRows(nranks);
   std::vector<std::int64_t> expertRows(nranks);
   for (std::size_t source = 0; source < nranks; ++source) {
-    for (int token = 0; token < context.tokens; ++token) {
+    for (int token = 0; token < context.tokensOf(static_cast<int>(source)); ++token) {
       std::size_t previous = nranks;
       for (const Entry& entry : context.entriesOf(routes[source], token)) {
         const auto rank = static_cast<std::size_t>(entry.rank);
@@ -148,10 +148,19 @@ void countAllRanks(const Context& context, const std::vector<Route>& routes, Pla
 
 }  // namespace
 
-Plan makePlan(const Options& options, std::uint64_t seed, int nranks, int rank, int tokens) {
-  const Context context{options, {options.experts, nranks}, rank, tokens};
+Load evenLoad(int nranks, int tokens) {
+  Load load{std::max(tokens, 1), {}};
+  load.tokens.fill(std::vector<int>(static_cast<std::size_t>(nranks), tokens));
+  return load;
+}
+
+Plan makePlan(const Options& options, std::uint64_t seed, const Load& load, int version, int rank) {
+  const Context context{options, load, {options.experts, load.nranks()}, version, rank};
+  const std::uint64_t routeSeed = mix(seed * kVersions + static_cast<std::uint64_t>(version) + 1);
   std::vector<Route> routes;
-  for (int source = 0; source < nranks; ++source) routes.push_back(makeRoute(options, seed, nranks, source, tokens));
+  for (int source = 0; source < load.nranks(); ++source) {
+    routes.push_back(makeRoute(options, routeSeed, load.nranks(), source, context.tokensOf(source)));
+  }
   Plan plan;
   plan.route = routes[static_cast<std::size_t>(rank)];
   planSource(context, plan);
@@ -162,7 +171,7 @@ Plan makePlan(const Options& options, std::uint64_t seed, int nranks, int rank, 
     placeTokenRows(context, plan);
     describeTokenRows(context, routes, plan);
   }
-  for (const RowSpec& spec : plan.specs) plan.specSources.push_back(spec.source * context.tokensMax() + spec.token);
+  for (const RowSpec& spec : plan.specs) plan.specSources.push_back(spec.source * context.load.tokensMax + spec.token);
   countAllRanks(context, routes, plan);
   return plan;
 }

@@ -2,6 +2,7 @@
 // the library with it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +11,23 @@
 #include "work.h"
 
 namespace moe::perf {
+
+// Routes alternate between two versions, so that rows move from iteration to iteration.
+inline constexpr int kVersions = 2;
+
+// How many tokens the ranks send.
+struct Load {
+  int tokensMax;                                   // of the handle: at least one
+  std::array<std::vector<int>, kVersions> tokens;  // of each rank
+
+  int nranks() const { return static_cast<int>(tokens[0].size()); }
+  int at(int version, int rank) const {
+    return tokens[static_cast<std::size_t>(version)][static_cast<std::size_t>(rank)];
+  }
+};
+
+// Every rank sends as many, in both versions.
+Load evenLoad(int nranks, int tokens);
 
 struct Plan {
   // This rank as a source.
@@ -33,9 +51,11 @@ struct Plan {
   std::int64_t logicalRowsAll = 0;
   std::int64_t remoteRowsAll = 0;
   std::int64_t layoutRowsMax = 0;  // the largest layoutRows of any rank
+
+  int tokens() const { return static_cast<int>(entryOffsets.size()) - 1; }
 };
 
-// Every rank sends `tokens` tokens, and the handle is made for as many (or one, if there are none).
-Plan makePlan(const Options& options, std::uint64_t seed, int nranks, int rank, int tokens);
+// `seed` is that of the session.
+Plan makePlan(const Options& options, std::uint64_t seed, const Load& load, int version, int rank);
 
 }  // namespace moe::perf

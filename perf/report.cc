@@ -48,7 +48,7 @@ void addCeilings(const CaseResult& result, nlohmann::ordered_json& json) {
 }
 
 nlohmann::ordered_json parameters(const Options& options, const CaseResult& result) {
-  return {{"backend", result.backend},
+  return {{"backend", result.machine.backend},
           {"mode", options.modeName()},
           {"layout", options.layoutName()},
           {"format", options.formatName()},
@@ -71,17 +71,43 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"ranks-as-threads", options.threads},
           {"timeout-ms", options.timeoutMs},
           {"verify-every", options.verifyEvery},
-          {"nranks", result.nranks},
-          {"device", result.device}};
+          {"nranks", result.machine.nranks},
+          {"device", result.machine.device}};
+}
+
+void addVerdict(const Verdict& verdict, nlohmann::ordered_json& json) {
+  json["wrong_payloads"] = verdict.wrongPayloads;
+  json["wrong_metadata"] = verdict.wrongMetadata;
+  json["wrong_combines"] = verdict.wrongCombines;
+  json["max_rel_error"] = verdict.maxRelError;
+}
+
+nlohmann::ordered_json toJson(const Options& options, const SoakResult& result) {
+  nlohmann::ordered_json json = {{"backend", result.machine.backend},
+                                 {"mode", options.modeName()},
+                                 {"tokens", options.tokensMax()},
+                                 {"hidden", options.hidden},
+                                 {"topk", options.topk},
+                                 {"experts", options.experts},
+                                 {"sms", options.sms},
+                                 {"soak", options.soak},
+                                 {"graph", options.graph},
+                                 {"seed", options.seed},
+                                 {"nranks", result.machine.nranks},
+                                 {"device", result.machine.device},
+                                 {"iterations", result.iterations},
+                                 {"ll_iterations", result.llIterations},
+                                 {"shapes", result.shapes}};
+  addVerdict(result.verdict, json);
+  json["wrong_shapes"] = result.wrongShapes;
+  json["seconds"] = result.seconds;
+  return json;
 }
 
 nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) {
   nlohmann::ordered_json json = parameters(options, result);
   const double dispatch = summarize(result.dispatch).median;
-  json["wrong_payloads"] = result.wrongPayloads;
-  json["wrong_metadata"] = result.wrongMetadata;
-  json["wrong_combines"] = result.wrongCombines;
-  json["max_rel_error"] = result.maxRelError;
+  addVerdict(result.verdict, json);
   json["route_us"] = toJson(result.route);
   json["dispatch_us"] = toJson(result.dispatch);
   json["combine_us"] = toJson(result.combine);
@@ -98,6 +124,19 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
   }
   if (result.ceilings) addCeilings(result, json);
   return json;
+}
+
+std::string toText(const Verdict& verdict) {
+  if (verdict.correct()) return fmt::format("correct, max rel error {:.2g}", verdict.maxRelError);
+  return fmt::format("WRONG: {} payloads, {} metadata, {} combines", verdict.wrongPayloads, verdict.wrongMetadata,
+                     verdict.wrongCombines);
+}
+
+void writeFile(const std::string& file, const nlohmann::ordered_json& cases) {
+  std::ofstream out(file);
+  out << cases.dump(2) << "\n";
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + file);
 }
 
 std::string times(const std::vector<double>& samples) {
@@ -164,8 +203,9 @@ CeilingShares ceilingShares(const CaseResult& result) {
 void printHeader(const Options& options, const CaseResult& first) {
   fmt::print(
       "{} ranks, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
-      first.nranks, first.backend, first.device, options.modeName(), options.layoutName(), options.formatName(),
-      options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
+      first.machine.nranks, first.machine.backend, first.machine.device, options.modeName(), options.layoutName(),
+      options.formatName(), options.hidden, options.topk, options.experts, options.routingName(),
+      options.weightsName());
   fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n", options.iters,
              options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
              options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
@@ -183,26 +223,32 @@ void printCase(const CaseResult& result) {
   const double dispatch = summarize(result.dispatch).median;
   const std::string memcpyShare =
       result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
-  const std::string verdict = result.correct()
-                                  ? fmt::format("correct, max rel error {:.2g}", result.maxRelError)
-                                  : fmt::format("WRONG: {} payloads, {} metadata, {} combines", result.wrongPayloads,
-                                                result.wrongMetadata, result.wrongCombines);
   fmt::print("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {} {}\n", result.tokens, times(result.route),
              times(result.dispatch), times(result.combine), times(result.pair), result.remoteBytes,
              gigabytesPerSecond(result.remoteBytes, dispatch), gigabytesPerSecond(result.logicalBytes, dispatch),
              gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare,
-             shares(result), verdict);
+             shares(result), toText(result.verdict));
   if (result.ceilings) printCeilings(result);
+  std::fflush(stdout);
+}
+
+void printSoak(const SoakResult& result) {
+  fmt::print("{} ranks, {} ({}), soak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n",
+             result.machine.nranks, result.machine.backend, result.machine.device, result.iterations,
+             result.llIterations, result.iterations - result.llIterations, result.shapes, result.seconds,
+             toText(result.verdict));
+  for (const std::string& shape : result.wrongShapes) fmt::print("  wrong in shape {}\n", shape);
   std::fflush(stdout);
 }
 
 void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results) {
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
   for (const CaseResult& result : results) cases.push_back(toJson(options, result));
-  std::ofstream out(file);
-  out << cases.dump(2) << "\n";
-  out.close();
-  if (!out) throw std::runtime_error("cannot write " + file);
+  writeFile(file, cases);
+}
+
+void writeJson(const std::string& file, const Options& options, const SoakResult& result) {
+  writeFile(file, nlohmann::ordered_json::array({toJson(options, result)}));
 }
 
 }  // namespace moe::perf

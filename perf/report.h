@@ -6,6 +6,7 @@
 
 #include "options.h"
 #include "runner.h"
+#include "soak.h"
 
 namespace moe::perf {
 
@@ -30,7 +31,10 @@ CeilingShares ceilingShares(const CaseResult& result);
 void printHeader(const Options& options, const CaseResult& first);
 void printCase(const CaseResult& result);
 
-// Throws std::runtime_error if the file cannot be written.
+void printSoak(const SoakResult& result);
+
+// Throw std::runtime_error if the file cannot be written.
 void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results);
+void writeJson(const std::string& file, const Options& options, const SoakResult& result);
 
 }  // namespace moe::perf

@@ -4,21 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "draw.h"
+
 namespace moe::perf {
 namespace {
-
-// Draws numbers for one token; the same on every rank.
-class Draw {
- public:
-  Draw(std::uint64_t seed, int source, int token) : state_(rowKey(seed, 0, source, token)) {}
-
-  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15ULL); }
-  int below(int bound) { return static_cast<int>((next() >> 32) * static_cast<std::uint64_t>(bound) >> 32); }
-  double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-
- private:
-  std::uint64_t state_;
-};
 
 // How likely each expert is, as running sums. Popular experts are spread over the ranks by a shuffle.
 class ZipfTable {
@@ -72,7 +61,7 @@ Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int sour
   const int rankExperts = Experts{options.experts, nranks}.onRank(0);
   Route route;
   for (int token = 0; token < tokens; ++token) {
-    Draw draw(seed, source, token);
+    Draw draw(rowKey(seed, 0, source, token));
     std::vector<std::int32_t> chosen;
     for (int entry = 0; entry < options.topk; ++entry) {
       switch (options.routing) {

@@ -9,13 +9,6 @@
 #include "device/lanes.h"
 
 namespace moe::perf {
-namespace {
-
-std::uint64_t versionSeed(std::uint64_t seed, int version) {
-  return mix(seed * 2 + static_cast<std::uint64_t>(version) + 1);
-}
-
-}  // namespace
 
 void check(moeResult_t result, moeComm_t comm, const char* call) {
   if (result == moeSuccess) return;
@@ -48,49 +41,37 @@ OutputMemory::~OutputMemory() {
   }
 }
 
-std::int64_t Session::windowBytes(const Options& options, std::uint64_t seed, int nranks) {
-  std::int64_t rows = 0;
-  for (const int tokens : options.tokens) {
-    for (int version = 0; version < kVersions; ++version) {
-      rows = std::max(rows, makePlan(options, versionSeed(seed, version), nranks, 0, tokens).layoutRowsMax);
-    }
-  }
+std::int64_t Session::windowBytes(const Options& options, std::int64_t rows) {
   if (options.staysInSlots()) return 0;
   return roundUp(rows * options.rowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) +
          kVersions * roundUp(rows * options.combineRowBytes(), 256) + 1024;
 }
 
 Session::Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration,
-                 std::uint64_t seed, int tokens)
-    : options_(options),
-      device_(device),
-      comm_(comm),
-      iteration_(iteration),
-      seed_(seed),
-      tokens_(tokens),
-      shape_(options.rowShape()) {
+                 std::uint64_t seed, const Load& load)
+    : options_(options), device_(device), comm_(comm), iteration_(iteration), seed_(seed), shape_(options.rowShape()) {
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
   rank_ = info.rank;
-  nranks_ = info.nranks;
-  for (int version = 0; version < kVersions; ++version) {
-    versions_[static_cast<std::size_t>(version)] = makeVersion(version);
-    outRowCount_ = std::max(outRowCount_, static_cast<std::size_t>(plan(version).layoutRows));
+  for (std::size_t version = 0; version < kVersions; ++version) {
+    versions_[version] = makeVersion(load, static_cast<int>(version));
+    const Plan& plan = versions_[version].plan;
+    outRowCount_ = std::max(outRowCount_, static_cast<std::size_t>(plan.layoutRows));
+    const auto tokenCount = static_cast<std::size_t>(plan.tokens());
+    sources_[version] = {device, tokenCount * static_cast<std::size_t>(options.rowBytes())};
+    sourceSides_[version] = {device, tokenCount * static_cast<std::size_t>(shape_.sideFloats)};
   }
-  const auto tokenCount = static_cast<std::size_t>(tokens);
-  for (auto& source : sources_) source = {device, tokenCount * static_cast<std::size_t>(options.rowBytes())};
-  for (auto& side : sourceSides_) side = {device, tokenCount * static_cast<std::size_t>(shape_.sideFloats)};
-  makeHandle();
+  makeHandle(load.tokensMax);
   allocateOutputs();
 }
 
-void Session::makeHandle() {
+void Session::makeHandle(int tokensMax) {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
   config.experts = options_.experts;
   config.topk = options_.topk;
   config.layout = options_.layout;
   config.mode = options_.mode;
-  config.tokensMax = std::max(tokens_, 1);
+  config.tokensMax = tokensMax;
   check(moeHandleCreate(&handle_, comm_, &config), comm_, "moeHandleCreate");
   inSlots_ = options_.staysInSlots();
   if (inSlots_) check(moeHandleGetView(handle_, &view_), comm_, "moeHandleGetView");
@@ -101,9 +82,12 @@ void Session::allocateOutputs() {
   const std::size_t rows = inSlots_ ? 0 : outRowCount_;
   const auto rowBytes = static_cast<std::size_t>(options_.rowBytes());
   const auto combinedBytes = static_cast<std::size_t>(options_.combineRowBytes());
-  for (auto& version : versions_)
-    version.expertRows = {device_, comm_, window, inSlots_ ? 0 : outRowCount_ * combinedBytes};
-  combined_ = {device_, static_cast<std::size_t>(tokens_) * combinedBytes};
+  int tokens = 0;
+  for (auto& version : versions_) {
+    version.expertRows = {device_, comm_, window, rows * combinedBytes};
+    tokens = std::max(tokens, version.plan.tokens());
+  }
+  combined_ = {device_, static_cast<std::size_t>(tokens) * combinedBytes};
   outRows_ = {device_, comm_, window, rows * rowBytes};
   outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
   const auto topk = static_cast<std::size_t>(options_.topk);
@@ -117,9 +101,9 @@ Session::~Session() {
   moeHandleDestroy(handle_);
 }
 
-Session::Version Session::makeVersion(int number) {
+Session::Version Session::makeVersion(const Load& load, int number) {
   Version version;
-  version.plan = makePlan(options_, versionSeed(seed_, number), nranks_, rank_, tokens_);
+  version.plan = makePlan(options_, seed_, load, number, rank_);
   const Plan& plan = version.plan;
   version.topkIdx = toDevice(device_, plan.route.experts);
   version.topkWeights = toDevice(device_, plan.route.weights);
@@ -135,7 +119,8 @@ Session::Version Session::makeVersion(int number) {
 }
 
 void Session::route(int version) {
-  check(moeRoute(handle_, at(version).topkIdx.get(), at(version).topkWeights.get(), tokens_, device_.stream()), comm_,
+  const Version& route = at(version);
+  check(moeRoute(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(), device_.stream()), comm_,
         "moeRoute");
 }
 
@@ -175,8 +160,9 @@ void Session::complete() {
 
 void Session::fill(int source) {
   const auto index = static_cast<std::size_t>(source);
-  device_.run(FillRows{payloadOf(), shape_, rank_, tokens_, sources_[index].get()});
-  device_.run(FillSide{payloadOf(), shape_, rank_, tokens_, sourceSides_[index].get()});
+  const int tokens = plan(source).tokens();
+  device_.run(FillRows{payloadOf(), shape_, rank_, tokens, sources_[index].get()});
+  device_.run(FillSide{payloadOf(), shape_, rank_, tokens, sourceSides_[index].get()});
 }
 
 void Session::runExperts(int version) {
@@ -210,8 +196,9 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
 }
 
 void Session::verifyCombine(int version, int stride, Findings* findings) {
-  device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, tokens_, at(version).entries.get(),
-                            at(version).entryOffsets.get(), stride, combined_.get(), findings});
+  device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, plan(version).tokens(),
+                            at(version).entries.get(), at(version).entryOffsets.get(), stride, combined_.get(),
+                            findings});
 }
 
 int Session::wrongCounts(int version) {

@@ -34,22 +34,19 @@ class OutputMemory {
   void* memory_ = nullptr;
 };
 
-// Routes alternate between two versions, so that rows move from iteration to iteration.
-inline constexpr int kVersions = 2;
-
 class Session {
  public:
   // `seed` differs between the sessions of a case.
   Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration, std::uint64_t seed,
-          int tokens);
+          const Load& load);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Bytes of window memory that one session takes, at most, on any rank.
-  static std::int64_t windowBytes(const Options& options, std::uint64_t seed, int nranks);
+  // Bytes of window memory that one session takes whose layout has so many rows.
+  static std::int64_t windowBytes(const Options& options, std::int64_t layoutRows);
 
-  // Library calls. `source` picks the rows that are sent; `expertRows` the rows that combine reads.
+  // Library calls. `source` picks the rows that are sent: those of the route's version, or as many others.
   void route(int version);
   void dispatch(int source);
   void combine(int version);
@@ -89,13 +86,17 @@ class Session {
     OutputMemory expertRows;  // none if they go to the handle's own memory
   };
 
-  Version makeVersion(int version);
+  Version makeVersion(const Load& load, int version);
   const Version& at(int version) const { return versions_[static_cast<std::size_t>(version)]; }
   PayloadOf payloadOf() const { return {seed_, iteration_}; }
   const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
   void* expertRows(int version) const { return inSlots_ ? view_.combineRows : at(version).expertRows.get(); }
-  const float* arrivedSide() const { return static_cast<const float*>(inSlots_ ? view_.side : outSide_.get()); }
-  void makeHandle();
+  // NULL without scales; the handle has memory for them whenever the communicator has.
+  const float* arrivedSide() const {
+    if (shape_.sideFloats == 0) return nullptr;
+    return static_cast<const float*>(inSlots_ ? view_.side : outSide_.get());
+  }
+  void makeHandle(int tokensMax);
   void allocateOutputs();
   void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
                    Findings* findings);
@@ -105,9 +106,7 @@ class Session {
   moeComm_t comm_;
   const std::uint32_t* iteration_;
   std::uint64_t seed_;
-  int tokens_;
   int rank_ = 0;
-  int nranks_ = 1;
   RowShape shape_;
   std::array<Version, kVersions> versions_;
   std::array<Buffer<std::byte>, kVersions> sources_;
@@ -116,7 +115,7 @@ class Session {
   OutputMemory outSide_;
   bool inSlots_ = false;  // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
-  std::size_t outRowCount_ = 0;
+  std::size_t outRowCount_ = 0;  // of the version that needs more
   Buffer<std::int32_t> outTopkIdx_;
   Buffer<float> outTopkWeights_;
   Buffer<std::int32_t> outSources_;

@@ -39,6 +39,7 @@ run --routing zipf --interleave
 run --routing one-rank --send-only
 run --routing empty
 run --window 0 --interleave --send-only --layout expert-major
+run --mode ht --interleave --send-only
 run --verify-every 2 --seed 99 --timeout-ms 20000
 
 # The report, and ranks that are processes.
@@ -51,6 +52,29 @@ for name in backend mode layout format tokens hidden topk experts sms iters warm
   window send-only ceiling nranks wrong_payloads wrong_metadata wrong_combines max_rel_error route_us dispatch_us combine_us \
   pair_us remote_bytes remote_gbps logical_gbps memcpy_gbps dispatch_vs_memcpy; do
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
+done
+
+# A soak: one result, over ranks that are threads and ranks that are processes.
+soak="--backend host --hidden 512 --topk 4 --experts 10 --tokens 64 --json $work/soak.json"
+# shellcheck disable=SC2086
+run_soak() {
+  iterations=$1
+  shift
+  if ! "$@" $soak --soak "$iterations" >"$work/out" 2>"$work/err"; then
+    fail "$* --soak $iterations"
+    cat "$work/out" "$work/err"
+  elif ! grep -q ": $iterations iterations .*: correct" "$work/out"; then
+    fail "$* --soak $iterations: no correct result"
+    cat "$work/out"
+  fi
+}
+run_soak 600 "$perf" --ranks-as-threads 4 --mode ll
+run_soak 400 "$perf" --ranks-as-threads 4 --mode ht
+grep -q '"ll_iterations": 0,' "$work/soak.json" || fail 'a soak of HT has LL iterations'
+run_soak 300 "$moerun" -n 3 --timeout 60 "$perf" --seed 7
+for name in backend mode tokens hidden topk experts sms soak graph seed nranks device iterations ll_iterations shapes \
+  wrong_payloads wrong_metadata wrong_combines max_rel_error wrong_shapes seconds; do
+  [ "$(grep -c "\"$name\":" "$work/soak.json")" = 1 ] || fail "the report of a soak has no $name"
 done
 
 # Refusals.
@@ -70,6 +94,10 @@ status_of() {
 [ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --ceiling >/dev/null 2>&1; echo $?)" = 2 ] ||
   fail 'a ceiling without a GPU'
 [ "$(status_of --backend host --ranks-as-threads 2 --graph --hidden 64)" = 1 ] || fail 'graphs without a GPU'
+[ "$(status_of --soak 10 --ranks-as-threads 2 --hidden 24)" = 2 ] || fail 'a soak of rows that fp8 cannot have'
+[ "$(status_of --soak 10 --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of a soak'
+"$perf" --backend host --ranks-as-threads 2 --soak 10 --graph --hidden 64 2>&1 | grep -q 'no graphs (after 0 iter' ||
+  fail 'a soak that breaks off does not say where'
 [ "$(env -i "$perf" --backend host >/dev/null 2>&1; echo $?)" = 1 ] || fail 'no launcher'
 
 if [ $failures -gt 0 ]; then

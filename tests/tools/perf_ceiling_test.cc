@@ -45,7 +45,8 @@ Options makeOptions() {
 // A route over all ranks, and buffers between which its rows are copied.
 struct CeilingWorld {
   explicit CeilingWorld(const Options& options = makeOptions()) {
-    for (int rank = 0; rank < kRanks; ++rank) plans.push_back(makePlan(options, kSeed, kRanks, rank, kTokens));
+    const Load load = evenLoad(kRanks, kTokens);
+    for (int rank = 0; rank < kRanks; ++rank) plans.push_back(makePlan(options, kSeed, load, 0, rank));
     for (const Plan& plan : plans) sent.push_back(sentRows(plan, kRanks, kSlots));
   }
 

@@ -30,8 +30,9 @@ void run(const Job& job) {
 // One rank's part in a step, exchanged by plain copies.
 struct World {
   explicit World(Options given) : options(std::move(given)) {
+    const Load load = evenLoad(kRanks, kTokens);
     for (int rank = 0; rank < kRanks; ++rank) {
-      plans.push_back(makePlan(options, kSeed, kRanks, rank, kTokens));
+      plans.push_back(makePlan(options, kSeed, load, 0, rank));
       sources.emplace_back(static_cast<std::size_t>(kTokens * options.rowBytes()));
       sides.emplace_back(static_cast<std::size_t>(kTokens * shape().sideFloats));
       run(FillRows{payloadOf(), shape(), rank, kTokens, sources.back().data()});
@@ -259,14 +260,15 @@ TEST(PerfPayload, RoundsToNearestEven) {
 TEST(PerfRouting, SpreadsAndLimitsAsAsked) {
   Options options = makeOptions(moeLayoutFlat, Format::kBf16);
   options.routing = Routing::kOneRank;
-  Plan plan = makePlan(options, kSeed, kRanks, 1, kTokens);
+  const Load load = evenLoad(kRanks, kTokens);
+  Plan plan = makePlan(options, kSeed, load, 0, 1);
   EXPECT_EQ(plan.rows, 0);
   EXPECT_EQ(plan.remoteRowsAll, (kRanks - 1) * kTokens);
   options.routing = Routing::kEmpty;
-  plan = makePlan(options, kSeed, kRanks, 0, kTokens);
+  plan = makePlan(options, kSeed, load, 0, 0);
   EXPECT_EQ(plan.logicalRowsAll, 0);
   options.routing = Routing::kZipf;
-  plan = makePlan(options, kSeed, kRanks, 0, kTokens);
+  plan = makePlan(options, kSeed, load, 0, 0);
   EXPECT_EQ(plan.entries.size(), static_cast<std::size_t>(kTokens * options.topk));
 }
 
