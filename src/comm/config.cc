@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <type_traits>
 
 #include "base/sized_struct.h"
 #include "comm/config_table.h"
@@ -68,21 +69,33 @@ bool numberOfField(const Setting& setting, const moeConfig_t& user, std::int64_t
   return true;
 }
 
+// Where the value goes; nullptr if that is not of this type.
+template <class Value>
+Value* targetIn(const Setting& setting, Config* config) {
+  if (const auto* member = std::get_if<Value Config::*>(&setting.target)) return &(config->**member);
+  if constexpr (!std::is_same_v<Value, std::int64_t>) {
+    if (const auto* member = std::get_if<Value topology::RdmaSettings::*>(&setting.target)) {
+      return &(config->rdma.**member);
+    }
+  }
+  return nullptr;
+}
+
 void resolveSetting(const Setting& setting, const moeConfig_t& user, const Lookup& lookup, Config* config) {
   if (std::holds_alternative<std::monostate>(setting.target)) return;
   const char* text = lookup(setting.variable);
   if (text == nullptr || *text == '\0') text = setting.defaultText;
-  if (const auto* member = std::get_if<std::string Config::*>(&setting.target)) {
+  if (auto* target = targetIn<std::string>(setting, config)) {
     const char* field = textOfField(setting, user);
-    config->** member = field != nullptr ? field : text;
+    *target = field != nullptr ? field : text;
     return;
   }
   std::int64_t value = 0;
   if (!numberOfField(setting, user, &value)) value = parseNumber(setting, text);
-  if (const auto* small = std::get_if<std::int32_t Config::*>(&setting.target)) {
-    config->** small = static_cast<std::int32_t>(value);
+  if (auto* target = targetIn<std::int32_t>(setting, config)) {
+    *target = static_cast<std::int32_t>(value);
   } else {
-    config->*std::get<std::int64_t Config::*>(setting.target) = value;
+    *targetIn<std::int64_t>(setting, config) = value;
   }
 }
 

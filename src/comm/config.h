@@ -8,6 +8,7 @@
 
 #include "backend/bulk.h"
 #include "moecomm.h"
+#include "topology/rdma_settings.h"
 
 namespace moe {
 
@@ -31,6 +32,7 @@ struct Config {
   std::int32_t bulk = static_cast<std::int32_t>(Bulk::kAuto);
   std::string interfaceName;  // empty: chosen
   std::string logFile;        // empty: stderr
+  topology::RdmaSettings rdma;
   moeLogFunction_t log = nullptr;
   void* logUser = nullptr;
   moeAllocate_t allocate = nullptr;

@@ -18,7 +18,21 @@ constexpr std::array kBulk = {Choice{"auto", static_cast<std::int32_t>(Bulk::kAu
                               Choice{"on", static_cast<std::int32_t>(Bulk::kOn)},
                               Choice{"off", static_cast<std::int32_t>(Bulk::kOff)}};
 
+template <class Enum>
+constexpr Choice choice(const char* word, Enum value) {
+  return {word, static_cast<std::int32_t>(value)};
+}
+constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::kAuto),
+                                    choice("infiniband", topology::LinkLayer::kInfiniBand),
+                                    choice("ethernet", topology::LinkLayer::kEthernet)};
+constexpr std::array kGidFamilies = {choice("auto", topology::GidFamily::kAuto),
+                                     choice("ipv4", topology::GidFamily::kIpv4),
+                                     choice("ipv6", topology::GidFamily::kIpv6)};
+constexpr std::array kMtus = {Choice{"256", 256}, Choice{"512", 512}, Choice{"1024", 1024}, Choice{"2048", 2048},
+                              Choice{"4096", 4096}};
+
 using User = moeConfig_t;
+using Rdma = topology::RdmaSettings;
 using None = std::monostate;
 
 const Setting kSettings[] = {
@@ -61,6 +75,30 @@ const Setting kSettings[] = {
      &Config::logFile, None{}},
     {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulk),
      "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
+    {"MOECOMM_NICS", nullptr, "", "chosen", FreeText{"adapters"},
+     "RDMA: adapters to use, mlx5_0,mlx5_1:2 for example, or for each GPU 0=mlx5_0;1=mlx5_1.", &Rdma::nics, None{}},
+    {"MOECOMM_NICS_PER_GPU", nullptr, "0", "0 (2 if every GPU has two on its switch, else 1)", IntegerRange{0, 4},
+     "RDMA: adapters of each GPU, unless MOECOMM_NICS names them for each.", &Rdma::nicsPerGpu, None{}},
+    {"MOECOMM_RDMA_LINK_LAYER", nullptr, "auto", "auto (that of most ports)", std::span<const Choice>(kLinkLayers),
+     "RDMA: link layer of the ports to use.", &Rdma::linkLayer, None{}},
+    {"MOECOMM_RDMA_GID_INDEX", nullptr, "-1", "-1 (chosen)", IntegerRange{-1, 255},
+     "RDMA: index of the address to use in the port's table.", &Rdma::gidIndex, None{}},
+    {"MOECOMM_RDMA_GID_FAMILY", nullptr, "auto", "auto (ipv4 before ipv6)", std::span<const Choice>(kGidFamilies),
+     "RDMA on Ethernet: family of the address to use.", &Rdma::gidFamily, None{}},
+    {"MOECOMM_RDMA_GID_PREFIX", nullptr, "", "any", FreeText{"address/bits"},
+     "RDMA on Ethernet: where the address to use must lie, 10.1.0.0/16 for example.", &Rdma::gidPrefix, None{}},
+    {"MOECOMM_RDMA_MTU", nullptr, "4096", nullptr, std::span<const Choice>(kMtus),
+     "RDMA: most bytes of one packet; less if a port has less.", &Rdma::mtu, None{}},
+    {"MOECOMM_RDMA_TRAFFIC_CLASS", nullptr, "0", nullptr, IntegerRange{0, 255},
+     "RDMA on Ethernet: traffic class, four times the DSCP.", &Rdma::trafficClass, None{}},
+    {"MOECOMM_RDMA_SERVICE_LEVEL", nullptr, "0", nullptr, IntegerRange{0, 15}, "RDMA: service level.",
+     &Rdma::serviceLevel, None{}},
+    {"MOECOMM_RDMA_QUEUE_PAIRS", nullptr, "0", "0 (4, or as many as the adapter has)", IntegerRange{0, 16},
+     "RDMA: connections to each peer.", &Rdma::queuePairs, None{}},
+    {"MOECOMM_RDMA_ACK_TIMEOUT", nullptr, "0", "0 (from MOECOMM_TIMEOUT_MS, 14 to 18)", IntegerRange{0, 31},
+     "RDMA: a packet is sent again after 4.096 us times 2 to the power of this.", &Rdma::ackTimeout, None{}},
+    {"MOECOMM_RDMA_RETRIES", nullptr, "7", nullptr, IntegerRange{0, 7},
+     "RDMA: times that a packet is sent again before the peer counts as lost.", &Rdma::retries, None{}},
     {"MOECOMM_RANK", nullptr, "", "set by moerun", IntegerRange{0, Limits::kRanks - 1},
      "moeCommInitFromEnv: this rank.", None{}, None{}},
     {"MOECOMM_NRANKS", nullptr, "", "set by moerun", IntegerRange{1, Limits::kRanks},

@@ -37,7 +37,8 @@ struct Setting {
   const char* meaning;
 
   // Where the value goes; none for the launcher's variables, which launch_env.cc reads.
-  using Target = std::variant<std::monostate, std::int32_t Config::*, std::int64_t Config::*, std::string Config::*>;
+  using Target = std::variant<std::monostate, std::int32_t Config::*, std::int64_t Config::*, std::string Config::*,
+                              std::int32_t topology::RdmaSettings::*, std::string topology::RdmaSettings::*>;
   Target target;
   // Where the program may have put it.
   using Source = std::variant<std::monostate, std::int32_t moeConfig_t::*, std::int64_t moeConfig_t::*,

@@ -1,5 +1,5 @@
 // moe_info: what this machine and this library offer: version, backends and why one is not there, GPUs and their links,
-// network adapters, NUMA nodes, and the transport between each two GPUs.
+// network adapters, NUMA nodes, the transport between each two GPUs, and what RDMA would use and what it lacks.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "comm/config.h"
 #include "moecomm.h"
 #include "tools/moe_info_report.h"
 
@@ -36,10 +38,24 @@ BackendStatus probeBackend(const char* name, std::int32_t backend) {
   return {name, result == moeSuccess, reason};
 }
 
+// Settings that are malformed or ask for what is not there are an answer too.
+topology::Rdma planOrReason(const topology::Topology& topology) {
+  try {
+    const Config config = resolveConfig(nullptr);
+    return planRdma(topology, config.rdma, config.timeoutMs);
+  } catch (const Error& error) {
+    topology::Rdma none;
+    none.nics.reason = error.what();
+    return none;
+  }
+}
+
 Report makeReport() {
   Report report;
   moeGetVersion(&report.version);
   report.topology = topology::discover();
+  report.rdma = planOrReason(report.topology);
+  report.prerequisites = checkPrerequisites(report.topology, report.rdma);
   report.backends.push_back(probeBackend("host", moeBackendHost));
   // Without a driver or a GPU the cause is known, and better told by who looked for it.
   const std::string& reason = report.topology.gpus.reason;

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
 namespace moe::tools {
 namespace {
 
@@ -15,10 +13,6 @@ using topology::Nic;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
-std::string versionText(std::int32_t code) {
-  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
-}
-
 std::string driverText(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -27,17 +21,18 @@ std::string nodeText(int numaNode) {
   return numaNode < 0 ? "" : fmt::format(", NUMA node {}", numaNode);
 }
 
-std::string gpusText(const topology::Topology& topology) {
+std::string gpusText(const Report& report) {
+  const topology::Topology& topology = report.topology;
   if (topology.gpus.gpus.empty()) return fmt::format("GPUs: none ({})\n", topology.gpus.reason);
   std::string text =
       fmt::format("GPUs: {}, CUDA driver {}\n", topology.gpus.gpus.size(), driverText(topology.gpus.driverVersion));
   for (const Gpu& gpu : topology.gpus.gpus) {
-    const int nic = nearestNic(topology, gpu);
+    const std::vector<std::string> nics = nicsOf(report, gpu);
     text += fmt::format("  {}: {}, {:.0f} GiB, compute {}.{}, {} multiprocessors, {}{}{}{}\n", gpu.ordinal, gpu.name,
                         static_cast<double>(gpu.memoryBytes) / kGib, gpu.computeMajor, gpu.computeMinor,
                         gpu.multiprocessors, gpu.busId, nodeText(gpu.numaNode),
                         gpu.nvlinks > 0 ? fmt::format(", {} NVLinks", gpu.nvlinks) : "",
-                        nic >= 0 ? ", nearest adapter " + topology.nics[static_cast<std::size_t>(nic)].name : "");
+                        nics.empty() ? "" : fmt::format(", adapter {}", fmt::join(nics, " ")));
   }
   return text;
 }
@@ -99,96 +94,57 @@ std::string machineText(const topology::Machine& machine) {
   return text;
 }
 
-nlohmann::ordered_json gpusJson(const topology::Topology& topology) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const Gpu& gpu : topology.gpus.gpus) {
-    const int nic = nearestNic(topology, gpu);
-    json.push_back({{"ordinal", gpu.ordinal},
-                    {"name", gpu.name},
-                    {"bus_id", gpu.busId},
-                    {"numa_node", gpu.numaNode},
-                    {"memory_bytes", gpu.memoryBytes},
-                    {"compute", fmt::format("{}.{}", gpu.computeMajor, gpu.computeMinor)},
-                    {"multiprocessors", gpu.multiprocessors},
-                    {"nvlinks", gpu.nvlinks},
-                    {"nearest_nic", nic < 0 ? "" : topology.nics[static_cast<std::size_t>(nic)].name}});
+std::string rdmaText(const Report& report) {
+  const topology::NicChoice& nics = report.rdma.nics;
+  if (!nics.reason.empty()) return fmt::format("RDMA: none ({})\n", nics.reason);
+  std::string text = "RDMA:\n";
+  for (std::size_t gpu = 0; gpu < nics.ofGpus.size(); ++gpu) {
+    text += fmt::format("  {}:", report.topology.pci.gpus[gpu].busId);
+    for (const auto& nic : nics.ofGpus[gpu]) text += fmt::format(" rail {} ({})", nic.rail, nameOf(nic.distance));
+    text += "\n";
   }
-  return json;
+  for (const topology::RdmaPlan& plan : report.rdma.plans) text += fmt::format("  {}\n", describe(plan));
+  for (std::size_t rail = 0; rail < nics.rails.size(); ++rail) {
+    const topology::NicPort& port = nics.rails[rail];
+    if (!port.fault.empty()) text += fmt::format("  rail {}: {}: {}\n", rail, textOf(port.name), port.fault);
+  }
+  for (const auto& port : nics.leftOut) text += fmt::format("  not used: {}: {}\n", textOf(port.name), port.reason);
+  return text;
 }
 
-nlohmann::ordered_json linksJson(const topology::GpuInventory& gpus) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (std::size_t from = 0; from < gpus.gpus.size(); ++from) {
-    for (std::size_t to = 0; to < gpus.gpus.size(); ++to) {
-      if (from == to) continue;
-      const GpuLink& link = gpus.links[from][to];
-      json.push_back({{"from", from},
-                      {"to", to},
-                      {"peer_access", link.peerAccess},
-                      {"atomics", link.atomics},
-                      {"nvlink", link.nvlink},
-                      {"transport", transportBetween(gpus, from, to)}});
-    }
+std::string prerequisitesText(const std::vector<topology::Prerequisite>& prerequisites) {
+  std::string text = "What RDMA from the GPU needs:\n";
+  for (const topology::Prerequisite& one : prerequisites) {
+    text += fmt::format("  {}: {}: {}\n", one.name, nameOf(one.presence), one.found);
+    if (!one.advice.empty()) text += fmt::format("    to do: {}\n", one.advice);
   }
-  return json;
-}
-
-nlohmann::ordered_json nicsJson(const std::vector<Nic>& nics) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const Nic& nic : nics) {
-    nlohmann::ordered_json ports = nlohmann::ordered_json::array();
-    for (const auto& port : nic.ports) {
-      ports.push_back(
-          {{"number", port.number}, {"state", port.state}, {"rate", port.rate}, {"link_layer", port.linkLayer}});
-    }
-    json.push_back({{"name", nic.name},
-                    {"rdma", nic.rdma},
-                    {"up", nic.up},
-                    {"bus_id", nic.busId},
-                    {"numa_node", nic.numaNode},
-                    {"interfaces", nic.interfaces},
-                    {"speed_mbps", nic.speedMbps},
-                    {"ports", ports}});
-  }
-  return json;
-}
-
-nlohmann::ordered_json machineJson(const topology::Machine& machine) {
-  nlohmann::ordered_json nodes = nlohmann::ordered_json::array();
-  for (const auto& node : machine.nodes) {
-    nodes.push_back({{"number", node.number},
-                     {"memory_bytes", node.memoryBytes},
-                     {"cores", node.cores},
-                     {"threads", node.threads},
-                     {"thread_list", node.threadList}});
-  }
-  return {
-      {"processor", machine.processor}, {"cores", machine.cores}, {"threads", machine.threads}, {"numa_nodes", nodes}};
+  return text;
 }
 
 }  // namespace
+
+std::string versionText(std::int32_t code) {
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
+std::vector<std::string> nicsOf(const Report& report, const Gpu& gpu) {
+  const int index = indexOfGpu(report.topology.pci, gpu.busId);
+  const topology::NicChoice& nics = report.rdma.nics;
+  std::vector<std::string> names;
+  if (index < 0 || nics.ofGpus.empty()) return names;
+  for (const auto& nic : nics.ofGpus[static_cast<std::size_t>(index)]) {
+    names.push_back(textOf(nics.rails[static_cast<std::size_t>(nic.rail)].name));
+  }
+  return names;
+}
 
 std::string toText(const Report& report) {
   std::string text = fmt::format("moecomm {}\nBackends:\n", versionText(report.version));
   for (const BackendStatus& backend : report.backends) {
     text += fmt::format("  {}: {}\n", backend.name, backend.available ? "available" : backend.reason);
   }
-  return text + gpusText(report.topology) + linksText(report.topology.gpus) + nicsText(report.topology.nics) +
-         machineText(report.topology.machine);
-}
-
-nlohmann::ordered_json toJson(const Report& report) {
-  nlohmann::ordered_json backends = nlohmann::ordered_json::object();
-  for (const BackendStatus& backend : report.backends) {
-    backends[backend.name] = {{"available", backend.available}, {"reason", backend.reason}};
-  }
-  return {{"version", versionText(report.version)},
-          {"backends", backends},
-          {"cuda_driver", report.topology.gpus.driverVersion},
-          {"gpus", gpusJson(report.topology)},
-          {"gpu_links", linksJson(report.topology.gpus)},
-          {"nics", nicsJson(report.topology.nics)},
-          {"machine", machineJson(report.topology.machine)}};
+  return text + gpusText(report) + linksText(report.topology.gpus) + nicsText(report.topology.nics) + rdmaText(report) +
+         prerequisitesText(report.prerequisites) + machineText(report.topology.machine);
 }
 
 }  // namespace moe::tools

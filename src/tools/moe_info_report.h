@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "topology/prerequisites.h"
+#include "topology/rdma.h"
 #include "topology/topology.h"
 
 namespace moe::tools {
@@ -21,7 +23,15 @@ struct Report {
   std::int32_t version = 0;  // as MOE_VERSION_CODE
   std::vector<BackendStatus> backends;
   topology::Topology topology;
+  topology::Rdma rdma;
+  std::vector<topology::Prerequisite> prerequisites;
 };
+
+// "0.1.2".
+std::string versionText(std::int32_t code);
+
+// The names of the adapters that a GPU uses.
+std::vector<std::string> nicsOf(const Report& report, const topology::Gpu& gpu);
 
 std::string toText(const Report& report);
 nlohmann::ordered_json toJson(const Report& report);

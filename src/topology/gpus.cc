@@ -22,6 +22,7 @@ constexpr Result kSuccess = 0;
 constexpr int kMultiprocessorCount = 16;
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
+constexpr int kDmaBufSupported = 124;
 constexpr int kPeerAtomics = 2;  // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 
 struct Driver {
@@ -85,8 +86,8 @@ Gpu describeGpu(const Driver& driver, int ordinal, Device device, const std::fil
   gpu.computeMajor = driver.attribute(kComputeMajor, device);
   gpu.computeMinor = driver.attribute(kComputeMinor, device);
   gpu.multiprocessors = driver.attribute(kMultiprocessorCount, device);
-  gpu.device = resolve(sys / "bus/pci/devices" / gpu.busId);
-  if (!gpu.device.empty()) gpu.numaNode = numaNodeOf(gpu.device);
+  gpu.dmaBuf = driver.attribute(kDmaBufSupported, device) == 1;
+  gpu.numaNode = numaNodeOf(sys / "bus/pci/devices" / gpu.busId);
   return gpu;
 }
 

@@ -18,8 +18,8 @@ struct Gpu {
   int computeMajor = 0;
   int computeMinor = 0;
   int multiprocessors = 0;
-  int nvlinks = 0;               // active ones
-  std::filesystem::path device;  // in sysfs, resolved; empty if it is not shown
+  int nvlinks = 0;      // active ones
+  bool dmaBuf = false;  // its memory can be given to adapters without nvidia_peermem
 };
 
 struct GpuLink {

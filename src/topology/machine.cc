@@ -1,28 +1,10 @@
 #include "topology/machine.h"
 
-#include <hwloc.h>
-
-#include <array>
 #include <cstdlib>
 #include <memory>
 
-#include "base/error.h"
-
 namespace moe::topology {
 namespace {
-
-struct TopologyDeleter {
-  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
-};
-using HwlocTopology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
-
-HwlocTopology loadTopology() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) throw systemError("hwloc cannot start");
-  HwlocTopology topology(raw);
-  if (hwloc_topology_load(raw) != 0) throw systemError("hwloc cannot look at the machine");
-  return topology;
-}
 
 int countInside(hwloc_topology_t topology, hwloc_const_cpuset_t set, hwloc_obj_type_t type) {
   const int count = hwloc_get_nbobjs_inside_cpuset_by_type(topology, set, type);
@@ -38,8 +20,7 @@ std::string listOf(hwloc_const_cpuset_t set) {
 
 }  // namespace
 
-Machine describeMachine() {
-  const HwlocTopology topology = loadTopology();
+Machine describeMachine(const HwlocTopology& topology) {
   const hwloc_topology_t raw = topology.get();
   const hwloc_obj_t root = hwloc_get_root_obj(raw);
   Machine machine;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "topology/hwloc_topology.h"
+
 namespace moe::topology {
 
 struct NumaNode {
@@ -22,7 +24,6 @@ struct Machine {
   std::vector<NumaNode> nodes;
 };
 
-// Throws moe::Error if hwloc cannot look at the machine.
-Machine describeMachine();
+Machine describeMachine(const HwlocTopology& topology);
 
 }  // namespace moe::topology

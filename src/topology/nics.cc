@@ -37,7 +37,7 @@ Nic describeRdma(const std::filesystem::path& sys, const std::string& name) {
   for (const std::string& port : listNames(directory / "ports")) {
     const std::filesystem::path files = directory / "ports" / port;
     nic.ports.push_back({std::atoi(port.c_str()), afterColon(readLine(files / "state")), readLine(files / "rate"),
-                         readLine(files / "link_layer")});
+                         readLine(files / "link_layer"), readGidTable(sys, files)});
     nic.up = nic.up || nic.ports.back().state == "ACTIVE";
   }
   nic.interfaces = listNames(nic.device / "net");

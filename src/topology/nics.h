@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "topology/gid.h"
+
 namespace moe::topology {
 
 struct RdmaPort {
@@ -12,6 +14,7 @@ struct RdmaPort {
   std::string state;      // "ACTIVE", "DOWN", ...
   std::string rate;       // "400 Gb/sec (4X NDR)"
   std::string linkLayer;  // "InfiniBand" or "Ethernet"
+  std::vector<GidEntry> gids;
 };
 
 struct Nic {

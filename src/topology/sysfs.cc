@@ -14,6 +14,17 @@ std::string readLine(const std::filesystem::path& file) {
   return line;
 }
 
+std::string valueIn(const std::filesystem::path& file, std::string_view label) {
+  constexpr const char* kBlanks = " \t";
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind(label, 0) != 0) continue;
+    const std::size_t begin = line.find_first_not_of(kBlanks, label.size());
+    return begin == std::string::npos ? "" : line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
+  }
+  return "";
+}
+
 std::optional<long> readNumber(const std::filesystem::path& file) {
   const std::string line = readLine(file);
   long number = 0;

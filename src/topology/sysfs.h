@@ -1,15 +1,19 @@
-// Reads small files of /sys. Absent files are no errors: kernels and containers differ in what they show.
+// Reads small files of /sys and /proc. Absent files are no errors: kernels and containers differ in what they show.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moe::topology {
 
 // The first line, without the line end; empty if the file cannot be read.
 std::string readLine(const std::filesystem::path& file);
+
+// What follows `label` in the first line that begins with it, without blanks around it; empty if there is none.
+std::string valueIn(const std::filesystem::path& file, std::string_view label);
 
 std::optional<long> readNumber(const std::filesystem::path& file);
 

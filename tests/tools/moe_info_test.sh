@@ -6,11 +6,17 @@ echo "$text" | grep -q '^moecomm [0-9]*\.[0-9]*\.[0-9]*$'
 echo "$text" | grep -q '^  host: available$'
 echo "$text" | grep -Eq '^  cuda: .+'
 echo "$text" | grep -q 'NUMA node'
+echo "$text" | grep -Eq '^  locked memory: (present|missing|not checkable here): .+'
+MOECOMM_NICS=none_such "$1" | grep -Eq '^RDMA: none \(MOECOMM_NICS names none_such, which is not here'
 "$1" --json | python3 -c '
 import json, sys
 report = json.load(sys.stdin)
 assert report["backends"]["host"]["available"]
 cuda = report["backends"]["cuda"]
 assert cuda["available"] or cuda["reason"], cuda
-assert report["machine"]["threads"] >= 1'
+assert report["machine"]["threads"] >= 1
+found = {one["name"]: one for one in report["rdma"]["prerequisites"]}
+assert len(found) == 8, found
+assert all(one["presence"] in ("present", "missing", "not checkable here") and one["found"] for one in found.values())
+assert all((one["presence"] == "missing") == bool(one["advice"]) for one in found.values())'
 echo 'all checks passed'

@@ -3,64 +3,33 @@
 #include "topology/topology.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
+#include "support/fake_root.h"
 #include "tools/moe_info_report.h"
-#include "topology/sysfs.h"
 
 namespace moe::test {
 namespace {
 
 using namespace moe::topology;
-namespace fs = std::filesystem;
 
-// A machine with two adapters, each under the same switch as one GPU, and one plain Ethernet card.
-class FakeSys : public ::testing::Test {
+// A machine with two adapters and one plain Ethernet card.
+class FakeSys : public FakeRoot {
  protected:
   FakeSys() {
-    std::string name = (fs::temp_directory_path() / "moecomm_sys_XXXXXX").string();
-    root_ = ::mkdtemp(name.data());
-    addRdma("mlx5_0", "0000:00:01.0/0000:17:00.0", "ib0", "4: ACTIVE", 0);
-    addRdma("mlx5_1", "0000:00:02.0/0000:a3:00.0", "ib1", "4: ACTIVE", 1);
+    addRdma("mlx5_0", "0000:00:01.0/0000:17:00.0", "ib0", "InfiniBand", 0);
+    addRdma("mlx5_1", "0000:00:02.0/0000:a3:00.0", "ib1", "InfiniBand", 1);
     addInterface("eth0", "0000:00:03.0", "up");
-    fs::create_directories(root_ / "class/net/lo");  // no device: virtual
+    std::filesystem::create_directories(sys() / "class/net/lo");  // no device: virtual
   }
-  ~FakeSys() override { fs::remove_all(root_); }
-
-  void write(const fs::path& file, const std::string& text) {
-    fs::create_directories(file.parent_path());
-    std::ofstream(file) << text << "\n";
-  }
-
-  void addInterface(const std::string& name, const std::string& place, const std::string& state) {
-    const fs::path device = root_ / "devices/pci0000:00" / place;
-    fs::create_directories(device / "net" / name);
-    write(root_ / "class/net" / name / "operstate", state);
-    write(root_ / "class/net" / name / "speed", "25000");
-    fs::create_directory_symlink(device, root_ / "class/net" / name / "device");
-  }
-
-  void addRdma(const std::string& name, const std::string& place, const std::string& interface,
-               const std::string& state, int numaNode) {
-    addInterface(interface, place, "up");
-    const fs::path device = root_ / "devices/pci0000:00" / place;
-    write(device / "numa_node", std::to_string(numaNode));
-    const fs::path port = root_ / "class/infiniband" / name / "ports/1";
-    write(port / "state", state);
-    write(port / "rate", "400 Gb/sec (4X NDR)");
-    write(port / "link_layer", "InfiniBand");
-    fs::create_directory_symlink(device, root_ / "class/infiniband" / name / "device");
-  }
-
-  fs::path root_;
 };
 
 TEST_F(FakeSys, ListsRdmaAdaptersFirstAndEachCardOnce) {
-  const auto nics = findNics(root_);
+  const auto nics = findNics(sys());
   ASSERT_EQ(nics.size(), 3U);
   EXPECT_EQ(nics[0].name, "mlx5_0");
   EXPECT_EQ(nics[0].interfaces, std::vector<std::string>{"ib0"});
@@ -71,7 +40,7 @@ TEST_F(FakeSys, ListsRdmaAdaptersFirstAndEachCardOnce) {
 }
 
 TEST_F(FakeSys, ReadsPorts) {
-  const auto nics = findNics(root_);
+  const auto nics = findNics(sys());
   ASSERT_EQ(nics.at(0).ports.size(), 1U);
   const RdmaPort& port = nics[0].ports[0];
   EXPECT_EQ(port.number, 1);
@@ -79,18 +48,6 @@ TEST_F(FakeSys, ReadsPorts) {
   EXPECT_EQ(port.rate, "400 Gb/sec (4X NDR)");
   EXPECT_EQ(port.linkLayer, "InfiniBand");
   EXPECT_TRUE(nics[0].up);
-}
-
-TEST_F(FakeSys, FindsTheAdapterUnderTheSameSwitch) {
-  Topology topology;
-  topology.nics = findNics(root_);
-  Gpu gpu;
-  gpu.device = resolve(root_ / "devices/pci0000:00/0000:00:02.0") / "0000:a4:00.0";
-  EXPECT_EQ(nearestNic(topology, gpu), 1);
-  topology.nics[1].up = false;
-  EXPECT_EQ(nearestNic(topology, gpu), 0);
-  topology.nics.clear();
-  EXPECT_EQ(nearestNic(topology, gpu), -1);
 }
 
 TEST(Topology, HasNoAdaptersWithoutSys) {
@@ -108,7 +65,7 @@ TEST(Topology, NeedsPeerAccessInBothDirections) {
 }
 
 TEST(Topology, SeesTheCoresOfThisMachine) {
-  const Machine machine = describeMachine();
+  const Machine machine = describeMachine(loadHwloc());
   EXPECT_GE(machine.threads, 1);
   ASSERT_GE(machine.nodes.size(), 1U);
   EXPECT_GE(machine.nodes[0].memoryBytes, 1U << 20);
@@ -140,6 +97,29 @@ TEST(MoeInfo, TellsBackendsAndLinks) {
                            "  0 - 1: NVLink with atomics, cuda-ipc\n", "RDMA adapters: none\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "in:\n" << text;
   }
+}
+
+TEST(MoeInfo, TellsRailsAndWhatIsMissing) {
+  tools::Report report = twoGpuReport();
+  report.topology.gpus.gpus[0].busId = "0000:1b:00.0";
+  report.topology.pci.gpus = {{"0000:1b:00.0", {}}};
+  report.rdma.nics.rails = {{{"mlx5_0", 1}, LinkLayer::kInfiniBand, 400, {}, ""},
+                            {{"mlx5_1", 1}, LinkLayer::kInfiniBand, 400, {}, "its state is DOWN"}};
+  report.rdma.nics.ofGpus = {{{0, Distance::kSwitch}}};
+  report.rdma.nics.leftOut = {{{"mlx5_2", 1}, "it is nearest to no GPU"}};
+  report.prerequisites = {{"device nodes", Presence::kMissing, "there are none", "load it"}};
+  const std::string text = toText(report);
+  for (const char* line : {", adapter mlx5_0\n", "  0000:1b:00.0: rail 0 (same switch)\n",
+                           "  rail 1: mlx5_1: its state is DOWN\n", "  not used: mlx5_2: it is nearest to no GPU\n",
+                           "  device nodes: missing: there are none\n    to do: load it\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "in:\n" << text;
+  }
+  const nlohmann::ordered_json json = toJson(report);
+  EXPECT_EQ(json["gpus"][0]["nics"][0], "mlx5_0");
+  EXPECT_EQ(json["rdma"]["gpus"][0]["rails"][0]["distance"], "same switch");
+  EXPECT_EQ(json["rdma"]["rails"][1]["fault"], "its state is DOWN");
+  EXPECT_EQ(json["rdma"]["left_out"][0]["nic"], "mlx5_2");
+  EXPECT_EQ(json["rdma"]["prerequisites"][0]["presence"], "missing");
 }
 
 }  // namespace

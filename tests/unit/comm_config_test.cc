@@ -78,6 +78,37 @@ TEST(Config, TakesEveryVariable) {
   EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::kOff));
 }
 
+TEST(Config, TakesTheVariablesOfRdma) {
+  const Environment environment = {
+      {"MOECOMM_NICS", "mlx5_0,mlx5_1"}, {"MOECOMM_NICS_PER_GPU", "2"},         {"MOECOMM_RDMA_LINK_LAYER", "ethernet"},
+      {"MOECOMM_RDMA_GID_INDEX", "3"},   {"MOECOMM_RDMA_GID_FAMILY", "ipv6"},   {"MOECOMM_RDMA_GID_PREFIX", "fd00::/8"},
+      {"MOECOMM_RDMA_MTU", "2048"},      {"MOECOMM_RDMA_TRAFFIC_CLASS", "104"}, {"MOECOMM_RDMA_SERVICE_LEVEL", "3"},
+      {"MOECOMM_RDMA_QUEUE_PAIRS", "8"}, {"MOECOMM_RDMA_ACK_TIMEOUT", "20"},    {"MOECOMM_RDMA_RETRIES", "0"}};
+  const topology::RdmaSettings rdma = resolve(nullptr, environment).rdma;
+  EXPECT_EQ(rdma.nics, "mlx5_0,mlx5_1");
+  EXPECT_EQ(rdma.nicsPerGpu, 2);
+  EXPECT_EQ(rdma.linkLayer, static_cast<std::int32_t>(topology::LinkLayer::kEthernet));
+  EXPECT_EQ(rdma.gidIndex, 3);
+  EXPECT_EQ(rdma.gidFamily, static_cast<std::int32_t>(topology::GidFamily::kIpv6));
+  EXPECT_EQ(rdma.gidPrefix, "fd00::/8");
+  EXPECT_EQ(rdma.mtu, 2048);
+  EXPECT_EQ(rdma.trafficClass, 104);
+  EXPECT_EQ(rdma.serviceLevel, 3);
+  EXPECT_EQ(rdma.queuePairs, 8);
+  EXPECT_EQ(rdma.ackTimeout, 20);
+  EXPECT_EQ(rdma.retries, 0);
+}
+
+TEST(Config, HasTheSameDefaultsOfRdmaAsTheStruct) {
+  const topology::RdmaSettings rdma = resolve(nullptr).rdma, other;
+  EXPECT_EQ(rdma.mtu, other.mtu);
+  EXPECT_EQ(rdma.gidIndex, other.gidIndex);
+  EXPECT_EQ(rdma.retries, other.retries);
+  EXPECT_EQ(rdma.ackTimeout, other.ackTimeout);
+  EXPECT_EQ(refusal(nullptr, {{"MOECOMM_RDMA_MTU", "1500"}}),
+            "MOECOMM_RDMA_MTU is \"1500\"; allowed are 256, 512, 1024, 2048, 4096");
+}
+
 TEST(Config, PrefersTheFieldToTheVariable) {
   moeConfig_t user = kUnset;
   user.device = 0;

@@ -1,0 +1,83 @@
+#include "topology/pci_tree.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace moe::topology {
+namespace {
+
+using PciAttributes = hwloc_obj_attr_u::hwloc_pcidev_attr_s;
+using BridgeAttributes = hwloc_obj_attr_u::hwloc_bridge_attr_s;
+
+constexpr unsigned kNvidia = 0x10de;
+constexpr unsigned kDisplay = 0x03;  // class of VGA and 3D controllers
+
+std::string busIdOf(const PciAttributes& pci) {
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.dev, pci.func);
+}
+
+// A host bridge has no address of its own; the buses below it tell it from others.
+std::string bridgeName(const BridgeAttributes& bridge) {
+  if (bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI) return busIdOf(bridge.upstream.pci);
+  return fmt::format("{:04x}:{:02x}", bridge.downstream.pci.domain, bridge.downstream.pci.secondary_bus);
+}
+
+PciPlace placeOf(hwloc_topology_t topology, hwloc_obj_t device) {
+  PciPlace place;
+  hwloc_obj_t above = device->parent;
+  const hwloc_obj_t processors = hwloc_get_non_io_ancestor_obj(topology, device);
+  for (; above != nullptr && above != processors; above = above->parent) {
+    if (above->type == HWLOC_OBJ_BRIDGE) place.bridges.push_back(bridgeName(above->attr->bridge));
+  }
+  std::reverse(place.bridges.begin(), place.bridges.end());
+  if (hwloc_bitmap_weight(processors->nodeset) == 1) place.numaNode = hwloc_bitmap_first(processors->nodeset);
+  for (; above != nullptr; above = above->parent) {
+    if (above->type == HWLOC_OBJ_PACKAGE) place.package = static_cast<int>(above->os_index);
+  }
+  return place;
+}
+
+int sharedBridges(const PciPlace& a, const PciPlace& b) {
+  const auto ends = std::mismatch(a.bridges.begin(), a.bridges.end(), b.bridges.begin(), b.bridges.end());
+  return static_cast<int>(ends.first - a.bridges.begin());
+}
+
+}  // namespace
+
+const char* nameOf(Distance distance) {
+  static constexpr std::array kNames = {"same switch", "same host bridge", "same NUMA node", "same package",
+                                        "same machine"};
+  return kNames[static_cast<std::size_t>(distance)];
+}
+
+Distance distanceBetween(const PciPlace& a, const PciPlace& b) {
+  const int shared = sharedBridges(a, b);
+  if (shared > 1) return Distance::kSwitch;
+  if (shared == 1) return Distance::kHostBridge;
+  if (a.numaNode >= 0 && a.numaNode == b.numaNode) return Distance::kNumaNode;
+  return a.package >= 0 && a.package == b.package ? Distance::kPackage : Distance::kMachine;
+}
+
+int wayBetween(const PciPlace& a, const PciPlace& b) {
+  constexpr int kDeepest = 256;  // more bridges than there can be buses
+  return static_cast<int>(distanceBetween(a, b)) * kDeepest - sharedBridges(a, b);
+}
+
+PciTree readPciTree(const HwlocTopology& topology) {
+  PciTree tree;
+  const hwloc_topology_t raw = topology.get();
+  for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(raw, pci)) != nullptr;) {
+    const PciAttributes& attributes = pci->attr->pcidev;
+    if (attributes.vendor_id != kNvidia || attributes.class_id >> 8 != kDisplay) continue;
+    tree.gpus.push_back({busIdOf(attributes), placeOf(raw, pci)});
+  }
+  std::sort(tree.gpus.begin(), tree.gpus.end(), [](const auto& a, const auto& b) { return a.busId < b.busId; });
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_osdev(raw, device)) != nullptr;) {
+    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS) tree.nics[device->name] = placeOf(raw, device);
+  }
+  return tree;
+}
+
+}  // namespace moe::topology

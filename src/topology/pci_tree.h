@@ -1,0 +1,42 @@
+// Where GPUs and RDMA adapters hang in a machine's PCI tree, and how far two of them are from each other.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "topology/hwloc_topology.h"
+
+namespace moe::topology {
+
+struct PciPlace {
+  std::vector<std::string> bridges;  // from the host bridge down; empty if the place is not known
+  int numaNode = -1;                 // -1: not known, or not one alone
+  int package = -1;
+};
+
+// What two devices have in common, the nearest first.
+enum class Distance { kSwitch, kHostBridge, kNumaNode, kPackage, kMachine };
+
+// "same switch", "same host bridge", ...
+const char* nameOf(Distance distance);
+
+Distance distanceBetween(const PciPlace& a, const PciPlace& b);
+
+// For sorting: the smaller, the nearer. Of two ways through switches the one that turns further down is nearer.
+int wayBetween(const PciPlace& a, const PciPlace& b);
+
+// The GPUs are all NVIDIA GPUs that the machine has, not only those that this process may use: ranks that see one GPU
+// each still agree on who takes which adapter.
+struct PciTree {
+  struct Gpu {
+    std::string busId;  // "0000:17:00.0"
+    PciPlace place;
+  };
+  std::vector<Gpu> gpus;                 // in the order of their bus ids, which is that of nvidia-smi
+  std::map<std::string, PciPlace> nics;  // by the RDMA device's name
+};
+
+PciTree readPciTree(const HwlocTopology& topology);
+
+}  // namespace moe::topology

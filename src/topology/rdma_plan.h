@@ -1,0 +1,46 @@
+// What the connections of one rail are made with: address, MTU, class, queue pairs, and when a peer counts as lost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "topology/gid_choice.h"
+#include "topology/nic_list.h"
+#include "topology/rdma_settings.h"
+
+namespace moe::topology {
+
+struct RdmaPlan {
+  NicName port;
+  int rail = 0;
+  RdmaAddress address;
+  std::string rate;  // "400 Gb/sec (4X NDR)"
+  int gidIndex = 0;
+  int mtu = 0;
+  int trafficClass = 0;
+  int serviceLevel = 0;
+  int queuePairs = 0;  // per peer
+  int ackTimeout = 0;
+  int retries = 0;
+};
+
+// The largest RDMA MTU that fits an Ethernet interface's: 1024 for 1500, 4096 for 9000. 0 for less than the smallest.
+int rdmaMtuOf(long interfaceMtu);
+
+// The least of both ends' and of what is allowed at most; 0 is an end that is not known.
+int pathMtu(int mine, int theirs, int most);
+
+// `wanted` (0: 4) if the adapter's `limit` of queue pairs (0: not known) holds that many for each peer. Fewer if the
+// number was not asked for; else, and if there is not one for each, throws moe::Error.
+int queuePairsPerPeer(int wanted, int limit, int peers);
+
+// How long a port tries before it gives a peer up. Adapters take some more time for it, never less.
+double secondsUntilLost(int ackTimeout, int retries);
+
+// The longest of the usual values with which a lost peer is noticed well before a wait of `timeoutMs` ends.
+int chooseAckTimeout(std::int64_t timeoutMs, int retries);
+
+// All of it in one line, for the log and for moe_info.
+std::string describe(const RdmaPlan& plan);
+
+}  // namespace moe::topology

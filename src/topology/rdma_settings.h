@@ -1,0 +1,38 @@
+// What a user may say about RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, as src/comm/config.cc reads them.
+// Numbers have been checked against their ranges; texts are read where they are used.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moe::topology {
+
+enum class LinkLayer : std::int32_t { kAuto, kInfiniBand, kEthernet };
+
+// From and to the words of sysfs.
+inline LinkLayer layerOf(std::string_view word) {
+  return word == "InfiniBand" ? LinkLayer::kInfiniBand : LinkLayer::kEthernet;
+}
+inline const char* nameOf(LinkLayer layer) {
+  return layer == LinkLayer::kInfiniBand ? "InfiniBand" : "Ethernet";
+}
+
+enum class GidFamily : std::int32_t { kAuto, kIpv4, kIpv6 };
+
+struct RdmaSettings {
+  std::string nics;               // nic_list.h; empty: chosen
+  std::int32_t nicsPerGpu = 0;    // 0: chosen
+  std::int32_t linkLayer = 0;     // a LinkLayer
+  std::int32_t gidIndex = -1;     // -1: chosen
+  std::int32_t gidFamily = 0;     // a GidFamily
+  std::string gidPrefix;          // empty: any
+  std::int32_t mtu = 4096;        // at most
+  std::int32_t trafficClass = 0;  // of RoCE: DSCP in the upper six bits
+  std::int32_t serviceLevel = 0;
+  std::int32_t queuePairs = 0;  // per peer; 0: chosen
+  std::int32_t ackTimeout = 0;  // 4.096 us times 2 to the power of this; 0: chosen
+  std::int32_t retries = 7;
+};
+
+}  // namespace moe::topology

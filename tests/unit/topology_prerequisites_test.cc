@@ -1,0 +1,117 @@
+// What moe_info says about each prerequisite, on made-up machines.
+#include <gtest/gtest.h>
+
+#include "support/fake_root.h"
+#include "topology/prerequisites.h"
+
+namespace moe::test {
+namespace {
+
+using namespace moe::topology;
+
+// A machine that has everything; each test takes something away.
+class Doctor : public FakeRoot {
+ protected:
+  Doctor() {
+    addGid(addRdma("mlx5_0", "0000:00:01.0", "eth1", "Ethernet"), 0, "0000:0000:0000:0000:0000:ffff:0a01:0001",
+           "RoCE v2", "eth1");
+    write(dev() / "infiniband/uverbs0", "");
+    write(proc() / "self/limits", "Max open files   1024  1024  files\nMax locked memory  unlimited  unlimited  bytes");
+    write(proc() / "self/status", "Name:\tx\nCapEff:\t0000000000000000");
+    write(proc() / "sys/kernel/osrelease", "6.1.0-56-amd64");
+    write(proc() / "driver/nvidia/params", "EnableMSI: 1\nRegistryDwords: \"PeerMappingOverride=1;\"");
+    std::filesystem::create_directories(sys() / "module/nvidia_peermem");
+    topology_.gpus.gpus.resize(1);
+    topology_.pci.gpus = {{"0000:00:04.0", {{"0000:00", "0000:00:00.1"}, 0, 0}}};
+    topology_.pci.nics = {{"mlx5_0", {{"0000:00", "0000:00:00.1"}, 0, 0}}};
+  }
+
+  // What is said about one of them: "present: ..."
+  std::string about(const std::string& name, const std::string& library = "libc.so.6") {
+    topology_.nics = findNics(sys());
+    const Rdma rdma = planRdma(topology_, {}, 30000);
+    for (const Prerequisite& one : checkPrerequisites(topology_, rdma, {sys(), proc(), dev(), library})) {
+      EXPECT_EQ(one.advice.empty(), one.presence != Presence::kMissing) << one.name;
+      if (one.name == name) return std::string(nameOf(one.presence)) + ": " + one.found;
+    }
+    return "not checked";
+  }
+
+  Topology topology_;
+};
+
+TEST_F(Doctor, FindsEverythingPresent) {
+  EXPECT_EQ(about("verbs library"), "present: libc.so.6");
+  EXPECT_EQ(about("device nodes"), "present: uverbs0");
+  EXPECT_EQ(about("locked memory"), "present: unlimited");
+  EXPECT_EQ(about("GPU memory for adapters"), "present: nvidia_peermem");
+  EXPECT_EQ(about("doorbells by the GPU"), "present: PeerMappingOverride=1");
+  EXPECT_EQ(about("active ports"), "present: mlx5_0");
+  EXPECT_EQ(about("addresses"), "present: mlx5_0: 10.1.0.1");
+  EXPECT_EQ(about("adapters near the GPUs"), "present: same switch");
+}
+
+TEST_F(Doctor, MissesTheLibrary) {
+  EXPECT_EQ(about("verbs library", "libnone.so"), "missing: libnone.so cannot be loaded");
+}
+
+TEST_F(Doctor, MissesTheDeviceNodes) {
+  std::filesystem::remove(dev() / "infiniband/uverbs0");
+  write(dev() / "infiniband/rdma_cm", "");
+  EXPECT_EQ(about("device nodes"), "missing: there is no " + (dev() / "infiniband").string() + "/uverbs*");
+}
+
+TEST_F(Doctor, KnowsWhenLockedMemoryIsLimited) {
+  write(proc() / "self/limits", "Max locked memory         65536                65536                bytes     ");
+  EXPECT_EQ(about("locked memory"), "missing: at most 65536 bytes");
+  write(proc() / "self/status", "CapEff:\t000001ffffffffff");
+  EXPECT_EQ(about("locked memory"), "present: limited, but this process has CAP_IPC_LOCK");
+  std::filesystem::remove(proc() / "self/limits");
+  EXPECT_EQ(about("locked memory").substr(0, 19), "not checkable here:");
+}
+
+TEST_F(Doctor, TakesDmaBufInsteadOfTheModule) {
+  std::filesystem::remove(sys() / "module/nvidia_peermem");
+  EXPECT_EQ(about("GPU memory for adapters"), "missing: no nvidia_peermem, and the driver offers no dma-buf");
+  topology_.gpus.gpus[0].dmaBuf = true;
+  EXPECT_EQ(about("GPU memory for adapters"), "present: dma-buf");
+  write(proc() / "sys/kernel/osrelease", "5.4.0-100-generic");
+  EXPECT_EQ(about("GPU memory for adapters"), "missing: no nvidia_peermem, and the kernel is too old for dma-buf");
+  topology_.gpus = {{}, {}, 0, "no driver"};
+  EXPECT_EQ(about("GPU memory for adapters"), "not checkable here: no driver");
+}
+
+TEST_F(Doctor, ReadsTheDriversParameters) {
+  write(proc() / "driver/nvidia/params", "RegistryDwords: \"\"\nRegistryDwordsPerDevice: \"PeerMappingOverride=1\"");
+  EXPECT_EQ(about("doorbells by the GPU"), "missing: the NVIDIA driver's PeerMappingOverride is not set");
+  std::filesystem::remove_all(proc() / "driver");
+  EXPECT_EQ(about("doorbells by the GPU").substr(0, 19), "not checkable here:");
+}
+
+TEST_F(Doctor, LooksAtPortsAndAddresses) {
+  addRdma("mlx5_1", "0000:00:02.0", "eth2", "Ethernet");
+  write(sys() / "class/infiniband/mlx5_1/ports/1/state", "1: DOWN");
+  EXPECT_EQ(about("active ports"), "present: mlx5_0; mlx5_1 is DOWN");
+  write(sys() / "class/infiniband/mlx5_0/ports/1/state", "2: INIT");
+  EXPECT_EQ(about("active ports"), "missing: mlx5_0 is INIT, mlx5_1 is DOWN");
+  EXPECT_EQ(about("addresses").substr(0, 45), "not checkable here: no RDMA port can be used:");
+  std::filesystem::remove_all(sys() / "class/infiniband");
+  EXPECT_EQ(about("active ports"), "missing: this machine shows no RDMA adapter");
+}
+
+TEST_F(Doctor, SeesAddressesThatCannotMeet) {
+  topology_.pci.nics["mlx5_1"] = topology_.pci.nics["mlx5_0"];
+  addGid(addRdma("mlx5_1", "0000:00:02.0", "eth2", "Ethernet"), 0, "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2",
+         "eth2");
+  EXPECT_EQ(about("addresses").substr(0, 52), "missing: adapters cannot meet: 10.1.0.1 is IPv4, fe8");
+}
+
+TEST_F(Doctor, NamesGpusWithoutANearAdapter) {
+  topology_.pci.gpus[0].place = {{"0000:80"}, 1, 1};
+  EXPECT_EQ(about("adapters near the GPUs"), "missing: GPU 0 and mlx5_0: same machine");
+  topology_.pci.gpus.clear();
+  EXPECT_EQ(about("adapters near the GPUs"), "not checkable here: no GPU is shown");
+}
+
+}  // namespace
+}  // namespace moe::test
