@@ -1,0 +1,36 @@
+// A send queue in this process's memory, for tests without libibverbs.
+#pragma once
+
+#include <vector>
+
+#include "transport/mlx5/host_memory.h"
+#include "transport/mlx5/submit.h"
+
+namespace moe::test {
+
+class ShadowQueue {
+ public:
+  explicit ShadowQueue(std::uint32_t slots, std::uint32_t queuePair = 0x123456)
+      : segments_(std::size_t{slots} * mlx5::kSlotSegments), queue_{segments_.data(), slots,      queuePair,  record_,
+                                                                    &doorbell_,       &counters_, &completed_} {}
+  ShadowQueue(const ShadowQueue&) = delete;
+  ShadowQueue& operator=(const ShadowQueue&) = delete;
+
+  const mlx5::SendQueue& queue() const { return queue_; }
+
+ private:
+  std::vector<Quad> segments_;
+  std::uint32_t record_[2] = {};
+  std::uint64_t doorbell_ = 0, completed_ = 0;
+  mlx5::SendCounters counters_{};
+  mlx5::SendQueue queue_;
+};
+
+inline constexpr std::uint64_t kNeverAbort = 0;
+
+// A limit for waits that are not to fail.
+inline mlx5::WaitLimit patience(std::uint64_t milliseconds = 20'000) {
+  return {mlx5::HostMemory().nanoseconds() + milliseconds * 1'000'000, &kNeverAbort};
+}
+
+}  // namespace moe::test
