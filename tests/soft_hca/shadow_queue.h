@@ -10,19 +10,22 @@ namespace moe::test {
 
 class ShadowQueue {
  public:
-  explicit ShadowQueue(std::uint32_t slots, std::uint32_t queuePair = 0x123456)
-      : segments_(std::size_t{slots} * mlx5::kSlotSegments), queue_{segments_.data(), slots,      queuePair,  record_,
-                                                                    &doorbell_,       &counters_, &completed_} {}
+  // As if `begin` slots had been used before.
+  explicit ShadowQueue(std::uint32_t slots, std::uint32_t queuePair = 0x123456, std::uint64_t begin = 0)
+      : completed_(begin),
+        counters_{begin, begin, begin, 0, 0},
+        segments_(std::size_t{slots} * mlx5::kSlotSegments),
+        queue_{segments_.data(), slots, queuePair, record_, &doorbell_, &counters_, &completed_} {}
   ShadowQueue(const ShadowQueue&) = delete;
   ShadowQueue& operator=(const ShadowQueue&) = delete;
 
   const mlx5::SendQueue& queue() const { return queue_; }
 
  private:
-  std::vector<Quad> segments_;
   std::uint32_t record_[2] = {};
-  std::uint64_t doorbell_ = 0, completed_ = 0;
-  mlx5::SendCounters counters_{};
+  std::uint64_t doorbell_ = 0, completed_;
+  mlx5::SendCounters counters_;
+  std::vector<Quad> segments_;
   mlx5::SendQueue queue_;
 };
 
