@@ -106,50 +106,66 @@ TEST(SoftAdapter, RowsArriveBeforeTheirFlagsThroughASmallRing) {
   expectNoViolation(adapter);
 }
 
+// Posts batches of an inline write of two slots and an addition, `batch` each time.
+struct Adder {
+  const mlx5::SendQueue& queue;
+  mlx5::RemoteAddress sum, words;  // where to
+  std::uint64_t before;            // address of what the addition brings back
+  std::uint32_t beforeKey;
+
+  bool post(std::uint32_t batch) const {
+    const HostMemory memory;
+    return mlx5::submit(memory, queue, 3, patience(), [&](std::uint64_t index) {
+      const mlx5::InlineWords<8> data = {{batch, batch, batch, batch, batch, batch, batch, batch}};
+      mlx5::writeWqe(memory, queue, index, mlx5::inlineWrite(mlx5::headAt(queue, index, 0), words, data));
+      index += 2;
+      mlx5::writeWqe(memory, queue, index,
+                     mlx5::fetchAdd(mlx5::headAt(queue, index, mlx5::kSignalled), sum, batch, before, beforeKey));
+    });
+  }
+};
+
 // More posters than the ring has room for.
 TEST(SoftAdapter, PostersThatShareAQueueLoseNothing) {
-  constexpr int kPosters = 4, kBatches = 500;
-  constexpr std::uint64_t kBegin = 65536 - 1000;
+  constexpr std::uint32_t kPosters = 4, kBatches = 500;
+  constexpr std::uint64_t kBegin = 65536 - 1000, kEnd = kBegin + 3 * kPosters * kBatches;
   SoftAdapter adapter(2);
   Endpoint sender(adapter, 0x21, 8, 16, kBegin), receiver(adapter, 0x22, 8);
   adapter.connect(0x21, 0x22);
   std::uint64_t sum = 0, before[kPosters] = {};
-  std::array<std::uint32_t, 8> filled[kPosters] = {};
-  const std::uint32_t remoteKey = adapter.registerMemory(&sum, sizeof(sum), kRemoteAtomic),
-                      localKey = adapter.registerMemory(before, sizeof(before), kLocalWrite),
-                      fillKey = adapter.registerMemory(filled, sizeof(filled), kRemoteWrite);
-  std::atomic<int> failed{0};
+  std::array<std::uint32_t, 8> words[kPosters] = {};
+  const std::uint32_t sumKey = adapter.registerMemory(&sum, sizeof(sum), kRemoteAtomic),
+                      beforeKey = adapter.registerMemory(before, sizeof(before), kLocalWrite),
+                      wordsKey = adapter.registerMemory(words, sizeof(words), kRemoteWrite);
+  std::atomic<int> failures{0};
   {
     const Repeater engine([&] { adapter.step(); }), owner([&] { sender.drain(); });
     std::vector<std::thread> posters;
-    for (int poster = 0; poster < kPosters; ++poster) {
-      posters.emplace_back([&, poster] {
-        const HostMemory memory;
-        const mlx5::SendQueue& queue = sender.queue();
-        for (int batch = 1; batch <= kBatches; ++batch) {
-          failed += !mlx5::submit(memory, queue, 3, patience(), [&](std::uint64_t index) {
-            mlx5::InlineWords<8> words;
-            for (std::uint32_t& word : words.word) word = static_cast<std::uint32_t>(batch);
-            mlx5::writeWqe(
-                memory, queue, index,
-                mlx5::inlineWrite(mlx5::headAt(queue, index, 0), {addressOf(&filled[poster]), fillKey}, words));
-            mlx5::writeWqe(
-                memory, queue, index + 2,
-                mlx5::fetchAdd(mlx5::headAt(queue, index + 2, mlx5::kSignalled), {addressOf(&sum), remoteKey},
-                               static_cast<std::uint64_t>(batch), addressOf(&before[poster]), localKey));
-          });
+    for (std::uint32_t i = 0; i < kPosters; ++i) {
+      posters.emplace_back([&, i] {
+        const Adder adder = {sender.queue(),
+                             {addressOf(&sum), sumKey},
+                             {addressOf(&words[i]), wordsKey},
+                             addressOf(&before[i]),
+                             beforeKey};
+        for (std::uint32_t batch = 1; batch <= kBatches; ++batch) {
+          if (!adder.post(batch)) {
+            ++failures;
+            return;
+          }
         }
       });
     }
     for (std::thread& poster : posters) poster.join();
-    const std::uint64_t end = kBegin + 3 * kPosters * kBatches;
-    EXPECT_TRUE(
-        mlx5::waitUntil(HostMemory(), patience(), [&] { return HostMemory().load(sender.queue().completed) == end; }));
+    const HostMemory memory;
+    mlx5::waitUntil(memory, patience(), [&] { return memory.load(sender.queue().completed) == kEnd; });
   }
-  EXPECT_EQ(failed, 0);
-  EXPECT_EQ(sum, kPosters * (kBatches * (kBatches + 1) / 2u));
-  for (const auto& words : filled)
-    EXPECT_EQ(words, (std::array<std::uint32_t, 8>{500, 500, 500, 500, 500, 500, 500, 500}));
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(*sender.queue().completed, kEnd);
+  EXPECT_EQ(sum, kPosters * (kBatches * (kBatches + 1) / 2));
+  for (const auto& each : words) {
+    for (const std::uint32_t word : each) EXPECT_EQ(word, kBatches);
+  }
   expectNoViolation(adapter);
 }
 

@@ -1,10 +1,10 @@
 // One end of a connection through the software adapter, and the threads that a connection needs besides its posters.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <thread>
 
 #include "soft_hca/shadow_queue.h"
@@ -16,8 +16,9 @@ class Endpoint {
  public:
   Endpoint(SoftAdapter& adapter, std::uint32_t queuePair, std::uint32_t slots, std::uint32_t cqes = 16,
            std::uint64_t begin = 0)
-      : send_(slots, queuePair, begin), entries_(new mlx5::Cqe[cqes]), completions_{entries_.get(), cqes, record_, 0} {
-    std::memset(entries_.get(), 0xf0, cqes * sizeof(mlx5::Cqe));  // as the driver leaves them
+      : send_(slots, queuePair, begin), completions_{entries_.data(), cqes, record_, 0} {
+    if (cqes > entries_.size()) throw std::runtime_error("more completions than there is room for");
+    std::memset(entries_.data(), 0xf0, sizeof(entries_));  // as the driver leaves them
     adapter.addQueuePair(send_.queue(), completions_);
   }
 
@@ -41,7 +42,7 @@ class Endpoint {
 
  private:
   ShadowQueue send_;
-  std::unique_ptr<mlx5::Cqe[]> entries_;
+  std::array<mlx5::Cqe, 16> entries_;
   std::uint32_t record_[2] = {};
   mlx5::CompletionQueue completions_;
 };

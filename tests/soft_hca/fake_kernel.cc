@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -255,7 +256,7 @@ Command takeApart(const std::byte* bytes) {
 
 }  // namespace
 
-int answerCommand(const void* bytes, std::size_t) {
+int answerCommand(const void* bytes) {
   const Command command = takeApart(static_cast<const std::byte*>(bytes));
   for (const Answer& answer : kAnswers) {
     if (answer.number != command.number || answer.extended != command.extended) continue;

@@ -3,11 +3,9 @@
 // nobody carries out what is posted to them.
 #pragma once
 
-#include <cstddef>
-
 namespace moe::test {
 
 // 0, or what errno becomes.
-int answerCommand(const void* command, std::size_t bytes);
+int answerCommand(const void* command);
 
 }  // namespace moe::test

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "soft_hca/cqe_image.h"
 #include "transport/mlx5/host_memory.h"
-#include "transport/mlx5/submit.h"
 
 namespace moe::test {
 namespace {
@@ -83,15 +83,12 @@ ibv_wc_opcode opcodeOf(const mlx5::Completion& completion) {
 
 }  // namespace
 
-Oracle::Oracle() {
+Oracle::Oracle() : shadow_(verbs_.send().sq.wqe_cnt, verbs_.qp()->qp_num), idOfSlot_(queue_.slotCount) {
   const mlx5dv_qp& send = verbs_.send();
   const mlx5dv_cq& completions = verbs_.completions();
   if (send.sq.stride != mlx5::kSlotBytes || completions.cqe_size != sizeof(mlx5::Cqe)) {
     throw std::runtime_error("slots or completions are not of 64 bytes");
   }
-  segments_.resize(std::size_t{send.sq.wqe_cnt} * mlx5::kSlotSegments);
-  idOfSlot_.resize(send.sq.wqe_cnt);
-  queue_ = {segments_.data(), send.sq.wqe_cnt, verbs_.qp()->qp_num, record_, &doorbell_, &counters_, &completed_};
   completions_ = {static_cast<const mlx5::Cqe*>(completions.buf), completions.cqe_cnt, consumedRecord_, 0};
 }
 
@@ -106,7 +103,7 @@ mlx5::LocalRange Oracle::local(std::uint32_t bytes) {
 std::uint64_t Oracle::post(Interface interface, const std::vector<Request>& batch, Mistake mistake) {
   const mlx5dv_qp& send = verbs_.send();
   std::memset(send.bf.reg, 0, 2 * std::size_t{send.bf.size});
-  std::uint64_t index = counters_.posted;
+  std::uint64_t index = queue_.counters->posted;
   clearSlots(index, 2 * batch.size());
   postVerbs(interface, batch);
   postOwn(batch);
@@ -126,7 +123,7 @@ void Oracle::postReceive(std::uint64_t id) {
   ibv_recv_wr receive{}, *bad = nullptr;
   receive.wr_id = receiveId_ = id;
   if (ibv_post_recv(verbs_.qp(), &receive, &bad) != 0) throw std::runtime_error("ibv_post_recv failed");
-  record_[0] = verbs_.send().dbrec[0];  // the receive queue's half, which is not ours
+  queue_.record[0] = verbs_.send().dbrec[0];  // the receive queue's half, which is not ours
 }
 
 void Oracle::plant(Mistake mistake, std::uint64_t index) {
@@ -147,10 +144,10 @@ void Oracle::plant(Mistake mistake, std::uint64_t index) {
       segment[0].w = mlx5::bigEndian(segment[0].w);
       break;
     case Mistake::recordWord:
-      std::swap(record_[0], record_[1]);
+      std::swap(queue_.record[0], queue_.record[1]);
       break;
     case Mistake::doorbellQueuePair:
-      doorbell_ ^= std::uint64_t{1} << 32;
+      *queue_.doorbell ^= std::uint64_t{1} << 32;
       break;
   }
 }
@@ -179,13 +176,13 @@ void Oracle::compareWqe(std::uint64_t index, const Request& request) {
 // libmlx5 rings with the beginning of the last WQE, ours with the next index and no more: docs/decisions/0014.
 void Oracle::compareDoorbell(std::uint64_t lastIndex) {
   const mlx5dv_qp& send = verbs_.send();
-  same("doorbell record", record_, send.dbrec, 8);
+  same("doorbell record", queue_.record, send.dbrec, 8);
   std::uint8_t rung[8], own[8];
   const auto* reg = static_cast<const std::uint8_t*>(send.bf.reg);
   std::uint64_t first;
   std::memcpy(&first, reg, 8);
   std::memcpy(rung, first != 0 ? reg : reg + send.bf.size, 8);  // it alternates between the halves
-  std::memcpy(own, &doorbell_, 8);
+  std::memcpy(own, queue_.doorbell, 8);
   same("doorbell, first byte", own, rung, 1);
   same("doorbell, queue pair", own + 4, rung + 4, 3);
   const auto indexIn = [](const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[1] << 8 | bytes[2]); };

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "soft_hca/shadow_queue.h"
 #include "soft_hca/verbs_queue.h"
 #include "transport/mlx5/completion_queue.h"
-#include "transport/mlx5/send_queue.h"
 
 namespace moe::test {
 
@@ -61,11 +61,8 @@ class Oracle {
   void same(const std::string& what, std::uint64_t own, std::uint64_t verbs);
 
   VerbsQueue verbs_;
-  std::vector<Quad> segments_;
-  std::uint32_t record_[2] = {};
-  std::uint64_t doorbell_ = 0, completed_ = 0;
-  mlx5::SendCounters counters_{};
-  mlx5::SendQueue queue_;
+  ShadowQueue shadow_;
+  const mlx5::SendQueue& queue_ = shadow_.queue();
   std::uint32_t consumedRecord_[2] = {};
   mlx5::CompletionQueue completions_;
   std::uint64_t produced_ = 0;
