@@ -9,8 +9,6 @@
 namespace moe::test {
 namespace {
 
-using mlx5::Wqe;
-
 void check(int error, const char* what) {
   if (error != 0) throw std::runtime_error(std::string(what) + " failed");
 }

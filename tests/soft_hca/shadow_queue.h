@@ -27,7 +27,7 @@ class ShadowQueue {
   const mlx5::SendQueue& queue() const { return queue_; }
 
  private:
-  std::array<Quad, kSlotsMax * mlx5::kSlotSegments> segments_{};
+  std::array<Quad, std::size_t{kSlotsMax} * mlx5::kSlotSegments> segments_{};
   std::uint32_t record_[2] = {};
   std::uint64_t doorbell_ = 0, completed_;
   mlx5::SendCounters counters_;

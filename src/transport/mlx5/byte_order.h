@@ -3,14 +3,18 @@
 
 #include "device/lanes.h"
 
+#if defined(__CUDACC__)
+#include "device/cuda_byte_swap.h"
+#endif
+
 namespace moe::mlx5 {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GPUs are little-endian, and so must the host be");
 
-// From the machine's order to the adapter's, or back. nvcc makes seven instructions of shifts.
+// From the machine's order to the adapter's, or back.
 MOE_LANES constexpr std::uint32_t bigEndian(std::uint32_t value) {
 #if defined(__CUDACC__)
-  if (!__builtin_is_constant_evaluated()) return __byte_perm(value, 0, 0x0123);
+  if (!__builtin_is_constant_evaluated()) return cuda_byte_swap::swapped(value);
 #endif
   return value << 24 | (value & 0xff00u) << 8 | (value >> 8 & 0xff00u) | value >> 24;
 }
