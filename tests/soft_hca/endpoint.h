@@ -25,10 +25,11 @@ class Endpoint {
   const mlx5::SendQueue& queue() const { return send_.queue(); }
   bool poll(mlx5::Completion* completion) { return mlx5::poll(mlx5::HostMemory(), completions_, completion); }
 
-  // Takes out what is there and gives the slots back; false after a failure, which it keeps.
+  // Takes out what is there, a round of the queue at most, and gives the slots back; false after a failure, which it
+  // keeps.
   bool drain() {
     mlx5::Completion completion{};
-    while (poll(&completion)) {
+    for (std::uint32_t i = 0; i < completions_.count && poll(&completion); ++i) {
       if (completion.failed()) {
         failure = completion;
         return false;

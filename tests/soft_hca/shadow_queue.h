@@ -37,7 +37,7 @@ class ShadowQueue {
 inline constexpr std::uint64_t kNeverAbort = 0;
 
 // A limit for waits that are not to fail.
-inline mlx5::WaitLimit patience(std::uint64_t milliseconds = 10'000) {
+inline mlx5::WaitLimit patience(std::uint64_t milliseconds = 5'000) {
   return {mlx5::HostMemory().nanoseconds() + milliseconds * 1'000'000, &kNeverAbort};
 }
 
