@@ -123,7 +123,15 @@ def readable(names):
     return [re.sub(r"\([^()]*\)$", "", name) for name in plain.splitlines()]
 
 
+def static_shared_most():
+    """Bytes of static shared memory that the launch plan leaves to a bulk kernel."""
+    plan = (ROOT / "src/backend/cuda_plan.h").read_text()
+    return int(re.search(r"kStaticSharedBytes = (\d+);", plan).group(1)) - 128
+
+
 def broken_rules(kernel, architecture, found):
+    if kernel.startswith("bulk") and found["shared"] > static_shared_most():
+        yield f"it has {found['shared']} bytes of static shared memory, the launch plan leaves {static_shared_most()}"
     if found["wasted"]:
         yield f"it has {found['wasted']} bytes of stack and spills, must have none"
     opcodes = found.get("opcodes")

@@ -17,6 +17,7 @@ fetch_nvdisasm() {
 }
 
 packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
+packages="$packages libibverbs-dev ibverbs-providers"
 if [ "$what" = all ]; then
   packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
 fi

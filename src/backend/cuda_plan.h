@@ -22,7 +22,7 @@ inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors 
 inline constexpr int kSmallTokens = 512, kSmallWarps = 8;  // up to here latency counts; warps per block then
 inline constexpr std::uint32_t kPartBytes = 512;           // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7168;
-inline constexpr std::size_t kStaticSharedBytes = 8192;  // barriers and alignment, rounded up
+inline constexpr std::size_t kStaticSharedBytes = 9216;  // barriers, desks and alignment, rounded up
 
 inline std::uint32_t bulkStageBytes(const GpuMachine& machine, int warpsPerBlock) {
   const std::size_t room = machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;

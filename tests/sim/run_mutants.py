@@ -25,6 +25,8 @@ JOB_SECONDS = 90
 
 # A job: what is compiled with the mutated headers, what it is linked with, and how it runs.
 TEAMS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
+QUEUES = {"queues": [], "queues-tsan": TSAN}
+QUEUE_SOURCES = ["adapter_test", "queue_test", "soft_adapter", "wqe_reader"]
 SIM_ARGUMENTS = {
     "sim-ht": ["--protocol", "ht"],
     "sim-ll": ["--protocol", "ll"],
@@ -41,7 +43,8 @@ class Builder:
     def __init__(self, work: pathlib.Path, compiler: str):
         self.work = work
         self.tree = work / "tree"  # a copy: what is edited meanwhile does not mix with what is built
-        for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "include"):
+        for part in ("src/device", "src/transport/mlx5", "tests/support", "tests/protocol", "tests/sim", "tests/soft_hca",
+                     "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
         self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
         launcher = shutil.which("ccache")
@@ -67,7 +70,11 @@ class Builder:
         """The program of a job over the sources in `overlay`, which come before those of the tree."""
         overlays = [f"-I{overlay}/tests", f"-I{overlay}/src"]
         program = overlay / "job"
-        if job in TEAMS:
+        if job in QUEUES:
+            flags = overlays + QUEUES[job]
+            objects = [self.compile(f"soft_hca/{name}.cc", overlay / f"{name}.o", flags) for name in QUEUE_SOURCES]
+            self.run([*QUEUES[job], *map(str, objects), "-o", str(program), "-lgtest_main", "-lgtest", "-lfmt", "-pthread"])
+        elif job in TEAMS:
             common = [str(o) for _, o, flags in self.common_sources() if flags]
             changed = self.compile("sim/mutant_threads.cc", overlay / "changed.o",
                                    overlays + TSAN + [f"-DMOE_TEAM={TEAMS[job]}"])
@@ -93,7 +100,7 @@ def plant(tree: pathlib.Path, mutant, overlay: pathlib.Path):
 
 def job_failure(job: str, program: pathlib.Path):
     """How the job failed, or None if it passed."""
-    arguments = [] if job in TEAMS else ["--seeds", "1500", *SIM_ARGUMENTS[job]]
+    arguments = ["--seeds", "1500", *SIM_ARGUMENTS[job]] if job in SIM_ARGUMENTS else []
     environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1 exitcode=66")
     try:
         done = subprocess.run([str(program), *arguments], capture_output=True, timeout=JOB_SECONDS, env=environment)

@@ -1,0 +1,129 @@
+// libfakemlx5.so: loaded with LD_PRELOAD, it stands between libibverbs with its providers and the C library, and plays
+// a ConnectX-7 without any hardware or kernel support. For tests only; never installed.
+#include <dlfcn.h>
+#include <linux/netlink.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+
+#include "soft_hca/fake_kernel.h"
+#include "soft_hca/fake_sysfs.h"
+
+namespace moe::test {
+namespace {
+
+const FakeSysfs sysfs;
+
+// Open descriptors of the device.
+constexpr int kDescriptorsMax = 4096;
+std::atomic<bool> isOpen[kDescriptorsMax];
+
+bool isDevice(int fd) {
+  return fd >= 0 && fd < kDescriptorsMax && isOpen[fd].load();
+}
+bool isDevice(const char* path) {
+  return std::strcmp(path, kDevicePath) == 0;
+}
+
+// An event counter stands in for the device: a descriptor like any other.
+int openDevice() {
+  const int fd = eventfd(0, EFD_CLOEXEC);
+  if (fd >= 0 && fd < kDescriptorsMax) isOpen[fd] = true;
+  return fd;
+}
+
+int describeDevice(struct stat* status) {
+  *status = {};
+  status->st_mode = S_IFCHR | 0666;
+  status->st_rdev = makedev(kDeviceMajor, kDeviceMinor);
+  return 0;
+}
+
+int refuse(int error) {
+  errno = error;
+  return -1;
+}
+
+// The function of this name behind this library.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+}  // namespace moe::test
+
+using moe::test::isDevice, moe::test::next, moe::test::refuse;
+
+#define MOE_INTERPOSED extern "C" __attribute__((visibility("default")))
+
+MOE_INTERPOSED int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = va_arg(rest, mode_t);
+  va_end(rest);
+  return isDevice(path) ? moe::test::openDevice() : next<decltype(open)>("open")(path, flags, mode);
+}
+MOE_INTERPOSED int open64(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = va_arg(rest, mode_t);
+  va_end(rest);
+  return open(path, flags, mode);
+}
+
+MOE_INTERPOSED int close(int fd) {
+  if (isDevice(fd)) moe::test::isOpen[fd] = false;
+  return next<decltype(close)>("close")(fd);
+}
+
+MOE_INTERPOSED int stat(const char* path, struct stat* status) {
+  return isDevice(path) ? moe::test::describeDevice(status) : next<decltype(stat)>("stat")(path, status);
+}
+MOE_INTERPOSED int stat64(const char* path, struct stat64* status) {
+  return stat(path, reinterpret_cast<struct stat*>(status));  // one layout on 64-bit machines
+}
+MOE_INTERPOSED int fstat(int fd, struct stat* status) {
+  return isDevice(fd) ? moe::test::describeDevice(status) : next<decltype(fstat)>("fstat")(fd, status);
+}
+MOE_INTERPOSED int fstat64(int fd, struct stat64* status) {
+  return fstat(fd, reinterpret_cast<struct stat*>(status));
+}
+
+// At this answer libibverbs goes back to the older interface, of commands that are written.
+MOE_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
+  va_list rest;
+  va_start(rest, request);
+  void* argument = va_arg(rest, void*);
+  va_end(rest);
+  return isDevice(fd) ? refuse(ENOTTY) : next<decltype(ioctl)>("ioctl")(fd, request, argument);
+}
+
+MOE_INTERPOSED ssize_t write(int fd, const void* bytes, size_t count) {
+  if (!isDevice(fd)) return next<decltype(write)>("write")(fd, bytes, count);
+  const int error = moe::test::answerCommand(bytes);
+  return error == 0 ? static_cast<ssize_t>(count) : refuse(error);
+}
+
+// The adapter's registers become memory: what was written to them can be read there.
+MOE_INTERPOSED void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+  auto* map = next<decltype(mmap)>("mmap");
+  if (!isDevice(fd)) return map(at, bytes, protection, flags, fd, offset);
+  return map(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+MOE_INTERPOSED void* mmap64(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+  return mmap(at, bytes, protection, flags, fd, offset);
+}
+
+// Without this way to ask the kernel, libibverbs looks into sysfs.
+MOE_INTERPOSED int socket(int domain, int type, int protocol) {
+  if (domain == AF_NETLINK && protocol == NETLINK_RDMA) return refuse(EPROTONOSUPPORT);
+  return next<decltype(socket)>("socket")(domain, type, protocol);
+}

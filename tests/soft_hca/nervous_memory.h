@@ -1,0 +1,34 @@
+// The host's Memory, but a thread often gives its core away just before others see what it does: so posters meet in the
+// middle of a step, which they would seldom do.
+#pragma once
+
+#include "support/rng.h"
+#include "transport/mlx5/host_memory.h"
+
+namespace moe::test {
+
+class NervousMemory : public mlx5::HostMemory {
+ public:
+  template <class Word>
+  void publish(Word* word, Word value) const {
+    hesitate();
+    HostMemory::publish(word, value);
+  }
+  void storeRecord(std::uint32_t* to, std::uint32_t value) const {
+    hesitate();
+    HostMemory::storeRecord(to, value);
+  }
+  void ring(std::uint64_t* to, std::uint64_t value) const {
+    hesitate();
+    HostMemory::ring(to, value);
+  }
+
+ private:
+  // Relaxed: it must not order what it is to disturb.
+  static void hesitate() {
+    static std::atomic<std::uint64_t> calls{0};
+    if (mix(calls.fetch_add(1, std::memory_order_relaxed)) % 3 == 0) std::this_thread::yield();
+  }
+};
+
+}  // namespace moe::test
