@@ -1,4 +1,4 @@
-// The two markings of device code, and what protocol files may assume about the machine: nothing.
+// The markings of device code, and what protocol files may assume about the machine: nothing.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,11 @@
 #if defined(__CUDACC__)
 #define MOE_LANES __device__ __forceinline__
 #define MOE_HOST_DEVICE __host__ __device__ __forceinline__
+#define MOE_ROLLED _Pragma("unroll 1")  // before a loop: not to be unrolled
 #else
 #define MOE_LANES inline
 #define MOE_HOST_DEVICE inline
+#define MOE_ROLLED
 #endif
 
 namespace moe {

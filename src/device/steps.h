@@ -22,7 +22,9 @@ inline Step combineStep(const HandleView& h) {
 
 // Of GPU kernels: warps per block, at most. As many loads in flight as registers allow.
 MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
-  return step == Step::combine ? 24 : step == Step::combineWaves ? 20 : 16;
+  if (step == Step::combine) return 24;
+  if (step == Step::combineWaves) return 20;
+  return step == Step::htDispatchWaves ? 8 : 16;
 }
 inline constexpr int kBulkWarpsMax = 8;
 

@@ -56,6 +56,7 @@ MOE_LANES bool inWaves(HandOver handOver, Take take) {
     handOver(0);
     return take(0);
   } else {
+    MOE_ROLLED
     for (int wave = 0; wave <= kWaves; ++wave) {
       if (wave < kWaves) handOver(wave);
       if (wave > 0 && !take(wave - 1)) return false;
@@ -90,6 +91,7 @@ struct ArrivingRows {
   MOE_LANES int row(int number) const {
     if (waves == 1) return number;
     int left = number - begin;
+    MOE_ROLLED
     for (int from = 0; from < h.map.nranks; ++from) {
       const int first = waveStart(h, wave, from), rows = waveStart(h, wave + 1, from) - first;
       if (left < rows) return first + left;
@@ -101,6 +103,7 @@ struct ArrivingRows {
 MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
   if (waves == 1) return {h, 1, 0, 0, *h.rows};
   int begin = 0, end = 0;
+  MOE_ROLLED
   for (int from = 0; from < h.map.nranks; ++from) {
     begin += waveStart(h, wave, from) - h.rankOffsets[from];
     end += waveStart(h, wave + 1, from) - h.rankOffsets[from];

@@ -128,10 +128,19 @@ class Checker(unittest.TestCase):
         self.assertIn("skipped: there is no nvdisasm", said.getvalue())
 
 
+class SharedMemory(unittest.TestCase):
+    def test_of_a_bulk_kernel_is_what_the_launch_plan_leaves(self):
+        most = check_kernels.static_shared_most()
+        for shared, wrong in ((most, 0), (most + 1, 1)):
+            found = {"wasted": 0, "shared": shared}
+            self.assertEqual(len(list(check_kernels.broken_rules("bulkStepKernel<Step::x>", "sm_90", found))), wrong)
+            self.assertEqual(list(check_kernels.broken_rules("stepKernel<Step::x>", "sm_90", found)), [])
+
+
 class Names(unittest.TestCase):
     def test_are_written_as_in_the_source(self):
         self.assertEqual(check_kernels.readable(["_ZN3moe10stepKernelILNS_4StepE0EEEvNS_10StepParamsE"]),
-                         ["stepKernel<Step::routeCount>"])
+                         ["stepKernel<Step::route>"])
 
 
 if __name__ == "__main__":
