@@ -23,6 +23,7 @@ const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
                                       {"rank-major", moeLayoutRankMajor}};
 const Names<Format> kFormats = {
     {"bf16", Format::kBf16}, {"fp16", Format::kFp16}, {"fp32", Format::kFp32}, {"fp8", Format::kFp8}};
+const Names<Cast> kCasts = {{"none", Cast::kNone}, {"fp8", Cast::kFp8}, {"fp8-ue8m0", Cast::kFp8Ue8m0}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
                                   {"one-rank", Routing::kOneRank},
@@ -48,6 +49,9 @@ void declareCase(CLI::App& app, Options& options) {
   addChoice(app, "--layout", options.layout, kLayouts, "layout of the dispatched rows");
   addChoice(app, "--format", options.format, kFormats,
             "row type; fp8: e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
+  addChoice(
+      app, "--cast", options.cast, kCasts,
+      "LL: what dispatch makes of the rows on their way: e4m3 with an fp32 or a power-of-two scale per 128 columns");
   addChoice(app, "--routing", options.routing, kRoutings, "who gets the tokens");
   app.add_option("--tokens", options.tokens, "tokens per rank; one case for each")
       ->delimiter(',')
@@ -107,6 +111,12 @@ void checkTogether(const Options& options) {
     throw CLI::ValidationError(
         fmt::format("--hidden {}: a row of {} bytes is no multiple of 16", options.hidden, options.rowBytes()));
   }
+  if (options.cast != Cast::kNone && (options.mode != moeModeLl || options.format == Format::kFp8)) {
+    throw CLI::ValidationError("--cast needs --mode ll, and rows that are not fp8 already");
+  }
+  if (options.cast != Cast::kNone && options.hidden % kScaleColumns != 0) {
+    throw CLI::ValidationError(fmt::format("--cast needs --hidden to be a multiple of {}", kScaleColumns));
+  }
   if (options.topk > options.experts) {
     throw CLI::ValidationError(fmt::format("--topk {} is more than --experts {}", options.topk, options.experts));
   }
@@ -117,6 +127,9 @@ void checkTogether(const Options& options) {
     throw CLI::ValidationError("--ceiling needs GPUs: it measures what their links can do, not --backend host");
   }
   if (options.ceiling && options.threads == 1) throw CLI::ValidationError("--ceiling needs at least two ranks");
+  if (options.ceiling && options.cast != Cast::kNone) {
+    throw CLI::ValidationError("--ceiling moves rows as they are: it cannot be combined with --cast");
+  }
   if (options.soak > 0 && options.ceiling) throw CLI::ValidationError("--soak times nothing: it has no --ceiling");
   if (options.soak > 0 && options.hidden % 16 != 0) {
     throw CLI::ValidationError("--soak draws formats: --hidden must be a multiple of 16, for a row of fp8");
@@ -146,6 +159,11 @@ RowShape Options::rowShape() const {
   return {format, hidden, format == Format::kFp8 ? (blocks + 3) / 4 * 4 : 0};
 }
 
+int Options::scaleWords() const {
+  const int blocks = hidden / kScaleColumns;
+  return cast == Cast::kNone ? 0 : cast == Cast::kFp8 ? blocks : (blocks + 3) / 4;
+}
+
 int Options::tokensMax() const {
   return *std::max_element(tokens.begin(), tokens.end());
 }
@@ -161,6 +179,9 @@ std::string Options::layoutName() const {
 }
 std::string Options::formatName() const {
   return nameOf(kFormats, format);
+}
+std::string Options::castName() const {
+  return nameOf(kCasts, cast);
 }
 std::string Options::routingName() const {
   return nameOf(kRoutings, routing);

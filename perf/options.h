@@ -18,6 +18,7 @@ struct Options {
   std::int32_t mode = 0;     // moeMode value
   std::int32_t layout = 0;   // moeLayout value
   Format format = Format::kBf16;
+  Cast cast = Cast::kNone;
   Routing routing = Routing::kUniform;
   std::string weights = "auto";  // apply, applied; auto: apply where the layout has a row per expert
   std::vector<int> tokens = {128};
@@ -48,6 +49,13 @@ struct Options {
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
   bool staysInSlots() const;  // rows stay in the handle's own memory: see moeHandleGetView
   int tokensMax() const;
+  // With a cast: words of a row's scales, and bytes of the row as it arrives in its slot, scales and all.
+  int scaleWords() const;
+  int castRowBytes() const { return hidden + (scaleWords() * 4 + 15) / 16 * 16; }
+  // Of a row on the wire.
+  std::int32_t travellingRowBytes() const { return cast == Cast::kNone ? rowBytes() : castRowBytes(); }
+  // Of a row in the output.
+  std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : hidden; }
   int sessions() const { return interleave ? 2 : 1; }
 
   // As on the command line.
@@ -55,6 +63,7 @@ struct Options {
   std::string modeName() const;
   std::string layoutName() const;
   std::string formatName() const;
+  std::string castName() const;
   std::string routingName() const;
   std::string weightsName() const;
 };

@@ -55,6 +55,9 @@ MOE_PERF_BOTH GroupValues payload(std::uint64_t key, int group) {
   return values;
 }
 
+// What dispatch makes of the rows on their way.
+enum class Cast : int { kNone, kFp8, kFp8Ue8m0 };
+
 // A power of two from 1/4 to 2 for each block of kScaleColumns columns.
 MOE_PERF_BOTH float scaleOf(std::uint64_t key, int block) {
   const auto power = static_cast<int>(mix(key ^ (0x5ca1eULL + static_cast<std::uint64_t>(block) * 0x1000003ULL)) & 3U);

@@ -52,6 +52,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"mode", options.modeName()},
           {"layout", options.layoutName()},
           {"format", options.formatName()},
+          {"cast", options.castName()},
           {"tokens", result.tokens},
           {"hidden", options.hidden},
           {"topk", options.topk},
@@ -204,8 +205,8 @@ void printHeader(const Options& options, const CaseResult& first) {
   fmt::print(
       "{} ranks, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
       first.machine.nranks, first.machine.backend, first.machine.device, options.modeName(), options.layoutName(),
-      options.formatName(), options.hidden, options.topk, options.experts, options.routingName(),
-      options.weightsName());
+      options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()), options.hidden,
+      options.topk, options.experts, options.routingName(), options.weightsName());
   fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n", options.iters,
              options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
              options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
@@ -213,7 +214,7 @@ void printHeader(const Options& options, const CaseResult& first) {
   fmt::print(
       "bytes per rank (mean): remote = (token, other rank) pairs * ({} row + {} side bytes); logical = the same "
       "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
-      options.rowBytes(), options.sideBytes());
+      options.travellingRowBytes(), options.sideBytes());
   fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens", "route", "dispatch",
              "combine", "pair", "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s", "vs memcpy", shareTitles(first),
              "result");

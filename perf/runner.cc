@@ -23,7 +23,9 @@ Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& gr
       group_(group),
       tokens_(tokens),
       checks_(device),
-      exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_) {
+      exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_),
+      timedIterations_(toDevice(device, std::vector<std::uint32_t>{kTimedIteration, kTimedIteration + 1})) {
+  static_assert(kVersions == 2);
   device.reserveMarks(options.iters * kPhaseMarks);
   makeSteps();
 }
@@ -118,7 +120,7 @@ void Runner::phasePass(CaseResult& result) {
 // The handle's memory holds the expert rows of one version at a time.
 void Runner::refillSlots(int version) {
   for (auto& session : exchange_.sessions()) {
-    if (session->inSlots()) session->runExperts(version);
+    if (session->inSlots()) session->runExperts(version, timedIterations_.get() + version);
   }
 }
 
@@ -170,7 +172,7 @@ std::vector<double> Runner::samples(int markStep, int first, int second) {
 }
 
 void Runner::addBytes(CaseResult& result) const {
-  const double row = options_.rowBytes() + options_.sideBytes();
+  const double row = options_.travellingRowBytes() + options_.sideBytes();
   const double combineRow = options_.hidden * elementBytes(combineFormat(options_.format));
   for (const auto& session : exchange_.sessions()) {
     for (int version = 0; version < kVersions; ++version) {

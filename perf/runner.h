@@ -66,12 +66,13 @@ class Runner {
   int tokens_;
   Checks checks_;
   Exchange exchange_;
-  std::vector<Step> verifiedSteps_;  // [version]
-  std::vector<Step> sampledSteps_;   // [version]
-  std::vector<Step> routeSteps_;     // [version]
-  std::vector<Step> dispatchSteps_;  // [source]
-  std::vector<Step> combineSteps_;   // [version]
-  std::vector<Step> pairSteps_;      // [source]
+  Buffer<std::uint32_t> timedIterations_;  // [version] whose payload the timed passes send
+  std::vector<Step> verifiedSteps_;        // [version]
+  std::vector<Step> sampledSteps_;         // [version]
+  std::vector<Step> routeSteps_;           // [version]
+  std::vector<Step> dispatchSteps_;        // [source]
+  std::vector<Step> combineSteps_;         // [version]
+  std::vector<Step> pairSteps_;            // [source]
 };
 
 }  // namespace moe::perf

@@ -80,7 +80,7 @@ void Session::makeHandle(int tokensMax) {
 void Session::allocateOutputs() {
   const bool window = options_.window != 0;
   const std::size_t rows = inSlots_ ? 0 : outRowCount_;
-  const auto rowBytes = static_cast<std::size_t>(options_.rowBytes());
+  const auto rowBytes = static_cast<std::size_t>(options_.outRowBytes());
   const auto combinedBytes = static_cast<std::size_t>(options_.combineRowBytes());
   int tokens = 0;
   for (auto& version : versions_) {
@@ -90,6 +90,7 @@ void Session::allocateOutputs() {
   combined_ = {device_, static_cast<std::size_t>(tokens) * combinedBytes};
   outRows_ = {device_, comm_, window, rows * rowBytes};
   outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
+  outScales_ = {device_, rows * static_cast<std::size_t>(options_.scaleWords())};
   const auto topk = static_cast<std::size_t>(options_.topk);
   if (!options_.expertMajor()) outTopkIdx_ = {device_, outRowCount_ * topk};
   outTopkWeights_ = {device_, outRowCount_ * (options_.expertMajor() ? 1 : topk)};
@@ -140,6 +141,8 @@ void Session::dispatch(int source) {
   args.outTopkWeights = outTopkWeights_.get();
   args.outSourceIndex = outSources_.get();
   args.outExpertOffsets = outExpertOffsets_.get();
+  args.cast = static_cast<std::int32_t>(options_.cast);
+  args.outScales = outScales_.get();
   check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
 }
 
@@ -165,10 +168,18 @@ void Session::fill(int source) {
   device_.run(FillSide{payloadOf(), shape_, rank_, tokens, sourceSides_[index].get()});
 }
 
-void Session::runExperts(int version) {
+void Session::runExperts(int version, const std::uint32_t* iteration) {
   const Version& route = at(version);
-  device_.run(RunExperts{shape_, options_.style(), route.specs.get(), static_cast<std::int64_t>(route.specs.count()),
-                         route.specEntries.get(), arrivedRows(), arrivedSide(), expertRows(version)});
+  const void* rows = options_.cast == Cast::kNone ? arrivedRows() : nullptr;
+  device_.run(RunExperts{{seed_, iteration != nullptr ? iteration : iteration_},
+                         shape_,
+                         options_.style(),
+                         route.specs.get(),
+                         static_cast<std::int64_t>(route.specs.count()),
+                         route.specEntries.get(),
+                         rows,
+                         arrivedSide(),
+                         expertRows(version)});
 }
 
 void Session::verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
@@ -179,11 +190,24 @@ void Session::verifyWords(const Version& version, const void* actual, const void
                           static_cast<const std::uint32_t*>(expected), findings});
 }
 
+void Session::verifyCast(const Version& version, Findings* findings) {
+  const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.hidden;
+  const void* behind = static_cast<const char*>(arrivedRows()) + options_.hidden;
+  device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
+                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes,
+                         inSlots_ ? behind : outScales_.get(), inSlots_ ? rowBytes : options_.scaleWords() * 4,
+                         findings});
+}
+
 void Session::verifyDispatch(int number, int stride, Findings* findings) {
   const Version& version = at(number);
   const auto specCount = static_cast<std::int64_t>(version.specs.count());
   const auto topk = static_cast<std::size_t>(options_.topk);
-  device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, arrivedRows(), findings});
+  if (options_.cast == Cast::kNone) {
+    device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, arrivedRows(), findings});
+  } else {
+    verifyCast(version, findings);
+  }
   device_.run(VerifySide{payloadOf(), shape_, version.specs.get(), specCount, arrivedSide(), findings});
   verifyWords(version, outTopkIdx_.get(), version.specExperts.get(), topk, findings);
   verifyWords(version, outTopkWeights_.get(), version.specWeights.get(), options_.expertMajor() ? 1 : topk, findings);
@@ -220,7 +244,7 @@ int Session::wrongCounts(int version) {
 
 void Session::copyLogicalRows(int version) {
   if (outRowCount_ == 0) return;
-  const auto rowBytes = static_cast<std::size_t>(options_.rowBytes());
+  const auto rowBytes = static_cast<std::size_t>(options_.outRowBytes());
   const Plan& route = plan(version);
   std::size_t row = 0;
   for (std::size_t token = 0; token + 1 < route.entryOffsets.size(); ++token) {

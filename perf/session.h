@@ -57,7 +57,8 @@ class Session {
 
   // moe_perf's own work, with the payload of the current iteration.
   void fill(int source);
-  void runExperts(int version);
+  // What experts make of the payload of `iteration`, or of the current one. Rows that were not cast say it themselves.
+  void runExperts(int version, const std::uint32_t* iteration = nullptr);
   void verifyDispatch(int version, int stride, Findings* findings);
   void verifyCombine(int version, int stride, Findings* findings);
 
@@ -98,6 +99,7 @@ class Session {
   }
   void makeHandle(int tokensMax);
   void allocateOutputs();
+  void verifyCast(const Version& version, Findings* findings);
   void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
                    Findings* findings);
 
@@ -113,7 +115,8 @@ class Session {
   std::array<Buffer<float>, kVersions> sourceSides_;
   OutputMemory outRows_;
   OutputMemory outSide_;
-  bool inSlots_ = false;  // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
+  Buffer<std::uint32_t> outScales_;  // with a cast, unless rows stay in their slots: there scales are behind them
+  bool inSlots_ = false;             // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   std::size_t outRowCount_ = 0;  // of the version that needs more
   Buffer<std::int32_t> outTopkIdx_;

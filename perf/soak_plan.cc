@@ -44,6 +44,12 @@ std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
   return perToken * nranks * tokensMax;
 }
 
+// Of LL rows that may be cast, every other.
+Cast drawCast(Draw& draw, const Options& options) {
+  const bool may = options.mode == moeModeLl && options.format != Format::kFp8 && options.hidden % kScaleColumns == 0;
+  return may ? drawAny(draw, std::array{Cast::kNone, Cast::kNone, Cast::kFp8, Cast::kFp8Ue8m0}) : Cast::kNone;
+}
+
 // How rows look and where they go.
 Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   Options options = limits;
@@ -55,6 +61,11 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   options.weights = options.expertMajor() && drawOneOf(draw, 2) ? "applied" : "auto";
   const int unit = 16 / elementBytes(options.format);
   options.hidden = unit * (1 + drawMostlySmall(draw, limits.hidden / unit - 1));
+  // Half of them can be cast.
+  if (drawOneOf(draw, 2) && limits.hidden >= kScaleColumns) {
+    options.hidden = (std::max(options.hidden, kScaleColumns)) / kScaleColumns * kScaleColumns;
+  }
+  options.cast = drawCast(draw, options);
   options.topk = 1 + draw.below(limits.topk);
   options.experts = options.topk + drawMostlySmall(draw, limits.experts - options.topk);
   options.window = drawOneOf(draw, 4) ? 0 : 1;
@@ -97,11 +108,12 @@ std::int32_t modeOf(const Options& limits, int shape) {
 
 std::string SoakShape::describe() const {
   return fmt::format(
-      "{} {} {}, hidden {}, top-{} of {} experts, routing {}, weights {}, window {}{}{}{}, tokens {} / {} of {}",
-      options.modeName(), options.layoutName(), options.formatName(), options.hidden, options.topk, options.experts,
-      options.routingName(), options.weightsName(), options.window, options.interleave ? ", interleaved" : "",
-      options.sendOnly ? ", send-only" : "", secondSet ? ", second set" : "", fmt::join(load.tokens[0], ","),
-      fmt::join(load.tokens[1], ","), load.tokensMax);
+      "{} {} {} cast {}, hidden {}, top-{} of {} experts, routing {}, weights {}, window {}{}{}{}, tokens {} / {} of "
+      "{}",
+      options.modeName(), options.layoutName(), options.formatName(), options.castName(), options.hidden, options.topk,
+      options.experts, options.routingName(), options.weightsName(), options.window,
+      options.interleave ? ", interleaved" : "", options.sendOnly ? ", send-only" : "", secondSet ? ", second set" : "",
+      fmt::join(load.tokens[0], ","), fmt::join(load.tokens[1], ","), load.tokensMax);
 }
 
 // Many iterations make the shapes longer rather than more: a new one costs milliseconds.

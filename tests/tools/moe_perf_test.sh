@@ -33,6 +33,8 @@ for mode in ht ll; do
     for format in bf16 fp8; do run --mode $mode --layout $layout --format $format; done
   done
 done
+run --mode ll --layout rank-major --cast fp8
+run --mode ll --layout expert-major-padded --format fp32 --cast fp8-ue8m0
 run --format fp16 --layout expert-major --weights applied
 run --format fp32 --mode auto
 run --routing zipf --interleave
@@ -94,6 +96,8 @@ status_of() {
 [ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --ceiling >/dev/null 2>&1; echo $?)" = 2 ] ||
   fail 'a ceiling without a GPU'
 [ "$(status_of --backend host --ranks-as-threads 2 --graph --hidden 64)" = 1 ] || fail 'graphs without a GPU'
+[ "$(status_of --mode ht --cast fp8)" = 2 ] || fail 'a cast in HT'
+[ "$(status_of --mode ll --cast fp8 --hidden 200)" = 2 ] || fail 'a cast of blocks that are not whole'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --hidden 24)" = 2 ] || fail 'a soak of rows that fp8 cannot have'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of a soak'
 "$perf" --backend host --ranks-as-threads 2 --soak 10 --graph --hidden 64 2>&1 | grep -q 'no graphs (after 0 iter' ||

@@ -12,6 +12,7 @@
 #include "../../perf/plan.h"
 #include "../../perf/report.h"
 #include "moecomm.h"
+#include "support/fp8_reference.h"
 
 namespace moe::test {
 namespace {
@@ -90,7 +91,7 @@ struct World {
     const auto i = static_cast<std::size_t>(rank);
     const std::int64_t rowBytes = options.hidden * elementBytes(format);
     std::vector<std::byte> outputs(static_cast<std::size_t>(plan(rank).layoutRows * rowBytes));
-    run(RunExperts{shape(), options.style(), plan(rank).specs.data(),
+    run(RunExperts{payloadOf(), shape(), options.style(), plan(rank).specs.data(),
                    static_cast<std::int64_t>(plan(rank).specs.size()), plan(rank).specEntries.data(), arrived[i].data(),
                    shape().sideFloats > 0 ? arrivedSides[i].data() : nullptr, outputs.data()});
     std::vector<float> partial(sums.size());
@@ -202,6 +203,55 @@ TEST(PerfChecks, FindEverySingleSpoiledByte) {
   }
   world.arrivedSides[0][1] *= 2;
   EXPECT_EQ(world.wrongPayloads(0), 1U);
+}
+
+// A cast row of token 5 of rank 1, made by the reference, and how many of its elements and scales are found wrong.
+struct CastRow {
+  explicit CastRow(bool powers) : power(powers) {
+    std::vector<float> row(static_cast<std::size_t>(kHidden));
+    for (int group = 0; group < kHidden / kGroup; ++group) {
+      const GroupValues values = payload(payloadOf.key(1, 5), group);
+      std::copy_n(values.value, kGroup, &row[static_cast<std::size_t>(group * kGroup)]);
+    }
+    cast = referenceCast(moeRowFp32, powers, reinterpret_cast<const std::uint8_t*>(row.data()), kHidden);
+  }
+  unsigned long long wrong() const {
+    Findings findings{};
+    const RowSpec spec{0, 1, 5, 0, 0};
+    run(VerifyCast{payloadOf,
+                   {Format::kBf16, kHidden, 0},
+                   power ? Cast::kFp8Ue8m0 : Cast::kFp8,
+                   &spec,
+                   1,
+                   cast.codes.data(),
+                   kHidden,
+                   cast.scales.data(),
+                   0,
+                   &findings});
+    return findings.wrongPayloads;
+  }
+
+  static constexpr int kHidden = 640;
+  bool power;
+  std::uint32_t iteration = 3;
+  PayloadOf payloadOf{99, &iteration};
+  ReferenceCast cast;
+};
+
+TEST(PerfChecks, FindWhatIsWrongInARowThatWasCast) {
+  for (const bool power : {false, true}) {
+    CastRow row(power);
+    EXPECT_EQ(row.wrong(), 0U);
+    for (std::size_t byte = 0; byte < row.cast.codes.size(); byte += 37) {
+      row.cast.codes[byte] ^= 8;
+      EXPECT_EQ(row.wrong(), 1U) << byte;
+      row.cast.codes[byte] ^= 8;
+    }
+    row.cast.scales[1] += power ? 1 : 1 << 23;  // twice the scale
+    EXPECT_GT(row.wrong(), 100U);
+    row.iteration += 1;
+    EXPECT_GT(row.wrong(), 500U);
+  }
 }
 
 TEST(PerfChecks, FindRowsOfAnEarlierIteration) {
