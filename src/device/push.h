@@ -50,7 +50,7 @@ MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h
       [&](int i, int ordinal) {
         const PartOf part = item(i);
         std::uint8_t* row = placeOf(destinationInTurn(c, h, part.row, ordinal));
-        const int tile = static_cast<int>(part.begin) / kCastTileElements;
+        const std::int64_t tile = part.begin / kCastTileElements;
         return CastSink{row + part.begin, row + cast.elements + tile * castScaleBytes(cast.type)};
       });
 }

@@ -4,6 +4,7 @@
 #include <compare>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace moe::topology {
@@ -12,7 +13,10 @@ struct NicName {
   std::string nic;
   int port = 1;
 
-  friend auto operator<=>(const NicName&, const NicName&) = default;
+  friend bool operator==(const NicName&, const NicName&) = default;
+  friend bool operator<(const NicName& a, const NicName& b) {
+    return std::tie(a.nic, a.port) < std::tie(b.nic, b.port);
+  }
 };
 
 // "mlx5_0", or "mlx5_0:2" if it is not port 1.

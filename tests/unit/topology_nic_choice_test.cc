@@ -30,7 +30,12 @@ TestMachine load(const std::string& name) {
   TestMachine machine;
   for (const auto& gpu : tree.gpus) machine.gpus.push_back(gpu.place);
   for (const auto& [nic, place] : tree.nics) {
-    machine.ports.push_back({{nic, 1}, LinkLayer::kInfiniBand, 400, place, ""});
+    NicPort port;
+    port.name.nic = nic;
+    port.layer = LinkLayer::kInfiniBand;
+    port.gbps = 400;
+    port.place = place;
+    machine.ports.push_back(std::move(port));
   }
   return machine;
 }
