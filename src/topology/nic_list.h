@@ -1,7 +1,6 @@
 // What MOECOMM_NICS says: the adapters to use, for all GPUs or for each.
 #pragma once
 
-#include <compare>
 #include <map>
 #include <string>
 #include <tuple>
