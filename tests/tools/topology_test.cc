@@ -99,14 +99,25 @@ TEST(MoeInfo, TellsBackendsAndLinks) {
   }
 }
 
+NicPort portNamed(const std::string& nic, const std::string& fault) {
+  NicPort port;
+  port.name.nic = nic;
+  port.layer = LinkLayer::kInfiniBand;
+  port.gbps = 400;
+  port.fault = fault;
+  return port;
+}
+
 TEST(MoeInfo, TellsRailsAndWhatIsMissing) {
   tools::Report report = twoGpuReport();
   report.topology.gpus.gpus[0].busId = "0000:1b:00.0";
   report.topology.pci.gpus = {{"0000:1b:00.0", {}}};
-  report.rdma.nics.rails = {{{"mlx5_0", 1}, LinkLayer::kInfiniBand, 400, {}, ""},
-                            {{"mlx5_1", 1}, LinkLayer::kInfiniBand, 400, {}, "its state is DOWN"}};
+  report.rdma.nics.rails = {portNamed("mlx5_0", ""), portNamed("mlx5_1", "its state is DOWN")};
   report.rdma.nics.ofGpus = {{{0, Distance::kSwitch}}};
-  report.rdma.nics.leftOut = {{{"mlx5_2", 1}, "it is nearest to no GPU"}};
+  LeftOut storage;
+  storage.name.nic = "mlx5_2";
+  storage.reason = "it is nearest to no GPU";
+  report.rdma.nics.leftOut = {storage};
   report.prerequisites = {{"device nodes", Presence::kMissing, "there are none", "load it"}};
   const std::string text = toText(report);
   for (const char* line : {", adapter mlx5_0\n", "  0000:1b:00.0: rail 0 (same switch)\n",
