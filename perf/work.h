@@ -166,7 +166,7 @@ struct RunExperts {
     const RowSpec spec = specs[index];
     const Format format = combineFormat(shape.format);
     const std::uint64_t key = payloadOf.key(spec.source, spec.token);
-    const void* from = static_cast<const char*>(rows) + spec.row * shape.rowBytes();
+    const void* from = rows == nullptr ? nullptr : static_cast<const char*>(rows) + spec.row * shape.rowBytes();
     void* to = static_cast<char*>(out) + spec.row * shape.hidden * elementBytes(format);
     for (int group = first; group < shape.groups(); group += step) {
       const float scale = side == nullptr ? 1.0F : side[spec.row * shape.sideFloats + group * kGroup / kScaleColumns];
