@@ -192,11 +192,11 @@ void Session::verifyWords(const Version& version, const void* actual, const void
 
 void Session::verifyCast(const Version& version, Findings* findings) {
   const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.hidden;
-  const void* behind = static_cast<const char*>(arrivedRows()) + options_.hidden;
+  const void* scales = outScales_.get();
+  if (inSlots_) scales = static_cast<const char*>(arrivedRows()) + options_.hidden;  // behind the codes
   device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
-                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes,
-                         inSlots_ ? behind : outScales_.get(), inSlots_ ? rowBytes : options_.scaleWords() * 4,
-                         findings});
+                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scales,
+                         inSlots_ ? rowBytes : options_.scaleWords() * 4, findings});
 }
 
 void Session::verifyDispatch(int number, int stride, Findings* findings) {
