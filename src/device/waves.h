@@ -48,8 +48,7 @@ MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t ar
   return waitForAll(warp, c, waveFlags(c, area, wave), number, phase);
 }
 
-// What is taken is a wave behind what is handed over. If take(wave) is false, that is the
-// end.
+// What is taken is a wave behind what is handed over. If take(wave) is false, that is the end.
 template <int kWaves, class HandOver, class Take>
 MOE_LANES bool inWaves(HandOver handOver, Take take) {
   if constexpr (kWaves == 1) {
