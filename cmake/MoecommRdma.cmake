@@ -1,5 +1,9 @@
-# Decides whether what needs libibverbs is built, and finds it. Sets MOECOMM_WITH_RDMA and makes the target moecomm_rdma.
-# The library itself does not need it: for now these are tests of the mlx5 queues (docs/rdma.md).
+# Decides whether what needs libibverbs is built, and finds it (docs/rdma.md).
+#   MOECOMM_WITH_VERBS, moecomm_verbs   its header: for the transport, which loads the library at run time
+#   MOECOMM_WITH_IBGDA                  that of libmlx5 too: for the transport whose puts steps post themselves
+#   MOECOMM_WITH_RDMA, moecomm_rdma     the libraries and the header of libmlx5 too: for tests
+set(MOECOMM_WITH_VERBS OFF)
+set(MOECOMM_WITH_IBGDA OFF)
 set(MOECOMM_WITH_RDMA OFF)
 if(MOECOMM_RDMA STREQUAL "OFF")
   return()
@@ -26,6 +30,15 @@ foreach(library ibverbs mlx5)
   endif()
 endforeach()
 
+if(MOECOMM_INCLUDE_verbs)
+  set(MOECOMM_WITH_VERBS ON)
+  add_library(moecomm_verbs INTERFACE)
+  target_include_directories(moecomm_verbs SYSTEM INTERFACE ${MOECOMM_INCLUDE_verbs})
+endif()
+if(MOECOMM_INCLUDE_verbs AND MOECOMM_INCLUDE_mlx5dv)
+  set(MOECOMM_WITH_IBGDA ON)
+  target_include_directories(moecomm_verbs SYSTEM INTERFACE ${MOECOMM_INCLUDE_mlx5dv})
+endif()
 if(NOT missing)
   set(MOECOMM_WITH_RDMA ON)
 else()
@@ -34,5 +47,5 @@ else()
   if(MOECOMM_RDMA STREQUAL "ON")
     message(FATAL_ERROR "MOECOMM_RDMA is ON, but ${advice}")
   endif()
-  message(STATUS "RDMA parts are left out: ${advice}")
+  message(STATUS "Some RDMA parts are left out: ${advice}")
 endif()

@@ -85,7 +85,15 @@ enum {
   moeWeightsApply = 1    /* combine multiplies each expert's row by the weight that moeRoute was given */
 };
 enum { moeSendOnly = 1 }; /* bit of `flags`: start now, finish in moeComplete */
-enum { moeTransportSelf = 0, moeTransportDirect = 1, moeTransportShm = 2, moeTransportCudaIpc = 3 };
+enum {
+  moeTransportSelf = 0,
+  moeTransportDirect = 1,  /* a thread of the same process: by its address */
+  moeTransportShm = 2,     /* shared host memory */
+  moeTransportCudaIpc = 3, /* mapped GPU memory of another process */
+  moeTransportTcp = 4,     /* carried by CPU threads over TCP sockets */
+  moeTransportVerbs = 5,   /* RDMA, posted by a CPU thread with ibverbs */
+  moeTransportIbgda = 6    /* RDMA, posted by the GPU to mlx5 queues */
+};
 enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDebug = 4, moeLogTrace = 5 };
 enum { moeMemoryWindow = 0, moeMemoryPrivate = 1 };
 
@@ -147,9 +155,13 @@ typedef struct moeConfig {
   moeAllocate_t allocate; /* NULL: the library allocates */
   moeFree_t free;
   void* allocateUser;
+  int32_t
+      domainSize;    /* ranks of a domain, which reach each other by loads and stores; divides nranks. 0: as many
+                        consecutive ranks as share a host, if all domains have equally many; must agree between ranks */
+  int32_t transport; /* moeTransport value from moeTransportTcp on, between domains; 0: chosen. Must agree */
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
-  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Bytes that one rank will allocate, before anything is allocated; the formula is in docs/memory.md. */
 typedef struct moeMemorySize {

@@ -21,6 +21,8 @@ struct Machine {
   std::string backend;
   std::string device;
   int nranks = 0;
+  int domains = 1;
+  std::string transport{};  // between them, if there are several
 };
 
 // What was wrong on any rank.

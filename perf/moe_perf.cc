@@ -23,6 +23,8 @@
 #include "runner.h"
 #include "soak.h"
 #include "soak_plan.h"
+#include "transport/remote.h"
+#include "transport_test.h"
 
 namespace moe::perf {
 namespace {
@@ -66,6 +68,8 @@ moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
   config.expertsMax = options.experts;
   config.timeoutMs = options.timeoutMs;
   config.sms = options.sms;
+  config.domainSize = options.domainSize;
+  config.transport = options.transport;
   options.soak > 0 ? sizeForSoak(options, nranks, config) : sizeForCases(options, nranks, config);
   return config;
 }
@@ -98,6 +102,14 @@ struct CommOwner {
   ~CommOwner() { moeCommDestroy(comm); }
 };
 
+// Of the ranks of other domains; empty if there are none.
+std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
+  if (info.domainCount == 1) return "";
+  moePeerInfo_t peer = MOE_PEER_INFO_INITIALIZER;
+  check(moeCommGetPeerInfo(comm, (info.rank + info.domainSize) % info.nranks, &peer), comm, "moeCommGetPeerInfo");
+  return nameOfTransport(peer.transport);
+}
+
 // What one rank works with.
 struct Rank {
   Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup) {
@@ -105,7 +117,7 @@ struct Rank {
     const bool host = info.backend == moeBackendHost;
     if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
     device = host ? makeHostDevice() : makeGpuDevice(info.device);
-    machine = {host ? "host" : "cuda", device->name(), info.nranks};
+    machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
   }
 
   bool reports() const { return info.rank == 0; }
@@ -158,6 +170,16 @@ bool soak(const Options& options, Rank& rank) {
   return result.verdict.correct();
 }
 
+bool transportTest(const Options& options, Group& group) {
+  Progress progress(group.rank() == 0);
+  const TransportResult result =
+      testTransport(options, group, [&](const std::string& what) { progress.say("transport test: " + what); });
+  progress.clear();
+  if (group.rank() == 0) printTransport(result);
+  if (group.rank() == 0 && !options.json.empty()) writeJson(options.json, result);
+  return result.correct();
+}
+
 bool runRank(const Options& options, moeComm_t comm, Group& group) {
   Rank rank(options, comm, group);
   return options.soak > 0 ? soak(options, rank) : runCases(options, rank);
@@ -171,6 +193,7 @@ bool runAsProcess(const Options& options) {
   const LaunchPlace place = placeFromEnvironment();
   try {
     const std::unique_ptr<Group> group = makeProcessGroup();
+    if (options.transportTest) return transportTest(options, *group);
     const moeConfig_t config = makeConfig(options, place.nranks, place.localRank);
     CommOwner owner;
     check(moeCommInitFromEnv(&owner.comm, &config), nullptr, "moeCommInitFromEnv");
@@ -184,6 +207,7 @@ bool runAsProcess(const Options& options) {
 bool runThread(const Options& options, const moeUniqueId_t& id, ThreadMeeting& meeting, int rank) {
   try {
     const std::unique_ptr<Group> group = makeThreadGroup(meeting, rank, options.threads);
+    if (options.transportTest) return transportTest(options, *group);
     const moeConfig_t config = makeConfig(options, options.threads, rank);
     CommOwner owner;
     check(moeCommInit(&owner.comm, options.threads, rank, &id, &config), nullptr, "moeCommInit");

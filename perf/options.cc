@@ -28,6 +28,8 @@ const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
                                   {"one-rank", Routing::kOneRank},
                                   {"empty", Routing::kEmpty}};
+const Names<std::int32_t> kTransports = {
+    {"auto", 0}, {"tcp", moeTransportTcp}, {"verbs", moeTransportVerbs}, {"ibgda", moeTransportIbgda}};
 
 template <class Value>
 std::string nameOf(const Names<Value>& names, Value value) {
@@ -97,6 +99,14 @@ void declareRun(CLI::App& app, Options& options) {
   app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
   app.add_option("--ranks-as-threads", options.threads, "run this many ranks as threads; default: one rank per process")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--domain-size", options.domainSize,
+                 "ranks that reach each other by loads and stores, the others by --transport; 0: those of a host")
+      ->check(CLI::NonNegativeNumber);
+  addChoice(app, "--transport", options.transport, kTransports,
+            "what carries data between domains; auto: the fastest that works");
+  app.add_flag("--transport-test", options.transportTest,
+               "instead of cases, test the transport itself: order, latency, rate and bandwidth of puts between host "
+               "memory of each two ranks of different domains (of one rank each, unless --domain-size says otherwise)");
   app.add_option("--timeout-ms", options.timeoutMs, "longest wait for another rank; 0: the library's default")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--verify-every", options.verifyEvery,
@@ -133,6 +143,12 @@ void checkTogether(const Options& options) {
   if (options.soak > 0 && options.ceiling) throw CLI::ValidationError("--soak times nothing: it has no --ceiling");
   if (options.soak > 0 && options.hidden % 16 != 0) {
     throw CLI::ValidationError("--soak draws formats: --hidden must be a multiple of 16, for a row of fp8");
+  }
+  if (options.transportTest && (options.soak > 0 || options.ceiling)) {
+    throw CLI::ValidationError("--transport-test runs no steps: it has neither --soak nor --ceiling");
+  }
+  if (options.transportTest && options.backend == moeBackendCuda) {
+    throw CLI::ValidationError("--transport-test moves host memory: it cannot be combined with --backend cuda");
   }
   if (options.ceiling && options.interleave) {
     throw CLI::ValidationError("--ceiling is that of one handle: it cannot be combined with --interleave");

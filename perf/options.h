@@ -33,12 +33,15 @@ struct Options {
   int verifyEvery = 1;
   int soak = 0;  // iterations; 0: no soak
   int timeoutMs = 0;
-  int threads = 0;  // --ranks-as-threads; 0: one rank, from the launcher's environment
+  int domainSize = 0;          // 0: the library's choice
+  std::int32_t transport = 0;  // moeTransport value between domains; 0: the library's choice
+  int threads = 0;             // --ranks-as-threads; 0: one rank, from the launcher's environment
   std::uint64_t seed = 1;
   bool graph = false;
   bool interleave = false;
   bool sendOnly = false;
   bool ceiling = false;
+  bool transportTest = false;
   std::string json;
 
   bool expertMajor() const;  // a row per expert rather than per token

@@ -73,6 +73,8 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"timeout-ms", options.timeoutMs},
           {"verify-every", options.verifyEvery},
           {"nranks", result.machine.nranks},
+          {"domains", result.machine.domains},
+          {"transport", result.machine.transport},
           {"device", result.machine.device}};
 }
 
@@ -95,6 +97,8 @@ nlohmann::ordered_json toJson(const Options& options, const SoakResult& result) 
                                  {"graph", options.graph},
                                  {"seed", options.seed},
                                  {"nranks", result.machine.nranks},
+                                 {"domains", result.machine.domains},
+                                 {"transport", result.machine.transport},
                                  {"device", result.machine.device},
                                  {"iterations", result.iterations},
                                  {"ll_iterations", result.llIterations},
@@ -127,6 +131,26 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
   return json;
 }
 
+nlohmann::ordered_json toJson(const PairResult& pair) {
+  nlohmann::ordered_json speeds = nlohmann::ordered_json::array();
+  for (const PutSpeed& speed : pair.speeds) {
+    speeds.push_back(
+        {{"bytes", speed.bytes}, {"puts_per_second", speed.putsPerSecond}, {"gbps", speed.gigabytesPerSecond()}});
+  }
+  return {{"from", pair.from},
+          {"to", pair.to},
+          {"rounds", pair.rounds},
+          {"wrong_rounds", pair.wrongRounds},
+          {"round_trip_us", toJson(pair.roundTrips)},
+          {"puts", speeds}};
+}
+
+// "4 ranks", "4 ranks in 2 domains joined by TCP"
+std::string ranksOf(const Machine& machine) {
+  if (machine.domains == 1) return fmt::format("{} ranks", machine.nranks);
+  return fmt::format("{} ranks in {} domains joined by {}", machine.nranks, machine.domains, machine.transport);
+}
+
 std::string toText(const Verdict& verdict) {
   if (verdict.correct()) return fmt::format("correct, max rel error {:.2g}", verdict.maxRelError);
   return fmt::format("WRONG: {} payloads, {} metadata, {} combines", verdict.wrongPayloads, verdict.wrongMetadata,
@@ -143,6 +167,12 @@ void writeFile(const std::string& file, const nlohmann::ordered_json& cases) {
 std::string times(const std::vector<double>& samples) {
   const Summary summary = summarize(samples);
   return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
+}
+
+std::string sizeText(std::uint32_t bytes) {
+  constexpr std::uint32_t kKilo = 1U << 10U, kMega = 1U << 20U;
+  if (bytes < kKilo) return fmt::format("{} B", bytes);
+  return bytes < kMega ? fmt::format("{} KiB", bytes / kKilo) : fmt::format("{} MiB", bytes / kMega);
 }
 
 // Columns of the table, empty without --ceiling.
@@ -202,11 +232,11 @@ CeilingShares ceilingShares(const CaseResult& result) {
 }
 
 void printHeader(const Options& options, const CaseResult& first) {
-  fmt::print(
-      "{} ranks, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
-      first.machine.nranks, first.machine.backend, first.machine.device, options.modeName(), options.layoutName(),
-      options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()), options.hidden,
-      options.topk, options.experts, options.routingName(), options.weightsName());
+  fmt::print("{}, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
+             ranksOf(first.machine), first.machine.backend, first.machine.device, options.modeName(),
+             options.layoutName(),
+             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()),
+             options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
   fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n", options.iters,
              options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
              options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
@@ -234,12 +264,41 @@ void printCase(const CaseResult& result) {
 }
 
 void printSoak(const SoakResult& result) {
-  fmt::print("{} ranks, {} ({}), soak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n",
-             result.machine.nranks, result.machine.backend, result.machine.device, result.iterations,
-             result.llIterations, result.iterations - result.llIterations, result.shapes, result.seconds,
-             toText(result.verdict));
+  fmt::print("{}, {} ({}), soak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n", ranksOf(result.machine),
+             result.machine.backend, result.machine.device, result.iterations, result.llIterations,
+             result.iterations - result.llIterations, result.shapes, result.seconds, toText(result.verdict));
   for (const std::string& shape : result.wrongShapes) fmt::print("  wrong in shape {}\n", shape);
   std::fflush(stdout);
+}
+
+void printTransport(const TransportResult& result) {
+  fmt::print(
+      "{} ranks in {} domains joined by {}, transport test: puts between host memory, one pair after the other\n",
+      result.nranks, result.nranks / result.domainSize, result.transport);
+  fmt::print(
+      "round trip: a word there and one back, us, min / median / p99; Kput/s: of 64 bytes; GB/s by bytes of a put\n");
+  fmt::print("{:>12} {:^26} {:>8}", "from -> to", "round trip", "Kput/s");
+  for (const PutSpeed& speed : result.pairs.at(0).speeds) fmt::print(" {:>7}", sizeText(speed.bytes));
+  fmt::print(" order\n");
+  for (const PairResult& pair : result.pairs) {
+    fmt::print("{:>12} {} {:>8.1f}", fmt::format("{} -> {}", pair.from, pair.to), times(pair.roundTrips),
+               pair.speeds.at(0).putsPerSecond * 1e-3);
+    for (const PutSpeed& speed : pair.speeds) fmt::print(" {:>7.3f}", speed.gigabytesPerSecond());
+    fmt::print(" {}\n", pair.wrongRounds == 0 ? std::string("correct")
+                                              : fmt::format("WRONG: in {} of {} rounds a word came before its rows",
+                                                            pair.wrongRounds, pair.rounds));
+  }
+  std::fflush(stdout);
+}
+
+void writeJson(const std::string& file, const TransportResult& result) {
+  nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
+  for (const PairResult& pair : result.pairs) pairs.push_back(toJson(pair));
+  writeFile(file, nlohmann::ordered_json::array({{{"transport_test", true},
+                                                  {"nranks", result.nranks},
+                                                  {"domains", result.nranks / result.domainSize},
+                                                  {"transport", result.transport},
+                                                  {"pairs", pairs}}}));
 }
 
 void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results) {

@@ -7,6 +7,7 @@
 #include "options.h"
 #include "runner.h"
 #include "soak.h"
+#include "transport_test.h"
 
 namespace moe::perf {
 
@@ -32,9 +33,11 @@ void printHeader(const Options& options, const CaseResult& first);
 void printCase(const CaseResult& result);
 
 void printSoak(const SoakResult& result);
+void printTransport(const TransportResult& result);
 
 // Throw std::runtime_error if the file cannot be written.
 void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results);
 void writeJson(const std::string& file, const Options& options, const SoakResult& result);
+void writeJson(const std::string& file, const TransportResult& result);
 
 }  // namespace moe::perf

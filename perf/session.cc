@@ -53,6 +53,7 @@ Session::Session(const Options& options, Device& device, moeComm_t comm, const s
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
   rank_ = info.rank;
+  domainSize_ = info.domainSize;
   for (std::size_t version = 0; version < kVersions; ++version) {
     versions_[version] = makeVersion(load, static_cast<int>(version));
     const Plan& plan = versions_[version].plan;
@@ -73,6 +74,9 @@ void Session::makeHandle(int tokensMax) {
   config.mode = options_.mode;
   config.tokensMax = tokensMax;
   check(moeHandleCreate(&handle_, comm_, &config), comm_, "moeHandleCreate");
+  moeLimits_t limits = MOE_LIMITS_INITIALIZER;
+  check(moeGetLimits(comm_, &limits), comm_, "moeGetLimits");
+  lowLatency_ = options_.mode == moeModeLl || (options_.mode == moeModeAuto && tokensMax <= limits.llTokensMax);
   inSlots_ = options_.staysInSlots();
   if (inSlots_) check(moeHandleGetView(handle_, &view_), comm_, "moeHandleGetView");
 }
@@ -222,7 +226,7 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
 void Session::verifyCombine(int version, int stride, Findings* findings) {
   device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, plan(version).tokens(),
                             at(version).entries.get(), at(version).entryOffsets.get(), stride, combined_.get(),
-                            findings});
+                            findings, domainSize_, !lowLatency_});
 }
 
 int Session::wrongCounts(int version) {

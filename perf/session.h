@@ -109,6 +109,8 @@ class Session {
   const std::uint32_t* iteration_;
   std::uint64_t seed_;
   int rank_ = 0;
+  int domainSize_ = 0;
+  bool lowLatency_ = false;
   RowShape shape_;
   std::array<Version, kVersions> versions_;
   std::array<Buffer<std::byte>, kVersions> sources_;

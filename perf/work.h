@@ -192,7 +192,8 @@ struct RunExperts {
 // ---- Checking what combine returned ----
 
 // Recomputes each element from the token's own payload: bit-exactly in the order that moecomm.h states (fp32 sums per
-// rank in top-k order, rounded to the row type, then over the ranks), and in double for the error measure.
+// rank in top-k order, rounded to the row type, then over the ranks), and in double for the error measure. Across
+// domains the own one comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
 struct VerifyCombine {
   PayloadOf payloadOf;
   RowShape shape;
@@ -204,6 +205,8 @@ struct VerifyCombine {
   std::int32_t stride;               // as in VerifyRows
   const void* out;
   Findings* findings;
+  std::int32_t domainSize = 0;  // 0: one domain
+  bool domainSums = false;
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
   MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
@@ -226,19 +229,38 @@ struct VerifyCombine {
   }
 
  private:
+  MOE_PERF_BOTH int domainOf(std::int32_t rank) const { return domainSize == 0 ? 0 : rank / domainSize; }
+
+  // `total` and what the ranks of the own domain have for the token, or those of the others.
+  MOE_PERF_BOTH float addRanks(float total, bool own, std::int64_t token, Format format, float x) const {
+    float ofRank = 0;
+    float ofDomain = 0;
+    for (int i = entryOffsets[token]; i < entryOffsets[token + 1]; ++i) {
+      const Entry entry = entries[i];
+      if ((domainOf(entry.rank) == domainOf(source)) != own) continue;
+      const std::int32_t next = i + 1 == entryOffsets[token + 1] ? -1 : entries[i + 1].rank;
+      ofRank += expertTerm(style, format, entry, x);
+      if (next == entry.rank) continue;
+      const float row = rounded(format, ofRank);
+      ofRank = 0;
+      if (own || !domainSums) {
+        total += row;
+        continue;
+      }
+      ofDomain += row;
+      if (next >= 0 && domainOf(next) == domainOf(entry.rank)) continue;
+      total += rounded(format, ofDomain);
+      ofDomain = 0;
+    }
+    return total;
+  }
+
   MOE_PERF_BOTH bool check(std::int64_t token, Format format, float x, float actual, double* worst) const {
-    float total = 0;
-    float partial = 0;
+    const float total = addRanks(addRanks(0, true, token, format, x), false, token, format, x);
     double exact = 0;
     double magnitude = 0;
     for (int i = entryOffsets[token]; i < entryOffsets[token + 1]; ++i) {
       const Entry entry = entries[i];
-      partial += expertTerm(style, format, entry, x);
-      const bool rankEnds = i + 1 == entryOffsets[token + 1] || entries[i + 1].rank != entry.rank;
-      if (rankEnds) {
-        total += rounded(format, partial);
-        partial = 0;
-      }
       const ExpertFunction expert = expertFunction(entry.expert);
       const double term =
           static_cast<double>(entry.weight) * (static_cast<double>(expert.multiplier) * x + expert.offset);

@@ -17,9 +17,10 @@ fetch_nvdisasm() {
 }
 
 packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
-packages="$packages libibverbs-dev ibverbs-providers"
+packages="$packages libibverbs-dev ibverbs-providers ibverbs-utils"
 if [ "$what" = all ]; then
   packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
+  packages="$packages iproute2 qemu-system-x86 busybox-static" # networks of tests; tests/rxe_vm
 fi
 
 if ! command -v dpkg-query >/dev/null; then

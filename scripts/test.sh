@@ -8,7 +8,7 @@ root=$PWD
 # In a container the files often belong to somebody else; we only list them.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
-all_steps="deps format tidy dev asan tsan sim mutants lint cuda codegen package python"
+all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python"
 skipped=77 # a step's status when it cannot run here
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -44,21 +44,40 @@ step_tidy() {
   if have shellcheck; then shellcheck -S warning scripts/*.sh tests/*/*.sh .ci/run; fi
 }
 
-# The simulator is too slow without optimisation; it has its own step.
-step_dev() { build dev all && run_tests dev -LE 'sim|slow'; }
+find_nvcc() {
+  if have nvcc; then return; fi
+  [ -x /usr/local/cuda/bin/nvcc ] && PATH=$PATH:/usr/local/cuda/bin
+}
+
+# The build that most steps share: optimised, and with the GPU backend, for every architecture that we ship, where there
+# is nvcc. Tests that need a GPU skip themselves where there is none.
+build_main() { # targets...
+  main_preset=optimised
+  ! find_nvcc || main_preset=cuda
+  main_build=$root/build/$main_preset
+  build "$main_preset" "$@"
+}
+
+step_tests() { build_main all && run_tests "$main_preset" -LE 'slow|rxe'; }
 
 # With the second compiler: its warnings too, and its code through the quick tests.
 step_asan() {
   have clang++ || { skip "no clang"; return; }
-  build asan all && run_tests asan -LE 'sim|slow' && build/asan/tests/moecomm_sim --seeds 200
+  build asan all && run_tests asan -LE 'sim|slow|rxe' && build/asan/tests/moecomm_sim --seeds 200
 }
 
-# Not the simulator: its ranks are fibers of one thread.
-step_tsan() {
-  build tsan moecomm_tests && run_tests tsan -LE 'sim|slow|tools'
-}
+# Not the simulator, whose ranks are fibers of one thread, nor the tools.
+step_tsan() { build tsan moecomm_thread_tests && run_tests tsan -LE 'sim|slow|rxe|tools' -E NOT_BUILT; }
 
-step_sim() { build sim moecomm_sim_tests && run_tests sim; }
+# The verbs transport, and the library over it, on the kernel's RDMA in software, in a virtual machine.
+step_rxe() {
+  have qemu-system-x86_64 || { skip "no qemu-system-x86_64"; return; }
+  tests/rxe_vm/make_initramfs.sh || return
+  build_main moecomm_rxe_tests moecomm_api_tests moecomm_kill_rank moerun || return
+  tests/rxe_vm/run.sh "$main_build/tests/rxe_vm/moecomm_rxe_tests" || return
+  tests/rxe_vm/run.sh tests/rxe_vm/library_test.sh "$main_build/src/moerun" "$main_build/tests/moecomm_api_tests" \
+    "$main_build/tests/moecomm_kill_rank"
+}
 
 # Every planted defect must be found by some test.
 step_mutants() {
@@ -75,17 +94,6 @@ step_lint() {
   return $status
 }
 
-find_nvcc() {
-  if have nvcc; then return; fi
-  [ -x /usr/local/cuda/bin/nvcc ] && PATH=$PATH:/usr/local/cuda/bin
-}
-
-# Compiles for every architecture that we ship; tests that need a GPU skip themselves where there is none.
-step_cuda() {
-  find_nvcc || { skip "no nvcc"; return; }
-  build cuda all && run_tests cuda -L 'gpu|abi'
-}
-
 # The generated code is what it must be, and what tests/codegen/kernels.toml says; and the checker finds what is planted.
 step_codegen() {
   find_nvcc || { skip "no nvcc"; return; }
@@ -94,23 +102,20 @@ step_codegen() {
   python3 tests/codegen/check_kernels_test.py "$(command -v nvcc)"
 }
 
-# Of an optimised build: the one with the GPU backend where there is nvcc.
 step_package() {
-  local preset=release
-  find_nvcc && preset=cuda
-  build "$preset" all || return
-  tests/package/run.sh "build/$preset" && tests/abi/check_exports.sh "build/$preset/src/libmoecomm.so"
+  build_main all || return
+  tests/package/run.sh "$main_build" && tests/abi/check_exports.sh "$main_build/src/libmoecomm.so"
 }
 
 # The binding's own tests, then the example; Debian's Python has numpy where another one has not.
 step_python() {
-  build dev all || return
+  build_main all || return
   local python=python3
   "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
-  export MOECOMM_LIBRARY=$root/build/dev/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
+  export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
   "$python" -m unittest discover -s python/tests || return
   "$python" -c 'import numpy' 2>/dev/null || { skip "the example needs numpy"; return; }
-  build/dev/src/moerun -n 4 "$python" examples/moe_layer.py
+  "$main_build/src/moerun" -n 4 "$python" examples/moe_layer.py
 }
 
 names=() results=() seconds=()

@@ -44,11 +44,11 @@ std::uint64_t handleBytes(const Workload& w) {
 
 Footprint footprintOf(const Workload& ll, const Workload& ht, int domainRanks) {
   const int inDomain = std::min(domainRanks, ll.ranks), domains = ll.ranks / inDomain;
-  const WindowLayout today = WindowLayout::of(llShape(ll));
+  const WindowLayout today = WindowPlan::of(llShape(ll));
   Footprint f{};
   f.llWindow = today.totalBytes;
-  f.htWindow = WindowLayout::of(htShape(ht, ht.ranks)).totalBytes;
-  f.htWindowByDomain = WindowLayout::of(htShape(ht, domains)).totalBytes;
+  f.htWindow = WindowPlan::of(htShape(ht, ht.ranks)).totalBytes;
+  f.htWindowByDomain = WindowPlan::of(htShape(ht, domains)).totalBytes;
   f.htHandle = handleBytes(ht);
   f.routeCountsArrive = static_cast<std::uint64_t>(ll.ranks - 1) * static_cast<std::uint64_t>(today.countStride) * 4;
   f.llQueuePairs = std::int64_t{kQueuesPerPeer} * (ll.ranks - inDomain);

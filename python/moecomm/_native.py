@@ -50,6 +50,9 @@ CONSTANTS = {
     "moeTransportDirect": 1,
     "moeTransportShm": 2,
     "moeTransportCudaIpc": 3,
+    "moeTransportTcp": 4,
+    "moeTransportVerbs": 5,
+    "moeTransportIbgda": 6,
     "moeLogNone": 0,
     "moeLogError": 1,
     "moeLogWarn": 2,
@@ -109,6 +112,8 @@ class moeConfig_t(_Sized):
         ("allocate", moeAllocate_t),
         ("free", moeFree_t),
         ("allocateUser", c_void_p),
+        ("domainSize", c_int32),
+        ("transport", c_int32),
     ]
     _defaults_ = {"device": -1}
 

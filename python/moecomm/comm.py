@@ -26,7 +26,11 @@ TRANSPORTS = {
     _native.moeTransportDirect: "direct",
     _native.moeTransportShm: "shm",
     _native.moeTransportCudaIpc: "cuda-ipc",
+    _native.moeTransportTcp: "tcp",
+    _native.moeTransportVerbs: "verbs",
+    _native.moeTransportIbgda: "ibgda",
 }
+REMOTE_TRANSPORTS = {"auto": 0, **{name: value for value, name in TRANSPORTS.items() if value >= _native.moeTransportTcp}}
 LOG_LEVELS = {name: number for number, name in enumerate(("none", "error", "warn", "info", "debug", "trace"))}
 
 
@@ -99,9 +103,11 @@ def _make_config(settings):
         "sms": "sms",
         "staging_rows": "stagingRows",
         "heap_bytes": "heapBytes",
+        "domain_size": "domainSize",
     }
     for keyword, field in names.items():
         setattr(config, field, settings.pop(keyword, 0))
+    config.transport = REMOTE_TRANSPORTS[settings.pop("transport", "auto")]
     interface = settings.pop("interface_name", None)
     config.interfaceName = interface.encode() if interface is not None else None
     if log is not None:

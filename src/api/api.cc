@@ -78,8 +78,9 @@ moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
 moeResult_t moeCommGetMemorySize(int32_t nranks, const moeConfig_t* config, moeMemorySize_t* bytes) {
   return moe::guard(nullptr, [&] {
     moe::requireRanks(nranks);
-    const moe::CommShape shape = moe::shapeOf(nranks, moe::resolveConfig(config));
-    const moe::WindowLayout at = moe::WindowLayout::of(shape);
+    const moe::Config resolved = moe::resolveConfig(config);
+    const moe::CommShape shape = moe::shapeOf(nranks, moe::domainSizeOf(nranks, resolved), resolved);
+    const moe::WindowPlan at = moe::WindowPlan::of(shape);
     moeMemorySize_t result = MOE_MEMORY_SIZE_INITIALIZER;
     result.windowBytes = at.totalBytes;
     result.controlBytes = at.controlBytes;

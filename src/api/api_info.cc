@@ -17,10 +17,11 @@ moeResult_t moeCommGetInfo(moeComm_t handle, moeCommInfo_t* info) {
     result.rank = comm->rank();
     result.backend = comm->backend().kind();
     result.device = comm->backend().device();
-    result.domain = 0;  // all ranks load and store each other's window
-    result.domainCount = 1;
-    result.domainRank = comm->rank();
-    result.domainSize = comm->nranks();
+    const moe::CommView& view = comm->view();
+    result.domain = view.domain();
+    result.domainCount = view.domains();
+    result.domainRank = comm->rank() - view.domainFirst;
+    result.domainSize = view.domainSize;
     result.timeoutMs = comm->config().timeoutMs;
     result.bulkCopies = comm->backend().bulkCopies() ? 1 : 0;
     result.windowBytes = comm->layout().totalBytes;
@@ -39,7 +40,8 @@ moeResult_t moeCommGetPeerInfo(moeComm_t handle, int32_t peer, moePeerInfo_t* in
     const moe::Peer& known = comm->peers()[static_cast<std::size_t>(peer)];
     moePeerInfo_t result = MOE_PEER_INFO_INITIALIZER;
     result.rank = peer;
-    result.transport = known.window.transport;
+    result.transport = comm->transportTo(peer);
+    result.domain = peer / comm->view().domainSize;
     result.processId = known.card.host.processId;
     result.device = known.card.device;
     const auto& host = known.card.host.hostName;

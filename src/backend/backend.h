@@ -8,6 +8,7 @@
 
 #include "backend/bulk.h"
 #include "backend/memory.h"
+#include "backend/window_port.h"
 #include "device/steps.h"
 
 namespace moe {
@@ -30,6 +31,10 @@ struct Workload {
   int sms;                 // 0: the backend's choice
 };
 
+// Memory that is not the backend's own, and not the caller's: a driver's queues, or the registers of an adapter that it
+// has mapped; in tests these are memory too.
+enum class HostPages { memory, registers, registersInMemory };
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -45,9 +50,15 @@ class Backend {
   virtual Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) = 0;
   // Zeroed memory that steps and the host use.
   virtual Memory allocateHostVisible(std::size_t bytes) = 0;
+  // Makes host memory of others reachable to steps, at its own address, until the result goes. The pages may be shared
+  // with other users. Throws moeUnsupported if steps cannot reach it.
+  virtual Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) = 0;
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
   // Words of private or window memory, while peers may write them.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
+  // For one thread each. They allocate here, and never again: that could wait for a step that waits for them.
+  virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
+  virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
 
   // Most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda_host_pages.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
+#include "backend/cuda_window_port.h"
 #include "device/kernels.h"
 
 namespace moe {
@@ -30,6 +32,9 @@ class CudaBackend final : public Backend {
     return allocateDevice(bytes, allocator, moeMemoryPrivate, device_);
   }
   Memory allocateHostVisible(std::size_t bytes) override { return allocatePinned(bytes, device_); }
+  Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) override {
+    return shareHostPages(begin, bytes, kind, device_);
+  }
 
   void copyToPrivate(void* to, const void* from, std::size_t bytes) override {
     const DeviceScope scope(device_);
@@ -40,6 +45,11 @@ class CudaBackend final : public Backend {
     const DeviceScope scope(device_);
     checkCuda(cudaMemcpy(to, from, count * sizeof *to, cudaMemcpyDeviceToHost), "cannot copy from the device");
   }
+
+  std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override {
+    return makeCudaReader(window, device_);
+  }
+  std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return makeCudaWriter(window, device_); }
 
   int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }
 

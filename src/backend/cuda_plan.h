@@ -52,9 +52,8 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
     const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
     return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), kSmallWarps, false};
   }
-  const bool dispatches = step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::llDispatch;
-  const int standard = dispatches ? kHtDispatchMultiprocessors : kHtCombineMultiprocessors;
-  const bool useBulk = bulk && work.rowBytes >= 1024 && dispatches && step != Step::llDispatch;
+  const int standard = isCombine(step) ? kHtCombineMultiprocessors : kHtDispatchMultiprocessors;
+  const bool useBulk = bulk && work.rowBytes >= 1024 && hasBulkKernel(step);
   const int warps = useBulk ? kBulkWarpsMax : kernelWarpsMax(step);
   return {residentBlocks(machine, work.sms > 0 ? work.sms : standard), warps, useBulk};
 }

@@ -10,6 +10,33 @@
 namespace moe {
 namespace {
 
+class HostReader final : public WindowReader {
+ public:
+  explicit HostReader(const std::uint8_t* window) : window_(window) {}
+  void enter() override {}
+  void begin() override {}
+  std::span<const std::uint8_t> fetch(std::uint64_t offset, std::size_t n) override { return {window_ + offset, n}; }
+  void settle() override {}
+
+ private:
+  const std::uint8_t* window_;
+};
+
+class HostWriter final : public WindowWriter {
+ public:
+  explicit HostWriter(std::uint8_t* window) : window_(window) {}
+  void enter() override {}
+  std::span<std::uint8_t> stage(std::uint64_t offset, std::size_t n) override { return {window_ + offset, n}; }
+  void commit(std::uint64_t, std::size_t) override {}
+  void writeWord(std::uint64_t offset, std::uint64_t word) override {
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window_ + offset)).store(word, std::memory_order_release);
+  }
+  void settle() override {}
+
+ private:
+  std::uint8_t* window_;
+};
+
 class HostBackend final : public Backend {
  public:
   int kind() const noexcept override { return moeBackendHost; }
@@ -31,12 +58,23 @@ class HostBackend final : public Backend {
     return {memory, [](std::uint8_t* p) { ::operator delete(p, kAlignment); }};
   }
 
+  Memory shareWithSteps(void* begin, std::size_t, HostPages) override {
+    return {static_cast<std::uint8_t*>(begin), [](std::uint8_t*) {}};
+  }
+
   void copyToPrivate(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
 
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     for (std::size_t i = 0; i < count; ++i) {
       to[i] = std::atomic_ref(const_cast<std::uint64_t&>(from[i])).load(std::memory_order_acquire);
     }
+  }
+
+  std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override {
+    return std::make_unique<HostReader>(window);
+  }
+  std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override {
+    return std::make_unique<HostWriter>(window);
   }
 
   int routeWarpsMax() const noexcept override { return 1; }

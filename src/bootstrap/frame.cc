@@ -115,4 +115,11 @@ bool FrameParser::frameReady() {
   return peek().has_value();
 }
 
+std::vector<std::uint8_t> FrameParser::takeRest() {
+  std::vector<std::uint8_t> rest(buffer_.begin() + static_cast<std::ptrdiff_t>(offset_), buffer_.end());
+  buffer_.clear();
+  offset_ = 0;
+  return rest;
+}
+
 }  // namespace moe::bootstrap

@@ -72,7 +72,8 @@ class FrameParser {
   // next feed().
   std::optional<Frame> next();
 
-  bool frameReady();  // next() would return a frame
+  bool frameReady();                     // next() would return a frame
+  std::vector<std::uint8_t> takeRest();  // what next() has not returned: not frames any more
   bool broken() const { return !complaint_.empty(); }
   const std::string& complaint() const { return complaint_; }
   std::size_t heldBytes() const { return buffer_.size() - offset_; }

@@ -185,6 +185,11 @@ Fd Link::takeFd() {
   return std::move(received_);
 }
 
+Fd Link::release(std::vector<std::uint8_t>* unread) {
+  *unread = parser_.takeRest();
+  return std::move(socket_);
+}
+
 void Link::finishWriting() {
   if (closed()) return;
   finishing_ = true;

@@ -41,7 +41,9 @@ class Link {
   int error() const { return error_; }                   // the errno behind the reason, if there is one
   void close(std::string reason, int error = 0);
   void reject(std::string reason);  // closes, and forgets what has arrived
-  void finishWriting();             // after what is queued; the other side then sees the end of the stream
+  // Gives the connection away, once drained: what has arrived and is not a frame that next() returned is `unread`.
+  Fd release(std::vector<std::uint8_t>* unread);
+  void finishWriting();  // after what is queued; the other side then sees the end of the stream
 
  private:
   void readSome();

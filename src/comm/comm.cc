@@ -3,17 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
-#include "base/deadline.h"
+#include "base/poll_until.h"
 #include "comm/failure_text.h"
 #include "comm/handle.h"
 
 namespace moe {
 
-CommShape shapeOf(int nranks, const Config& config) {
+int domainSizeOf(int nranks, const Config& config) {
+  if (config.domainSize == 0) return nranks;
+  if (nranks % config.domainSize == 0) return config.domainSize;
+  throw Error(moeInvalidArgument,
+              fmt::format("config.domainSize is {}, which does not divide the {} ranks", config.domainSize, nranks));
+}
+
+CommShape shapeOf(int nranks, int domainSize, const Config& config) {
   CommShape shape;
   shape.nranks = nranks;
+  shape.domainSize = domainSize;
   shape.ht = config.ht();
   shape.ll = config.ll();
   shape.tokensMax = config.tokensMax;
@@ -30,6 +37,7 @@ CommShape shapeOf(int nranks, const Config& config) {
 
 Comm::~Comm() {
   if (view_.state != nullptr && window_ && bootstrap_) waitForReaders();
+  if (remote_) finishPuts();
   if (bootstrap_) bootstrap_->leave();
   if (backend_) backend_->synchronize();
   handles_.clear();
@@ -49,13 +57,27 @@ bool Comm::hasReaders() {
   return false;
 }
 
+// What this rank has put has arrived everywhere before it takes its window away.
+void Comm::finishPuts() noexcept {
+  try {
+    backend_->synchronize();
+    remote_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)));
+  } catch (const std::exception& error) {
+    log_->write(moeLogWarn, "comm", "while leaving: {}", error.what());
+  }
+}
+
+int Comm::transportTo(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  return peer.inDomain || !remote_ ? peer.window.transport : remote_->kind();
+}
+
 void Comm::waitForReaders() noexcept {
   try {
     backend_->synchronize();
     const Deadline deadline = Deadline::after(std::chrono::milliseconds(config_.timeoutMs));
-    while (status() == moeSuccess && !deadline.expired() && hasReaders()) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+    pollUntil(
+        deadline, [&] { return !hasReaders(); }, [&] { return status() != moeSuccess; });
   } catch (const std::exception& error) {
     log_->write(moeLogWarn, "comm", "while leaving: {}", error.what());
   }
@@ -65,7 +87,9 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
   try {
     if (!errors_.fail(result, sentence)) return;
     log_->write(moeLogError, "dev", "{}", sentence);
-    if (view_.abort != nullptr) std::atomic_ref(*view_.abort).store(1, std::memory_order_release);
+    // Not by the view: a transport may fail before that is made.
+    auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
+    if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
     if (announce && bootstrap_) bootstrap_->announceFailure(result, sentence);
   } catch (const std::exception&) {
     // Out of memory while reporting: the result is kept, the sentence may be missing.

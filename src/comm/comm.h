@@ -11,6 +11,7 @@
 #include "comm/error_state.h"
 #include "comm/heap.h"
 #include "comm/outstanding.h"
+#include "transport/remote.h"
 #include "transport/window.h"
 
 namespace moe {
@@ -21,6 +22,7 @@ class Handle;
 struct Peer {
   WindowCard card;
   PeerWindow window;
+  bool inDomain = true;
 };
 
 class Comm {
@@ -41,6 +43,8 @@ class Comm {
   std::uint8_t* windowBase() const { return window_->base(); }
   const Log& log() const { return *log_; }
   const std::vector<Peer>& peers() const { return peers_; }
+  // The moeTransport value in use towards a peer.
+  int transportTo(int rank) const;
   Backend& backend() { return *backend_; }
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
   ErrorState& errors() { return errors_; }
@@ -74,6 +78,7 @@ class Comm {
   void lookAtSteps() noexcept;
   bool hasReaders();
   void waitForReaders() noexcept;
+  void finishPuts() noexcept;
 
   // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
   Config config_;
@@ -82,9 +87,10 @@ class Comm {
   CommView view_{};
   ErrorState errors_;
   std::unique_ptr<Backend> backend_;
-  Memory state_, failure_, abort_, table_;
+  Memory state_, failure_, abort_, table_, far_;
   std::unique_ptr<Window> window_;
   std::vector<Peer> peers_;
+  std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
   std::unique_ptr<Heap> heap_;
   std::vector<std::unique_ptr<Handle>> handles_;
   int llHandles_[kLlSets] = {};
@@ -95,7 +101,10 @@ class Comm {
 // Throws moeInvalidArgument unless a group may have so many ranks.
 void requireRanks(int nranks);
 
-// The shape that a configuration asks for, with `nranks` filled in.
-CommShape shapeOf(int nranks, const Config& config);
+// The shape that a configuration asks for, in domains of `domainSize` ranks.
+CommShape shapeOf(int nranks, int domainSize, const Config& config);
+
+// How many ranks a domain of this configuration has, unless that depends on the hosts: then all.
+int domainSizeOf(int nranks, const Config& config);
 
 }  // namespace moe

@@ -15,13 +15,14 @@ namespace moe {
 namespace {
 
 // What every rank must have set alike: the names that sentences use, and the values in the same order.
-constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",  "llTokensMax",
-                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax", "stagingRows"};
+constexpr const char* kAgreedNames[] = {"library version", "backend",     "modes",        "tokensMax",
+                                        "llTokensMax",     "rowBytesMax", "sideBytesMax", "topkMax",
+                                        "expertsMax",      "stagingRows", "domainSize",   "transport"};
 using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
 
 AgreedValues agreedValues(const Config& c, int backend) {
-  return {MOE_VERSION_CODE, backend,        c.modes,   c.tokensMax,  c.llTokensMax,
-          c.rowBytesMax,    c.sideBytesMax, c.topkMax, c.expertsMax, c.stagingRows};
+  return {MOE_VERSION_CODE, backend,   c.modes,      c.tokensMax,   c.llTokensMax, c.rowBytesMax,
+          c.sideBytesMax,   c.topkMax, c.expertsMax, c.stagingRows, c.domainSize,  c.transport};
 }
 
 void requireAgreement(const AgreedValues& first, const AgreedValues& other, int rank) {
@@ -61,10 +62,12 @@ class CommInit {
 
   std::unique_ptr<Comm> build() {
     agree();
+    chooseDomains();
     together([&] { makeWindow(); });
     exchangeCards();
     together([&] { openWindows(); });
     comm_->bootstrap_->stopServingFd();
+    if (comm_->shape_.domains() > 1) connectDomains();
     makeView();
     comm_->bootstrap_->barrier();  // nobody writes to a window before its owner is ready
     startMonitor();
@@ -122,10 +125,36 @@ class CommInit {
     }
   }
 
+  // Domains are consecutive ranks, equally many in each. Unless the user says how many: the most that share a host.
+  void chooseDomains() {
+    const int nranks = comm_->nranks();
+    const auto all = comm_->bootstrap_->allGather(asBytes(bootstrap::HostIdentity::current()));
+    std::vector<bootstrap::HostIdentity> hosts;
+    for (int rank = 0; rank < nranks; ++rank)
+      hosts.push_back(readCard<bootstrap::HostIdentity>(all[static_cast<std::size_t>(rank)], rank));
+    const auto shareHosts = [&](int size) {
+      for (int rank = 0; rank < nranks; ++rank) {
+        const int first = rank / size * size;
+        if (!hosts[static_cast<std::size_t>(rank)].sameHost(hosts[static_cast<std::size_t>(first)])) return false;
+      }
+      return true;
+    };
+    int size = domainSizeOf(nranks, comm_->config_);
+    if (comm_->config_.domainSize == 0) {
+      while (nranks % size != 0 || !shareHosts(size)) --size;
+    } else if (!shareHosts(size)) {
+      throw Error(moeInvalidUsage, fmt::format("moeCommInit: config.domainSize is {}, but not all domains of so many "
+                                               "consecutive ranks lie on one host each",
+                                               size));
+    }
+    comm_->shape_ = shapeOf(nranks, size, comm_->config_);
+  }
+
   void makeWindow() {
     Comm& comm = *comm_;
-    comm.shape_ = shapeOf(comm.nranks(), comm.config_);
-    comm.view_.at = WindowLayout::of(comm.shape_);
+    const WindowPlan plan = WindowPlan::of(comm.shape_);
+    comm.view_.at = static_cast<const WindowLayout&>(plan);
+    farLayout_ = plan.far;
     const auto bytes = static_cast<std::size_t>(comm.view_.at.totalBytes);
     comm.window_ = comm.backend_->kind() == moeBackendCuda
                        ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
@@ -147,7 +176,8 @@ class CommInit {
     if (comm.window_->fd() >= 0) comm.bootstrap_->serveFd(comm.window_->fd());
     const auto all = comm.bootstrap_->allGather(asBytes(mine));
     for (int rank = 0; rank < comm.nranks(); ++rank) {
-      comm.peers_.push_back({readCard<WindowCard>(all[static_cast<std::size_t>(rank)], rank), {}});
+      const bool inDomain = rank / comm.shape_.domainSize == comm.rank() / comm.shape_.domainSize;
+      comm.peers_.push_back({readCard<WindowCard>(all[static_cast<std::size_t>(rank)], rank), {}, inDomain});
     }
   }
 
@@ -162,17 +192,81 @@ class CommInit {
       Peer& peer = comm.peers_[static_cast<std::size_t>(rank)];
       const bool sameDevice = peer.card.deviceUuid == mine.deviceUuid && mine.host.sameHost(peer.card.host);
       sharers += sameDevice ? 1 : 0;
-      peer.window = rank == comm.rank() ? PeerWindow{comm.window_->memory(), moeTransportSelf}
-                                        : comm.window_->open(rank, mine, peer.card, fetch);
+      if (rank == comm.rank()) {
+        peer.window = {comm.window_->memory(), moeTransportSelf};
+      } else if (peer.inDomain) {
+        peer.window = comm.window_->open(rank, mine, peer.card, fetch);
+      }
       table.push_back(peer.window.memory.get());
     }
     comm.backend_->setSharers(sharers);
     comm.backend_->copyToPrivate(comm.table_.get(), table.data(), table.size() * sizeof(table[0]));
   }
 
+  // True if every rank can make a transport of this kind, which it then has.
+  bool canUse(int transport) {
+    std::uint8_t mine = 1;
+    try {
+      comm_->remote_ = makeRemoteTransport(remoteSetup(), transport);
+    } catch (const Error& error) {
+      comm_->log_->write(moeLogInfo, "init", "{} is not used: {}", nameOfTransport(transport), error.what());
+      mine = 0;
+    }
+    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
+    const bool good = std::all_of(all.begin(), all.end(), [](const auto& bytes) { return bytes == CardBytes{1}; });
+    if (!good) comm_->remote_.reset();
+    return good;
+  }
+
+  // On the host a thread that posts is as good as a step that does.
+  bool useFastest() {
+    return (comm_->backend_->kind() == moeBackendCuda && canUse(moeTransportIbgda)) || canUse(moeTransportVerbs);
+  }
+
+  void connectDomains() {
+    Comm& comm = *comm_;
+    const int asked = comm.config_.transport;
+    if (asked != 0 || !useFastest()) {
+      together([&] { comm.remote_ = makeRemoteTransport(remoteSetup(), asked != 0 ? asked : moeTransportTcp); });
+    }
+    const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
+    together([&] { comm.remote_->connect(cards, Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs))); });
+    comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
+                     comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
+  }
+
+  RemoteSetup remoteSetup() const {
+    Comm& comm = *comm_;
+    RemoteSetup setup{comm.rank(),
+                      comm.nranks(),
+                      {},
+                      comm.window_->base(),
+                      static_cast<std::size_t>(comm.view_.at.totalBytes),
+                      *comm.backend_,
+                      *comm.log_,
+                      comm.config_.timeoutMs,
+                      comm.config_.interfaceName,
+                      comm.config_.rdma,
+                      {},
+                      farLayout_.leaving};
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
+    }
+    setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.fail(result, sentence, true); };
+    return setup;
+  }
+
   void makeView() {
     Comm& comm = *comm_;
     CommView& view = comm.view_;
+    view.domainSize = comm.shape_.domainSize;
+    view.domainFirst = comm.rank() / view.domainSize * view.domainSize;
+    if (comm.remote_) {
+      const FarView far{farLayout_, comm.remote_->view()};
+      comm.far_ = comm.backend_->allocatePrivate(sizeof far, comm.allocator());
+      comm.backend_->copyToPrivate(comm.far_.get(), &far, sizeof far);
+      view.far = reinterpret_cast<const FarView*>(comm.far_.get());
+    }
     view.windows = reinterpret_cast<std::uint8_t* const*>(comm.table_.get());
     for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kNearRanks}; ++i) {
       view.near[i] = comm.peers_[i].window.memory.get();
@@ -201,6 +295,7 @@ class CommInit {
 
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
+  RemoteLayout farLayout_{};
 };
 
 void requireRanks(int nranks) {
@@ -211,6 +306,7 @@ void requireRanks(int nranks) {
 std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
                                    int rendezvousRank) {
   requireRanks(nranks);
+  domainSizeOf(nranks, config);
   if (rank < 0 || rank >= nranks)
     throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
   return CommInit(nranks, rank, id, config, rendezvousRank).build();

@@ -29,6 +29,8 @@ struct Config {
   std::int32_t logLevel = moeLogWarn;
   std::int64_t stagingRows = 0;  // 0: nranks * tokensMax; -1: none
   std::int64_t heapBytes = 0;
+  std::int32_t domainSize = 0;  // 0: chosen
+  std::int32_t transport = 0;   // a moeTransport value between domains; 0: chosen
   std::int32_t bulk = static_cast<std::int32_t>(Bulk::kAuto);
   std::string interfaceName;  // empty: chosen
   std::string logFile;        // empty: stderr

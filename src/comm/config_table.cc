@@ -28,6 +28,11 @@ constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::kAuto),
 constexpr std::array kGidFamilies = {choice("auto", topology::GidFamily::kAuto),
                                      choice("ipv4", topology::GidFamily::kIpv4),
                                      choice("ipv6", topology::GidFamily::kIpv6)};
+constexpr std::array kDoorbells = {choice("auto", topology::Doorbell::kAuto),
+                                   choice("steps", topology::Doorbell::kSteps),
+                                   choice("thread", topology::Doorbell::kThread)};
+constexpr std::array kTransports = {Choice{"auto", 0}, Choice{"tcp", moeTransportTcp},
+                                    Choice{"verbs", moeTransportVerbs}, Choice{"ibgda", moeTransportIbgda}};
 constexpr std::array kMtus = {Choice{"256", 256}, Choice{"512", 512}, Choice{"1024", 1024}, Choice{"2048", 2048},
                               Choice{"4096", 4096}};
 
@@ -66,6 +71,13 @@ const Setting kSettings[] = {
      &Config::stagingRows, &User::stagingRows},
     {"MOECOMM_HEAP_BYTES", "heapBytes", "0", "0 (no heap)", IntegerRange{0, Limits::kHeapBytes},
      "Bytes of this rank's window for moeMemAlloc.", &Config::heapBytes, &User::heapBytes},
+    {"MOECOMM_DOMAIN_SIZE", "domainSize", "0", "0 (the ranks of a host, if all hosts have equally many)",
+     IntegerRange{0, Limits::kRanks},
+     "Ranks of a domain, which reach each other by loads and stores. Less than a host has cuts it into several "
+     "domains.",
+     &Config::domainSize, &User::domainSize},
+    {"MOECOMM_TRANSPORT", "transport", "auto", nullptr, std::span<const Choice>(kTransports),
+     "What carries data between domains; auto takes the fastest that works.", &Config::transport, &User::transport},
     {"MOECOMM_INTERFACE", "interfaceName", "", "chosen", FreeText{"interface name"},
      "Network interface that the ranks meet on, eth0 for example.", &Config::interfaceName, &User::interfaceName},
     {"MOECOMM_LOG_LEVEL", "logLevel", "warn", nullptr, std::span<const Choice>(kLevels), "How much is logged.",
@@ -99,6 +111,14 @@ const Setting kSettings[] = {
      "RDMA: a packet is sent again after 4.096 us times 2 to the power of this.", &Rdma::ackTimeout, None{}},
     {"MOECOMM_RDMA_RETRIES", nullptr, "7", nullptr, IntegerRange{0, 7},
      "RDMA: times that a packet is sent again before the peer counts as lost.", &Rdma::retries, None{}},
+    {"MOECOMM_RDMA_DOORBELL", nullptr, "auto", "auto (steps, if they can)", std::span<const Choice>(kDoorbells),
+     "RDMA, ibgda: who writes the adapter's doorbell registers.", &Rdma::doorbell, None{}},
+    {"MOECOMM_SOFT_UAR", nullptr, "0", nullptr, IntegerRange{0, 1},
+     "RDMA, ibgda: 1 takes the adapter's registers for memory, as those of an adapter in software are; for tests.",
+     &Rdma::softUar, None{}},
+    {"SYSFS_PATH", nullptr, "/sys", nullptr, FreeText{"path"},
+     "RDMA: where adapters are looked for. A variable of libibverbs, which looks there too; for tests.", &Rdma::sys,
+     None{}},
     {"MOECOMM_RANK", nullptr, "", "set by moerun", IntegerRange{0, Limits::kRanks - 1},
      "moeCommInitFromEnv: this rank.", None{}, None{}},
     {"MOECOMM_NRANKS", nullptr, "", "set by moerun", IntegerRange{1, Limits::kRanks},

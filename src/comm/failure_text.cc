@@ -26,6 +26,15 @@ const char* missing(Phase phase) {
       return "offer its rows (moeCombine)";
     case Phase::combineDone:
       return "sum its tokens (moeCombine)";
+    case Phase::dispatchRails:
+      return "send its rows over the rail (moeDispatch)";
+    case Phase::dispatchRailsFree:
+      return "forward the rows of an earlier moeDispatch";
+    case Phase::combineRails:
+      return "send its sums over the rail (moeCombine)";
+    case Phase::combineRailsFree:
+      return "take the sums of an earlier moeCombine";
+    case Phase::puts:
     case Phase::ownWarps:
       return "finish its own part";
     case Phase::count:
@@ -39,6 +48,10 @@ const char* missing(Phase phase) {
 FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
   switch (f.fault) {
     case Fault::timeout:
+      if (f.phase == Phase::puts) {
+        return {moeTimeout,
+                fmt::format("rank {}: what it puts to rank {} was not carried within {} ms", rank, f.peer, timeoutMs)};
+      }
       if (f.phase == Phase::ownWarps) {
         return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs)};
       }

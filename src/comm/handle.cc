@@ -42,6 +42,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
   requireRange("config.tokensMax", config.tokensMax, 0, limit);
   shape.map = {config.experts, c.nranks};
   shape.rank = comm.rank();
+  shape.domains = c.domains();
   shape.topk = config.topk;
   shape.layout = static_cast<Layout>(config.layout);
   shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;

@@ -1,7 +1,8 @@
 // Combine, for both modes: the token's owner reads the rows that its token has at other ranks from their windows and
-// sums them in rank order. Rows that peers cannot read, and rows per expert, are first made into one row per token by
-// the expert side, in window memory of its own (HT: the staging area, LL: slots like those in which the rows came).
-// Flags: docs/protocol.md, "Combine".
+// sums them, those of its domain in rank order first. Ranks of other domains put their rows into its window (LL), or
+// their rail peer puts the sum of its domain there (HT). Rows that peers cannot read, and rows per expert, are first
+// made into one row per token by the expert side, in window memory of its own (HT: the staging area, LL: slots like
+// those in which the rows came). Flags: docs/protocol.md, "Combine".
 #pragma once
 
 #include "device/combine_prepare.h"
@@ -12,16 +13,23 @@ namespace moe {
 template <class Warp>
 MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, const Destination& to) {
   const CommView& c = p.comm;
+  const std::uint32_t rowBytes = p.combine.rowBytes;
+  const bool remote = isRemote(warp, c, to.rank);
+  if (remote && p.handle.lowLatency == 0) {
+    return c.mine<std::uint8_t>(
+        railRow(c, c.far->at.railSums, c.rowBytesMax, rowBytes, to.rank / c.domainSize, to.index));
+  }
+  if (remote) return llSlot(c, p.handle, c.rank, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, to.rank, to.index);
   if (p.handle.lowLatency != 0) {
-    return llSlot(c, p.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, p.combine.rowBytes, c.rank, to.index);
+    return llSlot(c, p.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, c.rank, to.index);
   }
   const CombineRecord at = warp.laneLoad(combineRecord(c, c.rank, to.rank));
   const std::int64_t row = at.prepared != 0 ? to.flat : to.row;
-  return c.in<std::uint8_t>(to.rank, at.rows) + row * p.combine.rowBytes;
+  return c.in<std::uint8_t>(to.rank, at.rows) + row * rowBytes;
 }
 
-// The owner's sums: a token's rows in rank order, then the biases. Rows are read after mayRead() has returned true, and
-// not at all if it returns false.
+// The owner's sums: a token's rows in the order of its destinations, then the biases. Rows are read after mayRead() has
+// returned true, and not at all if it returns false.
 template <class Warp, class MayRead>
 MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, WarpIndex w, MayRead mayRead) {
   const HandleView& h = p.handle;
@@ -46,15 +54,31 @@ MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, Wa
       [](int, int) { return 1.0f; });
 }
 
+// Where the gradient of an entry has come. One lane.
+template <class Warp>
+MOE_LANES const float* gradOfEntry(const Warp& warp, const StepParams& p, const CombineArea& area, int token, int k,
+                                   int expert) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const int rank = h.map.rankOf(expert);
+  if (!isRemote(warp, c, rank)) return c.mine<float>(gradsRow(c, area.grads, token)) + k;
+  const bool lowLatency = h.lowLatency != 0;
+  const int sender = lowLatency ? rank : c.railPeer(rank / c.domainSize);
+  const Destination* to = h.destinations + std::int64_t{token} * h.slots + h.nearCount[token];
+  while (to->rank != sender) ++to;
+  const std::uint64_t row = lowLatency ? llGradsRow(c, h, c.far->at.llGradsIn, rank, to->index)
+                                       : railGradsRow(c, c.far->at.railGrads, rank / c.domainSize, to->index);
+  return c.mine<float>(row) + k;
+}
+
 template <class Warp>
 MOE_LANES void takeWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
-  const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const Slice slice = sliceOf(p.combine.tokens, w);
   warp.forEach(slice.count * h.topk, [&](int i) {
-    const int entry = slice.begin * h.topk + i, token = entry / h.topk;
-    const float* from = c.mine<float>(area.grads) + static_cast<std::int64_t>(token) * c.topkMax + entry % h.topk;
-    p.combine.outWeightGrads[entry] = h.ids[entry] >= 0 ? warp.laneLoad(from) : 0.0f;
+    const int entry = slice.begin * h.topk + i, token = entry / h.topk, expert = h.ids[entry];
+    p.combine.outWeightGrads[entry] =
+        expert >= 0 ? warp.laneLoad(gradOfEntry(warp, p, area, token, entry % h.topk, expert)) : 0.0f;
   });
 }
 
@@ -65,11 +89,11 @@ MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const 
   return {0, fits ? Fault::none : Fault::capacity, Phase::combineRows, from, 0, 0, record.capacity, h.flatRowsOf[from]};
 }
 
-// Every rank looks at every record, so that all of them refuse together.
+// Every rank looks at every record of its domain, so that all of them refuse together.
 template <class Warp>
 MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
-  return allAreGood(warp, c, [&](int from) {
+  return allAreGood(warp, c, domainRanks(c), [&](int from) {
     return combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
   });
 }
@@ -78,8 +102,11 @@ MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
 template <int kWaves, class Warp>
 MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number, int wave,
                        WarpIndex w) {
-  const bool lowLatency = p.handle.lowLatency != 0;
-  const auto rowsAreThere = [&] { return waitForWave(warp, p.comm, area.ready, wave, number, Phase::combineRows); };
+  const bool lowLatency = kWaves == 1 && p.handle.lowLatency != 0;
+  const Range from = lowLatency ? allRanks(p.comm) : domainRanks(p.comm);
+  const auto rowsAreThere = [&] {
+    return waitForRanks(warp, p.comm, waveFlags(p.comm, area.ready, wave), from, number, Phase::combineRows);
+  };
   if (!lowLatency && !rowsAreThere()) return false;
   if (!lowLatency && wave == 0 && !rowsAreGood(warp, p)) return false;
   return sumTokens(warp, p, tokensOfWave(kWaves, wave, p.combine.tokens), w,
@@ -101,9 +128,26 @@ MOE_LANES void endCombine(const Warp& warp, const StepParams& p, const CombineAr
   const CommView& c = p.comm;
   if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
   announce(warp, c, area.done, Meeting::taken, w);
+  const bool lowLatency = p.handle.lowLatency != 0;
+  if (lowLatency) relayAnnouncement(warp, c, area.done, epoch, w);
   // HT rows are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
   // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word.
-  if (w.index == 0 && p.handle.lowLatency == 0) waitForAll(warp, c, area.done, epoch, Phase::combineDone);
+  if (w.index == 0 && !lowLatency) waitForDomain(warp, c, area.done, epoch, Phase::combineDone);
+}
+
+// What a sending step leaves for the next one.
+template <class Warp>
+MOE_LANES void endCombineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                              std::uint64_t number, WarpIndex w) {
+  if (!isLast(w)) return;
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  endEpoch(warp, c, area.channel, epoch, [&] {
+    h.state->combineEpoch = epoch;
+    h.state->combineHanded = number;
+    handedCount(c, h, area.channel) = number;
+    if (h.lowLatency != 0) c.state->llUncombined[h.llSet] = 0;
+  });
 }
 
 template <int kWaves, class Warp>
@@ -123,13 +167,8 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const auto handOver = [&](int wave) {
     if (!sends) return;
     handOverWave<kWaves>(warp, p, area, number, wave, w);
-    if (wave < kWaves - 1 || w.index != 0) return;
-    endEpoch(warp, c, area.channel, epoch, [&] {
-      h.state->combineEpoch = epoch;
-      h.state->combineHanded = number;
-      handedCount(c, h, area.channel) = number;
-      if (h.lowLatency != 0) c.state->llUncombined[h.llSet] = 0;
-    });
+    if (split(warp, c) && h.lowLatency != 0) llPutSums(warp, p, area, number, w);
+    if (wave == kWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
   };
   const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, number, wave, w); };
   if (inWaves<kWaves>(handOver, take) && receives) endCombine(warp, p, area, epoch, w);

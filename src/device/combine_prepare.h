@@ -4,6 +4,7 @@
 
 #include "device/deliver.h"
 #include "device/ll_slots.h"
+#include "device/rails.h"
 
 namespace moe {
 
@@ -74,16 +75,42 @@ MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, const Arriving
   }
 }
 
-// Gradients of the weights go to [token][k] at the owner: each entry has exactly one source.
+// ---- Gradients of the weights. They go to [token][k] at the owner: each entry has exactly one source. To owners in
+// other domains they go by the row's index there: LL from here, HT over the rail of the owner.
+
+MOE_LANES std::uint64_t gradsRow(const CommView& c, std::uint64_t area, std::int64_t row) {
+  return area + static_cast<std::uint64_t>(row * c.topkMax) * sizeof(float);
+}
+MOE_LANES std::uint64_t llGradsRow(const CommView& c, const HandleView& h, std::uint64_t area, int rank, int index) {
+  return gradsRow(c, area, (std::int64_t{h.llSet} * c.nranks + rank) * c.llTokensMax + index);
+}
+MOE_LANES std::uint64_t railGradsRow(const CommView& c, std::uint64_t area, std::int64_t domain, int index) {
+  return gradsRow(c, area, domain * c.tokensMax + index);
+}
+
+// Where the gradients of an arriving row go.
+template <class Warp>
+MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const CombineArea& area, int row) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const Quad head = *keptHeader(h, row);
+  const int source = headSource(head);
+  if (!isRemote(warp, c, source)) return c.in<float>(source, gradsRow(c, area.grads, headToken(head)));
+  if (h.lowLatency != 0) {
+    return c.mine<float>(llGradsRow(c, h, c.far->at.llGradsOut, source, row - h.rankOffsets[source]));
+  }
+  const int forwarder = c.domainFirst + source % c.domainSize;
+  return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headRailIndex(head)));
+}
+
 template <class Warp>
 MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
-  const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const Slice slice = sliceOf(*h.rows, w);
   warp.forEach(slice.count, [&](int i) {
     const int row = slice.begin + i;
     const Quad* header = keptHeader(h, row);
-    float* to = c.in<float>(headSource(*header), area.grads) + std::int64_t{headToken(*header)} * c.topkMax;
+    float* to = gradsOfRow(warp, p, area, row);
     for (int n = 0; n < headEntries(*header); ++n) {
       const int k = entryTopk(header[1 + n]);
       const std::int64_t at = layoutRow(h, row, n);
@@ -109,12 +136,34 @@ MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   const CombineArgs& a = p.combine;
   const CombineRecord mine{a.rowsOffset, a.capacity, a.rowBytes, a.inPlace != 0 ? 0 : 1, 0};
-  warp.forEach(c.nranks, [&](int to) { warp.laneStore(combineRecord(c, to, c.rank), mine); });
+  warp.forEach(c.domainSize, [&](int i) { warp.laneStore(combineRecord(c, c.domainFirst + i, c.rank), mine); });
 }
 
 // Rows that do not fit the staging area are not made; every rank finds out from the record.
 MOE_LANES bool preparedRowsFit(const StepParams& p) {
   return p.handle.lowLatency != 0 || *p.handle.rows <= p.combine.capacity;
+}
+
+// LL: the rows that wait for remote owners, who cannot read them here, and their gradients.
+template <class Warp>
+MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
+                         WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const std::uint32_t rowBytes = p.combine.rowBytes;
+  forRemoteRanks(c, w, [&](int to) {
+    if (!waitForOwn(warp, c, area.ready, number)) return false;
+    const std::int64_t rows = h.rankOffsets[to + 1] - h.rankOffsets[to];
+    putBlock(warp, c, to, llSlotOffset(c, h, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, c.rank, 0),
+             llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes);
+    if (p.combine.weightGrads != nullptr) {
+      putBlock(warp, c, to, llGradsRow(c, h, c.far->at.llGradsIn, c.rank, 0),
+               llGradsRow(c, h, c.far->at.llGradsOut, to, 0),
+               rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)));
+    }
+    putFlag(warp, c, to, area.ready, number);
+    return true;
+  });
 }
 
 // One wave of the expert side.
@@ -123,7 +172,7 @@ MOE_LANES void handOverWave(const Warp& warp, const StepParams& p, const Combine
                             int wave, WarpIndex w) {
   const CombineArgs& a = p.combine;
   if (!prepares(a) && (p.phases & kReceivePhase) != 0) {  // nothing to wait for: one warp speaks for all
-    if (w.index == 0) tell(warp, p.comm, area.ready, number);
+    if (w.index == 0) tell(warp, p.comm, waveFlags(p.comm, area.ready, wave), number);
     return;
   }
   if (a.inPlace == 0 && preparedRowsFit(p)) prepareRows(warp, p, arrivingRows(p.handle, kWaves, wave), w);

@@ -41,23 +41,16 @@ class CudaBlock : public CudaWarp {
     return sum;
   }
 
-  MOE_LANES void publish(Flag* flag, Flag word) const {
-    __syncthreads();
-    if (thread() == 0) cuda_flags::storeRelease(flag, word);
-  }
-
   template <class FlagOf>
   MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
-    __syncthreads();
-    if (thread() >= kLanes) return;
+    if (!gather()) return;
     cuda_flags::fence();
     for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
 
   template <class FlagOf>
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
-    __syncthreads();
-    if (thread() >= kLanes) return;
+    if (!gather()) return;
     cuda_flags::fence();
     const Flag share = announcementShare(team.index == 0, team.count);
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
@@ -68,15 +61,21 @@ class CudaBlock : public CudaWarp {
     if (thread() == 0) cuda_flags::addReleaseOnDevice(word, announcementShare(team.index == 0, team.count));
   }
 
-  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     bool good = true;
-    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, phase);
+    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, awaited);
     return __syncthreads_and(good ? 1 : 0) != 0;
   }
 
   MOE_LANES bool stopped(const CommView& comm) const {
     const bool stop = thread() == 0 && cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0;
     return __syncthreads_or(stop ? 1 : 0) != 0;
+  }
+
+ protected:
+  MOE_LANES bool gather() const {
+    __syncthreads();
+    return thread() < kLanes;
   }
 
  private:

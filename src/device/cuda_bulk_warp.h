@@ -124,14 +124,14 @@ class CudaBulkWarp : public CudaWarp {
     __syncwarp();
   }
 
-  MOE_LANES void publish(Flag* flag, Flag word) const {
-    finishCopies();
-    CudaWarp::publish(flag, word);
-  }
   template <class FlagOf>
   MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
     finishCopies();
     CudaWarp::publishAll(n, flagOf, word);
+  }
+  MOE_LANES void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    finishCopies();
+    CudaWarp::mark(word, meeting, team);
   }
   template <class FlagOf>
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
@@ -139,10 +139,16 @@ class CudaBulkWarp : public CudaWarp {
     CudaWarp::announce(n, flagOf, meeting, team);
   }
   // What was acquired is next read by the bulk-copy engine, through another proxy.
-  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
-    const bool good = CudaWarp::waitAll(comm, flags, n, epoch, phase);
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
     cuda_bulk::fenceProxy();
     return good;
+  }
+
+ protected:
+  MOE_LANES bool gather() const {
+    finishCopies();
+    return true;
   }
 
  private:

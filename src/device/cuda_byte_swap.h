@@ -1,4 +1,4 @@
-// The GPU's own way of turning four bytes round. For transport/mlx5/byte_order.h alone, in code that nvcc compiles,
+// The GPU's own way of turning four bytes round. For device/mlx5/byte_order.h alone, in code that nvcc compiles,
 // which makes seven instructions of shifts.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The Memory of transport/mlx5/submit.h for GPU threads. Queues lie in host memory, and so may counters: all at system
-// scope. Not in use while no transport posts from kernels.
+// The Memory of queue_wait.h for GPU threads. Queues lie in host memory, and so may counters: all at
+// system scope.
 #pragma once
 
 #include "device/lanes.h"

@@ -12,6 +12,7 @@ namespace moe {
 class CudaWarp {
  public:
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
+  static constexpr bool kPuts = false;
 
   // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended: here
   // it waits for that, and lets its own successor begin. All threads, before anything else.
@@ -124,17 +125,16 @@ class CudaWarp {
     return n > 0 || mayRead();
   }
 
-  MOE_LANES void publish(Flag* flag, Flag word) const {
-    __syncwarp();
-    if (lane() == 0) cuda_flags::storeRelease(flag, word);
-  }
-
   template <class FlagOf>
   MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
     __syncwarp();
     cuda_flags::fence();
     for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
   }
+
+  // Kernels of one domain have no code for puts: see CudaPuts.
+  template <class PutOf>
+  MOE_LANES void put(const CommView&, int, PutOf) const {}
 
   // Warps of a block count themselves in shared memory, and the last of them speaks for the block: a fence at system
   // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
@@ -160,15 +160,15 @@ class CudaWarp {
   // One warp of a block polls, the others look at its word in shared memory: polls of many warps crowd the way to the
   // flags, on which the rows come as well. A block waits for one set of flags per phase, or for those of an operation's
   // waves, one set behind the other; who finds the place taken by other flags polls for itself.
-  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     const auto key = reinterpret_cast<std::uint64_t>(flags);
     const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
-    BlockWait* shared = blockWaits() + static_cast<int>(phase) * kHtWaves + set % kHtWaves;
+    BlockWait* shared = blockWaits() + static_cast<int>(awaited.phase) * kHtWaves + set % kHtWaves;
     std::uint64_t holder = 0;
     if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
     holder = __shfl_sync(kAll, holder, 0);
     if (holder == key) return followWait(shared);
-    const bool good = pollAll(comm, flags, n, epoch, phase);
+    const bool good = pollAll(comm, flags, n, epoch, awaited);
     if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
     return good;
   }
@@ -189,10 +189,15 @@ class CudaWarp {
   }
 
  protected:
+  // All lanes come here, with what they have stored; true: this CUDA warp goes on for them.
+  MOE_LANES bool gather() const {
+    __syncwarp();
+    return true;
+  }
+
   static constexpr unsigned kAll = 0xffffffffu;
-  static constexpr int kBatch = 7;               // 16-byte loads in flight per lane: copies
-  static constexpr int kTerms = 4, kPieces = 2;  // the same: sums, of so many rows at once
-  static constexpr int kMoreTerms = 1;           // and of so many when there are sums already
+  static constexpr int kBatch = 7;      // 16-byte loads in flight per lane: copies
+  static constexpr int kMoreTerms = 1;  // rows at once in a sum that has begun
   // A wait that warps of this block share.
   struct BlockWait {
     std::uint64_t flags;  // what is waited for; 0: nothing yet
@@ -230,11 +235,11 @@ class CudaWarp {
     return static_cast<int>(threadIdx.x % kLanes);
   }
 
-  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     bool good = true;
     for (int begin = 0; begin < n && good; begin += kLanes) {
       const int i = begin + lane();
-      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, phase, i));
+      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, awaited, i));
     }
     __syncwarp();  // what one lane acquired is now every lane's
     return good;
@@ -257,22 +262,29 @@ class CudaWarp {
     }
   }
 
-  // Sum `item` of the desk, whose terms begin at `begin`.
+  // Sum `item` of the desk, whose terms begin at `begin`: 8 loads of 16 bytes in flight per lane, of 4 rows, or 6 of 2
+  // rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/performance.md).
   template <class Type, bool kWeighted>
   static MOE_LANES void reduceRow(const SumDesk& desk, int item, int begin) {
+    if (!kWeighted && desk.jobs[item].terms <= 2) return reduceTiles<Type, kWeighted, 2, 3>(desk, item, begin);
+    reduceTiles<Type, kWeighted, 4, 2>(desk, item, begin);
+  }
+
+  template <class Type, bool kWeighted, int kTerms, int kPieces>
+  static MOE_LANES void reduceTiles(const SumDesk& desk, int item, int begin) {
     const int quads = static_cast<int>(desk.jobs[item].bytes / sizeof(Quad)), end = begin + desk.jobs[item].terms;
 #pragma unroll 1
     for (int tile = lane(); tile - lane() < quads; tile += kLanes * kPieces) {
       Quad piece[kTerms][kPieces];
-      loadTerms<kTerms>(piece, desk, begin, end, tile, quads);
+      loadTerms<kTerms, kPieces>(piece, desk, begin, end, tile, quads);
       Accumulator<Type> sum[kPieces];
-      addTerms<kWeighted, kTerms>(sum, piece, desk, begin, end);
+      addTerms<kWeighted, kTerms, kPieces>(sum, piece, desk, begin, end);
       // Fewer at once, as the sums take registers now.
 #pragma unroll 1
       for (int term = begin + kTerms; term < end; term += kMoreTerms) {
         Quad more[kMoreTerms][kPieces];
-        loadTerms<kMoreTerms>(more, desk, term, end, tile, quads);
-        addTerms<kWeighted, kMoreTerms>(sum, more, desk, term, end);
+        loadTerms<kMoreTerms, kPieces>(more, desk, term, end, tile, quads);
+        addTerms<kWeighted, kMoreTerms, kPieces>(sum, more, desk, term, end);
       }
       auto* out = reinterpret_cast<Quad*>(desk.jobs[item].out) + tile;
 #pragma unroll
@@ -283,7 +295,7 @@ class CudaWarp {
   }
 
   // Terms begin .. begin + kCount - 1, zeros where there are none: to add them changes no sum that begins with +0.
-  template <int kCount>
+  template <int kCount, int kPieces>
   static MOE_LANES void loadTerms(Quad (&piece)[kCount][kPieces], const SumDesk& desk, int begin, int end, int tile,
                                   int quads) {
 #pragma unroll
@@ -296,7 +308,7 @@ class CudaWarp {
       }
     }
   }
-  template <bool kWeighted, int kCount, class Type>
+  template <bool kWeighted, int kCount, int kPieces, class Type>
   static MOE_LANES void addTerms(Accumulator<Type> (&sum)[kPieces], const Quad (&piece)[kCount][kPieces],
                                  const SumDesk& desk, int begin, int end) {
 #pragma unroll
@@ -324,7 +336,8 @@ class CudaWarp {
     return false;
   }
 
-  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Phase phase, int peer) const {
+  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited,
+                         int index) const {
     std::uint64_t begin = 0, lookAt = 0;
     // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load
     // empties the first-level cache of a multiprocessor whose other warps still move rows.
@@ -339,9 +352,8 @@ class CudaWarp {
       lookAt = now + kLookNs;
       if (!laneMayWait(comm)) return false;
       if (now - begin < comm.timeoutNs) continue;
-      laneFail(comm,
-               {0, Fault::timeout, phase, lateRank(phase, peer, comm.rank), 0, 0, static_cast<std::int64_t>(epoch),
-                static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))});
+      laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch),
+                      static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))});
       return false;
     }
     cuda_flags::loadAcquire(flag);

@@ -52,25 +52,26 @@ MOE_LANES void deliverAll(const Warp& warp, const ArrivingRows& rows, std::uint8
       [&](int row, int copy) { return layoutRow(rows.h, row, copy); });
 }
 
-// One row's entries in the caller's arrays. One lane.
-MOE_LANES void laneDescribeRow(const HandleView& h, const DispatchArgs& d, int row) {
+// Of layouts with a row per token: an element of the caller's topkIdx.
+MOE_LANES void laneNameExpert(const HandleView& h, const DispatchArgs& d, std::int64_t place, int expert) {
+  if (d.outTopkIdx == nullptr) return;
+  if (h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[place] = expert;
+  if (h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[place] = expert;
+}
+
+// Entry `n` of a row, if it has so many, in the caller's arrays. One lane. All loads that may be needed are
+// independent.
+MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int row, int n) {
   const Quad* header = keptHeader(h, row);
-  const int entries = headEntries(*header), source = headSource(*header) * h.tokensMax + headToken(*header);
-  for (int copy = 0; copy < layoutCopies(h, row); ++copy) {
-    const std::int64_t at = layoutRow(h, row, copy);
-    if (d.outSourceIndex != nullptr) d.outSourceIndex[at] = source;
-    if (expertRows(h) && d.outTopkWeights != nullptr) d.outTopkWeights[at] = entryWeight(header[1 + copy]);
+  const Quad head = header[0], entry = header[1 + n];
+  if (n >= headEntries(head)) return;
+  const std::int64_t at = layoutRow(h, row, n);
+  if (d.outSourceIndex != nullptr && (n == 0 || expertRows(h))) {
+    d.outSourceIndex[at] = headSource(head) * h.tokensMax + headToken(head);
   }
-  if (expertRows(h)) return;
-  const std::int64_t at = static_cast<std::int64_t>(layoutRow(h, row, 0)) * h.topk;
-  for (int k = 0, entry = 0; k < h.topk; ++k) {
-    const bool here = entry < entries && entryTopk(header[1 + entry]) == k;
-    const int expert = here ? entryExpert(header[1 + entry]) : -1;
-    if (d.outTopkIdx != nullptr && h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[at + k] = expert;
-    if (d.outTopkIdx != nullptr && h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[at + k] = expert;
-    if (d.outTopkWeights != nullptr) d.outTopkWeights[at + k] = here ? entryWeight(header[1 + entry]) : 0.0f;
-    entry += here ? 1 : 0;
-  }
+  const std::int64_t place = expertRows(h) ? at : at * h.topk + entryTopk(entry);
+  if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = entryWeight(entry);
+  if (!expertRows(h)) laneNameExpert(h, d, place, entryExpert(entry));
 }
 
 MOE_LANES bool describes(const DispatchArgs& d) {
@@ -84,16 +85,22 @@ MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const Hand
   warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
 }
 
+// Whole rows per warp, beginning with one in the middle: the first has other things to do.
 template <class Warp>
 MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
                             WarpIndex w) {
   copyExpertOffsets(warp, c, h, d, w);
   if (!describes(d)) return;
-  const int rows = *h.rows, lanes = w.count * Warp::kLanes;
-  for (int begin = w.index * Warp::kLanes; begin < rows; begin += lanes) {
-    const int count = rows - begin < Warp::kLanes ? rows - begin : Warp::kLanes;
-    warp.forEach(count, [&](int i) { laneDescribeRow(h, d, begin + i); });
+  const Slice slice = sliceOf(*h.rows, {(w.index + w.count / 2) % w.count, w.count, w.blocks});
+  const int first = slice.begin, items = slice.count * h.topk;
+  if (!expertRows(h)) {
+    warp.forEach(items, [&](int i) {
+      const std::int64_t place = std::int64_t{layoutRow(h, first + i / h.topk, 0)} * h.topk + i % h.topk;
+      if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
+      laneNameExpert(h, d, place, -1);
+    });
   }
+  warp.forEach(items, [&](int i) { laneDescribeEntry(h, d, first + i / h.topk, i % h.topk); });
 }
 
 }  // namespace moe

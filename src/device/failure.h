@@ -8,22 +8,30 @@ namespace moe {
 
 enum class Phase : std::int32_t {
   none,
-  routeCounts,     // the peer's counts
-  routeHeaders,    // the peer's row headers
-  dispatchOutput,  // HT: the peer's "my output is writable"
-  dispatchRows,    // the peer's rows
-  dispatchSlots,   // LL: the peer still reads the slots of an earlier operation
-  combineSlots,    // LL: the peer still reads the rows of an earlier combine
-  combineRows,     // the peer's rows
-  combineDone,     // HT: the peer still reads this rank's rows
-  ownWarps,        // the other warps of this rank's step
+  routeCounts,        // the peer's counts
+  routeHeaders,       // the peer's row headers
+  dispatchOutput,     // HT: the peer's "my output is writable"
+  dispatchRows,       // the peer's rows
+  dispatchSlots,      // LL: the peer still reads the slots of an earlier operation
+  combineSlots,       // LL: the peer still reads the rows of an earlier combine
+  combineRows,        // the peer's rows
+  combineDone,        // HT: the peer still reads this rank's rows
+  ownWarps,           // the other warps of this rank's step
+  dispatchRails,      // HT: the rail peer's rows
+  dispatchRailsFree,  // HT: the rail peer still forwards rows of an earlier dispatch
+  combineRails,       // HT: the rail peer's sums
+  combineRailsFree,   // HT: the rail peer still reads the sums of an earlier combine
+  puts,               // the transport has not taken earlier puts
   count
 };
 
-// Who is late when flag `index` of a wait is: flags are indexed by rank, but those of the rank's own warps.
-MOE_HOST_DEVICE constexpr int lateRank(Phase phase, int index, int self) {
-  return phase == Phase::ownWarps ? self : index;
-}
+// What a wait is for. Its flag i is that of rank first + i * step.
+struct Awaited {
+  Phase phase;
+  int first, step;
+
+  MOE_HOST_DEVICE constexpr int rank(int i) const { return first + i * step; }
+};
 
 enum class Fault : std::int32_t {
   none,

@@ -11,6 +11,7 @@ namespace moe {
 struct HandleShape {
   ExpertMap map;
   int rank = 0;
+  int domains = 1;
   int topk = 0;
   Layout layout = Layout::flat;
   bool lowLatency = false;
@@ -54,6 +55,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.alignment = s.alignment;
   v.wideIndex = s.wideIndex ? 1 : 0;
   v.signature = handleSignature(s);
+  v.domains = s.domains;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
   const std::int64_t chunks = (s.tokensMax + kChunkTokens - 1) / kChunkTokens, warps = s.routeWarpsMax;
   take(v.state, 1);
@@ -68,6 +70,8 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.totals, v.buckets());
   take(v.entryRow, entries);
   take(v.destinationCount, s.tokensMax);
+  v.nearCount = v.destinationCount;  // in one domain the same
+  if (s.domains > 1) take(v.nearCount, s.tokensMax);
   take(v.destinations, std::int64_t{s.tokensMax} * v.slots);
   take(v.layoutRowsOf, n);
   take(v.flatRowsOf, n);
@@ -77,6 +81,11 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.expertOffsets, experts + 1);
   take(v.headers, arrivingRowsMax(s) * v.headerStride());
   take(v.waveStart, s.lowLatency ? 0 : kHtWaves * n);
+  const std::int64_t rails = v.hasRails() ? s.domains : 0;
+  take(v.outgoing, s.domains == 1 ? 0 : (s.lowLatency ? n : rails) * s.tokensMax);
+  take(v.railCount, rails * s.tokensMax);
+  take(v.railTo, rails * s.tokensMax * v.railSlots());
+  take(v.railStart, rails * (kHtWaves + 1));
   return end;
 }
 

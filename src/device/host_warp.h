@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "device/fp8_row.h"
+#include "device/host_queue_memory.h"
 #include "device/views.h"
 
 namespace moe {
@@ -15,6 +16,7 @@ namespace moe {
 class HostWarp {
  public:
   static constexpr int kLanes = 1;
+  static constexpr bool kPuts = true;
 
   template <class Body>
   void forEach(int n, Body body) const {
@@ -78,11 +80,25 @@ class HostWarp {
     return true;
   }
 
-  void publish(Flag* flag, Flag word) const { std::atomic_ref(*flag).store(word, std::memory_order_release); }
-
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
-    for (int i = 0; i < n; ++i) publish(flagOf(i), word);
+    for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);
+  }
+
+  // What goes to ranks of other domains: see put.h.
+  template <class PutOf>
+  void put(const CommView& comm, int n, PutOf putOf) const {
+    const HostQueueMemory memory;
+    const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+    int late = 0;
+    if (comm.far->remote.queues != nullptr) {
+      if (!mlx5::postPuts(memory, comm.far->remote.queues, n, putOf, limit, &late)) lanePutFailed(comm, late);
+      return;
+    }
+    for (int i = 0; i < n; ++i) {
+      const Put put = putOf(i);
+      if (!post(memory, comm.far->remote.ringOf(put.to), put, limit)) return lanePutFailed(comm, put.to);
+    }
   }
 
   // Every warp of `team` calls it once in a step. When the last has, each of the n words has grown by one epoch, and
@@ -101,10 +117,10 @@ class HostWarp {
 
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout
   // (reported) or an abort.
-  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     Clock::time_point end{};
     for (int i = 0; i < n; ++i) {
-      if (!waitOne(comm, flags + i, epoch, phase, i, &end)) return false;
+      if (!waitOne(comm, flags + i, epoch, awaited, i, &end)) return false;
     }
     return true;
   }
@@ -127,7 +143,11 @@ class HostWarp {
  private:
   using Clock = std::chrono::steady_clock;
 
-  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Phase phase, int peer,
+  void lanePutFailed(const CommView& comm, int to) const {
+    if (!stopped(comm)) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
+  }
+
+  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
                Clock::time_point* end) const {
     std::atomic_ref ref(*flag);
     std::chrono::microseconds nap{0};
@@ -143,8 +163,8 @@ class HostWarp {
       if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
       if (now >= *end) {
         const auto epochSeen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
-        const int late = lateRank(phase, peer, comm.rank);
-        laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), epochSeen});
+        const int late = awaited.rank(index);
+        laneFail(comm, {0, Fault::timeout, awaited.phase, late, 0, 0, static_cast<std::int64_t>(epoch), epochSeen});
         return false;
       }
       nap = nap < kNapMax ? nap + kNapStep : kNapMax;

@@ -1,11 +1,12 @@
 // High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
 // row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
 // local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
-// from the staging area. Flags: docs/protocol.md, "HT dispatch".
+// from the staging area. Across domains each row takes the rails first. Flags: docs/protocol.md, "HT dispatch".
 #pragma once
 
 #include "device/deliver.h"
 #include "device/push.h"
+#include "device/rails.h"
 
 namespace moe {
 
@@ -16,7 +17,7 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
 template <class Warp>
 MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
   const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.rowBytes, d.sideBytes, 0};
-  warp.forEach(c.nranks, [&](int to) { warp.laneStore(outputRecord(c, to, epoch, c.rank), mine); });
+  warp.forEach(c.domainSize, [&](int i) { warp.laneStore(outputRecord(c, c.domainFirst + i, epoch, c.rank), mine); });
   tell(warp, c, c.at.htOutputReady, epoch);
 }
 
@@ -32,11 +33,11 @@ MOE_LANES Failure outputFault(const HandleView& h, const DispatchArgs& d, const 
   return {0, fault, Phase::dispatchOutput, to, 0, 0, out.capacity, h.layoutRowsOf[to]};
 }
 
-// Every rank looks at every output, so that all of them refuse together.
+// Every rank looks at every output of its domain, so that all of them refuse together.
 template <class Warp>
 MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
-  return allAreGood(warp, c, [&](int to) {
+  return allAreGood(warp, c, domainRanks(c), [&](int to) {
     return outputFault(p.handle, p.dispatch, warp.laneLoad(outputRecord(c, c.rank, epoch, to)), to);
   });
 }
@@ -45,25 +46,35 @@ template <class Warp>
 MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   if (w.index == 0) offerOutput(warp, c, p.dispatch, epoch);
-  return waitForAll(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput) && outputsAreGood(warp, p, epoch);
+  return waitForDomain(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput) && outputsAreGood(warp, p, epoch);
+}
+
+// Where a row of one payload goes in this domain.
+enum class Payload { rows, side };
+template <class Warp>
+MOE_LANES std::uint8_t* finalPlace(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to,
+                                   Payload payload) {
+  const CommView& c = p.comm;
+  const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
+  const std::int64_t row = out.staged != 0 ? to.flat : to.row;
+  const bool rows = payload == Payload::rows;
+  return c.in<std::uint8_t>(to.rank, rows ? out.rows : out.side) +
+         row * (rows ? p.dispatch.rowBytes : p.dispatch.sideBytes);
 }
 
 template <class Warp>
 MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
-  const auto outputsOf = [&](auto baseOf, std::uint32_t rowBytes) {
-    return [&warp, &c, epoch, baseOf, rowBytes](const Destination& to) {
-      const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
-      const std::int64_t row = out.staged != 0 ? to.flat : to.row;
-      return c.in<std::uint8_t>(to.rank, baseOf(out)) + row * rowBytes;
-    };
-  };
-  const auto rowsOf = [](const OutputRecord& out) { return out.rows; };
-  const auto sideOf = [](const OutputRecord& out) { return out.side; };
-  pushPayload(warp, c, p.handle, d.rows, tokens, d.rowBytes, d.parts, w, outputsOf(rowsOf, d.rowBytes));
+  pushPayload(
+      warp, c, p.handle, d.rows, tokens, d.rowBytes, d.parts, w,
+      [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::rows); },
+      [&](int token) { return c.mine<std::uint8_t>(c.far->at.railRowsOut) + std::int64_t{token} * d.rowBytes; });
   if (d.sideBytes == 0) return;
-  pushPayload(warp, c, p.handle, d.side, tokens, d.sideBytes, Parts{1, d.sideBytes}, w, outputsOf(sideOf, d.sideBytes));
+  pushPayload(
+      warp, c, p.handle, d.side, tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+      [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::side); },
+      [&](int token) { return c.mine<std::uint8_t>(c.far->at.railSideOut) + std::int64_t{token} * d.sideBytes; });
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
@@ -71,17 +82,15 @@ template <class Warp>
 MOE_LANES void placePayload(const Warp& warp, const StepParams& p, const ArrivingRows& rows, std::uint64_t staging,
                             std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
   const HandleView& h = p.handle;
-  if (p.dispatch.staged != 0) {
-    const std::uint8_t* staged = p.comm.mine<std::uint8_t>(staging);
-    deliverAll(warp, rows, out, rowBytes, parts, w,
-               [&](int row) { return staged + static_cast<std::int64_t>(row) * rowBytes; });
-  } else if (expertRows(h)) {
-    deliverRows(
-        warp, rows, out, rowBytes, parts, w,
-        [&](int row) { return out + static_cast<std::int64_t>(layoutRow(h, row, 0)) * rowBytes; },
-        [&](int row) { return layoutCopies(h, row) - 1; },
-        [&](int row, int copy) { return layoutRow(h, row, 1 + copy); });
-  }
+  const bool staged = p.dispatch.staged != 0;
+  if (!staged && !expertRows(h)) return;
+  const std::uint8_t* arrived = staged ? p.comm.mine<std::uint8_t>(staging) : out;
+  const int first = staged ? 0 : 1;  // copy 0 is in place
+  deliverRows(
+      warp, rows, out, rowBytes, parts, w,
+      [&](int row) { return arrived + static_cast<std::int64_t>(staged ? row : layoutRow(h, row, 0)) * rowBytes; },
+      [&](int row) { return layoutCopies(h, row) - first; },
+      [&](int row, int copy) { return layoutRow(h, row, first + copy); });
 }
 
 template <class Warp>
@@ -112,6 +121,18 @@ MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t nu
   return true;
 }
 
+// What a sending step leaves for the next one.
+template <class Warp>
+MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number,
+                         WarpIndex w) {
+  if (!isLast(w)) return;
+  endEpoch(warp, p.comm, kHtDispatchChannel, epoch, [&] {
+    p.handle.state->dispatchEpoch = epoch;
+    p.handle.state->dispatchHanded = number;
+    handedCount(p.comm, p.handle, kHtDispatchChannel) = number;
+  });
+}
+
 template <int kWaves, class Warp>
 MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
@@ -127,12 +148,7 @@ MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const auto handOver = [&](int wave) {
     if (!sends) return;
     sendWave<kWaves>(warp, p, epoch, wave, w);
-    if (wave < kWaves - 1 || w.index != 0) return;
-    endEpoch(warp, c, kHtDispatchChannel, epoch, [&] {
-      state->dispatchEpoch = epoch;
-      state->dispatchHanded = number;
-      handedCount(c, p.handle, kHtDispatchChannel) = number;
-    });
+    if (wave == kWaves - 1) endHtSend(warp, p, epoch, number, w);
   };
   inWaves<kWaves>(handOver, [&](int wave) { return !receives || placeWave<kWaves>(warp, p, number, wave, w); });
 }

@@ -1,5 +1,6 @@
 #include "device/cuda_block.h"
 #include "device/cuda_bulk_warp.h"
+#include "device/cuda_puts.h"
 #include "device/kernels.h"
 
 namespace moe {
@@ -11,20 +12,20 @@ MOE_LANES WarpIndex thisWarp() {
   return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks};  // neighbours in different blocks
 }
 
-template <Step kStep>
+template <Step kStep, class Warp>
 __global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
   if constexpr (kStep == Step::route) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-    CudaBlock::followPredecessor();
-    runStep<kStep>(CudaBlock{}, params, {block, blocks, blocks});
+    Warp::followPredecessor();
+    runStep<kStep>(Warp{}, params, {block, blocks, blocks});
   } else {
-    CudaWarp::prepareBlock();
-    runStep<kStep>(CudaWarp{}, params, thisWarp());
+    Warp::prepareBlock();
+    runStep<kStep>(Warp{}, params, thisWarp());
   }
 }
 
-template <Step kStep>
+template <Step kStep, class Warp>
 __global__ void __launch_bounds__(kBulkWarpsMax* CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, std::uint32_t stageBytes) {
 #if __CUDA_ARCH__ >= 900
@@ -33,9 +34,9 @@ __global__ void __launch_bounds__(kBulkWarpsMax* CudaWarp::kLanes, 1)
   // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
   const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
-  CudaWarp::prepareBlock();
-  auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * CudaBulkWarp::kStages * stageBytes;
-  runStep<kStep>(CudaBulkWarp(stages, stageBytes, shared + warp), params, thisWarp());
+  Warp::prepareBlock();
+  auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * Warp::kStages * stageBytes;
+  runStep<kStep>(Warp(stages, stageBytes, shared + warp), params, thisWarp());
 #endif
 }
 
@@ -47,18 +48,44 @@ cudaError_t load(Kernel kernel, std::size_t sharedBytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
 }
 
-// Runs `use` with the kernel of a step.
+// Runs `use` with the kernel of a step, for one domain or, `far`, for several.
 template <class Use>
-cudaError_t withKernel(Step step, Use use) {
+cudaError_t withKernel(Step step, bool far, Use use) {
   cudaError_t error = cudaErrorInvalidValue;
-  withStep(step, [&](auto tag) { error = use(stepKernel<decltype(tag)::value>); });
+  withStep(step, [&](auto tag) {
+    constexpr Step kStep = decltype(tag)::value;
+    using Warp = std::conditional_t<kStep == Step::route, CudaBlock, CudaWarp>;
+    if constexpr (hasNearKernel(kStep)) {
+      if (!far) error = use(stepKernel<kStep, Warp>);
+    }
+    if constexpr (hasFarKernel(kStep)) {
+      if (far) error = use(stepKernel<kStep, CudaPuts<Warp>>);
+    }
+  });
   return error;
 }
 
 template <class Use>
-cudaError_t withBulkKernel(Step step, Use use) {
-  if (step == Step::htDispatch) return use(bulkStepKernel<Step::htDispatch>);
-  return step == Step::htDispatchWaves ? use(bulkStepKernel<Step::htDispatchWaves>) : cudaErrorInvalidValue;
+cudaError_t withBulkKernel(Step step, bool far, Use use) {
+  cudaError_t error = cudaErrorInvalidValue;
+  withStep(step, [&](auto tag) {
+    constexpr Step kStep = decltype(tag)::value;
+    if constexpr (hasBulkKernel(kStep) && hasNearKernel(kStep)) {
+      if (!far) error = use(bulkStepKernel<kStep, CudaBulkWarp>);
+    }
+    if constexpr (hasBulkKernel(kStep) && hasFarKernel(kStep)) {
+      if (far) error = use(bulkStepKernel<kStep, CudaPuts<CudaBulkWarp>>);
+    }
+  });
+  return error;
+}
+
+// The kernels of a step for one domain or for several.
+cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
+  if (far ? !hasFarKernel(step) : !hasNearKernel(step)) return cudaSuccess;
+  const cudaError_t error = withKernel(step, far, [](auto kernel) { return load(kernel, 0); });
+  if (error != cudaSuccess || !bulk || !hasBulkKernel(step)) return error;
+  return withBulkKernel(step, far, [&](auto kernel) { return load(kernel, sharedBytes); });
 }
 
 }  // namespace
@@ -69,15 +96,11 @@ std::size_t kernelSharedBytes(const KernelShape& shape) {
 }
 
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
-  for (Step step :
-       {Step::route, Step::htDispatch, Step::htDispatchWaves, Step::llDispatch, Step::combine, Step::combineWaves}) {
-    const cudaError_t error = withKernel(step, [](auto kernel) { return load(kernel, 0); });
-    if (error != cudaSuccess) return error;
-  }
-  if (!bulk) return cudaSuccess;
-  for (Step step : {Step::htDispatch, Step::htDispatchWaves}) {
-    const cudaError_t error = withBulkKernel(step, [&](auto kernel) { return load(kernel, sharedBytes); });
-    if (error != cudaSuccess) return error;
+  for (const Step step : kSteps) {
+    for (const bool far : {false, true}) {
+      const cudaError_t error = loadStep(step, far, bulk, sharedBytes);
+      if (error != cudaSuccess) return error;
+    }
   }
   return cudaSuccess;
 }
@@ -93,11 +116,12 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   dependent.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &dependent;
   config.numAttrs = shape.dependent ? 1 : 0;
+  const bool far = params.comm.split();
   if (shape.bulk) {
-    return withBulkKernel(step,
+    return withBulkKernel(step, far,
                           [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stageBytes); });
   }
-  return withKernel(step, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params); });
+  return withKernel(step, far, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params); });
 }
 
 }  // namespace moe

@@ -19,14 +19,51 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
     };
   };
   const auto rowSlotOf = slotsOf(c.at.llRows, c.rowBytesMax, d.rowBytes);
+  const auto rowOutOf = [&](int token) {
+    return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes, token));
+  };
   if (d.cast.type != kNoCast) {
-    pushCast(warp, c, h, d, w, rowSlotOf);
+    pushCast(warp, c, h, d, w, rowSlotOf, rowOutOf);
   } else {
-    pushPayload(warp, c, h, d.rows, {0, d.tokens}, d.rowBytes, d.parts, w, rowSlotOf);
+    pushPayload(warp, c, h, d.rows, {0, d.tokens}, d.rowBytes, d.parts, w, rowSlotOf, rowOutOf);
   }
   if (d.sideBytes == 0) return;
   pushPayload(warp, c, h, d.side, {0, d.tokens}, d.sideBytes, Parts{1, d.sideBytes}, w,
-              slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes));
+              slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes), [&](int token) {
+                return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes, token));
+              });
+}
+
+// One payload's rows for a remote rank, from where they wait to its slots.
+template <class Warp>
+MOE_LANES void llPutPayload(const Warp& warp, const StepParams& p, int to, std::uint64_t slots, std::uint64_t out,
+                            int bytesMax, std::uint32_t bytes) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const std::int32_t* tokens = h.outgoing + static_cast<std::int64_t>(to) * h.tokensMax;
+  warp.put(c, h.totals[h.map.experts + to], [&](int i) {
+    return Put{llSlotOffset(c, h, slots, bytesMax, bytes, c.rank, i),
+               llOutOffset(c, h, out, bytesMax, bytes, tokens[i]), bytes, to};
+  });
+}
+
+// Rows, the word of their sizes and the flag, to the remote ranks of this warp.
+template <class Warp>
+MOE_LANES void llPutRows(const Warp& warp, const StepParams& p, std::uint64_t sizes, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  const DispatchArgs& d = p.dispatch;
+  const std::uint64_t ready = llFlags(c, h, c.at.llRowsReady);
+  forRemoteRanks(c, w, [&](int to) {
+    if (!waitForOwn(warp, c, ready, epoch)) return false;
+    llPutPayload(warp, p, to, c.at.llRows, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes);
+    if (d.sideBytes != 0) llPutPayload(warp, p, to, c.at.llSide, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes);
+    // Together, so that the adapter is told once.
+    warp.put(c, 2, [&](int i) {
+      return i == 0 ? putWord(to, llSizesOffset(c, h, c.rank), sizes) : flagPut(c, to, ready, epoch);
+    });
+    return true;
+  });
 }
 
 // The slots of the set's last dispatch are written again: everybody has taken the rows. After a combine there is
@@ -37,12 +74,15 @@ MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const std::uint64_t free = llFlags(c, h, c.at.llFree);
-  if (w.index == 0) tell(warp, c, free, epoch);
+  if (w.index == 0) {
+    tell(warp, c, free, epoch);
+    tellRemote(warp, c, free, epoch);
+  }
   return waitForAll(warp, c, free, epoch, Phase::dispatchSlots);
 }
 
-MOE_LANES std::int32_t llDispatchSizes(const DispatchArgs& d) {
-  return static_cast<std::int32_t>((d.rowBytes * 16777619u ^ d.sideBytes) * 4 + static_cast<unsigned>(d.cast.type));
+MOE_LANES std::uint64_t llDispatchSizes(const DispatchArgs& d) {
+  return payloadSizes(d.rowBytes, d.sideBytes) * 4 + static_cast<unsigned>(d.cast.type);
 }
 
 // Rows from their slots to the caller's output: all of what is in a slot, or its first bytes.
@@ -127,7 +167,8 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
     if (w.index == 0) llSendSizes(warp, c, h, llDispatchSizes(p.dispatch));
     llSendRows(warp, p, w);
     announce(warp, c, llFlags(c, h, c.at.llRowsReady), Meeting::rows, w);
-    if (w.index == 0) {
+    if (split(warp, c)) llPutRows(warp, p, llDispatchSizes(p.dispatch), epoch, w);
+    if (isLast(w)) {
       endEpoch(warp, c, channel, epoch, [&] {
         c.state->llUncombined[h.llSet] = 1;
         h.state->dispatchEpoch = epoch;

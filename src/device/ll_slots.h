@@ -3,8 +3,8 @@
 // combine. A handle packs the areas of its set for its own sizes, the same at all ranks.
 #pragma once
 
+#include "device/remote.h"
 #include "device/row_header.h"
-#include "device/step.h"
 
 namespace moe {
 
@@ -18,28 +18,41 @@ MOE_LANES std::uint64_t llSetOffset(const CommView& c, const HandleView& h, std:
   return area + static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.nranks * c.llTokensMax * bytesMax);
 }
 
-// Slot `index` of source `from` at rank `rank`, in such an area, used with `bytes` bytes.
+// Slot `index` of source `from` in such an area, used with `bytes` bytes.
+MOE_LANES std::uint64_t llSlotOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax,
+                                     std::uint32_t bytes, int from, int index) {
+  const std::int64_t slot = static_cast<std::int64_t>(from) * h.tokensMax + index;
+  return llSetOffset(c, h, area, bytesMax) + static_cast<std::uint64_t>(slot * bytes);
+}
 MOE_LANES std::uint8_t* llSlot(const CommView& c, const HandleView& h, int rank, std::uint64_t area, int bytesMax,
                                std::uint32_t bytes, int from, int index) {
-  const std::int64_t slot = static_cast<std::int64_t>(from) * h.tokensMax + index;
-  return c.in<std::uint8_t>(rank, llSetOffset(c, h, area, bytesMax)) + slot * bytes;
+  return c.in<std::uint8_t>(rank, llSetOffset(c, h, area, bytesMax)) +
+         (static_cast<std::int64_t>(from) * h.tokensMax + index) * bytes;
+}
+
+// What a token's row is put from, in an area [set][llTokensMax] of such slots.
+MOE_LANES std::uint64_t llOutOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax,
+                                    std::uint32_t bytes, int token) {
+  return area +
+         static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.llTokensMax * bytesMax + std::int64_t{token} * bytes);
 }
 
 // What must agree between the ranks of a dispatch; a rank tells every other with its rows.
-MOE_LANES std::int32_t* llSizes(const CommView& c, const HandleView& h, int rank, int from) {
-  return c.in<std::int32_t>(rank, c.at.llSizes) + (h.llSet * c.nranks + from);
+MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, int from) {
+  return c.at.llSizes + static_cast<std::uint64_t>(h.llSet * c.nranks + from) * sizeof(std::uint64_t);
 }
-
 template <class Warp>
-MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::int32_t value) {
-  warp.forEach(c.nranks, [&](int to) { warp.laneStore(llSizes(c, h, to, c.rank), value); });
+MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
+  warp.forEach(c.domainSize, [&](int i) {
+    warp.laneStore(c.in<std::uint64_t>(c.domainFirst + i, llSizesOffset(c, h, c.rank)), value);
+  });
 }
 
 // True if all ranks' sizes are `value`; else one of them is reported. After the rows' flags.
 template <class Warp>
-MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::int32_t value) {
-  return allAreGood(warp, c, [&](int from) -> Failure {
-    const bool same = warp.laneLoad(llSizes(c, h, c.rank, from)) == value;
+MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
+  return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
+    const bool same = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from))) == value;
     return {0, same ? Fault::none : Fault::disagreement, Phase::dispatchRows, from, 0, 0, 0, 0};
   });
 }

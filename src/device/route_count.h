@@ -69,7 +69,9 @@ MOE_LANES void takeEntries(const Warp& warp, const RouteSlice& s, const StepPara
     std::uint32_t* users = h.users + static_cast<std::int64_t>(token / kChunkTokens) * h.buckets();
     const std::uint32_t bit = 1u << token % kChunkTokens;
     warp.laneOr(users + expert, bit);
-    warp.laneOr(users + h.map.experts + h.map.rankOf(expert), bit);
+    const int rank = h.map.rankOf(expert);
+    warp.laneOr(users + h.map.experts + rank, bit);
+    if (takesRails(warp, h)) warp.laneOr(users + h.domainBucket(rank / p.comm.domainSize), bit);
   });
 }
 
@@ -97,7 +99,7 @@ MOE_LANES bool sumWarps(const Warp& warp, const RouteSlice& s, const CommView& c
                         std::uint64_t epoch, WarpIndex w) {
   Flag* counted = &c.state->routeCounted;
   warp.mark(counted, Meeting::counts, w);
-  if (!warp.waitAll(c, counted, 1, epoch, Phase::ownWarps)) return false;
+  if (!waitForWarps(warp, c, counted, epoch)) return false;
   warp.forEach(h.buckets(), [&](int bucket) {
     int before = 0, all = 0;
     for (int other = 0; other < w.count; ++other) {

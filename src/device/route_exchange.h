@@ -2,14 +2,19 @@
 // computes from all of these where its own rows begin everywhere, and what it will receive.
 #pragma once
 
+#include "device/remote.h"
 #include "device/route_count.h"
 
 namespace moe {
 
-// The counts that rank `from` sent for this epoch: entries per expert, rows per rank, the handle's signature.
+// The counts that rank `from` sent for this epoch: entries per expert, rows per rank (and, for HT, per domain if there
+// are several), the handle's signature.
+MOE_LANES std::uint64_t countsOffset(const CommView& c, std::uint64_t epoch, int from) {
+  return c.at.routeCounts +
+         static_cast<std::uint64_t>(parityOf(epoch) * c.nranks + from) * static_cast<unsigned>(c.at.countStride) * 4;
+}
 MOE_LANES std::int32_t* routeCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
-  return c.in<std::int32_t>(rank, c.at.routeCounts) +
-         static_cast<std::int64_t>(parityOf(epoch) * c.nranks + from) * c.at.countStride;
+  return c.in<std::int32_t>(rank, countsOffset(c, epoch, from));
 }
 
 // The buffers of epoch - 2 are written again. No acknowledgement is needed: we have everyone's counts of epoch - 1,
@@ -17,18 +22,24 @@ MOE_LANES std::int32_t* routeCounts(const CommView& c, int rank, std::uint64_t e
 template <class Warp>
 MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
   const int each = h.buckets() + 1;
-  warp.forEach(c.nranks * each, [&](int i) {
+  warp.forEach(c.domainSize * each, [&](int i) {
     const int bucket = i % each;
     const std::int32_t count = bucket < h.buckets() ? h.totals[bucket] : static_cast<std::int32_t>(h.signature);
-    warp.laneStore(routeCounts(c, i / each, epoch, c.rank) + bucket, count);
+    warp.laneStore(routeCounts(c, c.domainFirst + i / each, epoch, c.rank) + bucket, count);
   });
   tell(warp, c, c.at.routeCountsReady, epoch);
+  if (!split(warp, c)) return;
+  // Remote ranks get a copy of what this rank has told itself.
+  const std::uint64_t own = countsOffset(c, epoch, c.rank);
+  const auto bytes = static_cast<std::uint32_t>(each) * 4;
+  warp.put(c, c.remoteRanks(), [&](int i) { return Put{own, own, bytes, c.remoteRank(i)}; });
+  tellRemote(warp, c, c.at.routeCountsReady, epoch);
 }
 
 // False, and reported, if a rank's handle is not like ours.
 template <class Warp>
 MOE_LANES bool handlesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  return allAreGood(warp, c, [&](int from) -> Failure {
+  return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
     const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets());
     const bool same = static_cast<std::uint32_t>(signature) == h.signature;
     return {0, same ? Fault::none : Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0};
@@ -89,7 +100,7 @@ MOE_LANES void reportCounts(const Warp& warp, const CommView& c, const HandleVie
     host->layoutRows = h.layoutRowsOf[c.rank];
     h.state->routes = h.ticket > h.state->routes ? h.ticket : h.state->routes;
   });
-  warp.publish(&host->tag, flagWord(h.state->routes));
+  publish(warp, &host->tag, flagWord(h.state->routes));
 }
 
 // What this rank will receive, and how much every rank will. The first warp, whose groups of experts are the first;
@@ -101,7 +112,7 @@ MOE_LANES void takeCounts(const Warp& warp, const CommView& c, const HandleView&
       c.nranks, [&](int from) { return warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.map.experts + c.rank); },
       [&](int from, int before) { h.rankOffsets[from] = before; });
   warp.forEach(1, [&](int) { *h.rows = h.rankOffsets[c.nranks] = rows; });
-  warp.publish(&c.state->routeTaken, flagWord(epoch));
+  publish(warp, &c.state->routeTaken, flagWord(epoch));
   const int groups = warp.scanInOrder(
       experts, [&](int e) { return static_cast<int>(roundUp(bucketSums(warp, c, epoch, first + e).all, h.alignment)); },
       [&](int e, int before) {
@@ -121,7 +132,7 @@ MOE_LANES void takeCounts(const Warp& warp, const CommView& c, const HandleView&
 
 template <class Warp>
 MOE_LANES bool waitForCounts(const Warp& warp, const CommView& c, std::uint64_t epoch) {
-  return warp.waitAll(c, &c.state->routeTaken, 1, epoch, Phase::ownWarps);
+  return waitForWarps(warp, c, &c.state->routeTaken, epoch);
 }
 
 }  // namespace moe

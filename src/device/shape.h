@@ -16,6 +16,7 @@ inline constexpr int kBulkStages = 3;  // bulk copies that a warp of the GPU bac
 
 struct CommShape {
   int nranks = 1;
+  int domainSize = 0;   // ranks that reach each other by loads and stores, divides nranks; 0: all
   int tokensMax = 0;    // HT
   int llTokensMax = 0;  // LL
   int rowBytesMax = 0;
@@ -26,6 +27,9 @@ struct CommShape {
   bool ll = false;
   std::int64_t stagingRows = 0;
   std::int64_t heapBytes = 0;
+
+  int domainRanks() const { return domainSize > 0 ? domainSize : nranks; }
+  int domains() const { return nranks / domainRanks(); }
 };
 
 // How experts are spread: in order, experts / nranks each, one more on the first experts % nranks ranks.

@@ -6,6 +6,33 @@
 
 namespace moe {
 
+struct Range {
+  int begin, end;
+};
+
+MOE_LANES Range allRanks(const CommView& c) {
+  return {0, c.nranks};
+}
+MOE_LANES Range domainRanks(const CommView& c) {
+  return {c.domainFirst, c.domainFirst + c.domainSize};
+}
+
+// More than one domain. Never so for a policy that cannot put: its code has nothing of what other domains need.
+template <class Warp>
+MOE_LANES bool split(const Warp&, const CommView& c) {
+  return Warp::kPuts && c.split();
+}
+// True if this rank reaches `other` by puts alone.
+template <class Warp>
+MOE_LANES bool isRemote(const Warp& warp, const CommView& c, int other) {
+  return split(warp, c) && !c.inDomain(other);
+}
+// HT takes rails.
+template <class Warp>
+MOE_LANES bool takesRails(const Warp&, const HandleView& h) {
+  return Warp::kPuts && h.hasRails();
+}
+
 MOE_LANES int parityOf(std::uint64_t epoch) {
   return static_cast<int>(epoch % kParities);
 }
@@ -16,30 +43,41 @@ MOE_LANES std::uint64_t operationEpoch(const CommView& c, Channel channel, int p
   return (phases & kSendPhase) != 0 ? c.state->epoch[channel] + 1 : started;
 }
 
+// True if all warps of this rank have done what a private word of theirs counts.
+template <class Warp>
+MOE_LANES bool waitForWarps(const Warp& warp, const CommView& c, Flag* word, std::uint64_t epoch) {
+  return warp.waitAll(c, word, 1, epoch, Awaited{Phase::ownWarps, c.rank, 0});
+}
+
 // Every warp of a sending step says here that it has read what begins and ends with an epoch.
 template <class Warp>
 MOE_LANES void noteBegin(const Warp& warp, const CommView& c, Channel channel, WarpIndex w) {
   warp.mark(&c.state->begun[channel], Meeting::begin, w);
 }
 
+// The warp that ends epochs: the first has other things to do for all.
+MOE_LANES bool isLast(WarpIndex w) {
+  return w.index == w.count - 1;
+}
+
 // One warp moves on to the next epoch, and by `last` what goes with it, when every warp has read what that changes:
 // nothing that comes after in this step may read it.
 template <class Warp, class Last>
 MOE_LANES void endEpoch(const Warp& warp, const CommView& c, Channel channel, std::uint64_t epoch, Last last) {
-  if (!warp.waitAll(c, &c.state->begun[channel], 1, epoch, Phase::ownWarps)) return;
+  if (!waitForWarps(warp, c, &c.state->begun[channel], epoch)) return;
   warp.forEach(1, [&](int) {
     c.state->epoch[channel] = epoch;
     last();
   });
 }
 
-// Looks at every rank, by faultOf(rank); false if something is wrong, which is then reported.
+// Looks at ranks [begin, end), by faultOf(rank); false if something is wrong, which is then reported.
 template <class Warp, class FaultOf>
-MOE_LANES bool allAreGood(const Warp& warp, const CommView& c, FaultOf faultOf) {
+MOE_LANES bool allAreGood(const Warp& warp, const CommView& c, Range ranks, FaultOf faultOf) {
   const int faults = warp.scanInOrder(
-      c.nranks,
-      [&](int rank) {
-        const Failure failure = faultOf(rank);
+      ranks.end - ranks.begin,
+      [&](int i) {
+        const Failure failure = faultOf(ranks.begin + i);
         if (failure.fault == Fault::none) return 0;
         warp.laneFail(c, failure);
         return 1;
@@ -59,10 +97,6 @@ MOE_LANES Slice sliceOf(int n, WarpIndex w) {
   const int begin = each * w.index < n ? each * w.index : n;
   return {begin, begin + each < n ? each : n - begin};
 }
-
-struct Range {
-  int begin, end;
-};
 
 // Of items [begin, end), those whose number is this warp's modulo the number of warps.
 struct Strided {
@@ -88,12 +122,18 @@ MOE_LANES PartOf partOf(const Parts& parts, std::uint32_t rowBytes, int item) {
 
 // ---- Flags
 
-// One warp tells every rank, by its word [this rank] of the flags at `area`, that what it waits for in `epoch` is
-// there. `area` is a reference so that it stays an operand in constant memory.
+template <class Warp>
+MOE_LANES void publish(const Warp& warp, Flag* flag, Flag word) {
+  warp.publishAll(
+      1, [&](int) { return flag; }, word);
+}
+
+// One warp tells every rank of the domain, by its word [this rank] of the flags at `area`, that what it waits for in
+// `epoch` is there. `area` is a reference so that it stays an operand in constant memory.
 template <class Warp>
 MOE_LANES void tell(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
   warp.publishAll(
-      c.nranks, [&](int to) { return c.in<Flag>(to, area) + c.rank; }, flagWord(epoch));
+      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, flagWord(epoch));
 }
 
 // The same by all warps of a team together: the words reach the next epoch when the last of them has called.
@@ -101,20 +141,30 @@ template <class Warp>
 MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, Meeting meeting,
                         WarpIndex team) {
   warp.announce(
-      c.nranks, [&](int to) { return c.in<Flag>(to, area) + c.rank; }, meeting, team);
+      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, meeting, team);
 }
 
-// True if the flags [from] at `area` of this rank's window have reached `epoch`.
+// True if the flags [from] at `area` of this rank's window have reached `epoch`: of some ranks, of all, of the
+// domain's, or this rank's own, to which all its warps announce.
+template <class Warp>
+MOE_LANES bool waitForRanks(const Warp& warp, const CommView& c, const std::uint64_t& area, Range ranks,
+                            std::uint64_t epoch, Phase phase) {
+  return warp.waitAll(c, c.mine<Flag>(area) + ranks.begin, ranks.end - ranks.begin, epoch,
+                      Awaited{phase, ranks.begin, 1});
+}
 template <class Warp>
 MOE_LANES bool waitForAll(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
                           Phase phase) {
-  return warp.waitAll(c, c.mine<Flag>(area), c.nranks, epoch, phase);
+  return waitForRanks(warp, c, area, allRanks(c), epoch, phase);
 }
-
-// True if all warps of this rank have announced `epoch` at `area`.
+template <class Warp>
+MOE_LANES bool waitForDomain(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
+                             Phase phase) {
+  return waitForRanks(warp, c, area, domainRanks(c), epoch, phase);
+}
 template <class Warp>
 MOE_LANES bool waitForOwn(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
-  return warp.waitAll(c, c.mine<Flag>(area) + c.rank, 1, epoch, Phase::ownWarps);
+  return waitForWarps(warp, c, c.mine<Flag>(area) + c.rank, epoch);
 }
 
 }  // namespace moe

@@ -3,20 +3,33 @@
 
 #include <type_traits>
 
-#include "device/combine.h"
-#include "device/ht_dispatch.h"
+#include "device/combine_rails.h"
+#include "device/ht_dispatch_rails.h"
 #include "device/ll_dispatch.h"
 #include "device/route.h"
 
 namespace moe {
 
-enum class Step { route, htDispatch, htDispatchWaves, llDispatch, combine, combineWaves };
+enum class Step {
+  route,
+  htDispatch,
+  htDispatchWaves,
+  htDispatchRails,
+  llDispatch,
+  combine,
+  combineWaves,
+  combineRails
+};
+inline constexpr Step kSteps[] = {Step::route,      Step::htDispatch, Step::htDispatchWaves, Step::htDispatchRails,
+                                  Step::llDispatch, Step::combine,    Step::combineWaves,    Step::combineRails};
 
 inline Step dispatchStep(const HandleView& h) {
   if (h.lowLatency != 0) return Step::llDispatch;
+  if (h.hasRails()) return Step::htDispatchRails;
   return goesInWaves(h) ? Step::htDispatchWaves : Step::htDispatch;
 }
 inline Step combineStep(const HandleView& h) {
+  if (h.hasRails()) return Step::combineRails;
   return goesInWaves(h) ? Step::combineWaves : Step::combine;
 }
 
@@ -24,18 +37,38 @@ inline Step combineStep(const HandleView& h) {
 MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
   if (step == Step::combine) return 24;
   if (step == Step::combineWaves) return 20;
-  return step == Step::htDispatchWaves ? 8 : 16;
+  return step == Step::htDispatchWaves || step == Step::htDispatchRails ? 8 : 16;
 }
 inline constexpr int kBulkWarpsMax = 8;
+MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step) {
+  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htDispatchRails;
+}
+
+// Which kernels there are: of one domain, and of several.
+MOE_HOST_DEVICE constexpr bool hasRails(Step step) {
+  return step == Step::htDispatchRails || step == Step::combineRails;
+}
+MOE_HOST_DEVICE constexpr bool hasFarKernel(Step step) {
+  return step == Step::route || step == Step::llDispatch || step == Step::combine || hasRails(step);
+}
+MOE_HOST_DEVICE constexpr bool hasNearKernel(Step step) {
+  return !hasRails(step);
+}
+
+MOE_HOST_DEVICE constexpr bool isCombine(Step step) {
+  return step == Step::combine || step == Step::combineWaves || step == Step::combineRails;
+}
 
 template <Step kStep, class Warp>
 MOE_LANES void runStep(const Warp& warp, const StepParams& p, WarpIndex w) {
   if constexpr (kStep == Step::route) route(warp, p, w);
   if constexpr (kStep == Step::htDispatch) htDispatch<1>(warp, p, w);
   if constexpr (kStep == Step::htDispatchWaves) htDispatch<kHtWaves>(warp, p, w);
+  if constexpr (kStep == Step::htDispatchRails) htDispatchRails(warp, p, w);
   if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);
   if constexpr (kStep == Step::combine) combine<1>(warp, p, w);
   if constexpr (kStep == Step::combineWaves) combine<kHtWaves>(warp, p, w);
+  if constexpr (kStep == Step::combineRails) combineRails(warp, p, w);
 }
 
 // use(tag) with the step as a compile-time value, decltype(tag)::value.
@@ -48,12 +81,16 @@ void withStep(Step step, Use use) {
       return use(std::integral_constant<Step, Step::htDispatch>{});
     case Step::htDispatchWaves:
       return use(std::integral_constant<Step, Step::htDispatchWaves>{});
+    case Step::htDispatchRails:
+      return use(std::integral_constant<Step, Step::htDispatchRails>{});
     case Step::llDispatch:
       return use(std::integral_constant<Step, Step::llDispatch>{});
     case Step::combine:
       return use(std::integral_constant<Step, Step::combine>{});
     case Step::combineWaves:
       return use(std::integral_constant<Step, Step::combineWaves>{});
+    case Step::combineRails:
+      return use(std::integral_constant<Step, Step::combineRails>{});
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/failure.h"
+#include "device/remote_view.h"
 #include "device/window_layout.h"
 
 namespace moe {
@@ -21,7 +22,16 @@ MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
 }
 
 // What the warps of a step announce together; each at most once per step.
-enum class Meeting : int { begin, counts, rows, taken, waves, count = waves + kHtWaves };
+enum class Meeting : int {
+  begin,
+  counts,
+  rows,
+  taken,
+  railsTaken,
+  waves,
+  railWaves = waves + kHtWaves,
+  count = railWaves + kHtWaves
+};
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
@@ -31,21 +41,44 @@ struct CommState {
   Flag routeCounted, routeTaken;        // of a route's warps among themselves
   std::uint64_t handed[2][kChannels];   // operations so far that went at once, and in waves
   std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
+  // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
+  // that came by them has been read. [dispatch, combine]
+  Flag railStaged[2][kHtWaves], railsTaken[2];
 };
 
 // So many ranks' windows are in the view itself: on a GPU that is constant memory, and saves a load per address.
 inline constexpr int kNearRanks = 16;
 
+// What only communicators of several domains have: where steps look it up, so that others need not carry it along.
+struct FarView {
+  RemoteLayout at;
+  RemoteView remote;  // how puts are posted
+};
+
 struct CommView {
   int rank, nranks;
+  int domainFirst, domainSize;     // this rank's domain: ranks that it reaches by loads and stores
   std::uint8_t* near[kNearRanks];  // the first windows
-  std::uint8_t* const* windows;    // [nranks], each rank's window as mapped here
+  std::uint8_t* const* windows;    // [nranks], each rank's window as mapped here; NULL: of another domain
+  const FarView* far;              // several domains
   WindowLayout at;
   CommState* state;
   Failure* failure;      // host-visible
   std::uint64_t* abort;  // host-visible; written by the host; not 0: give up
   std::uint64_t timeoutNs;
   int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
+
+  // More than one domain.
+  MOE_HOST_DEVICE bool split() const { return domainSize != nranks; }
+  MOE_HOST_DEVICE bool inDomain(int other) const {
+    return static_cast<unsigned>(other - domainFirst) < static_cast<unsigned>(domainSize);
+  }
+  MOE_HOST_DEVICE int remoteRanks() const { return nranks - domainSize; }
+  MOE_HOST_DEVICE int remoteRank(int i) const { return i < domainFirst ? i : i + domainSize; }
+  MOE_HOST_DEVICE int domains() const { return nranks / domainSize; }
+  MOE_HOST_DEVICE int domain() const { return domainFirst / domainSize; }
+  // The rank of another domain with this rank's place.
+  MOE_HOST_DEVICE int railPeer(int otherDomain) const { return rank + (otherDomain - domain()) * domainSize; }
 
   template <class T>
   MOE_HOST_DEVICE T* in(int owner, std::uint64_t offset) const {
@@ -59,7 +92,8 @@ struct CommView {
 
 enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
 
-// Where one row of a token goes: one per destination rank, in rank order.
+// Where one row of a token goes. Those in this domain come first, in rank order; then, LL: the ranks of other domains;
+// HT: the rail peer of each other domain that the token goes to.
 struct alignas(16) Destination {
   std::int32_t rank;
   std::int32_t index;  // position among the rows that this rank sends there: the slot in [from][index] arrays
@@ -105,6 +139,7 @@ struct HandleView {
   std::int32_t* totals;            // [buckets]
   std::int32_t* entryRow;          // [tokensMax][topk] row of the receiver's layout, if it has rows per expert
   std::int32_t* destinationCount;  // [tokensMax]
+  std::int32_t* nearCount;         // [tokensMax] of them in this domain; of one domain: the same array
   Destination* destinations;       // [tokensMax][slots]
   std::int32_t* layoutRowsOf;      // [nranks] rows of the layout at each rank
   std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, each token once
@@ -117,11 +152,22 @@ struct HandleView {
   Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
   std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
 
+  // Across domains.
+  int domains;
+  std::int32_t* outgoing;   // the token that has an index: LL [nranks][tokensMax], HT [domains][tokensMax]
+  std::int32_t* railCount;  // HT: [domains][tokensMax] destinations here of a row that comes by a rail
+  Destination* railTo;      // HT: [domains][tokensMax][railSlots()]
+  std::int32_t* railStart;  // HT: [kHtWaves + 1][domains] first index of a wave's rows
+
   std::uint32_t ticket;  // of the route that this step belongs to; see Handle::nextTicket
   HandleState* state;
   HostCounts* hostCounts;
 
-  MOE_HOST_DEVICE int buckets() const { return map.experts + map.nranks; }
+  // Of the route's counts: experts, ranks and, HT across domains, domains.
+  MOE_HOST_DEVICE int buckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
+  MOE_HOST_DEVICE int domainBucket(int domain) const { return map.experts + map.nranks + domain; }
+  MOE_HOST_DEVICE bool hasRails() const { return domains > 1 && lowLatency == 0; }
+  MOE_HOST_DEVICE int railSlots() const { return slotsPerToken(topk, map.nranks / domains); }
   MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
 };
 

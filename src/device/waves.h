@@ -7,10 +7,10 @@
 
 namespace moe {
 
-// Operations of which there is local work to do: the same on all ranks. Others are one wave. How many is a compile-time
-// constant of a step, so that one wave costs nothing.
+// Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
+// many is a compile-time constant of a step, so that one wave costs nothing.
 MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
-  return h.lowLatency == 0 && expertRows(h);
+  return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
 }
 
 // The wave of a token, if its operation goes in waves.
@@ -42,10 +42,11 @@ template <class Warp>
 MOE_LANES void announceWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, WarpIndex w) {
   announce(warp, c, waveFlags(c, area, wave), static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave), w);
 }
+// HT waves are handed over within the domain.
 template <class Warp>
 MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, std::uint64_t number,
                            Phase phase) {
-  return waitForAll(warp, c, waveFlags(c, area, wave), number, phase);
+  return waitForDomain(warp, c, waveFlags(c, area, wave), number, phase);
 }
 
 // What is taken is a wave behind what is handed over. If take(wave) is false, that is the end.
@@ -62,6 +63,17 @@ MOE_LANES bool inWaves(HandOver handOver, Take take) {
     }
     return true;
   }
+}
+// The same with rails: what came by them is forwarded a wave behind what is handed over, and a wave before it is taken.
+template <class HandOver, class Forward, class Take>
+MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
+  MOE_ROLLED
+  for (int wave = 0; wave < kHtWaves + 2; ++wave) {
+    if (wave < kHtWaves && !handOver(wave)) return false;
+    if (wave >= 1 && wave <= kHtWaves && !forward(wave - 1)) return false;
+    if (wave >= 2 && !take(wave - 2)) return false;
+  }
+  return true;
 }
 
 // The first row, in FLAT order, of what a source sends from this wave on.

@@ -24,7 +24,7 @@ struct WindowLayout {
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
   std::uint64_t htOutputs;    // OutputRecord [parity][from]
   std::uint64_t htCombines;   // CombineRecord [from]
-  std::uint64_t llSizes;      // int32 [set][from]: what must agree in a dispatch
+  std::uint64_t llSizes;      // uint64 [set][from]: what must agree in a dispatch
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
@@ -35,12 +35,45 @@ struct WindowLayout {
   std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
   std::uint64_t staging;         // [stagingRows][rowBytesMax]
   std::uint64_t stagingSide;     // [stagingRows][sideBytesMax]
+
   std::uint64_t heap;
 
   std::uint64_t controlBytes, llBytes, htBytes, totalBytes;
   int countStride, routeTokensMax;
+};
 
-  static WindowLayout of(const CommShape& shape);
+// What only communicators of several domains have. "Out" is filled here and put from here; the others are put to.
+struct RemoteLayout {
+  // Flags of HT, [wave][domain] and [domain].
+  std::uint64_t htRailWaves, htSumWaves;
+  std::uint64_t htRailsFree, htSumsFree;
+  std::uint64_t leaving;    // flags of transports, [from]
+  std::uint64_t railSizes;  // uint64 [dispatch, combine][domain]: what must agree
+
+  std::uint64_t routeHeadersOut;  // Quad [to][routeTokensMax][headerQuads]
+  std::uint64_t railTables;       // Quad [parity][domain][tokensMax][railQuads]
+  std::uint64_t railTablesOut;    // Quad [domain][tokensMax][railQuads]
+  std::uint64_t llRowsOut;        // [set][llTokensMax][rowBytesMax]: of tokens
+  std::uint64_t llSideOut;        // [set][llTokensMax][sideBytesMax]
+  std::uint64_t llCombineIn;      // [set][from][llTokensMax][rowBytesMax]
+  std::uint64_t llGradsIn;        // float [set][from][llTokensMax][topkMax]
+  std::uint64_t llGradsOut;       // float [set][to][llTokensMax][topkMax]
+  std::uint64_t railRowsOut;      // [tokensMax][rowBytesMax]: of tokens
+  std::uint64_t railSideOut;      // [tokensMax][sideBytesMax]
+  std::uint64_t railRows;         // [domain][tokensMax][rowBytesMax]
+  std::uint64_t railSide;         // [domain][tokensMax][sideBytesMax]
+  std::uint64_t railSumsOut;      // [domain][tokensMax][rowBytesMax]
+  std::uint64_t railSums;         // [domain][tokensMax][rowBytesMax]
+  std::uint64_t railGradsOut;     // float [domain][tokensMax][topkMax]: filled by this domain's ranks
+  std::uint64_t railGrads;        // float [domain][tokensMax][topkMax]
+  int railQuads;
+};
+
+// The whole window.
+struct WindowPlan : WindowLayout {
+  RemoteLayout far;
+
+  static WindowPlan of(const CommShape& shape);
 };
 
 // Where a rank wants its rows, sent to every peer with "output ready".
@@ -62,47 +95,94 @@ struct alignas(16) CombineRecord {
   std::uint64_t reserved;
 };
 
-inline WindowLayout WindowLayout::of(const CommShape& s) {
-  WindowLayout at{};
-  std::uint64_t end = 0;
-  auto take = [&](std::int64_t bytes) {
-    const std::uint64_t begin = end;
-    end += static_cast<std::uint64_t>(roundUp(bytes, 256));
+// Areas one after another, each aligned.
+class WindowAreas {
+ public:
+  std::uint64_t take(std::int64_t bytes) {
+    const std::uint64_t begin = end_;
+    end_ += static_cast<std::uint64_t>(roundUp(bytes, 256));
     return begin;
-  };
+  }
+  std::uint64_t end() const { return end_; }
+
+ private:
+  std::uint64_t end_ = 0;
+};
+
+// What only communicators of several domains have.
+inline void layOutRemoteLl(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
+  const std::int64_t n = s.domains() > 1 ? s.nranks : 0, tokens = s.ll && n > 0 ? s.llTokensMax : 0;
+  at.llRowsOut = areas.take(kLlSets * tokens * s.rowBytesMax);
+  at.llSideOut = areas.take(kLlSets * tokens * s.sideBytesMax);
+  at.llCombineIn = areas.take(kLlSets * n * tokens * s.rowBytesMax);
+  at.llGradsIn = areas.take(kLlSets * n * tokens * s.topkMax * 4);
+  at.llGradsOut = areas.take(kLlSets * n * tokens * s.topkMax * 4);
+}
+inline void layOutRails(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
+  const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, tokens = s.ht && domains > 0 ? s.tokensMax : 0;
+  at.railRowsOut = areas.take(tokens * s.rowBytesMax);
+  at.railSideOut = areas.take(tokens * s.sideBytesMax);
+  at.railRows = areas.take(domains * tokens * s.rowBytesMax);
+  at.railSide = areas.take(domains * tokens * s.sideBytesMax);
+  at.railSumsOut = areas.take(domains * tokens * s.rowBytesMax);
+  at.railSums = areas.take(domains * tokens * s.rowBytesMax);
+  at.railGradsOut = areas.take(domains * tokens * s.topkMax * 4);
+  at.railGrads = areas.take(domains * tokens * s.topkMax * 4);
+}
+
+inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas) {
   const std::int64_t n = s.nranks, flags = n * std::int64_t{sizeof(Flag)};
   const std::int64_t headerBytes = headerQuads(s.topkMax) * std::int64_t{sizeof(Quad)};
-  at.countStride = static_cast<int>(roundUp(s.expertsMax + n + 1, 4));
+  const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, rails = domains * std::int64_t{sizeof(Flag)};
+  at.countStride = static_cast<int>(roundUp(s.expertsMax + n + domains + 1, 4));
+  at.far.railQuads = 1 + slotsPerToken(s.topkMax, s.domainRanks());
 
-  at.routeCountsReady = take(flags), at.routeHeadersReady = take(flags);
-  at.htOutputReady = take(flags), at.htRowsReady = take(flags);
-  at.htCombineReady = take(flags), at.htCombineDone = take(flags);
-  at.htRowWaves = take(kHtWaves * flags), at.htCombineWaves = take(kHtWaves * flags);
-  at.llRowsReady = take(kLlSets * flags), at.llFree = take(kLlSets * flags);
-  at.llCombineReady = take(kLlSets * flags), at.llCombineDone = take(kLlSets * flags);
-  at.routeCounts = take(kParities * n * at.countStride * 4);
-  at.htOutputs = take(kParities * n * std::int64_t{sizeof(OutputRecord)});
-  at.htCombines = take(n * std::int64_t{sizeof(CombineRecord)});
-  at.llSizes = take(kLlSets * n * 4);
+  at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
+  at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);
+  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(flags);
+  at.htRowWaves = areas.take(kHtWaves * flags), at.htCombineWaves = areas.take(kHtWaves * flags);
+  at.far.htRailWaves = areas.take(kHtWaves * rails), at.far.htSumWaves = areas.take(kHtWaves * rails);
+  at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
+  at.far.leaving = areas.take(domains > 0 ? flags : 0);
+  at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
+  at.llCombineReady = areas.take(kLlSets * flags), at.llCombineDone = areas.take(kLlSets * flags);
+  at.routeCounts = areas.take(kParities * n * at.countStride * 4);
+  at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
+  at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});
+  at.llSizes = areas.take(kLlSets * n * std::int64_t{sizeof(std::uint64_t)});
+  at.far.railSizes = areas.take(2 * rails);
   const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
   at.routeTokensMax = static_cast<int>(tokens > llTokens ? tokens : llTokens);
-  at.routeHeaders = take(kParities * n * at.routeTokensMax * headerBytes);
-  at.controlBytes = end;
+  at.routeHeaders = areas.take(kParities * n * at.routeTokensMax * headerBytes);
+  at.far.routeHeadersOut = areas.take(domains > 0 ? n * at.routeTokensMax * headerBytes : 0);
+  const std::int64_t table = tokens * at.far.railQuads * std::int64_t{sizeof(Quad)};
+  at.far.railTables = areas.take(kParities * domains * table);
+  at.far.railTablesOut = areas.take(domains * table);
+}
 
-  at.llRows = take(kLlSets * n * llTokens * s.rowBytesMax);
-  at.llSide = take(kLlSets * n * llTokens * s.sideBytesMax);
-  at.llCombineRows = take(kLlSets * n * llTokens * s.rowBytesMax);
-  at.llCombineGrads = take(kLlSets * llTokens * s.topkMax * 4);
-  at.llBytes = end - at.controlBytes;
+inline WindowPlan WindowPlan::of(const CommShape& s) {
+  WindowPlan at{};
+  WindowAreas areas;
+  layOutControl(s, at, areas);
+  at.controlBytes = areas.end();
+
+  const std::int64_t n = s.nranks, llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
+  at.llRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
+  at.llSide = areas.take(kLlSets * n * llTokens * s.sideBytesMax);
+  at.llCombineRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
+  at.llCombineGrads = areas.take(kLlSets * llTokens * s.topkMax * 4);
+  layOutRemoteLl(s, at.far, areas);
+  at.llBytes = areas.end() - at.controlBytes;
 
   const std::int64_t staging = s.ht ? s.stagingRows : 0;
-  at.htCombineGrads = take(tokens * s.topkMax * 4);
-  at.staging = take(staging * s.rowBytesMax);
-  at.stagingSide = take(staging * s.sideBytesMax);
-  at.htBytes = end - at.controlBytes - at.llBytes;
+  at.htCombineGrads = areas.take(tokens * s.topkMax * 4);
+  at.staging = areas.take(staging * s.rowBytesMax);
+  at.stagingSide = areas.take(staging * s.sideBytesMax);
+  layOutRails(s, at.far, areas);
+  at.htBytes = areas.end() - at.controlBytes - at.llBytes;
 
-  at.heap = take(s.heapBytes);
-  at.totalBytes = end;
+  at.heap = areas.take(s.heapBytes);
+  at.totalBytes = areas.end();
   return at;
 }
 

@@ -1,5 +1,5 @@
-// What a user may say about RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, as src/comm/config.cc reads them.
-// Numbers have been checked against their ranges; texts are read where they are used.
+// What a user may say about RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, and SYSFS_PATH for tests, as
+// src/comm/config.cc reads them. Numbers have been checked against their ranges; texts are read where they are used.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,9 @@ inline const char* nameOf(LinkLayer layer) {
 
 enum class GidFamily : std::int32_t { kAuto, kIpv4, kIpv6 };
 
+// Who writes the adapter's doorbell registers where steps post to its queues.
+enum class Doorbell : std::int32_t { kAuto, kSteps, kThread };
+
 struct RdmaSettings {
   std::string nics;               // nic_list.h; empty: chosen
   std::int32_t nicsPerGpu = 0;    // 0: chosen
@@ -33,6 +36,9 @@ struct RdmaSettings {
   std::int32_t queuePairs = 0;  // per peer; 0: chosen
   std::int32_t ackTimeout = 0;  // 4.096 us times 2 to the power of this; 0: chosen
   std::int32_t retries = 7;
+  std::int32_t doorbell = 0;  // a Doorbell
+  std::int32_t softUar = 0;   // 1: the registers are memory
+  std::string sys = "/sys";   // where sysfs is
 };
 
 }  // namespace moe::topology

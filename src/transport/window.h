@@ -50,7 +50,8 @@ class Window {
  protected:
   static void requireSameHost(int rank, const WindowCard& mine, const WindowCard& peer) {
     if (mine.host.sameHost(peer.host)) return;
-    throw Error(moeUnsupported, "rank " + std::to_string(rank) + " is on another host: no transport between hosts yet");
+    throw Error(moeUnsupported, "rank " + std::to_string(rank) +
+                                    " is on another host, but in this domain: config.domainSize is too large");
   }
   PeerWindow openSameProcess(const WindowCard& peer) const {
     // The card is bytes, so the address travels as a number.

@@ -1,16 +1,20 @@
 #!/bin/bash
 # Kills one rank of a group with SIGKILL at many points and demands that every survivor names it in time and goes on.
 # Usage: kill_test.sh MOERUN KILL_RANK [host|cuda] [NRANKS]
+#   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  across domains (the survivors', if they cannot be cut so: of one rank each)
+#   KILL_ROUNDS=few, steps  a few of the points, two in steps alone (20 s for each wait, for slow machines)
+#   KILL_PREFIX  what a rank's shell runs before it; ends with exec "$@"
 set -u
 moerun=$1 program=$2 backend=${3:-host} nranks=${4:-3}
+prefix=${KILL_PREFIX:-exec \"\$@\"}
 failed=0
 
 round() { # arguments of kill_rank
   local directory log
   directory=$(mktemp -d)
   log=$directory/log
-  MOECOMM_LOG_LEVEL=none timeout 60 "$moerun" -n "$nranks" --grace 20 "$program" --backend "$backend" \
-    --directory "$directory" "$@" >"$log" 2>&1
+  MOECOMM_LOG_LEVEL=none timeout 60 "$moerun" -n "$nranks" --grace 20 sh -c "$prefix" rank "$program" \
+    --backend "$backend" --directory "$directory" "$@" >"$log" 2>&1
   local survivors
   survivors=$(grep -c 'survivor ' "$log")
   if [ "$survivors" -ne $((nranks - 1)) ]; then
@@ -23,14 +27,23 @@ round() { # arguments of kill_rank
   rm -rf "$directory"
 }
 
-round --point never --victim 1 --timeout-ms 1500
-for victim in 0 $((nranks - 1)); do
-  for delay in 0 3 10 30; do round --point init --victim $victim --delay-ms $delay --timeout-ms 3000; done
-  for mode in ht ll; do
-    round --point between --victim $victim --mode $mode
-    for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
+if [ "${KILL_ROUNDS:-all}" = few ]; then
+  round --point init --victim $((nranks - 1)) --delay-ms 10 --timeout-ms 3000
+  round --point between --victim 0 --mode ht
+  round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll
+elif [ "${KILL_ROUNDS:-all}" = steps ]; then
+  round --point between --victim 0 --mode ht --timeout-ms 20000
+  round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll --timeout-ms 20000
+else
+  round --point never --victim 1 --timeout-ms 1500
+  for victim in 0 $((nranks - 1)); do
+    for delay in 0 3 10 30; do round --point init --victim $victim --delay-ms $delay --timeout-ms 3000; done
+    for mode in ht ll; do
+      round --point between --victim $victim --mode $mode
+      for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
+    done
   done
-done
+fi
 if find /dev/shm -name '*moecomm*' 2>/dev/null | grep -q .; then
   echo "FAILED: something is left in /dev/shm"
   failed=1

@@ -1,24 +1,8 @@
-#include <cuda_runtime.h>
-
-#include <memory>
-#include <stdexcept>
-#include <string>
-
+#include "gpu/cuda_memory.h"
 #include "gpu/fp8_probe.h"
 
 namespace moe::test {
 namespace {
-
-void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-template <class Element>
-auto allocate(std::size_t count) {
-  Element* memory = nullptr;
-  check(cudaMalloc(reinterpret_cast<void**>(&memory), count * sizeof(Element)), "cudaMalloc");
-  return std::unique_ptr<Element, decltype(&cudaFree)>(memory, &cudaFree);
-}
 
 __global__ void answerKernel(const Fp8Question* questions, Fp8Answer* answers, std::size_t count) {
   const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -1,10 +1,5 @@
-#include <cuda_runtime.h>
-
-#include <memory>
-#include <stdexcept>
-#include <string>
-
 #include "device/cuda_queue_memory.h"
+#include "gpu/cuda_memory.h"
 #include "gpu/mlx5_probe.h"
 
 namespace moe::test {
@@ -12,23 +7,12 @@ namespace {
 
 constexpr int kLanes = 32;
 
-void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
-}
-
-template <class Element>
-auto allocate(std::size_t count) {
-  Element* memory = nullptr;
-  check(cudaMalloc(reinterpret_cast<void**>(&memory), count * sizeof(Element)), "cudaMalloc");
-  return std::unique_ptr<Element, decltype(&cudaFree)>(memory, &cudaFree);
-}
-
 __global__ void encodeKernel(const WqeFields* fields, EncodedWqes* encoded, std::size_t count) {
   const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count) encoded[i] = encode(fields[i]);
 }
 
-__device__ mlx5::WaitLimit limitOf(const RowExchange& exchange) {
+__device__ WaitLimit limitOf(const RowExchange& exchange) {
   return {CudaQueueMemory().nanoseconds() + exchange.timeoutNs, exchange.abort};
 }
 
@@ -37,7 +21,7 @@ __device__ bool waitFor(const RowExchange& exchange, const std::uint64_t* word, 
   const CudaQueueMemory memory;
   bool came = true;
   if (lane == 0) {
-    came = mlx5::waitUntil(memory, limitOf(exchange), [&] { return memory.load(word) == value; });
+    came = waitUntil(memory, limitOf(exchange), [&] { return memory.load(word) == value; });
     if (!came) memory.add(exchange.failures, 1);
   }
   __syncwarp();
@@ -68,7 +52,7 @@ __device__ void writeBatch(const RowExchange& exchange, RowLane& row, std::uint6
 __device__ bool sendRow(const RowExchange& exchange, RowLane& row, std::uint64_t round, int lane) {
   constexpr std::uint32_t kSlots = 5;
   const CudaQueueMemory memory;
-  const mlx5::WaitLimit limit = limitOf(exchange);
+  const WaitLimit limit = limitOf(exchange);
   for (int i = lane; i < kRowWords; i += kLanes) row.source[i] = round;
   std::uint64_t index = 0;
   bool good = lane != 0 || mlx5::reserve(memory, exchange.queue, kSlots, limit, &index);

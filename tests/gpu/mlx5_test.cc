@@ -1,4 +1,4 @@
-// transport/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a kernel
+// device/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a kernel
 // posts in host memory is executed by the software adapter.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -76,13 +76,13 @@ TEST_F(Mlx5OnGpu, RowsThatKernelsPostArriveBeforeTheirFlags) {
   {
     const Repeater engine([&] { adapter.step(); });
     const Repeater owner([&] {
-      if (!sender->drain()) mlx5::HostMemory().publish(&shared->abort, std::uint64_t{1});
+      if (!sender->drain()) HostQueueMemory().publish(&shared->abort, std::uint64_t{1});
     });
     exchangeRows({sender->queue(), shared->lanes, key, kPairs, kRounds, 10'000'000'000, &shared->abort,
                   &shared->wrongWords, &shared->failures});
-    const mlx5::HostMemory memory;
-    mlx5::waitUntil(memory, patience(1000),
-                    [&] { return memory.load(sender->queue().completed) == kBegin + 5 * kPairs * kRounds; });
+    const HostQueueMemory memory;
+    waitUntil(memory, patience(1000),
+              [&] { return memory.load(sender->queue().completed) == kBegin + 5 * kPairs * kRounds; });
   }
   EXPECT_EQ(shared->wrongWords, 0u);
   EXPECT_EQ(shared->failures, 0u);

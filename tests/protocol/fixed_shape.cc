@@ -12,12 +12,13 @@ HandleShape handleShape(const FixedShape& s) {
   handle.map = {s.experts, s.ranks};
   handle.topk = s.topk, handle.layout = s.layout, handle.lowLatency = s.lowLatency, handle.tokensMax = s.tokens;
   handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.routeWarpsMax = s.warps;
+  handle.domains = s.domainSize == 0 ? 1 : s.ranks / s.domainSize;
   return handle;
 }
 
 CommShape commShape(const FixedShape& s, std::int64_t outputRows) {
   CommShape comm;
-  comm.nranks = s.ranks, comm.topkMax = s.topk, comm.expertsMax = s.experts;
+  comm.nranks = s.ranks, comm.domainSize = s.domainSize, comm.topkMax = s.topk, comm.expertsMax = s.experts;
   comm.rowBytesMax = s.rowBytes, comm.sideBytesMax = s.sideBytes;
   (s.lowLatency ? comm.llTokensMax : comm.tokensMax) = s.tokens;
   (s.lowLatency ? comm.ll : comm.ht) = true;
@@ -56,7 +57,8 @@ class Rounds {
   }
 
   void addRoute() {
-    const RouteConfig config{shape_.ranks, shape_.experts, shape_.topk, shape_.layout, shape_.tokens, shape_.alignment};
+    const RouteConfig config{shape_.ranks,  shape_.experts,   shape_.topk,       shape_.layout,
+                             shape_.tokens, shape_.alignment, shape_.domainSize, !shape_.lowLatency};
     route_ = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, drawRouteInputs(config, true, rng_)));
     world_.program->addRoute(std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route"),
                              shape_.warps);

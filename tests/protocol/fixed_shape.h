@@ -8,6 +8,7 @@ namespace moe::test {
 
 struct FixedShape {
   int ranks = 2;
+  int domainSize = 0;  // 0: one domain
   int experts = 4;
   int topk = 2;
   Layout layout = Layout::flat;

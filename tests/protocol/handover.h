@@ -21,9 +21,9 @@ void onTwoWarps(Body body) {
   }
 }
 
-// Hands a row over and back again `rounds` times, by publish or by publishAll; returns the number of wrong rows.
+// Hands a row over and back again `rounds` times; returns the number of wrong rows.
 template <class Team>
-int handOver(bool toAll, int rounds) {
+int handOver(int rounds) {
   constexpr int kBytes = 256;
   GuardedBytes row(kBytes), copies(2 * kBytes);
   std::array<Flag, 2> flags{};
@@ -39,18 +39,16 @@ int handOver(bool toAll, int rounds) {
     const std::uint8_t* theirs = copies.data() + (1 - self) * kBytes;
     for (int i = 0; i < rounds; ++i) {  // warp 0 copies in even turns, warp 1 in odd ones
       const auto turn = static_cast<std::uint64_t>(2 * i + self);
-      if (turn > 0 && !warp.waitAll(comm, &flags[static_cast<std::size_t>(1 - self)], 1, turn, Phase::none)) return;
+      if (turn > 0 &&
+          !warp.waitAll(comm, &flags[static_cast<std::size_t>(1 - self)], 1, turn, Awaited{Phase::none, 0, 1}))
+        return;
       warp.streamRows(
           1, 1,
           [&](int) {
             return CopyJob{theirs, kBytes, 1};
           },
           [&](int, int) { return mine; });
-      Flag* flag = &flags[static_cast<std::size_t>(self)];
-      if (toAll)
-        warp.publishAll(
-            1, [&](int) { return flag; }, flagWord(turn + 1));
-      if (!toAll) warp.publish(flag, flagWord(turn + 1));
+      publish(warp, &flags[static_cast<std::size_t>(self)], flagWord(turn + 1));
     }
   });
   return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);

@@ -89,8 +89,7 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
 }
 
 TYPED_TEST(Policy, PublishesWhatEveryLaneHasStored) {
-  EXPECT_EQ(handOver<TypeParam>(false, 50), 0);
-  EXPECT_EQ(handOver<TypeParam>(true, 50), 0);
+  EXPECT_EQ(handOver<TypeParam>(50), 0);
 }
 
 // The sum is longer than any tile, and each term is rounded on its own.

@@ -8,12 +8,20 @@
 
 int main() {
   using namespace moe::test;
-  if (handOver<MOE_TEAM>(false, 20) + handOver<MOE_TEAM>(true, 20) != 0) return 1;
+  if (handOver<MOE_TEAM>(20) != 0) return 1;
   std::uint64_t seed = 1;
   for (const moe::Layout layout : {moe::Layout::expertMajor, moe::Layout::flat}) {
     for (const bool lowLatency : {false, true}) {
-      for (const int ranks : {1, 3}) {
-        FixedShape shape{.ranks = ranks, .experts = 6, .topk = 3, .rowBytes = 160, .parts = 2, .warps = 2, .rounds = 2};
+      for (const int ranks : {1, 3, 4}) {
+        const int domainSize = ranks == 4 ? 2 : 0;
+        FixedShape shape{.ranks = ranks,
+                         .domainSize = domainSize,
+                         .experts = ranks == 4 ? 8 : 6,
+                         .topk = 3,
+                         .rowBytes = 160,
+                         .parts = 2,
+                         .warps = 2,
+                         .rounds = 2};
         shape.layout = layout, shape.lowLatency = lowLatency;
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<MOE_TEAM>(scenario);

@@ -26,7 +26,7 @@ JOB_SECONDS = 90
 # A job: what is compiled with the mutated headers, what it is linked with, and how it runs.
 TEAMS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
 QUEUES = {"queues": [], "queues-tsan": TSAN}
-QUEUE_SOURCES = ["adapter_test", "queue_test", "soft_adapter", "wqe_reader"]
+QUEUE_SOURCES = ["adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader"]
 SIM_ARGUMENTS = {
     "sim-ht": ["--protocol", "ht"],
     "sim-ll": ["--protocol", "ll"],
@@ -43,7 +43,7 @@ class Builder:
     def __init__(self, work: pathlib.Path, compiler: str):
         self.work = work
         self.tree = work / "tree"  # a copy: what is edited meanwhile does not mix with what is built
-        for part in ("src/device", "src/transport/mlx5", "tests/support", "tests/protocol", "tests/sim", "tests/soft_hca",
+        for part in ("src/device", "src/device/mlx5", "tests/support", "tests/protocol", "tests/sim", "tests/soft_hca",
                      "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
         self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
@@ -61,7 +61,7 @@ class Builder:
 
     def common_sources(self):
         """(source, object, flags) of everything that no mutant changes."""
-        for source in COMMON + ["support/fiber.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]:
+        for source in COMMON + ["support/fiber.cc", "support/simulator_puts.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]:
             yield source, self.work / (source.replace("/", "_") + ".o"), []
         for source in COMMON + ["protocol/fixed_shape.cc"]:
             yield source, self.work / (source.replace("/", "_") + ".tsan.o"), TSAN
@@ -73,7 +73,8 @@ class Builder:
         if job in QUEUES:
             flags = overlays + QUEUES[job]
             objects = [self.compile(f"soft_hca/{name}.cc", overlay / f"{name}.o", flags) for name in QUEUE_SOURCES]
-            self.run([*QUEUES[job], *map(str, objects), "-o", str(program), "-lgtest_main", "-lgtest", "-lfmt", "-pthread"])
+            self.run([*QUEUES[job], *map(str, objects), "-o", str(program), "-lgtest_main", "-lgtest", "-lfmt",
+                      "-pthread"])
         elif job in TEAMS:
             common = [str(o) for _, o, flags in self.common_sources() if flags]
             changed = self.compile("sim/mutant_threads.cc", overlay / "changed.o",

@@ -1,4 +1,4 @@
-// Queues of transport/mlx5 at work: posted by submit, executed by the software adapter, between two queue pairs.
+// Queues of device/mlx5 at work: posted by submit, executed by the software adapter, between two queue pairs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,8 +9,6 @@
 
 namespace moe::test {
 namespace {
-
-using mlx5::HostMemory;
 
 constexpr unsigned kAllAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic;
 
@@ -41,7 +39,7 @@ struct Side {
 
 // A header of two slots in every other round, so that WQEs lie across the end of the ring; the row; then the flag.
 bool sendRow(Side& from, const Side& to, std::uint64_t round) {
-  const HostMemory memory;
+  const HostQueueMemory memory;
   const mlx5::SendQueue& queue = from.endpoint.queue();
   const bool hasHeader = round % 2 == 0;
   from.own.row.fill(round);
@@ -65,9 +63,9 @@ bool sendRow(Side& from, const Side& to, std::uint64_t round) {
 
 // The number of words that are wrong; all, if the row does not come.
 std::size_t receiveRow(const Side& side, std::uint64_t round) {
-  const HostMemory memory;
+  const HostQueueMemory memory;
   const Area& area = side.arrived;
-  if (!mlx5::waitUntil(memory, patience(), [&] { return memory.load(&area.flag) == round; })) return area.row.size();
+  if (!waitUntil(memory, patience(), [&] { return memory.load(&area.flag) == round; })) return area.row.size();
   std::size_t wrong = 0;
   for (const std::uint64_t word : area.row) wrong += word != round;
   if (round % 2 == 0) {
@@ -152,8 +150,8 @@ TEST(SoftAdapter, PostersThatShareAQueueLoseNothing) {
       posters.emplace_back([&finished, adder] { finished += adder.postAll(kBatches); });
     }
     for (std::thread& poster : posters) poster.join();
-    const HostMemory memory;
-    mlx5::waitUntil(memory, patience(), [&] { return memory.load(sender.queue().completed) == kEnd; });
+    const HostQueueMemory memory;
+    waitUntil(memory, patience(), [&] { return memory.load(sender.queue().completed) == kEnd; });
   }
   EXPECT_EQ(finished, 4);
   EXPECT_EQ(*sender.queue().completed, kEnd);
@@ -174,14 +172,14 @@ class OneOperation : public ::testing::Test {
   template <class Make>
   mlx5::Completion post(Make make) {
     const mlx5::SendQueue& queue = sender.queue();
-    const bool posted = mlx5::submit(HostMemory(), queue, 1, patience(), [&](std::uint64_t index) {
-      mlx5::writeWqe(HostMemory(), queue, index, make(mlx5::headAt(queue, index, mlx5::kSignalled)));
+    const bool posted = mlx5::submit(HostQueueMemory(), queue, 1, patience(), [&](std::uint64_t index) {
+      mlx5::writeWqe(HostQueueMemory(), queue, index, make(mlx5::headAt(queue, index, mlx5::kSignalled)));
     });
     EXPECT_TRUE(posted);
     adapter.step();
     mlx5::Completion completion{};
     EXPECT_TRUE(sender.poll(&completion));
-    if (!completion.failed()) mlx5::retire(HostMemory(), queue, completion);
+    if (!completion.failed()) mlx5::retire(HostQueueMemory(), queue, completion);
     return completion;
   }
 
@@ -243,8 +241,8 @@ TEST_F(OneOperation, AnOperationThatTheRemoteKeyDoesNotAllowFails) {
 TEST_F(OneOperation, ALostDoorbellIsMadeUpForByTheNext) {
   const mlx5::SendQueue& queue = sender.queue();
   const auto flag = [&](std::uint64_t value) {
-    return mlx5::submit(HostMemory(), queue, 1, patience(), [&](std::uint64_t index) {
-      mlx5::writeWqe(HostMemory(), queue, index,
+    return mlx5::submit(HostQueueMemory(), queue, 1, patience(), [&](std::uint64_t index) {
+      mlx5::writeWqe(HostQueueMemory(), queue, index,
                      mlx5::inlineWrite(mlx5::headAt(queue, index, mlx5::kSignalled), remote, mlx5::inlineFlag(value)));
     });
   };

@@ -23,7 +23,7 @@ class Endpoint {
   }
 
   const mlx5::SendQueue& queue() const { return send_.queue(); }
-  bool poll(mlx5::Completion* completion) { return mlx5::poll(mlx5::HostMemory(), completions_, completion); }
+  bool poll(mlx5::Completion* completion) { return mlx5::poll(HostQueueMemory(), completions_, completion); }
 
   // Takes out what is there, a round of the queue at most, and gives the slots back; false after a failure, which it
   // keeps.
@@ -34,7 +34,7 @@ class Endpoint {
         failure = completion;
         return false;
       }
-      if (completion.opcode == mlx5::CqeOpcode::requester) mlx5::retire(mlx5::HostMemory(), queue(), completion);
+      if (completion.opcode == mlx5::CqeOpcode::requester) mlx5::retire(HostQueueMemory(), queue(), completion);
     }
     return true;
   }

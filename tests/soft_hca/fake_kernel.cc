@@ -3,7 +3,6 @@
 #include <rdma/ib_user_verbs.h>
 #include <sys/eventfd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -11,58 +10,18 @@
 
 #include <rdma/mlx5-abi.h>
 
+#include "soft_hca/doorbells.h"
+#include "soft_hca/fake_command.h"
+
 namespace moe::test {
-namespace {
-
-// A command, taken apart: what verbs has of every device, and what is mlx5's own.
-struct Command {
-  unsigned number;
-  bool extended;
-  const std::byte* request;
-  std::byte* response;
-  std::size_t responseBytes;
-  std::byte* driverResponse;
-};
-
-template <class Request>
-Request requestOf(const Command& command) {
-  Request request;
-  std::memcpy(&request, command.request, sizeof(request));
-  return request;
-}
-
-// As much of the response as there is room for.
-template <class Response>
-void respond(const Command& command, const Response& response, std::size_t offset = 0) {
-  if (offset >= command.responseBytes) return;
-  const std::size_t room = command.responseBytes - offset;
-  std::memcpy(command.response + offset, &response, sizeof(response) < room ? sizeof(response) : room);
-}
-// mlx5's part behind verbs' part.
-template <class Response, class DriverResponse>
-void respond(const Command& command, const Response& response, const DriverResponse& driver) {
-  respond(command, response);
-  respond(command, driver,
-          command.extended ? static_cast<std::size_t>(command.driverResponse - command.response) : sizeof(response));
-}
-
-std::uint32_t nextHandle() {
-  static std::atomic<std::uint32_t> handle{0};
-  return ++handle;
-}
 
 // ---- The device: what a ConnectX-7 answers, as far as somebody asks
 
-constexpr std::uint64_t kFirmware = 0x001c002703ea;
-
-int getContext(const Command& command) {
-  ib_uverbs_get_context_resp verbs{};
-  verbs.async_fd = static_cast<std::uint32_t>(eventfd(0, EFD_CLOEXEC));
-  verbs.num_comp_vectors = 1;
+mlx5_ib_alloc_ucontext_resp describeContext() {
   mlx5_ib_alloc_ucontext_resp mlx5{};
   mlx5.qp_tab_size = 1 << 18;
   mlx5.bf_reg_size = 512;
-  mlx5.tot_bfregs = 16;
+  mlx5.tot_bfregs = 2 * kRegisterPages;
   mlx5.num_dyn_bfregs = 512;
   mlx5.cache_line_size = 64;
   mlx5.max_sq_desc_sz = 1024;
@@ -74,7 +33,18 @@ int getContext(const Command& command) {
   mlx5.log_uar_size = 12;
   mlx5.num_uars_per_page = 1;
   mlx5.response_length = sizeof(mlx5);
-  respond(command, verbs, mlx5);
+  return mlx5;
+}
+
+namespace {
+
+constexpr std::uint64_t kFirmware = 0x001c002703ea;
+
+int getContext(const Command& command) {
+  ib_uverbs_get_context_resp verbs{};
+  verbs.async_fd = static_cast<std::uint32_t>(eventfd(0, EFD_CLOEXEC));
+  verbs.num_comp_vectors = 1;
+  respond(command, verbs, describeContext());
   return 0;
 }
 
@@ -127,80 +97,6 @@ int queryPort(const Command& command) {
   return 0;
 }
 
-// ---- Objects
-
-int allocatePd(const Command& command) {
-  ib_uverbs_alloc_pd_resp domain{};
-  domain.pd_handle = nextHandle();
-  mlx5_ib_alloc_pd_resp mlx5{};
-  mlx5.pdn = domain.pd_handle;
-  respond(command, domain, mlx5);
-  return 0;
-}
-
-int registerMemory(const Command& command) {
-  ib_uverbs_reg_mr_resp region{};
-  region.mr_handle = nextHandle();
-  region.lkey = region.rkey = region.mr_handle << 8 | 0x42;
-  respond(command, region);
-  return 0;
-}
-
-mlx5_ib_create_cq_resp newCqn() {
-  mlx5_ib_create_cq_resp mlx5{};
-  mlx5.cqn = 0x400 + nextHandle();
-  return mlx5;
-}
-int createCq(const Command& command) {
-  ib_uverbs_create_cq_resp queue{};
-  queue.cq_handle = nextHandle();
-  queue.cqe = requestOf<ib_uverbs_create_cq>(command).cqe;
-  respond(command, queue, newCqn());
-  return 0;
-}
-int createCqExtended(const Command& command) {
-  ib_uverbs_ex_create_cq_resp queue{};
-  queue.response_length = sizeof(queue);
-  queue.base.cq_handle = nextHandle();
-  queue.base.cqe = requestOf<ib_uverbs_ex_create_cq>(command).cqe;
-  respond(command, queue, newCqn());
-  return 0;
-}
-
-// Both kinds of command ask by fields of the same names. A doorbell register of its own, not the shared one.
-template <class Request>
-ib_uverbs_create_qp_resp newQueuePair(const Request& request) {
-  ib_uverbs_create_qp_resp queue{};
-  queue.qp_handle = nextHandle();
-  queue.qpn = 0x010200 + queue.qp_handle;  // all three bytes differ
-  queue.max_send_wr = request.max_send_wr;
-  queue.max_recv_wr = request.max_recv_wr;
-  queue.max_send_sge = request.max_send_sge;
-  queue.max_recv_sge = request.max_recv_sge;
-  queue.max_inline_data = request.max_inline_data;
-  return queue;
-}
-mlx5_ib_create_qp_resp ownDoorbell() {
-  mlx5_ib_create_qp_resp mlx5{};
-  mlx5.bfreg_index = 4;
-  return mlx5;
-}
-int createQp(const Command& command) {
-  respond(command, newQueuePair(requestOf<ib_uverbs_create_qp>(command)), ownDoorbell());
-  return 0;
-}
-int createQpExtended(const Command& command) {
-  ib_uverbs_ex_create_qp_resp queue{};
-  queue.response_length = sizeof(queue);
-  queue.base = newQueuePair(requestOf<ib_uverbs_ex_create_qp>(command));
-  respond(command, queue, ownDoorbell());
-  return 0;
-}
-
-int agree(const Command&) {
-  return 0;
-}
-
 // ---- Commands
 
 struct Answer {
@@ -212,19 +108,7 @@ constexpr Answer kAnswers[] = {
     {IB_USER_VERBS_CMD_GET_CONTEXT, false, getContext},
     {IB_USER_VERBS_CMD_QUERY_DEVICE, false, queryDevice},
     {IB_USER_VERBS_CMD_QUERY_PORT, false, queryPort},
-    {IB_USER_VERBS_CMD_ALLOC_PD, false, allocatePd},
-    {IB_USER_VERBS_CMD_DEALLOC_PD, false, agree},
-    {IB_USER_VERBS_CMD_REG_MR, false, registerMemory},
-    {IB_USER_VERBS_CMD_DEREG_MR, false, agree},
-    {IB_USER_VERBS_CMD_CREATE_CQ, false, createCq},
-    {IB_USER_VERBS_CMD_DESTROY_CQ, false, agree},
-    {IB_USER_VERBS_CMD_CREATE_QP, false, createQp},
-    {IB_USER_VERBS_CMD_MODIFY_QP, false, agree},
-    {IB_USER_VERBS_CMD_DESTROY_QP, false, agree},
     {IB_USER_VERBS_EX_CMD_QUERY_DEVICE, true, queryDeviceExtended},
-    {IB_USER_VERBS_EX_CMD_CREATE_CQ, true, createCqExtended},
-    {IB_USER_VERBS_EX_CMD_CREATE_QP, true, createQpExtended},
-    {IB_USER_VERBS_EX_CMD_MODIFY_QP, true, agree},
 };
 
 template <class T>
@@ -233,10 +117,11 @@ T* pointerOf(std::uint64_t address) {
 }
 
 // Lengths count words of 8 bytes in extended commands, else of 4.
-Command takeApart(const std::byte* bytes) {
+Command takeApart(int context, const std::byte* bytes) {
   ib_uverbs_cmd_hdr header;
   std::memcpy(&header, bytes, sizeof(header));
   Command command{};
+  command.context = context;
   command.number = header.command & IB_USER_VERBS_CMD_COMMAND_MASK;
   command.extended = (header.command & IB_USER_VERBS_CMD_FLAG_EXTENDED) != 0;
   command.request = bytes + sizeof(header);
@@ -245,6 +130,7 @@ Command takeApart(const std::byte* bytes) {
     std::memcpy(&more, command.request, sizeof(more));
     command.request += sizeof(more);
     command.response = pointerOf<std::byte>(more.response);
+    command.driverRequest = command.request + std::size_t{header.in_words} * 8;
     command.driverResponse = command.response + std::size_t{header.out_words} * 8;
     command.responseBytes = (std::size_t{header.out_words} + more.provider_out_words) * 8;
   } else {
@@ -256,15 +142,14 @@ Command takeApart(const std::byte* bytes) {
 
 }  // namespace
 
-int answerCommand(const void* bytes) {
-  const Command command = takeApart(static_cast<const std::byte*>(bytes));
+int answerCommand(int context, const void* bytes) {
+  const Command command = takeApart(context, static_cast<const std::byte*>(bytes));
+  // Not all commands have a response; those without one have no length for it.
+  if (command.responseBytes != 0) std::memset(command.response, 0, command.responseBytes);
   for (const Answer& answer : kAnswers) {
-    if (answer.number != command.number || answer.extended != command.extended) continue;
-    // Not all commands have a response; those without one have no length for it.
-    if (command.responseBytes != 0) std::memset(command.response, 0, command.responseBytes);
-    return answer.answer(command);
+    if (answer.number == command.number && answer.extended == command.extended) return answer.answer(command);
   }
-  return EOPNOTSUPP;
+  return answerObjectCommand(command);
 }
 
 }  // namespace moe::test

@@ -11,8 +11,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
-#include <cstring>
 
+#include "soft_hca/engine.h"
+#include "soft_hca/fake_ioctl.h"
 #include "soft_hca/fake_kernel.h"
 #include "soft_hca/fake_sysfs.h"
 
@@ -20,30 +21,19 @@ namespace moe::test {
 namespace {
 
 const FakeSysfs sysfs;
+const struct AtExit {
+  ~AtExit() { Engine::shutDown(); }
+} atExit;
 
-// Open descriptors of the device.
+// Open descriptors, and of which device: its number plus one.
 constexpr int kDescriptorsMax = 4096;
-std::atomic<bool> isOpen[kDescriptorsMax];
+std::atomic<int> opened[kDescriptorsMax];
 
 bool isDevice(int fd) {
-  return fd >= 0 && fd < kDescriptorsMax && isOpen[fd].load();
+  return fd >= 0 && fd < kDescriptorsMax && opened[fd].load() != 0;
 }
 bool isDevice(const char* path) {
-  return std::strcmp(path, kDevicePath) == 0;
-}
-
-// An event counter stands in for the device: a descriptor like any other.
-int openDevice() {
-  const int fd = eventfd(0, EFD_CLOEXEC);
-  if (fd >= 0 && fd < kDescriptorsMax) isOpen[fd] = true;
-  return fd;
-}
-
-int describeDevice(struct stat* status) {
-  *status = {};
-  status->st_mode = S_IFCHR | 0666;
-  status->st_rdev = makedev(kDeviceMajor, kDeviceMinor);
-  return 0;
+  return fakeDeviceOf(path) >= 0;
 }
 
 int refuse(int error) {
@@ -55,6 +45,26 @@ int refuse(int error) {
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+// An event counter stands in for the device: a descriptor like any other.
+int openDevice(const char* path) {
+  const int fd = eventfd(0, EFD_CLOEXEC), device = fakeDeviceOf(path);
+  if (fd < 0) return fd;
+  const int error = fd < kDescriptorsMax ? Engine::instance().open(fd, static_cast<unsigned>(device)) : EMFILE;
+  if (error != 0) {
+    next<decltype(close)>("close")(fd);
+    return refuse(error);
+  }
+  opened[fd] = device + 1;
+  return fd;
+}
+
+int describeDevice(int device, struct stat* status) {
+  *status = {};
+  status->st_mode = S_IFCHR | 0666;
+  status->st_rdev = makedev(kDeviceMajor, kDeviceMinor + static_cast<unsigned>(device));
+  return 0;
 }
 
 }  // namespace
@@ -69,7 +79,7 @@ MOE_INTERPOSED int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = va_arg(rest, mode_t);
   va_end(rest);
-  return isDevice(path) ? moe::test::openDevice() : next<decltype(open)>("open")(path, flags, mode);
+  return isDevice(path) ? moe::test::openDevice(path) : next<decltype(open)>("open")(path, flags, mode);
 }
 MOE_INTERPOSED int open64(const char* path, int flags, ...) {
   va_list rest;
@@ -80,43 +90,58 @@ MOE_INTERPOSED int open64(const char* path, int flags, ...) {
 }
 
 MOE_INTERPOSED int close(int fd) {
-  if (isDevice(fd)) moe::test::isOpen[fd] = false;
+  if (isDevice(fd)) {
+    moe::test::opened[fd] = 0;
+    moe::test::Engine::instance().close(fd);
+  }
   return next<decltype(close)>("close")(fd);
 }
 
 MOE_INTERPOSED int stat(const char* path, struct stat* status) {
-  return isDevice(path) ? moe::test::describeDevice(status) : next<decltype(stat)>("stat")(path, status);
+  return isDevice(path) ? moe::test::describeDevice(moe::test::fakeDeviceOf(path), status)
+                        : next<decltype(stat)>("stat")(path, status);
 }
 MOE_INTERPOSED int stat64(const char* path, struct stat64* status) {
   return stat(path, reinterpret_cast<struct stat*>(status));  // one layout on 64-bit machines
 }
 MOE_INTERPOSED int fstat(int fd, struct stat* status) {
-  return isDevice(fd) ? moe::test::describeDevice(status) : next<decltype(fstat)>("fstat")(fd, status);
+  return isDevice(fd) ? moe::test::describeDevice(moe::test::opened[fd] - 1, status)
+                      : next<decltype(fstat)>("fstat")(fd, status);
 }
 MOE_INTERPOSED int fstat64(int fd, struct stat64* status) {
   return fstat(fd, reinterpret_cast<struct stat*>(status));
 }
 
-// At this answer libibverbs goes back to the older interface, of commands that are written.
 MOE_INTERPOSED int ioctl(int fd, unsigned long request, ...) {
   va_list rest;
   va_start(rest, request);
   void* argument = va_arg(rest, void*);
   va_end(rest);
-  return isDevice(fd) ? refuse(ENOTTY) : next<decltype(ioctl)>("ioctl")(fd, request, argument);
+  if (!isDevice(fd)) return next<decltype(ioctl)>("ioctl")(fd, request, argument);
+  const int error = moe::test::answerIoctl(request, argument);
+  return error == 0 ? 0 : refuse(error);
 }
 
 MOE_INTERPOSED ssize_t write(int fd, const void* bytes, size_t count) {
   if (!isDevice(fd)) return next<decltype(write)>("write")(fd, bytes, count);
-  const int error = moe::test::answerCommand(bytes);
+  const int error = moe::test::answerCommand(fd, bytes);
   return error == 0 ? static_cast<ssize_t>(count) : refuse(error);
 }
 
-// The adapter's registers become memory: what was written to them can be read there.
+// The adapter's registers become memory: what was written to them can be read there. It is shared memory, so that the
+// adapter can look at it by an address of its own. The offset names a kind of pages and a number.
 MOE_INTERPOSED void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
   auto* map = next<decltype(mmap)>("mmap");
   if (!isDevice(fd)) return map(at, bytes, protection, flags, fd, offset);
-  return map(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* page = map(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const auto place = static_cast<std::uint64_t>(offset) / moe::test::kRegisterPageBytes;
+  const bool isRegisters = (place >> 8 & 0xff) == 0;
+  if (isRegisters && page != MAP_FAILED) {
+    moe::test::Engine::instance().with([&](moe::test::Adapter& adapter) {
+      adapter.doorbells().addPage(fd, static_cast<std::uint32_t>(place & 0xff), page);
+    });
+  }
+  return page;
 }
 MOE_INTERPOSED void* mmap64(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
   return mmap(at, bytes, protection, flags, fd, offset);
@@ -126,4 +151,12 @@ MOE_INTERPOSED void* mmap64(void* at, size_t bytes, int protection, int flags, i
 MOE_INTERPOSED int socket(int domain, int type, int protocol) {
   if (domain == AF_NETLINK && protocol == NETLINK_RDMA) return refuse(EPROTONOSUPPORT);
   return next<decltype(socket)>("socket")(domain, type, protocol);
+}
+
+// For tests, which find them by dlsym: how often posters did wrong in this process, and how often a mishap happened.
+MOE_INTERPOSED unsigned long soft_hca_violations() {
+  return moe::test::Engine::instance().violations();
+}
+MOE_INTERPOSED unsigned long soft_hca_count(const char* name) {
+  return moe::test::Engine::instance().count(name);
 }

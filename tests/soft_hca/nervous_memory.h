@@ -2,25 +2,25 @@
 // middle of a step, which they would seldom do.
 #pragma once
 
+#include "device/host_queue_memory.h"
 #include "support/rng.h"
-#include "transport/mlx5/host_memory.h"
 
 namespace moe::test {
 
-class NervousMemory : public mlx5::HostMemory {
+class NervousMemory : public HostQueueMemory {
  public:
   template <class Word>
   void publish(Word* word, Word value) const {
     hesitate();
-    HostMemory::publish(word, value);
+    HostQueueMemory::publish(word, value);
   }
   void storeRecord(std::uint32_t* to, std::uint32_t value) const {
     hesitate();
-    HostMemory::storeRecord(to, value);
+    HostQueueMemory::storeRecord(to, value);
   }
   void ring(std::uint64_t* to, std::uint64_t value) const {
     hesitate();
-    HostMemory::ring(to, value);
+    HostQueueMemory::ring(to, value);
   }
 
  private:

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "device/host_queue_memory.h"
 #include "soft_hca/cqe_image.h"
-#include "transport/mlx5/host_memory.h"
 
 namespace moe::test {
 namespace {
@@ -192,7 +192,7 @@ void Oracle::compareDoorbell(std::uint64_t lastIndex) {
 }
 
 void Oracle::complete(mlx5::Completion expected) {
-  const mlx5::HostMemory memory;
+  const HostQueueMemory memory;
   expected.queuePair = queue_.queuePair, expected.userIndex = 0;  // of a process's first queue pair
   mlx5::Completion own{};
   ibv_wc verbs{};

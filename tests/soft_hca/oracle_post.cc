@@ -2,9 +2,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "device/host_queue_memory.h"
+#include "device/mlx5/submit.h"
 #include "soft_hca/oracle.h"
-#include "transport/mlx5/host_memory.h"
-#include "transport/mlx5/submit.h"
 
 namespace moe::test {
 namespace {
@@ -154,9 +154,9 @@ void Oracle::postOwn(const std::vector<Request>& batch) {
   for (const Request& request : batch) {
     withWqe({}, request, [&](const auto& wqe) { slots += static_cast<std::uint32_t>(wqe.kSlots); });
   }
-  const mlx5::HostMemory memory;
+  const HostQueueMemory memory;
   const std::uint64_t abort = 0;
-  const mlx5::WaitLimit limit = {memory.nanoseconds() + 1'000'000'000, &abort};
+  const WaitLimit limit = {memory.nanoseconds() + 1'000'000'000, &abort};
   const bool posted = mlx5::submit(memory, queue_, slots, limit, [&](std::uint64_t index) {
     for (const Request& request : batch) {
       withWqe(mlx5::headAt(queue_, index, request.flags), request, [&](const auto& wqe) {

@@ -1,18 +1,16 @@
-// What the queues of transport/mlx5 do by themselves; what lies in them is compared by the oracle.
+// What the queues of device/mlx5 do by themselves; what lies in them is compared by the oracle.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <set>
 #include <string>
 
+#include "device/mlx5/completion_queue.h"
 #include "soft_hca/cqe_image.h"
 #include "soft_hca/shadow_queue.h"
-#include "transport/mlx5/completion_queue.h"
 
 namespace moe::test {
 namespace {
-
-using mlx5::HostMemory, mlx5::WaitLimit;
 
 static_assert(mlx5::bigEndian(std::uint32_t{0x01020304}) == 0x04030201);
 static_assert(mlx5::bigEndian(std::uint64_t{0x0102030405060708}) == 0x0807060504030201);
@@ -23,7 +21,7 @@ static_assert(mlx5::inlineWrite({}, {}, mlx5::InlineWords<8>{}).kSlots == 2);
 static_assert(mlx5::inlineWrite({}, {}, mlx5::InlineWords<15>{}).kSlots == 2);
 
 bool postEmpty(const mlx5::SendQueue& queue, std::uint32_t slots, const WaitLimit& limit) {
-  return mlx5::submit(HostMemory(), queue, slots, limit, [](std::uint64_t) {});
+  return mlx5::submit(HostQueueMemory(), queue, slots, limit, [](std::uint64_t) {});
 }
 
 TEST(Mlx5Queue, AWqeGoesOnInTheFirstSlotWhenItReachesTheEnd) {
@@ -65,16 +63,16 @@ TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpWhenToldTo) {
 TEST(Mlx5Queue, SpaceComesBackWithACompletion) {
   const ShadowQueue shadow(4);
   const mlx5::SendQueue& queue = shadow.queue();
-  ASSERT_TRUE(mlx5::submit(HostMemory(), queue, 4, patience(), [&](std::uint64_t index) {
+  ASSERT_TRUE(mlx5::submit(HostQueueMemory(), queue, 4, patience(), [&](std::uint64_t index) {
     for (std::uint64_t i = index; i < index + 2; ++i) {
-      mlx5::writeWqe(HostMemory(), queue, i, mlx5::rdmaWrite(mlx5::headAt(queue, i, 0), {}, {}));
+      mlx5::writeWqe(HostQueueMemory(), queue, i, mlx5::rdmaWrite(mlx5::headAt(queue, i, 0), {}, {}));
     }
-    mlx5::writeWqe(HostMemory(), queue, index + 2,
+    mlx5::writeWqe(HostQueueMemory(), queue, index + 2,
                    mlx5::inlineWrite(mlx5::headAt(queue, index + 2, mlx5::kSignalled), {}, mlx5::InlineWords<12>{}));
   }));
   mlx5::Completion done{};
   done.counter = 2;  // of two slots
-  mlx5::retire(HostMemory(), queue, done);
+  mlx5::retire(HostQueueMemory(), queue, done);
   EXPECT_EQ(*queue.completed, 4u);
   EXPECT_TRUE(postEmpty(queue, 4, patience()));
 }
@@ -82,7 +80,7 @@ TEST(Mlx5Queue, SpaceComesBackWithACompletion) {
 TEST(Mlx5Queue, AGapInTheOrderStopsThoseBehindIt) {
   const ShadowQueue shadow(8);
   std::uint64_t index;
-  ASSERT_TRUE(mlx5::reserve(HostMemory(), shadow.queue(), 1, patience(), &index));  // and never written
+  ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), shadow.queue(), 1, patience(), &index));  // and never written
   EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience(5)));
   EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], 0u);
 }
@@ -91,13 +89,13 @@ TEST(Mlx5Queue, ABatchThatIsPublishedIsRungByTheNextPosterToo) {
   const ShadowQueue shadow(8);
   const mlx5::SendQueue& queue = shadow.queue();
   std::uint64_t index;
-  ASSERT_TRUE(mlx5::reserve(HostMemory(), queue, 2, patience(), &index));
-  ASSERT_TRUE(mlx5::publishSlots(HostMemory(), queue, index, 2, patience()));
+  ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), queue, 2, patience(), &index));
+  ASSERT_TRUE(mlx5::publishSlots(HostQueueMemory(), queue, index, 2, patience()));
   EXPECT_EQ(*queue.doorbell, 0u);
   EXPECT_TRUE(postEmpty(queue, 1, patience()));
   EXPECT_EQ(*queue.doorbell, mlx5::doorbellValue(queue.queuePair, 3));
   *queue.doorbell = 0;
-  EXPECT_TRUE(mlx5::ringUpTo(HostMemory(), queue, 2, patience()));
+  EXPECT_TRUE(mlx5::ringUpTo(HostQueueMemory(), queue, 2, patience()));
   EXPECT_EQ(*queue.doorbell, 0u);  // it was told of them already
 }
 
@@ -105,10 +103,10 @@ TEST(Mlx5Queue, WhoWaitsForSpaceRingsWhatNobodyRang) {
   const ShadowQueue shadow(4);
   const mlx5::SendQueue& queue = shadow.queue();
   std::uint64_t index;
-  ASSERT_TRUE(mlx5::reserve(HostMemory(), queue, 4, patience(), &index));
-  ASSERT_TRUE(mlx5::publishSlots(HostMemory(), queue, index, 4, patience()));
+  ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), queue, 4, patience(), &index));
+  ASSERT_TRUE(mlx5::publishSlots(HostQueueMemory(), queue, index, 4, patience()));
   EXPECT_EQ(*queue.doorbell, 0u);
-  EXPECT_FALSE(mlx5::reserve(HostMemory(), queue, 1, patience(5), &index));
+  EXPECT_FALSE(mlx5::reserve(HostQueueMemory(), queue, 1, patience(5), &index));
   EXPECT_EQ(*queue.doorbell, mlx5::doorbellValue(queue.queuePair, 4));
 }
 
@@ -119,11 +117,11 @@ TEST(Mlx5Queue, CompletionsAreTakenOnceEachThroughManyRounds) {
   mlx5::CompletionQueue queue = {entries, 4, record, 0};
   mlx5::Completion seen{};
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    ASSERT_FALSE(mlx5::poll(HostMemory(), queue, &seen)) << i;
+    ASSERT_FALSE(mlx5::poll(HostQueueMemory(), queue, &seen)) << i;
     mlx5::Completion written{};
     written.counter = static_cast<std::uint16_t>(i * 77);
     writeCqe(entries, 4, i, written);
-    ASSERT_TRUE(mlx5::poll(HostMemory(), queue, &seen)) << i;
+    ASSERT_TRUE(mlx5::poll(HostQueueMemory(), queue, &seen)) << i;
     ASSERT_EQ(seen.counter, written.counter);
     ASSERT_EQ(record[0], mlx5::bigEndian(static_cast<std::uint32_t>(i + 1)));
   }

@@ -5,8 +5,8 @@
 #include <array>
 #include <stdexcept>
 
-#include "transport/mlx5/host_memory.h"
-#include "transport/mlx5/submit.h"
+#include "device/host_queue_memory.h"
+#include "device/mlx5/submit.h"
 
 namespace moe::test {
 
@@ -37,8 +37,8 @@ class ShadowQueue {
 inline constexpr std::uint64_t kNeverAbort = 0;
 
 // A limit for waits that are not to fail.
-inline mlx5::WaitLimit patience(std::uint64_t milliseconds = 5'000) {
-  return {mlx5::HostMemory().nanoseconds() + milliseconds * 1'000'000, &kNeverAbort};
+inline WaitLimit patience(std::uint64_t milliseconds = 5'000) {
+  return {HostQueueMemory().nanoseconds() + milliseconds * 1'000'000, &kNeverAbort};
 }
 
 }  // namespace moe::test

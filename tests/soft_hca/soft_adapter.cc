@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "device/host_queue_memory.h"
 #include "soft_hca/cqe_image.h"
-#include "transport/mlx5/host_memory.h"
 
 namespace moe::test {
 namespace {
@@ -89,7 +89,7 @@ void SoftAdapter::takeDoorbell(QueuePair& pair) {
 // The record counts, not the doorbell, whose index may be that of the last WQE or the next one.
 void SoftAdapter::acceptRecord(QueuePair& pair, std::uint16_t doorbellIndex) {
   const std::uint32_t* word = pair.send.record + 1;
-  const auto record = static_cast<std::uint16_t>(mlx5::bigEndian(mlx5::HostMemory().load(word)));
+  const auto record = static_cast<std::uint16_t>(mlx5::bigEndian(HostQueueMemory().load(word)));
   if (static_cast<std::int16_t>(record - doorbellIndex) < 0) {
     note(pair, pair.end, "the doorbell was rung before its record was written");
   }
@@ -116,7 +116,6 @@ void SoftAdapter::readSlots(const QueuePair& pair, std::uint64_t index, std::uin
 
 // So that who rings before the WQE is written posts this. The length stays: the owner of the completions reads it.
 void SoftAdapter::poison(const QueuePair& pair, std::uint64_t index, std::uint64_t slots) {
-  constexpr std::uint32_t kPoison = 0xdbdbdbdb;
   for (std::uint64_t slot = 0; slot < slots; ++slot) {
     Quad* segment = mlx5::segmentAt(pair.send, index + slot, 0);
     segment[0] = {kPoison, slot == 0 ? segment[0].y : kPoison, kPoison, kPoison};
@@ -153,6 +152,7 @@ void SoftAdapter::executeNext(QueuePair& pair) {
 }
 
 Syndrome SoftAdapter::carryOut(QueuePair& pair, const Work& work) {
+  if (work.isSend()) return Syndrome::localOperation;  // not for use between these queue pairs
   const bool returns = work.isAtomic() || work.isRead();
   if (work.inlined.empty() && !covers(work.lkey, work.localAddress, work.bytes, returns ? kLocalWrite : 0)) {
     return Syndrome::localProtection;
@@ -172,7 +172,7 @@ Syndrome SoftAdapter::carryOut(QueuePair& pair, const Work& work) {
 // The peer's side of a write with immediate: uses one of its receive WQEs.
 Syndrome SoftAdapter::receive(QueuePair& peer, const Work& work) {
   const std::uint32_t* word = peer.send.record;
-  const auto posted = static_cast<std::uint16_t>(mlx5::bigEndian(mlx5::HostMemory().load(word)));
+  const auto posted = static_cast<std::uint16_t>(mlx5::bigEndian(HostQueueMemory().load(word)));
   if (posted == peer.received) return Syndrome::receiverNotReady;
   mlx5::Completion arrived{};
   arrived.opcode = mlx5::CqeOpcode::writeImmReceived;
@@ -192,7 +192,7 @@ bool SoftAdapter::covers(std::uint32_t key, std::uint64_t address, std::uint64_t
 }
 
 void SoftAdapter::complete(QueuePair& pair, mlx5::Completion completion) {
-  const std::uint32_t consumed = mlx5::bigEndian(mlx5::HostMemory().load(pair.completions.record));
+  const std::uint32_t consumed = mlx5::bigEndian(HostQueueMemory().load(pair.completions.record));
   if (((pair.produced - consumed) & 0xffffff) >= pair.completions.count) {
     note(pair, pair.executed, "the completion queue overran");
   }

@@ -6,8 +6,6 @@
 namespace moe::test {
 namespace {
 
-using mlx5::HostMemory;
-
 // A poster that does every step by hand, in any order.
 class BadPoster {
  public:
@@ -19,12 +17,12 @@ class BadPoster {
     return mlx5::inlineWrite(head(index), {reinterpret_cast<std::uintptr_t>(&word_), key_}, mlx5::inlineFlag(7));
   }
   Quad* write(std::uint64_t index) const {
-    mlx5::writeWqe(HostMemory(), queue(), index, flag(index));
+    mlx5::writeWqe(HostQueueMemory(), queue(), index, flag(index));
     return mlx5::segmentAt(queue(), index, 0);
   }
-  void record(std::uint64_t end) const { HostMemory().storeRecord(queue().record + 1, mlx5::sendRecord(end)); }
+  void record(std::uint64_t end) const { HostQueueMemory().storeRecord(queue().record + 1, mlx5::sendRecord(end)); }
   void ring(std::uint64_t end) const {
-    HostMemory().ring(queue().doorbell, mlx5::doorbellValue(queue().queuePair, end));
+    HostQueueMemory().ring(queue().doorbell, mlx5::doorbellValue(queue().queuePair, end));
   }
   void tell(std::uint64_t end) const { record(end), ring(end); }
   void step() { adapter_.step(); }  // takes a doorbell, or executes a WQE
@@ -75,7 +73,7 @@ constexpr Case kCases[] = {
     {"RecordOfTheReceiveQueue", "before its record",
      [](BadPoster& p) {
        p.write(0);
-       HostMemory().storeRecord(p.queue().record, mlx5::sendRecord(1));
+       HostQueueMemory().storeRecord(p.queue().record, mlx5::sendRecord(1));
        p.ring(1);
        p.step();
      }},
@@ -83,7 +81,7 @@ constexpr Case kCases[] = {
      [](BadPoster& p) {
        p.write(0);
        p.record(1);
-       HostMemory().ring(p.queue().doorbell, mlx5::doorbellValue(0x99, 1));
+       HostQueueMemory().ring(p.queue().doorbell, mlx5::doorbellValue(0x99, 1));
        p.step();
      }},
     {"DoorbellBeforeWqe", "index is not that of its slot",
@@ -122,7 +120,7 @@ constexpr Case kCases[] = {
     {"WrongQueuePair", "names another queue pair",
      [](BadPoster& p) { postChanged(p, [](Quad* s) { s[0].y ^= big(1u << 8); }); }},
     {"WrongLength", "does not fit the inline data",
-     [](BadPoster& p) { postChanged(p, [](Quad* s) { s[0].y ^= big(1); }); }},
+     [](BadPoster& p) { postChanged(p, [](Quad* s) { s[0].y += big(1); }); }},
     {"UnknownOpcode", "opcode that is not for use",
      [](BadPoster& p) { postChanged(p, [](Quad* s) { s[0].x ^= big(0x40); }); }},
     {"OddCompletion", "no such way of completing",

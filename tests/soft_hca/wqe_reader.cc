@@ -12,12 +12,21 @@ Number numberAt(const std::uint8_t* at) {
   return value;
 }
 
+// True for what may be in a field that the adapter does not read.
+bool isUnread(std::uint32_t field) {
+  return field == 0 || field == kPoison;
+}
+bool isUnread(std::uint64_t field) {
+  return field == 0 || field == (std::uint64_t{kPoison} << 32 | kPoison);
+}
+
 // The parts of readWqe, each of which says what is wrong, or nothing.
 
 const char* readControl(const std::uint8_t* image, std::uint32_t queuePair, std::uint16_t index, Work* work) {
   const int flags = image[11], completion = flags >> 2 & 3;
   work->opcode = image[3];
   work->signalled = completion == 2;
+  work->fenced = (flags & 0x80) != 0;
   work->slots = slotsOfWqe(image);
   std::memcpy(&work->immediate, image + 12, 4);
   if (numberAt<std::uint32_t>(image + 4) >> 8 != queuePair) return "the WQE names another queue pair";
@@ -27,7 +36,7 @@ const char* readControl(const std::uint8_t* image, std::uint32_t queuePair, std:
   if (image[8] != 0 || image[9] != 0 || image[10] != 0) return "the signature or the stream is set";
   if ((flags & ~0x8e) != 0) return "a flag is set that is not for use";
   if (completion != 0 && completion != 2) return "there is no such way of completing";
-  if (work->immediate != 0 && work->opcode != 0x09) return "there is an immediate that nobody gets";
+  if (!isUnread(work->immediate) && !work->hasImmediate()) return "there is an immediate that nobody gets";
   return nullptr;
 }
 
@@ -44,13 +53,24 @@ const char* readData(const std::uint8_t* segment, Work* work) {
   return work->bytes == 0 || work->bytes >> 31 != 0 ? "the number of bytes is not one" : nullptr;
 }
 
-const char* readInline(const std::uint8_t* image, int segments, Work* work) {
-  const std::uint32_t bytes = numberAt<std::uint32_t>(image + 32) & 0x7fffffff;
+// `at` is the segment where the data begin.
+const char* readInline(const std::uint8_t* image, int at, Work* work) {
+  const std::uint8_t* segment = image + at * 16;
+  const std::uint32_t bytes = numberAt<std::uint32_t>(segment) & 0x7fffffff;
   if (bytes == 0 || bytes > 60) return "inline data of a length that is not for use";
-  if (segments != 2 + (4 + static_cast<int>(bytes) + 15) / 16) return "the length does not fit the inline data";
+  if (image[7] != at + (4 + static_cast<int>(bytes) + 15) / 16) return "the length does not fit the inline data";
   work->bytes = bytes;
-  work->inlined.assign(image + 36, image + 36 + bytes);
+  work->inlined.assign(segment + 4, segment + 4 + bytes);
   return nullptr;
+}
+
+// Data of a write, read or send: one segment, or inline; none, if there is an immediate instead, or if a write only
+// asks whether the peer answers.
+const char* readAnyData(const std::uint8_t* image, int at, Work* work) {
+  const std::uint8_t* segment = image + at * 16;
+  if (image[7] == at && (work->hasImmediate() || work->isWrite())) return nullptr;
+  if ((segment[0] & 0x80) != 0 && !work->isRead()) return readInline(image, at, work);
+  return image[7] != at + 1 ? "a wrong length for one piece of data" : readData(segment, work);
 }
 
 const char* readOperation(const std::uint8_t* image, Work* work) {
@@ -58,14 +78,14 @@ const char* readOperation(const std::uint8_t* image, Work* work) {
   if (work->isAtomic()) {
     if (segments != 4) return "an atomic of a wrong length";
     work->operand[0] = numberAt<std::uint64_t>(image + 32), work->operand[1] = numberAt<std::uint64_t>(image + 40);
-    if (work->opcode == 0x12 && work->operand[1] != 0) return "a second operand that nobody reads";
+    if (work->opcode == 0x12 && !isUnread(work->operand[1])) return "a second operand that nobody reads";
     if (work->remoteAddress % 8 != 0) return "an atomic at an address that is not aligned";
     const char* wrong = readData(image + 48, work);
     return wrong == nullptr && work->bytes != 8 ? "an atomic of other than 8 bytes" : wrong;
   }
-  if (work->opcode == 0x08 && (image[32] & 0x80) != 0) return readInline(image, segments, work);
-  if (work->opcode != 0x08 && work->opcode != 0x09 && work->opcode != 0x10) return "an opcode that is not for use";
-  return segments != 3 ? "a write or read of a wrong length" : readData(image + 32, work);
+  if (work->isSend()) return readAnyData(image, 1, work);
+  if (work->opcode != 0x08 && work->opcode != 0x09 && !work->isRead()) return "an opcode that is not for use";
+  return readAnyData(image, 2, work);
 }
 
 }  // namespace
@@ -77,7 +97,7 @@ std::uint64_t slotsOfWqe(const std::uint8_t* image) {
 ReadWqe readWqe(const std::uint8_t* image, std::uint32_t queuePair, std::uint16_t index) {
   ReadWqe read;
   const char* wrong = readControl(image, queuePair, index, &read.work);
-  if (wrong == nullptr) wrong = readRemote(image, &read.work);
+  if (wrong == nullptr && !read.work.isSend()) wrong = readRemote(image, &read.work);
   if (wrong == nullptr) wrong = readOperation(image, &read.work);
   if (wrong != nullptr) read.complaint = wrong;
   return read;

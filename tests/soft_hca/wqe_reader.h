@@ -1,5 +1,5 @@
 // Reads a WQE as an adapter would, but strictly: whatever a real adapter may ignore is a complaint too. By the offsets
-// of the format, not by what transport/mlx5/wqe.h does.
+// of the format, not by what device/mlx5/wqe.h does.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace moe::test {
 
 struct Work {
   int opcode = 0;
-  bool signalled = false;
+  bool signalled = false, fenced = false;
   std::uint64_t slots = 1;
   std::uint32_t immediate = 0;  // as it lies in memory
   std::uint64_t remoteAddress = 0;
@@ -22,10 +22,16 @@ struct Work {
   std::vector<std::uint8_t> inlined;  // if not empty, there is no local memory
 
   bool isAtomic() const { return opcode == 0x11 || opcode == 0x12; }
+  bool isWrite() const { return opcode == 0x08; }
   bool isRead() const { return opcode == 0x10; }
+  bool isSend() const { return opcode == 0x0a || opcode == 0x0b; }
+  bool hasImmediate() const { return opcode == 0x09 || opcode == 0x0b; }
 };
 
 inline constexpr std::size_t kWqeBytesMax = 128;
+
+// What an adapter in software puts into slots that it has executed. A poster may leave it where no adapter looks.
+inline constexpr std::uint32_t kPoison = 0xdbdbdbdb;
 
 // From an image of two slots. The complaint is empty if all is well.
 struct ReadWqe {

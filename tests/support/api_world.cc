@@ -1,5 +1,6 @@
 #include "support/api_world.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -83,10 +84,14 @@ int environmentNumber(const char* name) {
 
 }  // namespace
 
+int startedRanks() {
+  return std::max(environmentNumber("MOECOMM_NRANKS"), 0);
+}
+
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body) {
-  if (environmentNumber("MOECOMM_NRANKS") > 0) {  // this process is one rank of a world that moerun started
+  if (startedRanks() > 0) {  // this process is one rank of a world that moerun started
     std::barrier alone(1);
-    runRank(environmentNumber("MOECOMM_NRANKS"), environmentNumber("MOECOMM_RANK"), config, alone, body,
+    runRank(startedRanks(), environmentNumber("MOECOMM_RANK"), config, alone, body,
             [](moeComm_t* comm, const moeConfig_t& own) { return moeCommInitFromEnv(comm, &own); });
     return;
   }

@@ -59,6 +59,11 @@ struct RankContext {
   void meet() { barrier.arrive_and_wait(); }
   moeStream_t stream() { return arena.stream(); }
   const char* error() const { return moeGetLastError(comm); }
+  int domainSize() const {
+    moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+    EXPECT_EQ(moeCommGetInfo(comm, &info), moeSuccess) << error();
+    return info.domainSize;
+  }
 };
 
 // Small buffers, so that many worlds fit.
@@ -67,6 +72,9 @@ moeConfig_t testConfig(int backend);
 // Runs `body` on every rank of a new communicator: `nranks` threads of this process, or, under moerun, this process as
 // one rank of moerun's world. On GPUs ranks are spread over the devices.
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body);
+
+// How many ranks moerun has started, whatever number a test asks for; 0 if ranks are threads.
+int startedRanks();
 
 #define MOE_EXPECT_OK(call, context) EXPECT_EQ(call, moeSuccess) << (context).error()
 #define MOE_ASSERT_OK(call, context) ASSERT_EQ(call, moeSuccess) << (context).error()

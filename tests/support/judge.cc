@@ -19,12 +19,12 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// Every rank sees a too small HT output; with LL only its owner does.
+// Every rank of the domain sees a too small HT output; with LL only its owner does.
 std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
     const Ending& ending = endings[static_cast<std::size_t>(r)];
-    if (world.lowLatencyTrouble && r != world.culprit) {
+    if (world.lowLatencyTrouble ? r != world.culprit : !world.comm->reaches(r, world.culprit)) {
       if (!ending.finished) wrong += followBlame(endings, r, world.culprit);
       continue;
     }
@@ -37,7 +37,15 @@ std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
 
 std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
+  const bool atOnce = world.trouble == Trouble::stranger || world.lowLatencyTrouble;  // all ranks look at all
+  const bool alone = world.comm->shape().domainSize == 1;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
+    if (!atOnce && (alone || !world.comm->reaches(r, world.culprit))) {
+      const bool finished = endings[static_cast<std::size_t>(r)].finished;
+      wrong +=
+          finished ? describe(r, endings[static_cast<std::size_t>(r)]) + "; " : followBlame(endings, r, world.culprit);
+      continue;
+    }
     wrong += expectFault(endings, r, Fault::disagreement);
     const int named = endings[static_cast<std::size_t>(r)].failure.peer;
     if ((r == world.culprit) == (named == world.culprit))
@@ -82,7 +90,9 @@ std::string followBlame(const std::vector<Ending>& endings, int rank, int cause)
   int at = rank;
   for (std::size_t hops = 0; hops < endings.size() && at != cause; ++hops) {
     const Ending& ending = endings[static_cast<std::size_t>(at)];
-    if (ending.failure.ready == 0 || ending.failure.fault != Fault::timeout) break;
+    const Fault fault = ending.failure.fault;
+    const bool names = fault == Fault::timeout || fault == Fault::capacity || fault == Fault::disagreement;
+    if (ending.failure.ready == 0 || !names) break;
     at = ending.failure.peer;
   }
   if (at == cause) return {};

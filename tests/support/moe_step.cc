@@ -114,6 +114,8 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
 void MoeStep::makeRouting() {
   RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
                      case_.tokensMax, case_.alignment};
+  config.domainSize = context_.domainSize();
+  config.railSums = case_.mode == moeModeHt;
   std::vector<RouteInput> inputs;
   for (int source = 0; source < context_.nranks; ++source) {
     Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_ * 1000 + source)));

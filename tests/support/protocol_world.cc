@@ -8,15 +8,19 @@
 namespace moe::test {
 
 TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
-    : shape_(shape), at_(WindowLayout::of(shape)), timeoutNs_(timeoutNs) {
+    : shape_(shape), at_(WindowPlan::of(shape)), timeoutNs_(timeoutNs) {
   listAreas();
   for (int r = 0; r < shape.nranks; ++r) {
     ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
-    windows_.push_back(ranks_.back()->window.data());
     // Flags start at zero; the rest of the window may hold anything.
     for (const Area& area : areas_) {
-      if (area.begin < at_.routeCounts) std::memset(windows_.back() + area.begin, 0, area.bytes);
+      if (area.begin < at_.routeCounts) std::memset(ranks_.back()->window.data() + area.begin, 0, area.bytes);
     }
+  }
+  for (int r = 0; r < shape.nranks; ++r) {
+    rank(r).far = {at_.far, {{rank(r).puts.ring()}, 1}};
+    for (int other = 0; other < shape.nranks; ++other)
+      rank(r).windows.push_back(reaches(r, other) ? rank(other).window.data() : nullptr);
   }
 }
 
@@ -43,7 +47,7 @@ void TestComm::listAreas() {
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
   add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
-  add("llSizes", at_.llSizes, two * 4);
+  add("llSizes", at_.llSizes, two * 8);
   add("llRows", at_.llRows, two * ll * s.rowBytesMax);
   add("llSide", at_.llSide, two * ll * s.sideBytesMax);
   add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
@@ -53,16 +57,49 @@ void TestComm::listAreas() {
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
   add("heap", at_.heap, s.heapBytes);
+  if (s.domains() > 1) listRemoteAreas(add);
   std::sort(areas_.begin(), areas_.end(),
             [](const Area& a, const Area& b) { return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes; });
+}
+
+template <class Add>
+void TestComm::listRemoteAreas(Add add) {
+  const CommShape& s = shape_;
+  const std::int64_t n = s.nranks, domains = s.domains(), flags = 8 * domains,
+                     header = 16 * (1 + std::int64_t{s.topkMax});
+  const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0;
+  add("htRailWaves", at_.far.htRailWaves, kHtWaves * flags);
+  add("htSumWaves", at_.far.htSumWaves, kHtWaves * flags);
+  add("htRailsFree", at_.far.htRailsFree, flags);
+  add("htSumsFree", at_.far.htSumsFree, flags);
+  add("leaving", at_.far.leaving, 8 * n);
+  add("railSizes", at_.far.railSizes, 2 * flags);
+  add("routeHeadersOut", at_.far.routeHeadersOut, n * at_.routeTokensMax * header);
+  add("railTables", at_.far.railTables, 2 * domains * ht * at_.far.railQuads * 16);
+  add("railTablesOut", at_.far.railTablesOut, domains * ht * at_.far.railQuads * 16);
+  add("llRowsOut", at_.far.llRowsOut, 2 * ll * s.rowBytesMax);
+  add("llSideOut", at_.far.llSideOut, 2 * ll * s.sideBytesMax);
+  add("llCombineIn", at_.far.llCombineIn, 2 * n * ll * s.rowBytesMax);
+  add("llGradsIn", at_.far.llGradsIn, 2 * n * ll * 4 * s.topkMax);
+  add("llGradsOut", at_.far.llGradsOut, 2 * n * ll * 4 * s.topkMax);
+  add("railRowsOut", at_.far.railRowsOut, ht * s.rowBytesMax);
+  add("railSideOut", at_.far.railSideOut, ht * s.sideBytesMax);
+  add("railRows", at_.far.railRows, domains * ht * s.rowBytesMax);
+  add("railSide", at_.far.railSide, domains * ht * s.sideBytesMax);
+  add("railSumsOut", at_.far.railSumsOut, domains * ht * s.rowBytesMax);
+  add("railSums", at_.far.railSums, domains * ht * s.rowBytesMax);
+  add("railGradsOut", at_.far.railGradsOut, domains * ht * 4 * s.topkMax);
+  add("railGrads", at_.far.railGrads, domains * ht * 4 * s.topkMax);
 }
 
 CommView TestComm::view(int r) {
   RankMemory& memory = rank(r);
   CommView view{};
   view.rank = r, view.nranks = shape_.nranks;
-  std::copy_n(windows_.begin(), std::min(shape_.nranks, kNearRanks), view.near);
-  view.windows = windows_.data(), view.at = at_;
+  view.domainSize = shape_.domainRanks(), view.domainFirst = r / view.domainSize * view.domainSize;
+  if (shape_.domains() > 1) view.far = &memory.far;
+  std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kNearRanks), view.near);
+  view.windows = memory.windows.data(), view.at = at_;
   view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
   view.timeoutNs = timeoutNs_;
   view.tokensMax = shape_.tokensMax, view.llTokensMax = shape_.llTokensMax, view.topkMax = shape_.topkMax;
@@ -87,9 +124,10 @@ std::string TestComm::findStrayWrite() const {
 
 std::string TestComm::nameOf(const void* address) const {
   const auto* byte = static_cast<const std::uint8_t*>(address);
-  for (std::size_t r = 0; r < windows_.size(); ++r) {
-    if (byte < windows_[r] || byte >= windows_[r] + at_.totalBytes) continue;
-    const auto offset = static_cast<std::uint64_t>(byte - windows_[r]);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const std::uint8_t* window = ranks_[r]->window.data();
+    if (byte < window || byte >= window + at_.totalBytes) continue;
+    const auto offset = static_cast<std::uint64_t>(byte - window);
     for (const Area& area : areas_) {
       if (offset >= area.begin && offset - area.begin < area.bytes)
         return fmt::format("rank {} {}+{}", r, area.name, offset - area.begin);
@@ -97,6 +135,15 @@ std::string TestComm::nameOf(const void* address) const {
     return fmt::format("rank {} window+{}", r, offset);
   }
   return "private";
+}
+
+bool TestComm::isFlag(const void* address) const {
+  const auto* byte = static_cast<const std::uint8_t*>(address);
+  for (const auto& rank : ranks_) {
+    const std::uint8_t* window = rank->window.data();
+    if (byte >= window && byte < window + at_.routeCounts) return true;
+  }
+  return false;
 }
 
 TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape) {

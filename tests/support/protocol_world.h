@@ -12,11 +12,22 @@
 
 namespace moe::test {
 
+// A small ring of puts: it wraps and fills.
+struct PutQueue {
+  PutSlot slots[8] = {};
+  std::uint64_t reserved = 0, taken = 0;
+
+  PutRing ring() { return {slots, &reserved, &taken, 8}; }
+};
+
 // One rank's part of the communicator.
 struct RankMemory {
   explicit RankMemory(std::size_t windowBytes) : window(windowBytes) {}
 
   GuardedBytes window;
+  std::vector<std::uint8_t*> windows;  // [nranks], as the rank sees them
+  PutQueue puts;
+  FarView far{};
   CommState state{};
   Failure failure{};
   std::uint64_t abort = 0;
@@ -27,10 +38,13 @@ class TestComm {
   TestComm(const CommShape& shape, std::uint64_t timeoutNs);
 
   const CommShape& shape() const { return shape_; }
-  const WindowLayout& at() const { return at_; }
+  const WindowPlan& at() const { return at_; }
   int nranks() const { return shape_.nranks; }
   RankMemory& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   CommView view(int rank);
+  // False for windows of other domains, which steps reach by puts alone.
+  bool reaches(int rank, int other) const { return rank / shape_.domainRanks() == other / shape_.domainRanks(); }
+  bool isFlag(const void* address) const;
   // The set of LL slots for the next LL handle.
   int takeLlSet() { return llHandles_++ % kLlSets; }
 
@@ -45,13 +59,14 @@ class TestComm {
     std::uint64_t begin, bytes;
   };
   void listAreas();
+  template <class Add>
+  void listRemoteAreas(Add add);
 
   CommShape shape_;
-  WindowLayout at_;
+  WindowPlan at_;
   std::uint64_t timeoutNs_;
   std::vector<Area> areas_;
   std::vector<std::unique_ptr<RankMemory>> ranks_;
-  std::vector<std::uint8_t*> windows_;
   int llHandles_ = 0;
 };
 

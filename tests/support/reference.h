@@ -17,6 +17,10 @@ struct RouteConfig {
   Layout layout = Layout::flat;
   int tokensMax = 0;
   int alignment = 1;
+  int domainSize = 0;     // 0: one domain
+  bool railSums = false;  // combine: other domains send one sum each, not one row per rank
+
+  int domainOf(int rank) const { return domainSize == 0 ? 0 : rank / domainSize; }
 };
 
 // What one rank routes.
@@ -92,19 +96,36 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
     for (std::int64_t i = 0; i < elements; ++i)
       encodeElement(combine.rowType, from[static_cast<std::size_t>(i)], to.data(), i);
   };
-  for (int rank = 0; rank < route.config.nranks; ++rank) {
+  // Adds what one rank contributes; false if the token did not go there.
+  auto addRank = [&](std::vector<float>& to, int rank) {
     for (const ArrivedToken& arrived : route.arrivals[static_cast<std::size_t>(rank)].tokens) {
       if (arrived.source != owner || arrived.token != token) continue;
       if (!hasRowPerExpert(route.config.layout)) {
-        add(sum, rowOf(rank, arrived, nullptr), nullptr);
-        continue;
+        add(to, rowOf(rank, arrived, nullptr), nullptr);
+        return true;
       }
       partial.assign(partial.size(), 0.0f);
       for (const ArrivedEntry& entry : arrived.entries)
         add(partial, rowOf(rank, arrived, &entry), combine.weighted ? &entry.weight : nullptr);
       store(partial, rounded);
-      add(sum, rounded.data(), nullptr);
+      add(to, rounded.data(), nullptr);
+      return true;
     }
+    return false;
+  };
+  // The owner's domain first.
+  const int own = route.config.domainOf(owner), nranks = route.config.nranks;
+  for (int rank = 0; rank < nranks; ++rank)
+    if (route.config.domainOf(rank) == own) addRank(sum, rank);
+  for (int rank = 0; rank < nranks;) {
+    const int domain = route.config.domainOf(rank);
+    std::vector<float> domainSum(sum.size(), 0.0f);
+    bool came = false;
+    for (; rank < nranks && route.config.domainOf(rank) == domain; ++rank)
+      if (domain != own) came = addRank(route.config.railSums ? domainSum : sum, rank) || came;
+    if (!came || !route.config.railSums) continue;
+    store(domainSum, rounded);
+    add(sum, rounded.data(), nullptr);
   }
   if (bias0 != nullptr) add(sum, bias0, nullptr);
   if (bias1 != nullptr) add(sum, bias1, nullptr);

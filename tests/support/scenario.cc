@@ -42,6 +42,7 @@ class Builder {
  private:
   void drawShapes();
   void limitRowBytes();
+  int drawDomainSize();
   HandleShape drawHandle(int nranks);
   void addOperation();
   void addRoute(HandleTrack& track);
@@ -77,6 +78,7 @@ HandleShape Builder::drawHandle(int nranks) {
   HandleShape s;
   const bool mostly = !rng_.oneIn(4);
   s.map = {rng_.between(1, nranks * (mostly ? 4 : 8)), nranks};
+  s.domains = shape_.domains();
   s.topk = mostly ? rng_.between(1, 8) : rng_.between(1, kTopkMax);
   s.layout = static_cast<Layout>(rng_.below(4));
   s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
@@ -85,6 +87,13 @@ HandleShape Builder::drawHandle(int nranks) {
   s.wideIndex = rng_.coin();
   s.routeWarpsMax = drawWarps();
   return s;
+}
+
+int Builder::drawDomainSize() {
+  if (rng_.coin() || !limits_.domains) return shape_.nranks;
+  for (int size = rng_.between(1, shape_.nranks);; --size) {
+    if (shape_.nranks % size == 0) return size;
+  }
 }
 
 // Most rows of the layout at one rank.
@@ -106,6 +115,7 @@ void Builder::limitRowBytes() {
 
 void Builder::drawShapes() {
   shape_.nranks = rng_.between(1, limits_.ranks);
+  shape_.domainSize = drawDomainSize();
   const int handles = rng_.between(1, 3);
   for (int i = 0; i < handles; ++i) handleShapes_.push_back(drawHandle(shape_.nranks));
   shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));
@@ -192,7 +202,8 @@ int Builder::freeArea() {
 
 void Builder::addRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
-  RouteConfig config{s.map.nranks, s.map.experts, s.topk, s.layout, s.tokensMax, s.alignment};
+  RouteConfig config{s.map.nranks, s.map.experts,     s.topk,       s.layout, s.tokensMax,
+                     s.alignment,  shape_.domainSize, !s.lowLatency};
   const bool weights = rng_.coin();
   std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
   const bool bad = (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice) && operations_ > 2;
@@ -337,8 +348,9 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }
-  world_.text = fmt::format("{} ranks, rows of up to {} bytes, side {}, trouble {} at rank {}\n", shape_.nranks,
-                            shape_.rowBytesMax, shape_.sideBytesMax, static_cast<int>(world_.trouble), world_.culprit) +
+  world_.text = fmt::format("{} ranks in domains of {}, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
+                            shape_.nranks, shape_.domainSize, shape_.rowBytesMax, shape_.sideBytesMax,
+                            static_cast<int>(world_.trouble), world_.culprit) +
                 world_.text + world_.program->describe();
   return std::move(world_);
 }

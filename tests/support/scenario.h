@@ -28,6 +28,7 @@ struct ScenarioLimits {
   int tokens = 24;
   int operations = 40;
   int warps = 4;
+  bool domains = true;  // more than one in half of the worlds
 };
 
 struct Scenario {

@@ -10,6 +10,7 @@ namespace moe::sim {
 class SimWarp {
  public:
   static constexpr int kLanes = 1;
+  static constexpr bool kPuts = true;
 
   explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
 
@@ -96,13 +97,6 @@ class SimWarp {
     return true;
   }
 
-  void publish(Flag* flag, Flag word) const {
-    sim_.note("publish", flag, word);
-    sim_.drain();
-    sim_.storeFlag(flag, word);
-    sim_.pause();
-  }
-
   // One release for all; then the flags land in any order.
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
@@ -111,6 +105,15 @@ class SimWarp {
       sim_.note("publish", flagOf(i), word);
       sim_.storeFlag(flagOf(i), word);
       sim_.pause();
+    }
+  }
+
+  template <class PutOf>
+  void put(const CommView& comm, int n, PutOf putOf) const {
+    sim_.drain();
+    for (int i = 0; i < n; ++i) {
+      sim_.put(comm.rank, putOf(i));
+      if (i % kPauseEach == 0) sim_.pause();
     }
   }
 
@@ -131,14 +134,14 @@ class SimWarp {
         1, [&](int) { return word; }, meeting, team);
   }
 
-  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     sim_.note("wait", flags, epoch);
     int missing = -1;
     if (sim_.wait(comm, flags, n, epoch, &missing)) return true;
     if (missing < 0) return false;
     const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
-    const int late = lateRank(phase, missing, comm.rank);
-    laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), seen});
+    const int late = awaited.rank(missing);
+    laneFail(comm, {0, Fault::timeout, awaited.phase, late, 0, 0, static_cast<std::int64_t>(epoch), seen});
     return false;
   }
 

@@ -7,6 +7,7 @@
 
 #include "device/steps.h"
 #include "support/sim_warp.h"
+#include "support/simulator_parts.h"
 
 namespace moe::sim {
 namespace {
@@ -15,47 +16,15 @@ constexpr std::uint64_t kEventsMax = 20'000'000;
 
 }  // namespace
 
-struct Simulator::Store {
-  std::uint8_t* to;
-  std::uint32_t bytes, warp, place;  // place: in the warp's list
-  std::uint32_t generation;
-  bool flag, adds;
-  std::uint8_t data[64];
-};
-
-struct Simulator::Warp {
-  std::uint32_t id = 0;
-  int rank = 0;
-  WarpIndex index{};
-  bool running = false;
-  std::uint32_t generation = 0;  // events of an earlier one are stale
-  std::vector<std::uint32_t> pending;
-  // A wait, while `waiting`.
-  bool waiting = false;
-  Flag* flags = nullptr;
-  int flagCount = 0;
-  std::uint64_t epoch = 0;
-  std::unique_ptr<Fiber> fiber;
-};
-
-struct Simulator::Rank {
-  int rank = 0;
-  std::uint64_t slowness = 1;
-  std::size_t nextTask = 0;
-  bool inTask = false, dead = false, done = false;
-  int warpsLeft = 0, pauses = 0;
-  Step step{};
-  StepParams params{};
-  std::vector<Warp*> warps;
-  RankResult result;
-};
-
 Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Faults faults, bool trace)
     : comm_(comm), program_(program), rng_(seed), faults_(faults), trace_(trace), laziness_(1 + rng_.below(6)) {
+  queueEnd_.resize(static_cast<std::size_t>(program.nranks() * program.nranks()));
+  for (std::size_t i = 0; i < queueEnd_.size(); ++i) queueSlowness_.push_back(rng_.oneIn(4) ? 1 << rng_.below(8) : 1);
   for (int r = 0; r < program.nranks(); ++r) {
     auto rank = std::make_unique<Rank>();
     rank->rank = r;
     rank->slowness = std::uint64_t{1} << rng_.below(4);
+    rank->linger = rng_.next() % 5'000;
     int warps = 1;
     for (const test::Task& task : program.tasks(r)) warps = std::max(warps, task.warps);
     for (int i = 0; i < warps; ++i) {
@@ -96,6 +65,9 @@ Simulator::Warp* Simulator::nextWarp() {
     switch (event.kind) {
       case Kind::land:
         if (stores_[event.index].generation == event.generation) land(event.index);
+        break;
+      case Kind::carry:
+        carry(event.index);
         break;
       case Kind::resume:
       case Kind::deadline:

@@ -55,6 +55,7 @@ class Simulator {
   void storeFlag(Flag* flag, Flag word);                        // the same, in one piece
   void addToFlag(Flag* flag, Flag share);                       // the same, added to what is there then
   void drain();                                                 // all stores of this warp have landed
+  void put(int from, const Put& put);                           // an adapter carries it, see put.h
   // True: all reached. False: `*missing` has not within the time, or, if it is -1, the rank was stopped.
   bool wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing);
   void wakeStopped(const CommView& comm);                                 // waits of this rank end
@@ -64,7 +65,8 @@ class Simulator {
   struct Warp;
   struct Rank;
   struct Store;
-  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort };
+  struct Parcel;
+  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort, carry };
   struct Event {
     std::uint64_t time, order;
     Kind kind;
@@ -80,6 +82,8 @@ class Simulator {
   void giveUp();     // the running warp lets others run
   void land(std::uint32_t index);
   void wakeWaiters(const void* landed);
+  void addParcel(int from, const Put& put, std::uint32_t begin, std::uint32_t bytes, std::uint64_t time);
+  void carry(std::uint32_t index);
   void checkGrowth(const Store& store);
   void runWarp(Warp& warp);  // on its fiber: one step, to the end
   void startTask(Rank& rank);
@@ -102,6 +106,10 @@ class Simulator {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Store> stores_;
   std::vector<std::uint32_t> freeStores_;
+  std::vector<Parcel> parcels_;
+  std::vector<std::uint32_t> freeParcels_;
+  std::vector<std::uint64_t> queueEnd_;  // [from][to] when the last parcel so far arrives
+  std::vector<int> queueSlowness_;       // [from][to]
   Event mainEvent_{};
   bool mainHasEvent_ = false;
   Warp* current_ = nullptr;

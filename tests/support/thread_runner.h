@@ -11,6 +11,7 @@
 
 #include "device/host_warp.h"
 #include "device/steps.h"
+#include "support/put_carriers.h"
 #include "support/scenario.h"
 #include "support/threaded_warp.h"
 
@@ -69,6 +70,7 @@ void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
 template <class Team>
 std::vector<Ending> runOnThreads(TestComm& comm, Program& program) {
   std::vector<Ending> endings(static_cast<std::size_t>(program.nranks()));
+  const PutCarriers carriers(comm);
   runTogether(program.nranks(),
               [&](int rank) { runRank<Team>(comm, program, rank, endings[static_cast<std::size_t>(rank)]); });
   return endings;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "device/fp8_row.h"
+#include "device/host_queue_memory.h"
 #include "device/views.h"
 #include "support/lane_barrier.h"
 
@@ -22,12 +23,15 @@ struct LaneGroup {
   static constexpr int kBatch = 64;  // entries of scanInOrder per round
   LaneBarrier<kLanes> barrier;
   std::array<std::int32_t, kBatch> values{};
+  std::uint64_t putIndex = 0;  // of the puts that the lanes post next; false: there is no room for them
+  bool putsFit = false;
 };
 
 template <int kLaneCount>
 class ThreadedWarp {
  public:
   static constexpr int kLanes = kLaneCount;
+  static constexpr bool kPuts = true;
 
   ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
 
@@ -129,17 +133,33 @@ class ThreadedWarp {
     return true;
   }
 
-  void publish(Flag* flag, Flag word) const {
-    note(7, word, flag);
-    sync();
-    if (lane_ == 0) std::atomic_ref(*flag).store(word, std::memory_order_release);
-  }
-
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
     note(n, word);
     sync();
     for (int i = lane_; i < n; i += kLanes) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);
+  }
+
+  template <class PutOf>
+  void put(const CommView& comm, int n, PutOf putOf) const {
+    note(16, n);
+    sync();
+    const RemoteView& remote = comm.far->remote;
+    for (int begin = 0; begin < n; begin += kLanes) {
+      const int end = std::min(n, begin + kLanes);
+      for (int ring = 0; ring < remote.rings; ++ring) {
+        const auto users = [&](int last) {
+          int count = 0;
+          for (int i = begin; i < last; ++i) count += putOf(i).to % remote.rings == ring ? 1 : 0;
+          return static_cast<std::uint32_t>(count);
+        };
+        if (users(end) == 0) continue;
+        if (!reserveForAll(comm, remote.ring[ring], users(end), putOf(begin).to)) return;
+        const int own = begin + lane_;
+        if (own >= end || putOf(own).to % remote.rings != ring) continue;
+        fillPut(HostQueueMemory(), remote.ring[ring], group_.putIndex + users(own), putOf(own));
+      }
+    }
   }
 
   template <class FlagOf>
@@ -155,12 +175,12 @@ class ThreadedWarp {
         1, [&](int) { return word; }, meeting, team);
   }
 
-  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Phase phase) const {
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     note(9, n, flags);
-    note(static_cast<int>(phase), epoch);
+    note(static_cast<int>(awaited.phase) * 4096 + awaited.first, epoch);
     bool good = true;
     Clock::time_point end{};
-    for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, phase, i, &end);
+    for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, awaited, i, &end);
     const auto& words = group_.barrier.meet(lane_, digest_, good ? 1 : 0);
     return std::all_of(words.begin(), words.end(), [](const auto& word) { return word.value != 0; });
   }
@@ -190,6 +210,19 @@ class ThreadedWarp {
   static constexpr int kBatch = LaneGroup<kLanes>::kBatch;
   static constexpr std::uint32_t kPiece = sizeof(Quad), kStep = kLanes * kPiece;
 
+  // One lane takes the slots of all, so that puts stay in order; each lane fills its own.
+  bool reserveForAll(const CommView& comm, const PutRing& ring, std::uint32_t puts, int to) const {
+    sync();  // the lanes have read the last index
+    if (lane_ == 0) {
+      const HostQueueMemory memory;
+      const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+      group_.putsFit = reservePuts(memory, ring, puts, limit, &group_.putIndex);
+      if (!group_.putsFit) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
+    }
+    sync();
+    return group_.putsFit;
+  }
+
   void sync() const { group_.barrier.meet(lane_, digest_, 0); }
   std::int32_t& value(int i) const { return group_.values[static_cast<std::size_t>(i)]; }
   std::uint32_t first() const { return static_cast<std::uint32_t>(lane_) * kPiece; }
@@ -205,7 +238,7 @@ class ThreadedWarp {
            std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
   }
 
-  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Phase phase, int peer,
+  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
                Clock::time_point* end) const {
     std::atomic_ref ref(*flag);
     for (int spins = 0; flagEpoch(ref.load(std::memory_order_acquire)) < epoch; ++spins) {
@@ -217,8 +250,8 @@ class ThreadedWarp {
       const auto now = Clock::now();
       if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
       if (now >= *end) {
-        const int late = lateRank(phase, peer, comm.rank);
-        laneFail(comm, {0, Fault::timeout, phase, late, 0, 0, static_cast<std::int64_t>(epoch), 0});
+        const int late = awaited.rank(index);
+        laneFail(comm, {0, Fault::timeout, awaited.phase, late, 0, 0, static_cast<std::int64_t>(epoch), 0});
         return false;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));

@@ -44,6 +44,47 @@ run --window 0 --interleave --send-only --layout expert-major
 run --mode ht --interleave --send-only
 run --verify-every 2 --seed 99 --timeout-ms 20000
 
+# Domains, whose ranks reach each other by puts alone.
+run_domains() {
+  # shellcheck disable=SC2086
+  if ! "$perf" --ranks-as-threads 4 $small --domain-size 2 --transport tcp "$@" --json "$work/report.json" \
+    >"$work/out" 2>"$work/err"; then
+    fail "moe_perf $* across domains"
+    cat "$work/out" "$work/err"
+  elif [ "$(grep -c ' correct' "$work/out")" != 2 ]; then
+    fail "moe_perf $* across domains: not two correct cases"
+    cat "$work/out"
+  fi
+  grep -q '^4 ranks in 2 domains joined by TCP, host ' "$work/out" || fail "the header of $* does not name the domains"
+  [ "$(grep -c '"domains": 2,' "$work/report.json")" = 2 ] || fail "the report of $* does not name the domains"
+}
+for mode in ht ll; do
+  for layout in flat expert-major rank-major; do run_domains --mode $mode --layout $layout; done
+done
+run_domains --mode ht --interleave --send-only
+run_domains --mode ll --cast fp8
+[ "$("$perf" --ranks-as-threads 4 --backend host --domain-size 3 >/dev/null 2>"$work/err"; echo $?)" = 1 ] &&
+  grep -q 'domainSize is 3, which does not divide the 4 ranks' "$work/err" || fail 'domains that do not fit the ranks'
+
+# The transport alone, between ranks that are threads and ranks that are processes.
+test_transport() {
+  if ! "$@" --transport-test --transport tcp --json "$work/transport.json" >"$work/out" 2>"$work/err"; then
+    fail "$* --transport-test"
+    cat "$work/out" "$work/err"
+  fi
+}
+test_transport "$perf" --ranks-as-threads 4 --domain-size 2
+[ "$(grep -c -- ' -> .* correct$' "$work/out")" = 8 ] || fail 'not each two ranks of different domains were tested'
+test_transport "$moerun" -n 2 --timeout 60 "$perf"
+[ "$(grep -c -- ' -> .* correct$' "$work/out")" = 2 ] || fail 'not both ways between two processes were tested'
+for name in transport_test nranks domains transport pairs; do
+  [ "$(grep -c "\"$name\":" "$work/transport.json")" = 1 ] || fail "the report of a transport has no $name"
+done
+for name in from to rounds wrong_rounds round_trip_us puts; do
+  [ "$(grep -c "\"$name\":" "$work/transport.json")" = 2 ] || fail "the report of a transport has no $name for each pair"
+done
+[ "$(grep -c '"bytes":' "$work/transport.json")" = 14 ] || fail 'the report of a transport has not seven sizes'
+
 # The report, and ranks that are processes.
 # shellcheck disable=SC2086
 "$moerun" -n 2 --timeout 60 "$perf" $small --json "$work/report.json" >/dev/null 2>"$work/err" || {
@@ -100,6 +141,9 @@ status_of() {
 [ "$(status_of --mode ll --cast fp8 --hidden 200)" = 2 ] || fail 'a cast of blocks that are not whole'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --hidden 24)" = 2 ] || fail 'a soak of rows that fp8 cannot have'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of a soak'
+[ "$(status_of --transport-test --ranks-as-threads 2 --soak 10)" = 2 ] || fail 'a soak of a transport'
+[ "$(status_of --transport-test --ranks-as-threads 2 --backend cuda)" = 2 ] || fail 'a transport test of GPU memory'
+[ "$(status_of --transport-test --ranks-as-threads 1)" = 1 ] || fail 'a transport test of one rank'
 "$perf" --backend host --ranks-as-threads 2 --soak 10 --graph --hidden 64 2>&1 | grep -q 'no graphs (after 0 iter' ||
   fail 'a soak that breaks off does not say where'
 [ "$(env -i "$perf" --backend host >/dev/null 2>&1; echo $?)" = 1 ] || fail 'no launcher'

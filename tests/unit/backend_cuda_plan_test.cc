@@ -11,8 +11,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
   for (int sharers : {1, 2, 4, 9, 200}) {
     GpuMachine machine = kH200;
     machine.sharers = sharers;
-    for (Step step :
-         {Step::route, Step::htDispatch, Step::htDispatchWaves, Step::llDispatch, Step::combine, Step::combineWaves}) {
+    for (const Step step : kSteps) {
       for (int items : {0, 1, 128, 4096, 1 << 20}) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);

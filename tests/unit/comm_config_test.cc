@@ -83,7 +83,8 @@ TEST(Config, TakesTheVariablesOfRdma) {
       {"MOECOMM_NICS", "mlx5_0,mlx5_1"}, {"MOECOMM_NICS_PER_GPU", "2"},         {"MOECOMM_RDMA_LINK_LAYER", "ethernet"},
       {"MOECOMM_RDMA_GID_INDEX", "3"},   {"MOECOMM_RDMA_GID_FAMILY", "ipv6"},   {"MOECOMM_RDMA_GID_PREFIX", "fd00::/8"},
       {"MOECOMM_RDMA_MTU", "2048"},      {"MOECOMM_RDMA_TRAFFIC_CLASS", "104"}, {"MOECOMM_RDMA_SERVICE_LEVEL", "3"},
-      {"MOECOMM_RDMA_QUEUE_PAIRS", "8"}, {"MOECOMM_RDMA_ACK_TIMEOUT", "20"},    {"MOECOMM_RDMA_RETRIES", "0"}};
+      {"MOECOMM_RDMA_QUEUE_PAIRS", "8"}, {"MOECOMM_RDMA_ACK_TIMEOUT", "20"},    {"MOECOMM_RDMA_RETRIES", "0"},
+      {"SYSFS_PATH", "/tmp/sys"}};
   const topology::RdmaSettings rdma = resolve(nullptr, environment).rdma;
   EXPECT_EQ(rdma.nics, "mlx5_0,mlx5_1");
   EXPECT_EQ(rdma.nicsPerGpu, 2);
@@ -97,6 +98,7 @@ TEST(Config, TakesTheVariablesOfRdma) {
   EXPECT_EQ(rdma.queuePairs, 8);
   EXPECT_EQ(rdma.ackTimeout, 20);
   EXPECT_EQ(rdma.retries, 0);
+  EXPECT_EQ(rdma.sys, "/tmp/sys");
 }
 
 TEST(Config, HasTheSameDefaultsOfRdmaAsTheStruct) {
@@ -105,6 +107,7 @@ TEST(Config, HasTheSameDefaultsOfRdmaAsTheStruct) {
   EXPECT_EQ(rdma.gidIndex, other.gidIndex);
   EXPECT_EQ(rdma.retries, other.retries);
   EXPECT_EQ(rdma.ackTimeout, other.ackTimeout);
+  EXPECT_EQ(rdma.sys, other.sys);
   EXPECT_EQ(refusal(nullptr, {{"MOECOMM_RDMA_MTU", "1500"}}),
             "MOECOMM_RDMA_MTU is \"1500\"; allowed are 256, 512, 1024, 2048, 4096");
 }
@@ -221,7 +224,8 @@ TEST(Config, ReadsTheEnvironmentOfTheProcess) {
 TEST(ConfigTable, NamesEveryVariableOnceWithAPrefix) {
   std::map<std::string, int> seen;
   for (const Setting& setting : settings()) {
-    EXPECT_EQ(std::string(setting.variable).rfind("MOECOMM_", 0), 0U);
+    const std::string name = setting.variable;
+    EXPECT_TRUE(name.rfind("MOECOMM_", 0) == 0 || name == "SYSFS_PATH") << name;  // libibverbs' own
     EXPECT_EQ(++seen[setting.variable], 1) << setting.variable;
   }
 }
@@ -232,9 +236,11 @@ TEST(ConfigTable, CoversEveryFieldOfTheStructButThePointersOfTheProgram) {
     EXPECT_EQ(setting.field != nullptr, !std::holds_alternative<std::monostate>(setting.source)) << setting.variable;
     if (setting.field != nullptr) ++fields;
   }
-  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function.
+  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function; two of domains are the last
+  // ones.
   EXPECT_EQ(offsetof(moeConfig_t, log), sizeof(std::size_t) + 12 * 4 + 2 * 8 + sizeof(char*));
-  EXPECT_EQ(fields, 15U);
+  EXPECT_EQ(offsetof(moeConfig_t, transport), sizeof(moeConfig_t) - sizeof(std::int32_t));
+  EXPECT_EQ(fields, 17U);
 }
 
 }  // namespace

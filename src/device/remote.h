@@ -1,0 +1,54 @@
+// What a step does for the ranks of other domains, whose windows it cannot store to: it fills memory of its own window
+// and puts it. The ranks are shared out among the warps; the one that serves a rank puts its rows and, behind them, its
+// flag, when all warps of this rank have filled what is theirs.
+#pragma once
+
+#include "device/step.h"
+
+namespace moe {
+
+// Calls serve(rank) for the remote ranks of this warp, as long as it returns true.
+template <class Serve>
+MOE_LANES void forRemoteRanks(const CommView& c, WarpIndex w, Serve serve) {
+  for (int i = w.index; i < c.remoteRanks(); i += w.count) {
+    if (!serve(c.remoteRank(i))) return;
+  }
+}
+
+// Row and side bytes as one word, for ranks to compare.
+MOE_LANES constexpr std::uint64_t payloadSizes(std::uint32_t rowBytes, std::uint32_t sideBytes) {
+  return std::uint64_t{rowBytes} << 24 ^ sideBytes;
+}
+
+// One put of `bytes` bytes, if there are any.
+template <class Warp>
+MOE_LANES void putBlock(const Warp& warp, const CommView& c, int to, std::uint64_t target, std::uint64_t source,
+                        std::int64_t bytes) {
+  warp.put(c, bytes > 0 ? 1 : 0, [&](int) { return Put{target, source, static_cast<std::uint32_t>(bytes), to}; });
+}
+
+// This rank's word of the flags at `area`, at a remote rank, behind all that was put there before.
+MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64_t epoch) {
+  return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch));
+}
+template <class Warp>
+MOE_LANES void putFlag(const Warp& warp, const CommView& c, int to, std::uint64_t area, std::uint64_t epoch) {
+  warp.put(c, 1, [&](int) { return flagPut(c, to, area, epoch); });
+}
+
+// `tell` for all remote ranks, by one warp.
+template <class Warp>
+MOE_LANES void tellRemote(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch) {
+  if (!split(warp, c)) return;
+  warp.put(c, c.remoteRanks(), [&](int i) { return flagPut(c, c.remoteRank(i), area, epoch); });
+}
+
+// One warp speaks for all: when all warps have announced at `area`, remote ranks hear of it too.
+template <class Warp>
+MOE_LANES void relayAnnouncement(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch,
+                                 WarpIndex w) {
+  if (!split(warp, c) || w.index != 0 || !waitForOwn(warp, c, area, epoch)) return;
+  tellRemote(warp, c, area, epoch);
+}
+
+}  // namespace moe

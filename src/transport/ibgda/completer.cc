@@ -1,0 +1,102 @@
+#include "transport/ibgda/completer.h"
+
+#include <fmt/format.h>
+
+#include "bootstrap/quiet_thread.h"
+#include "transport/verbs/pace.h"
+
+namespace moe::ibgda {
+namespace {
+
+constexpr int kCompletionsPerLook = 256;
+constexpr std::chrono::milliseconds kWatchEvery{10};
+// While something is under way: posters may wait for room, and the peers for what follows.
+constexpr std::chrono::microseconds kShortRest{20};
+
+}  // namespace
+
+Completer::Completer(const RemoteSetup& setup, Queues& queues, const verbs::EventWatch& events)
+    : setup_(setup), queues_(queues), events_(events) {}
+
+Completer::~Completer() {
+  stop_.store(true, std::memory_order_release);
+  if (thread_.joinable()) thread_.join();
+}
+
+void Completer::start(const std::vector<int>& cpus, std::function<void(const SendFailure&)> report) {
+  report_ = std::move(report);
+  thread_ = bootstrap::startQuietThread([this, cpus] {
+    verbs::runNear(cpus);
+    run();
+  });
+}
+
+void Completer::run() {
+  Clock::time_point busyAt = Clock::now();
+  while (!stop_.load(std::memory_order_acquire)) {
+    const bool busy = look();
+    const Clock::time_point now = Clock::now();
+    if (now >= watchAt_ || failure_) watch(now);
+    if (failure_) report();
+    if (busy) busyAt = now;
+    const std::chrono::microseconds pause = verbs::restAfter(now - busyAt);
+    verbs::rest(pause > kShortRest && !failure_ && queues_.anyUnderWay() ? kShortRest : pause);
+  }
+}
+
+bool Completer::look() {
+  const bool rang = ring();
+  return collect() || rang;
+}
+
+bool Completer::ring() {
+  if (queues_.ringer() == Ringer::steps) return false;
+  bool any = false;
+  for (std::size_t i = 0; i < queues_.count(); ++i) any = queues_.ringFor(i) || any;
+  return any;
+}
+
+bool Completer::collect() {
+  int count = 0;
+  mlx5::Completion completion{};
+  while (count < kCompletionsPerLook && mlx5::poll(HostQueueMemory(), queues_.completions(), &completion)) {
+    complete(completion);
+    ++count;
+  }
+  return count > 0;
+}
+
+// After a failure nothing is given back: what is behind it was not carried out.
+void Completer::complete(const mlx5::Completion& completion) {
+  const int index = queues_.indexOf(completion.queuePair);
+  if (index < 0) {
+    return fail(
+        {moeInternalError,
+         fmt::format("RDMA: a completion names the queue pair {:#x}, which is not this rank's", completion.queuePair)});
+  }
+  if (!completion.failed())
+    return mlx5::retire(HostQueueMemory(), queues_.queue(static_cast<std::size_t>(index)), completion);
+  const int rank = setup_.peers[static_cast<std::size_t>(index)];
+  fail({moeRemoteError,
+        fmt::format("RDMA write to rank {} failed: {} (queue pair {:#x}, vendor error {:#x})", rank,
+                    mlx5::syndromeText(completion.syndrome), completion.queuePair, completion.vendorSyndrome),
+        rank});
+}
+
+// An event says more than the requests that it ended.
+void Completer::watch(Clock::time_point now) {
+  watchAt_ = now + kWatchEvery;
+  std::optional<SendFailure> failure = events_.poll();
+  if (failure && !failed()) failure_ = std::move(failure);
+}
+
+void Completer::fail(SendFailure failure) {
+  if (!failure_) failure_ = std::move(failure);
+}
+
+void Completer::report() {
+  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+  if (!silent_.load(std::memory_order_acquire)) report_(*failure_);
+}
+
+}  // namespace moe::ibgda

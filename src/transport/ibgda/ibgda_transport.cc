@@ -1,0 +1,142 @@
+// The transport itself: its parts in the order in which they need each other, and how they come to life and end.
+#include "transport/ibgda_transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/poll_until.h"
+#include "transport/ibgda/completer.h"
+
+namespace moe::ibgda {
+namespace {
+
+using verbs::Card;
+using verbs::LocalEnd;
+using verbs::SendFailure;
+
+class IbgdaTransport final : public RemoteTransport {
+ public:
+  IbgdaTransport(RemoteSetup setup, std::shared_ptr<const verbs::Library> library,
+                 std::shared_ptr<const DirectLibrary> direct, const verbs::Rail& rail)
+      : setup_(std::move(setup)),
+        direct_(std::move(direct)),
+        end_(setup_, std::move(library), rail),
+        queues_(makeQueues()),
+        events_(
+            end_.adapter(), [this](std::uint32_t pair) { return rankOf(pair); }, rail.plan.port.port),
+        completer_(setup_, queues_, events_) {
+    const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
+    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} slots per queue pair; {}",
+                     topology::describe(end_.rail().plan), end_.region().how, slots, queues_.how());
+  }
+
+  int kind() const override { return moeTransportIbgda; }
+  CardBytes card() const override { return encode(end_.card()); }
+  RemoteView view() const override { return queues_.view(); }
+
+  void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
+    const std::vector<Card> peers = end_.join(cards);
+    queues_.aim(peers);
+    reachAll(peers, deadline);
+    queues_.hand();
+    completer_.start(end_.rail().cpus, [this](const SendFailure& failure) {
+      setup_.fail(failure.result, fmt::format("rank {}: {}", setup_.rank, failure.text));
+    });
+    connected_ = true;
+  }
+
+  void finish(const Deadline& deadline) noexcept override {
+    if (!connected_) return;
+    try {
+      if (queues_.takeBack() && waitFor(deadline, [&] { return queues_.waitsFor() < 0; })) sayGoodbye(deadline);
+    } catch (const Error& error) {
+      setup_.log.write(moeLogWarn, "net", "cannot wait for the last puts: {}", error.what());
+    }
+    completer_.silence();
+  }
+
+ private:
+  static constexpr std::uint64_t kNoAbort = 0;
+  // The queues are empty when the host posts, so nothing has to wait long.
+  static WaitLimit shortly() { return {HostQueueMemory().nanoseconds() + 1'000'000'000, &kNoAbort}; }
+
+  template <class Condition>
+  bool waitFor(const Deadline& deadline, Condition holds) const {
+    return pollUntil(deadline, holds, [&] { return completer_.failed(); });
+  }
+
+  void sayGoodbye(const Deadline& deadline) {
+    queues_.postWords([&](int peer) { return verbs::goodbyeTo(peer, setup_); }, shortly());
+    waitFor(deadline, [&] { return queues_.waitsFor() < 0 && end_.allHaveLeft(); });
+  }
+
+  Queues makeQueues() {
+    if (!direct_->isSupported(end_.adapter().context()->device)) {
+      throw Error(moeUnsupported,
+                  fmt::format("IBGDA: {} is no adapter of the kind mlx5, whose queues steps can post to",
+                              end_.adapter().name()));
+    }
+    const verbs::AdapterLimits& limits = end_.adapter().limits();
+    const int peers = std::max(static_cast<int>(setup_.peers.size()), 1);
+    topology::queuePairsPerPeer(1, limits.queuePairs, peers);  // throws if there are too few
+    const int requests =
+        std::min({Queues::kRequests, limits.requestsPerQueue, limits.completions / Queues::kSlotsPerRequest / peers});
+    if (requests < static_cast<int>(mlx5::kPutBatch)) {
+      throw Error(moeUnsupported, fmt::format("IBGDA: {} has no completion queue for {} peers: at most {} entries",
+                                              end_.adapter().name(), peers, limits.completions));
+    }
+    end_.makePairs(Queues::kSlotsPerRequest * requests * peers, requests);
+    return {setup_, *direct_, end_};
+  }
+
+  int rankOf(std::uint32_t queuePair) const {
+    const int index = queues_.indexOf(queuePair);
+    return index < 0 ? -1 : setup_.peers[static_cast<std::size_t>(index)];
+  }
+
+  // A first word to each peer, which changes nothing: that its adapter answers shows that there is a way, and that it
+  // is ready to receive.
+  void reachAll(const std::vector<Card>& peers, const Deadline& deadline) {
+    const std::uint64_t own = setup_.leaving + static_cast<std::uint64_t>(setup_.rank) * sizeof(Flag);
+    if (!queues_.postWords([&](int peer) { return putWord(peer, own, 0); }, shortly())) {
+      throw Error(moeTimeout, "IBGDA: the first words cannot be posted");
+    }
+    while (queues_.waitsFor() >= 0) {
+      completer_.look();
+      if (completer_.failure()) throw noConnection(*completer_.failure(), peers);
+      if (deadline.expired()) {
+        throw Error(moeTimeout, fmt::format("rank {} has not answered over RDMA in time", queues_.waitsFor()));
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  Error noConnection(const SendFailure& failure, const std::vector<Card>& peers) const {
+    const auto found = std::find(setup_.peers.begin(), setup_.peers.end(), failure.rank);
+    const auto index = static_cast<std::size_t>(found - setup_.peers.begin());
+    return end_.noConnection(failure, index < peers.size() ? &peers[index] : nullptr);
+  }
+
+  RemoteSetup setup_;
+  std::shared_ptr<const DirectLibrary> direct_;
+  LocalEnd end_;
+  Queues queues_;
+  verbs::EventWatch events_;
+  bool connected_ = false;
+  Completer completer_;  // last: its thread uses the others
+};
+
+}  // namespace
+}  // namespace moe::ibgda
+
+namespace moe {
+
+std::unique_ptr<RemoteTransport> makeIbgdaTransport(RemoteSetup setup, const std::filesystem::path& sys) {
+  std::shared_ptr<const verbs::Library> library = verbs::Library::load();
+  const verbs::Rail rail = verbs::chooseRail(setup, sys);
+  std::shared_ptr<const ibgda::DirectLibrary> direct = ibgda::DirectLibrary::load();
+  return std::make_unique<ibgda::IbgdaTransport>(std::move(setup), std::move(library), std::move(direct), rail);
+}
+
+}  // namespace moe

@@ -1,0 +1,189 @@
+#include "transport/ibgda/queues.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace moe::ibgda {
+namespace {
+
+constexpr std::uint32_t kSlotCountMax = 32768;
+
+Error unsupported(const verbs::LocalEnd& end, const std::string& why) {
+  return Error(moeUnsupported, fmt::format("IBGDA: {}: {}", end.adapter().name(), why));
+}
+
+}  // namespace
+
+Queues::Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::LocalEnd& end)
+    : setup_(setup),
+      queues_(end.pairs().size()),
+      counters_(end.pairs().size()),
+      rung_(end.pairs().size()),
+      completedMemory_(setup.backend.allocateHostVisible(std::max<std::size_t>(count(), 1) * sizeof(Word))),
+      bellMemory_(setup.backend.allocateHostVisible(std::max<std::size_t>(count(), 1) * sizeof(Word))),
+      countersMemory_(setup.backend.allocatePrivate(std::max<std::size_t>(count(), 1) * sizeof(Counters), {})),
+      table_(setup.backend.allocatePrivate(static_cast<std::size_t>(setup.nranks) * sizeof(mlx5::PutQueue), {})) {
+  std::uint64_t slots = 0;
+  for (std::size_t i = 0; i < count(); ++i) {
+    show(library, end, end.pairs()[i].get(), &queues_[i]);
+    queues_[i].send.counters = &counters_[i].counters;
+    queues_[i].send.completed = &completedWords()[i].value;
+    queues_[i].source = reinterpret_cast<std::uint64_t>(setup.window);
+    queues_[i].sourceKey = end.region().keys.local;
+    queues_[i].messageBytes = end.adapter().limits().messageBytes / 4 * 4;
+    slots += queues_[i].send.slotCount;
+  }
+  showCompletions(library, end);
+  // After an error every request completes, signalled or not.
+  if (slots > completions_.count) throw unsupported(end, "the completion queue is too small for all send queues");
+  share();
+  chooseRinger();
+}
+
+void Queues::show(const DirectLibrary& library, const verbs::LocalEnd& end, ibv_qp* pair, mlx5::PutQueue* queue) {
+  mlx5dv_qp made{};
+  mlx5dv_obj objects{};
+  objects.qp.in = pair, objects.qp.out = &made;
+  const int error = library.initObject(&objects, MLX5DV_OBJ_QP);
+  if (error != 0) throw end.adapter().failure("libmlx5 does not show a queue pair", error);
+  const std::uint32_t slots = made.sq.wqe_cnt;
+  if (made.sq.stride != mlx5::kSlotBytes || slots < mlx5::kPutBatch || slots > kSlotCountMax ||
+      (slots & (slots - 1)) != 0 || made.bf.reg == nullptr) {
+    throw unsupported(end, fmt::format("send queues of {} slots of {} bytes are not for use", slots, made.sq.stride));
+  }
+  queue->send.segments = static_cast<Quad*>(made.sq.buf);
+  queue->send.slotCount = slots;
+  queue->send.queuePair = pair->qp_num;
+  queue->send.record = reinterpret_cast<std::uint32_t*>(made.dbrec);
+  queue->send.doorbell = static_cast<std::uint64_t*>(made.bf.reg);
+}
+
+void Queues::showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end) {
+  mlx5dv_cq made{};
+  mlx5dv_obj objects{};
+  objects.cq.in = end.completions(), objects.cq.out = &made;
+  const int error = library.initObject(&objects, MLX5DV_OBJ_CQ);
+  if (error != 0) throw end.adapter().failure("libmlx5 does not show the completion queue", error);
+  if (made.cqe_size != sizeof(mlx5::Cqe)) {
+    throw unsupported(end, fmt::format("completions of {} bytes are not for use (MLX5_CQE_SIZE?)", made.cqe_size));
+  }
+  completions_ = {static_cast<const mlx5::Cqe*>(made.buf), made.cqe_cnt, reinterpret_cast<std::uint32_t*>(made.dbrec),
+                  0};
+}
+
+// ---- What steps reach
+
+void Queues::share() {
+  for (const mlx5::PutQueue& queue : queues_) {
+    const mlx5::SendQueue& send = queue.send;
+    shared_.push_back(setup_.backend.shareWithSteps(send.segments, std::size_t{send.slotCount} * mlx5::kSlotBytes,
+                                                    HostPages::memory));
+    shared_.push_back(setup_.backend.shareWithSteps(send.record, 2 * sizeof(std::uint32_t), HostPages::memory));
+  }
+}
+
+void Queues::chooseRinger() {
+  const auto asked = static_cast<topology::Doorbell>(setup_.rdma.doorbell);
+  if (asked == topology::Doorbell::kThread) {
+    ringer_ = Ringer::thread;
+    how_ = "a thread rings for steps, as asked for";
+    return;
+  }
+  try {
+    shareRegisters();
+    how_ = "steps ring";
+  } catch (const Error& error) {
+    if (asked == topology::Doorbell::kSteps) throw;
+    ringer_ = Ringer::thread;
+    how_ = fmt::format("a thread rings for steps, as they cannot: {}", error.what());
+  }
+}
+
+void Queues::shareRegisters() {
+  const HostPages kind = setup_.rdma.softUar != 0 ? HostPages::registersInMemory : HostPages::registers;
+  std::vector<Memory> registers;
+  for (const mlx5::PutQueue& queue : queues_) {
+    registers.push_back(setup_.backend.shareWithSteps(queue.send.doorbell, sizeof(std::uint64_t), kind));
+  }
+  shared_.insert(shared_.end(), registers.begin(), registers.end());
+}
+
+RemoteView Queues::view() const {
+  RemoteView view{};
+  view.queues = reinterpret_cast<const mlx5::PutQueue*>(table_.get());
+  return view;
+}
+
+// ---- From the host to the steps, and back
+
+void Queues::aim(const std::vector<verbs::Card>& peers) {
+  for (std::size_t i = 0; i < count(); ++i) {
+    queues_[i].target = peers[i].window;
+    queues_[i].dataKey = peers[i].dataKey;
+    queues_[i].wordKey = peers[i].wordKey;
+  }
+}
+
+void Queues::hand() {
+  std::vector<mlx5::PutQueue> table(static_cast<std::size_t>(setup_.nranks));
+  auto* counters = reinterpret_cast<Counters*>(countersMemory_.get());
+  for (std::size_t i = 0; i < count(); ++i) {
+    mlx5::PutQueue& queue = table[static_cast<std::size_t>(setup_.peers[i])];
+    queue = queues_[i];
+    queue.send.counters = &counters[i].counters;
+    if (ringer_ == Ringer::thread) queue.send.doorbell = &bellWords()[i].value;
+  }
+  setup_.backend.copyToPrivate(counters, counters_.data(), count() * sizeof(Counters));
+  setup_.backend.copyToPrivate(table_.get(), table.data(), table.size() * sizeof(table[0]));
+}
+
+bool Queues::takeBack() {
+  static_assert(sizeof(Counters) % sizeof(std::uint64_t) == 0);
+  setup_.backend.readWords(reinterpret_cast<std::uint64_t*>(counters_.data()),
+                           reinterpret_cast<const std::uint64_t*>(countersMemory_.get()),
+                           count() * sizeof(Counters) / sizeof(std::uint64_t));
+  return std::all_of(queues_.begin(), queues_.end(), [](const mlx5::PutQueue& queue) {
+    const mlx5::SendCounters& counters = *queue.send.counters;
+    if (counters.reserved != counters.ready || counters.bell != 0) return false;
+    mlx5::ringReady(HostQueueMemory(), queue.send);  // bytes that waited for a word
+    return true;
+  });
+}
+
+int Queues::waitsFor() const {
+  const HostQueueMemory memory;
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (memory.load(queues_[i].send.completed) != counters_[i].counters.posted) return setup_.peers[i];
+  }
+  return -1;
+}
+
+// ---- The thread's
+
+int Queues::indexOf(std::uint32_t queuePair) const {
+  const auto found = std::find_if(queues_.begin(), queues_.end(),
+                                  [queuePair](const auto& queue) { return queue.send.queuePair == queuePair; });
+  return found == queues_.end() ? -1 : static_cast<int>(found - queues_.begin());
+}
+
+// The record is written already. A doorbell names an index, so it differs from the last one.
+bool Queues::ringFor(std::size_t i) {
+  const HostQueueMemory memory;
+  const std::uint64_t asked = memory.load(&bellWords()[i].value);
+  if (asked == rung_[i]) return false;
+  rung_[i] = asked;
+  memory.ring(queues_[i].send.doorbell, asked);
+  std::uint32_t sendOff = 0;
+  memory.publish(&sendOff, std::uint32_t{1});
+  return true;
+}
+
+bool Queues::anyUnderWay() const {
+  const HostQueueMemory memory;
+  return std::any_of(queues_.begin(), queues_.end(), [&](const mlx5::PutQueue& queue) {
+    return memory.load(queue.send.record + mlx5::kSendRecord) != mlx5::sendRecord(memory.load(queue.send.completed));
+  });
+}
+
+}  // namespace moe::ibgda

@@ -1,0 +1,97 @@
+// The send queues of a rank's connections, twice: as the host posts to them before and after all steps, and as steps
+// do. The counters of posters are where the steps run; the host has its own, which are copied there and back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "device/host_queue_memory.h"
+#include "device/mlx5/completion_queue.h"
+#include "device/mlx5/put_queue.h"
+#include "transport/ibgda/direct_library.h"
+#include "transport/verbs/local_end.h"
+
+namespace moe::ibgda {
+
+// Who writes the adapter's doorbell registers for steps.
+enum class Ringer { steps, thread };
+
+class Queues {
+ public:
+  // Requests that a queue pair is made for; libmlx5 gives each up to so many slots, as if it were the largest.
+  static constexpr int kRequests = 256, kSlotsPerRequest = 4;
+
+  // Of the queue pairs of `end`, which outlive this. Throws moeUnsupported if they cannot be posted to in this way.
+  Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::LocalEnd& end);
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
+
+  // What peers have told about their windows, in the order of setup.peers.
+  void aim(const std::vector<verbs::Card>& peers);
+  // The queues for steps, from now on; the host may not post until takeBack.
+  void hand();
+  // No step runs any more. False if some step has left without posting what it had reserved.
+  bool takeBack();
+
+  RemoteView view() const;
+  Ringer ringer() const { return ringer_; }
+  const std::string& how() const { return how_; }  // who rings, and why
+
+  // ---- For the host
+  // Posts a word to every peer.
+  template <class WordTo>
+  bool postWords(WordTo wordTo, const WaitLimit& limit);
+  // A peer that has not taken all that the host has posted, or -1.
+  int waitsFor() const;
+
+  // ---- For the thread that owns the completion queue
+  mlx5::CompletionQueue& completions() { return completions_; }
+  std::size_t count() const { return queues_.size(); }
+  // The place of a queue pair in setup.peers, or -1.
+  int indexOf(std::uint32_t queuePair) const;
+  const mlx5::SendQueue& queue(std::size_t i) const { return queues_[i].send; }
+  // Rings for steps, if they have asked for it since. Returns whether they had.
+  bool ringFor(std::size_t i);
+  // The adapter has been told of slots that it is not done with.
+  bool anyUnderWay() const;
+
+ private:
+  // A cache line each, as different posters write them.
+  struct alignas(64) Counters {
+    mlx5::SendCounters counters;
+  };
+  struct alignas(64) Word {
+    std::uint64_t value;
+  };
+
+  void show(const DirectLibrary& library, const verbs::LocalEnd& end, ibv_qp* pair, mlx5::PutQueue* queue);
+  void showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end);
+  void share();
+  void chooseRinger();
+  void shareRegisters();
+  Word* completedWords() const { return reinterpret_cast<Word*>(completedMemory_.get()); }
+  Word* bellWords() const { return reinterpret_cast<Word*>(bellMemory_.get()); }
+
+  const RemoteSetup& setup_;
+  std::vector<mlx5::PutQueue> queues_;  // as the host sees them, of each of setup.peers
+  std::vector<Counters> counters_;      // the host's
+  mlx5::CompletionQueue completions_{};
+  Ringer ringer_ = Ringer::steps;
+  std::string how_;
+  std::vector<std::uint64_t> rung_;  // the last doorbell that steps have asked the thread for
+  std::vector<Memory> shared_;       // the queues' own memory, made reachable to steps
+  Memory completedMemory_;           // what the posters see of completions; host-visible
+  Memory bellMemory_;                // doorbells for the thread; host-visible
+  Memory countersMemory_, table_;    // where the steps run: counters, PutQueue [nranks]
+};
+
+template <class WordTo>
+bool Queues::postWords(WordTo wordTo, const WaitLimit& limit) {
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    const auto putOf = [&](int) { return wordTo(setup_.peers[i]); };
+    if (!mlx5::postRun(HostQueueMemory(), queues_[i], 0, 1, putOf, limit)) return false;
+  }
+  return true;
+}
+
+}  // namespace moe::ibgda

@@ -1,0 +1,67 @@
+// The ranks that a TCP transport is connected to, as its threads share them: each connection has one thread that sends
+// and one that receives.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "transport/remote.h"
+
+namespace moe {
+
+struct TcpPeer {
+  explicit TcpPeer(int rankOfPeer) : rank(rankOfPeer) {}
+
+  const int rank;
+  Fd socket;                               // stays open until no thread uses it
+  std::atomic<bool> gone = true;           // not connected yet, lost, or left: nothing goes there
+  std::atomic<bool> leaving = false;       // receiver: it has said Drain, so that a closed connection is no death
+  std::atomic<bool> answerWanted = false;  // receiver to sender: say Drained
+  std::atomic<bool> drainWanted = false;   // finish to sender: say Drain behind all puts
+  std::atomic<bool> drained = false;       // receiver to finish: our Drain has been answered
+};
+
+class TcpGroup {
+ public:
+  explicit TcpGroup(RemoteSetup setup) : setup_(std::move(setup)), byRank_(static_cast<std::size_t>(setup_.nranks)) {
+    for (const int rank : setup_.peers) {
+      byRank_.at(static_cast<std::size_t>(rank)) = peers_.emplace_back(std::make_unique<TcpPeer>(rank)).get();
+    }
+  }
+
+  const RemoteSetup& setup() const { return setup_; }
+  const std::vector<std::unique_ptr<TcpPeer>>& peers() const { return peers_; }
+  // NULL: no peer.
+  TcpPeer* peer(int rank) const {
+    return rank >= 0 && rank < setup_.nranks ? byRank_[static_cast<std::size_t>(rank)] : nullptr;
+  }
+
+  bool failed() const { return failed_; }
+  void setFinished() { finished_ = true; }
+
+  void fail(moeResult_t result, const std::string& sentence) {
+    failed_ = true;
+    setup_.fail(result, sentence);
+  }
+
+  // The connection is of no use any more. A failure unless the peer has said that it leaves, or nobody needs it.
+  void lose(TcpPeer& peer, moeResult_t result, const std::string& why) {
+    if (peer.gone.exchange(true)) return;
+    ::shutdown(peer.socket.get(), SHUT_RDWR);  // wakes the other thread
+    if (!finished_ && !peer.leaving) fail(result, "rank " + std::to_string(peer.rank) + ": " + why);
+  }
+
+ private:
+  RemoteSetup setup_;
+  std::vector<std::unique_ptr<TcpPeer>> peers_;
+  std::vector<TcpPeer*> byRank_;
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> finished_ = false;
+};
+
+}  // namespace moe

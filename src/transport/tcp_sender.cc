@@ -1,0 +1,206 @@
+#include "transport/tcp_sender.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace moe {
+namespace {
+
+constexpr std::size_t kPartsMax = 64;                     // of one system call
+constexpr std::size_t kTurnBytes = std::size_t{1} << 20;  // to one peer, then the next one gets its turn
+constexpr std::chrono::milliseconds kWatchMin{10}, kWatchMax{500};
+
+bool wouldBlock(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK;
+}
+
+}  // namespace
+
+TcpSender::TcpSender(TcpGroup& group, std::size_t backlogMax)
+    : group_(group),
+      backlogMax_(backlogMax),
+      reader_(group.setup().backend.makeReader(group.setup().window)),
+      byRank_(static_cast<std::size_t>(group.setup().nranks)) {
+  parts_.reserve(kPartsMax);
+}
+
+void TcpSender::add(TcpPeer& peer) {
+  outbound_.push_back(std::make_unique<Outbound>());
+  outbound_.back()->peer = &peer;
+  byRank_[static_cast<std::size_t>(peer.rank)] = outbound_.back().get();
+}
+
+bool TcpSender::carry(const Put& put) {
+  const std::uint64_t windowBytes = group_.setup().windowBytes;
+  Outbound* out = group_.peer(put.to) != nullptr ? byRank_[static_cast<std::size_t>(put.to)] : nullptr;
+  if (out == nullptr || (put.bytes > 0 && (put.bytes > windowBytes || put.source > windowBytes - put.bytes))) {
+    group_.fail(moeInternalError, fmt::format("this rank posted a put of {} bytes at offset {} to rank {}", put.bytes,
+                                              put.source, put.to));
+    return true;
+  }
+  if (out->peer->gone || out->broken) return true;
+  if (out->backlog.size() >= backlogMax_) return false;
+  if (put.bytes == 0) {
+    queue(*out, {{TcpKind::Word, 0, put.target, put.source}, 0});
+  } else {
+    queue(*out, {{TcpKind::Bytes, put.bytes, put.target, 0}, put.source});
+  }
+  return true;
+}
+
+void TcpSender::queue(Outbound& out, const Outgoing& outgoing) {
+  out.backlog.push_back(outgoing);
+  if (out.active) return;
+  out.active = true;
+  active_.push_back(&out);
+  if (out.sent == out.arrived) out.moved = Clock::now();
+}
+
+bool TcpSender::progress() {
+  bool did = attention_.exchange(false, std::memory_order_acquire) && answer();
+  pollBlocked(std::chrono::microseconds(0));
+  for (Outbound* out : active_) {
+    if (!out->blocked && flush(*out)) did = true;
+    if (out->peer->gone || out->broken) out->backlog.clear();
+    out->active = !out->backlog.empty();
+  }
+  std::erase_if(active_, [](const Outbound* out) { return !out->active; });
+  watch();
+  return did;
+}
+
+void TcpSender::rest(std::chrono::microseconds most) {
+  const bool blocked = std::any_of(active_.begin(), active_.end(), [](const Outbound* out) { return out->blocked; });
+  if (blocked) {
+    pollBlocked(most);
+  } else {
+    PutSink::rest(most);
+  }
+}
+
+// Waits until one of the full sockets takes bytes again.
+void TcpSender::pollBlocked(std::chrono::microseconds most) {
+  polled_.clear();
+  for (const Outbound* out : active_) {
+    if (out->blocked) polled_.push_back({out->peer->socket.get(), POLLOUT, 0});
+  }
+  if (polled_.empty()) return;
+  const timespec limit{0, static_cast<long>(std::chrono::nanoseconds(most).count())};
+  if (::ppoll(polled_.data(), polled_.size(), &limit, nullptr) <= 0) return;
+  std::size_t i = 0;
+  for (Outbound* out : active_) {
+    if (out->blocked) out->blocked = polled_[i++].revents == 0;
+  }
+}
+
+bool TcpSender::answer() {
+  bool did = false;
+  for (const auto& out : outbound_) {
+    if (out->peer->gone) continue;
+    const bool answers = out->peer->answerWanted.exchange(false);
+    const bool drains = out->peer->drainWanted.exchange(false);
+    if (answers) queue(*out, {{TcpKind::Drained, 0, 0, 0}, 0});
+    if (drains) queue(*out, {{TcpKind::Drain, 0, 0, 0}, 0});
+    did = did || answers || drains;
+  }
+  return did;
+}
+
+// Sends what the socket takes. True if it took something.
+bool TcpSender::flush(Outbound& out) {
+  const std::uint64_t end = out.sent + kTurnBytes;
+  const std::uint64_t before = out.sent;
+  while (!out.peer->gone && !out.broken && !out.blocked && !out.backlog.empty() && out.sent < end) {
+    if (!sendGathered(out, gather(out))) break;
+  }
+  return out.sent != before;
+}
+
+// The next bytes to send, in parts_. Returns how many.
+std::size_t TcpSender::gather(Outbound& out) {
+  parts_.clear();
+  reader_->begin();
+  std::size_t total = 0;
+  std::size_t skip = out.firstSent;
+  const auto add = [&](const void* from, std::size_t bytes) {
+    parts_.push_back({const_cast<void*>(from), bytes});
+    total += bytes;
+  };
+  for (const Outgoing& next : out.backlog) {
+    if (parts_.size() + 2 > kPartsMax || total >= kTurnBytes) break;
+    const auto* header = reinterpret_cast<const std::uint8_t*>(&next.frame);
+    if (skip < sizeof next.frame) add(header + skip, sizeof next.frame - skip);
+    const std::size_t begin = std::max(skip, sizeof next.frame) - sizeof next.frame;
+    skip = 0;
+    if (next.frame.bytes == begin) continue;
+    const auto bytes = reader_->fetch(next.source + begin, next.frame.bytes - begin);
+    if (!bytes.empty()) add(bytes.data(), bytes.size());
+    if (bytes.size() < next.frame.bytes - begin) break;
+  }
+  reader_->settle();
+  return total;
+}
+
+bool TcpSender::sendGathered(Outbound& out, std::size_t total) {
+  msghdr message{};
+  message.msg_iov = parts_.data();
+  message.msg_iovlen = parts_.size();
+  const ssize_t sent = ::sendmsg(out.peer->socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && errno == EINTR) return true;
+  if (sent < 0 && !wouldBlock(errno)) {
+    stopWriting(out, errno);
+    return false;
+  }
+  out.blocked = sent < 0 || static_cast<std::size_t>(sent) < total;
+  if (sent > 0) advance(out, static_cast<std::size_t>(sent));
+  return !out.blocked;
+}
+
+void TcpSender::advance(Outbound& out, std::size_t bytes) {
+  out.sent += bytes;
+  out.firstSent += bytes;
+  while (!out.backlog.empty()) {
+    const std::size_t size = sizeof(TcpFrame) + out.backlog.front().frame.bytes;
+    if (out.firstSent < size) break;
+    out.firstSent -= size;
+    out.backlog.pop_front();
+  }
+}
+
+// The peer may have left properly, and its last words may be unread: the receiver judges closed connections.
+void TcpSender::stopWriting(Outbound& out, int error) {
+  out.broken = true;
+  if (error == EPIPE || error == ECONNRESET) return;
+  const auto& setup = group_.setup();
+  if (error == ETIMEDOUT) {
+    group_.lose(*out.peer, moeTimeout, fmt::format("nothing sent to it arrived for {} ms", setup.timeoutMs));
+  } else {
+    group_.lose(*out.peer, moeRemoteError, std::string("cannot send to it: ") + std::strerror(error));
+  }
+}
+
+// Finds peers to which nothing moves any more: full backlogs, and bytes that the kernel holds and nobody acknowledges.
+void TcpSender::watch() {
+  const auto now = Clock::now();
+  if (now < watchAt_) return;
+  const std::chrono::milliseconds timeout(group_.setup().timeoutMs);
+  watchAt_ = now + std::clamp(timeout / 16, kWatchMin, kWatchMax);
+  for (const auto& out : outbound_) {
+    if (out->peer->gone || out->broken || (out->backlog.empty() && out->sent == out->arrived)) continue;
+    int waiting = 0;
+    if (::ioctl(out->peer->socket.get(), SIOCOUTQ, &waiting) != 0) continue;
+    // More may wait at first: the end of the handshake.
+    const std::uint64_t arrived = out->sent - std::min(out->sent, static_cast<std::uint64_t>(waiting));
+    const bool idle = out->backlog.empty() && arrived == out->sent;
+    if (arrived != out->arrived || idle) out->moved = now;
+    out->arrived = arrived;
+    if (now - out->moved < timeout) continue;
+    group_.lose(*out->peer, moeTimeout, fmt::format("nothing sent to it arrived for {} ms", timeout.count()));
+  }
+}
+
+}  // namespace moe

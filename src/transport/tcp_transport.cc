@@ -1,0 +1,107 @@
+#include "transport/tcp_transport.h"
+
+#include <algorithm>
+
+#include "base/poll_until.h"
+#include "transport/put_carrier.h"
+#include "transport/tcp_meeting.h"
+#include "transport/tcp_receiver.h"
+#include "transport/tcp_sender.h"
+
+namespace moe {
+namespace {
+
+// The threads of the peers that one ring serves.
+struct TcpRing {
+  TcpRing(TcpGroup& group, const TcpOptions& options)
+      : sender(group, options.backlogMax),
+        receiver(group, sender),
+        carrier(group.setup().backend, options.ringSlots, sender,
+                [&group](moeResult_t result, const std::string& sentence) { group.fail(result, sentence); }) {}
+  // What the receiver wants to be answered is still sent.
+  ~TcpRing() {
+    receiver.stop();
+    carrier.stop();
+  }
+
+  TcpSender sender;
+  TcpReceiver receiver;
+  PutCarrier carrier;
+};
+
+class TcpTransport final : public RemoteTransport {
+ public:
+  TcpTransport(RemoteSetup setup, const TcpOptions& options) : meeting_(setup.interfaceName), group_(std::move(setup)) {
+    const int most = std::clamp(static_cast<int>(group_.peers().size()), 1, kPutRingsMax);
+    for (int i = 0; i < std::clamp(options.rings, 1, most); ++i) {
+      rings_.push_back(std::make_unique<TcpRing>(group_, options));
+    }
+  }
+
+  int kind() const override { return moeTransportTcp; }
+  CardBytes card() const override { return meeting_.card().encode(); }
+
+  void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
+    for (TcpConnection& connection : meeting_.meet(group_.setup(), cards, deadline)) {
+      TcpPeer& peer = *group_.peer(connection.rank);
+      peer.socket = std::move(connection.socket);
+      peer.gone = false;
+      TcpRing& ring = ringOf(peer);
+      ring.sender.add(peer);
+      ring.receiver.add(peer, std::move(connection.unread));
+    }
+    for (const auto& ring : rings_) {
+      ring->receiver.start();
+      ring->carrier.start();
+    }
+    group_.setup().log.write(moeLogInfo, "net", "connected to {} ranks over TCP", group_.peers().size());
+  }
+
+  RemoteView view() const override {
+    RemoteView view{};
+    for (const auto& ring : rings_) view.ring[view.rings++] = ring->carrier.ring();
+    return view;
+  }
+
+  void finish(const Deadline& deadline) noexcept override {
+    try {
+      drain(deadline);
+    } catch (const std::exception& error) {
+      group_.fail(moeInternalError, error.what());
+    }
+    group_.setFinished();
+  }
+
+ private:
+  TcpRing& ringOf(const TcpPeer& peer) { return *rings_[static_cast<std::size_t>(peer.rank) % rings_.size()]; }
+
+  void drain(const Deadline& deadline) {
+    for (const auto& ring : rings_) {
+      if (!ring->carrier.waitTaken(deadline, [&] { return group_.failed(); })) return;
+    }
+    for (const auto& peer : group_.peers()) {
+      peer->drainWanted = true;
+      ringOf(*peer).sender.attend();
+    }
+    const auto open = [](const auto& peer) { return !peer->drained && !peer->gone; };
+    pollUntil(
+        deadline, [&] { return std::none_of(group_.peers().begin(), group_.peers().end(), open); },
+        [&] { return group_.failed(); });
+  }
+
+  TcpMeeting meeting_;
+  TcpGroup group_;
+  std::vector<std::unique_ptr<TcpRing>> rings_;
+};
+
+}  // namespace
+
+std::unique_ptr<RemoteTransport> makeTcpTransport(RemoteSetup setup) {
+  return makeTcpTransport(std::move(setup), {});
+}
+
+std::unique_ptr<RemoteTransport> makeTcpTransport(RemoteSetup setup, const TcpOptions& options) {
+  return std::make_unique<TcpTransport>(std::move(setup), options);
+}
+
+}  // namespace moe

@@ -1,0 +1,19 @@
+// Puts over TCP sockets: works between any two hosts that can meet at all, and needs no RDMA. The bytes of windows in
+// GPU memory pass through pinned memory.
+#pragma once
+
+#include "transport/remote.h"
+
+namespace moe {
+
+struct TcpOptions {
+  int rings = 2;                       // each with a thread that sends and one that receives; at most kPutRingsMax
+  std::uint32_t ringSlots = 4096;      // a power of two
+  std::size_t backlogMax = 1U << 16U;  // puts that may wait for one slow peer before they hold up others of its ring
+};
+
+// Throws moeInvalidArgument (no such interface), moeSystemError.
+std::unique_ptr<RemoteTransport> makeTcpTransport(RemoteSetup setup);
+std::unique_ptr<RemoteTransport> makeTcpTransport(RemoteSetup setup, const TcpOptions& options);
+
+}  // namespace moe

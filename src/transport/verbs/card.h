@@ -1,0 +1,35 @@
+// What a rank tells the others so that they can write to its window: where the window is, at which address the adapter,
+// and one queue pair for each of them. Sent as bytes between machines of one byte order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "topology/gid_choice.h"
+#include "transport/remote.h"
+
+namespace moe::verbs {
+
+struct CardQueue {
+  std::uint32_t number = 0;       // of the queue pair that this rank has for a peer; 0: none
+  std::uint32_t firstPacket = 0;  // the sequence number that it starts with
+};
+
+struct Card {
+  topology::RdmaAddress address;
+  std::uint16_t lid = 0;  // InfiniBand
+  int mtu = 0;
+  std::uint64_t window = 0;  // address
+  std::uint64_t windowBytes = 0;
+  std::uint32_t dataKey = 0;
+  std::uint32_t wordKey = 0;      // see memory_region.h
+  std::vector<CardQueue> queues;  // [nranks]
+};
+
+CardBytes encode(const Card& card);
+
+// Throws an Error that names `rank`, whose card it is, if it is not one of this version for `nranks` ranks.
+Card decode(const CardBytes& bytes, int rank, int nranks);
+
+}  // namespace moe::verbs

@@ -1,0 +1,85 @@
+#include "transport/verbs/carrier.h"
+
+#include "bootstrap/quiet_thread.h"
+
+namespace moe::verbs {
+namespace {
+
+constexpr std::chrono::milliseconds kWatchEvery{10};
+
+}  // namespace
+
+Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch& events,
+                 std::function<void(const SendFailure&)> report, const std::vector<int>& cpus)
+    : intake_(intake), sender_(sender), events_(events), report_(std::move(report)) {
+  thread_ = bootstrap::startQuietThread([this, cpus] {
+    runNear(cpus);
+    run();
+  });
+}
+
+Carrier::~Carrier() {
+  stop_.store(true, std::memory_order_release);
+  thread_.join();
+}
+
+void Carrier::run() {
+  while (!stop_.load(std::memory_order_acquire)) {
+    bool busy = false;
+    if (failed()) {
+      drop();
+    } else {
+      busy = carry();
+    }
+    busy = sender_.poll() || busy;
+    const Clock::time_point now = Clock::now();
+    if (now >= watchAt_ || sender_.failure()) watch(now);  // an event says more than the requests that it ended
+    if (sender_.failure()) fail(*sender_.failure());
+    if (sender_.idle() && !begun_) arrived_.store(intake_.taken(), std::memory_order_release);
+    restSome(busy, now);
+  }
+}
+
+// One chain of requests. Puts to one rank keep their order because all of them do: one whose queue is full holds up the
+// others.
+bool Carrier::carry() {
+  bool moved = false;
+  for (std::size_t i = 0; i < Sender::kChain; ++i) {
+    if (!begun_) {
+      Put put;
+      if (!intake_.next(&put)) break;
+      intake_.pop();
+      begun_ = put;
+    }
+    if (!sender_.offer(&*begun_)) break;
+    begun_.reset();
+    moved = true;
+  }
+  sender_.flush();
+  intake_.release();
+  return moved;
+}
+
+// After a failure posters shall not wait for room: what they post goes nowhere.
+void Carrier::drop() {
+  Put put;
+  while (intake_.next(&put)) intake_.pop();
+  intake_.release();
+}
+
+void Carrier::watch(Clock::time_point now) {
+  watchAt_ = now + kWatchEvery;
+  if (const std::optional<SendFailure> failure = events_.poll()) fail(*failure);
+}
+
+void Carrier::fail(const SendFailure& failure) {
+  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
+  if (!silent_.load(std::memory_order_acquire)) report_(failure);
+}
+
+void Carrier::restSome(bool busy, Clock::time_point now) {
+  if (busy) busyAt_ = now;
+  rest(restAfter(now - busyAt_));
+}
+
+}  // namespace moe::verbs

@@ -1,0 +1,98 @@
+// Turns puts into RDMA writes: one queue pair per peer, requests in chains, completions. No threads of its own; one
+// thread at a time uses it.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/put.h"
+#include "transport/verbs/adapter.h"
+#include "transport/verbs/card.h"
+#include "transport/verbs/send_budget.h"
+#include "transport/verbs/send_failure.h"
+
+namespace moe::verbs {
+
+// Where a rank's puts go.
+struct PeerQueue {
+  int rank;
+  QueuePair pair;
+  Card card;  // the peer's; its queues are not used here
+};
+
+// Of a completion; `status` is libibverbs's text for it.
+SendFailure describeFailure(int rank, const char* status, const ibv_wc& completion);
+
+// This rank's window.
+struct SendSource {
+  std::uint8_t* window;
+  std::size_t bytes;
+  std::uint32_t key;
+};
+
+class Sender {
+ public:
+  // Most requests between two flushes.
+  static constexpr std::size_t kChain = 64;
+
+  Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, int depth, int nranks);
+
+  void add(PeerQueue queue);
+  const std::vector<PeerQueue>& queues() const { return queues_; }
+  // The rank that a queue pair leads to, or -1.
+  int rankOf(std::uint32_t queueNumber) const;
+
+  // Prepares requests for the put. False if there is no room for all of it: `put` is then what is left. Puts that no
+  // step may post (another rank, another place) become the failure.
+  bool offer(Put* put);
+  // A request without data: it completes when the peer's adapter has answered.
+  void probe(std::size_t queue);
+  // Posts what was prepared.
+  void flush();
+  // Looks for completions. Returns whether there were any.
+  bool poll();
+
+  bool idle() const { return count_ == 0 && waitsFor() < 0; }             // all that was posted has completed
+  int waitsFor() const;                                                   // a rank with posted requests, or -1
+  const std::optional<SendFailure>& failure() const { return failure_; }  // the first
+
+ private:
+  // A request in preparation, with what it points to.
+  struct Request {
+    ibv_send_wr work;
+    ibv_sge piece;
+    std::uint64_t word;
+  };
+  // The chain in preparation of one queue pair.
+  struct Chain {
+    Request* first = nullptr;
+    Request* last = nullptr;
+  };
+
+  bool hasRoom(std::size_t queue) const { return count_ < kChain && !budgets_[queue].full(); }
+  bool mayPost(const Put& put, std::size_t queue) const;
+  Request& append(std::size_t queue);
+  void offerWord(std::size_t queue, const Put& put);
+  void offerPiece(std::size_t queue, Put* put);
+  void signal(std::size_t queue, Request& request);
+  void post(std::size_t queue);
+  void complete(const ibv_wc& completion);
+  void fail(SendFailure failure);
+
+  const Adapter& adapter_;
+  SendSource source_;
+  ibv_cq* completions_;
+  int depth_;
+  std::vector<int> indexOf_;  // [nranks]: in the lists below, or -1
+  std::vector<PeerQueue> queues_;
+  std::vector<SendBudget> budgets_;
+  std::vector<Chain> chains_;
+  std::vector<std::size_t> touched_;  // queues with a chain
+  std::array<Request, kChain> requests_{};
+  std::size_t count_ = 0;
+  std::optional<SendFailure> failure_;
+};
+
+}  // namespace moe::verbs

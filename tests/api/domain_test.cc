@@ -1,0 +1,141 @@
+// The main job across domains: one machine is cut into several, whose ranks reach each other over sockets, or over what
+// MOECOMM_TRANSPORT says. Under moerun tests leave out, or skip, what needs other numbers of ranks than it has started.
+#include <cstdlib>
+#include <string>
+
+#include "support/moe_step.h"
+
+namespace moe::test {
+namespace {
+
+class Domains : public OnBackend {
+ protected:
+  moeConfig_t cut(int domainSize) const {
+    moeConfig_t config = this->config();
+    config.domainSize = domainSize;
+    config.transport = std::getenv("MOECOMM_TRANSPORT") != nullptr ? 0 : moeTransportTcp;
+    return config;
+  }
+};
+
+bool canHave(int nranks) {
+  return startedRanks() == 0 || startedRanks() == nranks;
+}
+
+StepCase randomCase(Rng& rng, int mode) {
+  StepCase c;
+  c.mode = mode;
+  c.layout = rng.between(moeLayoutFlat, moeLayoutRankMajor);
+  c.rowType = rng.between(moeRowBf16, moeRowFp32);
+  c.hidden = 8 * rng.between(1, 24);
+  c.experts = rng.between(1, 40);
+  c.topk = rng.between(1, 8);
+  c.tokensMax = rng.between(1, 12);
+  c.sideBytes = 16 * rng.below(3);
+  c.window = rng.coin();
+  c.weighted = (c.layout == moeLayoutExpertMajor || c.layout == moeLayoutExpertMajorPadded) && rng.coin();
+  c.biases = rng.below(3);
+  c.weightGrads = rng.coin();
+  c.seed = rng.next();
+  return c;
+}
+
+void runStep(MoeStep& step, int iteration) {
+  step.prepare(iteration);
+  step.route();
+  step.dispatch();
+  step.checkDispatch();
+  step.runExperts();
+  step.combine();
+  step.checkCombine();
+}
+
+// Several handles of both modes on one communicator, one step after the other.
+void runCases(int nranks, const moeConfig_t& config, int cases, std::uint64_t seed) {
+  world(nranks, config, [&](RankContext& context) {
+    Rng rng(seed);
+    for (int i = 0; i < cases; ++i) {
+      const StepCase c = randomCase(rng, i % 2 == 0 ? moeModeHt : moeModeLl);
+      SCOPED_TRACE(c.name());
+      MoeStep step(context, c);
+      for (int iteration = 0; iteration < 3; ++iteration) runStep(step, iteration);
+    }
+  });
+}
+
+TEST_P(Domains, OfEverySizeAreRight) {
+  for (const auto& [nranks, domainSize] : {std::pair{2, 1}, {4, 2}, {4, 1}, {6, 2}, {6, 3}, {8, 4}}) {
+    if (!canHave(nranks)) continue;
+    SCOPED_TRACE(std::to_string(nranks) + " ranks in domains of " + std::to_string(domainSize));
+    runCases(nranks, cut(domainSize), 8, static_cast<std::uint64_t>(nranks * 16 + domainSize));
+  }
+}
+
+TEST_P(Domains, OfManyRanksAreRight) {
+  if (!canHave(16)) GTEST_SKIP() << "moerun has started another number of ranks";
+  for (int domainSize : {8, 1}) {
+    SCOPED_TRACE(domainSize);
+    runCases(16, cut(domainSize), 4, 5);
+  }
+}
+
+// Forwarding belongs to the sending phase: the second dispatch needs what the first one has sent forwarded.
+TEST_P(Domains, SplitPhasesOfTwoHandlesMayBeInterleaved) {
+  if (!canHave(4)) GTEST_SKIP() << "moerun has started another number of ranks";
+  for (int mode : {moeModeHt, moeModeLl}) {
+    world(4, cut(2), [&](RankContext& context) {
+      StepCase a, b;
+      a.mode = b.mode = mode;
+      b.layout = moeLayoutExpertMajor;
+      b.seed = 99;
+      MoeStep first(context, a), second(context, b);
+      for (int i = 0; i < 4; ++i) {
+        for (MoeStep* step : {&first, &second}) {
+          step->prepare(i);
+          step->route();
+          step->dispatch(moeSendOnly);
+        }
+        for (MoeStep* step : {&first, &second}) {
+          step->complete();
+          step->checkDispatch();
+          step->runExperts();
+          step->combine();
+          step->checkCombine();
+        }
+      }
+    });
+  }
+}
+
+TEST_P(Domains, DescribeThemselves) {
+  if (!canHave(6)) GTEST_SKIP() << "moerun has started another number of ranks";
+  world(6, cut(2), [](RankContext& context) {
+    moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+    MOE_ASSERT_OK(moeCommGetInfo(context.comm, &info), context);
+    EXPECT_EQ(info.domainCount, 3);
+    EXPECT_EQ(info.domainSize, 2);
+    EXPECT_EQ(info.domain, context.rank / 2);
+    EXPECT_EQ(info.domainRank, context.rank % 2);
+    for (int peer = 0; peer < 6; ++peer) {
+      moePeerInfo_t other = MOE_PEER_INFO_INITIALIZER;
+      MOE_ASSERT_OK(moeCommGetPeerInfo(context.comm, peer, &other), context);
+      EXPECT_EQ(other.domain, peer / 2);
+      EXPECT_EQ(other.transport == moeTransportTcp, peer / 2 != context.rank / 2);
+    }
+  });
+}
+
+TEST_P(Domains, OfASizeThatDoesNotDivideTheRanksAreRefused) {
+  moeConfig_t config = cut(3);
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
+  moeComm_t comm = nullptr;
+  EXPECT_EQ(moeCommInit(&comm, 4, 0, &id, &config), moeInvalidArgument);
+  EXPECT_STREQ(moeGetLastError(nullptr), "config.domainSize is 3, which does not divide the 4 ranks");
+  EXPECT_EQ(comm, nullptr);
+}
+
+MOE_INSTANTIATE_BACKENDS(Domains);
+
+}  // namespace
+}  // namespace moe::test

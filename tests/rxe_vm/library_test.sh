@@ -1,0 +1,35 @@
+#!/bin/bash
+# In the machine of run.sh: the whole library through its C API, two ranks that reach each other over rxe0 and rxe1 alone;
+# then with lost packets; then a rank is killed. Usage: library_test.sh MOERUN API_TESTS KILL_RANK
+set -u
+moerun=$1 tests=$2 kill_rank=$3
+here=$(cd "$(dirname "$0")" && pwd)
+export PATH=$PATH:/usr/sbin:/sbin MOECOMM_TRANSPORT=verbs MOECOMM_DOMAIN_SIZE=1 MOECOMM_INTERFACE=lo
+export MOECOMM_RDMA_ACK_TIMEOUT=15 # 0.13 s, seven times: a machine that emulates is slow to answer
+failed=0
+
+# The device of each rank.
+# shellcheck disable=SC2016 # the rank's shell reads it
+on_its_device='MOECOMM_NICS=rxe$MOECOMM_RANK exec "$@"'
+
+steps() { # what, filter
+  local begin=$SECONDS
+  if timeout 100 "$moerun" -n 2 sh -c "$on_its_device" rank "$tests" --gtest_filter="$2:-*Cuda*" >/tmp/output 2>&1 &&
+    [ "$(grep -c '\[  PASSED  \] [1-9]' /tmp/output)" = 2 ]; then
+    echo "$1: right ($((SECONDS - begin)) s)"
+  else
+    echo "FAILED: $1"
+    tail -n 60 /tmp/output
+    failed=1
+  fi
+}
+
+steps 'two ranks over Soft-RoCE' '*Step.TwoHandles*/Host'
+for wire in v0 v1; do tc qdisc add dev $wire root netem loss 0.5% || failed=1; done
+steps 'the same with lost packets' '*Step.SplitPhases*/Host'
+for wire in v0 v1; do
+  tc -s qdisc show dev $wire | grep dropped
+  tc qdisc del dev $wire root
+done
+KILL_ROUNDS=steps KILL_PREFIX=$on_its_device "$here/../api/kill_test.sh" "$moerun" "$kill_rank" host 2 || failed=1
+exit $failed

@@ -1,0 +1,66 @@
+// Two ranks in processes of their own, rank r with the device rxe<r>: forked by a test, which is over when both are.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/fd.h"
+#include "transport/remote.h"
+
+namespace moe::test {
+
+// One of them, from the inside. What goes wrong is thrown.
+class RxeRank {
+ public:
+  static constexpr std::size_t kWindowBytes = std::size_t{64} << 20;
+
+  RxeRank(int rank, Fd socket);
+
+  int rank() const { return rank_; }
+  int other() const { return 1 - rank_; }
+  std::uint8_t* window() { return window_.get(); }
+
+  // Makes the transport; then the cards are exchanged. `change`: of the other's card, to pretend something.
+  void makeTransport();
+  void connect(const std::function<void(CardBytes*)>& change = {});
+  RemoteTransport& transport() { return *transport_; }
+  void leave() { transport_.reset(); }
+
+  // Posts to the other rank.
+  void putRow(std::uint64_t target, std::uint64_t source, std::uint32_t bytes);
+  void putWord(std::uint64_t target, std::uint64_t value);
+  void waitForWord(std::uint64_t offset, std::uint64_t atLeast);
+
+  // The other rank has come to this point too.
+  void meet();
+  // The transport's first failure, waited for.
+  std::string failure();
+  bool failed() const { return abort_ != 0; }
+  // What runs and is open in this process, whose threads have been joined.
+  static std::string inventory();
+
+ private:
+  void post(const Put& put);
+  CardBytes exchange(const CardBytes& mine);
+
+  int rank_;
+  Fd socket_;
+  Log log_;
+  std::unique_ptr<Backend> backend_;
+  Memory window_;
+  std::string failure_;
+  std::uint64_t abort_ = 0;  // set after failure_
+  std::unique_ptr<RemoteTransport> transport_;
+};
+
+void require(bool condition, const std::string& what);
+
+// Expects both bodies to return.
+void runTwoRanks(const std::function<void(RxeRank&)>& body);
+// Expects it of rank 0; rank 1 may end as it likes.
+void runRankAndVictim(const std::function<void(RxeRank&)>& body);
+
+}  // namespace moe::test

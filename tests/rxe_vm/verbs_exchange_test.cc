@@ -1,0 +1,258 @@
+// The verbs transport, end to end over the kernel's verbs: rows and words between two processes, and every way to fail
+// that Soft-RoCE can show. Runs in the machine of run.sh, as root.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "rxe_vm/two_ranks.h"
+#include "transport/verbs/card.h"
+
+namespace moe::test {
+namespace {
+
+// The window: rows to send, rows that come, and at the end the words.
+constexpr std::uint64_t kHalf = RxeRank::kWindowBytes / 2 - 4096;
+constexpr std::uint64_t kWordAt = RxeRank::kWindowBytes - 64;
+constexpr std::uint64_t kAnswerAt = RxeRank::kWindowBytes - 128;
+
+std::uint32_t rowBytes(std::uint64_t round, std::uint64_t row) {
+  return static_cast<std::uint32_t>(4 + (round * 37 + row * 911) % 1790 * 4);
+}
+std::uint8_t byteOf(std::uint64_t round, std::uint64_t row, std::uint64_t at, int sender) {
+  return static_cast<std::uint8_t>(round * 131 + row * 29 + at * 7 + static_cast<std::uint64_t>(sender) * 101);
+}
+
+// Rows of a round lie side by side, in both windows at the same distances.
+template <class Visit>
+void forEachRow(std::uint64_t round, std::uint64_t rows, Visit visit) {
+  std::uint64_t at = round % 7 * 65536;
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    visit(row, at, rowBytes(round, row));
+    at += rowBytes(round, row);
+  }
+}
+
+// The row is the other rank's.
+void requireRow(RxeRank& self, std::uint64_t round, std::uint64_t row, std::uint64_t at, std::uint32_t bytes) {
+  for (std::uint32_t i = 0; i < bytes; ++i) {
+    if (self.window()[at + i] == byteOf(round, row, i, self.other())) continue;
+    throw std::runtime_error(fmt::format("round {}, row {}: byte {} is wrong", round, row, i));
+  }
+}
+
+void fillRow(RxeRank& self, std::uint64_t round, std::uint64_t row, std::uint64_t at, std::uint32_t bytes) {
+  for (std::uint32_t i = 0; i < bytes; ++i) self.window()[at + i] = byteOf(round, row, i, self.rank());
+}
+
+// Both ranks at once. Rows of a round are sent from where those of the last but one were: the answer says that they
+// have left.
+void exchangeRounds(RxeRank& self, std::uint64_t rounds, std::uint64_t rows) {
+  for (std::uint64_t round = 1; round <= rounds; ++round) {
+    forEachRow(round, rows, [&](std::uint64_t row, std::uint64_t at, std::uint32_t bytes) {
+      fillRow(self, round, row, at, bytes);
+      self.putRow(kHalf + at, at, bytes);
+    });
+    self.putWord(kWordAt, round);
+    self.waitForWord(kWordAt, round);
+    forEachRow(round, rows, [&](std::uint64_t row, std::uint64_t at, std::uint32_t bytes) {
+      requireRow(self, round, row, kHalf + at, bytes);
+    });
+    self.putWord(kAnswerAt, round);
+    self.waitForWord(kAnswerAt, round);
+  }
+}
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(20));
+}
+
+void start(RxeRank& self) {
+  self.makeTransport();
+  self.connect();
+}
+
+void end(RxeRank& self) {
+  self.transport().finish(soon());
+  self.meet();
+  require(!self.failed(), "a failure at the end");
+  self.leave();
+}
+
+// More puts than the ring has slots, so it goes round.
+TEST(RxeVerbs, RowsAreThereWhenTheirWordIs) {
+  runTwoRanks([](RxeRank& self) {
+    start(self);
+    exchangeRounds(self, 200, 20);
+    end(self);
+  });
+}
+
+// Four threads post far more than queue pair and ring hold; nothing else tells the receiver than that the sender is
+// done.
+TEST(RxeVerbs, PostersWaitAndFinishMeansArrived) {
+  constexpr std::uint64_t kThreads = 4;
+  constexpr std::uint64_t kPuts = 3000;
+  const auto valueOf = [](std::uint64_t index) { return index * 0x9e3779b97f4a7c15ULL; };
+  runTwoRanks([&](RxeRank& self) {
+    start(self);
+    std::vector<std::thread> threads;
+    for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&self, &valueOf, thread] {
+        for (std::uint64_t i = thread * kPuts; i < (thread + 1) * kPuts; ++i) {
+          *reinterpret_cast<std::uint64_t*>(self.window() + i * 8) = valueOf(i);
+          if (i % 3 == 0) self.putWord(kHalf + i * 8, valueOf(i));
+          if (i % 3 != 0) self.putRow(kHalf + i * 8, i * 8, 8);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    self.transport().finish(soon());
+    self.meet();
+    for (std::uint64_t i = 0; i < kThreads * kPuts; ++i) {
+      const bool there = *reinterpret_cast<std::uint64_t*>(self.window() + kHalf + i * 8) == valueOf(i);
+      if (!there) throw std::runtime_error(fmt::format("put {} is missing", i));
+    }
+    end(self);
+  });
+}
+
+// Soft-RoCE takes messages of 8 MiB.
+TEST(RxeVerbs, LargePutsGoInPieces) {
+  constexpr std::uint32_t kBytes = (9U << 20) + 12;
+  runTwoRanks([](RxeRank& self) {
+    start(self);
+    fillRow(self, 1, 1, 0, kBytes);
+    self.putRow(kHalf, 0, kBytes);
+    self.putWord(kWordAt, 1);
+    self.waitForWord(kWordAt, 1);
+    requireRow(self, 1, 1, kHalf, kBytes);
+    end(self);
+  });
+}
+
+TEST(RxeVerbs, LeavesNothingBehind) {
+  runTwoRanks([](RxeRank& self) {
+    const auto live = [&self] {
+      start(self);
+      exchangeRounds(self, 2, 3);
+      end(self);
+      for (std::uint64_t word : {kWordAt, kAnswerAt}) *reinterpret_cast<std::uint64_t*>(self.window() + word) = 0;
+      self.meet();
+    };
+    live();
+    const std::string before = RxeRank::inventory();
+    for (int i = 0; i < 2; ++i) live();
+    require(RxeRank::inventory() == before, before + ", then " + RxeRank::inventory());
+  });
+}
+
+TEST(RxeVerbs, AWrongKeyNamesTheRank) {
+  runTwoRanks([](RxeRank& self) {
+    self.makeTransport();
+    self.connect([&](CardBytes* theirs) {
+      if (self.rank() != 0) return;
+      verbs::Card card = verbs::decode(*theirs, 1, 2);
+      card.dataKey ^= 0x5500;
+      *theirs = verbs::encode(card);
+    });
+    self.meet();  // rank 1 is connected too: the wrong write breaks its end
+    if (self.rank() == 0) {
+      self.putRow(kHalf, 0, 4096);
+      const std::string why = self.failure();
+      require(why.find("rank 0: RDMA write to rank 1 failed: remote access error (queue pair 0x") == 0, why);
+      self.transport().finish(soon());
+    }
+    self.meet();
+    self.leave();
+  });
+}
+
+TEST(RxeVerbs, APutBesidesTheWindowIsRefused) {
+  runTwoRanks([](RxeRank& self) {
+    start(self);
+    self.putRow(RxeRank::kWindowBytes - 4, 0, 8);
+    const std::string why = self.failure();
+    require(why.find("a put of 8 bytes to rank") != std::string::npos, why);
+    self.meet();
+    self.leave();
+  });
+}
+
+// It dies while puts are on their way.
+TEST(RxeVerbs, AKilledPeerIsNamed) {
+  runRankAndVictim([](RxeRank& self) {
+    start(self);
+    exchangeRounds(self, 5, 5);
+    self.meet();
+    if (self.rank() == 1) ::kill(::getpid(), SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      for (std::uint64_t i = 0; i < 20000 && !self.failed(); ++i) self.putRow(kHalf, 0, 64);
+    } catch (const std::exception&) {  // the ring is not emptied any more
+    }
+    const std::string why = self.failure();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    require(why.find("rank 0: RDMA write to rank 1 failed: transport retry counter exceeded") == 0, why);
+    require(seconds.count() < 10, "it took too long");
+    fmt::print("noticed after {:.2f} s: {}\n", seconds.count(), why);
+    self.transport().finish(soon());
+    self.leave();
+  });
+}
+
+TEST(RxeVerbs, APeerThatDoesNotConnectIsNamed) {
+  runTwoRanks([](RxeRank& self) {
+    self.makeTransport();
+    const bool refuses = self.rank() == 1;
+    std::string why;
+    try {
+      self.connect([&](CardBytes*) { require(!refuses, "does not connect"); });
+    } catch (const std::exception& error) {
+      why = error.what();
+    }
+    require(
+        refuses ||
+            why.find(
+                "no connection from rxe0 at 10.77.0.1 to 10.77.0.2: RDMA write to rank 1 failed: transport retry") == 0,
+        why);
+    self.meet();
+    self.leave();
+  });
+}
+
+void run(const std::string& command) {
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT
+}
+
+TEST(RxeVerbs, LostPacketsAreSentAgain) {
+  for (const char* wire : {"v0", "v1"}) run(fmt::format("tc qdisc add dev {} root netem loss 0.5%", wire));
+  runTwoRanks([](RxeRank& self) {
+    start(self);
+    exchangeRounds(self, 100, 20);
+    end(self);
+  });
+  for (const char* wire : {"v0", "v1"}) {
+    run(fmt::format("tc -s qdisc show dev {0} | grep dropped; tc qdisc del dev {0} root", wire));
+  }
+}
+
+// The last one, because routes go with the link.
+TEST(RxeVerbs, ZLastAPortThatGoesDownIsNamed) {
+  runTwoRanks([](RxeRank& self) {
+    start(self);
+    exchangeRounds(self, 2, 3);
+    self.meet();
+    if (self.rank() == 0) {
+      require(std::system("ip link set v0 down") == 0, "ip link");  // NOLINT
+      const std::string why = self.failure();
+      require(why.find("rank 0: the adapter rxe0 reports: port error") == 0, why);
+    }
+    self.meet();
+    self.leave();
+  });
+}
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,54 @@
+// A command that libibverbs has written to the device, taken apart: what verbs has of every device, and what is mlx5's
+// own.
+#pragma once
+
+#include <rdma/ib_user_verbs.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace moe::test {
+
+struct Command {
+  int context;  // descriptor of the opened device
+  unsigned number;
+  bool extended;
+  const std::byte *request, *driverRequest;
+  std::byte* response;
+  std::size_t responseBytes;
+  std::byte* driverResponse;
+};
+
+template <class Request>
+Request requestOf(const Command& command) {
+  Request request;
+  std::memcpy(&request, command.request, sizeof(request));
+  return request;
+}
+// mlx5's part behind verbs' part, of type Request.
+template <class Driver, class Request>
+Driver driverRequestOf(const Command& command) {
+  Driver driver;
+  std::memcpy(&driver, command.extended ? command.driverRequest : command.request + sizeof(Request), sizeof(driver));
+  return driver;
+}
+
+// As much of the response as there is room for.
+template <class Response>
+void respond(const Command& command, const Response& response, std::size_t offset = 0) {
+  if (offset >= command.responseBytes) return;
+  const std::size_t room = command.responseBytes - offset;
+  std::memcpy(command.response + offset, &response, sizeof(response) < room ? sizeof(response) : room);
+}
+// mlx5's part behind verbs' part.
+template <class Response, class DriverResponse>
+void respond(const Command& command, const Response& response, const DriverResponse& driver) {
+  respond(command, response);
+  respond(command, driver,
+          command.extended ? static_cast<std::size_t>(command.driverResponse - command.response) : sizeof(response));
+}
+
+// 0, or what errno becomes; EOPNOTSUPP if it is not about objects (fake_objects.cc).
+int answerObjectCommand(const Command& command);
+
+}  // namespace moe::test

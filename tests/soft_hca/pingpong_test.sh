@@ -1,0 +1,36 @@
+#!/bin/sh
+# ibv_rc_pingpong of ibverbs-utils, a program that is not ours, between two processes over the fake device.
+# Usage: pingpong_test.sh libfakemlx5.so. Ends with 77, if the program is not installed.
+set -eu
+command -v ibv_rc_pingpong > /dev/null || exit 77
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/sockets"
+export SOFT_HCA_DIR="$folder/sockets" SOFT_HCA_REPORT="$folder/report"
+port=$((20000 + $$ % 10000))
+
+pingpong() {
+  LD_PRELOAD=$library timeout 60 ibv_rc_pingpong -d mlx5_0 -g 1 -p $port -n 100 "$@"
+}
+
+library=$1
+pingpong > "$folder/server" 2>&1 &
+server=$!
+# The server answers when it listens; until then the client is refused.
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+  sleep 0.2
+  if pingpong 127.0.0.1 > "$folder/client" 2>&1; then break; fi
+done
+wait $server
+cat "$folder/server" "$folder/client"
+grep -q '100 iters' "$folder/server"
+grep -q '100 iters' "$folder/client"
+if [ -s "$folder/report" ]; then
+  cat "$folder/report"
+  exit 1
+fi
+if [ -n "$(ls "$folder/sockets")" ]; then
+  echo "sockets are left"
+  exit 1
+fi

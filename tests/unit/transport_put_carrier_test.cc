@@ -1,0 +1,114 @@
+// The thread that takes puts from a ring.
+#include "transport/put_carrier.h"
+#include "unit/transport_world.h"
+
+namespace moe::test {
+namespace {
+
+// Takes what it is told to take.
+class Sink final : public PutSink {
+ public:
+  bool carry(const Put& put) override {
+    if (refuse.fetch_sub(1) > 0) return false;
+    refuse = 0;
+    if (broken) throw Error(moeCudaError, "the adapter is gone");
+    got.push_back(put);
+    return true;
+  }
+  bool progress() override {
+    ++rounds;
+    return false;
+  }
+
+  std::atomic<int> refuse = 0;
+  std::atomic<bool> broken = false;
+  std::atomic<int> rounds = 0;
+  std::vector<Put> got;
+};
+
+class PutCarrierTest : public testing::Test {
+ protected:
+  bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
+    const HostQueueMemory memory;
+    const std::uint64_t end = memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000;
+    return moe::post(memory, carrier.ring(), put, {end, &abort_});
+  }
+  bool waitTaken(std::chrono::milliseconds patience = 20s) {
+    return carrier.waitTaken(Deadline::after(patience), [&] { return failed.load(); });
+  }
+
+  std::unique_ptr<Backend> backend = makeHostBackend();
+  Sink sink;
+  std::atomic<bool> failed = false;
+  Outcome failure;
+  PutCarrier carrier{*backend, 8, sink, [this](moeResult_t result, const std::string& sentence) {
+                       failure = {result, sentence};
+                       failed = true;
+                     }};
+
+ private:
+  std::uint64_t abort_ = 0;
+};
+
+TEST_F(PutCarrierTest, TakesEachPutOnceAndThoseOfAPosterInOrder) {
+  carrier.start();
+  constexpr int kPosters = 4;
+  constexpr std::uint64_t kPuts = 2000;
+  expectAllWell(inThreads(kPosters, [&](int poster) {
+    for (std::uint64_t i = 0; i < kPuts; ++i) {
+      if (!post({i, i * 3, 4, poster})) throw Error(moeTimeout, "the ring stayed full");
+    }
+  }));
+  ASSERT_TRUE(waitTaken());
+  carrier.stop();
+  ASSERT_EQ(sink.got.size(), kPosters * kPuts);
+  std::uint64_t next[kPosters] = {};
+  for (const Put& put : sink.got) {
+    ASSERT_EQ(put.target, next[put.to]++);
+    ASSERT_EQ(put.source, put.target * 3);
+  }
+}
+
+TEST_F(PutCarrierTest, OffersAgainWhatTheSinkHasNoRoomFor) {
+  sink.refuse = 5;
+  carrier.start();
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(post({i, 0, 4, 0}));
+  ASSERT_TRUE(waitTaken());
+  carrier.stop();
+  ASSERT_EQ(sink.got.size(), 20U);
+  for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(sink.got[i].target, i);
+}
+
+TEST_F(PutCarrierTest, PostersGiveUpOnAFullRing) {
+  sink.refuse = 1 << 30;
+  carrier.start();
+  for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(post({i, 0, 4, 0}));
+  EXPECT_FALSE(post({8, 0, 4, 0}, 50ms));
+  EXPECT_FALSE(waitTaken(50ms));
+}
+
+TEST_F(PutCarrierTest, ReportsWhatTheSinkThrows) {
+  sink.broken = true;
+  carrier.start();
+  ASSERT_TRUE(post({0, 0, 4, 0}));
+  EXPECT_FALSE(waitTaken());
+  carrier.stop();
+  EXPECT_EQ(failure.result, moeCudaError);
+  EXPECT_EQ(failure.sentence, "the adapter is gone");
+}
+
+TEST_F(PutCarrierTest, WaitsLongerAndLongerWhereThereIsNothingToDo) {
+  carrier.start();
+  std::this_thread::sleep_for(20ms);
+  sink.rounds = 0;
+  std::this_thread::sleep_for(200ms);
+  EXPECT_LT(sink.rounds, 1000);
+  EXPECT_GT(sink.rounds, 1);
+}
+
+TEST_F(PutCarrierTest, ARingThatIsNoPowerOfTwoIsRefused) {
+  EXPECT_THROW(PutCarrier(*backend, 12, sink, {}), Error);
+}
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,256 @@
+// Puts over TCP where something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
+#include <random>
+
+#include "unit/fake_tcp_peer.h"
+
+namespace moe::test {
+namespace {
+
+MemberOptions impatient(std::int64_t timeoutMs) {
+  MemberOptions options;
+  options.timeoutMs = timeoutMs;
+  return options;
+}
+
+void expectSays(const Outcome& outcome, moeResult_t result, const std::string& text) {
+  EXPECT_EQ(outcome.result, result) << outcome.sentence;
+  EXPECT_NE(outcome.sentence.find(text), std::string::npos) << outcome.sentence;
+}
+
+// ---- the meeting ----
+
+TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
+  Member low(0, 2, {});
+  Member high(1, 2, {});
+  const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
+  Outcome ofHigh;
+  std::thread connecting([&] { ofHigh = outcomeOf([&] { high.connect(cards); }); });
+  const bootstrap::Key wrong{1, 2, 3};
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, &wrong).letIn());
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 1, 2).letIn()) << "its own rank";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 7, 2).letIn()) << "no rank of the group";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 3).letIn()) << "another size of group";
+
+  const auto address = TcpCard::decode(cards[1], 1).addresses.front();
+  std::vector<Fd> silent;
+  for (int i = 0; i < 200; ++i) silent.push_back(bootstrap::startConnect(address).fd);
+  std::mt19937 random(5);
+  for (int i = 0; i < 20; ++i) {
+    const Fd loud = bootstrap::startConnect(address).fd;
+    pollfd entry{loud.get(), POLLOUT, 0};
+    ::poll(&entry, 1, 1000);
+    std::vector<std::uint8_t> noise(static_cast<std::size_t>(random() % 4000 + 1));
+    for (auto& byte : noise) byte = static_cast<std::uint8_t>(random());
+    (void)!::send(loud.get(), noise.data(), noise.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  low.connect(cards);
+  connecting.join();
+  EXPECT_EQ(ofHigh.result, moeSuccess) << ofHigh.sentence;
+  low.putWord(1, 64, 5);
+  high.await(64, 5);
+  expectAllWell(low.failures());
+  expectAllWell(high.failures());
+}
+
+TEST(TcpMeeting, ARankThatComesAgainReplacesItsFirstConnection) {
+  Member member(2, 3, {});
+  const std::vector<CardBytes> cards{emptyCard(), emptyCard(), member.transport().card()};
+  Outcome outcome;
+  std::thread connecting([&] { outcome = outcomeOf([&] { member.connect(cards); }); });
+  FakeTcpPeer first(cards[2], 0, 3);
+  FakeTcpPeer again(cards[2], 0, 3);
+  FakeTcpPeer other(cards[2], 1, 3);
+  connecting.join();
+  EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
+  again.send(TcpFrame{TcpKind::Word, 0, 64, 9});
+  member.await(64, 9);
+  expectAllWell(member.failures());
+}
+
+TEST(TcpMeeting, NamesTheRankThatDoesNotCome) {
+  Member low(0, 2, {});
+  Member high(1, 2, {});
+  const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
+  expectSays(outcomeOf([&] { high.connect(cards, 100ms); }), moeTimeout, "rank 0 did not connect to rank 1");
+  high.leave();  // now nobody listens there
+  expectSays(outcomeOf([&] { low.connect(cards, 300ms); }), moeTimeout, "rank 0 cannot connect to rank 1");
+}
+
+TEST(TcpMeeting, NamesTheRankWhoseCardIsNone) {
+  Member low(0, 2, {});
+  const CardBytes mine = low.transport().card();
+  for (std::size_t length = 0; length <= mine.size(); ++length) {
+    CardBytes card(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(length));
+    if (length == mine.size()) card.push_back(0);
+    Member member(0, 2, {});
+    expectSays(outcomeOf([&] { member.connect({mine, card}); }), moeInvalidUsage, "the card of rank 1");
+  }
+}
+
+TEST(TcpMeeting, RefusesAnInterfaceThatDoesNotExist) {
+  MemberOptions options;
+  options.interfaceName = "none_such";
+  expectSays(outcomeOf([&] { Member(0, 2, options); }), moeInvalidArgument, "none_such");
+}
+
+// ---- peers that die or stop ----
+
+TEST(TcpFailure, APeerThatClosesIsNamed) {
+  Members members(3);
+  members[1].leave();  // without finish
+  expectSays(members[0].awaitFailure(10s), moeRemoteError, "rank 1: it closed the connection");
+  expectSays(members[2].awaitFailure(10s), moeRemoteError, "rank 1: it closed the connection");
+  EXPECT_TRUE(members[0].putWord(1, 0, 1)) << "puts to it go nowhere";
+  EXPECT_TRUE(members[0].putWord(2, 8, 3)) << "others are still served";
+  members[2].await(8, 3);
+  const auto before = Clock::now();
+  members[0].finish();
+  EXPECT_LT(secondsSince(before), 5) << "after a failure nothing is waited for";
+}
+
+TEST(TcpFailure, APeerThatClosesInTheMiddleOfAPutIsNamed) {
+  MemberAndFake pair;
+  pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
+  pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
+  pair.fake->close();
+  expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+}
+
+TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
+  MemberOptions options = impatient(1500);
+  options.tcp.rings = 1;
+  Member middle(1, 3, options);
+  Member high(2, 3, options);
+  const std::vector<CardBytes> cards{emptyCard(), middle.transport().card(), high.transport().card()};
+  std::vector<Outcome> outcomes(2);
+  std::thread a([&] { outcomes[0] = outcomeOf([&] { middle.connect(cards); }); });
+  std::thread b([&] { outcomes[1] = outcomeOf([&] { high.connect(cards); }); });
+  FakeTcpPeer ofMiddle(cards[1], 0, 3);
+  FakeTcpPeer ofHigh(cards[2], 0, 3);
+  a.join();
+  b.join();
+  expectAllWell(outcomes);
+
+  // More than the sockets of both sides hold.
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(middle.put(0, 0, 0, std::size_t{1} << 20));
+  const auto before = Clock::now();
+  for (std::uint64_t round = 1; middle.failures().empty() && secondsSince(before) < 20; ++round) {
+    ASSERT_TRUE(middle.putWord(2, 8, round));
+    high.await(8, round);
+  }
+  expectSays(middle.awaitFailure(1ms), moeTimeout, "rank 0: nothing sent to it arrived for 1500 ms");
+  EXPECT_GT(secondsSince(before), 1.0);
+  EXPECT_LT(secondsSince(before), 10.0);
+  EXPECT_GT(high.load(8), 100U);
+  expectAllWell(high.failures());
+}
+
+TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {
+  MemberAndFake pair(impatient(500));
+  pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
+  pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
+  const auto before = Clock::now();
+  expectSays(pair.member.awaitFailure(10s), moeTimeout, "rank 0: it sent a part of a put and then nothing for 500 ms");
+  EXPECT_GT(secondsSince(before), 0.3);
+}
+
+TEST(TcpFailure, FinishEndsAtTheDeadlineIfAPeerDoesNotAnswer) {
+  MemberAndFake pair;
+  const auto before = Clock::now();
+  pair.member.finish(300ms);
+  EXPECT_GT(secondsSince(before), 0.25);
+  EXPECT_LT(secondsSince(before), 5);
+  pair.fake->close();
+  std::this_thread::sleep_for(50ms);
+  expectAllWell(pair.member.failures());  // nobody needs it any more
+}
+
+// ---- peers that lie ----
+
+TEST(TcpFailure, FramesThatDoNotFitTheWindowAreRefusedWithTheirNumbers) {
+  constexpr std::uint64_t kWindow = 65536;
+  const std::pair<TcpFrame, std::string> cases[] = {
+      {{TcpKind::Bytes, 4, kWindow, 0}, "it put 4 bytes at offset 65536 of a window of 65536"},
+      {{TcpKind::Bytes, 8, kWindow - 4, 0}, "it put 8 bytes at offset 65532"},
+      {{TcpKind::Bytes, 4, UINT64_MAX - 3, 0}, "it put 4 bytes at offset 18446744073709551612"},
+      {{TcpKind::Bytes, 0xfffffffc, 16, 0}, "it put 4294967292 bytes at offset 16"},
+      {{TcpKind::Bytes, 0, 16, 0}, "it put 0 bytes"},
+      {{TcpKind::Bytes, 6, 16, 0}, "it put 6 bytes"},
+      {{TcpKind::Bytes, 8, 18, 0}, "it put 8 bytes at offset 18"},
+      {{TcpKind::Word, 0, kWindow, 1}, "it put a word at offset 65536 of a window of 65536 bytes"},
+      {{TcpKind::Word, 0, kWindow - 4, 1}, "it put a word at offset 65532"},
+      {{TcpKind::Word, 0, UINT64_MAX - 7, 1}, "it put a word at offset 18446744073709551608"},
+      {{TcpKind::Word, 8, 16, 1}, "it put a word at offset 16"},
+      {{TcpKind::Drain, 8, 0, 0}, "it sent a frame of kind 0x54454f03 with 8 bytes"},
+      {{static_cast<TcpKind>(7), 0, 0, 0}, "it sent a frame of kind 0x7"}};
+  for (const auto& [frame, text] : cases) {
+    MemberOptions options;
+    options.windowBytes = kWindow;
+    MemberAndFake pair(options);
+    pair.fake->send(TcpFrame{TcpKind::Word, 0, kWindow - 8, 7});  // the last one that fits
+    pair.fake->send(frame);
+    const Outcome outcome = pair.member.awaitFailure(10s);
+    expectSays(outcome, moeRemoteError, "rank 0: " + text);
+    EXPECT_EQ(pair.member.load(kWindow - 8), 7U);
+    EXPECT_EQ(pair.member.failures().size(), 1U);
+  }
+}
+
+TEST(TcpFailure, WhateverAPeerSendsNothingBreaks) {
+  std::mt19937 random(7);
+  const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
+  constexpr std::size_t kWindow = 65536;
+  for (int i = 0; i < 60; ++i) {
+    MemberOptions options;
+    options.windowBytes = kWindow;
+    MemberAndFake pair(options);
+    std::vector<std::uint8_t> bytes;
+    for (int frame = 0; frame < 40; ++frame) {
+      TcpFrame next{static_cast<TcpKind>(0x54454f01 + draw(4)), 4 * draw(512), 4 * draw(16500), draw(1000)};
+      if (next.kind != TcpKind::Bytes) next.bytes = 0;
+      const auto* raw = reinterpret_cast<const std::uint8_t*>(&next);
+      bytes.insert(bytes.end(), raw, raw + sizeof next);
+      bytes.resize(bytes.size() + next.bytes + (draw(20) == 0 ? draw(9) : 0), 0x5a);
+    }
+    // In pieces of any size.
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t piece = std::min<std::size_t>(draw(700) + 1, bytes.size() - at);
+      if (!pair.fake->send(bytes.data() + at, piece)) break;
+      at += piece;
+    }
+    pair.fake->close();
+    pair.member.finish(1s);
+  }
+}
+
+// ---- this rank's own mistakes ----
+
+TEST(TcpFailure, PutsThatThisRankMayNotPostAreItsFailure) {
+  constexpr std::uint64_t kWindow = std::uint64_t{1} << 20;
+  const Put wrong[] = {{0, kWindow - 4, 8, 1}, {0, UINT64_MAX - 3, 8, 1}, {0, 0, 8, 0}, {0, 0, 8, 5}};
+  for (const Put& put : wrong) {
+    Members members(2);
+    members[0].post(put);
+    expectSays(members[0].awaitFailure(10s), moeInternalError, "this rank posted a put of 8 bytes");
+  }
+}
+
+TEST(TcpFailure, LeavesNoDescriptorAndNoThread) {
+  const auto once = [] {
+    Members members(3);
+    members[1].leave();
+    members[0].awaitFailure(10s);
+    Member alone(1, 2, {});
+    outcomeOf([&] { alone.connect({emptyCard(), alone.transport().card()}, 50ms); });
+  };
+  once();
+  const std::size_t descriptors = openDescriptors();
+  const std::size_t threads = threadCount();
+  for (int i = 0; i < 3; ++i) once();
+  EXPECT_EQ(openDescriptors(), descriptors);
+  EXPECT_EQ(threadCount(), threads);
+}
+
+}  // namespace
+}  // namespace moe::test

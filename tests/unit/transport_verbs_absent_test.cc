@@ -1,0 +1,23 @@
+// A build without the headers of libibverbs says so.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "transport/verbs_transport.h"
+
+namespace moe::test {
+namespace {
+
+TEST(VerbsAbsent, SaysWhatTheBuildLacks) {
+  const std::unique_ptr<Backend> backend = makeHostBackend();
+  const Log log;
+  try {
+    makeVerbsTransport({0, 2, {1}, nullptr, 0, *backend, log, 30000, "", {}, {}});
+    FAIL() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.result(), moeUnsupported);
+    EXPECT_NE(std::string(error.what()).find("install libibverbs-dev"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,281 @@
+// The verbs transport without an adapter: what it refuses and how it says so, cards, attributes of queue pairs, and the
+// arithmetic of back-pressure. With an adapter in software: tests/rxe_vm.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "support/fake_root.h"
+#include "transport/verbs/carrier.h"
+#include "transport/verbs/connection.h"
+#include "transport/verbs/rail.h"
+#include "transport/verbs_transport.h"
+
+namespace moe::test {
+namespace {
+
+using namespace moe::verbs;
+
+template <class Body>
+std::string refusal(moeResult_t result, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.result(), result) << error.what();
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(VerbsLibrary, SaysWhatToInstallWhereThereIsNone) {
+  EXPECT_EQ(refusal(moeUnsupported, [] { Library::load("libnone.so.1"); }),
+            "RDMA: libnone.so.1 cannot be loaded; install rdma-core (Debian, Ubuntu: libibverbs1 and "
+            "ibverbs-providers)");
+}
+
+TEST(VerbsLibrary, SaysWhichFunctionIsMissing) {
+  EXPECT_EQ(refusal(moeUnsupported, [] { Library::load("libm.so.6"); }),
+            "RDMA: libm.so.6 has no ibv_get_device_list: it is too old");
+}
+
+class VerbsMachine : public FakeRoot {
+ protected:
+  RemoteSetup setup(const std::string& nics = "") {
+    topology::RdmaSettings rdma;
+    rdma.nics = nics;
+    return {0, 2, {1}, window_.data(), window_.size(), *backend_, log_, 30000, "", rdma, {}};
+  }
+
+  std::unique_ptr<Backend> backend_ = makeHostBackend();
+  Log log_;
+  std::vector<std::uint8_t> window_ = std::vector<std::uint8_t>(4096);
+};
+
+TEST_F(VerbsMachine, IsRefusedWithoutAnAdapter) {
+  EXPECT_EQ(refusal(moeUnsupported, [&] { chooseRail(setup(), sys()); }), "RDMA: this machine has no RDMA adapter");
+  EXPECT_EQ(refusal(moeInvalidArgument, [&] { chooseRail(setup("mlx5_7"), sys()); }),
+            "MOECOMM_NICS names mlx5_7, which is not here; here are none");
+}
+
+// What sysfs shows is not all: libibverbs must open it. Where the kernel has no RDMA, libibverbs cannot even look.
+TEST_F(VerbsMachine, IsRefusedIfLibibverbsDoesNotShowTheAdapter) {
+  addGid(addRdma("none_0", "0000:00:01.0", "eth1", "Ethernet"), 0, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2",
+         "eth1");
+  const std::string why = refusal(moeUnsupported, [&] { makeVerbsTransport(setup(), sys()); });
+  EXPECT_TRUE(why.find("RDMA: libibverbs does not show none_0") == 0 ||
+              why.find("RDMA: libibverbs cannot list the adapters: ") == 0)
+      << why;
+}
+
+TEST_F(VerbsMachine, PlansOneQueuePairNearTheAdapter) {
+  addGid(addRdma("mlx5_0", "0000:00:01.0", "eth1", "Ethernet"), 3, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2",
+         "eth1");
+  write(sys() / "devices/pci0000:00/0000:00:01.0/local_cpulist", "0-2,8");
+  const Rail rail = chooseRail(setup(), sys());
+  EXPECT_EQ(rail.plan.port.nic, "mlx5_0");
+  EXPECT_EQ(rail.plan.gidIndex, 3);
+  EXPECT_EQ(rail.plan.queuePairs, 1);
+  EXPECT_EQ(rail.plan.retries, 6);  // the driver is not known
+  EXPECT_EQ(rail.cpus, (std::vector<int>{0, 1, 2, 8}));
+}
+
+TEST(VerbsRail, KeepsRetriesFinite) {
+  EXPECT_EQ(retriesFor(7, "mlx5_core"), 7);
+  EXPECT_EQ(retriesFor(7, ""), 6);
+  EXPECT_EQ(retriesFor(7, "bnxt_en"), 6);
+  EXPECT_EQ(retriesFor(3, ""), 3);
+}
+
+TEST(VerbsRail, ReadsListsOfProcessors) {
+  EXPECT_EQ(parseCpuList("4"), std::vector<int>{4});
+  EXPECT_EQ(parseCpuList("0-1,16-17"), (std::vector<int>{0, 1, 16, 17}));
+  EXPECT_TRUE(parseCpuList("").empty());
+  EXPECT_TRUE(parseCpuList("none").empty());
+  EXPECT_EQ(parseCpuList("1,x"), std::vector<int>{1});
+}
+
+TEST(VerbsRail, SharesRailsAmongTheRanksOfAHost) {
+  topology::Rdma rdma;
+  rdma.plans.resize(2);
+  rdma.plans[1].rail = 1;
+  EXPECT_EQ(planFor(rdma, -1, 0).rail, 0);
+  EXPECT_EQ(planFor(rdma, -1, 3).rail, 1);
+  EXPECT_EQ(indexInDomain(5, {0, 1, 2, 3}), 1);
+  EXPECT_EQ(indexInDomain(1, {0, 2, 3}), 0);
+}
+
+TEST(VerbsRail, GivesAGpuItsNearestRail) {
+  topology::Rdma rdma;
+  rdma.plans.resize(2);
+  rdma.plans[1].rail = 1;
+  rdma.nics.ofGpus = {{{1}}, {{2}}};
+  EXPECT_EQ(planFor(rdma, 0, 0).rail, 1);
+  EXPECT_EQ(refusal(moeUnsupported, [&] { planFor(rdma, 1, 0); }),
+            "RDMA: the adapter of this rank's GPU cannot be used");
+}
+
+Card someCard() {
+  Card card;
+  card.address.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 0, 2};
+  card.lid = 17;
+  card.mtu = 1024;
+  card.window = 0x7f0012340000;
+  card.windowBytes = 1 << 20;
+  card.dataKey = 0xabcd;
+  card.wordKey = 0xabce;
+  card.queues = {{0x11, 100}, {0x12, 0xffffff}, {}};
+  return card;
+}
+
+TEST(VerbsCard, ComesBackAsItWas) {
+  const Card card = decode(encode(someCard()), 1, 3);
+  EXPECT_EQ(card.address.gid, someCard().address.gid);
+  EXPECT_EQ(card.address.layer, topology::LinkLayer::kEthernet);
+  EXPECT_EQ(card.lid, 17);
+  EXPECT_EQ(card.mtu, 1024);
+  EXPECT_EQ(card.window, 0x7f0012340000U);
+  EXPECT_EQ(card.windowBytes, 1U << 20);
+  EXPECT_EQ(card.dataKey, 0xabcdU);
+  EXPECT_EQ(card.wordKey, 0xabceU);
+  EXPECT_EQ(card.queues[1].number, 0x12U);
+  EXPECT_EQ(card.queues[1].firstPacket, 0xffffffU);
+}
+
+TEST(VerbsCard, IsRefusedWithItsRank) {
+  const auto why = [](CardBytes bytes, int nranks = 3) {
+    return refusal(moeInvalidUsage, [&] { decode(bytes, 5, nranks); });
+  };
+  const std::string head = "RDMA: what rank 5 says about its connections ";
+  CardBytes bytes = encode(someCard());
+  EXPECT_EQ(why(bytes, 4), head + "is for 3 ranks, not 4");
+  EXPECT_EQ(why({1, 2, 3}), head + "has 3 bytes, too few");
+  bytes.pop_back();
+  EXPECT_EQ(why(bytes), head + "is for 3 ranks, not 3");
+  bytes = encode(someCard());
+  bytes[4] = 9;
+  EXPECT_EQ(why(bytes), head + "is of version 9, not 1");
+  bytes[0] = 0;
+  EXPECT_EQ(why(bytes), head + "is of another transport");
+}
+
+topology::RdmaPlan somePlan() {
+  topology::RdmaPlan plan;
+  plan.port = {"mlx5_0", 2};
+  plan.gidIndex = 3;
+  plan.trafficClass = 104;
+  plan.serviceLevel = 5;
+  plan.ackTimeout = 16;
+  plan.retries = 6;
+  return plan;
+}
+
+TEST(VerbsConnection, LeadsToThePeerOverEthernet) {
+  Card mine = someCard();
+  mine.mtu = 4096;
+  const QueueAttributes to = receiveAttributes(somePlan(), mine, someCard(), 1, false);
+  EXPECT_EQ(to.values.path_mtu, IBV_MTU_1024);  // the smaller one
+  EXPECT_EQ(to.values.dest_qp_num, 0x12U);      // the peer's queue pair for rank 1
+  EXPECT_EQ(to.values.rq_psn, 0xffffffU);
+  EXPECT_EQ(to.values.ah_attr.is_global, 1);
+  EXPECT_EQ(to.values.ah_attr.port_num, 2);
+  EXPECT_EQ(to.values.ah_attr.sl, 5);
+  EXPECT_EQ(to.values.ah_attr.grh.sgid_index, 3);
+  EXPECT_EQ(to.values.ah_attr.grh.traffic_class, 104);
+  EXPECT_EQ(to.values.ah_attr.grh.dgid.raw[15], 2);
+  EXPECT_TRUE(to.mask & IBV_QP_AV);
+}
+
+TEST(VerbsConnection, NeedsNoGlobalRouteWithinAnInfiniBandSubnet) {
+  Card card = someCard();
+  card.address.layer = topology::LinkLayer::kInfiniBand;
+  Card far = card;
+  far.address.gid[0] = 0xfe;
+  EXPECT_EQ(receiveAttributes(somePlan(), card, card, 0, false).values.ah_attr.is_global, 0);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, card, 0, false).values.ah_attr.dlid, 17);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, card, 0, true).values.ah_attr.is_global, 1);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, far, 0, false).values.ah_attr.is_global, 1);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, far, 0, false).values.ah_attr.grh.traffic_class, 0);
+}
+
+TEST(VerbsConnection, SendsAgainAsThePlanSays) {
+  const QueueAttributes to = sendAttributes(somePlan(), 77);
+  EXPECT_EQ(to.values.timeout, 16);
+  EXPECT_EQ(to.values.retry_cnt, 6);
+  EXPECT_EQ(to.values.sq_psn, 77U);
+  EXPECT_EQ(initialAttributes(2).values.qp_access_flags, static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE));
+}
+
+TEST(VerbsConnection, NamesMtusByTheirCodes) {
+  EXPECT_EQ(mtuCode(4096), IBV_MTU_4096);
+  EXPECT_EQ(mtuCode(9000), IBV_MTU_4096);
+  EXPECT_EQ(mtuCode(1500), IBV_MTU_1024);
+  EXPECT_EQ(mtuCode(100), IBV_MTU_256);
+  EXPECT_EQ(mtuBytes(IBV_MTU_2048), 2048);
+}
+
+TEST(VerbsBudget, NeverHoldsMoreThanTheQueue) {
+  SendBudget budget(4);
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    EXPECT_FALSE(budget.full());
+    EXPECT_EQ(budget.take(), number);
+  }
+  EXPECT_TRUE(budget.full());
+  budget.complete(3);
+  budget.complete(2);  // says nothing new
+  EXPECT_FALSE(budget.full());
+  EXPECT_FALSE(budget.idle());
+  budget.complete(4);
+  EXPECT_TRUE(budget.idle());
+}
+
+// Else a full queue of unsignalled requests would never have room again.
+TEST(VerbsBudget, SignalsSomeRequestOfEveryFullQueue) {
+  for (const int depth : {1, 4, 5, 64, 256}) {
+    SendBudget budget(depth);
+    std::uint64_t signalled = 0;
+    while (!budget.full()) {
+      const std::uint64_t number = budget.take();
+      if (!budget.signalDue()) continue;
+      budget.signalLast();
+      signalled = number;
+    }
+    EXPECT_GT(signalled, 0U) << depth;
+    EXPECT_GE(signalled * 4, static_cast<std::uint64_t>(depth) * 3) << depth;
+  }
+}
+
+TEST(VerbsBudget, FitsTheCompletionsOfAllPeers) {
+  EXPECT_EQ(queueDepthFor(8, 32768, 4 << 20), kQueueDepth);
+  EXPECT_EQ(queueDepthFor(1024, 32768, 65536), 64);
+  EXPECT_EQ(queueDepthFor(8, 100, 65536), 100);
+  EXPECT_LT(queueDepthFor(1024, 100, 1024), kQueueDepthMin);
+}
+
+TEST(VerbsCarrier, RestsTheLongerTheLessThereIsToDo) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(restAfter(0us), 0us);
+  EXPECT_LE(restAfter(100us), 20us);
+  EXPECT_LE(restAfter(1s), 1ms);
+  EXPECT_LT(restAfter(100us), restAfter(1s));
+}
+
+TEST(VerbsSender, SaysWhichWriteFailedAndWhy) {
+  ibv_wc completion{};
+  completion.qp_num = 0x11;
+  completion.vendor_err = 0x81;
+  const SendFailure failure = describeFailure(5, "transport retry counter exceeded", completion);
+  EXPECT_EQ(failure.result, moeRemoteError);
+  EXPECT_EQ(failure.rank, 5);
+  EXPECT_EQ(failure.text,
+            "RDMA write to rank 5 failed: transport retry counter exceeded (queue pair 0x11, vendor error 0x81)");
+}
+
+TEST(VerbsEvents, AreFatalOrNotes) {
+  EXPECT_TRUE(endsTheTransport(IBV_EVENT_PORT_ERR));
+  EXPECT_TRUE(endsTheTransport(IBV_EVENT_QP_FATAL));
+  EXPECT_TRUE(endsTheTransport(IBV_EVENT_QP_ACCESS_ERR));
+  EXPECT_FALSE(endsTheTransport(IBV_EVENT_PORT_ACTIVE));
+  EXPECT_FALSE(endsTheTransport(IBV_EVENT_GID_CHANGE));
+  EXPECT_FALSE(endsTheTransport(IBV_EVENT_COMM_EST));
+}
+
+}  // namespace
+}  // namespace moe::test

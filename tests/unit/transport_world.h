@@ -1,0 +1,147 @@
+// What the tests of transports between domains share: ranks of one process, each a domain of its own, with a window in
+// host memory.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "device/host_queue_memory.h"
+#include "transport/tcp_transport.h"
+#include "unit/bootstrap_world.h"
+
+namespace moe::test {
+
+struct MemberOptions {
+  std::size_t windowBytes = std::size_t{1} << 20;
+  std::int64_t timeoutMs = 20000;
+  std::string interfaceName = "lo";
+  TcpOptions tcp;
+};
+
+class Member {
+ public:
+  Member(int rank, int nranks, const MemberOptions& options)
+      : backend_(makeHostBackend()), window_(backend_->allocateHostVisible(options.windowBytes)) {
+    RemoteSetup setup{
+        rank, nranks, {}, window_.get(), options.windowBytes, *backend_, log_, options.timeoutMs, options.interfaceName,
+        {},   {}};
+    for (int peer = 0; peer < nranks; ++peer) {
+      if (peer != rank) setup.peers.push_back(peer);
+    }
+    setup.fail = [this](moeResult_t result, const std::string& sentence) {
+      const std::lock_guard lock(mutex_);
+      failures_.push_back({result, sentence});
+    };
+    transport_ = makeTcpTransport(std::move(setup), options.tcp);
+    view_ = transport_->view();
+  }
+
+  RemoteTransport& transport() { return *transport_; }
+  void connect(const std::vector<CardBytes>& cards, std::chrono::milliseconds patience = 20s) {
+    transport_->connect(cards, Deadline::after(patience));
+    view_ = transport_->view();
+  }
+  void finish(std::chrono::milliseconds patience = 20s) { transport_->finish(Deadline::after(patience)); }
+  void leave() { transport_.reset(); }
+
+  bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
+    const HostQueueMemory memory;
+    const WaitLimit limit{memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000, &abort_};
+    return moe::post(memory, view_, put, limit);
+  }
+  bool put(int to, std::uint64_t target, std::uint64_t source, std::size_t bytes) {
+    return post({target, source, static_cast<std::uint32_t>(bytes), to});
+  }
+  bool putWord(int to, std::uint64_t target, std::uint64_t word) { return post(moe::putWord(to, target, word)); }
+
+  std::uint8_t* at(std::uint64_t offset) { return window_.get() + offset; }
+  std::uint64_t load(std::uint64_t offset) {
+    return HostQueueMemory().load(reinterpret_cast<std::uint64_t*>(at(offset)));
+  }
+  void await(std::uint64_t offset, std::uint64_t word) {
+    const auto end = Clock::now() + 60s;
+    while (load(offset) < word) {
+      if (Clock::now() > end) throw Error(moeTimeout, "a word did not come");
+      std::this_thread::yield();
+    }
+  }
+
+  std::vector<Outcome> failures() {
+    const std::lock_guard lock(mutex_);
+    return failures_;
+  }
+  // The first failure; moeSuccess if none came in time.
+  Outcome awaitFailure(std::chrono::milliseconds patience) {
+    const auto end = Clock::now() + patience;
+    while (failures().empty() && Clock::now() < end) std::this_thread::sleep_for(1ms);
+    return failures().empty() ? Outcome{} : failures().front();
+  }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  Memory window_;
+  Log log_;
+  std::uint64_t abort_ = 0;
+  RemoteView view_{};
+  std::mutex mutex_;
+  std::vector<Outcome> failures_;
+  std::unique_ptr<RemoteTransport> transport_;
+};
+
+// A connected group. Ranks are used from any thread.
+class Members {
+ public:
+  explicit Members(int count, const MemberOptions& options = {}) {
+    for (int rank = 0; rank < count; ++rank) members_.push_back(std::make_unique<Member>(rank, count, options));
+    const std::vector<CardBytes> all = cards();
+    expectAllWell(inThreads(count, [&](int rank) { (*this)[rank].connect(all); }));
+  }
+
+  Member& operator[](int rank) { return *members_[static_cast<std::size_t>(rank)]; }
+  int count() const { return static_cast<int>(members_.size()); }
+  std::vector<CardBytes> cards() const {
+    std::vector<CardBytes> all;
+    for (const auto& member : members_) all.push_back(member->transport().card());
+    return all;
+  }
+  // Every rank's part, in a thread of its own.
+  void run(const std::function<void(Member&, int)>& body) {
+    expectAllWell(inThreads(count(), [&](int rank) { body((*this)[rank], rank); }));
+  }
+  void expectNoFailure() {
+    for (const auto& member : members_) expectAllWell(member->failures());
+  }
+
+ private:
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+// What a row holds that nobody else writes.
+inline void fillRow(std::uint8_t* row, std::size_t bytes, std::uint32_t seed) {
+  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
+    const std::uint32_t value = seed * 2654435761U + static_cast<std::uint32_t>(i);
+    std::memcpy(row + i, &value, 4);
+  }
+}
+
+inline bool rowIs(const std::uint8_t* row, std::size_t bytes, std::uint32_t seed) {
+  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
+    const std::uint32_t value = seed * 2654435761U + static_cast<std::uint32_t>(i);
+    if (std::memcmp(row + i, &value, 4) != 0) return false;
+  }
+  return true;
+}
+
+inline std::size_t threadCount() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+}  // namespace moe::test
