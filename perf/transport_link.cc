@@ -101,7 +101,7 @@ RemoteSetup TransportLink::setup() {
 }
 
 void TransportLink::put(int to, std::uint64_t target, std::uint64_t source, std::uint32_t bytes) {
-  post({target, source, bytes, to});
+  post(putBytes(to, target, source, bytes));
 }
 
 void TransportLink::signal(int to) {
@@ -128,7 +128,7 @@ void TransportLink::awaitSignal(int from) {
 
 void TransportLink::close(Group& group) {
   group.barrier();
-  transport_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)));
+  transport_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)), [] { return false; });
   group.barrier();
 }
 

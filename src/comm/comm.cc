@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/poll_until.h"
 #include "comm/failure_text.h"
 #include "comm/handle.h"
 
 namespace moe {
+namespace {
+
+constexpr std::chrono::milliseconds kFailedLeave{1000};
+
+}  // namespace
 
 int domainSizeOf(int nranks, const Config& config) {
   if (config.domainSize == 0) return nranks;
@@ -57,11 +63,16 @@ bool Comm::hasReaders() {
   return false;
 }
 
-// What this rank has put has arrived everywhere before it takes its window away.
+// What this rank has put has arrived everywhere before it takes its window away. After a failure much of it never will:
+// then it stays only so long that peers hear of the failure before connections close.
 void Comm::finishPuts() noexcept {
   try {
     backend_->synchronize();
-    remote_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)));
+    std::optional<Deadline> failed;
+    remote_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)), [&] {
+      if (!failed && status() != moeSuccess) failed = Deadline::after(kFailedLeave);
+      return failed && failed->expired();
+    });
   } catch (const std::exception& error) {
     log_->write(moeLogWarn, "comm", "while leaving: {}", error.what());
   }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "comm/limits.h"
+#include "device/remote_view.h"
 
 namespace moe {
 namespace {
@@ -105,12 +106,14 @@ const Setting kSettings[] = {
      "RDMA on Ethernet: traffic class, four times the DSCP.", &Rdma::trafficClass, None{}},
     {"MOECOMM_RDMA_SERVICE_LEVEL", nullptr, "0", nullptr, IntegerRange{0, 15}, "RDMA: service level.",
      &Rdma::serviceLevel, None{}},
-    {"MOECOMM_RDMA_QUEUE_PAIRS", nullptr, "0", "0 (4, or as many as the adapter has)", IntegerRange{0, 16},
-     "RDMA: connections to each peer.", &Rdma::queuePairs, None{}},
+    {"MOECOMM_RDMA_QUEUE_PAIRS", nullptr, "0", "0 (4, or fewer with many peers)", IntegerRange{0, 16},
+     "RDMA: queue pairs for each peer; the same on all ranks.", &Rdma::queuePairs, None{}},
     {"MOECOMM_RDMA_ACK_TIMEOUT", nullptr, "0", "0 (from MOECOMM_TIMEOUT_MS, 14 to 18)", IntegerRange{0, 31},
      "RDMA: a packet is sent again after 4.096 us times 2 to the power of this.", &Rdma::ackTimeout, None{}},
     {"MOECOMM_RDMA_RETRIES", nullptr, "7", nullptr, IntegerRange{0, 7},
      "RDMA: times that a packet is sent again before the peer counts as lost.", &Rdma::retries, None{}},
+    {"MOECOMM_RDMA_THREADS", nullptr, "0", "0 (2)", IntegerRange{0, kPutRingsMax},
+     "RDMA, verbs: threads that post for steps.", &Rdma::threads, None{}},
     {"MOECOMM_RDMA_DOORBELL", nullptr, "auto", "auto (steps, if they can)", std::span<const Choice>(kDoorbells),
      "RDMA, ibgda: who writes the adapter's doorbell registers.", &Rdma::doorbell, None{}},
     {"MOECOMM_SOFT_UAR", nullptr, "0", nullptr, IntegerRange{0, 1},

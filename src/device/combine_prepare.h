@@ -144,7 +144,8 @@ MOE_LANES bool preparedRowsFit(const StepParams& p) {
   return p.handle.lowLatency != 0 || *p.handle.rows <= p.combine.capacity;
 }
 
-// LL: the rows that wait for remote owners, who cannot read them here, and their gradients.
+// LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another
+// connection.
 template <class Warp>
 MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
                          WarpIndex w) {
@@ -155,13 +156,13 @@ MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineAre
     if (!waitForOwn(warp, c, area.ready, number)) return false;
     const std::int64_t rows = h.rankOffsets[to + 1] - h.rankOffsets[to];
     putBlock(warp, c, to, llSlotOffset(c, h, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, c.rank, 0),
-             llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes);
+             llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes, number);
     if (p.combine.weightGrads != nullptr) {
       putBlock(warp, c, to, llGradsRow(c, h, c.far->at.llGradsIn, c.rank, 0),
                llGradsRow(c, h, c.far->at.llGradsOut, to, 0),
-               rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)));
+               rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)), number);
     }
-    putFlag(warp, c, to, area.ready, number);
+    putFlag(warp, c, to, area.ready, number, number);
     return true;
   });
 }

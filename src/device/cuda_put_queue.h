@@ -38,8 +38,9 @@ MOE_LANES bool postBatch(const mlx5::PutQueue& queue, unsigned group, bool has, 
 
 // The lanes of `users` call it, each with a put. A word goes behind all pieces of its group. False: no room in time.
 __device__ __noinline__ inline bool post(const CommView& comm, unsigned users, Put mine) {
-  const mlx5::PutQueue& queue = comm.far->remote.queues[mine.to];
-  const unsigned group = __match_any_sync(users, mine.to);
+  const int connection = comm.far->remote.connectionOf(mine);
+  const mlx5::PutQueue& queue = comm.far->remote.queues[connection];
+  const unsigned group = __match_any_sync(users, connection);
   const WaitLimit limit{CudaQueueMemory().nanoseconds() + comm.timeoutNs, comm.abort};
   const std::uint32_t pieces = mlx5::piecesOf(queue, mine), rounds = __reduce_max_sync(group, pieces);
   const bool hasWord = __any_sync(group, mine.bytes == 0) != 0;

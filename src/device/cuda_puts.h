@@ -27,7 +27,7 @@ class CudaPuts : public Base {
         continue;
       }
       for (int ring = 0; ring < remote.rings; ++ring) {
-        const std::uint32_t users = __ballot_sync(Base::kAll, puts && mine.to % remote.rings == ring);
+        const std::uint32_t users = __ballot_sync(Base::kAll, puts && remote.ringOf(mine) == ring);
         if (users != 0 && !putOnRing(comm, remote.ring[ring], users, mine)) return;
       }
     }

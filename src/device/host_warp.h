@@ -90,14 +90,16 @@ class HostWarp {
   void put(const CommView& comm, int n, PutOf putOf) const {
     const HostQueueMemory memory;
     const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+    const RemoteView& remote = comm.far->remote;
     int late = 0;
-    if (comm.far->remote.queues != nullptr) {
-      if (!mlx5::postPuts(memory, comm.far->remote.queues, n, putOf, limit, &late)) lanePutFailed(comm, late);
+    if (remote.queues != nullptr) {
+      const auto indexOf = [&](const Put& put) { return remote.connectionOf(put); };
+      if (!mlx5::postPuts(memory, remote.queues, indexOf, n, putOf, limit, &late)) lanePutFailed(comm, late);
       return;
     }
     for (int i = 0; i < n; ++i) {
       const Put put = putOf(i);
-      if (!post(memory, comm.far->remote.ringOf(put.to), put, limit)) return lanePutFailed(comm, put.to);
+      if (!post(memory, remote.ring[remote.ringOf(put)], put, limit)) return lanePutFailed(comm, put.to);
     }
   }
 

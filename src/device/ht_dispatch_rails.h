@@ -35,15 +35,15 @@ MOE_LANES RailPayload railPayload(const StepParams& p, Payload payload) {
 
 // The rows [first, end) that go to `domain`, to the rail peer there.
 template <class Warp>
-MOE_LANES void putRailPayload(const Warp& warp, const StepParams& p, Range rows, int domain, Payload payload) {
+MOE_LANES void putRailPayload(const Warp& warp, const StepParams& p, Range rows, int domain, Payload payload,
+                              int wave) {
   const CommView& c = p.comm;
   const RailPayload rail = railPayload(p, payload);
   const std::int32_t* outgoing = p.handle.outgoing + static_cast<std::int64_t>(domain) * p.handle.tokensMax;
   warp.put(c, rail.bytes != 0 ? rows.end - rows.begin : 0, [&](int i) {
     const int row = rows.begin + i;
-    return Put{railRow(c, rail.in, rail.bytesMax, rail.bytes, c.domain(), row),
-               rail.out + static_cast<std::uint64_t>(std::int64_t{outgoing[row]} * rail.bytes), rail.bytes,
-               c.railPeer(domain)};
+    return putBytes(c.railPeer(domain), railRow(c, rail.in, rail.bytesMax, rail.bytes, c.domain(), row),
+                    rail.out + static_cast<std::uint64_t>(std::int64_t{outgoing[row]} * rail.bytes), rail.bytes, wave);
   });
 }
 
@@ -60,7 +60,7 @@ MOE_LANES bool railSendWave(const Warp& warp, const StepParams& p, std::uint64_t
         const Range rows{firstOutgoing(p.handle, domain, tokens.begin), firstOutgoing(p.handle, domain, tokens.end)};
         MOE_ROLLED
         for (int side = 0; side < 2; ++side) {
-          putRailPayload(warp, p, rows, domain, side == 0 ? Payload::rows : Payload::side);
+          putRailPayload(warp, p, rows, domain, side == 0 ? Payload::rows : Payload::side, wave);
         }
       });
 }

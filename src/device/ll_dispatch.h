@@ -37,17 +37,17 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
 // One payload's rows for a remote rank, from where they wait to its slots.
 template <class Warp>
 MOE_LANES void llPutPayload(const Warp& warp, const StepParams& p, int to, std::uint64_t slots, std::uint64_t out,
-                            int bytesMax, std::uint32_t bytes) {
+                            int bytesMax, std::uint32_t bytes, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const std::int32_t* tokens = h.outgoing + static_cast<std::int64_t>(to) * h.tokensMax;
   warp.put(c, h.totals[h.map.experts + to], [&](int i) {
-    return Put{llSlotOffset(c, h, slots, bytesMax, bytes, c.rank, i),
-               llOutOffset(c, h, out, bytesMax, bytes, tokens[i]), bytes, to};
+    return putBytes(to, llSlotOffset(c, h, slots, bytesMax, bytes, c.rank, i),
+                    llOutOffset(c, h, out, bytesMax, bytes, tokens[i]), bytes, epoch);
   });
 }
 
-// Rows, the word of their sizes and the flag, to the remote ranks of this warp.
+// Rows, the word of their sizes and the flag, to the remote ranks of this warp; each call by another connection.
 template <class Warp>
 MOE_LANES void llPutRows(const Warp& warp, const StepParams& p, std::uint64_t sizes, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
@@ -56,11 +56,13 @@ MOE_LANES void llPutRows(const Warp& warp, const StepParams& p, std::uint64_t si
   const std::uint64_t ready = llFlags(c, h, c.at.llRowsReady);
   forRemoteRanks(c, w, [&](int to) {
     if (!waitForOwn(warp, c, ready, epoch)) return false;
-    llPutPayload(warp, p, to, c.at.llRows, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes);
-    if (d.sideBytes != 0) llPutPayload(warp, p, to, c.at.llSide, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes);
+    llPutPayload(warp, p, to, c.at.llRows, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes, epoch);
+    if (d.sideBytes != 0) {
+      llPutPayload(warp, p, to, c.at.llSide, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes, epoch);
+    }
     // Together, so that the adapter is told once.
     warp.put(c, 2, [&](int i) {
-      return i == 0 ? putWord(to, llSizesOffset(c, h, c.rank), sizes) : flagPut(c, to, ready, epoch);
+      return i == 0 ? putWord(to, llSizesOffset(c, h, c.rank), sizes, epoch) : flagPut(c, to, ready, epoch, epoch);
     });
     return true;
   });

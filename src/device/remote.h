@@ -23,17 +23,20 @@ MOE_LANES constexpr std::uint64_t payloadSizes(std::uint32_t rowBytes, std::uint
 // One put of `bytes` bytes, if there are any.
 template <class Warp>
 MOE_LANES void putBlock(const Warp& warp, const CommView& c, int to, std::uint64_t target, std::uint64_t source,
-                        std::int64_t bytes) {
-  warp.put(c, bytes > 0 ? 1 : 0, [&](int) { return Put{target, source, static_cast<std::uint32_t>(bytes), to}; });
+                        std::int64_t bytes, std::uint64_t connection = 0) {
+  warp.put(c, bytes > 0 ? 1 : 0,
+           [&](int) { return putBytes(to, target, source, static_cast<std::uint32_t>(bytes), connection); });
 }
 
-// This rank's word of the flags at `area`, at a remote rank, behind all that was put there before.
-MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64_t epoch) {
-  return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch));
+// This rank's word of the flags at `area`, at a remote rank, behind all that was put there by that connection before.
+MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64_t epoch,
+                      std::uint64_t connection = 0) {
+  return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch), connection);
 }
 template <class Warp>
-MOE_LANES void putFlag(const Warp& warp, const CommView& c, int to, std::uint64_t area, std::uint64_t epoch) {
-  warp.put(c, 1, [&](int) { return flagPut(c, to, area, epoch); });
+MOE_LANES void putFlag(const Warp& warp, const CommView& c, int to, std::uint64_t area, std::uint64_t epoch,
+                       std::uint64_t connection = 0) {
+  warp.put(c, 1, [&](int) { return flagPut(c, to, area, epoch, connection); });
 }
 
 // `tell` for all remote ranks, by one warp.

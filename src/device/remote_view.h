@@ -10,21 +10,23 @@ namespace moe {
 inline constexpr int kPutRingsMax = 4;
 
 struct RemoteView {
-  PutRing ring[kPutRingsMax];  // ring `to % rings` serves rank `to`
+  PutRing ring[kPutRingsMax];
   int rings;
-  // [nranks], those of other domains, in memory that steps reach. If not NULL: there are no rings.
+  int connections = 1;  // with each rank
+  // [nranks][connections], those with other domains, in memory that steps reach. If not NULL: there are no rings.
   const mlx5::PutQueue* queues = nullptr;
 
-  MOE_HOST_DEVICE const PutRing& ringOf(int to) const { return ring[to % rings]; }
+  // Puts of one connection go by one ring.
+  MOE_HOST_DEVICE int connectionOf(const Put& put) const { return put.to * connections + put.connection % connections; }
+  MOE_HOST_DEVICE int ringOf(const Put& put) const { return connectionOf(put) % rings; }
 };
 
 // Posts one put in either way. One thread.
 template <class Memory>
 MOE_LANES bool post(const Memory& memory, const RemoteView& view, const Put& put, const WaitLimit& limit) {
-  if (view.queues == nullptr) return post(memory, view.ringOf(put.to), put, limit);
-  int late = 0;
-  return mlx5::postPuts(
-      memory, view.queues, 1, [&](int) { return put; }, limit, &late);
+  if (view.queues == nullptr) return post(memory, view.ring[view.ringOf(put)], put, limit);
+  return mlx5::postRun(
+      memory, view.queues[view.connectionOf(put)], 0, 1, [&](int) { return put; }, limit);
 }
 
 }  // namespace moe

@@ -32,7 +32,7 @@ MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView&
   // Remote ranks get a copy of what this rank has told itself.
   const std::uint64_t own = countsOffset(c, epoch, c.rank);
   const auto bytes = static_cast<std::uint32_t>(each) * 4;
-  warp.put(c, c.remoteRanks(), [&](int i) { return Put{own, own, bytes, c.remoteRank(i)}; });
+  warp.put(c, c.remoteRanks(), [&](int i) { return putBytes(c.remoteRank(i), own, own, bytes); });
   tellRemote(warp, c, c.at.routeCountsReady, epoch);
 }
 

@@ -14,6 +14,7 @@ namespace {
 constexpr std::array kMtus = {4096, 2048, 1024, 512, 256};
 constexpr int kRoceHeaderBytes = 96;  // the kernel sets this much aside: GRH 40, UDP 8, BTH 12, and the largest others
 constexpr int kQueuePairs = 4;
+constexpr int kQueuePairsInAll = 2048;  // adapters are slower when many are in use: docs/scaling.md
 
 // 67 ms and 1.07 s. Less takes congestion for loss; with more a dead peer is noticed late.
 constexpr int kAckTimeoutMin = 14;
@@ -33,7 +34,8 @@ int pathMtu(int mine, int theirs, int most) {
 }
 
 int queuePairsPerPeer(int wanted, int limit, int peers) {
-  const int count = wanted > 0 ? wanted : kQueuePairs;
+  const int chosen = std::clamp(kQueuePairsInAll / std::max(peers, 1), 1, kQueuePairs);
+  const int count = wanted > 0 ? wanted : chosen;
   if (limit == 0 || peers == 0 || count <= limit / peers) return count;
   if (wanted == 0 && limit >= peers) return limit / peers;
   throw Error(moeUnsupported, fmt::format("the adapter has {} queue pairs: not {} for each of {} peers", limit,

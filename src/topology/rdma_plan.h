@@ -30,8 +30,9 @@ int rdmaMtuOf(long interfaceMtu);
 // The least of both ends' and of what is allowed at most; 0 is an end that is not known.
 int pathMtu(int mine, int theirs, int most);
 
-// `wanted` (0: 4) if the adapter's `limit` of queue pairs (0: not known) holds that many for each peer. Fewer if the
-// number was not asked for; else, and if there is not one for each, throws moe::Error.
+// `wanted` (0: 4, or fewer if that is more than 2048 in all) if the adapter's `limit` of queue pairs (0: not known)
+// holds that many for each peer. Fewer if the number was not asked for; else, and if there is not one for each, throws
+// moe::Error.
 int queuePairsPerPeer(int wanted, int limit, int peers);
 
 // How long a port tries before it gives a peer up. Adapters take some more time for it, never less.

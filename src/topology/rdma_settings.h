@@ -36,6 +36,7 @@ struct RdmaSettings {
   std::int32_t queuePairs = 0;  // per peer; 0: chosen
   std::int32_t ackTimeout = 0;  // 4.096 us times 2 to the power of this; 0: chosen
   std::int32_t retries = 7;
+  std::int32_t threads = 0;   // that post for steps; 0: chosen
   std::int32_t doorbell = 0;  // a Doorbell
   std::int32_t softUar = 0;   // 1: the registers are memory
   std::string sys = "/sys";   // where sysfs is

@@ -46,9 +46,9 @@ class RemoteTransport {
   virtual void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) = 0;
   virtual RemoteView view() const = 0;
   // No step runs any more. Returns when all puts that were posted have arrived at their ranks, or at the deadline, or
-  // after a failure. Peers may still put to this rank, words that say what nobody waits for any more: neither that, nor
-  // that it has left meanwhile, is a failure for them.
-  virtual void finish(const Deadline& deadline) noexcept = 0;
+  // after a failure, or when giveUp() says so. Peers may still put to this rank, words that say what nobody waits for
+  // any more: neither that, nor that it has left meanwhile, is a failure for them.
+  virtual void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept = 0;
 };
 
 // The transport of this kind, a moeTransport value. Throws moeUnsupported with the reason why there is none here.

@@ -63,9 +63,9 @@ class TcpTransport final : public RemoteTransport {
     return view;
   }
 
-  void finish(const Deadline& deadline) noexcept override {
+  void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     try {
-      drain(deadline);
+      drain(deadline, [&] { return group_.failed() || giveUp(); });
     } catch (const std::exception& error) {
       group_.fail(moeInternalError, error.what());
     }
@@ -75,9 +75,9 @@ class TcpTransport final : public RemoteTransport {
  private:
   TcpRing& ringOf(const TcpPeer& peer) { return *rings_[static_cast<std::size_t>(peer.rank) % rings_.size()]; }
 
-  void drain(const Deadline& deadline) {
+  void drain(const Deadline& deadline, const std::function<bool()>& giveUp) {
     for (const auto& ring : rings_) {
-      if (!ring->carrier.waitTaken(deadline, [&] { return group_.failed(); })) return;
+      if (!ring->carrier.waitTaken(deadline, giveUp)) return;
     }
     for (const auto& peer : group_.peers()) {
       peer->drainWanted = true;
@@ -85,8 +85,7 @@ class TcpTransport final : public RemoteTransport {
     }
     const auto open = [](const auto& peer) { return !peer->drained && !peer->gone; };
     pollUntil(
-        deadline, [&] { return std::none_of(group_.peers().begin(), group_.peers().end(), open); },
-        [&] { return group_.failed(); });
+        deadline, [&] { return std::none_of(group_.peers().begin(), group_.peers().end(), open); }, giveUp);
   }
 
   TcpMeeting meeting_;

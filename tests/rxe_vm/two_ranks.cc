@@ -99,6 +99,10 @@ void RxeRank::connect(const std::function<void(CardBytes*)>& change) {
   transport_->connect(cards, Deadline::after(std::chrono::milliseconds(kTimeoutMs)));
 }
 
+void RxeRank::finish() {
+  transport_->finish(Deadline::after(std::chrono::milliseconds(kTimeoutMs)), [] { return false; });
+}
+
 CardBytes RxeRank::exchange(const CardBytes& mine) {
   CardBytes theirs(mine.size());
   require(::send(socket_.get(), mine.data(), mine.size(), 0) == static_cast<ssize_t>(mine.size()), "cannot send");
@@ -119,7 +123,7 @@ void RxeRank::post(const Put& put) {
 }
 
 void RxeRank::putRow(std::uint64_t target, std::uint64_t source, std::uint32_t bytes) {
-  post({target, source, bytes, other()});
+  post(putBytes(other(), target, source, bytes));
 }
 
 void RxeRank::putWord(std::uint64_t target, std::uint64_t value) {

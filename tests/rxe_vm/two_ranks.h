@@ -27,6 +27,7 @@ class RxeRank {
   void makeTransport();
   void connect(const std::function<void(CardBytes*)>& change = {});
   RemoteTransport& transport() { return *transport_; }
+  void finish();
   void leave() { transport_.reset(); }
 
   // Posts to the other rank.

@@ -64,17 +64,13 @@ void exchangeRounds(RxeRank& self, std::uint64_t rounds, std::uint64_t rows) {
   }
 }
 
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(20));
-}
-
 void start(RxeRank& self) {
   self.makeTransport();
   self.connect();
 }
 
 void end(RxeRank& self) {
-  self.transport().finish(soon());
+  self.finish();
   self.meet();
   require(!self.failed(), "a failure at the end");
   self.leave();
@@ -108,7 +104,7 @@ TEST(RxeVerbs, PostersWaitAndFinishMeansArrived) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    self.transport().finish(soon());
+    self.finish();
     self.meet();
     for (std::uint64_t i = 0; i < kThreads * kPuts; ++i) {
       const bool there = *reinterpret_cast<std::uint64_t*>(self.window() + kHalf + i * 8) == valueOf(i);
@@ -162,7 +158,7 @@ TEST(RxeVerbs, AWrongKeyNamesTheRank) {
       self.putRow(kHalf, 0, 4096);
       const std::string why = self.failure();
       require(why.find("rank 0: RDMA write to rank 1 failed: remote access error (queue pair 0x") == 0, why);
-      self.transport().finish(soon());
+      self.finish();
     }
     self.meet();
     self.leave();
@@ -197,7 +193,7 @@ TEST(RxeVerbs, AKilledPeerIsNamed) {
     require(why.find("rank 0: RDMA write to rank 1 failed: transport retry counter exceeded") == 0, why);
     require(seconds.count() < 10, "it took too long");
     fmt::print("noticed after {:.2f} s: {}\n", seconds.count(), why);
-    self.transport().finish(soon());
+    self.finish();
     self.leave();
   });
 }

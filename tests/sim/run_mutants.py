@@ -102,7 +102,7 @@ def plant(tree: pathlib.Path, mutant, overlay: pathlib.Path):
 def job_failure(job: str, program: pathlib.Path):
     """How the job failed, or None if it passed."""
     arguments = ["--seeds", "1500", *SIM_ARGUMENTS[job]] if job in SIM_ARGUMENTS else []
-    environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1 exitcode=66")
+    environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1 exitcode=66", GTEST_FAIL_FAST="1")
     try:
         done = subprocess.run([str(program), *arguments], capture_output=True, timeout=JOB_SECONDS, env=environment)
     except subprocess.TimeoutExpired:

@@ -16,6 +16,10 @@ namespace {
 constexpr std::size_t kWindowBytes = 1 << 16;
 constexpr std::uint32_t kQueuePairs = 0x50;
 
+int toRank(const Put& put) {
+  return put.to;
+}
+
 std::uint64_t addressOf(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
@@ -62,8 +66,8 @@ class Ranks {
   template <class Memory = HostQueueMemory>
   bool post(int rank, const std::vector<Put>& puts, const WaitLimit& limit = patience(), const Memory& memory = {}) {
     return mlx5::postPuts(
-        memory, queuesOf(rank), static_cast<int>(puts.size()), [&](int i) { return puts[static_cast<std::size_t>(i)]; },
-        limit, &late);
+        memory, queuesOf(rank), toRank, static_cast<int>(puts.size()),
+        [&](int i) { return puts[static_cast<std::size_t>(i)]; }, limit, &late);
   }
   // The adapter, and the owner of the completions.
   void step() { adapter_.step(); }
@@ -114,7 +118,7 @@ std::vector<Put> rowsAndWord(int to, int rows, std::uint64_t word) {
   std::vector<Put> puts;
   for (int row = 0; row < rows; ++row) {
     const auto offset = static_cast<std::uint64_t>(row) * kRowBytes;
-    puts.push_back({offset + 16384, offset, kRowBytes, to});
+    puts.push_back(putBytes(to, offset + 16384, offset, kRowBytes));
   }
   puts.push_back(putWord(to, kWords, word));
   return puts;
@@ -178,7 +182,7 @@ TEST(PutQueue, PostersThatShareQueuesLoseNothing) {
             const auto word = static_cast<std::uint64_t>(i % 5);
             return putWord(i / 5, kWords + (poster * 5 + word) * 8, round * 10 + word);
           };
-          if (!mlx5::postPuts(NervousMemory(), all.queuesOf(0), 15, putOf, patience(), &late)) return;
+          if (!mlx5::postPuts(NervousMemory(), all.queuesOf(0), toRank, 15, putOf, patience(), &late)) return;
         }
         ++finished;
       });
@@ -215,7 +219,7 @@ TEST(PutQueue, LongPutsGoInPieces) {
   const Repeater engine([&] { ranks.step(), ranks.drain(); });
   std::uint64_t at = 8192, used = 0, round = 0;
   for (const auto& [bytes, slots] : cases) {
-    ASSERT_TRUE(ranks.post(0, {{at, 0, bytes, 1}, putWord(1, kWords, ++round)}));
+    ASSERT_TRUE(ranks.post(0, {putBytes(1, at, 0, bytes), putWord(1, kWords, ++round)}));
     EXPECT_EQ(ranks.slotsUsed(0, 1) - used, slots + 1);
     used += slots + 1;
     const HostQueueMemory memory;

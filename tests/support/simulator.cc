@@ -17,8 +17,14 @@ constexpr std::uint64_t kEventsMax = 20'000'000;
 }  // namespace
 
 Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Faults faults, bool trace)
-    : comm_(comm), program_(program), rng_(seed), faults_(faults), trace_(trace), laziness_(1 + rng_.below(6)) {
-  queueEnd_.resize(static_cast<std::size_t>(program.nranks() * program.nranks()));
+    : comm_(comm),
+      program_(program),
+      rng_(seed),
+      faults_(faults),
+      trace_(trace),
+      laziness_(1 + rng_.below(6)),
+      slowWarps_(rng_.oneIn(3)) {
+  queueEnd_.resize(static_cast<std::size_t>(program.nranks() * program.nranks() * kConnections));
   for (std::size_t i = 0; i < queueEnd_.size(); ++i) queueSlowness_.push_back(rng_.oneIn(4) ? 1 << rng_.below(8) : 1);
   for (int r = 0; r < program.nranks(); ++r) {
     auto rank = std::make_unique<Rank>();
@@ -141,7 +147,8 @@ void Simulator::startTask(Rank& rank) {
   for (int i = 0; i < task.warps; ++i) {
     Warp& warp = *rank.warps[static_cast<std::size_t>(i)];
     warp.index = {i, task.warps, task.warps};
-    push(now_ + pauseNs(rank), Kind::resume, warp.id, warp.generation);
+    warp.slowness = slowWarps_ && rng_.oneIn(task.warps) ? std::uint64_t{1} << rng_.below(8) : 1;
+    push(now_ + pauseNs(warp), Kind::resume, warp.id, warp.generation);
   }
 }
 
@@ -169,7 +176,7 @@ void Simulator::runWarp(Warp& warp) {
   runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index);
   pause();
   drain();  // the end of a step is a release
-  if (--rank.warpsLeft == 0) push(now_ + pauseNs(rank), Kind::startTask, static_cast<std::uint32_t>(rank.rank));
+  if (--rank.warpsLeft == 0) push(now_ + pauseNs(warp), Kind::startTask, static_cast<std::uint32_t>(rank.rank));
   giveUp();
 }
 
@@ -195,12 +202,12 @@ void Simulator::kill(Rank& rank) {
 
 // ---- Operations of the running warp
 
-std::uint64_t Simulator::pauseNs(const Rank& rank) {
+std::uint64_t Simulator::pauseNs(const Warp& warp) {
   std::uint64_t ns = 5 + rng_.next() % 60;
   const int kind = rng_.below(2048);
   if (kind < 8) ns *= 100;
   if (kind == 8) ns *= 5000;
-  return ns * rank.slowness;
+  return ns * warp.slowness * ranks_[static_cast<std::size_t>(warp.rank)]->slowness;
 }
 
 void Simulator::pause() {
@@ -209,7 +216,7 @@ void Simulator::pause() {
     kill(rank);
     return giveUp();  // for ever: its events are stale
   }
-  const std::uint64_t until = now_ + pauseNs(rank);
+  const std::uint64_t until = now_ + pauseNs(*current_);
   while (!heap_.empty() && heap_.front().time <= until && heap_.front().kind == Kind::land) {
     const Event event = pop();
     if (stores_[event.index].generation == event.generation) land(event.index);
@@ -302,7 +309,7 @@ void Simulator::wakeWaiters(const void* landed) {
     for (int i = 0; i < warp->flagCount; ++i) reached = reached && flagEpoch(warp->flags[i]) >= warp->epoch;
     if (!reached) continue;
     warp->waiting = false;
-    push(now_ + pauseNs(*ranks_[static_cast<std::size_t>(warp->rank)]), Kind::resume, warp->id, warp->generation);
+    push(now_ + pauseNs(*warp), Kind::resume, warp->id, warp->generation);
   }
 }
 
@@ -310,7 +317,7 @@ void Simulator::wakeStopped(const CommView& comm) {
   for (Warp* warp : ranks_[static_cast<std::size_t>(comm.rank)]->warps) {
     if (!warp->waiting) continue;
     warp->waiting = false;
-    push(now_ + pauseNs(*ranks_[static_cast<std::size_t>(comm.rank)]), Kind::resume, warp->id, warp->generation);
+    push(now_ + pauseNs(*warp), Kind::resume, warp->id, warp->generation);
   }
 }
 

@@ -82,6 +82,7 @@ class Simulator {
   void giveUp();     // the running warp lets others run
   void land(std::uint32_t index);
   void wakeWaiters(const void* landed);
+  std::size_t queueOf(int from, const Put& put) const;
   void addParcel(int from, const Put& put, std::uint32_t begin, std::uint32_t bytes, std::uint64_t time);
   void carry(std::uint32_t index);
   void checkGrowth(const Store& store);
@@ -91,7 +92,7 @@ class Simulator {
   void endRank(Rank& rank);
   void kill(Rank& rank);
   bool mayDie(Rank& rank);
-  std::uint64_t pauseNs(const Rank& rank);
+  std::uint64_t pauseNs(const Warp& warp);
   std::uint64_t landingNs();
 
   TestComm& comm_;
@@ -100,7 +101,8 @@ class Simulator {
   Faults faults_;
   bool trace_;
   std::uint64_t now_ = 0, order_ = 0, events_ = 0;
-  int laziness_;  // how often a store waits for a release
+  int laziness_;    // how often a store waits for a release
+  bool slowWarps_;  // a warp may be far behind the others of its rank
   std::vector<Event> heap_;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -108,8 +110,8 @@ class Simulator {
   std::vector<std::uint32_t> freeStores_;
   std::vector<Parcel> parcels_;
   std::vector<std::uint32_t> freeParcels_;
-  std::vector<std::uint64_t> queueEnd_;  // [from][to] when the last parcel so far arrives
-  std::vector<int> queueSlowness_;       // [from][to]
+  std::vector<std::uint64_t> queueEnd_;  // [from][to][connection] when the last parcel so far arrives
+  std::vector<int> queueSlowness_;       // [from][to][connection]
   Event mainEvent_{};
   bool mainHasEvent_ = false;
   Warp* current_ = nullptr;

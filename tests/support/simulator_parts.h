@@ -6,6 +6,8 @@
 
 namespace moe::sim {
 
+inline constexpr int kConnections = 4;  // with each rank
+
 struct Simulator::Store {
   std::uint8_t* to;
   std::uint32_t bytes, warp, place;  // place: in the warp's list
@@ -26,6 +28,7 @@ struct Simulator::Warp {
   std::uint32_t id = 0;
   int rank = 0;
   WarpIndex index{};
+  std::uint64_t slowness = 1;  // in this task, beside its rank's
   bool running = false;
   std::uint32_t generation = 0;  // events of an earlier one are stale
   std::vector<std::uint32_t> pending;

@@ -14,14 +14,20 @@ void Simulator::addParcel(int from, const Put& put, std::uint32_t begin, std::ui
   const std::uint32_t index = freeParcels_.back();
   freeParcels_.pop_back();
   parcels_[index] = {put, begin, bytes, from};
-  std::uint64_t& end = queueEnd_[static_cast<std::size_t>(from * program_.nranks() + put.to)];
+  std::uint64_t& end = queueEnd_[queueOf(from, put)];
   end = std::max(end, time);
   push(time, Kind::carry, index);
 }
 
-// Parcels of bytes arrive in any order; a word behind all that was put to its rank before. Queues are independent.
+std::size_t Simulator::queueOf(int from, const Put& put) const {
+  const int pair = from * program_.nranks() + put.to;
+  return static_cast<std::size_t>(pair * kConnections + put.connection % kConnections);
+}
+
+// Parcels of bytes arrive in any order; a word behind all that was put by its connection before. Connections are
+// independent.
 void Simulator::put(int from, const Put& put) {
-  const auto queue = static_cast<std::size_t>(from * program_.nranks() + put.to);
+  const std::size_t queue = queueOf(from, put);
   if (put.bytes == 0) {
     note("put word", comm_.rank(put.to).window.data() + put.target, put.source);
     return addParcel(from, put, 0, sizeof(Flag), std::max(now_, queueEnd_[queue]) + 1 + landingNs());

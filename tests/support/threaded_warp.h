@@ -150,13 +150,13 @@ class ThreadedWarp {
       for (int ring = 0; ring < remote.rings; ++ring) {
         const auto users = [&](int last) {
           int count = 0;
-          for (int i = begin; i < last; ++i) count += putOf(i).to % remote.rings == ring ? 1 : 0;
+          for (int i = begin; i < last; ++i) count += remote.ringOf(putOf(i)) == ring ? 1 : 0;
           return static_cast<std::uint32_t>(count);
         };
         if (users(end) == 0) continue;
         if (!reserveForAll(comm, remote.ring[ring], users(end), putOf(begin).to)) return;
         const int own = begin + lane_;
-        if (own >= end || putOf(own).to % remote.rings != ring) continue;
+        if (own >= end || remote.ringOf(putOf(own)) != ring) continue;
         fillPut(HostQueueMemory(), remote.ring[ring], group_.putIndex + users(own), putOf(own));
       }
     }

@@ -79,12 +79,20 @@ TEST(Config, TakesEveryVariable) {
 }
 
 TEST(Config, TakesTheVariablesOfRdma) {
-  const Environment environment = {
-      {"MOECOMM_NICS", "mlx5_0,mlx5_1"}, {"MOECOMM_NICS_PER_GPU", "2"},         {"MOECOMM_RDMA_LINK_LAYER", "ethernet"},
-      {"MOECOMM_RDMA_GID_INDEX", "3"},   {"MOECOMM_RDMA_GID_FAMILY", "ipv6"},   {"MOECOMM_RDMA_GID_PREFIX", "fd00::/8"},
-      {"MOECOMM_RDMA_MTU", "2048"},      {"MOECOMM_RDMA_TRAFFIC_CLASS", "104"}, {"MOECOMM_RDMA_SERVICE_LEVEL", "3"},
-      {"MOECOMM_RDMA_QUEUE_PAIRS", "8"}, {"MOECOMM_RDMA_ACK_TIMEOUT", "20"},    {"MOECOMM_RDMA_RETRIES", "0"},
-      {"SYSFS_PATH", "/tmp/sys"}};
+  const Environment environment = {{"MOECOMM_NICS", "mlx5_0,mlx5_1"},
+                                   {"MOECOMM_NICS_PER_GPU", "2"},
+                                   {"MOECOMM_RDMA_LINK_LAYER", "ethernet"},
+                                   {"MOECOMM_RDMA_GID_INDEX", "3"},
+                                   {"MOECOMM_RDMA_GID_FAMILY", "ipv6"},
+                                   {"MOECOMM_RDMA_GID_PREFIX", "fd00::/8"},
+                                   {"MOECOMM_RDMA_MTU", "2048"},
+                                   {"MOECOMM_RDMA_TRAFFIC_CLASS", "104"},
+                                   {"MOECOMM_RDMA_SERVICE_LEVEL", "3"},
+                                   {"MOECOMM_RDMA_QUEUE_PAIRS", "8"},
+                                   {"MOECOMM_RDMA_ACK_TIMEOUT", "20"},
+                                   {"MOECOMM_RDMA_RETRIES", "0"},
+                                   {"MOECOMM_RDMA_THREADS", "3"},
+                                   {"SYSFS_PATH", "/tmp/sys"}};
   const topology::RdmaSettings rdma = resolve(nullptr, environment).rdma;
   EXPECT_EQ(rdma.nics, "mlx5_0,mlx5_1");
   EXPECT_EQ(rdma.nicsPerGpu, 2);
@@ -98,6 +106,7 @@ TEST(Config, TakesTheVariablesOfRdma) {
   EXPECT_EQ(rdma.queuePairs, 8);
   EXPECT_EQ(rdma.ackTimeout, 20);
   EXPECT_EQ(rdma.retries, 0);
+  EXPECT_EQ(rdma.threads, 3);
   EXPECT_EQ(rdma.sys, "/tmp/sys");
 }
 

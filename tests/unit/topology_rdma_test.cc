@@ -26,7 +26,9 @@ TEST(RdmaPlan, TakesTheSmallestMtuOfThePath) {
 
 TEST(RdmaPlan, KeepsToTheQueuePairsOfTheAdapter) {
   EXPECT_EQ(queuePairsPerPeer(0, 0, 0), 4);
-  EXPECT_EQ(queuePairsPerPeer(0, 131072, 2048), 4);
+  EXPECT_EQ(queuePairsPerPeer(0, 131072, 512), 4);
+  EXPECT_EQ(queuePairsPerPeer(0, 131072, 1023), 2);
+  EXPECT_EQ(queuePairsPerPeer(0, 131072, 4096), 1);
   EXPECT_EQ(queuePairsPerPeer(0, 1000, 400), 2);
   EXPECT_EQ(queuePairsPerPeer(16, 131072, 2048), 16);
   EXPECT_THROW(queuePairsPerPeer(16, 1000, 400), Error);

@@ -56,7 +56,7 @@ TEST_F(PutCarrierTest, TakesEachPutOnceAndThoseOfAPosterInOrder) {
   constexpr std::uint64_t kPuts = 2000;
   expectAllWell(inThreads(kPosters, [&](int poster) {
     for (std::uint64_t i = 0; i < kPuts; ++i) {
-      if (!post({i, i * 3, 4, poster})) throw Error(moeTimeout, "the ring stayed full");
+      if (!post(putBytes(poster, i, i * 3, 4))) throw Error(moeTimeout, "the ring stayed full");
     }
   }));
   ASSERT_TRUE(waitTaken());
@@ -72,7 +72,7 @@ TEST_F(PutCarrierTest, TakesEachPutOnceAndThoseOfAPosterInOrder) {
 TEST_F(PutCarrierTest, OffersAgainWhatTheSinkHasNoRoomFor) {
   sink.refuse = 5;
   carrier.start();
-  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(post({i, 0, 4, 0}));
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(post(putBytes(0, i, 0, 4)));
   ASSERT_TRUE(waitTaken());
   carrier.stop();
   ASSERT_EQ(sink.got.size(), 20U);
@@ -82,15 +82,15 @@ TEST_F(PutCarrierTest, OffersAgainWhatTheSinkHasNoRoomFor) {
 TEST_F(PutCarrierTest, PostersGiveUpOnAFullRing) {
   sink.refuse = 1 << 30;
   carrier.start();
-  for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(post({i, 0, 4, 0}));
-  EXPECT_FALSE(post({8, 0, 4, 0}, 50ms));
+  for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(post(putBytes(0, i, 0, 4)));
+  EXPECT_FALSE(post(putBytes(0, 8, 0, 4), 50ms));
   EXPECT_FALSE(waitTaken(50ms));
 }
 
 TEST_F(PutCarrierTest, ReportsWhatTheSinkThrows) {
   sink.broken = true;
   carrier.start();
-  ASSERT_TRUE(post({0, 0, 4, 0}));
+  ASSERT_TRUE(post(putBytes(0, 0, 0, 4)));
   EXPECT_FALSE(waitTaken());
   carrier.stop();
   EXPECT_EQ(failure.result, moeCudaError);

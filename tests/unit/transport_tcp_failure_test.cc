@@ -228,7 +228,8 @@ TEST(TcpFailure, WhateverAPeerSendsNothingBreaks) {
 
 TEST(TcpFailure, PutsThatThisRankMayNotPostAreItsFailure) {
   constexpr std::uint64_t kWindow = std::uint64_t{1} << 20;
-  const Put wrong[] = {{0, kWindow - 4, 8, 1}, {0, UINT64_MAX - 3, 8, 1}, {0, 0, 8, 0}, {0, 0, 8, 5}};
+  const Put wrong[] = {putBytes(1, 0, kWindow - 4, 8), putBytes(1, 0, UINT64_MAX - 3, 8), putBytes(0, 0, 0, 8),
+                       putBytes(5, 0, 0, 8)};
   for (const Put& put : wrong) {
     Members members(2);
     members[0].post(put);

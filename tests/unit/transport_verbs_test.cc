@@ -65,14 +65,14 @@ TEST_F(VerbsMachine, IsRefusedIfLibibverbsDoesNotShowTheAdapter) {
       << why;
 }
 
-TEST_F(VerbsMachine, PlansOneQueuePairNearTheAdapter) {
+TEST_F(VerbsMachine, PlansQueuePairsNearTheAdapter) {
   addGid(addRdma("mlx5_0", "0000:00:01.0", "eth1", "Ethernet"), 3, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2",
          "eth1");
   write(sys() / "devices/pci0000:00/0000:00:01.0/local_cpulist", "0-2,8");
   const Rail rail = chooseRail(setup(), sys());
   EXPECT_EQ(rail.plan.port.nic, "mlx5_0");
   EXPECT_EQ(rail.plan.gidIndex, 3);
-  EXPECT_EQ(rail.plan.queuePairs, 1);
+  EXPECT_EQ(rail.plan.queuePairs, 4);
   EXPECT_EQ(rail.plan.retries, 6);  // the driver is not known
   EXPECT_EQ(rail.cpus, (std::vector<int>{0, 1, 2, 8}));
 }
@@ -121,7 +121,8 @@ Card someCard() {
   card.windowBytes = 1 << 20;
   card.dataKey = 0xabcd;
   card.wordKey = 0xabce;
-  card.queues = {{0x11, 100}, {0x12, 0xffffff}, {}};
+  card.connections = 2;
+  card.queues = {{0x11, 100}, {0x21, 101}, {0x12, 102}, {0x22, 0xffffff}, {}, {}};
   return card;
 }
 
@@ -135,8 +136,10 @@ TEST(VerbsCard, ComesBackAsItWas) {
   EXPECT_EQ(card.windowBytes, 1U << 20);
   EXPECT_EQ(card.dataKey, 0xabcdU);
   EXPECT_EQ(card.wordKey, 0xabceU);
-  EXPECT_EQ(card.queues[1].number, 0x12U);
-  EXPECT_EQ(card.queues[1].firstPacket, 0xffffffU);
+  EXPECT_EQ(card.connections, 2);
+  EXPECT_EQ(card.queue(1, 0).number, 0x12U);
+  EXPECT_EQ(card.queue(1, 1).number, 0x22U);
+  EXPECT_EQ(card.queue(1, 1).firstPacket, 0xffffffU);
 }
 
 TEST(VerbsCard, IsRefusedWithItsRank) {
@@ -149,9 +152,12 @@ TEST(VerbsCard, IsRefusedWithItsRank) {
   EXPECT_EQ(why({1, 2, 3}), head + "has 3 bytes, too few");
   bytes.pop_back();
   EXPECT_EQ(why(bytes), head + "is for 3 ranks, not 3");
+  Card none = someCard();
+  none.connections = 0;
+  EXPECT_EQ(why(encode(none)), head + "has 0 connections with each rank");
   bytes = encode(someCard());
   bytes[4] = 9;
-  EXPECT_EQ(why(bytes), head + "is of version 9, not 1");
+  EXPECT_EQ(why(bytes), head + "is of version 9, not 2");
   bytes[0] = 0;
   EXPECT_EQ(why(bytes), head + "is of another transport");
 }
@@ -170,9 +176,10 @@ topology::RdmaPlan somePlan() {
 TEST(VerbsConnection, LeadsToThePeerOverEthernet) {
   Card mine = someCard();
   mine.mtu = 4096;
-  const QueueAttributes to = receiveAttributes(somePlan(), mine, someCard(), 1, false);
+  const Card peer = someCard();
+  const QueueAttributes to = receiveAttributes(somePlan(), mine, peer, peer.queue(1, 1), false);
   EXPECT_EQ(to.values.path_mtu, IBV_MTU_1024);  // the smaller one
-  EXPECT_EQ(to.values.dest_qp_num, 0x12U);      // the peer's queue pair for rank 1
+  EXPECT_EQ(to.values.dest_qp_num, 0x22U);      // the peer's
   EXPECT_EQ(to.values.rq_psn, 0xffffffU);
   EXPECT_EQ(to.values.ah_attr.is_global, 1);
   EXPECT_EQ(to.values.ah_attr.port_num, 2);
@@ -188,11 +195,11 @@ TEST(VerbsConnection, NeedsNoGlobalRouteWithinAnInfiniBandSubnet) {
   card.address.layer = topology::LinkLayer::kInfiniBand;
   Card far = card;
   far.address.gid[0] = 0xfe;
-  EXPECT_EQ(receiveAttributes(somePlan(), card, card, 0, false).values.ah_attr.is_global, 0);
-  EXPECT_EQ(receiveAttributes(somePlan(), card, card, 0, false).values.ah_attr.dlid, 17);
-  EXPECT_EQ(receiveAttributes(somePlan(), card, card, 0, true).values.ah_attr.is_global, 1);
-  EXPECT_EQ(receiveAttributes(somePlan(), card, far, 0, false).values.ah_attr.is_global, 1);
-  EXPECT_EQ(receiveAttributes(somePlan(), card, far, 0, false).values.ah_attr.grh.traffic_class, 0);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, card, {}, false).values.ah_attr.is_global, 0);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, card, {}, false).values.ah_attr.dlid, 17);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, card, {}, true).values.ah_attr.is_global, 1);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, far, {}, false).values.ah_attr.is_global, 1);
+  EXPECT_EQ(receiveAttributes(somePlan(), card, far, {}, false).values.ah_attr.grh.traffic_class, 0);
 }
 
 TEST(VerbsConnection, SendsAgainAsThePlanSays) {
@@ -266,6 +273,18 @@ TEST(VerbsSender, SaysWhichWriteFailedAndWhy) {
   EXPECT_EQ(failure.rank, 5);
   EXPECT_EQ(failure.text,
             "RDMA write to rank 5 failed: transport retry counter exceeded (queue pair 0x11, vendor error 0x81)");
+}
+
+// The peer's adapter says it too, but perhaps later.
+TEST(VerbsSender, AFlushThatComesFirstIsTheOtherEndsFault) {
+  ibv_wc completion{};
+  completion.qp_num = 0x11;
+  completion.status = IBV_WC_WR_FLUSH_ERR;
+  const SendFailure failure = describeFailure(5, "Work Request Flushed Error", completion);
+  EXPECT_EQ(failure.result, moeRemoteError);
+  EXPECT_EQ(failure.rank, 5);
+  EXPECT_EQ(failure.text,
+            "the connection with rank 5 broke: the adapter here has refused what that rank wrote (queue pair 0x11)");
 }
 
 TEST(VerbsEvents, AreFatalOrNotes) {

@@ -47,7 +47,9 @@ class Member {
     transport_->connect(cards, Deadline::after(patience));
     view_ = transport_->view();
   }
-  void finish(std::chrono::milliseconds patience = 20s) { transport_->finish(Deadline::after(patience)); }
+  void finish(std::chrono::milliseconds patience = 20s) {
+    transport_->finish(Deadline::after(patience), [] { return false; });
+  }
   void leave() { transport_.reset(); }
 
   bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
@@ -56,7 +58,7 @@ class Member {
     return moe::post(memory, view_, put, limit);
   }
   bool put(int to, std::uint64_t target, std::uint64_t source, std::size_t bytes) {
-    return post({target, source, static_cast<std::uint32_t>(bytes), to});
+    return post(putBytes(to, target, source, static_cast<std::uint32_t>(bytes)));
   }
   bool putWord(int to, std::uint64_t target, std::uint64_t word) { return post(moe::putWord(to, target, word)); }
 

@@ -1,4 +1,4 @@
-// Puts as RDMA writes: how steps post them themselves, to the connection with the rank that they go to. A put is one
+// Puts as RDMA writes: how steps post them themselves, to a connection with the rank that they go to. A put is one
 // WQE, or several if it is longer than the adapter's messages; a word is a WQE that carries it. The WQEs of a
 // connection are executed in order, so a word lands behind the bytes that were put before it.
 //
@@ -13,7 +13,7 @@
 
 namespace moe::mlx5 {
 
-// The connection with one rank, as posters see it. Written at init, read by steps.
+// A connection with one rank, as posters see it. Written at init, read by steps.
 struct PutQueue {
   SendQueue send;
   std::uint64_t source;  // address of this rank's window
@@ -84,17 +84,18 @@ MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, i
   return !hasWord || ringUpTo(memory, queue.send, written, limit);
 }
 
-// Puts 0 .. n - 1 in this order, queues[rank] being the connection with a rank. One thread. False: the queue of rank
-// `*late` had no room in time.
-template <class Memory, class PutOf>
-MOE_LANES bool postPuts(const Memory& memory, const PutQueue* queues, int n, PutOf putOf, const WaitLimit& limit,
-                        int* late) {
+// Puts 0 .. n - 1 in this order, each by queues[indexOf(put)]. One thread. False: a queue to rank `*late` had no room
+// in time.
+template <class Memory, class IndexOf, class PutOf>
+MOE_LANES bool postPuts(const Memory& memory, const PutQueue* queues, IndexOf indexOf, int n, PutOf putOf,
+                        const WaitLimit& limit, int* late) {
   int end;
   for (int begin = 0; begin < n; begin = end) {
-    const int to = putOf(begin).to;
-    for (end = begin + 1; end < n && putOf(end).to == to;) ++end;
-    *late = to;
-    if (!postRun(memory, queues[to], begin, end, putOf, limit)) return false;
+    const Put first = putOf(begin);
+    const int index = indexOf(first);
+    for (end = begin + 1; end < n && indexOf(putOf(end)) == index;) ++end;
+    *late = first.to;
+    if (!postRun(memory, queues[index], begin, end, putOf, limit)) return false;
   }
   return true;
 }

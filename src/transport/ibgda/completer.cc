@@ -76,7 +76,8 @@ void Completer::complete(const mlx5::Completion& completion) {
   }
   if (!completion.failed())
     return mlx5::retire(HostQueueMemory(), queues_.queue(static_cast<std::size_t>(index)), completion);
-  const int rank = setup_.peers[static_cast<std::size_t>(index)];
+  const int rank = queues_.rankOf(completion.queuePair);
+  if (completion.syndrome == mlx5::Syndrome::flushed) return fail(verbs::refusedHere(rank, completion.queuePair));
   fail({moeRemoteError,
         fmt::format("RDMA write to rank {} failed: {} (queue pair {:#x}, vendor error {:#x})", rank,
                     mlx5::syndromeText(completion.syndrome), completion.queuePair, completion.vendorSyndrome),

@@ -24,7 +24,7 @@ class IbgdaTransport final : public RemoteTransport {
         end_(setup_, std::move(library), rail),
         queues_(makeQueues()),
         events_(
-            end_.adapter(), [this](std::uint32_t pair) { return rankOf(pair); }, rail.plan.port.port),
+            end_.adapter(), [this](std::uint32_t pair) { return queues_.rankOf(pair); }, rail.plan.port.port),
         completer_(setup_, queues_, events_) {
     const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
     setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} slots per queue pair; {}",
@@ -46,10 +46,16 @@ class IbgdaTransport final : public RemoteTransport {
     connected_ = true;
   }
 
-  void finish(const Deadline& deadline) noexcept override {
+  void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     if (!connected_) return;
     try {
-      if (queues_.takeBack() && waitFor(deadline, [&] { return queues_.waitsFor() < 0; })) sayGoodbye(deadline);
+      const auto stop = [&] { return completer_.failed() || giveUp(); };
+      const auto allHaveArrived = [&] { return queues_.waitsFor() < 0; };
+      if (queues_.takeBack() && pollUntil(deadline, allHaveArrived, stop)) {
+        queues_.postWords([&](int peer) { return verbs::goodbyeTo(peer, setup_); }, false, shortly());
+        pollUntil(
+            deadline, [&] { return allHaveArrived() && end_.allHaveLeft(); }, stop);
+      }
     } catch (const Error& error) {
       setup_.log.write(moeLogWarn, "net", "cannot wait for the last puts: {}", error.what());
     }
@@ -61,16 +67,6 @@ class IbgdaTransport final : public RemoteTransport {
   // The queues are empty when the host posts, so nothing has to wait long.
   static WaitLimit shortly() { return {HostQueueMemory().nanoseconds() + 1'000'000'000, &kNoAbort}; }
 
-  template <class Condition>
-  bool waitFor(const Deadline& deadline, Condition holds) const {
-    return pollUntil(deadline, holds, [&] { return completer_.failed(); });
-  }
-
-  void sayGoodbye(const Deadline& deadline) {
-    queues_.postWords([&](int peer) { return verbs::goodbyeTo(peer, setup_); }, shortly());
-    waitFor(deadline, [&] { return queues_.waitsFor() < 0 && end_.allHaveLeft(); });
-  }
-
   Queues makeQueues() {
     if (!direct_->isSupported(end_.adapter().context()->device)) {
       throw Error(moeUnsupported,
@@ -78,28 +74,23 @@ class IbgdaTransport final : public RemoteTransport {
                               end_.adapter().name()));
     }
     const verbs::AdapterLimits& limits = end_.adapter().limits();
-    const int peers = std::max(static_cast<int>(setup_.peers.size()), 1);
-    topology::queuePairsPerPeer(1, limits.queuePairs, peers);  // throws if there are too few
+    const int pairs = std::max(end_.pairCount(), 1);
     const int requests =
-        std::min({Queues::kRequests, limits.requestsPerQueue, limits.completions / Queues::kSlotsPerRequest / peers});
+        std::min({Queues::kRequests, limits.requestsPerQueue, limits.completions / Queues::kSlotsPerRequest / pairs});
     if (requests < static_cast<int>(mlx5::kPutBatch)) {
-      throw Error(moeUnsupported, fmt::format("IBGDA: {} has no completion queue for {} peers: at most {} entries",
-                                              end_.adapter().name(), peers, limits.completions));
+      throw Error(moeUnsupported,
+                  fmt::format("IBGDA: {} has no completion queue for {} queue pairs: at most {} entries",
+                              end_.adapter().name(), pairs, limits.completions));
     }
-    end_.makePairs(Queues::kSlotsPerRequest * requests * peers, requests);
+    end_.makePairs(1, Queues::kSlotsPerRequest * requests * pairs, requests);
     return {setup_, *direct_, end_};
   }
 
-  int rankOf(std::uint32_t queuePair) const {
-    const int index = queues_.indexOf(queuePair);
-    return index < 0 ? -1 : setup_.peers[static_cast<std::size_t>(index)];
-  }
-
-  // A first word to each peer, which changes nothing: that its adapter answers shows that there is a way, and that it
-  // is ready to receive.
+  // A first word by each connection, which changes nothing: that its adapter answers shows that there is a way, and
+  // that it is ready to receive.
   void reachAll(const std::vector<Card>& peers, const Deadline& deadline) {
     const std::uint64_t own = setup_.leaving + static_cast<std::uint64_t>(setup_.rank) * sizeof(Flag);
-    if (!queues_.postWords([&](int peer) { return putWord(peer, own, 0); }, shortly())) {
+    if (!queues_.postWords([&](int peer) { return putWord(peer, own, 0); }, true, shortly())) {
       throw Error(moeTimeout, "IBGDA: the first words cannot be posted");
     }
     while (queues_.waitsFor() >= 0) {

@@ -17,13 +17,15 @@ Error unsupported(const verbs::LocalEnd& end, const std::string& why) {
 
 Queues::Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::LocalEnd& end)
     : setup_(setup),
+      connections_(static_cast<std::size_t>(end.connections())),
       queues_(end.pairs().size()),
       counters_(end.pairs().size()),
       rung_(end.pairs().size()),
       completedMemory_(setup.backend.allocateHostVisible(std::max<std::size_t>(count(), 1) * sizeof(Word))),
       bellMemory_(setup.backend.allocateHostVisible(std::max<std::size_t>(count(), 1) * sizeof(Word))),
       countersMemory_(setup.backend.allocatePrivate(std::max<std::size_t>(count(), 1) * sizeof(Counters), {})),
-      table_(setup.backend.allocatePrivate(static_cast<std::size_t>(setup.nranks) * sizeof(mlx5::PutQueue), {})) {
+      table_(setup.backend.allocatePrivate(
+          static_cast<std::size_t>(setup.nranks) * connections_ * sizeof(mlx5::PutQueue), {})) {
   std::uint64_t slots = 0;
   for (std::size_t i = 0; i < count(); ++i) {
     show(library, end, end.pairs()[i].get(), &queues_[i]);
@@ -33,6 +35,7 @@ Queues::Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::Lo
     queues_[i].sourceKey = end.region().keys.local;
     queues_[i].messageBytes = end.adapter().limits().messageBytes / 4 * 4;
     slots += queues_[i].send.slotCount;
+    indexOf_[queues_[i].send.queuePair] = static_cast<int>(i);
   }
   showCompletions(library, end);
   // After an error every request completes, signalled or not.
@@ -62,7 +65,7 @@ void Queues::show(const DirectLibrary& library, const verbs::LocalEnd& end, ibv_
 void Queues::showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end) {
   mlx5dv_cq made{};
   mlx5dv_obj objects{};
-  objects.cq.in = end.completions(), objects.cq.out = &made;
+  objects.cq.in = end.completions(0), objects.cq.out = &made;
   const int error = library.initObject(&objects, MLX5DV_OBJ_CQ);
   if (error != 0) throw end.adapter().failure("libmlx5 does not show the completion queue", error);
   if (made.cqe_size != sizeof(mlx5::Cqe)) {
@@ -111,6 +114,7 @@ void Queues::shareRegisters() {
 
 RemoteView Queues::view() const {
   RemoteView view{};
+  view.connections = static_cast<int>(connections_);
   view.queues = reinterpret_cast<const mlx5::PutQueue*>(table_.get());
   return view;
 }
@@ -119,17 +123,18 @@ RemoteView Queues::view() const {
 
 void Queues::aim(const std::vector<verbs::Card>& peers) {
   for (std::size_t i = 0; i < count(); ++i) {
-    queues_[i].target = peers[i].window;
-    queues_[i].dataKey = peers[i].dataKey;
-    queues_[i].wordKey = peers[i].wordKey;
+    const verbs::Card& peer = peers[i / connections_];
+    queues_[i].target = peer.window;
+    queues_[i].dataKey = peer.dataKey;
+    queues_[i].wordKey = peer.wordKey;
   }
 }
 
 void Queues::hand() {
-  std::vector<mlx5::PutQueue> table(static_cast<std::size_t>(setup_.nranks));
+  std::vector<mlx5::PutQueue> table(static_cast<std::size_t>(setup_.nranks) * connections_);
   auto* counters = reinterpret_cast<Counters*>(countersMemory_.get());
   for (std::size_t i = 0; i < count(); ++i) {
-    mlx5::PutQueue& queue = table[static_cast<std::size_t>(setup_.peers[i])];
+    mlx5::PutQueue& queue = table[static_cast<std::size_t>(rankAt(i)) * connections_ + i % connections_];
     queue = queues_[i];
     queue.send.counters = &counters[i].counters;
     if (ringer_ == Ringer::thread) queue.send.doorbell = &bellWords()[i].value;
@@ -154,7 +159,7 @@ bool Queues::takeBack() {
 int Queues::waitsFor() const {
   const HostQueueMemory memory;
   for (std::size_t i = 0; i < count(); ++i) {
-    if (memory.load(queues_[i].send.completed) != counters_[i].counters.posted) return setup_.peers[i];
+    if (memory.load(queues_[i].send.completed) != counters_[i].counters.posted) return rankAt(i);
   }
   return -1;
 }
@@ -162,9 +167,13 @@ int Queues::waitsFor() const {
 // ---- The thread's
 
 int Queues::indexOf(std::uint32_t queuePair) const {
-  const auto found = std::find_if(queues_.begin(), queues_.end(),
-                                  [queuePair](const auto& queue) { return queue.send.queuePair == queuePair; });
-  return found == queues_.end() ? -1 : static_cast<int>(found - queues_.begin());
+  const auto found = indexOf_.find(queuePair);
+  return found == indexOf_.end() ? -1 : found->second;
+}
+
+int Queues::rankOf(std::uint32_t queuePair) const {
+  const int index = indexOf(queuePair);
+  return index < 0 ? -1 : rankAt(static_cast<std::size_t>(index));
 }
 
 // The record is written already. A doorbell names an index, so it differs from the last one.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "device/host_queue_memory.h"
@@ -26,7 +27,8 @@ class Queues {
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
 
-  // What peers have told about their windows, in the order of setup.peers.
+  // What peers have told about their windows, in the order of setup.peers. A rank has several queues if there are
+  // several connections.
   void aim(const std::vector<verbs::Card>& peers);
   // The queues for steps, from now on; the host may not post until takeBack.
   void hand();
@@ -38,17 +40,18 @@ class Queues {
   const std::string& how() const { return how_; }  // who rings, and why
 
   // ---- For the host
-  // Posts a word to every peer.
+  // Posts a word to every peer, by its first connection or by each.
   template <class WordTo>
-  bool postWords(WordTo wordTo, const WaitLimit& limit);
+  bool postWords(WordTo wordTo, bool byEach, const WaitLimit& limit);
   // A peer that has not taken all that the host has posted, or -1.
   int waitsFor() const;
 
   // ---- For the thread that owns the completion queue
   mlx5::CompletionQueue& completions() { return completions_; }
   std::size_t count() const { return queues_.size(); }
-  // The place of a queue pair in setup.peers, or -1.
+  // The place of a queue pair, or -1, and the rank that it leads to, or -1.
   int indexOf(std::uint32_t queuePair) const;
+  int rankOf(std::uint32_t queuePair) const;
   const mlx5::SendQueue& queue(std::size_t i) const { return queues_[i].send; }
   // Rings for steps, if they have asked for it since. Returns whether they had.
   bool ringFor(std::size_t i);
@@ -72,9 +75,13 @@ class Queues {
   Word* completedWords() const { return reinterpret_cast<Word*>(completedMemory_.get()); }
   Word* bellWords() const { return reinterpret_cast<Word*>(bellMemory_.get()); }
 
+  int rankAt(std::size_t i) const { return setup_.peers[i / connections_]; }
+
   const RemoteSetup& setup_;
-  std::vector<mlx5::PutQueue> queues_;  // as the host sees them, of each of setup.peers
+  std::size_t connections_;             // with each rank
+  std::vector<mlx5::PutQueue> queues_;  // [setup.peers][connections], as the host sees them
   std::vector<Counters> counters_;      // the host's
+  std::unordered_map<std::uint32_t, int> indexOf_;
   mlx5::CompletionQueue completions_{};
   Ringer ringer_ = Ringer::steps;
   std::string how_;
@@ -82,13 +89,13 @@ class Queues {
   std::vector<Memory> shared_;       // the queues' own memory, made reachable to steps
   Memory completedMemory_;           // what the posters see of completions; host-visible
   Memory bellMemory_;                // doorbells for the thread; host-visible
-  Memory countersMemory_, table_;    // where the steps run: counters, PutQueue [nranks]
+  Memory countersMemory_, table_;    // where the steps run: counters, PutQueue [nranks][connections]
 };
 
 template <class WordTo>
-bool Queues::postWords(WordTo wordTo, const WaitLimit& limit) {
-  for (std::size_t i = 0; i < queues_.size(); ++i) {
-    const auto putOf = [&](int) { return wordTo(setup_.peers[i]); };
+bool Queues::postWords(WordTo wordTo, bool byEach, const WaitLimit& limit) {
+  for (std::size_t i = 0; i < queues_.size(); i += byEach ? 1 : connections_) {
+    const auto putOf = [&](int) { return wordTo(rankAt(i)); };
     if (!mlx5::postRun(HostQueueMemory(), queues_[i], 0, 1, putOf, limit)) return false;
   }
   return true;

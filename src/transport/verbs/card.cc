@@ -10,7 +10,7 @@ namespace moe::verbs {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x56454f4d;  // "MOEV"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 // As it is sent; the queues follow.
 struct Head {
@@ -24,9 +24,10 @@ struct Head {
   std::uint32_t dataKey = 0;
   std::uint32_t wordKey = 0;
   std::uint32_t lid = 0;
-  std::uint32_t queueCount = 0;
+  std::int32_t connections = 0;
+  std::uint64_t queueCount = 0;
 };
-static_assert(sizeof(Head) == 64 && sizeof(CardQueue) == 8);
+static_assert(sizeof(Head) == 72 && sizeof(CardQueue) == 8);
 
 }  // namespace
 
@@ -40,7 +41,8 @@ CardBytes encode(const Card& card) {
   head.dataKey = card.dataKey;
   head.wordKey = card.wordKey;
   head.lid = card.lid;
-  head.queueCount = static_cast<std::uint32_t>(card.queues.size());
+  head.connections = card.connections;
+  head.queueCount = card.queues.size();
   CardBytes bytes(sizeof head + card.queues.size() * sizeof(CardQueue));
   std::memcpy(bytes.data(), &head, sizeof head);
   std::memcpy(bytes.data() + sizeof head, card.queues.data(), bytes.size() - sizeof head);
@@ -56,9 +58,11 @@ Card decode(const CardBytes& bytes, int rank, int nranks) {
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.magic != kMagic) throw refuse("is of another transport");
   if (head.version != kVersion) throw refuse(fmt::format("is of version {}, not {}", head.version, kVersion));
-  const auto count = static_cast<std::size_t>(nranks);
+  if (head.connections < 1) throw refuse(fmt::format("has {} connections with each rank", head.connections));
+  const auto count = static_cast<std::size_t>(nranks) * static_cast<std::size_t>(head.connections);
   if (head.queueCount != count || bytes.size() != sizeof head + count * sizeof(CardQueue)) {
-    throw refuse(fmt::format("is for {} ranks, not {}", head.queueCount, nranks));
+    throw refuse(
+        fmt::format("is for {} ranks, not {}", head.queueCount / static_cast<unsigned>(head.connections), nranks));
   }
   Card card{{static_cast<topology::LinkLayer>(head.layer), head.gid},
             static_cast<std::uint16_t>(head.lid),
@@ -67,6 +71,7 @@ Card decode(const CardBytes& bytes, int rank, int nranks) {
             head.windowBytes,
             head.dataKey,
             head.wordKey,
+            head.connections,
             std::vector<CardQueue>(count)};
   std::memcpy(card.queues.data(), bytes.data() + sizeof head, count * sizeof(CardQueue));
   return card;

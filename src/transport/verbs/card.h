@@ -1,5 +1,5 @@
 // What a rank tells the others so that they can write to its window: where the window is, at which address the adapter,
-// and one queue pair for each of them. Sent as bytes between machines of one byte order.
+// and the queue pairs for each of them. Sent as bytes between machines of one byte order.
 #pragma once
 
 #include <array>
@@ -24,7 +24,13 @@ struct Card {
   std::uint64_t windowBytes = 0;
   std::uint32_t dataKey = 0;
   std::uint32_t wordKey = 0;      // see memory_region.h
-  std::vector<CardQueue> queues;  // [nranks]
+  int connections = 1;            // with each rank
+  std::vector<CardQueue> queues;  // [nranks][connections]
+
+  // A connection of the card's owner with `rank`.
+  const CardQueue& queue(int rank, int connection) const {
+    return queues[static_cast<std::size_t>(rank * connections + connection)];
+  }
 };
 
 CardBytes encode(const Card& card);

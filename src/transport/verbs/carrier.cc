@@ -9,7 +9,7 @@ constexpr std::chrono::milliseconds kWatchEvery{10};
 
 }  // namespace
 
-Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch& events,
+Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch* events,
                  std::function<void(const SendFailure&)> report, const std::vector<int>& cpus)
     : intake_(intake), sender_(sender), events_(events), report_(std::move(report)) {
   thread_ = bootstrap::startQuietThread([this, cpus] {
@@ -69,7 +69,8 @@ void Carrier::drop() {
 
 void Carrier::watch(Clock::time_point now) {
   watchAt_ = now + kWatchEvery;
-  if (const std::optional<SendFailure> failure = events_.poll()) fail(*failure);
+  if (events_ == nullptr) return;
+  if (const std::optional<SendFailure> failure = events_->poll()) fail(*failure);
 }
 
 void Carrier::fail(const SendFailure& failure) {

@@ -16,8 +16,9 @@ namespace moe::verbs {
 
 class Carrier {
  public:
-  // References outlive it. `cpus`: where the thread may run, as far as the process may; empty: anywhere.
-  Carrier(PutIntake& intake, Sender& sender, const EventWatch& events, std::function<void(const SendFailure&)> report,
+  // References outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread may run, as far as
+  // the process may; empty: anywhere.
+  Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, std::function<void(const SendFailure&)> report,
           const std::vector<int>& cpus);
   // Ends the thread. What has not been sent by then is not sent.
   ~Carrier();
@@ -42,7 +43,7 @@ class Carrier {
 
   PutIntake& intake_;
   Sender& sender_;
-  const EventWatch& events_;
+  const EventWatch* events_;
   std::function<void(const SendFailure&)> report_;
   std::optional<Put> begun_;  // taken, but not all of it has room yet
   Clock::time_point busyAt_ = Clock::now();

@@ -47,9 +47,8 @@ QueueAttributes initialAttributes(int port) {
   return to;
 }
 
-QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const Card& mine, const Card& peer, int me,
-                                  bool globalRoute) {
-  const CardQueue& theirs = peer.queues[static_cast<std::size_t>(me)];
+QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const Card& mine, const Card& peer,
+                                  const CardQueue& theirs, bool globalRoute) {
   QueueAttributes to;
   to.values.qp_state = IBV_QPS_RTR;
   to.values.path_mtu = mtuCode(std::min(mine.mtu, peer.mtu));

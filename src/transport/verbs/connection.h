@@ -16,10 +16,10 @@ struct QueueAttributes {
 // To INIT: who may do what to this rank's memory through it.
 QueueAttributes initialAttributes(int port);
 
-// To ready-to-receive: the way to the peer. `mine` is this rank's card, `me` its number. `globalRoute`: InfiniBand
-// packets carry global addresses, which the port requires or different subnets do.
-QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const Card& mine, const Card& peer, int me,
-                                  bool globalRoute);
+// To ready-to-receive: the way to the peer, whose end is `theirs`. `mine` is this rank's card. `globalRoute`:
+// InfiniBand packets carry global addresses, which the port requires or different subnets do.
+QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const Card& mine, const Card& peer,
+                                  const CardQueue& theirs, bool globalRoute);
 
 // To ready-to-send: when a packet is sent again, and how often.
 QueueAttributes sendAttributes(const topology::RdmaPlan& plan, std::uint32_t firstPacket);

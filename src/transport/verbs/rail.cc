@@ -64,9 +64,7 @@ topology::RdmaPlan planFor(const topology::Rdma& rdma, int gpu, int indexOnHost)
 
 Rail chooseRail(const RemoteSetup& setup, const std::filesystem::path& sys) {
   const topology::Topology machine = lookAround(sys);
-  topology::RdmaSettings settings = setup.rdma;
-  settings.queuePairs = 1;  // more are not used: the order of puts to a rank is that of its queue pair
-  const topology::Rdma rdma = topology::planRdma(machine, settings, setup.timeoutMs);
+  const topology::Rdma rdma = topology::planRdma(machine, setup.rdma, setup.timeoutMs);
   Rail rail{planFor(rdma, gpuOf(setup, machine.pci), indexInDomain(setup.rank, setup.peers)), {}};
   const std::filesystem::path device = sys / "class/infiniband" / rail.plan.port.nic / "device";
   rail.plan.retries = retriesFor(rail.plan.retries, topology::resolve(device / "driver").filename().string());

@@ -22,21 +22,23 @@ bool liesWithin(std::uint64_t offset, std::uint64_t bytes, std::uint64_t size) {
 }  // namespace
 
 SendFailure describeFailure(int rank, const char* status, const ibv_wc& completion) {
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) return refusedHere(rank, completion.qp_num);
   return {moeRemoteError,
           fmt::format("RDMA write to rank {} failed: {} (queue pair {:#x}, vendor error {:#x})", rank, status,
                       completion.qp_num, completion.vendor_err),
           rank};
 }
 
-Sender::Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, int depth, int nranks)
+Sender::Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, int depth, int nranks, int connections)
     : adapter_(adapter),
       source_(source),
       completions_(completions),
       depth_(depth),
-      indexOf_(static_cast<std::size_t>(nranks), -1) {}
+      connections_(connections),
+      indexOf_(static_cast<std::size_t>(nranks * connections), -1) {}
 
 void Sender::add(PeerQueue queue) {
-  indexOf_[static_cast<std::size_t>(queue.rank)] = static_cast<int>(queues_.size());
+  indexOf_[static_cast<std::size_t>(queue.rank * connections_ + queue.connection)] = static_cast<int>(queues_.size());
   queues_.push_back(std::move(queue));
   budgets_.emplace_back(depth_);
   chains_.emplace_back();
@@ -56,8 +58,8 @@ bool Sender::mayPost(const Put& put, std::size_t queue) const {
 }
 
 bool Sender::offer(Put* put) {
-  const bool known = put->to >= 0 && put->to < static_cast<int>(indexOf_.size());
-  const int index = known ? indexOf_[static_cast<std::size_t>(put->to)] : -1;
+  const auto place = static_cast<std::size_t>(put->to * connections_ + put->connection % connections_);
+  const int index = place < indexOf_.size() ? indexOf_[place] : -1;
   const auto queue = static_cast<std::size_t>(index);
   if (index < 0 || !mayPost(*put, queue)) {
     fail({moeInternalError, fmt::format("a put of {} bytes to rank {} at {} is outside of what there is", put->bytes,

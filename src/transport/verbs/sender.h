@@ -1,4 +1,4 @@
-// Turns puts into RDMA writes: one queue pair per peer, requests in chains, completions. No threads of its own; one
+// Turns puts into RDMA writes: queue pairs for each peer, requests in chains, completions. No threads of its own; one
 // thread at a time uses it.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace moe::verbs {
 
-// Where a rank's puts go.
+// One connection with a rank.
 struct PeerQueue {
-  int rank;
+  int rank, connection;
   QueuePair pair;
-  Card card;  // the peer's; its queues are not used here
+  Card card;  // the peer's, without its queues
 };
 
-// Of a completion; `status` is libibverbs's text for it.
+// Of a queue pair's first completion with an error; `status` is libibverbs's text for it.
 SendFailure describeFailure(int rank, const char* status, const ibv_wc& completion);
 
 // This rank's window.
@@ -37,7 +37,8 @@ class Sender {
   // Most requests between two flushes.
   static constexpr std::size_t kChain = 64;
 
-  Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, int depth, int nranks);
+  // `connections`: with each rank.
+  Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, int depth, int nranks, int connections);
 
   void add(PeerQueue queue);
   const std::vector<PeerQueue>& queues() const { return queues_; }
@@ -85,7 +86,8 @@ class Sender {
   SendSource source_;
   ibv_cq* completions_;
   int depth_;
-  std::vector<int> indexOf_;  // [nranks]: in the lists below, or -1
+  int connections_;
+  std::vector<int> indexOf_;  // [nranks][connections]: in the lists below, or -1
   std::vector<PeerQueue> queues_;
   std::vector<SendBudget> budgets_;
   std::vector<Chain> chains_;

@@ -6,21 +6,19 @@
 #include <algorithm>
 
 #include "base/poll_until.h"
-#include "transport/verbs/carrier.h"
-#include "transport/verbs/local_end.h"
+#include "transport/verbs/poster.h"
 
 namespace moe::verbs {
 namespace {
 
-constexpr std::uint32_t kRingSlots = 4096;
+constexpr int kThreads = 2;
 
-int depthFor(const Adapter& adapter, int peers) {
+int depthFor(const Adapter& adapter, int pairs) {
   const AdapterLimits& limits = adapter.limits();
-  topology::queuePairsPerPeer(1, limits.queuePairs, peers);  // throws if there are too few
-  const int depth = queueDepthFor(peers, limits.requestsPerQueue, limits.completions);
+  const int depth = queueDepthFor(pairs, limits.requestsPerQueue, limits.completions);
   if (depth >= kQueueDepthMin) return depth;
-  throw Error(moeUnsupported, fmt::format("RDMA: {} has no completion queue for {} peers: at most {} entries",
-                                          adapter.name(), peers, limits.completions));
+  throw Error(moeUnsupported, fmt::format("RDMA: {} has no completion queue for {} queue pairs: at most {} entries",
+                                          adapter.name(), pairs, limits.completions));
 }
 
 class VerbsTransport final : public RemoteTransport {
@@ -28,90 +26,98 @@ class VerbsTransport final : public RemoteTransport {
   VerbsTransport(RemoteSetup setup, std::shared_ptr<const Library> library, const Rail& rail)
       : setup_(std::move(setup)),
         end_(setup_, std::move(library), rail),
-        intake_(setup_.backend, kRingSlots),
-        depth_(depthFor(end_.adapter(), peerCount())),
-        sender_(makeSender()),
         events_(
-            end_.adapter(), [this](std::uint32_t pair) { return sender_.rankOf(pair); }, rail.plan.port.port) {
-    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} requests per queue pair",
-                     topology::describe(end_.rail().plan), end_.region().how, depth_);
+            end_.adapter(), [this](std::uint32_t pair) { return rankOf(pair); }, rail.plan.port.port) {
+    const int threads = setup_.rdma.threads > 0 ? setup_.rdma.threads : kThreads;
+    const int depth = depthFor(end_.adapter(), end_.pairCount());
+    end_.makePairs(threads, depth * std::max(end_.pairCount(), 1), depth);
+    for (int i = 0; i < threads; ++i) posters_.push_back(std::make_unique<Poster>(setup_, end_, i, depth));
+    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} requests per queue pair, {} threads",
+                     topology::describe(end_.rail().plan), end_.region().how, depth, threads);
   }
 
   int kind() const override { return moeTransportVerbs; }
   CardBytes card() const override { return encode(end_.card()); }
   RemoteView view() const override {
     RemoteView view{};
-    view.ring[0] = intake_.ring();
-    view.rings = 1;
+    for (const auto& poster : posters_) view.ring[view.rings++] = poster->ring();
+    view.connections = end_.connections();
     return view;
   }
 
   void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
-    std::vector<Card> peers = end_.join(cards);
-    for (std::size_t i = 0; i < setup_.peers.size(); ++i) {
-      sender_.add({setup_.peers[i], std::move(end_.pairs()[i]), std::move(peers[i])});
+    const std::vector<Card> peers = end_.join(cards);
+    for (std::size_t i = 0; i < end_.pairs().size(); ++i) {
+      const Card& peer = peers[i / static_cast<std::size_t>(end_.connections())];
+      posters_[static_cast<std::size_t>(end_.queueOf(i))]->add(
+          {end_.rankOf(i), end_.connectionOf(i), std::move(end_.pairs()[i]), peer});
     }
     reachAll(deadline);
-    carrier_ = std::make_unique<Carrier>(
-        intake_, sender_, events_, [this](const SendFailure& failure) { report(failure); }, end_.rail().cpus);
+    for (std::size_t i = 0; i < posters_.size(); ++i) {
+      posters_[i]->start(
+          i == 0 ? &events_ : nullptr, [this](const SendFailure& failure) { report(failure); }, end_.rail().cpus);
+    }
+    connected_ = true;
   }
 
-  void finish(const Deadline& deadline) noexcept override {
-    if (!carrier_) return;
+  void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
+    if (!connected_) return;
+    const auto anyFailed = [](const auto& poster) { return poster->failed(); };
+    const auto stop = [&] { return std::any_of(posters_.begin(), posters_.end(), anyFailed) || giveUp(); };
     try {
-      const std::uint64_t posted = intake_.posted();
-      if (waitFor(deadline, [&] { return carrier_->arrived() >= posted; })) {
-        sayGoodbye(posted);
-        waitFor(deadline, [&] { return carrier_->arrived() >= posted + setup_.peers.size() && end_.allHaveLeft(); });
+      for (const auto& poster : posters_) poster->countPosted();
+      if (pollUntil(
+              deadline, [&] { return allHaveArrived(); }, stop)) {
+        sayGoodbye();
+        pollUntil(
+            deadline, [&] { return allHaveArrived() && end_.allHaveLeft(); }, stop);
       }
     } catch (const Error& error) {
       setup_.log.write(moeLogWarn, "net", "cannot wait for the last puts: {}", error.what());
     }
-    carrier_->silence();
+    for (const auto& poster : posters_) poster->silence();
   }
 
  private:
-  template <class Condition>
-  bool waitFor(const Deadline& deadline, Condition holds) const {
-    return pollUntil(deadline, holds, [&] { return carrier_->failed(); });
+  bool allHaveArrived() const {
+    return std::all_of(posters_.begin(), posters_.end(), [](const auto& poster) { return poster->allHaveArrived(); });
   }
 
-  // No step runs and the ring is empty, so its next slots are nobody's.
-  void sayGoodbye(std::uint64_t posted) {
-    for (const int rank : setup_.peers) intake_.append(posted++, goodbyeTo(rank, setup_));
+  // No step runs and the rings are empty, so their next slots are nobody's.
+  void sayGoodbye() {
+    const RemoteView rings = view();
+    for (const int rank : setup_.peers) {
+      const Put word = goodbyeTo(rank, setup_);
+      posters_[static_cast<std::size_t>(rings.ringOf(word))]->append(word);
+    }
   }
 
-  int peerCount() const { return static_cast<int>(setup_.peers.size()); }
-
-  Sender makeSender() {
-    end_.makePairs(depth_ * std::max(peerCount(), 1), depth_);
-    return {end_.adapter(),
-            {setup_.window, setup_.windowBytes, end_.region().keys.local},
-            end_.completions(),
-            depth_,
-            setup_.nranks};
-  }
-
-  // An empty write to each peer: that they answer shows that there is a way, and that they are ready to receive.
+  // An empty write on each connection: that peers answer shows that there is a way, and that they are ready to receive.
   void reachAll(const Deadline& deadline) {
-    for (std::size_t queue = 0; queue < sender_.queues().size(); ++queue) {
-      sender_.probe(queue);
-      sender_.flush();
-    }
-    while (!sender_.idle()) {
-      sender_.poll();
-      if (sender_.failure()) throw noConnection(*sender_.failure());
-      if (deadline.expired()) {
-        throw Error(moeTimeout, fmt::format("rank {} has not answered over RDMA in time", sender_.waitsFor()));
+    for (const auto& poster : posters_) poster->probe();
+    for (const auto& poster : posters_) {
+      Sender& sender = poster->sender();
+      while (!sender.idle()) {
+        sender.poll();
+        if (sender.failure()) throw noConnection(sender, *sender.failure());
+        if (deadline.expired()) {
+          throw Error(moeTimeout, fmt::format("rank {} has not answered over RDMA in time", sender.waitsFor()));
+        }
+        std::this_thread::yield();
       }
-      std::this_thread::yield();
     }
   }
 
-  Error noConnection(const SendFailure& failure) const {
-    const auto found = std::find_if(sender_.queues().begin(), sender_.queues().end(),
+  Error noConnection(const Sender& sender, const SendFailure& failure) const {
+    const auto found = std::find_if(sender.queues().begin(), sender.queues().end(),
                                     [&](const PeerQueue& queue) { return queue.rank == failure.rank; });
-    return end_.noConnection(failure, found == sender_.queues().end() ? nullptr : &found->card);
+    return end_.noConnection(failure, found == sender.queues().end() ? nullptr : &found->card);
+  }
+
+  int rankOf(std::uint32_t queuePair) const {
+    int rank = -1;
+    for (const auto& poster : posters_) rank = std::max(rank, poster->sender().rankOf(queuePair));
+    return rank;
   }
 
   void report(const SendFailure& failure) const {
@@ -120,11 +126,9 @@ class VerbsTransport final : public RemoteTransport {
 
   RemoteSetup setup_;
   LocalEnd end_;
-  PutIntake intake_;
-  int depth_;
-  Sender sender_;
   EventWatch events_;
-  std::unique_ptr<Carrier> carrier_;  // last: its thread uses the others
+  bool connected_ = false;
+  std::vector<std::unique_ptr<Poster>> posters_;  // last: their threads use the others
 };
 
 }  // namespace

@@ -1,0 +1,42 @@
+// One of the threads that post the puts of steps, with what it alone uses: a ring, and the connections that are served
+// from it.
+#pragma once
+
+#include <memory>
+
+#include "transport/verbs/carrier.h"
+#include "transport/verbs/local_end.h"
+
+namespace moe::verbs {
+
+class Poster {
+ public:
+  // Number `index` of those of `end`, which outlives it: of the connections that complete to the queue of that number.
+  Poster(const RemoteSetup& setup, const LocalEnd& end, int index, int depth);
+
+  PutRing ring() const { return intake_.ring(); }
+
+  // Before start(): the connections, and an empty write on each of them, which completes when the peer has answered.
+  void add(PeerQueue queue) { sender_.add(std::move(queue)); }
+  void probe();
+  Sender& sender() { return sender_; }
+  const Sender& sender() const { return sender_; }
+  // The thread, from now on.
+  void start(const EventWatch* events, const std::function<void(const SendFailure&)>& report,
+             const std::vector<int>& cpus);
+
+  // Once no step runs any more: how many puts it has been given; then one more. All have arrived. Throws moeCudaError.
+  void countPosted() { posted_ = intake_.posted(); }
+  void append(const Put& put) { intake_.append(posted_++, put); }
+  bool allHaveArrived() const { return carrier_->arrived() >= posted_; }
+  bool failed() const { return carrier_->failed(); }
+  void silence() { carrier_->silence(); }
+
+ private:
+  PutIntake intake_;
+  Sender sender_;
+  std::uint64_t posted_ = 0;
+  std::unique_ptr<Carrier> carrier_;  // last: its thread uses the others
+};
+
+}  // namespace moe::verbs
