@@ -27,7 +27,16 @@ run_tests() { # preset, ctest arguments...
   shift
   export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   [ "$preset" != asan ] || export HWLOC_COMPONENTS=-pci # a plugin of hwloc's, whose libpciaccess leaks
-  ctest --preset "$preset" -j "$jobs" "$@"
+  ctest --preset "$preset" -j "$jobs" "$@" && return
+  repeat_failures "build/$preset/Testing/Temporary/LastTest.log"
+  return 1
+}
+
+# What failed tests have said, once more at the end, where a log that is cut still has it.
+repeat_failures() { # LastTest.log
+  awk '/^[0-9]+\/[0-9]+ Testing: / { text = "" }
+    { text = text $0 "\n" }
+    /^Test Failed\.$/ { printf "%s", text }' "$1" | tail -n 200
 }
 
 step_deps() { scripts/install_deps.sh all; }

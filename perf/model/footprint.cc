@@ -4,16 +4,18 @@
 
 #include "device/handle_layout.h"
 #include "device/window_layout.h"
+#include "topology/rdma_plan.h"
 
 namespace moe::model {
 namespace {
 
-constexpr int kQueueSlotBytes = 64;
-constexpr int kRouteWarps = 64;  // of the cuda backend: docs/memory.md
+constexpr int kQueuePairBytes = 256 * 4 * 64;  // src/transport/ibgda/queues.h: requests, slots of each, their bytes
+constexpr int kRouteWarps = 64;                // of the cuda backend: docs/memory.md
 
-CommShape shapeOf(const Workload& w) {
+CommShape shapeOf(const Workload& w, int domainSize) {
   CommShape shape;
   shape.nranks = w.ranks;
+  shape.domainSize = domainSize;
   shape.rowBytesMax = 2 * w.hidden;
   shape.sideBytesMax = static_cast<int>(rowBytes(RowType::kFp8, w.hidden)) - w.hidden;
   shape.topkMax = w.topk;
@@ -21,20 +23,21 @@ CommShape shapeOf(const Workload& w) {
   return shape;
 }
 
-CommShape llShape(const Workload& w) {
-  CommShape shape = shapeOf(w);
+CommShape llShape(const Workload& w, int domainSize) {
+  CommShape shape = shapeOf(w, domainSize);
   shape.ll = true, shape.llTokensMax = w.tokens;
   return shape;
 }
 
-CommShape htShape(const Workload& w, std::int64_t stagingSources) {
-  CommShape shape = shapeOf(w);
-  shape.ht = true, shape.tokensMax = w.tokens, shape.stagingRows = stagingSources * w.tokens;
+CommShape htShape(const Workload& w, int domainSize, std::int64_t stagingRows) {
+  CommShape shape = shapeOf(w, domainSize);
+  shape.ht = true, shape.tokensMax = w.tokens, shape.stagingRows = stagingRows;
   return shape;
 }
 
-std::uint64_t handleBytes(const Workload& w) {
+std::uint64_t handleBytes(const Workload& w, int domainSize) {
   HandleShape shape{ExpertMap{w.expertCount(), w.ranks}};
+  shape.domains = w.ranks / domainSize;
   shape.topk = w.topk, shape.tokensMax = w.tokens, shape.routeWarpsMax = kRouteWarps;
   HandleView view{};
   return static_cast<std::uint64_t>(layOutHandle(shape, nullptr, &view));
@@ -43,18 +46,16 @@ std::uint64_t handleBytes(const Workload& w) {
 }  // namespace
 
 Footprint footprintOf(const Workload& ll, const Workload& ht, int domainRanks) {
-  const int inDomain = std::min(domainRanks, ll.ranks), domains = ll.ranks / inDomain;
-  const WindowLayout today = WindowPlan::of(llShape(ll));
+  const int inDomain = std::min(domainRanks, ll.ranks), peers = ll.ranks - inDomain;
+  const WindowLayout window = WindowPlan::of(llShape(ll, inDomain));
   Footprint f{};
-  f.llWindow = today.totalBytes;
-  f.htWindow = WindowPlan::of(htShape(ht, ht.ranks)).totalBytes;
-  f.htWindowByDomain = WindowPlan::of(htShape(ht, domains)).totalBytes;
-  f.htHandle = handleBytes(ht);
-  f.routeCountsArrive = static_cast<std::uint64_t>(ll.ranks - 1) * static_cast<std::uint64_t>(today.countStride) * 4;
-  f.llQueuePairs = std::int64_t{kQueuesPerPeer} * (ll.ranks - inDomain);
-  f.htQueuePairs = std::int64_t{kQueuesPerPeer} * (domains - 1);
-  f.llQueueBytes = static_cast<std::uint64_t>(f.llQueuePairs) * kQueueSlots * kQueueSlotBytes;
-  f.htQueueBytes = static_cast<std::uint64_t>(f.htQueuePairs) * kQueueSlots * kQueueSlotBytes;
+  f.llWindow = window.totalBytes;
+  f.htWindow = WindowPlan::of(htShape(ht, inDomain, std::int64_t{ht.ranks} * ht.tokens)).totalBytes;
+  f.htWindowUnstaged = WindowPlan::of(htShape(ht, inDomain, 0)).totalBytes;
+  f.htHandle = handleBytes(ht, inDomain);
+  f.routeCountsArrive = static_cast<std::uint64_t>(ll.ranks - 1) * static_cast<std::uint64_t>(window.countStride) * 4;
+  f.queuePairs = std::int64_t{peers} * topology::queuePairsPerPeer(0, 0, peers);
+  f.queueBytes = static_cast<std::uint64_t>(f.queuePairs) * kQueuePairBytes;
   return f;
 }
 

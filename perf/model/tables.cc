@@ -117,11 +117,11 @@ nlohmann::ordered_json toJson(const Pair& pair) {
 nlohmann::ordered_json toJson(const Footprint& f) {
   return {{"ll_window", f.llWindow},
           {"ht_window", f.htWindow},
-          {"ht_window_by_domain", f.htWindowByDomain},
+          {"ht_window_unstaged", f.htWindowUnstaged},
           {"ht_handle", f.htHandle},
           {"route_counts", f.routeCountsArrive},
-          {"ll_queue_pairs", f.llQueuePairs},
-          {"ht_queue_pairs", f.htQueuePairs}};
+          {"queue_pairs", f.queuePairs},
+          {"queue_bytes", f.queueBytes}};
 }
 
 nlohmann::ordered_json toJson(const Measured& m) {
@@ -179,15 +179,12 @@ std::string htTable(const Study& study) {
 
 std::string memoryTable(const Study& ll, const Study& ht) {
   return rowsOf(
-      ll,
-      "ranks | LL window | HT window | HT, staging by domain | HT handle | counts per route | queue pairs, LL | "
-      "their queues | queue pairs, HT",
+      ll, "ranks | LL window | HT window | HT, no staging | HT handle | counts per route | queue pairs | their queues",
       [&](const Workload& w) {
         const Footprint f = footprintOf(w, at(ht, w.ranks), ll.machine.domainRanks);
-        return fmt::format("{} | {} | {} | {} | {} | {:.1f} | {} | {} | {}", w.ranks, mebibytes(f.llWindow),
-                           mebibytes(f.htWindow), mebibytes(f.htWindowByDomain), mebibytes(f.htHandle),
-                           static_cast<double>(f.routeCountsArrive) / (1 << 20), f.llQueuePairs,
-                           mebibytes(f.llQueueBytes), f.htQueuePairs);
+        return fmt::format("{} | {} | {} | {} | {} | {:.1f} | {} | {}", w.ranks, mebibytes(f.llWindow),
+                           mebibytes(f.htWindow), mebibytes(f.htWindowUnstaged), mebibytes(f.htHandle),
+                           static_cast<double>(f.routeCountsArrive) / (1 << 20), f.queuePairs, mebibytes(f.queueBytes));
       });
 }
 

@@ -11,6 +11,8 @@ export MOECOMM_LOG_LEVEL=${MOECOMM_LOG_LEVEL:-none}
 # The adapter reads and writes as hardware does: the thread sanitizer is not to look at its memcpy.
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 failed=0
+# What rank 1 says when its adapter refuses a write of rank 0, and ends the queue pair.
+refused="rank 1: the connection with rank 0 broke: the adapter here has refused what that rank wrote"
 
 # Runs tests between so many ranks; the adapters of all ranks, or of the last one alone, have the mishaps.
 start() { # nranks, domain size, faults, faults of the last rank, filter

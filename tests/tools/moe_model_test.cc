@@ -195,16 +195,21 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   Workload ll = small(2048, 0, 8), ht = ll;
   ll.hidden = ht.hidden = 7168, ll.tokens = 128, ht.tokens = 4096;
   const Footprint f = footprintOf(ll, ht, 8);
-  // docs/memory.md: 2 R t (2 B + S + h), 2 R 4 c and little else; HT's staging G (B + S). E is 2048, S is 224.
-  const double slots = 2. * 2048 * 128 * (2 * 14336 + 224 + 144), counts = 2. * 2048 * 4100 * 4;
-  EXPECT_NEAR(static_cast<double>(f.llWindow), slots + counts, 1 << 20);
-  EXPECT_EQ(f.htWindow - f.htWindowByDomain, (2048ULL - 256) * 4096 * (14336 + 224));
-  EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4100 * 4);
+  // docs/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 twice, 2 R 4 c, 3 N t 16 (1 + K) and little else; HT's staging
+  // G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, c = 2048 + 2048 + 256 + 1, rounded up.
+  const double slots = 2. * 2048 * 128 * (3 * 14336 + 224 + 2 * 8 * 4), headers = 3. * 2048 * 128 * 144;
+  const double counts = 2. * 2048 * 4356 * 4, tables = 3. * 256 * 128 * 16 * 9;
+  EXPECT_NEAR(static_cast<double>(f.llWindow), slots + headers + counts + tables, 16 << 20);
+  EXPECT_EQ(f.htWindow - f.htWindowUnstaged, 2048ULL * 4096 * (14336 + 224));
+  EXPECT_GT(f.htWindowUnstaged, 3ULL * 256 * 4096 * 14336);
+  EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4356 * 4);
   Workload eight = ht;
   eight.ranks = 8;
   EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'130'944U);  // as docs/memory.md says
-  EXPECT_EQ(f.llQueuePairs, 4 * 2040);
-  EXPECT_EQ(f.htQueuePairs, 4 * 255);
+  EXPECT_EQ(f.queuePairs, 2040);                                 // one for each remote rank; four in small groups
+  eight.ranks = 16;
+  EXPECT_EQ(footprintOf(eight, eight, 8).queuePairs, 4 * 8);
+  EXPECT_EQ(footprintOf(eight, eight, 8).queueBytes, 4 * 8 * 65536U);
 }
 
 TEST(ScalingModel, RefusesWhatDoesNotFit) {
