@@ -47,12 +47,12 @@ MOE_LANES bool forwardSums(const Warp& warp, const StepParams& p, const CombineA
     const int peer = c.railPeer(domain), first = rows.first(domain);
     const auto rowIn = [&](std::uint64_t at, int part) { return railRow(c, at, c.rowBytesMax, rowBytes, part, first); };
     putBlock(warp, c, peer, rowIn(c.far->at.railSums, c.domain()), rowIn(c.far->at.railSumsOut, domain),
-             std::int64_t{rows.end(domain) - first} * rowBytes, wave);
+             std::int64_t{rows.end(domain) - first} * rowBytes, connectionOfWave(wave));
     if (wave != 0 || p.combine.weightGrads == nullptr) return;
     const std::int64_t arrived = h.railStart[kHtWaves * h.domains + domain];
     putBlock(warp, c, peer, railGradsRow(c, c.far->at.railGrads, c.domain(), 0),
              railGradsRow(c, c.far->at.railGradsOut, domain, 0),
-             arrived * c.topkMax * static_cast<std::int64_t>(sizeof(float)), wave);
+             arrived * c.topkMax * static_cast<std::int64_t>(sizeof(float)), connectionOfWave(wave));
   });
 }
 

@@ -43,7 +43,8 @@ MOE_LANES void putRailPayload(const Warp& warp, const StepParams& p, Range rows,
   warp.put(c, rail.bytes != 0 ? rows.end - rows.begin : 0, [&](int i) {
     const int row = rows.begin + i;
     return putBytes(c.railPeer(domain), railRow(c, rail.in, rail.bytesMax, rail.bytes, c.domain(), row),
-                    rail.out + static_cast<std::uint64_t>(std::int64_t{outgoing[row]} * rail.bytes), rail.bytes, wave);
+                    rail.out + static_cast<std::uint64_t>(std::int64_t{outgoing[row]} * rail.bytes), rail.bytes,
+                    connectionOfWave(wave));
   });
 }
 

@@ -31,7 +31,7 @@ MOE_LANES bool waitForRails(const Warp& warp, const CommView& c, std::uint64_t a
 // This rank's word at `area`, of a rail peer, or of its own window.
 template <class Warp>
 MOE_LANES void tellRail(const Warp& warp, const CommView& c, int domain, std::uint64_t area, std::uint64_t number,
-                        int connection = 0) {
+                        std::uint64_t connection = 0) {
   const std::uint64_t word = area + static_cast<std::uint64_t>(c.domain()) * sizeof(Flag);
   if (domain == c.domain()) return publish(warp, c.mine<Flag>(word), flagWord(number));
   warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, flagWord(number), connection); });
@@ -50,8 +50,13 @@ MOE_LANES bool railSizesAgree(const Warp& warp, const CommView& c, Rails rails, 
   });
 }
 
+// Each wave has a connection of its own.
+MOE_LANES std::uint64_t connectionOfWave(int wave) {
+  return static_cast<unsigned>(wave);
+}
+
 // The rails are shared out among the warps. When all warps have filled what goes over the rails in a wave, the one that
-// serves a rail calls putRows(domain), and the wave's flag follows. Each wave has a connection of its own.
+// serves a rail calls putRows(domain), and the wave's flag follows.
 template <class Warp, class PutRows>
 MOE_LANES bool sendOverRails(const Warp& warp, const CommView& c, Rails rails, std::uint64_t sizes, std::uint64_t waves,
                              int wave, std::uint64_t number, WarpIndex w, PutRows putRows) {
@@ -63,9 +68,10 @@ MOE_LANES bool sendOverRails(const Warp& warp, const CommView& c, Rails rails, s
       if (!waitForWarps(warp, c, staged, number)) return false;
       putRows(domain);
       const std::uint64_t word = railSizesOffset(c, rails, c.domain());
-      if (wave == 0) warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, sizes, wave); });
+      if (wave == 0)
+        warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, sizes, connectionOfWave(wave)); });
     }
-    tellRail(warp, c, domain, railFlags(c, waves, wave), number, wave);
+    tellRail(warp, c, domain, railFlags(c, waves, wave), number, connectionOfWave(wave));
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,23 +39,29 @@ BackendStatus probeBackend(const char* name, std::int32_t backend) {
   return {name, result == moeSuccess, reason};
 }
 
-// Settings that are malformed or ask for what is not there are an answer too.
-topology::Rdma planOrReason(const topology::Topology& topology) {
+// Adapters are looked for where libibverbs does. Settings that are malformed or ask for what is not there are an answer
+// too.
+void lookAround(Report* report) {
+  std::optional<Config> config;
+  std::string reason;
   try {
-    const Config config = resolveConfig(nullptr);
-    return planRdma(topology, config.rdma, config.timeoutMs);
+    config = resolveConfig(nullptr);
   } catch (const Error& error) {
-    topology::Rdma none;
-    none.nics.reason = error.what();
-    return none;
+    reason = error.what();
   }
+  report->topology = topology::discover(config ? config->rdma.sys : topology::RdmaSettings().sys);
+  try {
+    if (config) report->rdma = planRdma(report->topology, config->rdma, config->timeoutMs);
+  } catch (const Error& error) {
+    reason = error.what();
+  }
+  if (!reason.empty()) report->rdma.nics.reason = reason;
 }
 
 Report makeReport() {
   Report report;
   moeGetVersion(&report.version);
-  report.topology = topology::discover();
-  report.rdma = planOrReason(report.topology);
+  lookAround(&report);
   report.prerequisites = checkPrerequisites(report.topology, report.rdma);
   report.backends.push_back(probeBackend("host", moeBackendHost));
   // Without a driver or a GPU the cause is known, and better told by who looked for it.

@@ -18,8 +18,9 @@ struct Gpu {
   int computeMajor = 0;
   int computeMinor = 0;
   int multiprocessors = 0;
-  int nvlinks = 0;      // active ones
-  bool dmaBuf = false;  // its memory can be given to adapters without nvidia_peermem
+  int nvlinks = 0;            // active ones
+  bool dmaBuf = false;        // its memory can be given to adapters without nvidia_peermem
+  bool ordersWrites = false;  // its kernels see what adapters write in the order in which it comes
 };
 
 struct GpuLink {

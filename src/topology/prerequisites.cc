@@ -92,6 +92,18 @@ Prerequisite checkGpuMemory(const Topology& topology, const SystemPlaces& places
                  "modprobe nvidia_peermem, or use NVIDIA's open kernel modules with Linux 5.12 or later");
 }
 
+// A flag says that the rows before it are there: so a GPU must not see an adapter's writes in another order.
+Prerequisite checkWriteOrder(const Topology& topology) {
+  constexpr const char* kName = "order of adapters' writes";
+  const auto& gpus = topology.gpus.gpus;
+  if (gpus.empty()) return unknown(kName, topology.gpus.reason);
+  const auto other = std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return !gpu.ordersWrites; });
+  if (other == gpus.end()) return present(kName, "the GPUs keep it");
+  return missing(
+      kName, fmt::format("GPU {} does not keep it", other - gpus.begin()),
+      "RDMA to this GPU's memory is refused; use GPUs from compute capability 8.0 on, or MOECOMM_TRANSPORT=tcp");
+}
+
 Prerequisite checkDoorbells(const SystemPlaces& places) {
   constexpr const char* kName = "doorbells by the GPU";
   const std::filesystem::path file = places.proc / "driver/nvidia/params";
@@ -160,8 +172,10 @@ const char* nameOf(Presence presence) {
 }
 
 std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdma& rdma, const SystemPlaces& places) {
-  return {checkLibrary(places),   checkNodes(places),   checkLockedMemory(places), checkGpuMemory(topology, places),
-          checkDoorbells(places), checkPorts(topology), checkAddresses(rdma),      checkDistance(topology, rdma)};
+  return {
+      checkLibrary(places),         checkNodes(places),     checkLockedMemory(places), checkGpuMemory(topology, places),
+      checkWriteOrder(topology),    checkDoorbells(places), checkPorts(topology),      checkAddresses(rdma),
+      checkDistance(topology, rdma)};
 }
 
 }  // namespace moe::topology

@@ -7,6 +7,16 @@ echo "$text" | grep -q '^  host: available$'
 echo "$text" | grep -Eq '^  cuda: .+'
 echo "$text" | grep -q 'NUMA node'
 echo "$text" | grep -Eq '^  locked memory: (present|missing|not checkable here): .+'
+adapters=$(mktemp -d)
+trap 'rm -rf "$adapters"' EXIT
+port=$adapters/class/infiniband/mlx5_9/ports/1
+mkdir -p "$port/gids" "$port/gid_attrs/types"
+echo '4: ACTIVE' >"$port/state"
+echo InfiniBand >"$port/link_layer"
+echo '400 Gb/sec (4X NDR)' >"$port/rate"
+echo fe80:0000:0000:0000:0000:0000:0000:0001 >"$port/gids/0"
+echo 'IB/RoCE v1' >"$port/gid_attrs/types/0"
+SYSFS_PATH=$adapters "$1" | grep -Eq '^ *rail 0: mlx5_9, InfiniBand 400 Gb/sec'
 MOECOMM_NICS=none_such "$1" | grep -Eq '^RDMA: none \(MOECOMM_NICS names none_such, which is not here'
 "$1" --json | python3 -c '
 import json, sys
@@ -16,7 +26,7 @@ cuda = report["backends"]["cuda"]
 assert cuda["available"] or cuda["reason"], cuda
 assert report["machine"]["threads"] >= 1
 found = {one["name"]: one for one in report["rdma"]["prerequisites"]}
-assert len(found) == 8, found
+assert len(found) == 9, found
 assert all(one["presence"] in ("present", "missing", "not checkable here") and one["found"] for one in found.values())
 assert all((one["presence"] == "missing") == bool(one["advice"]) for one in found.values())'
 echo 'all checks passed'

@@ -81,6 +81,14 @@ TEST_F(Doctor, TakesDmaBufInsteadOfTheModule) {
   EXPECT_EQ(about("GPU memory for adapters"), "not checkable here: no driver");
 }
 
+TEST_F(Doctor, WantsGpusThatKeepTheOrderOfWrites) {
+  EXPECT_EQ(about("order of adapters' writes"), "missing: GPU 0 does not keep it");
+  topology_.gpus.gpus[0].ordersWrites = true;
+  EXPECT_EQ(about("order of adapters' writes"), "present: the GPUs keep it");
+  topology_.gpus = {{}, {}, 0, "no driver"};
+  EXPECT_EQ(about("order of adapters' writes"), "not checkable here: no driver");
+}
+
 TEST_F(Doctor, ReadsTheDriversParameters) {
   write(proc() / "driver/nvidia/params", "RegistryDwords: \"\"\nRegistryDwordsPerDevice: \"PeerMappingOverride=1\"");
   EXPECT_EQ(about("doorbells by the GPU"), "missing: the NVIDIA driver's PeerMappingOverride is not set");

@@ -15,16 +15,15 @@ constexpr std::chrono::microseconds kShortRest{20};
 
 }  // namespace
 
-Completer::Completer(const RemoteSetup& setup, Queues& queues, const verbs::EventWatch& events)
-    : setup_(setup), queues_(queues), events_(events) {}
+Completer::Completer(Queues& queues, const verbs::EventWatch& events) : queues_(queues), events_(events) {}
 
 Completer::~Completer() {
   stop_.store(true, std::memory_order_release);
   if (thread_.joinable()) thread_.join();
 }
 
-void Completer::start(const std::vector<int>& cpus, std::function<void(const SendFailure&)> report) {
-  report_ = std::move(report);
+void Completer::start(const std::vector<int>& cpus, verbs::FailureReport::Tell report) {
+  report_.setTell(std::move(report));
   thread_ = bootstrap::startQuietThread([this, cpus] {
     verbs::runNear(cpus);
     run();
@@ -37,7 +36,7 @@ void Completer::run() {
     const bool busy = look();
     const Clock::time_point now = Clock::now();
     if (now >= watchAt_ || failure_) watch(now);
-    if (failure_) report();
+    if (failure_) report_.fail(*failure_);
     if (busy) busyAt = now;
     const std::chrono::microseconds pause = verbs::restAfter(now - busyAt);
     verbs::rest(pause > kShortRest && !failure_ && queues_.anyUnderWay() ? kShortRest : pause);
@@ -93,11 +92,6 @@ void Completer::watch(Clock::time_point now) {
 
 void Completer::fail(SendFailure failure) {
   if (!failure_) failure_ = std::move(failure);
-}
-
-void Completer::report() {
-  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
-  if (!silent_.load(std::memory_order_acquire)) report_(*failure_);
 }
 
 }  // namespace moe::ibgda

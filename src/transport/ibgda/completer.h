@@ -3,12 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <optional>
 #include <thread>
 
 #include "transport/ibgda/queues.h"
 #include "transport/verbs/event_watch.h"
+#include "transport/verbs/failure_report.h"
 
 namespace moe::ibgda {
 
@@ -17,7 +17,7 @@ class Completer {
   using SendFailure = verbs::SendFailure;
 
   // References outlive it.
-  Completer(const RemoteSetup& setup, Queues& queues, const verbs::EventWatch& events);
+  Completer(Queues& queues, const verbs::EventWatch& events);
   // Ends the thread.
   ~Completer();
   Completer(const Completer&) = delete;
@@ -29,10 +29,9 @@ class Completer {
   const std::optional<SendFailure>& failure() const { return failure_; }
 
   // From now on the thread looks, and reports a failure. `cpus`: where it may run; empty: anywhere.
-  void start(const std::vector<int>& cpus, std::function<void(const SendFailure&)> report);
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // From now on failures are not reported: peers leave.
-  void silence() { silent_.store(true, std::memory_order_release); }
+  void start(const std::vector<int>& cpus, verbs::FailureReport::Tell report);
+  bool failed() const { return report_.failed(); }
+  void silence() { report_.silence(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -43,16 +42,12 @@ class Completer {
   void complete(const mlx5::Completion& completion);
   void watch(Clock::time_point now);
   void fail(SendFailure failure);
-  void report();
 
-  const RemoteSetup& setup_;
   Queues& queues_;
   const verbs::EventWatch& events_;
-  std::function<void(const SendFailure&)> report_;
+  verbs::FailureReport report_;
   std::optional<SendFailure> failure_;
   Clock::time_point watchAt_{};
-  std::atomic<bool> failed_{false};
-  std::atomic<bool> silent_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses the others
 };

@@ -25,7 +25,7 @@ class IbgdaTransport final : public RemoteTransport {
         queues_(makeQueues()),
         events_(
             end_.adapter(), [this](std::uint32_t pair) { return queues_.rankOf(pair); }, rail.plan.port.port),
-        completer_(setup_, queues_, events_) {
+        completer_(queues_, events_) {
     const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
     setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} slots per queue pair; {}",
                      topology::describe(end_.rail().plan), end_.region().how, slots, queues_.how());

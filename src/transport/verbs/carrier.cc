@@ -9,8 +9,8 @@ constexpr std::chrono::milliseconds kWatchEvery{10};
 
 }  // namespace
 
-Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch* events,
-                 std::function<void(const SendFailure&)> report, const std::vector<int>& cpus)
+Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, FailureReport::Tell report,
+                 const std::vector<int>& cpus)
     : intake_(intake), sender_(sender), events_(events), report_(std::move(report)) {
   thread_ = bootstrap::startQuietThread([this, cpus] {
     runNear(cpus);
@@ -34,7 +34,7 @@ void Carrier::run() {
     busy = sender_.poll() || busy;
     const Clock::time_point now = Clock::now();
     if (now >= watchAt_ || sender_.failure()) watch(now);  // an event says more than the requests that it ended
-    if (sender_.failure()) fail(*sender_.failure());
+    if (sender_.failure()) report_.fail(*sender_.failure());
     if (sender_.idle() && !begun_) arrived_.store(intake_.taken(), std::memory_order_release);
     restSome(busy, now);
   }
@@ -70,12 +70,7 @@ void Carrier::drop() {
 void Carrier::watch(Clock::time_point now) {
   watchAt_ = now + kWatchEvery;
   if (events_ == nullptr) return;
-  if (const std::optional<SendFailure> failure = events_->poll()) fail(*failure);
-}
-
-void Carrier::fail(const SendFailure& failure) {
-  if (failed_.exchange(true, std::memory_order_acq_rel)) return;
-  if (!silent_.load(std::memory_order_acquire)) report_(failure);
+  if (const std::optional<SendFailure> failure = events_->poll()) report_.fail(*failure);
 }
 
 void Carrier::restSome(bool busy, Clock::time_point now) {

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <thread>
 
 #include "base/log.h"
 #include "transport/put_intake.h"
 #include "transport/verbs/event_watch.h"
+#include "transport/verbs/failure_report.h"
 #include "transport/verbs/pace.h"
 #include "transport/verbs/sender.h"
 
@@ -18,7 +18,7 @@ class Carrier {
  public:
   // References outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread may run, as far as
   // the process may; empty: anywhere.
-  Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, std::function<void(const SendFailure&)> report,
+  Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, FailureReport::Tell report,
           const std::vector<int>& cpus);
   // Ends the thread. What has not been sent by then is not sent.
   ~Carrier();
@@ -27,9 +27,8 @@ class Carrier {
 
   // Puts that were taken and have arrived, with all before them.
   std::uint64_t arrived() const { return arrived_.load(std::memory_order_acquire); }
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // From now on failures are not reported: peers leave.
-  void silence() { silent_.store(true, std::memory_order_release); }
+  bool failed() const { return report_.failed(); }
+  void silence() { report_.silence(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -38,19 +37,16 @@ class Carrier {
   bool carry();
   void drop();
   void watch(Clock::time_point now);
-  void fail(const SendFailure& failure);
   void restSome(bool busy, Clock::time_point now);
 
   PutIntake& intake_;
   Sender& sender_;
   const EventWatch* events_;
-  std::function<void(const SendFailure&)> report_;
+  FailureReport report_;
   std::optional<Put> begun_;  // taken, but not all of it has room yet
   Clock::time_point busyAt_ = Clock::now();
   Clock::time_point watchAt_ = busyAt_;
   std::atomic<std::uint64_t> arrived_{0};
-  std::atomic<bool> failed_{false};
-  std::atomic<bool> silent_{false};
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses the others
 };

@@ -10,7 +10,9 @@ namespace moe::verbs {
 namespace {
 
 constexpr int kSuccess = 0;
-constexpr int kDmaBuf = 1;  // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+constexpr int kDmaBuf = 1;            // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+constexpr int kWritesOrdering = 118;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
+constexpr int kOrderedForOwner = 100;
 
 }  // namespace
 
@@ -19,6 +21,7 @@ GpuDriver GpuDriver::load() {
   const topology::DynamicLibrary& library = driver.library_;
   const bool complete = library.find("cuInit", driver.initialize_) && library.find("cuDeviceGet", driver.device_) &&
                         library.find("cuDeviceGetPCIBusId", driver.busId_) &&
+                        library.find("cuDeviceGetAttribute", driver.attribute_) &&
                         library.find("cuDevicePrimaryCtxRetain", driver.retainContext_) &&
                         library.find("cuDevicePrimaryCtxRelease_v2", driver.releaseContext_) &&
                         library.find("cuCtxPushCurrent_v2", driver.pushContext_) &&
@@ -38,6 +41,13 @@ std::string GpuDriver::busIdOf(int ordinal) const {
   std::string id = text.data();
   std::transform(id.begin(), id.end(), id.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return id;
+}
+
+bool GpuDriver::ordersWrites(int ordinal) const {
+  Device device = 0;
+  int order = 0;
+  return device_(&device, ordinal) == kSuccess && attribute_(&order, kWritesOrdering, device) == kSuccess &&
+         order >= kOrderedForOwner;
 }
 
 Fd GpuDriver::exportMemory(int ordinal, std::uint64_t begin, std::size_t bytes, std::string* why) const {

@@ -19,6 +19,9 @@ class GpuDriver {
   // "0000:17:00.0", or empty if the driver does not say. `ordinal` as the CUDA runtime counts.
   std::string busIdOf(int ordinal) const;
 
+  // Whether kernels of this GPU see what adapters write to its memory in the order in which it comes.
+  bool ordersWrites(int ordinal) const;
+
   // A descriptor for `bytes` of the GPU's memory from `begin` on, both multiples of the page size. Empty if the driver
   // cannot make one; then `why` says so.
   Fd exportMemory(int ordinal, std::uint64_t begin, std::size_t bytes, std::string* why) const;
@@ -32,6 +35,7 @@ class GpuDriver {
   Result (*initialize_)(unsigned) = nullptr;
   Result (*device_)(Device*, int) = nullptr;
   Result (*busId_)(char*, int, Device) = nullptr;
+  Result (*attribute_)(int*, int, Device) = nullptr;
   Result (*retainContext_)(Context*, Device) = nullptr;
   Result (*releaseContext_)(Device) = nullptr;
   Result (*pushContext_)(Context) = nullptr;

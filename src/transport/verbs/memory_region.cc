@@ -42,6 +42,12 @@ MemoryRegion registerDmaBuf(const Adapter& adapter, const RemoteSetup& setup, st
 }
 
 WindowRegion registerGpuWindow(const Adapter& adapter, const RemoteSetup& setup) {
+  if (!GpuDriver::load().ordersWrites(setup.backend.device())) {
+    throw Error(moeUnsupported,
+                fmt::format("RDMA: GPU {} does not see what adapters write in the order in which it comes, so no flag "
+                            "could be trusted; use MOECOMM_TRANSPORT=tcp",
+                            setup.backend.device()));
+  }
   std::string why;
   if (MemoryRegion region = registerDmaBuf(adapter, setup, &why)) return regionOf(std::move(region), "dma-buf");
   if (MemoryRegion region = registerByAddress(adapter, setup)) return regionOf(std::move(region), "peer memory");

@@ -19,8 +19,7 @@ void Poster::probe() {
   }
 }
 
-void Poster::start(const EventWatch* events, const std::function<void(const SendFailure&)>& report,
-                   const std::vector<int>& cpus) {
+void Poster::start(const EventWatch* events, const FailureReport::Tell& report, const std::vector<int>& cpus) {
   carrier_ = std::make_unique<Carrier>(intake_, sender_, events, report, cpus);
 }
 

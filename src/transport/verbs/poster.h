@@ -22,8 +22,7 @@ class Poster {
   Sender& sender() { return sender_; }
   const Sender& sender() const { return sender_; }
   // The thread, from now on.
-  void start(const EventWatch* events, const std::function<void(const SendFailure&)>& report,
-             const std::vector<int>& cpus);
+  void start(const EventWatch* events, const FailureReport::Tell& report, const std::vector<int>& cpus);
 
   // Once no step runs any more: how many puts it has been given; then one more. All have arrived. Throws moeCudaError.
   void countPosted() { posted_ = intake_.posted(); }
