@@ -1,13 +1,14 @@
 #!/bin/bash
 # What only GPUs can show: device arithmetic with the bits of the CPU, the C API's tests on the cuda backend, between
-# threads and between processes, killed ranks, long verified runs, and compute-sanitizer. Needs a CUDA build and 1 to 8
-# GPUs; ranks share a GPU if there are fewer.
-# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [math|api|kill|perf|sanitizer]...
+# threads and between processes, killed ranks, long verified runs, steps that post to an RDMA adapter in software, and
+# compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs; ranks share a GPU if there are fewer.
+# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [math|api|kill|perf|remote|sanitizer]...
+#   REMOTE_RANKS=4  ranks of `remote`, a process each
 set -u
 build=$(realpath "$1")
 logs=$(realpath "${2:-.}")
 shift $(($# < 2 ? $# : 2))
-[ $# -gt 0 ] || set -- math api kill perf sanitizer
+[ $# -gt 0 ] || set -- math api kill perf remote sanitizer
 here=$(dirname "$(realpath "$0")")
 find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 moerun=$(find_program moerun) perf=$(find_program moe_perf)
@@ -20,7 +21,7 @@ failed=0
 check() { # name, command...: its output goes to a log, its last lines are shown
   local name=$1 log=$logs/$1.log
   shift
-  if timeout 300 "$@" >"$log" 2>&1; then echo "passed: $name"; else echo "FAILED: $name (see $log)" && failed=1; fi
+  if timeout "${limit:-300}" "$@" >"$log" 2>&1; then echo "passed: $name"; else echo "FAILED: $name (see $log)" && failed=1; fi
   grep -E 'correct|WRONG|PASSED|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -"${lines:-4}" | cut -c1-200
 }
 
@@ -42,6 +43,33 @@ step_perf() {
     # shellcheck disable=SC2086
     check "ll$more" "$moerun" --no-tag -n 4 "$perf" --backend cuda $ll $more --json "$logs/ll$more.json"
   done
+}
+
+# Domains of two ranks and of one, joined by the software adapter's queues, to which the kernels post: the sizes of the
+# project's acceptance, every payload and every sum verified. Its report of what posters did wrong must be empty.
+step_remote() {
+  local ranks=${REMOTE_RANKS:-4} fake work size
+  fake=$(find_program libfakemlx5.so)
+  [ -n "$fake" ] || { echo "skipped: remote: the build has no libfakemlx5.so" && return; }
+  work=$(mktemp -d)
+  mkdir "$work/sockets" "$work/temporary"
+  export SOFT_HCA_DIR=$work/sockets SOFT_HCA_REPORT=$logs/remote-report.txt TMPDIR=$work/temporary
+  export MOECOMM_SOFT_UAR=1 MOECOMM_RDMA_ACK_TIMEOUT=18
+  rm -f "$SOFT_HCA_REPORT"
+  for size in 2 1; do
+    [ "$ranks" -gt "$size" ] || continue
+    local perf_of="$moerun --no-tag -n $ranks env LD_PRELOAD=$fake $perf --backend cuda --transport ibgda --domain-size $size"
+    # shellcheck disable=SC2086 # words
+    {
+      check "remote-ll-by-$size" $perf_of --mode ll --layout rank-major --tokens 128 --iters 2000
+      limit=550 check "remote-ht-by-$size" $perf_of --mode ht --tokens 4096 --iters 200
+      check "remote-ll-graph-by-$size" $perf_of --mode ll --layout rank-major --tokens 128 --iters 100 --graph
+      check "remote-ht-graph-by-$size" $perf_of --mode ht --tokens 4096 --iters 20 --graph
+      check "remote-soak-by-$size" $perf_of --soak 200 --tokens 256 --hidden 2048
+    }
+  done
+  if [ -s "$SOFT_HCA_REPORT" ]; then echo "FAILED: the posters did wrong (see $SOFT_HCA_REPORT)" && failed=1; fi
+  rm -rf "$work"
 }
 
 # Ranks are processes here: the sanitizer runs one kernel of a process at a time, and ours wait for each other.

@@ -11,6 +11,11 @@
 
 namespace moe::verbs {
 
+// A connection's place in lists [nranks][connections].
+inline std::size_t placeOf(int rank, int connection, int connections) {
+  return static_cast<std::size_t>(rank) * static_cast<std::size_t>(connections) + static_cast<std::size_t>(connection);
+}
+
 struct CardQueue {
   std::uint32_t number = 0;       // of the queue pair that this rank has for a peer; 0: none
   std::uint32_t firstPacket = 0;  // the sequence number that it starts with
@@ -28,9 +33,7 @@ struct Card {
   std::vector<CardQueue> queues;  // [nranks][connections]
 
   // A connection of the card's owner with `rank`.
-  const CardQueue& queue(int rank, int connection) const {
-    return queues[static_cast<std::size_t>(rank * connections + connection)];
-  }
+  const CardQueue& queue(int rank, int connection) const { return queues[placeOf(rank, connection, connections)]; }
 };
 
 CardBytes encode(const Card& card);

@@ -31,7 +31,7 @@ void LocalEnd::describeSelf() {
   mine_.windowBytes = setup_.windowBytes;
   mine_.dataKey = region_.keys.data;
   mine_.wordKey = region_.keys.word;
-  mine_.queues.resize(static_cast<std::size_t>(setup_.nranks * connections()));
+  mine_.queues.resize(placeOf(setup_.nranks, 0, connections()));
 }
 
 void LocalEnd::makePairs(int queues, int entries, int requests) {
@@ -40,8 +40,7 @@ void LocalEnd::makePairs(int queues, int entries, int requests) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(pairCount()); ++i) {
     const QueuePair& pair = pairs_.emplace_back(adapter_.makeQueuePair(completions(queueOf(i)), requests));
     bring(pair.get(), initialAttributes(rail_.plan.port.port), rankOf(i), "its first state");
-    mine_.queues[static_cast<std::size_t>(rankOf(i) * connections() + connectionOf(i))] = {pair->qp_num,
-                                                                                           random() % kPacketNumbers};
+    mine_.queues[placeOf(rankOf(i), connectionOf(i), connections())] = {pair->qp_num, random() % kPacketNumbers};
   }
 }
 

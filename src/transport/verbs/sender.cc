@@ -35,10 +35,10 @@ Sender::Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, i
       completions_(completions),
       depth_(depth),
       connections_(connections),
-      indexOf_(static_cast<std::size_t>(nranks * connections), -1) {}
+      indexOf_(placeOf(nranks, 0, connections), -1) {}
 
 void Sender::add(PeerQueue queue) {
-  indexOf_[static_cast<std::size_t>(queue.rank * connections_ + queue.connection)] = static_cast<int>(queues_.size());
+  indexOf_[placeOf(queue.rank, queue.connection, connections_)] = static_cast<int>(queues_.size());
   queues_.push_back(std::move(queue));
   budgets_.emplace_back(depth_);
   chains_.emplace_back();
@@ -58,7 +58,7 @@ bool Sender::mayPost(const Put& put, std::size_t queue) const {
 }
 
 bool Sender::offer(Put* put) {
-  const auto place = static_cast<std::size_t>(put->to * connections_ + put->connection % connections_);
+  const std::size_t place = placeOf(put->to, put->connection % connections_, connections_);
   const int index = place < indexOf_.size() ? indexOf_[place] : -1;
   const auto queue = static_cast<std::size_t>(index);
   if (index < 0 || !mayPost(*put, queue)) {
