@@ -23,8 +23,6 @@ constexpr int kMultiprocessorCount = 16;
 constexpr int kComputeMajor = 75;
 constexpr int kComputeMinor = 76;
 constexpr int kDmaBufSupported = 124;
-constexpr int kWritesOrdering = 118;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
-constexpr int kOrderedForOwner = 100;
 constexpr int kPeerAtomics = 2;  // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 
 struct Driver {
@@ -89,7 +87,7 @@ Gpu describeGpu(const Driver& driver, int ordinal, Device device, const std::fil
   gpu.computeMinor = driver.attribute(kComputeMinor, device);
   gpu.multiprocessors = driver.attribute(kMultiprocessorCount, device);
   gpu.dmaBuf = driver.attribute(kDmaBufSupported, device) == 1;
-  gpu.ordersWrites = driver.attribute(kWritesOrdering, device) >= kOrderedForOwner;
+  gpu.ordersWrites = ordersWrites(driver.attribute(kWritesOrderingAttribute, device));
   gpu.numaNode = numaNodeOf(sys / "bus/pci/devices" / gpu.busId);
   return gpu;
 }

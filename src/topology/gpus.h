@@ -9,6 +9,13 @@
 
 namespace moe::topology {
 
+// The CUDA driver's attribute that says who sees what adapters write in the order in which it comes, and whether its
+// value says so of the GPU itself (CUGPUDirectRDMAWritesOrdering of cuda.h).
+inline constexpr int kWritesOrderingAttribute = 118;
+constexpr bool ordersWrites(int attribute) {
+  return attribute >= 100;
+}
+
 struct Gpu {
   int ordinal = 0;  // as CUDA_VISIBLE_DEVICES makes it
   std::string name;

@@ -99,9 +99,8 @@ Prerequisite checkWriteOrder(const Topology& topology) {
   if (gpus.empty()) return unknown(kName, topology.gpus.reason);
   const auto other = std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return !gpu.ordersWrites; });
   if (other == gpus.end()) return present(kName, "the GPUs keep it");
-  return missing(
-      kName, fmt::format("GPU {} does not keep it", other - gpus.begin()),
-      "RDMA to this GPU's memory is refused; use GPUs from compute capability 8.0 on, or MOECOMM_TRANSPORT=tcp");
+  return missing(kName, fmt::format("GPU {} does not keep it", other - gpus.begin()),
+                 "RDMA to this GPU's memory is refused; use MOECOMM_TRANSPORT=tcp");
 }
 
 Prerequisite checkDoorbells(const SystemPlaces& places) {

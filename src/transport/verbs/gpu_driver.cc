@@ -5,14 +5,13 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "topology/gpus.h"
 
 namespace moe::verbs {
 namespace {
 
 constexpr int kSuccess = 0;
-constexpr int kDmaBuf = 1;            // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
-constexpr int kWritesOrdering = 118;  // CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING
-constexpr int kOrderedForOwner = 100;
+constexpr int kDmaBuf = 1;  // CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
 
 }  // namespace
 
@@ -46,8 +45,8 @@ std::string GpuDriver::busIdOf(int ordinal) const {
 bool GpuDriver::ordersWrites(int ordinal) const {
   Device device = 0;
   int order = 0;
-  return device_(&device, ordinal) == kSuccess && attribute_(&order, kWritesOrdering, device) == kSuccess &&
-         order >= kOrderedForOwner;
+  return device_(&device, ordinal) == kSuccess &&
+         attribute_(&order, topology::kWritesOrderingAttribute, device) == kSuccess && topology::ordersWrites(order);
 }
 
 Fd GpuDriver::exportMemory(int ordinal, std::uint64_t begin, std::size_t bytes, std::string* why) const {
