@@ -82,6 +82,8 @@ void declareRun(CLI::App& app, Options& options) {
   app.add_option("--iters", options.iters, "iterations, timed and verified")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
+  app.add_option("--timed", options.timed, "iterations that are timed, if not as many as are verified")
+      ->check(CLI::Range(1, 1000000));
   app.add_option("--warmup", options.warmup, "iterations before the timed ones")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();

@@ -27,6 +27,7 @@ struct Options {
   int experts = 256;
   int sms = 0;
   int iters = 20;
+  int timed = 0;  // iterations of each timed pass; 0: as many as are verified
   int chain = 1;
   int warmup = 5;
   int window = 1;
@@ -47,6 +48,7 @@ struct Options {
   bool expertMajor() const;  // a row per expert rather than per token
   ExpertStyle style() const;
   RowShape rowShape() const;
+  int timedIterations() const { return timed > 0 ? timed : iters; }
   std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
   std::int32_t rowBytes() const { return hidden * elementBytes(format); }
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }

@@ -59,6 +59,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"experts", options.experts},
           {"sms", options.sms},
           {"iters", options.iters},
+          {"timed", options.timedIterations()},
           {"chain", options.chain},
           {"warmup", options.warmup},
           {"graph", options.graph},
@@ -237,8 +238,8 @@ void printHeader(const Options& options, const CaseResult& first) {
              options.layoutName(),
              options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()),
              options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
-  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n", options.iters,
-             options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
+  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n",
+             options.timedIterations(), options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
              options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
              options.interleave ? ", two handles together" : "");
   fmt::print(

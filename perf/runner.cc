@@ -26,7 +26,7 @@ Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& gr
       exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_),
       timedIterations_(toDevice(device, std::vector<std::uint32_t>{kTimedIteration, kTimedIteration + 1})) {
   static_assert(kVersions == 2);
-  device.reserveMarks(options.iters * kPhaseMarks);
+  device.reserveMarks(options.timedIterations() * kPhaseMarks);
   makeSteps();
 }
 
@@ -90,7 +90,7 @@ void Runner::prepareTimedPasses() {
 
 void Runner::phasePass(CaseResult& result) {
   int version = 0;
-  for (int i = -options_.warmup; i < options_.iters; ++i) {
+  for (int i = -options_.warmup; i < options_.timedIterations(); ++i) {
     version = (i + options_.warmup) % kVersions;
     const auto index = static_cast<std::size_t>(version);
     const auto mark = [&](int number) {
@@ -137,7 +137,7 @@ void Runner::pairPass(CaseResult& result) {
   refillSlots(0);
   exchange_.combine(0);
   int source = 0;
-  for (int i = -options_.warmup; i < options_.iters; ++i) {
+  for (int i = -options_.warmup; i < options_.timedIterations(); ++i) {
     source = (i + options_.warmup) % kVersions;
     if (i >= 0) device_.mark(i * kPairMarks);
     pairSteps_[static_cast<std::size_t>(source)]();
@@ -154,7 +154,7 @@ void Runner::pairPass(CaseResult& result) {
 }
 
 void Runner::memcpyPass(CaseResult& result) {
-  for (int i = -1; i < options_.iters; ++i) {
+  for (int i = -1; i < options_.timedIterations(); ++i) {
     group_.barrier();  // all ranks copy at the same time, as they dispatch
     if (i >= 0) device_.mark(i * kPairMarks);
     for (auto& session : exchange_.sessions()) session->copyLogicalRows(std::max(i, 0) % kVersions);
@@ -165,7 +165,7 @@ void Runner::memcpyPass(CaseResult& result) {
 
 std::vector<double> Runner::samples(int markStep, int first, int second) {
   std::vector<double> times;
-  for (int i = 0; i < options_.iters; ++i) {
+  for (int i = 0; i < options_.timedIterations(); ++i) {
     times.push_back(device_.microsecondsBetween(i * markStep + first, i * markStep + second));
   }
   return times;

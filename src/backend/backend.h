@@ -29,6 +29,7 @@ struct Workload {
   int rows;                // that this rank's warps share, at most
   std::uint32_t rowBytes;  // 0: no payload
   int sms;                 // 0: the backend's choice
+  bool movesOnly = false;  // nothing is copied or summed here but what crosses between ranks
 };
 
 // Memory that is not the backend's own, and not the caller's: a driver's queues, or the registers of an adapter that it

@@ -19,8 +19,11 @@ inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 128, kRouteWar
 // HT, unless the caller says: from here on more multiprocessors gain less than 2 % (dispatch) or the owner's sums,
 // which run after the rows have arrived, are short enough (combine).
 inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 32;
-inline constexpr int kSmallTokens = 512, kSmallWarps = 8;  // up to here latency counts; warps per block then
-inline constexpr std::uint32_t kPartBytes = 512;           // one 16-byte piece per lane
+inline constexpr int kSmallTokens = 512, kSmallWarps = 16;  // up to here latency counts; warps per block then
+// Of these, operations that only move rows between ranks: each block more is one more fence and one more announcement
+// at every peer, and a quarter of the multiprocessors keeps the wire busy.
+inline constexpr int kSmallMoveShare = 4;
+inline constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7168;
 inline constexpr std::size_t kStaticSharedBytes = 9216;  // barriers, desks and alignment, rounded up
 
@@ -46,11 +49,13 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
     return {residentBlocks(machine, blocks), kRouteWarpsPerBlock, false};
   }
   if (work.tokensMax <= kSmallTokens) {
-    // As many warps as there are pieces of a row for: each block more is one more announcement at every peer.
+    // As many warps as there are pieces of a row for.
+    const int warps = std::min(kSmallWarps, kernelWarpsMax(step));
     const auto pieces = std::int64_t{work.rows} * ((work.rowBytes + kPartBytes - 1) / kPartBytes);
-    const std::int64_t blocks = (pieces + kSmallWarps - 1) / kSmallWarps, most = machine.multiprocessors;
+    const int share = work.movesOnly ? kSmallMoveShare : 1, most = std::max(1, machine.multiprocessors / share);
+    const std::int64_t blocks = (pieces + warps - 1) / warps;
     const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
-    return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), kSmallWarps, false};
+    return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), warps, false};
   }
   const int standard = isCombine(step) ? kHtCombineMultiprocessors : kHtDispatchMultiprocessors;
   const bool useBulk = bulk && work.rowBytes >= 1024 && hasBulkKernel(step);

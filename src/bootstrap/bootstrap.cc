@@ -110,9 +110,9 @@ bool Bootstrap::hasLeft(int rank) const {
   return node_->left(rank);
 }
 
-void Bootstrap::leave() noexcept {
+void Bootstrap::leave(const Company& company) noexcept {
   if (std::exchange(left_, true)) return;
-  if (monitor_) return monitor_->stop();
+  if (monitor_) return monitor_->stop(company);
   try {
     stopServingFd();
     node_->sayGoodbye(Deadline::after(kGoodbyeWithoutMonitor));

@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "bootstrap/address.h"
+#include "bootstrap/company.h"
 #include "bootstrap/failure.h"
 #include "moecomm.h"
 
@@ -76,9 +77,9 @@ class Bootstrap {
 
   bool hasLeft(int rank) const;  // any thread: the rank has said goodbye
 
-  // Says goodbye to all, for at most about a second, and ends the monitor. Again: does nothing. Afterwards only the
-  // queries may be called.
-  void leave() noexcept;
+  // Waits for `company` (needs the monitor), says goodbye to all, for at most about a second, and ends the monitor.
+  // Again: does nothing. Afterwards only the queries may be called.
+  void leave(const Company& company = {}) noexcept;
 
   // Where a rank listens: for tests and log lines.
   const std::vector<Address>& addressesOf(int rank) const;

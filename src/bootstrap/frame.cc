@@ -11,7 +11,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x42454f4d;  // "MOEB"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 
 struct Bounds {
   std::size_t least;
@@ -19,7 +19,7 @@ struct Bounds {
 };
 
 // Indexed by FrameType; a type with most < least does not exist.
-constexpr std::array<Bounds, 18> kBounds = {{
+constexpr std::array<Bounds, 19> kBounds = {{
     {1, 0},                      // no type 0
     {16, 16},                    // Hello
     {24, 24},                    // Challenge
@@ -29,7 +29,7 @@ constexpr std::array<Bounds, 18> kBounds = {{
     {0, 0},                      // Joined
     {4, 4 + kSentenceBytesMax},  // Refusal
     {4, 4},                      // Attach
-    {1, kRankCountMax / 8},      // State
+    {2, kRankCountMax / 4},      // State
     {0, kPayloadBytesMax},       // Gather
     {0, kPayloadBytesMax},       // Result
     {4, 4 + 4 * 64},             // Waiting
@@ -37,7 +37,8 @@ constexpr std::array<Bounds, 18> kBounds = {{
     {0, 0},                      // Goodbye
     {0, 0},                      // GoodbyeAck
     {0, 0},                      // FdRequest
-    {0, 0}                       // FdReply
+    {0, 0},                      // FdReply
+    {0, 0}                       // Leaving
 }};
 
 const Bounds& boundsOf(std::uint8_t type) {

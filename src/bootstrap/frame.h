@@ -23,7 +23,7 @@ enum class FrameType : std::uint8_t {
   Joined = 6,       // rank -> rendezvous: connected to the tree, no longer needs you
   Refusal = 7,      // both ways between rank and rendezvous: the join has failed; result and sentence
   Attach = 8,       // child -> parent: first frame of a tree connection
-  State = 9,        // both ways after Attach: who has left
+  State = 9,        // both ways after Attach: who has left, and who is leaving
   Gather = 10,      // up the tree: one rank's blob
   Result = 11,      // down the tree: one rank's blob
   Waiting = 12,     // down the tree: the ranks that the collective is waiting for
@@ -31,7 +31,8 @@ enum class FrameType : std::uint8_t {
   Goodbye = 14,     // flooded: rank leaves
   GoodbyeAck = 15,  // neighbour -> leaving rank: your goodbye has been passed on
   FdRequest = 16,   // asks for the file descriptor
-  FdReply = 17      // carries it
+  FdReply = 17,     // carries it
+  Leaving = 18      // flooded: rank will leave, as soon as those it waits for will too
 };
 
 constexpr std::size_t kFrameHeaderBytes = 16;

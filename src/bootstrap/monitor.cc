@@ -22,7 +22,8 @@ Monitor::Monitor(Node& node, Callbacks callbacks) : node_(node), callbacks_(std:
   thread_ = startQuietThread([this] { run(); });
 }
 
-void Monitor::stop() noexcept {
+void Monitor::stop(const Company& company) noexcept {
+  if (!node_.mailbox().leaveAsked()) company_ = company;
   node_.mailbox().askToLeave();
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
 }
@@ -39,16 +40,29 @@ void Monitor::run() {
   }
 }
 
+bool Monitor::mayLeave() {
+  if (!node_.mailbox().leaveAsked()) return false;
+  if (company_.count == 0 || (waited_ && waited_->expired())) return true;
+  if (!waited_) {
+    node_.announceLeaving();
+    waited_ = Deadline::after(company_.patience);
+  }
+  for (int rank = company_.first; rank < company_.first + company_.count; ++rank) {
+    if (!node_.leaving(rank)) return false;
+  }
+  return true;
+}
+
 void Monitor::watch() {
   Deadline tick = Deadline::after(callbacks_.tick);
-  while (!node_.mailbox().leaveAsked()) {
+  while (!mayLeave()) {
     for (const Failure& failure : node_.takeNewFailures()) report(failure);  // first: some may be from before the start
     reparent_.step();
     if (callbacks_.onTick && tick.expired()) {
       callbacks_.onTick();
       tick = Deadline::after(callbacks_.tick);
     }
-    int wait = std::min(kIdleWaitMs, reparent_.waitMsMax());
+    int wait = std::min(waited_ ? waited_->leftMs() : kIdleWaitMs, reparent_.waitMsMax());
     if (callbacks_.onTick) wait = std::min(wait, tick.leftMs());
     node_.round(wait);
   }

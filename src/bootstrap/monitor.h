@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 
+#include "bootstrap/company.h"
 #include "bootstrap/node.h"
 #include "bootstrap/reparent.h"
 
@@ -23,18 +25,22 @@ class Monitor {
   Monitor(Node& node, Callbacks callbacks);
   ~Monitor() { stop(); }
 
-  // Says goodbye to the group and ends the thread. Called on the monitor's own thread it only asks for it.
-  void stop() noexcept;
+  // Waits for `company`, says goodbye to the group and ends the thread. Called on the monitor's own thread it only asks
+  // for it.
+  void stop(const Company& company = {}) noexcept;
 
  private:
   void run();
   void watch();
+  bool mayLeave();
   void report(const Failure& failure) noexcept;
   void findParentBeforeLeaving();
 
   Node& node_;
   Callbacks callbacks_;
   Reparent reparent_;
+  Company company_;                 // read when leaving has been asked for
+  std::optional<Deadline> waited_;  // for the company, since it was announced that this rank will leave
   std::thread thread_;
 };
 

@@ -26,6 +26,7 @@ Node::Node(Group group, Fd listener)
       lobby_(std::move(listener), group_.key, kPeerFrames, Lobby::Limits{}),
       left_(static_cast<std::size_t>(group_.nranks)),
       failed_(static_cast<std::size_t>(group_.nranks)),
+      leaving_(static_cast<std::size_t>(group_.nranks)),
       gather_(group_.nranks) {}
 
 void Node::round(int waitMs) {
@@ -106,9 +107,14 @@ void Node::welcome(std::unique_ptr<Link> guest) {
 
 // Tells a new neighbour everything that was flooded so far.
 void Node::greet(Peer& peer) {
-  std::vector<std::uint8_t> bits((left_.size() + 7) / 8);
+  const std::size_t bytes = (left_.size() + 7) / 8;
+  std::vector<std::uint8_t> bits(2 * bytes);
+  const auto set = [&](std::size_t at, std::size_t rank) {
+    bits[at + rank / 8] = static_cast<std::uint8_t>(bits[at + rank / 8] | 1U << rank % 8);
+  };
   for (std::size_t rank = 0; rank < left_.size(); ++rank) {
-    if (left_[rank].load()) bits[rank / 8] = static_cast<std::uint8_t>(bits[rank / 8] | 1U << rank % 8);
+    if (left_[rank].load()) set(0, rank);
+    if (leaving_[rank]) set(bytes, rank);
   }
   peer.link->send(FrameType::State, group_.rank, bits);
   for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
@@ -167,6 +173,13 @@ void Node::learnGoodbye(int rank, Peer* from) {
   from->link->send(FrameType::GoodbyeAck, group_.rank);
 }
 
+void Node::learnLeaving(int rank, const Peer* from) {
+  const auto index = static_cast<std::size_t>(rank);
+  if (leaving_[index]) return;
+  leaving_[index] = true;
+  flood(share(FrameType::Leaving, rank), from);
+}
+
 void Node::handle(Peer& peer, const Frame& frame) {
   if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
     return violate(peer, "a frame about a rank that is none");
@@ -184,6 +197,8 @@ void Node::handle(Peer& peer, const Frame& frame) {
     case FrameType::GoodbyeAck:
       peer.acked = true;
       return;
+    case FrameType::Leaving:
+      return learnLeaving(static_cast<int>(frame.rank), &peer);
     case FrameType::Failure:
       return learnFailure(decodeReason(static_cast<int>(frame.rank), frame.payload), &peer);
     default:
@@ -192,13 +207,15 @@ void Node::handle(Peer& peer, const Frame& frame) {
 }
 
 void Node::handleState(Peer& peer, const Frame& frame) {
-  if (peer.greeted || frame.payload.size() != (left_.size() + 7) / 8) return violate(peer, "a malformed state");
+  const std::size_t half = (left_.size() + 7) / 8;
+  if (peer.greeted || frame.payload.size() != 2 * half) return violate(peer, "a malformed state");
   peer.greeted = true;
   if (peer.rank < group_.rank) {
     for (const SharedBytes& bytes : std::exchange(heldForParent_, {})) peer.link->send(bytes);
   }
   for (std::size_t rank = 0; rank < left_.size(); ++rank) {
     if ((frame.payload[rank / 8] >> rank % 8 & 1) != 0) learnGoodbye(static_cast<int>(rank), &peer);
+    if ((frame.payload[half + rank / 8] >> rank % 8 & 1) != 0) learnLeaving(static_cast<int>(rank), &peer);
   }
 }
 

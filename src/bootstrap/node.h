@@ -2,7 +2,8 @@
 // time calls it, first the one that initialises the communicator, later the monitor's. All work is done in round().
 //
 // Three kinds of news are flooded over the tree, each passed on once per subject: a failure (a rank died or announced
-// one), and a goodbye (a rank leaves and wants no failure to be made of it).
+// one), that a rank will leave (it has no more work, and waits for others to be as far), and a goodbye (a rank leaves
+// and wants no failure to be made of it).
 //  - A neighbour that closes its connection without a goodbye has died. All parts into which its death cuts the tree
 //    touch it, so every part has a neighbour that notices and floods.
 //  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
@@ -62,7 +63,7 @@ class Node {
   ParentState parentState() const;
   static constexpr FrameMask kPeerFrames =
       maskOf(FrameType::Attach, FrameType::State, FrameType::Gather, FrameType::Result, FrameType::Waiting,
-             FrameType::Failure, FrameType::Goodbye, FrameType::GoodbyeAck);
+             FrameType::Failure, FrameType::Goodbye, FrameType::GoodbyeAck, FrameType::Leaving);
 
   // See Bootstrap. `what` names the operation in sentences.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
@@ -74,6 +75,11 @@ class Node {
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }  // not this rank's own
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
+
+  // Tells everybody that this rank will leave. It goes on as before.
+  void announceLeaving() { learnLeaving(group_.rank, nullptr); }
+  // The rank has no more work: it will leave, has left or has failed.
+  bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)] || left(rank) || failed(rank); }
 
   // Tells everybody that this rank leaves, passes news on while that takes, and closes all connections.
   void sayGoodbye(Deadline deadline);
@@ -101,6 +107,7 @@ class Node {
   void lose(const Peer& peer);
   void learnFailure(const Failure& failure, const Peer* from);
   void learnGoodbye(int rank, Peer* from);
+  void learnLeaving(int rank, const Peer* from);
   void flood(const SharedBytes& bytes, const Peer* except);
   void sendUp(SharedBytes bytes);  // kept until there is a parent
   void sendDown(const SharedBytes& bytes);
@@ -119,7 +126,7 @@ class Node {
   PollSet set_;
 
   std::vector<std::atomic<bool>> left_;
-  std::vector<bool> failed_;
+  std::vector<bool> failed_, leaving_;
   std::optional<int> firstLeft_;
   std::optional<Failure> firstFailure_;
   std::vector<Failure> failures_;

@@ -13,6 +13,7 @@ namespace moe {
 namespace {
 
 constexpr std::chrono::milliseconds kFailedLeave{1000};
+constexpr std::chrono::milliseconds kReadersEnd{1000};
 
 }  // namespace
 
@@ -42,25 +43,18 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
 }
 
 Comm::~Comm() {
-  if (view_.state != nullptr && window_ && bootstrap_) waitForReaders();
-  if (remote_) finishPuts();
-  if (bootstrap_) bootstrap_->leave();
   if (backend_) backend_->synchronize();
+  if (remote_) finishPuts();
+  if (bootstrap_) bootstrap_->leave(readers());
   handles_.clear();
 }
 
-// Peers read rows of a LL combine in our slots, and no step of ours waits for the last of them.
-bool Comm::hasReaders() {
-  std::uint64_t epochs[kChannels];
-  backend_->readWords(epochs, view_.state->epoch, kChannels);
-  std::vector<Flag> done(static_cast<std::size_t>(nranks()));
-  for (int set = 0; set < kLlSets; ++set) {
-    const std::uint64_t area = view_.at.llCombineDone + static_cast<std::uint64_t>(set * nranks()) * sizeof(Flag);
-    backend_->readWords(done.data(), reinterpret_cast<const Flag*>(window_->base() + area), done.size());
-    const std::uint64_t epoch = epochs[llChannel(kLlCombineChannel, set)];
-    if (std::any_of(done.begin(), done.end(), [&](Flag word) { return flagEpoch(word) < epoch; })) return true;
-  }
-  return false;
+// Those who may still read this window. This rank's last LL combine has ended, so every peer has come to its own and
+// waits for nothing any more but words that are on their way: it is done in microseconds, if it is not stopped. One
+// that leaves too has ended its steps.
+bootstrap::Company Comm::readers() noexcept {
+  if (!hasReaders_ || status() != moeSuccess) return {};
+  return {view_.domainFirst, view_.domainSize, std::min(kReadersEnd, std::chrono::milliseconds(config_.timeoutMs))};
 }
 
 // What this rank has put has arrived everywhere before it takes its window away. After a failure much of it never will:
@@ -81,17 +75,6 @@ void Comm::finishPuts() noexcept {
 int Comm::transportTo(int rank) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   return peer.inDomain || !remote_ ? peer.window.transport : remote_->kind();
-}
-
-void Comm::waitForReaders() noexcept {
-  try {
-    backend_->synchronize();
-    const Deadline deadline = Deadline::after(std::chrono::milliseconds(config_.timeoutMs));
-    pollUntil(
-        deadline, [&] { return !hasReaders(); }, [&] { return status() != moeSuccess; });
-  } catch (const std::exception& error) {
-    log_->write(moeLogWarn, "comm", "while leaving: {}", error.what());
-  }
 }
 
 void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) noexcept {

@@ -65,6 +65,8 @@ class Comm {
   // The set of LL slots for a new handle: the one with the fewest handles. The same on every rank that makes and
   // destroys the same handles in the same order.
   int takeLlSet();
+  // Peers of the domain read this rank's rows in a step of theirs, and no step here waits for the last of them.
+  void noteReaders() { hasReaders_ = true; }
   void giveBackLlSet(int set) { --llHandles_[set]; }
 
   Handle* add(std::unique_ptr<Handle> handle);
@@ -76,8 +78,7 @@ class Comm {
 
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
   void lookAtSteps() noexcept;
-  bool hasReaders();
-  void waitForReaders() noexcept;
+  bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
 
   // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
@@ -94,6 +95,7 @@ class Comm {
   std::unique_ptr<Heap> heap_;
   std::vector<std::unique_ptr<Handle>> handles_;
   int llHandles_[kLlSets] = {};
+  bool hasReaders_ = false;
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
 };

@@ -117,8 +117,9 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   // A cast cuts rows at its tiles, which have as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
+  const bool movesOnly = args.outRows == nullptr;
   const LaunchShape shape =
-      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(args.outRows == nullptr), bytes, sms});
+      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(movesOnly), bytes, sms, movesOnly});
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
@@ -175,12 +176,14 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
   checkOutstanding(channelOf(Pending::combine), 1, "moeCombine");
+  if (shape_.lowLatency) comm_.noteReaders();
   const Step step = combineStep(view_);
   StepParams p = params();
   p.combine = combineArgs(args);
   const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
+  const bool movesOnly = p.combine.inPlace != 0;
   const LaunchShape shape =
-      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(p.combine.inPlace != 0), p.combine.rowBytes, sms});
+      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(movesOnly), p.combine.rowBytes, sms, movesOnly});
   p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
   p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.combine.rowBytes);
   run(Pending::combine, step, p, shape, (args.flags & moeSendOnly) != 0, stream);

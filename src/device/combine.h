@@ -115,9 +115,8 @@ MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea&
 
 // What must be so before rows may be handed over.
 template <class Warp>
-MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                            bool uncombined, WarpIndex w) {
-  if (p.handle.lowLatency != 0) return !prepares(p.combine) || waitForReaders(warp, p, area, epoch, uncombined);
+MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, std::uint64_t epoch, bool uncombined, WarpIndex w) {
+  if (p.handle.lowLatency != 0) return uncombined || waitForReaders(warp, p, epoch, w);
   if (w.index == 0) offerRows(warp, p);
   return true;
 }
@@ -127,12 +126,11 @@ MOE_LANES void endCombine(const Warp& warp, const StepParams& p, const CombineAr
                           WarpIndex w) {
   const CommView& c = p.comm;
   if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
-  announce(warp, c, area.done, Meeting::taken, w);
-  const bool lowLatency = p.handle.lowLatency != 0;
-  if (lowLatency) relayAnnouncement(warp, c, area.done, epoch, w);
-  // HT rows are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
-  // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word.
-  if (w.index == 0 && !lowLatency) waitForDomain(warp, c, area.done, epoch, Phase::combineDone);
+  // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word. HT rows
+  // are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
+  if (p.handle.lowLatency != 0) return;
+  announce(warp, c, c.at.htCombineDone, Meeting::taken, w);
+  if (w.index == 0) waitForDomain(warp, c, c.at.htCombineDone, epoch, Phase::combineDone);
 }
 
 // What a sending step leaves for the next one.
@@ -162,7 +160,7 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (warp.stopped(c)) return;
   if (sends) {
     noteBegin(warp, c, area.channel, w);
-    if (!beginCombine(warp, p, area, epoch, uncombined, w)) return;
+    if (!beginCombine(warp, p, epoch, uncombined, w)) return;
   }
   const auto handOver = [&](int wave) {
     if (!sends) return;

@@ -11,18 +11,16 @@ namespace moe {
 // The flags and gradients of one mode.
 struct CombineArea {
   Channel channel;
-  std::uint64_t ready, done, grads;
+  std::uint64_t ready, grads;
 };
 
 MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
   if (h.lowLatency == 0) {
-    return {kHtCombineChannel, goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady, c.at.htCombineDone,
-            c.at.htCombineGrads};
+    return {kHtCombineChannel, goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady, c.at.htCombineGrads};
   }
   const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
                               static_cast<std::uint64_t>(c.topkMax) * sizeof(float);
-  return {llChannel(kLlCombineChannel, h.llSet), llFlags(c, h, c.at.llCombineReady), llFlags(c, h, c.at.llCombineDone),
-          c.at.llCombineGrads + grads};
+  return {llChannel(kLlCombineChannel, h.llSet), llFlags(c, h, c.at.llCombineReady), c.at.llCombineGrads + grads};
 }
 
 MOE_LANES CombineRecord* combineRecord(const CommView& c, int rank, int from) {
@@ -123,12 +121,14 @@ MOE_LANES bool prepares(const CombineArgs& a) {
   return a.inPlace == 0 || a.weightGrads != nullptr;
 }
 
-// LL: what the set's last combine made may be written again when every rank has read it. With a dispatch in between,
-// everybody has.
+// LL, right after a combine of the same set: what that one made may be written again when every rank has read it. With
+// a dispatch in between, everybody has.
 template <class Warp>
-MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                              bool uncombined) {
-  return uncombined || waitForAll(warp, p.comm, area.done, epoch - 1, Phase::combineSlots);
+MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  const CommView& c = p.comm;
+  const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
+  tellFree(warp, c, free, epoch, w);
+  return !prepares(p.combine) || waitForAll(warp, c, free, epoch, Phase::combineSlots);
 }
 
 template <class Warp>

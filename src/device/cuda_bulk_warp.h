@@ -179,7 +179,8 @@ class CudaBulkWarp : public CudaWarp {
     while (!cuda_bulk::tryWait(full_ + stores_ % kStages, stores_ / kStages & 1)) {
     }
     for (int sink = 0; sink < piece.sinkCount; ++sink) {
-      cuda_bulk::store(piece.sinks[sink] + piece.offset, stage(stores_), piece.bytes);
+      std::uint8_t* to = piece.sinks[sink];
+      if (to != nullptr) cuda_bulk::store(to + piece.offset, stage(stores_), piece.bytes);
     }
     cuda_bulk::commit();
     ++stores_;

@@ -44,7 +44,7 @@ MOE_LANES void storeScales(float scale, int cast, int tile, int sinks, const Cas
   const std::uint32_t own = floatToBits(scale);
   const Quad scales{__shfl_sync(kAll, own, 0 * kCastBlockPieces), __shfl_sync(kAll, own, 1 * kCastBlockPieces),
                     __shfl_sync(kAll, own, 2 * kCastBlockPieces), __shfl_sync(kAll, own, 3 * kCastBlockPieces)};
-  if (lane >= sinks) return;
+  if (lane >= sinks || mine.scales == nullptr) return;
   if (cast == kCastFp8) {
     reinterpret_cast<Quad*>(mine.scales)[tile] = scales;
   } else {
@@ -63,7 +63,7 @@ MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, int cast, int
     const Quad codes = tiles.piece[u].codes(scale.inverse);
     for (int sink = 0; sink < job.sinks; ++sink) {
       auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, codesAt, sink));
-      if (tiles.there[u]) to[(tile + u) * kCastTilePieces + lane] = codes;
+      if (to != nullptr && tiles.there[u]) to[(tile + u) * kCastTilePieces + lane] = codes;
     }
     storeScales(tiles.there[u] ? scale.scale : 0.0f, cast, tile + u, job.sinks, mine, lane);
   }

@@ -143,7 +143,7 @@ class CudaWarp {
     __syncwarp();
     std::uint32_t before = 0;
     if (lane() == 0) before = cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1);
-    if (__shfl_sync(kAll, before, 0) + 1 != blockDim.x / kLanes) return;
+    if (__shfl_sync(kAll, before, 0) + 1 != warpsOfBlock(team)) return;
     __syncwarp();  // what lane 0 acquired is now every lane's
     cuda_flags::fence();
     const Flag share = announcementShare(team.index % team.blocks == 0, team.blocks);
@@ -153,7 +153,7 @@ class CudaWarp {
   MOE_LANES void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     __syncwarp();
     if (lane() != 0) return;
-    if (cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1) + 1 != blockDim.x / kLanes) return;
+    if (cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1) + 1 != warpsOfBlock(team)) return;
     cuda_flags::addReleaseOnDevice(word, announcementShare(team.index % team.blocks == 0, team.blocks));
   }
 
@@ -231,6 +231,9 @@ class CudaWarp {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
     return arrived;
   }
+  static MOE_LANES std::uint32_t warpsOfBlock(WarpIndex team) {
+    return team.perBlock != 0 ? static_cast<std::uint32_t>(team.perBlock) : blockDim.x / kLanes;
+  }
   static MOE_LANES int lane() {
     return static_cast<int>(threadIdx.x % kLanes);
   }
@@ -255,6 +258,7 @@ class CudaWarp {
   static MOE_LANES void storeBatch(const Quad (&piece)[kBatch], int begin, int quads, int sinks, std::uint64_t mine) {
     for (int sink = 0; sink < sinks; ++sink) {
       auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, mine, sink));
+      if (to == nullptr) continue;
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
         if (begin + j * kLanes < quads) to[begin + j * kLanes] = piece[j];

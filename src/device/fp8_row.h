@@ -30,7 +30,8 @@ MOE_HOST_DEVICE constexpr std::uint32_t castRowBytes(int cast, int elements) {
                                     roundUp(std::int64_t{castTiles(elements)} * castScaleBytes(cast), sizeof(Quad)));
 }
 
-// castRows: quantise `elements` elements, whole tiles but for the end of a row, and store them to `sinks` places.
+// castRows: quantise `elements` elements, whole tiles but for the end of a row, and store them to `sinks` places,
+// where `codes` is not NULL.
 struct CastJob {
   const std::uint8_t* source;
   int elements;
@@ -92,14 +93,18 @@ void castTile(const CastJob& job, int cast, int tile, SinkOf sinkOf, Store store
     for (int i = 0; i < kCastBlockPieces; ++i) {
       const Quad codes = CastPiece<Type>::of(job.source, first + i).codes(scale.inverse);
       const int at = (first + i) * kCastPieceElements;
-      for (int sink = 0; sink < job.sinks; ++sink) store(sinkOf(sink).codes + at, &codes, sizeof codes);
+      for (int sink = 0; sink < job.sinks; ++sink) {
+        std::uint8_t* to = sinkOf(sink).codes;
+        if (to != nullptr) store(to + at, &codes, sizeof codes);
+      }
     }
   }
   const std::uint32_t exponents = exponentsOf({scales[0], scales[1], scales[2], scales[3]});
   const void* from = cast == kCastFp8 ? scales : &exponents;
   const auto bytes = static_cast<std::size_t>(castScaleBytes(cast));
   for (int sink = 0; sink < job.sinks; ++sink) {
-    store(sinkOf(sink).scales + static_cast<std::size_t>(tile) * bytes, from, bytes);
+    std::uint8_t* to = sinkOf(sink).scales;
+    if (to != nullptr) store(to + static_cast<std::size_t>(tile) * bytes, from, bytes);
   }
 }
 #endif

@@ -51,7 +51,10 @@ class HostWarp {
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
-      for (int sink = 0; sink < job.sinks; ++sink) std::memcpy(sinkOf(i, sink), job.source, job.bytes);
+      for (int sink = 0; sink < job.sinks; ++sink) {
+        std::uint8_t* to = sinkOf(i, sink);
+        if (to != nullptr) std::memcpy(to, job.source, job.bytes);
+      }
     }
   }
 

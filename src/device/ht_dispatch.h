@@ -62,16 +62,16 @@ MOE_LANES std::uint8_t* finalPlace(const Warp& warp, const StepParams& p, std::u
          row * (rows ? p.dispatch.rowBytes : p.dispatch.sideBytes);
 }
 
-template <class Warp>
+template <Duty kDuty = Duty::all, class Warp>
 MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
-  pushPayload(
+  pushPayload<kDuty>(
       warp, c, p.handle, d.rows, tokens, d.rowBytes, d.parts, w,
       [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::rows); },
       [&](int token) { return c.mine<std::uint8_t>(c.far->at.railRowsOut) + std::int64_t{token} * d.rowBytes; });
   if (d.sideBytes == 0) return;
-  pushPayload(
+  pushPayload<kDuty>(
       warp, c, p.handle, d.side, tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
       [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::side); },
       [&](int token) { return c.mine<std::uint8_t>(c.far->at.railSideOut) + std::int64_t{token} * d.sideBytes; });
@@ -107,10 +107,10 @@ MOE_LANES std::uint64_t rowFlags(const CommView& c) {
   return kWaves == 1 ? c.at.htRowsReady : c.at.htRowWaves;
 }
 
-template <int kWaves, class Warp>
-MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex w) {
-  pushTokens(warp, p, epoch, tokensOfWave(kWaves, wave, p.dispatch.tokens), w);
-  announceWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, w);
+template <int kWaves, Duty kDuty, class Warp>
+MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex team) {
+  pushTokens<kDuty>(warp, p, epoch, tokensOfWave(kWaves, wave, p.dispatch.tokens), team);
+  announceWave<kDuty>(warp, p.comm, rowFlags<kWaves>(p.comm), wave, team);
 }
 
 template <int kWaves, class Warp>
@@ -133,9 +133,13 @@ MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t ep
   });
 }
 
-template <int kWaves, class Warp>
-MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
+// With one wave the pushing may be divided: rows that stay here, by warps of their own, are not in the way of those
+// that leave. What arrives is everybody's.
+template <int kWaves, Duty kDuty, class Warp>
+MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& crew) {
+  static_assert(kWaves == 1 || kDuty == Duty::all);
   const CommView& c = p.comm;
+  const WarpIndex w = crew.all;
   HandleState* state = p.handle.state;
   const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
   const std::uint64_t number = handedNumber(c, p.handle, kHtDispatchChannel, p.phases, state->dispatchHanded);
@@ -147,7 +151,7 @@ MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   }
   const auto handOver = [&](int wave) {
     if (!sends) return;
-    sendWave<kWaves>(warp, p, epoch, wave, w);
+    sendWave<kWaves, kDuty>(warp, p, epoch, wave, crew.team);
     if (wave == kWaves - 1) endHtSend(warp, p, epoch, number, w);
   };
   inWaves<kWaves>(handOver, [&](int wave) { return !receives || placeWave<kWaves>(warp, p, number, wave, w); });

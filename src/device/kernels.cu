@@ -18,15 +18,18 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
   if constexpr (kStep == Step::route) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     Warp::followPredecessor();
-    runStep<kStep>(Warp{}, params, {block, blocks, blocks});
+    const WarpIndex w{block, blocks, blocks};
+    runStep<kStep>(Warp{}, params, {w, w});
   } else {
     Warp::prepareBlock();
-    runStep<kStep>(Warp{}, params, thisWarp());
+    runStep<kStep>(Warp{}, params, {thisWarp(), thisWarp()});
   }
 }
 
+// Warps of a divided step that keep rows here do so through registers: the bulk-copy engine takes one row after the
+// other, and those to peers wait for the wire.
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__(kBulkWarpsMax* CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__((kBulkWarpsMax + homeWarps(kStep)) * CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, std::uint32_t stageBytes) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t dynamic[];
@@ -36,7 +39,18 @@ __global__ void __launch_bounds__(kBulkWarpsMax* CudaWarp::kLanes, 1)
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   Warp::prepareBlock();
   auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * Warp::kStages * stageBytes;
-  runStep<kStep>(Warp(stages, stageBytes, shared + warp), params, thisWarp());
+  const WarpIndex w = thisWarp();
+  if constexpr (homeWarps(kStep) == 0) {
+    runStep<kStep>(Warp(stages, stageBytes, shared + warp), params, {w, w});
+  } else {
+    const int home = homeWarps(kStep) * w.blocks, away = w.count - home;
+    if (w.index < away) {
+      runStep<kStep, Duty::away>(Warp(stages, stageBytes, shared + warp), params,
+                                 {w, {w.index, away, w.blocks, kBulkWarpsMax}});
+    } else {
+      runStep<kStep, Duty::home>(CudaWarp{}, params, {w, {w.index - away, home, w.blocks, homeWarps(kStep)}});
+    }
+  }
 #endif
 }
 
@@ -108,7 +122,8 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(shape.warpsPerBlock * CudaWarp::kLanes));
+  const int warps = shape.warpsPerBlock + (shape.bulk ? homeWarps(step) : 0);
+  config.blockDim = dim3(static_cast<unsigned>(warps * CudaWarp::kLanes));
   config.dynamicSmemBytes = kernelSharedBytes(shape);
   config.stream = stream;
   cudaLaunchAttribute dependent{};

@@ -22,6 +22,15 @@ struct WarpIndex {
   int index;
   int count;
   int blocks;
+  int perBlock = 0;  // if not all warps of the blocks are in the team: so many of each are
+};
+
+// What a warp does of a step whose work is divided: what goes to other ranks, or what stays here. `all`: both.
+enum class Duty { all, away, home };
+
+// A warp among all that run a step, and among those of its duty.
+struct Crew {
+  WarpIndex all, team;
 };
 
 // Sixteen bytes that move as one.

@@ -76,10 +76,7 @@ MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const std::uint64_t free = llFlags(c, h, c.at.llFree);
-  if (w.index == 0) {
-    tell(warp, c, free, epoch);
-    tellRemote(warp, c, free, epoch);
-  }
+  tellFree(warp, c, free, epoch, w);
   return waitForAll(warp, c, free, epoch, Phase::dispatchSlots);
 }
 
@@ -144,15 +141,28 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   const DispatchArgs& d = p.dispatch;
   if (h.layoutRowsOf[c.rank] > d.capacity) return llRefuse(warp, p, epoch, w);
   describeRows(warp, c, h, d, w);
+  // Rows that stay in their slots need one warp that waits, and one look.
+  if (w.index != 0 && d.outRows == nullptr && d.cast.outScales == nullptr && d.sideBytes == 0) return;
   if (!waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
-  // Rows that stay in their slots need one look.
-  const bool looks = w.index == 0 || d.outRows != nullptr || d.cast.outScales != nullptr;
-  if (looks && !llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
+  if (!llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
   const std::uint32_t outBytes = d.cast.type != kNoCast ? static_cast<std::uint32_t>(d.cast.elements) : d.rowBytes;
   llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.rowBytes, d.outRows, outBytes, d.arriving, w);
   llDeliverScales(warp, p, w);
   if (d.sideBytes == 0) return;
   llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.sideBytes, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+}
+
+// What a sending step leaves for the next one. Warps that have announced their rows have read what changes here.
+template <class Warp>
+MOE_LANES void llEndSend(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const HandleView& h = p.handle;
+  if (!waitForOwn(warp, c, llFlags(c, h, c.at.llRowsReady), epoch)) return;
+  warp.forEach(1, [&](int) {
+    c.state->epoch[channel] = epoch;
+    c.state->llUncombined[h.llSet] = 1;
+    h.state->dispatchEpoch = epoch;
+  });
 }
 
 template <class Warp>
@@ -164,18 +174,12 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const bool sends = (p.phases & kSendPhase) != 0, uncombined = c.state->llUncombined[h.llSet] != 0;
   if (warp.stopped(c)) return;
   if (sends) {
-    noteBegin(warp, c, channel, w);
     if (uncombined && !waitForSlots(warp, p, epoch, w)) return;
     if (w.index == 0) llSendSizes(warp, c, h, llDispatchSizes(p.dispatch));
     llSendRows(warp, p, w);
     announce(warp, c, llFlags(c, h, c.at.llRowsReady), Meeting::rows, w);
     if (split(warp, c)) llPutRows(warp, p, llDispatchSizes(p.dispatch), epoch, w);
-    if (isLast(w)) {
-      endEpoch(warp, c, channel, epoch, [&] {
-        c.state->llUncombined[h.llSet] = 1;
-        h.state->dispatchEpoch = epoch;
-      });
-    }
+    if (isLast(w)) llEndSend(warp, p, channel, epoch);
   }
   if ((p.phases & kReceivePhase) != 0) llDispatchReceive(warp, p, epoch, w);
 }

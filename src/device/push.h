@@ -7,28 +7,23 @@
 
 namespace moe {
 
-// Destination number `ordinal` of a token in this domain. They take turns to be the first, beginning with this rank: in
-// rank order all ranks would store to the same one at the same time.
-MOE_LANES const Destination& destinationInTurn(const CommView& c, const HandleView& h, int token, int ordinal) {
-  return h.destinations[token * h.slots + (ordinal + c.rank + token) % h.nearCount[token]];
-}
-
-// How many places a token's row is stored to; the last is this rank's own window, if it goes to other domains.
-template <class Warp>
-MOE_LANES int placesOf(const Warp& warp, const CommView& c, const HandleView& h, int token) {
-  if (!split(warp, c)) return h.nearCount[token];
-  return h.nearCount[token] + (h.destinationCount[token] > h.nearCount[token] ? 1 : 0);
-}
-// Where the row of a token begins at place `ordinal`: placeOf(destination), or outOf(token).
-template <class Warp, class PlaceOf, class OutOf>
+// Where the row of a token goes, number `ordinal` of h.slots places: to placeOf(destination), to outOf(token) for the
+// first destination in another domain, or nowhere. Destinations take turns to be the first: in rank order all ranks
+// would store to the same one at the same time.
+template <Duty kDuty, class Warp, class PlaceOf, class OutOf>
 MOE_LANES std::uint8_t* placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, int token, int ordinal,
                                     PlaceOf placeOf, OutOf outOf) {
-  if (split(warp, c) && ordinal == h.nearCount[token]) return outOf(token);
-  return placeOf(destinationInTurn(c, h, token, ordinal));
+  const Destination* list = h.destinations + std::int64_t{token} * h.slots;
+  const int at = (ordinal + c.rank + token) % h.slots;
+  const Destination to = list[at];
+  if (to.rank == kNoRank) return nullptr;
+  if (kDuty != Duty::all && (to.rank == c.rank) != (kDuty == Duty::home)) return nullptr;
+  if (!isRemote(warp, c, to.rank)) return placeOf(to);
+  return at == 0 || c.inDomain(list[at - 1].rank) ? outOf(token) : nullptr;
 }
 
 // Sends one payload (rows or side) of this warp's share of some tokens.
-template <class Warp, class PlaceOf, class OutOf>
+template <Duty kDuty = Duty::all, class Warp, class PlaceOf, class OutOf>
 MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
                            Range tokens, std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf,
                            OutOf outOf) {
@@ -39,11 +34,12 @@ MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView
       [&](int i) {
         const PartOf part = item(i);
         const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
-        return CopyJob{row + part.begin, part.bytes, placesOf(warp, c, h, part.row)};
+        return CopyJob{row + part.begin, part.bytes, h.slots};
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        return placeInTurn(warp, c, h, part.row, ordinal, placeOf, outOf) + part.begin;
+        std::uint8_t* row = placeInTurn<kDuty>(warp, c, h, part.row, ordinal, placeOf, outOf);
+        return row == nullptr ? nullptr : row + part.begin;
       });
 }
 
@@ -59,12 +55,12 @@ MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h
       [&](int i) {
         const PartOf part = item(i);
         const std::int64_t first = std::int64_t{part.row} * cast.elements + part.begin;
-        return CastJob{d.rows + first * elementBytes(cast.rowType), static_cast<int>(part.bytes),
-                       placesOf(warp, c, h, part.row)};
+        return CastJob{d.rows + first * elementBytes(cast.rowType), static_cast<int>(part.bytes), h.slots};
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        std::uint8_t* row = placeInTurn(warp, c, h, part.row, ordinal, placeOf, outOf);
+        std::uint8_t* row = placeInTurn<Duty::all>(warp, c, h, part.row, ordinal, placeOf, outOf);
+        if (row == nullptr) return CastSink{nullptr, nullptr};
         const std::int64_t tile = part.begin / kCastTileElements;
         return CastSink{row + part.begin, row + cast.elements + tile * castScaleBytes(cast.type)};
       });

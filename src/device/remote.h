@@ -46,11 +46,12 @@ MOE_LANES void tellRemote(const Warp& warp, const CommView& c, std::uint64_t are
   warp.put(c, c.remoteRanks(), [&](int i) { return flagPut(c, c.remoteRank(i), area, epoch); });
 }
 
-// One warp speaks for all: when all warps have announced at `area`, remote ranks hear of it too.
+// One warp tells every rank that this rank's stream has come to an operation: what it read in the one before is free.
 template <class Warp>
-MOE_LANES void relayAnnouncement(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch,
-                                 WarpIndex w) {
-  if (!split(warp, c) || w.index != 0 || !waitForOwn(warp, c, area, epoch)) return;
+MOE_LANES void tellFree(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
+                        WarpIndex w) {
+  if (w.index != 0) return;
+  tell(warp, c, area, epoch);
   tellRemote(warp, c, area, epoch);
 }
 

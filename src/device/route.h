@@ -37,6 +37,7 @@ MOE_LANES void laneListDestinations(const Warp& warp, const RouteSlice& s, const
     laneForRanks(s, c, h, token, {c.domainFirst + c.domainSize, c.nranks}, addRemote);
   }
   h.destinationCount[token] = count;
+  while (count < h.slots) list[count++].rank = kNoRank;
 }
 
 template <class Warp>

@@ -5,8 +5,8 @@
 
 namespace moe {
 
-// streamRows: copy `bytes` from `source` to each of `sinks` places. 16-byte aligned, a multiple of 16 bytes. No sinks:
-// nothing is done.
+// streamRows: copy `bytes` from `source` to each of `sinks` places that is not NULL. 16-byte aligned, a multiple of 16
+// bytes. No sinks: nothing is done.
 struct CopyJob {
   const std::uint8_t* source;
   std::uint32_t bytes;

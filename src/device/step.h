@@ -136,12 +136,20 @@ MOE_LANES void tell(const Warp& warp, const CommView& c, const std::uint64_t& ar
       c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, flagWord(epoch));
 }
 
-// The same by all warps of a team together: the words reach the next epoch when the last of them has called.
-template <class Warp>
+// The same by all warps of a team together: the words reach the next epoch when the last of them has called. Those who
+// have stored to other ranks alone tell these, those who have stored here tell this one.
+template <Duty kDuty = Duty::all, class Warp>
 MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, Meeting meeting,
                         WarpIndex team) {
+  const int n = kDuty == Duty::all ? c.domainSize : kDuty == Duty::home ? 1 : c.domainSize - 1;
   warp.announce(
-      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, meeting, team);
+      n,
+      [&](int i) {
+        const int other = c.domainFirst + i, away = other < c.rank ? other : other + 1;
+        const int to = kDuty == Duty::all ? other : kDuty == Duty::home ? c.rank : away;
+        return c.in<Flag>(to, area) + c.rank;
+      },
+      meeting, team);
 }
 
 // True if the flags [from] at `area` of this rank's window have reached `epoch`: of some ranks, of all, of the

@@ -39,7 +39,11 @@ MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
   if (step == Step::combineWaves) return 20;
   return step == Step::htDispatchWaves || step == Step::htDispatchRails ? 8 : 16;
 }
+// Of bulk kernels: warps per block, and beside them those of a divided step that keep rows here.
 inline constexpr int kBulkWarpsMax = 8;
+MOE_HOST_DEVICE constexpr int homeWarps(Step step) {
+  return step == Step::htDispatch ? 8 : 0;
+}
 MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step) {
   return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htDispatchRails;
 }
@@ -59,11 +63,12 @@ MOE_HOST_DEVICE constexpr bool isCombine(Step step) {
   return step == Step::combine || step == Step::combineWaves || step == Step::combineRails;
 }
 
-template <Step kStep, class Warp>
-MOE_LANES void runStep(const Warp& warp, const StepParams& p, WarpIndex w) {
+template <Step kStep, Duty kDuty = Duty::all, class Warp>
+MOE_LANES void runStep(const Warp& warp, const StepParams& p, const Crew& crew) {
+  const WarpIndex w = crew.all;
   if constexpr (kStep == Step::route) route(warp, p, w);
-  if constexpr (kStep == Step::htDispatch) htDispatch<1>(warp, p, w);
-  if constexpr (kStep == Step::htDispatchWaves) htDispatch<kHtWaves>(warp, p, w);
+  if constexpr (kStep == Step::htDispatch) htDispatch<1, kDuty>(warp, p, crew);
+  if constexpr (kStep == Step::htDispatchWaves) htDispatch<kHtWaves, Duty::all>(warp, p, crew);
   if constexpr (kStep == Step::htDispatchRails) htDispatchRails(warp, p, w);
   if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);
   if constexpr (kStep == Step::combine) combine<1>(warp, p, w);
@@ -94,10 +99,17 @@ void withStep(Step step, Use use) {
   }
 }
 
-// A step whose name is known at run time only.
+// A step whose name is known at run time only. `away`: of a step that can be divided, the first so many warps push what
+// goes to other ranks, the others what stays; 0: all warps do all.
 template <class Warp>
-void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w) {
-  withStep(step, [&](auto tag) { runStep<decltype(tag)::value>(warp, p, w); });
+void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int away = 0) {
+  if (homeWarps(step) == 0 || away == 0) {
+    withStep(step, [&](auto tag) { runStep<decltype(tag)::value>(warp, p, {w, w}); });
+  } else if (w.index < away) {
+    runStep<Step::htDispatch, Duty::away>(warp, p, {w, {w.index, away, away}});
+  } else {
+    runStep<Step::htDispatch, Duty::home>(warp, p, {w, {w.index - away, w.count - away, w.count - away}});
+  }
 }
 
 }  // namespace moe

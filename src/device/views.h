@@ -30,7 +30,8 @@ enum class Meeting : int {
   railsTaken,
   waves,
   railWaves = waves + kHtWaves,
-  count = railWaves + kHtWaves
+  homeRows = railWaves + kHtWaves,
+  count
 };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
@@ -92,10 +93,12 @@ struct CommView {
 
 enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
 
+inline constexpr std::int32_t kNoRank = -1;
+
 // Where one row of a token goes. Those in this domain come first, in rank order; then, LL: the ranks of other domains;
 // HT: the rail peer of each other domain that the token goes to.
 struct alignas(16) Destination {
-  std::int32_t rank;
+  std::int32_t rank;   // kNoRank: behind the last
   std::int32_t index;  // position among the rows that this rank sends there: the slot in [from][index] arrays
   std::int32_t row;    // row of the receiver's layout (the first entry's, if expert-major)
   std::int32_t flat;   // row in FLAT order

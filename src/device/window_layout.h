@@ -18,7 +18,7 @@ struct WindowLayout {
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from].
-  std::uint64_t llRowsReady, llCombineReady, llCombineDone, llFree;
+  std::uint64_t llRowsReady, llFree, llCombineReady, llCombineFree;
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
@@ -145,7 +145,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
   at.far.leaving = areas.take(domains > 0 ? flags : 0);
   at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
-  at.llCombineReady = areas.take(kLlSets * flags), at.llCombineDone = areas.take(kLlSets * flags);
+  at.llCombineReady = areas.take(kLlSets * flags), at.llCombineFree = areas.take(kLlSets * flags);
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});

@@ -41,11 +41,9 @@ class TcpGroup {
     return rank >= 0 && rank < setup_.nranks ? byRank_[static_cast<std::size_t>(rank)] : nullptr;
   }
 
-  bool failed() const { return failed_; }
   void setFinished() { finished_ = true; }
 
   void fail(moeResult_t result, const std::string& sentence) {
-    failed_ = true;
     setup_.fail(result, sentence);
   }
 
@@ -60,7 +58,6 @@ class TcpGroup {
   RemoteSetup setup_;
   std::vector<std::unique_ptr<TcpPeer>> peers_;
   std::vector<TcpPeer*> byRank_;
-  std::atomic<bool> failed_ = false;
   std::atomic<bool> finished_ = false;
 };
 

@@ -65,7 +65,7 @@ class TcpTransport final : public RemoteTransport {
 
   void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     try {
-      drain(deadline, [&] { return group_.failed() || giveUp(); });
+      drain(deadline, giveUp);  // after a failure too: else those who survive take the closed connection for a death
     } catch (const std::exception& error) {
       group_.fail(moeInternalError, error.what());
     }

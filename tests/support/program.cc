@@ -4,7 +4,7 @@ namespace moe::test {
 
 void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
   for (int rank = 0; rank < nranks(); ++rank) {
-    Task task{operation->name(), Step::route, warps, {}, {}};
+    Task task{operation->name(), Step::route, warps, 0, {}, {}};
     task.prepare = [this, operation, rank] {
       operation->start(rank, report_);
       return operation->params(rank, 0);
@@ -17,13 +17,15 @@ void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
 void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps) {
   const char* part = phases == kSendPhase ? " send" : phases == kReceivePhase ? " receive" : "";
   for (int rank = 0; rank < nranks(); ++rank) {
-    Task task{operation->name() + part, step, warps, {}, [] {}};
+    auto& tasks = tasks_[static_cast<std::size_t>(rank)];
+    const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // at some ranks, not at others
+    Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, [] {}};
     task.prepare = [this, operation, rank, phases] {
       if ((phases & kSendPhase) != 0) operation->start(rank, report_);
       return operation->params(rank, phases);
     };
     if ((phases & kReceivePhase) != 0) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
-    tasks_[static_cast<std::size_t>(rank)].push_back(std::move(task));
+    tasks.push_back(std::move(task));
   }
 }
 

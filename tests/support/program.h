@@ -16,6 +16,7 @@ struct Task {
   std::string name;
   Step step;
   int warps;
+  int away;                             // of a step that can be divided: see runNamedStep
   std::function<StepParams()> prepare;  // when the rank comes to it
   std::function<void()> finish;         // after the step, if the rank has not failed
 };

@@ -42,7 +42,7 @@ void TestComm::listAreas() {
   add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
   add("llRowsReady", at_.llRowsReady, 2 * flags);
   add("llCombineReady", at_.llCombineReady, 2 * flags);
-  add("llCombineDone", at_.llCombineDone, 2 * flags);
+  add("llCombineFree", at_.llCombineFree, 2 * flags);
   add("llFree", at_.llFree, 2 * flags);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});

@@ -53,7 +53,10 @@ class SimWarp {
       const CopyJob job = jobOf(i);
       for (std::uint32_t begin = 0; begin < job.bytes; begin += kPiece) {
         const std::uint32_t bytes = job.bytes - begin < kPiece ? job.bytes - begin : kPiece;
-        for (int sink = 0; sink < job.sinks; ++sink) sim_.store(sinkOf(i, sink) + begin, job.source + begin, bytes);
+        for (int sink = 0; sink < job.sinks; ++sink) {
+          std::uint8_t* to = sinkOf(i, sink);
+          if (to != nullptr) sim_.store(to + begin, job.source + begin, bytes);
+        }
         if (begin / kPiece % 4 == 0) sim_.pause();
       }
     }

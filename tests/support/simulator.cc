@@ -173,7 +173,7 @@ void Simulator::endRank(Rank& rank) {
 
 void Simulator::runWarp(Warp& warp) {
   Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
-  runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index);
+  runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index, program_.tasks(rank.rank)[rank.nextTask].away);
   pause();
   drain();  // the end of a step is a release
   if (--rank.warpsLeft == 0) push(now_ + pauseNs(warp), Kind::startTask, static_cast<std::uint32_t>(rank.rank));

@@ -38,19 +38,19 @@ void runTogether(int n, Body body) {
 
 struct HostTeam {
   static constexpr int kLanes = 1;
-  static void run(Step step, const StepParams& params, int warps) {
-    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}); });
+  static void run(Step step, const StepParams& params, int warps, int away) {
+    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}, away); });
   }
 };
 
 template <int kLaneCount>
 struct LaneTeam {
   static constexpr int kLanes = kLaneCount;
-  static void run(Step step, const StepParams& params, int warps) {
+  static void run(Step step, const StepParams& params, int warps, int away) {
     std::vector<LaneGroup<kLanes>> groups(static_cast<std::size_t>(warps));
     runTogether(warps * kLanes, [&](int i) {
       const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(i / kLanes)], i % kLanes);
-      runNamedStep(warp, step, params, {i / kLanes, warps, warps});
+      runNamedStep(warp, step, params, {i / kLanes, warps, warps}, away);
       warp.endStep();
     });
   }
@@ -59,7 +59,7 @@ struct LaneTeam {
 template <class Team>
 void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
   for (const Task& task : program.tasks(rank)) {
-    Team::run(task.step, task.prepare(), task.warps);
+    Team::run(task.step, task.prepare(), task.warps, task.away);
     ending.failure = comm.rank(rank).failure;
     if (ending.failure.ready != 0) return;
     task.finish();

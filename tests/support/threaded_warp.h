@@ -86,6 +86,7 @@ class ThreadedWarp {
       for (int sink = 0; sink < job.sinks; ++sink) {
         std::uint8_t* to = sinkOf(i, sink);
         note(5, sink, to);
+        if (to == nullptr) continue;
         for (std::uint32_t at = first(); at < job.bytes; at += kStep) std::memcpy(to + at, job.source + at, kPiece);
       }
     }

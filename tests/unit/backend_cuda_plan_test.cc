@@ -16,6 +16,10 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
+        const int warpsMax = shape.bulk            ? kBulkWarpsMax
+                             : step == Step::route ? kRouteWarpsPerBlock
+                                                   : kernelWarpsMax(step);
+        EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
         EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
       }
     }
@@ -29,10 +33,19 @@ TEST(CudaPlan, ARouteHasNoMoreBlocksThanItsTablesHaveRows) {
 }
 
 TEST(CudaPlan, FewRowsTakeFewBlocks) {
-  EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 1, 14336, 0}, true).blocks, 4);
+  EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 1, 14336, 0}, true).blocks, 2);
   EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 0, 14336, 0}, true).blocks, 1);
   EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 128, 14336, 0}, true).blocks, 132);
   EXPECT_EQ(planLaunch(kH200, {Step::llDispatch, 128, 128, 14336, 16}, true).blocks, 16);
+}
+
+TEST(CudaPlan, OperationsThatOnlyMoveRowsLeaveMostMultiprocessorsAlone) {
+  for (const Step step : {Step::llDispatch, Step::combine}) {
+    EXPECT_EQ(planLaunch(kH200, {step, 128, 128, 14336, 0, true}, true).blocks, 33);
+    EXPECT_EQ(planLaunch(kH200, {step, 128, 1, 14336, 0, true}, true).blocks, 2);
+    EXPECT_EQ(planLaunch(kH200, {step, 128, 128, 14336, 8, true}, true).blocks, 8);
+  }
+  EXPECT_EQ(planLaunch({2, 1, 232448}, {Step::llDispatch, 128, 128, 14336, 0, true}, true).blocks, 1);
 }
 
 TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {

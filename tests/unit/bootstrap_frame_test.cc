@@ -53,9 +53,9 @@ TEST(Frame, WithAnythingWrongInItsHeaderBreaksTheStreamForGood) {
   };
   for (const Case& c : {Case{0, 0, "protocol"},
                         {4, 0, "type 0"},
-                        {4, 18, "type 18"},
+                        {4, 19, "type 19"},
                         {4, 255, "type 255"},
-                        {5, 2, "version 2"},
+                        {5, 1, "version 1"},
                         {11, 2, "bytes"},
                         {14, 1, "rank 65539"}}) {
     FrameParser parser(kAll);

@@ -36,6 +36,63 @@ TEST(BootstrapLeave, IsNoFailureAndIsRemembered) {
   }));
 }
 
+// All leave with the last of those that all wait for.
+TEST(BootstrapLeave, WaitsForItsCompany) {
+  constexpr int kRanks = 12;
+  Meet watching(kRanks);
+  std::atomic<bool> lastLeaves = false;
+  expectAllWell(world(kRanks, [&](Bootstrap& member) {
+    member.startMonitor([&](const auto& failure) { ADD_FAILURE() << failure.sentence; });
+    watching.wait();
+    if (member.rank() == 7) {
+      std::this_thread::sleep_for(300ms);
+      lastLeaves = true;
+    }
+    const auto start = Clock::now();
+    member.leave({4, 4, 20s});
+    EXPECT_LT(secondsSince(start), 10.0);
+    EXPECT_TRUE(lastLeaves) << "rank " << member.rank();
+  }));
+}
+
+TEST(BootstrapLeave, WaitsForCompanyThatStaysNoLongerThanItsPatience) {
+  Meet watching(5);
+  Meet gone(5);
+  expectAllWell(world(5, [&](Bootstrap& member) {
+    member.startMonitor([&](const auto& failure) { ADD_FAILURE() << failure.sentence; });
+    watching.wait();
+    if (member.rank() == 2) {
+      const auto start = Clock::now();
+      member.leave({0, 5, 200ms});
+      EXPECT_GE(secondsSince(start), 0.2);
+      EXPECT_LT(secondsSince(start), 5.0);
+    } else {
+      EXPECT_TRUE(waitUntil([&] { return member.hasLeft(2); }));
+    }
+    gone.wait();
+  }));
+}
+
+// A rank that has failed is no company to wait for.
+TEST(BootstrapLeave, DoesNotWaitForCompanyThatFailed) {
+  Meet watching(4);
+  Meet gone(4);
+  std::atomic<int> reports = 0;
+  expectAllWell(world(4, [&](Bootstrap& member) {
+    member.startMonitor([&](const auto&) { ++reports; });
+    watching.wait();
+    if (member.rank() == 3) {
+      member.announceFailure(moeInternalError, "rank 3: planted");
+      return gone.wait();
+    }
+    EXPECT_TRUE(waitUntil([&] { return reports >= 3; }));
+    const auto start = Clock::now();
+    member.leave({0, 4, 20s});
+    EXPECT_LT(secondsSince(start), 5.0);
+    gone.wait();
+  }));
+}
+
 TEST(BootstrapLeave, AllAtOnceIsNoFailure) {
   for (int turn = 0; turn < 5; ++turn) {
     const auto start = Clock::now();
