@@ -65,9 +65,10 @@ class Comm {
   // The set of LL slots for a new handle: the one with the fewest handles. The same on every rank that makes and
   // destroys the same handles in the same order.
   int takeLlSet();
+  void giveBackLlSet(int set) { --llHandles_[set]; }
+
   // Peers of the domain read this rank's rows in a step of theirs, and no step here waits for the last of them.
   void noteReaders() { hasReaders_ = true; }
-  void giveBackLlSet(int set) { --llHandles_[set]; }
 
   Handle* add(std::unique_ptr<Handle> handle);
   void remove(Handle* handle);
