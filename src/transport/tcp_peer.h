@@ -43,9 +43,7 @@ class TcpGroup {
 
   void setFinished() { finished_ = true; }
 
-  void fail(moeResult_t result, const std::string& sentence) {
-    setup_.fail(result, sentence);
-  }
+  void fail(moeResult_t result, const std::string& sentence) { setup_.fail(result, sentence); }
 
   // The connection is of no use any more. A failure unless the peer has said that it leaves, or nobody needs it.
   void lose(TcpPeer& peer, moeResult_t result, const std::string& why) {
