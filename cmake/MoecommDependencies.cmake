@@ -1,6 +1,6 @@
 # Finds what we build on. Headers and libraries are looked for by file, so that a Debian machine and a folder given in
 # CMAKE_PREFIX_PATH (<folder>/include, <folder>/lib) work alike. Nothing is downloaded.
-#   moecomm_fmt   fmt; as headers alone where something is installed: libmoecomm.so does not need libfmt.so
+#   moecomm_fmt   fmt, compiled into what uses it: libmoecomm.so does not need libfmt.so
 #   moecomm_hwloc hwloc (machine topology)
 #   moecomm_cli   CLI11 and nlohmann/json, for the tools and for moe_perf
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -31,13 +31,20 @@ function(moecomm_find target)
 endfunction()
 
 moecomm_find(moecomm_fmt HEADERS fmt/format.h PACKAGE libfmt-dev)
-# With the library, files that format something compile up to five times faster.
-find_library(MOECOMM_LIBRARY_fmt fmt)
-mark_as_advanced(MOECOMM_LIBRARY_fmt)
-if(MOECOMM_INSTALL OR NOT MOECOMM_LIBRARY_fmt)
+# Its code is compiled in one file of ours; as headers alone, every file that formats something takes 2 s longer.
+set(fmt_code ${PROJECT_SOURCE_DIR}/src/base/fmt_code.cc)
+try_compile(MOECOMM_FMT_IN_ONE_FILE ${PROJECT_BINARY_DIR}/fmt_check
+  SOURCES ${fmt_code} ${PROJECT_SOURCE_DIR}/cmake/checks/uses_fmt.cc
+  CMAKE_FLAGS -DINCLUDE_DIRECTORIES=${MOECOMM_INCLUDE_fmt_format_h}
+  CXX_STANDARD 20)
+if(MOECOMM_FMT_IN_ONE_FILE)
+  add_library(moecomm_fmt_code STATIC ${fmt_code})
+  target_include_directories(moecomm_fmt_code SYSTEM PRIVATE ${MOECOMM_INCLUDE_fmt_format_h})
+  target_compile_features(moecomm_fmt_code PRIVATE cxx_std_20)
+  set_target_properties(moecomm_fmt_code PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
+  target_link_libraries(moecomm_fmt INTERFACE moecomm_fmt_code)
+else() # another version of fmt, whose code is divided differently
   target_compile_definitions(moecomm_fmt INTERFACE FMT_HEADER_ONLY=1)
-else()
-  target_link_libraries(moecomm_fmt INTERFACE ${MOECOMM_LIBRARY_fmt})
 endif()
 moecomm_find(moecomm_hwloc HEADERS hwloc.h LIBRARY hwloc PACKAGE libhwloc-dev)
 moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11-dev and nlohmann-json3-dev")

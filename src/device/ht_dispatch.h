@@ -113,11 +113,14 @@ MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epo
   announceWave<kDuty>(warp, p.comm, rowFlags<kWaves>(p.comm), wave, team);
 }
 
-template <int kWaves, class Warp>
-MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t number, int wave, WarpIndex w) {
-  if (wave == 0) describeRows(warp, p.comm, p.handle, p.dispatch, w);
+// Of a divided crew those who keep rows here describe what comes, as they are done long before the wire; the others are
+// needed again for what lies in the staging area alone.
+template <int kWaves, Duty kDuty, class Warp>
+MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t number, int wave, const Crew& crew) {
+  if (wave == 0 && kDuty != Duty::away) describeRows(warp, p.comm, p.handle, p.dispatch, crew.team);
+  if (kDuty == Duty::away && p.dispatch.staged == 0) return true;
   if (!waitForWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, number, Phase::dispatchRows)) return false;
-  placeRows(warp, p, arrivingRows(p.handle, kWaves, wave), w);
+  placeRows(warp, p, arrivingRows(p.handle, kWaves, wave), crew.all);
   return true;
 }
 
@@ -134,7 +137,7 @@ MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t ep
 }
 
 // With one wave the pushing may be divided: rows that stay here, by warps of their own, are not in the way of those
-// that leave. What arrives is everybody's.
+// that leave.
 template <int kWaves, Duty kDuty, class Warp>
 MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& crew) {
   static_assert(kWaves == 1 || kDuty == Duty::all);
@@ -154,7 +157,8 @@ MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& cre
     sendWave<kWaves, kDuty>(warp, p, epoch, wave, crew.team);
     if (wave == kWaves - 1) endHtSend(warp, p, epoch, number, w);
   };
-  inWaves<kWaves>(handOver, [&](int wave) { return !receives || placeWave<kWaves>(warp, p, number, wave, w); });
+  inWaves<kWaves>(handOver,
+                  [&](int wave) { return !receives || placeWave<kWaves, kDuty>(warp, p, number, wave, crew); });
 }
 
 }  // namespace moe

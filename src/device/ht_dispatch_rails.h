@@ -131,7 +131,9 @@ MOE_LANES void htDispatchRails(const Warp& warp, const StepParams& p, WarpIndex 
     return true;
   };
   inWavesOverRails([&](int wave) { return !sends || railSendWave(warp, p, epoch, number, wave, w); }, forward,
-                   [&](int wave) { return !receives || placeWave<kHtWaves>(warp, p, number, wave, w); });
+                   [&](int wave) {
+                     return !receives || placeWave<kHtWaves, Duty::all>(warp, p, number, wave, {w, w});
+                   });
 }
 
 }  // namespace moe
