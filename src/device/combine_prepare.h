@@ -98,7 +98,7 @@ MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const Combine
     return c.mine<float>(llGradsRow(c, h, c.far->at.llGradsOut, source, row - h.rankOffsets[source]));
   }
   const int forwarder = c.domainFirst + source % c.domainSize;
-  return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headRailIndex(head)));
+  return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
 }
 
 template <class Warp>

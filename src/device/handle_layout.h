@@ -18,6 +18,7 @@ struct HandleShape {
   int tokensMax = 0;
   int alignment = 1;
   bool wideIndex = false;
+  bool arrivals = false;  // of layouts with a row per expert
   int routeWarpsMax = 1;
 };
 
@@ -25,7 +26,7 @@ struct HandleShape {
 inline std::uint32_t handleSignature(const HandleShape& s) {
   std::uint32_t hash = 2166136261u;
   for (int value : {s.map.experts, s.map.nranks, s.topk, static_cast<int>(s.layout), s.lowLatency ? 1 : 0, s.tokensMax,
-                    s.alignment}) {
+                    s.alignment, s.arrivals ? 1 : 0}) {
     hash = (hash ^ static_cast<std::uint32_t>(value)) * 16777619u;
   }
   return hash;
@@ -54,6 +55,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.tokensMax = s.tokensMax;
   v.alignment = s.alignment;
   v.wideIndex = s.wideIndex ? 1 : 0;
+  v.arrivals = s.arrivals ? 1 : 0;
   v.signature = handleSignature(s);
   v.domains = s.domains;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
@@ -73,6 +75,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.nearCount = v.destinationCount;  // in one domain the same
   if (s.domains > 1) take(v.nearCount, s.tokensMax);
   take(v.destinations, std::int64_t{s.tokensMax} * v.slots);
+  take(v.wavesOf, v.wavesByExpert() ? s.tokensMax : 0);
   take(v.layoutRowsOf, n);
   take(v.flatRowsOf, n);
   take(v.rows, 1);
@@ -81,6 +84,9 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.expertOffsets, experts + 1);
   take(v.headers, arrivingRowsMax(s) * v.headerStride());
   take(v.waveStart, s.lowLatency ? 0 : kHtWaves * n);
+  take(v.waveRows, v.wavesByExpert() ? arrivingRowsMax(s) : 0);
+  take(v.waveRowsStart, v.wavesByExpert() ? kHtWaves * n + 1 : 0);
+  take(v.arrived, s.arrivals ? experts : 0);
   const std::int64_t rails = v.hasRails() ? s.domains : 0;
   take(v.outgoing, s.domains == 1 ? 0 : (s.lowLatency ? n : rails) * s.tokensMax);
   take(v.railCount, rails * s.tokensMax);

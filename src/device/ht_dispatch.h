@@ -62,17 +62,18 @@ MOE_LANES std::uint8_t* finalPlace(const Warp& warp, const StepParams& p, std::u
          row * (rows ? p.dispatch.rowBytes : p.dispatch.sideBytes);
 }
 
-template <Duty kDuty = Duty::all, class Warp>
-MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, WarpIndex w) {
+template <Duty kDuty = Duty::all, class Warp, class Rows>
+MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, Rows rows,
+                          WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   pushPayload<kDuty>(
-      warp, c, p.handle, d.rows, tokens, d.rowBytes, d.parts, w,
+      warp, c, p.handle, d.rows, tokens, rows, d.rowBytes, d.parts, w,
       [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::rows); },
       [&](int token) { return c.mine<std::uint8_t>(c.far->at.railRowsOut) + std::int64_t{token} * d.rowBytes; });
   if (d.sideBytes == 0) return;
   pushPayload<kDuty>(
-      warp, c, p.handle, d.side, tokens, d.sideBytes, Parts{1, d.sideBytes}, w,
+      warp, c, p.handle, d.side, tokens, rows, d.sideBytes, Parts{1, d.sideBytes}, w,
       [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::side); },
       [&](int token) { return c.mine<std::uint8_t>(c.far->at.railSideOut) + std::int64_t{token} * d.sideBytes; });
 }
@@ -109,8 +110,23 @@ MOE_LANES std::uint64_t rowFlags(const CommView& c) {
 
 template <int kWaves, Duty kDuty, class Warp>
 MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex team) {
-  pushTokens<kDuty>(warp, p, epoch, tokensOfWave(kWaves, wave, p.dispatch.tokens), team);
+  const Range all{0, p.dispatch.tokens};
+  if constexpr (kWaves == 1) {
+    pushTokens<kDuty>(warp, p, epoch, all, AllRows{}, team);
+  } else {
+    const Range tokens = p.handle.wavesByExpert() ? all : tokensOfWave(kWaves, wave, all.end);
+    pushTokens<kDuty>(warp, p, epoch, tokens, RowsOfWave{p.handle, wave}, team);
+  }
   announceWave<kDuty>(warp, p.comm, rowFlags<kWaves>(p.comm), wave, team);
+}
+
+// Waves by experts end with the experts that they complete; others, with all of them at the end.
+template <class Warp>
+MOE_LANES void announceWaveArrivals(const Warp& warp, const CommView& c, const HandleView& h, int wave, WarpIndex w) {
+  if (h.arrivals == 0) return;
+  const int experts = h.map.count(c.rank);
+  if (h.wavesByExpert()) return announceArrivals(warp, h, wave, expertsOfWave(wave, experts), w);
+  if (wave == kHtWaves - 1) announceArrivals(warp, h, wave, {0, experts}, w);
 }
 
 // Of a divided crew those who keep rows here describe what comes, as they are done long before the wire; the others are
@@ -120,7 +136,8 @@ MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t nu
   if (wave == 0 && kDuty != Duty::away) describeRows(warp, p.comm, p.handle, p.dispatch, crew.team);
   if (kDuty == Duty::away && p.dispatch.staged == 0) return true;
   if (!waitForWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, number, Phase::dispatchRows)) return false;
-  placeRows(warp, p, arrivingRows(p.handle, kWaves, wave), crew.all);
+  placeRows(warp, p, rowsOfWave(p.handle, kWaves, wave), crew.all);
+  if constexpr (kWaves > 1) announceWaveArrivals(warp, p.comm, p.handle, wave, crew.all);
   return true;
 }
 

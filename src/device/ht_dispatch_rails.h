@@ -54,7 +54,7 @@ MOE_LANES bool railSendWave(const Warp& warp, const StepParams& p, std::uint64_t
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   const Range tokens = tokensOfWave(kHtWaves, wave, d.tokens);
-  pushTokens(warp, p, epoch, tokens, w);
+  pushTokens(warp, p, epoch, tokens, AllRows{}, w);
   return sendOverRails(
       warp, c, kDispatchRails, payloadSizes(d.rowBytes, d.sideBytes), c.far->at.htRailWaves, wave, number, w,
       [&](int domain) {

@@ -25,10 +25,10 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (d.cast.type != kNoCast) {
     pushCast(warp, c, h, d, w, rowSlotOf, rowOutOf);
   } else {
-    pushPayload(warp, c, h, d.rows, {0, d.tokens}, d.rowBytes, d.parts, w, rowSlotOf, rowOutOf);
+    pushPayload(warp, c, h, d.rows, {0, d.tokens}, AllRows{}, d.rowBytes, d.parts, w, rowSlotOf, rowOutOf);
   }
   if (d.sideBytes == 0) return;
-  pushPayload(warp, c, h, d.side, {0, d.tokens}, d.sideBytes, Parts{1, d.sideBytes}, w,
+  pushPayload(warp, c, h, d.side, {0, d.tokens}, AllRows{}, d.sideBytes, Parts{1, d.sideBytes}, w,
               slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes), [&](int token) {
                 return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes, token));
               });
@@ -142,14 +142,17 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   if (h.layoutRowsOf[c.rank] > d.capacity) return llRefuse(warp, p, epoch, w);
   describeRows(warp, c, h, d, w);
   // Rows that stay in their slots need one warp that waits, and one look.
-  if (w.index != 0 && d.outRows == nullptr && d.cast.outScales == nullptr && d.sideBytes == 0) return;
+  const bool stay = d.outRows == nullptr && d.cast.outScales == nullptr && d.sideBytes == 0 && h.arrivals == 0;
+  if (stay && w.index != 0) return;
   if (!waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
   if (!llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
   const std::uint32_t outBytes = d.cast.type != kNoCast ? static_cast<std::uint32_t>(d.cast.elements) : d.rowBytes;
   llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.rowBytes, d.outRows, outBytes, d.arriving, w);
   llDeliverScales(warp, p, w);
-  if (d.sideBytes == 0) return;
-  llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.sideBytes, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+  if (d.sideBytes != 0) {
+    llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.sideBytes, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+  }
+  if (h.arrivals != 0) announceArrivals(warp, h, 0, {0, h.map.count(c.rank)}, w);
 }
 
 // What a sending step leaves for the next one. Warps that have announced their rows have read what changes here.

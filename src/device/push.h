@@ -2,31 +2,31 @@
 // goes to and, if it goes to others too, to this rank's own window, from where it is put.
 #pragma once
 
+#include "device/expert_waves.h"
 #include "device/fp8_row.h"
-#include "device/step.h"
 
 namespace moe {
 
 // Where the row of a token goes, number `ordinal` of h.slots places: to placeOf(destination), to outOf(token) for the
 // first destination in another domain, or nowhere. Destinations take turns to be the first: in rank order all ranks
 // would store to the same one at the same time.
-template <Duty kDuty, class Warp, class PlaceOf, class OutOf>
-MOE_LANES std::uint8_t* placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, int token, int ordinal,
-                                    PlaceOf placeOf, OutOf outOf) {
+template <Duty kDuty, class Warp, class Rows, class PlaceOf, class OutOf>
+MOE_LANES std::uint8_t* placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token,
+                                    int ordinal, PlaceOf placeOf, OutOf outOf) {
   const Destination* list = h.destinations + std::int64_t{token} * h.slots;
   const int at = (ordinal + c.rank + token) % h.slots;
   const Destination to = list[at];
-  if (to.rank == kNoRank) return nullptr;
+  if (to.rank == kNoRank || !rows.takes(to)) return nullptr;
   if (kDuty != Duty::all && (to.rank == c.rank) != (kDuty == Duty::home)) return nullptr;
   if (!isRemote(warp, c, to.rank)) return placeOf(to);
   return at == 0 || c.inDomain(list[at - 1].rank) ? outOf(token) : nullptr;
 }
 
-// Sends one payload (rows or side) of this warp's share of some tokens.
-template <Duty kDuty = Duty::all, class Warp, class PlaceOf, class OutOf>
+// Sends one payload (rows or side) of this warp's share of some tokens: those `rows` that go now.
+template <Duty kDuty = Duty::all, class Warp, class Rows, class PlaceOf, class OutOf>
 MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
-                           Range tokens, std::uint32_t rowBytes, const Parts& parts, WarpIndex w, PlaceOf placeOf,
-                           OutOf outOf) {
+                           Range tokens, Rows rows, std::uint32_t rowBytes, const Parts& parts, WarpIndex w,
+                           PlaceOf placeOf, OutOf outOf) {
   const Strided mine = stridedOf(tokens.begin * parts.count, tokens.end * parts.count, w);
   const auto item = [&](int i) { return partOf(parts, rowBytes, mine.at(i)); };
   warp.streamRows(
@@ -34,11 +34,12 @@ MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView
       [&](int i) {
         const PartOf part = item(i);
         const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
-        return CopyJob{row + part.begin, part.bytes, h.slots};
+        const bool goes = rows.any(part.row);
+        return CopyJob{row + part.begin, goes ? part.bytes : 0, goes ? h.slots : 0};
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        std::uint8_t* row = placeInTurn<kDuty>(warp, c, h, part.row, ordinal, placeOf, outOf);
+        std::uint8_t* row = placeInTurn<kDuty>(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
         return row == nullptr ? nullptr : row + part.begin;
       });
 }
@@ -59,7 +60,7 @@ MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        std::uint8_t* row = placeInTurn<Duty::all>(warp, c, h, part.row, ordinal, placeOf, outOf);
+        std::uint8_t* row = placeInTurn<Duty::all>(warp, c, h, AllRows{}, part.row, ordinal, placeOf, outOf);
         if (row == nullptr) return CastSink{nullptr, nullptr};
         const std::int64_t tile = part.begin / kCastTileElements;
         return CastSink{row + part.begin, row + cast.elements + tile * castScaleBytes(cast.type)};

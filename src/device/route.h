@@ -23,9 +23,14 @@ MOE_LANES void laneListDestinations(const Warp& warp, const RouteSlice& s, const
   const HandleView& h = p.handle;
   Destination* list = h.destinations + std::int64_t{token} * h.slots;
   int count = 0;
-  const auto add = [&](const Destination& to) { list[count++] = to; };
+  std::uint32_t waves = 0;
+  const auto add = [&](const Destination& to) {
+    list[count++] = to;
+    waves |= 1u << to.wave;
+  };
   laneForRanks(s, c, h, token, domainRanks(c), add);
   h.nearCount[token] = count;
+  if (h.wavesByExpert()) h.wavesOf[token] = waves;
   if (takesRails(warp, h)) {
     laneListRails(warp, s, p, token, add);
   } else if (split(warp, c)) {
@@ -64,15 +69,17 @@ MOE_LANES std::uint64_t headerOutOffset(const CommView& c, int to, int index) {
 }
 
 template <class Warp>
-MOE_LANES void sendHeaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, Slice tokens) {
+MOE_LANES void sendHeaders(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
-  warp.forEach(tokens.count * h.slots, [&](int i) {
-    const int token = tokens.begin + i / h.slots, ordinal = i % h.slots;
+  warp.forEach(s.tokens.count * h.slots, [&](int i) {
+    const int token = s.tokens.begin + i / h.slots, ordinal = i % h.slots;
     if (ordinal >= h.nearCount[token]) return;
     const Destination to = h.destinations[token * h.slots + ordinal];
+    const int bucket = h.waveBucket(to.rank, to.wave);
+    const int inWave = h.wavesByExpert() ? s.place[bucket] + s.positionOf(h, token, bucket) : 0;
     laneWriteHeader(warp, c, h, headerSlot(c, to.rank, epoch, c.rank, to.index), token, waveOf(token, p.route.tokens),
-                    0, to.rank);
+                    inWave, to.rank);
   });
 }
 
@@ -132,6 +139,9 @@ MOE_LANES void keepHeaders(const Warp& warp, const CommView& c, const HandleView
     if (h.lowLatency != 0) return;
     const int before = at.index == 0 ? -1 : headWave(warp.laneLoad(slot - headerQuads(c.topkMax)));
     laneNoteWaves(h, row, at.from, before, headWave(head));
+    if (!h.wavesByExpert()) return;
+    const int wave = waveOfHeader(kept, h.map.count(c.rank));
+    h.waveRows[h.waveRowsStart[wave * c.nranks + at.from] + headIndex(head)] = row;
   });
   if (w.index != 0 || h.lowLatency != 0) return;
   warp.forEach(c.nranks, [&](int from) {
@@ -156,7 +166,7 @@ MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (!handlesAgree(warp, c, h, epoch)) return;  // the peers have our counts and find out for themselves
   addBases(warp, s, c, h, epoch);
   placeTokens(warp, s, p);
-  sendHeaders(warp, p, epoch, s.tokens);
+  sendHeaders(warp, s, p, epoch);
   if (split(warp, c)) fillRemoteHeaders(warp, s, p);
   announce(warp, c, c.at.routeHeadersReady, Meeting::rows, w);
   if (split(warp, c)) putHeaders(warp, p, epoch, w);

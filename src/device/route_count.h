@@ -3,8 +3,7 @@
 // bucket is a count of bits, and no order of execution shows.
 #pragma once
 
-#include "device/row_header.h"
-#include "device/step.h"
+#include "device/expert_waves.h"
 
 namespace moe {
 
@@ -50,6 +49,16 @@ MOE_LANES Fault entryFault(const HandleView& h, const RouteArgs& a, int entry, s
   return Fault::none;
 }
 
+// No other entry of the token names a lower expert of this one's rank.
+MOE_LANES bool isLowestOnRank(const HandleView& h, const RouteArgs& a, int entry, int expert, int rank) {
+  const int first = h.map.first(rank), begin = entry - entry % h.topk;
+  for (int other = begin; other < begin + h.topk; ++other) {
+    const std::int64_t id = indexAt(h, a, other);
+    if (id >= first && id < expert) return false;
+  }
+  return true;
+}
+
 template <class Warp>
 MOE_LANES void takeEntries(const Warp& warp, const RouteSlice& s, const StepParams& p) {
   const HandleView& h = p.handle;
@@ -72,6 +81,10 @@ MOE_LANES void takeEntries(const Warp& warp, const RouteSlice& s, const StepPara
     const int rank = h.map.rankOf(expert);
     warp.laneOr(users + h.map.experts + rank, bit);
     if (takesRails(warp, h)) warp.laneOr(users + h.domainBucket(rank / p.comm.domainSize), bit);
+    if (h.wavesByExpert() && isLowestOnRank(h, a, entry, expert, rank)) {
+      const int wave = waveOfExpert(expert - h.map.first(rank), h.map.count(rank));
+      warp.laneOr(users + h.waveBucket(rank, wave), bit);
+    }
   });
 }
 

@@ -17,16 +17,27 @@ MOE_LANES std::int32_t* routeCounts(const CommView& c, int rank, std::uint64_t e
   return c.in<std::int32_t>(rank, countsOffset(c, epoch, from));
 }
 
+// The rows that rank `from` sends here in each wave by experts.
+MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
+  return c.in<std::int32_t>(rank, c.at.waveCounts) + (parityOf(epoch) * c.nranks + from) * kHtWaves;
+}
+
 // The buffers of epoch - 2 are written again. No acknowledgement is needed: we have everyone's counts of epoch - 1,
 // which a rank sends after it has kept the headers of epoch - 2.
 template <class Warp>
 MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const int each = h.buckets() + 1;
+  const int each = h.sharedBuckets() + 1;
   warp.forEach(c.domainSize * each, [&](int i) {
     const int bucket = i % each;
-    const std::int32_t count = bucket < h.buckets() ? h.totals[bucket] : static_cast<std::int32_t>(h.signature);
+    const std::int32_t count = bucket < each - 1 ? h.totals[bucket] : static_cast<std::int32_t>(h.signature);
     warp.laneStore(routeCounts(c, c.domainFirst + i / each, epoch, c.rank) + bucket, count);
   });
+  if (h.wavesByExpert()) {
+    warp.forEach(c.nranks * kHtWaves, [&](int i) {
+      const int to = i / kHtWaves, wave = i % kHtWaves;
+      warp.laneStore(waveCounts(c, to, epoch, c.rank) + wave, h.totals[h.waveBucket(to, wave)]);
+    });
+  }
   tell(warp, c, c.at.routeCountsReady, epoch);
   if (!split(warp, c)) return;
   // Remote ranks get a copy of what this rank has told itself.
@@ -40,7 +51,7 @@ MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView&
 template <class Warp>
 MOE_LANES bool handlesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
   return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
-    const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.buckets());
+    const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.sharedBuckets());
     const bool same = static_cast<std::uint32_t>(signature) == h.signature;
     return {0, same ? Fault::none : Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0};
   });
@@ -112,6 +123,13 @@ MOE_LANES void takeCounts(const Warp& warp, const CommView& c, const HandleView&
       c.nranks, [&](int from) { return warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.map.experts + c.rank); },
       [&](int from, int before) { h.rankOffsets[from] = before; });
   warp.forEach(1, [&](int) { *h.rows = h.rankOffsets[c.nranks] = rows; });
+  if (h.wavesByExpert()) {
+    warp.scanInOrder(
+        kHtWaves * c.nranks,
+        [&](int i) { return warp.laneLoad(waveCounts(c, c.rank, epoch, i % c.nranks) + i / c.nranks); },
+        [&](int i, int before) { h.waveRowsStart[i] = before; });
+    warp.forEach(1, [&](int) { h.waveRowsStart[kHtWaves * c.nranks] = rows; });
+  }
   publish(warp, &c.state->routeTaken, flagWord(epoch));
   const int groups = warp.scanInOrder(
       experts, [&](int e) { return static_cast<int>(roundUp(bucketSums(warp, c, epoch, first + e).all, h.alignment)); },

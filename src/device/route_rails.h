@@ -3,6 +3,7 @@
 //   railTables  [parity][domain][index]: a Quad (destinations, wave, 0, 0), then a Destination each
 #pragma once
 
+#include "device/expert_waves.h"
 #include "device/rails.h"
 #include "device/route_exchange.h"
 
@@ -24,7 +25,8 @@ MOE_LANES Destination destinationAt(const RouteSlice& s, const CommView& c, cons
   const int row = expertRows(h)                   ? firstEntryRow(h, token, rank)
                   : h.layout == Layout::rankMajor ? c.rank * h.tokensMax + index
                                                   : flat;
-  return {rank, index, row, flat};
+  const int wave = h.wavesByExpert() ? waveAtRank(h, token, rank) : 0;
+  return {static_cast<std::int16_t>(rank), static_cast<std::int16_t>(wave), index, row, flat};
 }
 
 // Calls add(row) for the token's row at each of some ranks. One lane.
@@ -73,7 +75,7 @@ MOE_LANES void laneListRails(const Warp& warp, const RouteSlice& s, const StepPa
     const int index = railIndexOf(s, h, token, domain);
     h.outgoing[static_cast<std::int64_t>(domain) * h.tokensMax + index] = token;
     laneWriteRail(warp, s, p, token, domain, index);
-    add(Destination{c.railPeer(domain), index, 0, 0});
+    add(Destination{static_cast<std::int16_t>(c.railPeer(domain)), 0, index, 0, 0});
   }
 }
 
@@ -104,8 +106,8 @@ MOE_LANES void laneKeepRail(const Warp& warp, const CommView& c, const HandleVie
   h.railCount[at] = static_cast<int>(head.x);
   for (int i = 0; i < static_cast<int>(head.x); ++i) {
     const Quad to = warp.laneLoad(table + 1 + i);
-    h.railTo[at * h.railSlots() + i] = {static_cast<int>(to.x), static_cast<int>(to.y), static_cast<int>(to.z),
-                                        static_cast<int>(to.w)};
+    h.railTo[at * h.railSlots() + i] = {static_cast<std::int16_t>(to.x), 0, static_cast<int>(to.y),
+                                        static_cast<int>(to.z), static_cast<int>(to.w)};
   }
   const int wave = static_cast<int>(head.y);
   const int before = index == 0 ? -1 : static_cast<int>(warp.laneLoad(table - c.far->at.railQuads).y);

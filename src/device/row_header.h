@@ -1,7 +1,7 @@
 // The header of every row, which travels with the route: which token of which rank it is and what this rank's experts
 // are to do with it.
-//   Quad 0      token at its source, its wave (waves.h) and its index on its rail (rails.h), source rank, number of
-//               entries
+//   Quad 0      token at its source, its wave (waves.h) and an index, source rank, number of entries. The index: on its
+//               rail (rails.h), or among its source's rows of a wave by experts (expert_waves.h)
 //   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
 // "row" is the row of an expert-major layout, else 0.
 #pragma once
@@ -20,7 +20,7 @@ MOE_LANES int headToken(const Quad& head) {
 MOE_LANES int headWave(const Quad& head) {
   return static_cast<int>(head.y % kHeadWaves);
 }
-MOE_LANES int headRailIndex(const Quad& head) {
+MOE_LANES int headIndex(const Quad& head) {
   return static_cast<int>(head.y / kHeadWaves);
 }
 MOE_LANES int headSource(const Quad& head) {
@@ -68,7 +68,7 @@ MOE_LANES Arrival arrivalOf(const HandleView& h, int row) {
 // Writes the header of `token`'s row for a destination. One lane.
 template <class Warp>
 MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token, int wave,
-                               int railIndex, int rank) {
+                               int index, int rank) {
   const int first = h.map.first(rank);
   const int* ids = h.ids + std::int64_t{token} * h.topk;
   int entries = 0;
@@ -79,7 +79,7 @@ MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const Handle
     warp.laneStore(to + entries, Quad{static_cast<std::uint32_t>(ids[k] - first), static_cast<std::uint32_t>(k),
                                       floatToBits(h.weights[token * h.topk + k]), static_cast<std::uint32_t>(row)});
   }
-  const std::uint32_t place = static_cast<std::uint32_t>(railIndex) * kHeadWaves + static_cast<std::uint32_t>(wave);
+  const std::uint32_t place = static_cast<std::uint32_t>(index) * kHeadWaves + static_cast<std::uint32_t>(wave);
   warp.laneStore(to, Quad{static_cast<std::uint32_t>(token), place, static_cast<std::uint32_t>(c.rank),
                           static_cast<std::uint32_t>(entries)});
 }

@@ -30,7 +30,8 @@ enum class Meeting : int {
   railsTaken,
   waves,
   railWaves = waves + kHtWaves,
-  homeRows = railWaves + kHtWaves,
+  arrivals = railWaves + kHtWaves,
+  homeRows = arrivals + kHtWaves,
   count
 };
 
@@ -93,12 +94,13 @@ struct CommView {
 
 enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
 
-inline constexpr std::int32_t kNoRank = -1;
+inline constexpr std::int16_t kNoRank = -1;
 
 // Where one row of a token goes. Those in this domain come first, in rank order; then, LL: the ranks of other domains;
 // HT: the rail peer of each other domain that the token goes to.
 struct alignas(16) Destination {
-  std::int32_t rank;   // kNoRank: behind the last
+  std::int16_t rank;   // kNoRank: behind the last
+  std::int16_t wave;   // of a handle whose waves are by experts; else 0
   std::int32_t index;  // position among the rows that this rank sends there: the slot in [from][index] arrays
   std::int32_t row;    // row of the receiver's layout (the first entry's, if expert-major)
   std::int32_t flat;   // row in FLAT order
@@ -128,6 +130,7 @@ struct HandleView {
   int tokensMax;            // of a rank
   int alignment;            // EXPERT_MAJOR
   int wideIndex;            // 1: int64
+  int arrivals;             // 1: there are arrival words
   std::uint32_t signature;  // what must agree between ranks
 
   // What this rank sends.
@@ -144,6 +147,7 @@ struct HandleView {
   std::int32_t* destinationCount;  // [tokensMax]
   std::int32_t* nearCount;         // [tokensMax] of them in this domain; of one domain: the same array
   Destination* destinations;       // [tokensMax][slots]
+  std::uint32_t* wavesOf;          // [tokensMax] waves by experts: bit v: a destination is of wave v
   std::int32_t* layoutRowsOf;      // [nranks] rows of the layout at each rank
   std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, each token once
 
@@ -154,6 +158,9 @@ struct HandleView {
   std::int32_t* expertOffsets;  // [localExperts + 1]
   Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
   std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
+  std::int32_t* waveRows;       // waves by experts: [nranks * tokensMax] rows in FLAT order, wave by wave ...
+  std::int32_t* waveRowsStart;  // ... and [kHtWaves][nranks] + 1 where those of a source begin
+  Flag* arrived;                // [localExperts] dispatches that are complete for an expert
 
   // Across domains.
   int domains;
@@ -166,10 +173,14 @@ struct HandleView {
   HandleState* state;
   HostCounts* hostCounts;
 
-  // Of the route's counts: experts, ranks and, HT across domains, domains.
-  MOE_HOST_DEVICE int buckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
+  // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
+  // by experts, each rank's waves.
+  MOE_HOST_DEVICE int sharedBuckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
+  MOE_HOST_DEVICE int buckets() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
   MOE_HOST_DEVICE int domainBucket(int domain) const { return map.experts + map.nranks + domain; }
+  MOE_HOST_DEVICE int waveBucket(int rank, int wave) const { return sharedBuckets() + wave * map.nranks + rank; }
   MOE_HOST_DEVICE bool hasRails() const { return domains > 1 && lowLatency == 0; }
+  MOE_HOST_DEVICE bool wavesByExpert() const { return arrivals != 0 && domains == 1 && lowLatency == 0; }
   MOE_HOST_DEVICE int railSlots() const { return slotsPerToken(topk, map.nranks / domains); }
   MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
 };

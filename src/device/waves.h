@@ -98,10 +98,12 @@ MOE_LANES void laneNoteNoRows(const HandleView& h, int from) {
 struct ArrivingRows {
   const HandleView& h;
   int waves, wave, begin, end;
+  const std::int32_t* list;  // row numbers; NULL: they follow from where each source's waves begin
 
   // In FLAT order.
   MOE_LANES int row(int number) const {
     if (waves == 1) return number;
+    if (list != nullptr) return list[number];
     int left = number - begin;
     MOE_ROLLED
     for (int from = 0; from < h.map.nranks; ++from) {
@@ -113,14 +115,14 @@ struct ArrivingRows {
   }
 };
 MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
-  if (waves == 1) return {h, 1, 0, 0, *h.rows};
+  if (waves == 1) return {h, 1, 0, 0, *h.rows, nullptr};
   int begin = 0, end = 0;
   MOE_ROLLED
   for (int from = 0; from < h.map.nranks; ++from) {
     begin += waveStart(h, wave, from) - h.rankOffsets[from];
     end += waveStart(h, wave + 1, from) - h.rankOffsets[from];
   }
-  return {h, waves, wave, begin, end};
+  return {h, waves, wave, begin, end, nullptr};
 }
 
 // Parts of such rows, as the warps share them.

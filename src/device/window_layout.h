@@ -22,6 +22,7 @@ struct WindowLayout {
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
+  std::uint64_t waveCounts;   // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
   std::uint64_t htOutputs;    // OutputRecord [parity][from]
   std::uint64_t htCombines;   // CombineRecord [from]
   std::uint64_t llSizes;      // uint64 [set][from]: what must agree in a dispatch
@@ -147,6 +148,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
   at.llCombineReady = areas.take(kLlSets * flags), at.llCombineFree = areas.take(kLlSets * flags);
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
+  at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});
   at.llSizes = areas.take(kLlSets * n * std::int64_t{sizeof(std::uint64_t)});

@@ -113,9 +113,38 @@ void DispatchOperation::start(int rank, Report& report) {
 }
 
 StepParams DispatchOperation::params(int rank, int phases) {
+  if ((phases & kSendPhase) != 0) handle_.startDispatch(rank);
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
   return params;
+}
+
+// The consumer of a handle's arrival words.
+Watch DispatchOperation::watch(int rank, int phases, Report& report) {
+  if (!handle_.shape().arrivals || (phases & kReceivePhase) == 0) return {};
+  return {handle_.view(rank).arrived, expertCount(route_->config, rank), handle_.dispatches(rank),
+          [this, rank, &report](int expert) { checkExpert(rank, expert, report); }};
+}
+
+// Rows, side payload and description of an expert whose word has come. Casts are looked at in the end.
+void DispatchOperation::checkExpert(int rank, int expert, Report& report) const {
+  const DispatchArgs& d = ranks_[at(rank)].params.dispatch;
+  for (const ArrivedToken& token : route_->arrivals[at(rank)].tokens) {
+    for (const ArrivedEntry& entry : token.entries) {
+      if (entry.localExpert != expert) continue;
+      const auto is = [&](std::uint64_t seed, const std::uint8_t* rows, int bytes) {
+        return rowIs(rowKey(seed, token.source, token.token), rows + entry.row * bytes, bytes);
+      };
+      const int source = token.source * route_->config.tokensMax + token.token;
+      const bool good = (config_.cast || is(config_.seed, d.outRows, config_.rowBytes)) &&
+                        is(config_.seed ^ kSideSeed, d.outSide, config_.sideBytes) &&
+                        (d.outTopkWeights == nullptr || d.outTopkWeights[entry.row] == entry.weight) &&
+                        (d.outSourceIndex == nullptr || d.outSourceIndex[entry.row] == source);
+      if (good) continue;
+      return report.add(rank, fmt::format("{}: expert {} has its arrival word, but not token {}:{} in row {}", name_,
+                                          expert, token.source, token.token, entry.row));
+    }
+  }
 }
 
 // The codes of a row, and the scales behind them if they are in a slot. Notes what scales it is to have.
@@ -219,6 +248,11 @@ void DispatchOperation::finish(int rank, Report& report) {
   checkRows(rank, report);
   checkEntries(rank, report);
   checkGuards(rank, report);
+  for (int e = 0; handle_.shape().arrivals && e < expertCount(route_->config, rank); ++e) {
+    const std::uint64_t seen = flagEpoch(handle_.view(rank).arrived[e]), expected = handle_.dispatches(rank);
+    if (seen == expected) continue;
+    report.add(rank, fmt::format("{}: the arrival word of expert {} is {}, not {}", name_, e, seen, expected));
+  }
   ranks_[at(rank)] = PerRank{};
 }
 

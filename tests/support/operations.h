@@ -3,6 +3,7 @@
 // rank the parameters of its steps and looks at the rank's results; a runner executes the steps.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,15 @@ class Report {
   std::vector<std::vector<std::string>> lines_;
 };
 
+// Someone who uses what a step makes while the step runs, as a consumer kernel would: it waits until words[i] reaches
+// `number` and looks, for one i after the other, beginning with any.
+struct Watch {
+  const Flag* words = nullptr;
+  int count = 0;  // 0: nobody does
+  std::uint64_t number = 0;
+  std::function<void(int)> look;
+};
+
 // An operation runs in one part, or in two with other operations in between. All members but the constructors are
 // called on the rank's own thread.
 class Operation {
@@ -44,6 +54,8 @@ class Operation {
   // Fills inputs and poisons outputs: the caller's preparation.
   virtual void start(int rank, Report& report) = 0;
   virtual StepParams params(int rank, int phases) = 0;
+  // Of the step that has been given its parameters last.
+  virtual Watch watch(int /*rank*/, int /*phases*/, Report& /*report*/) { return {}; }
   // Compares the results; the caller then reuses inputs and outputs at once.
   virtual void finish(int rank, Report& report) = 0;
   // After a refusal: nothing was written to the outputs.
@@ -115,6 +127,7 @@ class DispatchOperation : public Operation {
                     DispatchCase config, std::string name);
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
+  Watch watch(int rank, int phases, Report& report) override;
   void finish(int rank, Report& report) override;
   void checkUntouched(int rank, Report& report) override;
 
@@ -130,6 +143,7 @@ class DispatchOperation : public Operation {
   std::vector<std::uint8_t> sourceRow(int source, int token) const;
   void poisonOutputs(int rank, Report& report);
   void checkRows(int rank, Report& report);
+  void checkExpert(int rank, int expert, Report& report) const;
   bool checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
   void checkEntries(int rank, Report& report) const;
   void checkGuards(int rank, Report& report);

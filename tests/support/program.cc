@@ -4,7 +4,7 @@ namespace moe::test {
 
 void Program::addRoute(const std::shared_ptr<Operation>& operation, int warps) {
   for (int rank = 0; rank < nranks(); ++rank) {
-    Task task{operation->name(), Step::route, warps, 0, {}, {}};
+    Task task{operation->name(), Step::route, warps, 0, {}, [] { return Watch{}; }, {}};
     task.prepare = [this, operation, rank] {
       operation->start(rank, report_);
       return operation->params(rank, 0);
@@ -19,11 +19,12 @@ void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, in
   for (int rank = 0; rank < nranks(); ++rank) {
     auto& tasks = tasks_[static_cast<std::size_t>(rank)];
     const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // at some ranks, not at others
-    Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, [] {}};
+    Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, {}, [] {}};
     task.prepare = [this, operation, rank, phases] {
       if ((phases & kSendPhase) != 0) operation->start(rank, report_);
       return operation->params(rank, phases);
     };
+    task.watch = [this, operation, rank, phases] { return operation->watch(rank, phases, report_); };
     if ((phases & kReceivePhase) != 0) task.finish = [this, operation, rank] { operation->finish(rank, report_); };
     tasks.push_back(std::move(task));
   }

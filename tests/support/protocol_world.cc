@@ -45,6 +45,7 @@ void TestComm::listAreas() {
   add("llCombineFree", at_.llCombineFree, 2 * flags);
   add("llFree", at_.llFree, 2 * flags);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
+  add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
   add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
   add("llSizes", at_.llSizes, two * 8);
@@ -155,6 +156,8 @@ TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape)
     counts_.emplace_back(static_cast<std::size_t>(hostCountsBytes(shape_)));
     layOutHandle(shape_, memory_.back().data(), &view);
     *view.state = HandleState{};
+    if (shape_.arrivals) std::fill_n(view.arrived, shape_.map.count(r), Flag{0});
+    dispatches_.push_back(0);
     view.hostCounts = reinterpret_cast<HostCounts*>(counts_.back().data());
     *view.hostCounts = HostCounts{};
     view.llSet = llSet;

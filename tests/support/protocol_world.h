@@ -79,6 +79,9 @@ class TestHandle {
   HandleView view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
   // Numbers the calls whose counts the host waits for, as the product does; `view` carries the latest.
   void takeTicket(int rank) { ++views_[static_cast<std::size_t>(rank)].ticket; }
+  // Numbers this rank's dispatches, which its arrival words count.
+  std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }
+  std::uint64_t dispatches(int rank) const { return dispatches_[static_cast<std::size_t>(rank)]; }
   // Makes this rank's handle differ from its peers' in what must agree.
   void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].signature ^= 1; }
   std::string findStrayWrite() const;
@@ -87,6 +90,7 @@ class TestHandle {
   HandleShape shape_;
   std::vector<GuardedBytes> memory_, counts_;
   std::vector<HandleView> views_;
+  std::vector<std::uint64_t> dispatches_;
 };
 
 }  // namespace moe::test

@@ -85,6 +85,7 @@ HandleShape Builder::drawHandle(int nranks) {
   s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : limits_.tokens);
   s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
   s.wideIndex = rng_.coin();
+  s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
   s.routeWarpsMax = drawWarps();
   return s;
 }
@@ -337,9 +338,10 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
     tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false});
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
-    world_.text += fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}\n",
-                               tracks_.size() - 1, s.map.experts, s.topk, static_cast<int>(s.layout),
-                               s.lowLatency ? "LL" : "HT", s.tokensMax, s.alignment);
+    world_.text +=
+        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,
+                    s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT", s.tokensMax,
+                    s.alignment, s.arrivals ? ", arrival words" : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();

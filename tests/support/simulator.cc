@@ -33,6 +33,7 @@ Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Fault
     rank->linger = rng_.next() % 5'000;
     int warps = 1;
     for (const test::Task& task : program.tasks(r)) warps = std::max(warps, task.warps);
+    ++warps;  // for who looks on
     for (int i = 0; i < warps; ++i) {
       auto warp = std::make_unique<Warp>();
       warp->id = static_cast<std::uint32_t>(warps_.size());
@@ -150,6 +151,10 @@ void Simulator::startTask(Rank& rank) {
     warp.slowness = slowWarps_ && rng_.oneIn(task.warps) ? std::uint64_t{1} << rng_.below(8) : 1;
     push(now_ + pauseNs(warp), Kind::resume, warp.id, warp.generation);
   }
+  rank.watch = task.watch();
+  if (rank.watch.count == 0) return;
+  ++rank.warpsLeft;
+  push(now_ + rng_.next() % 1000, Kind::resume, rank.warps.back()->id, rank.warps.back()->generation);
 }
 
 void Simulator::endTask(Rank& rank) {
@@ -173,11 +178,26 @@ void Simulator::endRank(Rank& rank) {
 
 void Simulator::runWarp(Warp& warp) {
   Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
-  runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index, program_.tasks(rank.rank)[rank.nextTask].away);
+  if (&warp == rank.warps.back()) {
+    lookOn(rank);
+  } else {
+    runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index, program_.tasks(rank.rank)[rank.nextTask].away);
+  }
   pause();
   drain();  // the end of a step is a release
   if (--rank.warpsLeft == 0) push(now_ + pauseNs(warp), Kind::startTask, static_cast<std::uint32_t>(rank.rank));
   giveUp();
+}
+
+void Simulator::lookOn(Rank& rank) {
+  const test::Watch& watch = rank.watch;
+  int missing = -1;
+  const int first = rng_.below(watch.count);
+  for (int n = 0; n < watch.count; ++n) {
+    const int i = (first + n) % watch.count;
+    if (!wait(rank.params.comm, const_cast<Flag*>(watch.words + i), 1, watch.number, &missing)) return;
+    watch.look(i);
+  }
 }
 
 bool Simulator::mayDie(Rank& rank) {

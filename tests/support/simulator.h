@@ -87,6 +87,7 @@ class Simulator {
   void carry(std::uint32_t index);
   void checkGrowth(const Store& store);
   void runWarp(Warp& warp);  // on its fiber: one step, to the end
+  void lookOn(Rank& rank);   // the same, of who looks on
   void startTask(Rank& rank);
   void endTask(Rank& rank);
   void endRank(Rank& rank);

@@ -49,6 +49,7 @@ struct Simulator::Rank {
   int warpsLeft = 0, pauses = 0;
   Step step{};
   StepParams params{};
+  test::Watch watch;  // by the last of the warps
   std::vector<Warp*> warps;
   RankResult result;
 };
