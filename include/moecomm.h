@@ -294,9 +294,11 @@ typedef struct moeHandleConfig {
   int32_t tokensMax;       /* most tokens of a rank; 0: the communicator's limit for the mode */
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topk_idx, in and out; 0: int32 */
+  int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: arrival words, see moeHandleGetArrivals; 0: none */
+  int32_t reserved;        /* 0 */
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
-  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes a handle and its memory. Local, but all ranks must make the same handles. At most 2^24 - 1 rows may arrive. */
 MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandleConfig_t* config);
@@ -343,6 +345,24 @@ typedef struct moeDeviceCounts {
 #define MOE_DEVICE_COUNTS_INITIALIZER \
   { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL }
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
+
+/* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before
+ * it ends. words[e] >> MOE_ARRIVAL_SHIFT counts the dispatches of the handle, replays of captured ones too, of which
+ * all rows of local expert e are in the outputs, with side payload, scales and what describes them. Words never go
+ * back. HT in one domain: the experts are complete in order, an eighth of them at a time; else all at the end.
+ * docs/protocol.md, "Arrival words", says how to launch such a kernel; examples/expert_overlap.cu is one. */
+typedef struct moeArrivals {
+  size_t size;
+  const uint64_t* words;  /* device [localExperts]; load with acquire semantics, and give waits a deadline */
+  const uint32_t* failed; /* device [1]: not 0: a step of this rank has failed, and words that are missing stay so */
+} moeArrivals_t;
+#define MOE_ARRIVALS_INITIALIZER \
+  { sizeof(moeArrivals_t), NULL, NULL }
+#define MOE_ARRIVAL_SHIFT 24
+
+/* The pointers are the same for the handle's life. Any thread. Returns moeInvalidUsage for a handle that was made
+ * without config.arrivals. */
+MOE_API moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals);
 
 /* Window memory of a LL handle of layout RANK_MAJOR that saves copies. Each is packed for the rows of the call that
  * uses it; tokensMax is the handle's. */

@@ -185,7 +185,13 @@ class moeHandleConfig_t(_Sized):
         ("tokensMax", c_int32),
         ("expertAlignment", c_int32),
         ("indexType", c_int32),
+        ("arrivals", c_int32),
+        ("reserved", c_int32),
     ]
+
+
+class moeArrivals_t(_Sized):
+    _fields_ = [("size", c_size_t), ("words", c_void_p), ("failed", c_void_p)]
 
 
 class moeCounts_t(_Sized):
@@ -286,6 +292,7 @@ PROTOTYPES = {
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
+    "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),
     "moeCombine": (moeResult_t, [moeHandle_t, POINTER(moeCombineArgs_t), moeStream_t]),
     "moeComplete": (moeResult_t, [moeHandle_t, moeStream_t]),

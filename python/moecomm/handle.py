@@ -30,6 +30,8 @@ SCALE_LAYOUTS = {
 Counts = namedtuple("Counts", "rows layout_rows local_experts first_expert rows_per_rank rows_per_expert")
 DeviceCounts = namedtuple("DeviceCounts", "rows rank_offsets rows_per_expert expert_offsets")
 HandleView = namedtuple("HandleView", "rows side combine_rows")
+Arrivals = namedtuple("Arrivals", "words failed")
+ARRIVAL_SHIFT = 24
 
 
 def _dtype_name(array):
@@ -66,14 +68,23 @@ def _expect(array, names, what):
 
 class Handle:
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode`
-    "auto", "ht" or "ll"; `index_type` "int32" or "int64".
+    "auto", "ht" or "ll"; `index_type` "int32" or "int64". `arrivals`, of expert-major layouts: see arrivals().
 
     Arrays are device memory with the cuda backend, host memory with the host backend: numpy arrays, tensors, objects
     with __dlpack__, or addresses. With the cuda backend the calls only queue work on `stream` (an int, a
     torch.cuda.Stream, None for the default stream); keep the arrays alive until it has run."""
 
     def __init__(
-        self, comm, experts, topk, layout="flat", mode="auto", tokens_max=0, expert_alignment=0, index_type="int32"
+        self,
+        comm,
+        experts,
+        topk,
+        layout="flat",
+        mode="auto",
+        tokens_max=0,
+        expert_alignment=0,
+        index_type="int32",
+        arrivals=False,
     ):
         from .comm import library  # comm imports this module
 
@@ -91,6 +102,7 @@ class Handle:
             tokensMax=tokens_max,
             expertAlignment=expert_alignment,
             indexType=INDEX_TYPES[index_type],
+            arrivals=1 if arrivals else 0,
         )
         pointer = _native.moeHandle_t()
         self._check(self._library.moeHandleCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
@@ -151,6 +163,14 @@ class Handle:
         counts = _native.moeDeviceCounts_t()
         self._check(self._library.moeHandleGetDeviceCounts(self.pointer, ctypes.byref(counts)))
         return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
+
+    def arrivals(self):
+        """Arrivals of a handle made with arrivals=True: addresses on the device. `words`, uint64 [local experts]: shifted
+        right by ARRIVAL_SHIFT, the dispatches whose rows of an expert are complete, for kernels that run beside dispatch;
+        `failed`, uint32 [1]: not 0: what is missing will not come. They stay the same: see moeHandleGetArrivals."""
+        found = _native.moeArrivals_t()
+        self._check(self._library.moeHandleGetArrivals(self.pointer, ctypes.byref(found)))
+        return Arrivals(found.words, found.failed)
 
     def view(self):
         """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]

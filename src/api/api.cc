@@ -210,6 +210,12 @@ moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view) {
   return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(view, handleOf(handle)->slots(), "view"); });
 }
 
+moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals) {
+  if (handle == nullptr) return refuse("handle is NULL");
+  return moe::guard(&handleOf(handle)->comm(),
+                    [&] { moe::writeStruct(arrivals, handleOf(handle)->arrivals(), "arrivals"); });
+}
+
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (handle == nullptr) return refuse("handle is NULL");
   return moe::guardAlive(&handleOf(handle)->comm(), [&] {

@@ -31,6 +31,8 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
   requireRange("config.mode", config.mode, moeModeAuto, moeModeLl);
   requireRange("config.expertAlignment", config.expertAlignment, 0, 1 << 16);
   requireRange("config.indexType", config.indexType, moeIndexInt32, moeIndexInt64);
+  requireRange("config.arrivals", config.arrivals, 0, 1);
+  requireRange("config.reserved", config.reserved, 0, 0);
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c);
   if (shape.lowLatency ? !c.ll : !c.ht) {
@@ -52,6 +54,12 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
   // Padding included, so that every row number fits 32 bits and every count a flag's value.
   requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
+  if (config.arrivals != 0 && !expertRows) {
+    throw Error(moeInvalidArgument,
+                "config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of "
+                "one expert");
+  }
+  shape.arrivals = config.arrivals != 0;
   const std::int64_t copies = shape.layout == Layout::expertMajorPadded ? shape.map.count(0) : shape.topk;
   const std::int64_t padding = std::int64_t{shape.map.count(0)} * shape.alignment;
   requireRange("the rows of the layout", arrivingRowsMax(shape) * (expertRows ? copies : 1) + padding, 0, INT32_MAX);
@@ -215,6 +223,15 @@ moeHandleView_t Handle::slots() const {
   view.combineRows = window + llSetOffset(c, view_, c.at.llCombineRows, c.rowBytesMax);
   if (c.sideBytesMax > 0) view.side = window + llSetOffset(c, view_, c.at.llSide, c.sideBytesMax);
   return view;
+}
+
+moeArrivals_t Handle::arrivals() const {
+  if (!shape_.arrivals)
+    throw Error(moeInvalidUsage, "moeHandleGetArrivals: the handle was made without config.arrivals");
+  moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;
+  arrivals.words = view_.arrived;
+  arrivals.failed = &comm_.view().state->failuresClaimed;
+  return arrivals;
 }
 
 moeDeviceCounts_t Handle::deviceCounts() const {

@@ -21,6 +21,7 @@ class Handle {
   moeCounts_t counts();
   moeDeviceCounts_t deviceCounts() const;
   moeHandleView_t slots() const;
+  moeArrivals_t arrivals() const;
 
  private:
   enum class Pending { nothing, dispatch, combine };

@@ -83,6 +83,26 @@ TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
   }
 }
 
+TEST_P(Step, ArrivalWordsComeWithTheRows) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    for (int layout : {moeLayoutExpertMajor, moeLayoutExpertMajorPadded}) {
+      StepCase c;
+      c.mode = mode;
+      c.layout = layout;
+      c.experts = 37;  // groups of unequal size
+      c.topk = 5;
+      c.tokensMax = 12;
+      c.sideBytes = 16;
+      c.arrivals = true;
+      c.window = layout == moeLayoutExpertMajor;
+      c.seed = static_cast<std::uint64_t>(11 * mode + layout);
+      runSteps(3, config(), c, 4);
+      c.experts = 2;  // a rank without any
+      runSteps(3, config(), c, 2);
+    }
+  }
+}
+
 // Enough rows for the bulk-copy kernels of the cuda backend.
 TEST_P(Step, LargeBatchesAreRight) {
   moeConfig_t large = config();
@@ -101,6 +121,8 @@ TEST_P(Step, LargeBatchesAreRight) {
       c.window = window;
       c.weighted = layout == moeLayoutExpertMajor;
       runSteps(3, large, c, 4);
+      c.arrivals = layout == moeLayoutExpertMajor;
+      if (c.arrivals) runSteps(3, large, c, 4);
     }
   }
 }

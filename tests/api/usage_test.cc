@@ -36,6 +36,26 @@ moeHandleConfig_t smallHandle() {
   return config;
 }
 
+TEST_P(Usage, OnlyHandlesWithArrivalWordsShowThem) {
+  world(1, config(), [](RankContext& context) {
+    moeHandle_t with = nullptr, without = nullptr;
+    moeHandleConfig_t shape = smallHandle();
+    shape.layout = moeLayoutExpertMajor;
+    MOE_ASSERT_OK(moeHandleCreate(&without, context.comm, &shape), context);
+    shape.arrivals = 1;
+    MOE_ASSERT_OK(moeHandleCreate(&with, context.comm, &shape), context);
+    moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;
+    EXPECT_EQ(moeHandleGetArrivals(without, &arrivals), moeInvalidUsage);
+    EXPECT_TRUE(says(context.error(), "made without config.arrivals"));
+    EXPECT_EQ(arrivals.words, nullptr);
+    EXPECT_EQ(moeHandleGetArrivals(with, nullptr), moeInvalidArgument);
+    EXPECT_EQ(moeHandleGetArrivals(nullptr, &arrivals), moeInvalidArgument);
+    MOE_EXPECT_OK(moeHandleGetArrivals(with, &arrivals), context);
+    EXPECT_EQ(context.arena.get(arrivals.words, 4), (std::vector<std::uint64_t>(4, 0)));
+    EXPECT_EQ(context.arena.get(arrivals.failed, 1)[0], 0u);
+  });
+}
+
 TEST_P(Usage, HandlesRefuseWhatTheCommunicatorIsNotBuiltFor) {
   world(1, config(), [](RankContext& context) {
     moeHandle_t handle = nullptr;
@@ -51,6 +71,18 @@ TEST_P(Usage, HandlesRefuseWhatTheCommunicatorIsNotBuiltFor) {
     bad.tokensMax = 65;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "config.tokensMax is 65"));
+    bad = smallHandle();
+    bad = smallHandle();
+    bad.arrivals = 1;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.arrivals is 1, which needs an EXPERT_MAJOR layout"));
+    bad.arrivals = -1;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.arrivals is -1, must be 0..1"));
+    bad = smallHandle();
+    bad.reserved = 7;
+    EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.reserved is 7"));
     bad = smallHandle();
     bad.size = 3;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);

@@ -6,6 +6,7 @@
 #include "support/cast_case.h"
 #include "support/reference.h"
 #include "support/rng.h"
+#include "support/watch.h"
 
 namespace moe::test {
 
@@ -26,6 +27,7 @@ struct StepCase {
   bool weightGrads = false;
   int cast = moeCastNone;
   bool tokenContiguous = false;  // the scales
+  bool arrivals = false;         // arrival words
   std::uint64_t seed = 1;
 
   std::string name() const;
@@ -70,6 +72,9 @@ class MoeStep {
   }
   float gradOf(int rank, std::int64_t row, int k) const;
   CastCase castCase() const { return {case_.cast, case_.rowType, case_.hidden, case_.tokenContiguous}; }
+  Watch watchArrivals();
+  void checkExpert(int expert) const;
+  void checkArrivals();
   void checkRows();
   void checkCast();
   void checkArrays();
@@ -78,6 +83,7 @@ class MoeStep {
   RankContext& context_;
   StepCase case_;
   int iteration_ = 0;
+  std::uint64_t dispatches_ = 0;
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
   std::int64_t rowsMax_ = 0;

@@ -3,7 +3,6 @@
 // rank the parameters of its steps and looks at the rank's results; a runner executes the steps.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "support/cast_case.h"
 #include "support/protocol_world.h"
 #include "support/reference.h"
+#include "support/watch.h"
 
 namespace moe::test {
 
@@ -29,15 +29,6 @@ class Report {
 
  private:
   std::vector<std::vector<std::string>> lines_;
-};
-
-// Someone who uses what a step makes while the step runs, as a consumer kernel would: it waits until words[i] reaches
-// `number` and looks, for one i after the other, beginning with any.
-struct Watch {
-  const Flag* words = nullptr;
-  int count = 0;  // 0: nobody does
-  std::uint64_t number = 0;
-  std::function<void(int)> look;
 };
 
 // An operation runs in one part, or in two with other operations in between. All members but the constructors are

@@ -1,0 +1,136 @@
+// What a dispatch of moe_step.h must have brought. Of arrival words: somebody looks at an expert's rows the moment its
+// word has come, where the host can, and at the words in the end.
+#include <cstring>
+
+#include "support/fp8_reference.h"
+#include "support/moe_step.h"
+
+namespace moe::test {
+
+void MoeStep::checkCast() {
+  CastOutput scales(castCase(), reference_->config, rowsMax_, rowsMax_);
+  const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * case_.hidden));
+  const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
+    const auto row = inputRow(arrived.source, arrived.token);
+    const auto expected = referenceCast(case_.rowType, case_.cast == moeCastFp8Ue8m0, row.data(), case_.hidden);
+    scales.expect(at, expected.scales);
+    EXPECT_EQ(std::memcmp(out.data() + at * case_.hidden, expected.codes.data(), expected.codes.size()), 0)
+        << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;
+  };
+  forEachLayoutRow(check);
+  EXPECT_TRUE(scales.isRight(context_.arena.get(outScales_, scales.bytes()).data())) << case_.name();
+}
+
+void MoeStep::checkDispatch() {
+  if (case_.cast != moeCastNone) {
+    checkCast();
+  } else {
+    checkRows();
+  }
+  checkArrays();
+  checkCounts();
+  checkArrivals();
+}
+
+void MoeStep::checkRows() {
+  Arena& arena = context_.arena;
+  const auto out = arena.get(out_, static_cast<std::size_t>(layoutRows() * rowBytes()));
+  const auto outSide = arena.get(outSide_, static_cast<std::size_t>(layoutRows() * case_.sideBytes));
+  const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
+    const auto expected = inputRow(arrived.source, arrived.token);
+    EXPECT_EQ(std::memcmp(out.data() + at * rowBytes(), expected.data(), expected.size()), 0)
+        << "rank " << context_.rank << " row " << at << " should be token " << arrived.token << " of rank "
+        << arrived.source << "; " << case_.name() << " iteration " << iteration_;
+    for (int i = 0; i < case_.sideBytes; ++i) {
+      ASSERT_EQ(outSide[static_cast<std::size_t>(at * case_.sideBytes + i)],
+                static_cast<std::uint8_t>(arrived.source * 31 + arrived.token * 7 + i + iteration_))
+          << case_.name();
+    }
+  };
+  forEachLayoutRow(check);
+}
+
+void MoeStep::checkArrays() {
+  Arena& arena = context_.arena;
+  const auto rows = static_cast<std::size_t>(layoutRows());
+  const auto topk = static_cast<std::size_t>(case_.topk);
+  const auto sources = arena.get(outSource_, rows);
+  const auto weights = arena.get(outWeights_, rows * topk);
+  std::vector<std::int64_t> ids;
+  if (case_.wideIndex) {
+    ids = arena.get(static_cast<const std::int64_t*>(outIds_), rows * topk);
+  } else {
+    const auto narrow = arena.get(static_cast<const std::int32_t*>(outIds_), rows * topk);
+    ids.assign(narrow.begin(), narrow.end());
+  }
+  for (const ArrivedToken& arrived : arrivals().tokens) {
+    const int source = arrived.source * case_.tokensMax + arrived.token;
+    if (hasRowPerExpert(static_cast<Layout>(case_.layout))) {
+      for (const ArrivedEntry& entry : arrived.entries) {
+        EXPECT_EQ(sources[static_cast<std::size_t>(entry.row)], source) << case_.name();
+        EXPECT_EQ(weights[static_cast<std::size_t>(entry.row)], entry.weight) << case_.name();
+      }
+      continue;
+    }
+    EXPECT_EQ(sources[static_cast<std::size_t>(arrived.row)], source) << case_.name();
+    std::vector<std::int64_t> expectedIds(topk, -1);
+    std::vector<float> expectedWeights(topk, 0.0f);
+    for (const ArrivedEntry& entry : arrived.entries) {
+      expectedIds[static_cast<std::size_t>(entry.topk)] = entry.localExpert;
+      expectedWeights[static_cast<std::size_t>(entry.topk)] = entry.weight;
+    }
+    for (std::size_t k = 0; k < topk; ++k) {
+      EXPECT_EQ(ids[static_cast<std::size_t>(arrived.row) * topk + k], expectedIds[k]) << case_.name();
+      EXPECT_EQ(weights[static_cast<std::size_t>(arrived.row) * topk + k], expectedWeights[k]) << case_.name();
+    }
+  }
+  if (case_.layout != moeLayoutExpertMajor) return;
+  EXPECT_EQ(arena.get(outOffsets_, arrivals().expertOffsets.size()), arrivals().expertOffsets) << case_.name();
+}
+
+void MoeStep::checkCounts() {
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  MOE_ASSERT_OK(moeHandleGetCounts(handle_, &counts), context_);
+  EXPECT_EQ(counts.rows, static_cast<int>(arrivals().tokens.size())) << case_.name();
+  EXPECT_EQ(counts.layoutRows, layoutRows()) << case_.name();
+  for (int r = 0; r < context_.nranks; ++r)
+    EXPECT_EQ(counts.rowsPerRank[r], arrivals().rowsPerRank[static_cast<std::size_t>(r)]);
+  for (int e = 0; e < counts.localExperts; ++e) {
+    EXPECT_EQ(counts.rowsPerExpert[e], arrivals().rowsPerExpert[static_cast<std::size_t>(e)]) << case_.name();
+  }
+}
+
+Watch MoeStep::watchArrivals() {
+  moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+  MOE_EXPECT_OK(moeCommGetInfo(context_.comm, &info), context_);
+  if (!case_.arrivals || info.backend != moeBackendHost) return {};
+  moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;
+  MOE_EXPECT_OK(moeHandleGetArrivals(handle_, &arrivals), context_);
+  return {arrivals.words, expertCount(reference_->config, context_.rank), dispatches_,
+          [this](int expert) { checkExpert(expert); }};
+}
+
+void MoeStep::checkExpert(int expert) const {
+  for (const ArrivedToken& token : arrivals().tokens) {
+    for (const ArrivedEntry& entry : token.entries) {
+      if (entry.localExpert != expert || case_.cast != moeCastNone) continue;
+      const auto expected = inputRow(token.source, token.token);
+      EXPECT_EQ(std::memcmp(out_ + entry.row * rowBytes(), expected.data(), expected.size()), 0)
+          << "rank " << context_.rank << ": the word of expert " << expert << " has come, but not row " << entry.row
+          << "; " << case_.name() << " iteration " << iteration_;
+    }
+  }
+}
+
+void MoeStep::checkArrivals() {
+  if (!case_.arrivals) return;
+  moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;
+  MOE_EXPECT_OK(moeHandleGetArrivals(handle_, &arrivals), context_);
+  EXPECT_EQ(context_.arena.get(arrivals.failed, 1)[0], 0u);
+  for (const std::uint64_t word :
+       context_.arena.get(arrivals.words, static_cast<std::size_t>(expertCount(reference_->config, context_.rank)))) {
+    EXPECT_EQ(word >> MOE_ARRIVAL_SHIFT, dispatches_) << "rank " << context_.rank << "; " << case_.name();
+  }
+}
+
+}  // namespace moe::test

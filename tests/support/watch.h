@@ -1,0 +1,47 @@
+// Who looks on while a step runs, as a consumer kernel would.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "device/flag.h"
+
+namespace moe::test {
+
+// Waits until words[i] reaches `number` and looks, for one i after the other, beginning with any.
+struct Watch {
+  const Flag* words = nullptr;
+  int count = 0;  // 0: nobody does
+  std::uint64_t number = 0;
+  std::function<void(int)> look;
+};
+
+// Looks on, on a thread of its own, while it lives: what has not come when the step has ended comes no more.
+class Watcher {
+ public:
+  explicit Watcher(const Watch& watch) {
+    if (watch.count > 0) thread_ = std::jthread([this, watch] { look(watch); });
+  }
+  ~Watcher() { ended_.store(true, std::memory_order_release); }
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+ private:
+  static bool reached(const Watch& watch, int i) {
+    const std::atomic_ref word(const_cast<Flag&>(watch.words[i]));
+    return flagEpoch(word.load(std::memory_order_acquire)) >= watch.number;
+  }
+  void look(const Watch& watch) const {
+    for (int n = 0; n < watch.count; ++n) {
+      const auto i = static_cast<int>((watch.number + static_cast<unsigned>(n)) % static_cast<unsigned>(watch.count));
+      while (!reached(watch, i) && !ended_.load(std::memory_order_acquire)) std::this_thread::yield();
+      if (reached(watch, i)) watch.look(i);
+    }
+  }
+
+  std::atomic<bool> ended_{false};
+  std::jthread thread_;
+};
+
+}  // namespace moe::test
