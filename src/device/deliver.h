@@ -43,15 +43,6 @@ MOE_LANES void deliverRows(const Warp& warp, const ArrivingRows& rows, std::uint
       });
 }
 
-// All copies of rows, from `sourceOf(row)`.
-template <class Warp, class SourceOf>
-MOE_LANES void deliverAll(const Warp& warp, const ArrivingRows& rows, std::uint8_t* out, std::uint32_t rowBytes,
-                          const Parts& parts, WarpIndex w, SourceOf sourceOf) {
-  deliverRows(
-      warp, rows, out, rowBytes, parts, w, sourceOf, [&](int row) { return layoutCopies(rows.h, row); },
-      [&](int row, int copy) { return layoutRow(rows.h, row, copy); });
-}
-
 // Of layouts with a row per token: an element of the caller's topkIdx.
 MOE_LANES void laneNameExpert(const HandleView& h, const DispatchArgs& d, std::int64_t place, int expert) {
   if (d.outTopkIdx == nullptr) return;

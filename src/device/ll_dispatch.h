@@ -92,10 +92,13 @@ MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t ar
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   if (out == nullptr) return;
-  deliverAll(warp, arrivingRows(h, 1, 0), out, rowBytes, parts, w, [&](int row) -> const std::uint8_t* {
-    const Arrival at = arrivalOf(h, row);
-    return llSlot(c, h, c.rank, area, bytesMax, slotBytes, at.from, at.index);
-  });
+  deliverRows(
+      warp, arrivingRows(h, 1, 0), out, rowBytes, parts, w,
+      [&](int row) -> const std::uint8_t* {
+        const Arrival at = arrivalOf(h, row);
+        return llSlot(c, h, c.rank, area, bytesMax, slotBytes, at.from, at.index);
+      },
+      [&](int row) { return layoutCopies(h, row); }, [&](int row, int copy) { return layoutRow(h, row, copy); });
 }
 
 // Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring words.

@@ -136,20 +136,29 @@ MOE_LANES void tell(const Warp& warp, const CommView& c, const std::uint64_t& ar
       c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, flagWord(epoch));
 }
 
-// The same by all warps of a team together: the words reach the next epoch when the last of them has called. Those who
-// have stored to other ranks alone tell these, those who have stored here tell this one.
+// Whom a team tells that it has stored something: the ranks of the domain to which it has.
+template <Duty kDuty>
+struct Audience {
+  const CommView& c;
+
+  MOE_LANES int count() const {
+    if constexpr (kDuty == Duty::home) return 1;
+    return kDuty == Duty::away ? c.domainSize - 1 : c.domainSize;
+  }
+  MOE_LANES int rank(int i) const {
+    if constexpr (kDuty == Duty::home) return c.rank;
+    const int other = c.domainFirst + i;
+    return kDuty == Duty::away && other >= c.rank ? other + 1 : other;
+  }
+};
+
+// The same by all warps of a team together: the words reach the next epoch when the last of them has called.
 template <Duty kDuty = Duty::all, class Warp>
 MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, Meeting meeting,
                         WarpIndex team) {
-  const int n = kDuty == Duty::all ? c.domainSize : kDuty == Duty::home ? 1 : c.domainSize - 1;
+  const Audience<kDuty> audience{c};
   warp.announce(
-      n,
-      [&](int i) {
-        const int other = c.domainFirst + i, away = other < c.rank ? other : other + 1;
-        const int to = kDuty == Duty::all ? other : kDuty == Duty::home ? c.rank : away;
-        return c.in<Flag>(to, area) + c.rank;
-      },
-      meeting, team);
+      audience.count(), [&](int i) { return c.in<Flag>(audience.rank(i), area) + c.rank; }, meeting, team);
 }
 
 // True if the flags [from] at `area` of this rank's window have reached `epoch`: of some ranks, of all, of the

@@ -103,13 +103,17 @@ void withStep(Step step, Use use) {
 // goes to other ranks, the others what stays; 0: all warps do all.
 template <class Warp>
 void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int away = 0) {
-  if (homeWarps(step) == 0 || away == 0) {
-    withStep(step, [&](auto tag) { runStep<decltype(tag)::value>(warp, p, {w, w}); });
-  } else if (w.index < away) {
-    runStep<Step::htDispatch, Duty::away>(warp, p, {w, {w.index, away, away}});
-  } else {
-    runStep<Step::htDispatch, Duty::home>(warp, p, {w, {w.index - away, w.count - away, w.count - away}});
-  }
+  withStep(step, [&](auto tag) {
+    constexpr Step kStep = decltype(tag)::value;
+    if constexpr (homeWarps(kStep) != 0) {
+      if (w.index < away) return runStep<kStep, Duty::away>(warp, p, {w, {w.index, away, away}});
+      if (away > 0) {
+        const int home = w.count - away;
+        return runStep<kStep, Duty::home>(warp, p, {w, {w.index - away, home, home}});
+      }
+    }
+    runStep<kStep>(warp, p, {w, w});
+  });
 }
 
 }  // namespace moe
