@@ -61,7 +61,6 @@ bootstrap::Company Comm::readers() noexcept {
 // then it stays only so long that peers hear of the failure before connections close.
 void Comm::finishPuts() noexcept {
   try {
-    backend_->synchronize();
     std::optional<Deadline> failed;
     remote_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)), [&] {
       if (!failed && status() != moeSuccess) failed = Deadline::after(kFailedLeave);

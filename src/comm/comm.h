@@ -27,9 +27,10 @@ struct Peer {
 
 class Comm {
  public:
-  // `rendezvousRank` is the rank that serves the id, or -1 if that is not known.
+  // `rendezvousRank` is the rank that serves the id, or -1 if that is not known. `backend`: NULL for the one that the
+  // configuration asks for.
   static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
-                                      int rendezvousRank = -1);
+                                      int rendezvousRank = -1, std::unique_ptr<Backend> backend = nullptr);
   ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
@@ -58,9 +59,8 @@ class Comm {
   // The window offset of `memory` if all of it lies in the heap; else -1. Throws if only a part of it does.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
 
-  // The channels of a LL set share the object of its dispatches: its slots serve one operation at a time.
-  Outstanding outstanding[kChannels];
-  int stagedOutstanding = 0;  // send-only operations that use the staging area
+  OutstandingOperations& operations() { return operations_; }
+  const OutstandingOperations& operations() const { return operations_; }
 
   // The set of LL slots for a new handle: the one with the fewest handles. The same on every rank that makes and
   // destroys the same handles in the same order.
@@ -68,7 +68,8 @@ class Comm {
   void giveBackLlSet(int set) { --llHandles_[set]; }
 
   // Peers of the domain read this rank's rows in a step of theirs, and no step here waits for the last of them.
-  void noteReaders() { hasReaders_ = true; }
+  void noteReaders() noexcept { hasReaders_ = true; }
+  bool hasReaders() const { return hasReaders_; }
 
   Handle* add(std::unique_ptr<Handle> handle);
   void remove(Handle* handle);
@@ -94,6 +95,7 @@ class Comm {
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
   std::unique_ptr<Heap> heap_;
+  OutstandingOperations operations_;
   std::vector<std::unique_ptr<Handle>> handles_;
   int llHandles_[kLlSets] = {};
   bool hasReaders_ = false;

@@ -48,14 +48,17 @@ std::span<const std::uint8_t> asBytes(const Card& card) {
 
 class CommInit {
  public:
-  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config, int rendezvousRank) : comm_(new Comm) {
+  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config, int rendezvousRank,
+           std::unique_ptr<Backend> backend)
+      : comm_(new Comm) {
     comm_->config_ = config;
     comm_->log_ =
         std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
     const std::chrono::milliseconds timeout(config.timeoutMs);
     comm_->view_.rank = rank;
     comm_->view_.nranks = nranks;
-    chooseBackend();
+    comm_->backend_ = std::move(backend);
+    if (!comm_->backend_) chooseBackend();
     comm_->bootstrap_ = bootstrap::Bootstrap::join(
         id, {nranks, rank, timeout, config.interfaceName, rendezvousRank, comm_->log_.get()});
   }
@@ -304,12 +307,12 @@ void requireRanks(int nranks) {
 }
 
 std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
-                                   int rendezvousRank) {
+                                   int rendezvousRank, std::unique_ptr<Backend> backend) {
   requireRanks(nranks);
   domainSizeOf(nranks, config);
   if (rank < 0 || rank >= nranks)
     throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
-  return CommInit(nranks, rank, id, config, rendezvousRank).build();
+  return CommInit(nranks, rank, id, config, rendezvousRank, std::move(backend)).build();
 }
 
 }  // namespace moe

@@ -83,15 +83,14 @@ Handle::~Handle() {
   if (lowLatency()) comm_.giveBackLlSet(view_.llSet);
 }
 
-Channel Handle::channelOf(Pending kind) const {
-  if (lowLatency()) return llChannel(kLlDispatchChannel, view_.llSet);
-  return kind == Pending::dispatch ? kHtDispatchChannel : kHtCombineChannel;
+Series Handle::seriesOf(Pending kind) const {
+  if (lowLatency()) return llSeries(view_.llSet);
+  return kind == Pending::dispatch ? Series::htDispatches : Series::htCombines;
 }
 
 void Handle::forgetPending() {
   if (pending_ == Pending::nothing) return;
-  comm_.outstanding[channelOf(pending_)].complete(pendingNumber_);
-  if (usesStaging(pending_, pendingParams_)) --comm_.stagedOutstanding;
+  comm_.operations().complete(seriesOf(pending_), pendingNumber_, usesStaging(pending_, pendingParams_));
   pending_ = Pending::nothing;
 }
 
@@ -101,17 +100,6 @@ StepParams Handle::params() const {
   p.handle = view_;
   p.phases = kSendPhase | kReceivePhase;
   return p;
-}
-
-// Counts carry the ticket of the call that they come from, so that counts() waits for the latest call. A captured call
-// may be replayed any number of times, or never: it has ticket 1, and is waited for only while there is no other.
-std::uint32_t Handle::nextTicket(moeStream_t stream) {
-  if (comm_.backend().capturing(stream)) {
-    if (countsExpected_ == 0) countsExpected_ = 1;
-    return 1;
-  }
-  countsExpected_ = ++ticketsGiven_;
-  return countsExpected_;
 }
 
 void Handle::launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream) {
@@ -128,8 +116,9 @@ void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, mo
     throw Error(moeInvalidUsage, "moeRoute: this handle has an operation that awaits moeComplete");
   StepParams p = params();
   p.route = {topkIdx, topkWeights, tokens};
-  p.handle.ticket = nextTicket(stream);
+  p.handle.ticket = tickets_.next(comm_.backend().capturing(stream));
   launch(Step::route, p, comm_.backend().shapeFor({Step::route, tokens, tokens, 0, comm_.config().sms}), stream);
+  tickets_.launched(p.handle.ticket);
   tokens_ = tokens;
 }
 
@@ -151,26 +140,26 @@ void Handle::checkRouted(const char* call) const {
   }
 }
 
-void Handle::checkOutstanding(Channel channel, int generations, const char* call) const {
-  const Outstanding& outstanding = comm_.outstanding[channel];
-  if (outstanding.mayStart(generations)) return;
+void Handle::checkOutstanding(Pending kind, const char* call) const {
+  const Outstanding& outstanding = comm_.operations().of(seriesOf(kind));
+  if (outstanding.mayStart()) return;
   throw Error(
       moeInvalidUsage,
       fmt::format("{}: the buffers belong to an operation that still awaits moeComplete ({} outstanding, at most "
                   "{} in a row)",
-                  call, outstanding.count(), generations));
+                  call, outstanding.count(), outstanding.generations()));
 }
 
 void Handle::run(Pending kind, Step step, StepParams& p, const LaunchShape& shape, bool sendOnly, moeStream_t stream) {
   if (sendOnly) p.phases = kSendPhase;
   launch(step, p, shape, stream);
-  const std::uint64_t number = comm_.outstanding[channelOf(kind)].start(sendOnly);
+  const std::uint64_t number = comm_.operations().start(seriesOf(kind), sendOnly, usesStaging(kind, p));
+  if (lowLatency() && kind == Pending::combine) comm_.noteReaders();
   if (!sendOnly) return;
   pending_ = kind;
   pendingNumber_ = number;
   pendingParams_ = p;
   pendingShape_ = shape;
-  if (usesStaging(kind, p)) ++comm_.stagedOutstanding;
 }
 
 void Handle::complete(moeStream_t stream) {
@@ -184,13 +173,13 @@ void Handle::complete(moeStream_t stream) {
 }
 
 moeCounts_t Handle::counts() {
-  if (countsExpected_ == 0) {
+  if (tickets_.expected() == 0) {
     throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
   HostCounts* host = view_.hostCounts;
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));
   const std::atomic_ref tag(host->tag);
-  for (int spins = 0; flagEpoch(tag.load(std::memory_order_acquire)) < countsExpected_; ++spins) {
+  for (int spins = 0; flagEpoch(tag.load(std::memory_order_acquire)) < tickets_.expected(); ++spins) {
     if (const moeResult_t status = comm_.status(); status != moeSuccess) throw Error(status, comm_.errors().sentence());
     if (deadline.expired()) {
       throw Error(moeTimeout,

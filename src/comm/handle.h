@@ -3,6 +3,7 @@
 #pragma once
 
 #include "comm/comm.h"
+#include "comm/tickets.h"
 #include "device/handle_layout.h"
 
 namespace moe {
@@ -31,11 +32,10 @@ class Handle {
   }
 
   StepParams params() const;
-  std::uint32_t nextTicket(moeStream_t stream);
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
   void checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const;
   void checkRouted(const char* call) const;
-  void checkOutstanding(Channel channel, int generations, const char* call) const;
+  void checkOutstanding(Pending kind, const char* call) const;
   void checkStaging(const char* call, const char* name) const;
   void forgetPending();
   DispatchArgs dispatchArgs(const moeDispatchArgs_t& args) const;
@@ -50,9 +50,7 @@ class Handle {
   }
   // Rows that the warps of an operation share: this rank's tokens, and what arrives unless it is left where it is.
   int sharedRows(bool leavesArrivals) const { return leavesArrivals ? tokens_ : shape_.tokensMax * view_.slots; }
-  // What may be outstanding beside an operation: HT dispatches and combines are numbered apart, the operations of a set
-  // of LL slots together.
-  Channel channelOf(Pending kind) const;
+  Series seriesOf(Pending kind) const;
   // As many rows as this rank sends, if every token goes to as many ranks as it can. For the cut of rows among warps
   // only.
   int arrivingRowsGuess() const { return tokens_ * view_.slots; }
@@ -61,9 +59,8 @@ class Handle {
   HandleShape shape_;
   Memory block_, hostCounts_;
   HandleView view_{};
-  int tokens_ = -1;                   // of the last route; -1: none yet
-  std::uint32_t countsExpected_ = 0;  // ticket of the counts to wait for; 0: none are due
-  std::uint32_t ticketsGiven_ = 1;
+  int tokens_ = -1;  // of the last route; -1: none yet
+  Tickets tickets_;
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
   std::uint64_t pendingNumber_ = 0;
   StepParams pendingParams_{};

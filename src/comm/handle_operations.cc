@@ -60,7 +60,7 @@ void Handle::checkStaging(const char* call, const char* name) const {
                             "one row per token), but config.stagingRows is none",
                             call, name));
   }
-  if (comm_.stagedOutstanding > 0) {
+  if (comm_.operations().stagingInUse()) {
     throw Error(moeInvalidUsage,
                 fmt::format("{}: another operation that uses the staging area awaits moeComplete", call));
   }
@@ -109,7 +109,7 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
 void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   checkRouted("moeDispatch");
   const bool sendOnly = (args.flags & moeSendOnly) != 0;
-  checkOutstanding(channelOf(Pending::dispatch), lowLatency() ? 1 : kParities, "moeDispatch");
+  checkOutstanding(Pending::dispatch, "moeDispatch");
   const Step step = dispatchStep(view_);
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
@@ -175,8 +175,7 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
-  checkOutstanding(channelOf(Pending::combine), 1, "moeCombine");
-  if (shape_.lowLatency) comm_.noteReaders();
+  checkOutstanding(Pending::combine, "moeCombine");
   const Step step = combineStep(view_);
   StepParams p = params();
   p.combine = combineArgs(args);

@@ -1,30 +1,74 @@
-// Which send-only operations of a channel still await their completion. Slots are reused every `generations`
-// operations, so an operation may only start when the one that used its slots before is complete.
+// Which send-only operations of a communicator still await their completion, and what may not start before that.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <set>
+
+#include "device/shape.h"
 
 namespace moe {
 
+// Operations that are numbered together. Their slots are reused every `generations` operations, so an operation may
+// only start when the one that used its slots before is complete.
 class Outstanding {
  public:
-  bool mayStart(int generations) const {
-    return open_.empty() || *open_.begin() + static_cast<std::uint64_t>(generations) > started_ + 1;
-  }
-  std::size_t count() const { return open_.size(); }
+  explicit Outstanding(int generations = 1) : generations_(generations) {}
 
-  // Returns the operation's number.
-  std::uint64_t start(bool sendOnly) {
+  int generations() const { return generations_; }
+  int count() const { return count_; }
+  bool mayStart() const {
+    return count_ == 0 || open_.front() + static_cast<std::uint64_t>(generations_) > started_ + 1;
+  }
+
+  // Of an operation that might start, and has been launched. Returns its number.
+  std::uint64_t start(bool sendOnly) noexcept {
     ++started_;
-    if (sendOnly) open_.insert(started_);
+    if (sendOnly) open_[static_cast<std::size_t>(count_++)] = started_;
     return started_;
   }
-  void complete(std::uint64_t number) { open_.erase(number); }
+  void complete(std::uint64_t number) noexcept {
+    const auto end = open_.begin() + count_;
+    count_ = static_cast<int>(std::remove(open_.begin(), end, number) - open_.begin());
+  }
 
  private:
+  int generations_;
+  int count_ = 0;
   std::uint64_t started_ = 0;
-  std::set<std::uint64_t> open_;
+  // Ascending. Never more than there are generations: the next operation waits for the first of them.
+  std::array<std::uint64_t, kParities> open_{};
+};
+
+// The operations of a set of LL slots are one series, dispatches and combines together: it serves one at a time.
+enum class Series : int { htDispatches, htCombines, llOperations };
+inline constexpr int kSeries = static_cast<int>(Series::llOperations) + kLlSets;
+constexpr Series llSeries(int set) {
+  return static_cast<Series>(static_cast<int>(Series::llOperations) + set);
+}
+
+class OutstandingOperations {
+ public:
+  OutstandingOperations() { at(Series::htDispatches) = Outstanding(kParities); }
+
+  const Outstanding& of(Series series) const { return all_[static_cast<std::size_t>(series)]; }
+  bool stagingInUse() const { return staged_ > 0; }
+
+  std::uint64_t start(Series series, bool sendOnly, bool staged) noexcept {
+    if (sendOnly && staged) ++staged_;
+    return at(series).start(sendOnly);
+  }
+  void complete(Series series, std::uint64_t number, bool staged) noexcept {
+    if (staged) --staged_;
+    at(series).complete(number);
+  }
+
+ private:
+  Outstanding& at(Series series) { return all_[static_cast<std::size_t>(series)]; }
+
+  std::array<Outstanding, kSeries> all_;
+  int staged_ = 0;  // that use the staging area
 };
 
 }  // namespace moe

@@ -1,30 +1,71 @@
 #include <gtest/gtest.h>
 
+#include <type_traits>
+
 #include "comm/outstanding.h"
 
 namespace moe::test {
 namespace {
 
+// Recorded after the launch, when nothing may fail any more.
+static_assert(noexcept(std::declval<Outstanding&>().start(true)) && noexcept(std::declval<Outstanding&>().complete(1)));
+static_assert(std::is_trivially_copyable_v<Outstanding>);
+
 TEST(Outstanding, OperationsThatEndAtOnceNeverBlock) {
   Outstanding outstanding;
   for (int i = 0; i < 5; ++i) {
-    EXPECT_TRUE(outstanding.mayStart(1));
+    EXPECT_TRUE(outstanding.mayStart());
     outstanding.start(false);
   }
-  EXPECT_EQ(outstanding.count(), 0u);
+  EXPECT_EQ(outstanding.count(), 0);
 }
 
 TEST(Outstanding, AnOperationWaitsForTheOneThatUsedItsSlots) {
+  Outstanding outstanding(2);
+  const auto first = outstanding.start(true);
+  EXPECT_TRUE(outstanding.mayStart());
+  const auto second = outstanding.start(true);
+  EXPECT_FALSE(outstanding.mayStart());
+  outstanding.complete(second);
+  EXPECT_FALSE(outstanding.mayStart()) << "the third would write the slots of the first, which is not complete";
+  outstanding.complete(first);
+  EXPECT_TRUE(outstanding.mayStart());
+  EXPECT_EQ(outstanding.count(), 0);
+}
+
+TEST(Outstanding, WithOneGenerationNothingStartsBesideAnOpenOperation) {
   Outstanding outstanding;
   const auto first = outstanding.start(true);
-  EXPECT_FALSE(outstanding.mayStart(1));
-  EXPECT_TRUE(outstanding.mayStart(2));
-  const auto second = outstanding.start(true);
-  EXPECT_FALSE(outstanding.mayStart(2));
-  outstanding.complete(second);
-  EXPECT_FALSE(outstanding.mayStart(2)) << "the third would write the slots of the first, which is not complete";
+  EXPECT_FALSE(outstanding.mayStart());
   outstanding.complete(first);
-  EXPECT_TRUE(outstanding.mayStart(2));
+  EXPECT_TRUE(outstanding.mayStart());
+}
+
+TEST(Outstanding, ManyRoundsInAnyOrderLeaveNothingBehind) {
+  Outstanding outstanding(kParities);
+  for (int round = 0; round < 100; ++round) {
+    const auto first = outstanding.start(true), second = outstanding.start(true);
+    EXPECT_EQ(outstanding.count(), kParities);
+    EXPECT_FALSE(outstanding.mayStart());
+    outstanding.complete(round % 2 == 0 ? first : second);
+    EXPECT_EQ(outstanding.count(), 1);
+    outstanding.complete(round % 2 == 0 ? second : first);
+    EXPECT_TRUE(outstanding.mayStart());
+  }
+}
+
+TEST(Outstanding, SeriesDoNotHinderEachOtherButForTheStagingArea) {
+  OutstandingOperations all;
+  const auto dispatch = all.start(Series::htDispatches, true, true);
+  EXPECT_TRUE(all.of(Series::htDispatches).mayStart());
+  EXPECT_TRUE(all.of(Series::htCombines).mayStart());
+  EXPECT_TRUE(all.stagingInUse());
+  all.start(llSeries(1), true, false);
+  EXPECT_FALSE(all.of(llSeries(1)).mayStart());
+  EXPECT_TRUE(all.of(llSeries(0)).mayStart());
+  all.start(Series::htCombines, false, true);  // at once: it does not keep the area
+  all.complete(Series::htDispatches, dispatch, true);
+  EXPECT_FALSE(all.stagingInUse());
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+// Handles over a backend that is watched: what the caller of a refused or failed call is left with.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "bootstrap/unique_id.h"
+#include "comm/handle.h"
+#include "unit/spy_backend.h"
+
+namespace moe::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One rank.
+class Alone {
+ public:
+  Alone() {
+    config_ = resolveConfig(nullptr);
+    config_.interfaceName = "lo";
+    config_.timeoutMs = 20000;
+    config_.tokensMax = config_.llTokensMax = kTokens;
+    config_.rowBytesMax = 256;
+    config_.heapBytes = 1 << 16;
+    comm_ = Comm::create(1, 0, bootstrap::createUniqueId(std::chrono::seconds(20), "lo"), config_, -1,
+                         std::make_unique<SpyBackend>(spy));
+  }
+
+  Comm& comm() { return *comm_; }
+  Handle& makeHandle(int mode, int layout) {
+    moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
+    config.experts = 4;
+    config.topk = 1;
+    config.mode = mode;
+    config.layout = layout;
+    return *comm_->add(std::make_unique<Handle>(*comm_, config));
+  }
+  void route(Handle& handle) { handle.route(experts_, nullptr, kTokens, nullptr); }
+  moeDispatchArgs_t dispatchArgs(void* out) {
+    moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+    args.rows = rows_;
+    args.rowType = moeRowBf16;
+    args.hidden = 128;
+    args.outRows = out;
+    args.outRowsMax = out != nullptr ? kTokens : 0;
+    return args;
+  }
+  moeCombineArgs_t combineArgs(void* rows) {
+    moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+    args.rows = rows;
+    args.rowType = moeRowBf16;
+    args.hidden = 128;
+    args.out = rows_;
+    return args;
+  }
+  void* other() { return other_; }
+
+  static constexpr int kTokens = 4;
+  Spy spy;
+
+ private:
+  Config config_;
+  alignas(256) std::uint8_t rows_[kTokens * 256] = {};
+  alignas(256) std::uint8_t other_[kTokens * 256] = {};
+  std::int32_t experts_[kTokens] = {0, 1, 2, 3};
+  std::unique_ptr<Comm> comm_;
+};
+
+template <class Call>
+moeResult_t resultOf(Call call) {
+  try {
+    call();
+    return moeSuccess;
+  } catch (const Error& error) {
+    return error.result();
+  }
+}
+
+TEST(Handle, CountsOfARouteThatWasNotLaunchedAreNotWaitedFor) {
+  Alone rank;
+  Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);
+  rank.spy.launchesFail = true;
+  EXPECT_EQ(resultOf([&] { rank.route(handle); }), moeCudaError);
+  EXPECT_EQ(resultOf([&] { handle.counts(); }), moeInvalidUsage) << "there was no route";
+  rank.spy.launchesFail = false;
+  rank.route(handle);
+  rank.spy.launchesFail = true;
+  EXPECT_EQ(resultOf([&] { rank.route(handle); }), moeCudaError);
+  const auto begin = Clock::now();
+  EXPECT_EQ(handle.counts().rows, Alone::kTokens) << "those of the route that ran";
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Handle, CapturedRoutesAreWaitedForOnlyWhileThereIsNoOther) {
+  Alone rank;
+  Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);
+  rank.spy.captures = true;
+  rank.route(handle);
+  EXPECT_EQ(handle.counts().rows, Alone::kTokens);
+  rank.spy.captures = false;
+  rank.route(handle);
+  EXPECT_EQ(handle.counts().rows, Alone::kTokens);
+}
+
+TEST(Handle, ALaunchThatFailsLeavesNothingOutstanding) {
+  Alone rank;
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    Handle& handle = rank.makeHandle(mode, moeLayoutFlat);
+    rank.route(handle);
+    moeDispatchArgs_t args = rank.dispatchArgs(rank.other());
+    args.flags = moeSendOnly;
+    rank.spy.launchesFail = true;
+    EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeCudaError);
+    EXPECT_EQ(resultOf([&] { handle.complete(nullptr); }), moeInvalidUsage);
+    rank.spy.launchesFail = false;
+    handle.dispatch(args, nullptr);
+    handle.complete(nullptr);
+    EXPECT_FALSE(rank.comm().operations().stagingInUse());
+  }
+}
+
+TEST(Handle, OnlyACombineThatRanHasReaders) {
+  Alone rank;
+  Handle& handle = rank.makeHandle(moeModeLl, moeLayoutRankMajor);
+  rank.route(handle);
+  handle.dispatch(rank.dispatchArgs(nullptr), nullptr);
+  moeCombineArgs_t wrong = rank.combineArgs(handle.slots().combineRows);
+  wrong.hidden = 7;
+  EXPECT_EQ(resultOf([&] { handle.combine(wrong, nullptr); }), moeInvalidArgument);
+  EXPECT_FALSE(rank.comm().hasReaders());
+  rank.spy.launchesFail = true;
+  EXPECT_EQ(resultOf([&] { handle.combine(rank.combineArgs(handle.slots().combineRows), nullptr); }), moeCudaError);
+  EXPECT_FALSE(rank.comm().hasReaders());
+  rank.spy.launchesFail = false;
+  handle.combine(rank.combineArgs(handle.slots().combineRows), nullptr);
+  EXPECT_TRUE(rank.comm().hasReaders());
+}
+
+}  // namespace
+}  // namespace moe::test
