@@ -134,9 +134,10 @@ std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const c
   const auto begin = reinterpret_cast<std::uintptr_t>(window_->base()) + view_.at.heap;
   const auto at = reinterpret_cast<std::uintptr_t>(memory);
   if (at < begin || at >= begin + heap_->bytes()) return -1;
-  if (!heap_->contains(at - begin, bytes)) {
+  const std::uint64_t room = heap_->roomAt(at - begin);
+  if (bytes > room) {
     throw Error(moeInvalidArgument,
-                fmt::format("{} needs {} bytes, which reach beyond the window's heap", name, bytes));
+                fmt::format("{} needs {} bytes, but moeMemAlloc has given only {} there", name, bytes, room));
   }
   return static_cast<std::int64_t>(view_.at.heap + (at - begin));
 }

@@ -56,7 +56,8 @@ class Comm {
 
   void* allocateWindow(std::size_t bytes);
   void freeWindow(void* memory);
-  // The window offset of `memory` if all of it lies in the heap; else -1. Throws if only a part of it does.
+  // The window offset of `memory` if it lies in the heap; else -1. Throws unless all of it lies in one block that
+  // allocateWindow has returned.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
 
   OutstandingOperations& operations() { return operations_; }

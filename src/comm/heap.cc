@@ -25,6 +25,13 @@ std::uint64_t Heap::take(std::uint64_t bytes) {
                           bytes, largest, bytes_));
 }
 
+std::uint64_t Heap::roomAt(std::uint64_t offset) const {
+  const auto next = taken_.upper_bound(offset);
+  if (next == taken_.begin()) return 0;
+  const auto& [begin, bytes] = *std::prev(next);
+  return bytes - std::min(bytes, offset - begin);
+}
+
 void Heap::giveBack(std::uint64_t offset) {
   const auto it = taken_.find(offset);
   if (it == taken_.end())

@@ -21,9 +21,8 @@ class Heap {
   void giveBack(std::uint64_t offset);
 
   std::uint64_t bytes() const { return bytes_; }
-  bool contains(std::uint64_t offset, std::uint64_t bytes) const {
-    return offset <= bytes_ && bytes <= bytes_ - offset;
-  }
+  // Bytes from `offset` to the end of what was taken there, which was rounded up; 0 if nothing was.
+  std::uint64_t roomAt(std::uint64_t offset) const;
 
  private:
   std::uint64_t bytes_;

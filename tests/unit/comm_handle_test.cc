@@ -136,5 +136,23 @@ TEST(Handle, OnlyACombineThatRanHasReaders) {
   EXPECT_TRUE(rank.comm().hasReaders());
 }
 
+TEST(Handle, AnOutputThatReachesIntoItsNeighbourIsRefused) {
+  Alone rank;
+  Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);
+  rank.route(handle);
+  auto* first = static_cast<std::uint8_t*>(rank.comm().allocateWindow(Alone::kTokens * 256));
+  rank.comm().allocateWindow(4096);
+  moeDispatchArgs_t args = rank.dispatchArgs(first);
+  EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeSuccess);
+  args.outRowsMax = Alone::kTokens + 1;
+  EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeInvalidArgument);
+  args = rank.dispatchArgs(first + 256);
+  EXPECT_EQ(resultOf([&] { handle.dispatch(args, nullptr); }), moeInvalidArgument);
+  args.outRowsMax = Alone::kTokens - 1;
+  rank.spy.launched.clear();
+  EXPECT_NE(resultOf([&] { handle.dispatch(args, nullptr); }), moeInvalidArgument);
+  EXPECT_EQ(rank.spy.launched.size(), 1u) << "what arrives does not fit, but that is for the step to say";
+}
+
 }  // namespace
 }  // namespace moe::test

@@ -31,7 +31,8 @@ TEST(Heap, PiecesNeverOverlapAndComeBackWhole) {
       continue;  // full for now
     }
     EXPECT_EQ(offset % Heap::kAlignment, 0u);
-    EXPECT_TRUE(heap.contains(offset, bytes));
+    EXPECT_GE(heap.roomAt(offset), bytes);
+    EXPECT_LT(heap.roomAt(offset), bytes + Heap::kAlignment);
     for (const Piece& other : taken) {
       EXPECT_TRUE(offset + bytes <= other.offset || other.offset + other.bytes <= offset);
     }
@@ -48,6 +49,20 @@ TEST(Heap, RefusesWhatItDidNotGive) {
   heap.giveBack(offset);
   EXPECT_THROW(heap.giveBack(offset), Error);
   EXPECT_THROW(heap.take(4097), Error);
+}
+
+TEST(Heap, RoomEndsWithWhatWasTaken) {
+  Heap heap(8192);
+  EXPECT_EQ(heap.roomAt(0), 0u) << "nothing was taken";
+  const std::uint64_t first = heap.take(1024), second = heap.take(100);
+  EXPECT_EQ(heap.roomAt(first), 1024u);
+  EXPECT_EQ(heap.roomAt(first + 1000), 24u);
+  EXPECT_EQ(heap.roomAt(second), 256u) << "rounded up: nobody else has the rest";
+  EXPECT_EQ(heap.roomAt(second + 256), 0u) << "right behind it";
+  EXPECT_EQ(heap.roomAt(second + 1000), 0u);
+  heap.giveBack(first);
+  EXPECT_EQ(heap.roomAt(first), 0u);
+  EXPECT_EQ(heap.roomAt(second), 256u);
 }
 
 }  // namespace
