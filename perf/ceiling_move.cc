@@ -76,7 +76,7 @@ void CeilingMove::launch(int number) {
         {source, version.table.get(), width_, static_cast<std::int32_t>(rowsOf(version)), rowBytes(), version.parts},
         shape, stream);
   };
-  checkCuda(start(), "cannot launch a kernel of the ceilings (" + setup_.name + ")");
+  checkCuda(start(), [&] { return "cannot launch a kernel of the ceilings (" + setup_.name + ")"; });
 }
 
 void CeilingMove::clear() {

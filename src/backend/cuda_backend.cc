@@ -20,7 +20,7 @@ class CudaBackend final : public Backend {
     machine_.sharedBytes = properties.sharedMemPerBlockOptin;
     const DeviceScope scope(device);
     checkCuda(loadKernels(bulk, bulkSharedBytesMax(machine_)),
-              "cannot load the kernels on device " + std::to_string(device));
+              [&] { return "cannot load the kernels on device " + std::to_string(device); });
   }
 
   int kind() const noexcept override { return moeBackendCuda; }
@@ -64,7 +64,7 @@ class CudaBackend final : public Backend {
     const KernelShape kernel{shape.blocks, shape.warpsPerBlock, shape.bulk,
                              bulkStageBytes(machine_, shape.warpsPerBlock), dependent_ && machine_.sharers == 1};
     const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
-    if (error == cudaSuccess) return moeSuccess;
+    if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);
     return moeCudaError;
   }
@@ -72,13 +72,13 @@ class CudaBackend final : public Backend {
   bool capturing(moeStream_t stream) const noexcept override {
     const DeviceScope scope(device_);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(reinterpret_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+    return cudaOk(cudaStreamIsCapturing(reinterpret_cast<cudaStream_t>(stream), &status)) &&
            status != cudaStreamCaptureStatusNone;
   }
 
   void synchronize() noexcept override {
     const DeviceScope scope(device_);
-    cudaDeviceSynchronize();
+    cudaOk(cudaDeviceSynchronize());
   }
 
  private:

@@ -8,7 +8,7 @@ namespace {
 Memory fromCuda(std::size_t bytes, int device) {
   void* memory = nullptr;
   checkCuda(cudaMalloc(&memory, bytes),
-            "cannot allocate " + std::to_string(bytes) + " bytes on device " + std::to_string(device));
+            [&] { return "cannot allocate " + std::to_string(bytes) + " bytes on device " + std::to_string(device); });
   return {static_cast<std::uint8_t*>(memory), [device](std::uint8_t* p) {
             const DeviceScope scope(device);
             cudaFree(p);
@@ -25,7 +25,8 @@ Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, i
   cudaError_t error = cudaMemsetAsync(memory.get(), 0, bytes, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);
-  checkCuda(error, "cannot clear " + std::to_string(bytes) + " bytes on device " + std::to_string(device));
+  checkCuda(error,
+            [&] { return "cannot clear " + std::to_string(bytes) + " bytes on device " + std::to_string(device); });
   return memory;
 }
 
@@ -33,7 +34,7 @@ Memory allocatePinned(std::size_t bytes, int device) {
   const DeviceScope scope(device);
   void* memory = nullptr;
   checkCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
-            "cannot allocate " + std::to_string(bytes) + " bytes of pinned memory");
+            [&] { return "cannot allocate " + std::to_string(bytes) + " bytes of pinned memory"; });
   std::memset(memory, 0, bytes);
   return {static_cast<std::uint8_t*>(memory), [device](std::uint8_t* p) {
             const DeviceScope scope2(device);

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -13,11 +14,23 @@ inline std::string cudaText(cudaError_t error) {
   return std::string(cudaGetErrorName(error)) + " (" + cudaGetErrorString(error) + ")";
 }
 
-// Throws moeCudaError "what: <CUDA's text>".
-inline void checkCuda(cudaError_t error, const std::string& what) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // a failure that we report is not left for the caller's next check
-  throw Error(moeCudaError, what + ": " + cudaText(error));
+// Of a call whose failure is reported, or has an answer here: it is not left for the program's next look at CUDA's last
+// error. True if there was none.
+inline bool cudaOk(cudaError_t error) noexcept {
+  if (error == cudaSuccess) return true;
+  cudaGetLastError();
+  return false;
+}
+
+// Throws moeCudaError "what: <CUDA's text>". `what` is a text, or a function that makes one: only a failure costs
+// anything.
+inline void checkCuda(cudaError_t error, const char* what) {
+  if (!cudaOk(error)) throw Error(moeCudaError, std::string(what) + ": " + cudaText(error));
+}
+template <class What>
+requires std::is_invocable_r_v<std::string, What>
+void checkCuda(cudaError_t error, What what) {
+  if (!cudaOk(error)) throw Error(moeCudaError, what() + ": " + cudaText(error));
 }
 
 // Makes a device current for a scope.

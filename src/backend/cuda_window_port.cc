@@ -23,7 +23,8 @@ constexpr std::size_t kFirstBytes = 8;
 
 // Not a DeviceScope: that would go back to device 0 in between, and so make a context there.
 void stayOn(int device) {
-  checkCuda(cudaSetDevice(device), "cannot use device " + std::to_string(device) + " in a thread of the transport");
+  checkCuda(cudaSetDevice(device),
+            [&] { return "cannot use device " + std::to_string(device) + " in a thread of the transport"; });
 }
 
 class CopyStream {

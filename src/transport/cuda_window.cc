@@ -61,7 +61,7 @@ class CudaWindow final : public Window {
     std::memcpy(&handle, peer.ipcHandle.data(), sizeof handle);
     void* base = nullptr;
     checkCuda(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess),
-              "cannot map the window of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)");
+              [&] { return "cannot map the window of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)"; });
     auto* begin = static_cast<std::uint8_t*>(base);
     return {Memory(begin + peer.ipcOffset,
                    [begin, device = device_](std::uint8_t*) {
@@ -85,7 +85,7 @@ class CudaWindow final : public Window {
       cudaGetLastError();
       return;
     }
-    checkCuda(error, "cannot enable access to device " + std::to_string(peerDevice));
+    checkCuda(error, [&] { return "cannot enable access to device " + std::to_string(peerDevice); });
   }
 
   std::size_t bytes_;

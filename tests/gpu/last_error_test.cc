@@ -1,0 +1,65 @@
+// What fails in the cuda backend and is reported, or answered, is not left as CUDA's last error: the program's next
+// look at that would blame its own call.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "backend/backend.h"
+#include "backend/cuda_raii.h"
+
+namespace moe::test {
+namespace {
+
+class LastError : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    backend_ = makeCudaBackend(0, Bulk::kAuto, &why);
+    if (!backend_) GTEST_SKIP() << why;
+    ASSERT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(LastError, OfALaunchThatFailsIsCleared) {
+  std::string what;
+  const LaunchShape tooManyThreads{1, 4096, false};
+  EXPECT_EQ(backend_->launch(Step::route, StepParams{}, tooManyThreads, nullptr, &what), moeCudaError);
+  EXPECT_NE(what.find("cannot launch a kernel"), std::string::npos) << what;
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+// The default stream may not even be asked while another stream records in this mode.
+TEST_F(LastError, OfACaptureQueryThatFailsIsCleared) {
+  cudaStream_t recording = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&recording), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(recording, cudaStreamCaptureModeGlobal), cudaSuccess);
+  backend_->capturing(nullptr);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_TRUE(backend_->capturing(reinterpret_cast<moeStream_t>(recording)));
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(recording, &graph);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+  cudaStreamDestroy(recording);
+}
+
+TEST(CudaCheck, MakesItsTextForAFailureOnly) {
+  int made = 0;
+  const auto text = [&] {
+    ++made;
+    return std::string("a call");
+  };
+  checkCuda(cudaSuccess, text);
+  EXPECT_EQ(made, 0);
+  try {
+    checkCuda(cudaErrorInvalidValue, text);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "a call: cudaErrorInvalidValue (invalid argument)");
+  }
+  EXPECT_EQ(made, 1);
+}
+
+}  // namespace
+}  // namespace moe::test
