@@ -18,6 +18,9 @@ class Nvml {
   // 0 if there are none, or the GPU is not known by this bus id.
   int activeNvlinks(const std::string& busId) const;
 
+  // MB/s (10^6) of the active ones together, one way, as they are sold; 0 if that is not known of one of them.
+  double nvlinkMegabytes(const std::string& busId) const;
+
   // Whether the path between two GPUs is NVLink, possibly through a switch.
   bool connectedByNvlink(const std::string& busId, const std::string& otherBusId) const;
 

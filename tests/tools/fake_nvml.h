@@ -1,0 +1,14 @@
+// The NVLinks that the library in place of libnvidia-ml.so.1 tells of.
+#pragma once
+
+namespace moe::test {
+
+struct FakeNvlinks {
+  int count = 0;
+  int inactive = -1;  // which of them is
+  int megabytes = 0;  // of each; 0: the driver does not tell
+  int version = 0;    // of each; the same
+};
+[[gnu::visibility("default")]] void setNvlinks(const FakeNvlinks& to);
+
+}  // namespace moe::test
