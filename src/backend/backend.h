@@ -18,8 +18,9 @@ struct LaunchShape {
   int blocks = 1;
   int warpsPerBlock = 1;
   bool bulk = false;
+  int homeWarps = 0;  // of a block, beside those: of a divided step, they keep rows here
 
-  int warps() const { return blocks * warpsPerBlock; }
+  int warps() const { return blocks * (warpsPerBlock + homeWarps); }
 };
 
 // What one operation moves: enough to choose its shape.
@@ -30,6 +31,7 @@ struct Workload {
   std::uint32_t rowBytes;  // 0: no payload
   int sms;                 // 0: the backend's choice
   bool movesOnly = false;  // nothing is copied or summed here but what crosses between ranks
+  std::int64_t bytes = 0;  // that cross between ranks, at most, of this rank's own tokens
 };
 
 // Memory that is not the backend's own, and not the caller's: a driver's queues, or the registers of an adapter that it

@@ -8,9 +8,18 @@
 #include "backend/cuda_raii.h"
 #include "backend/cuda_window_port.h"
 #include "device/kernels.h"
+#include "topology/nvml.h"
 
 namespace moe {
 namespace {
+
+// Of the links of a GPU, in GB/s; 0 if they are not known.
+double linkSpeed(int device) {
+  char busId[32] = {};
+  if (!cudaOk(cudaDeviceGetPCIBusId(busId, sizeof busId, device))) return 0;
+  const std::unique_ptr<topology::Nvml> nvml = topology::Nvml::open();
+  return nvml ? nvml->nvlinkMegabytes(busId) / 1000 : 0;
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -18,6 +27,7 @@ class CudaBackend final : public Backend {
       : device_(device), bulk_(bulk), dependent_(properties.major >= 9) {
     machine_.multiprocessors = properties.multiProcessorCount;
     machine_.sharedBytes = properties.sharedMemPerBlockOptin;
+    machine_.linkGBs = linkSpeed(device);
     const DeviceScope scope(device);
     checkCuda(loadKernels(bulk, bulkSharedBytesMax(machine_)),
               [&] { return "cannot load the kernels on device " + std::to_string(device); });
@@ -61,8 +71,9 @@ class CudaBackend final : public Backend {
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
                      std::string* what) noexcept override {
     const DeviceScope scope(device_);
-    const KernelShape kernel{shape.blocks, shape.warpsPerBlock, shape.bulk,
-                             bulkStageBytes(machine_, shape.warpsPerBlock), dependent_ && machine_.sharers == 1};
+    const KernelShape kernel{shape.blocks,    shape.warpsPerBlock,
+                             shape.bulk,      bulkStageBytes(machine_, shape.warpsPerBlock),
+                             shape.homeWarps, dependent_ && machine_.sharers == 1};
     const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);

@@ -1,8 +1,9 @@
-// How a step is spread over a GPU. Pure arithmetic, so that it is tested without one. The numbers come from the ceiling
-// probes (docs/performance.md): 8 warps of 3 x 7168 bytes in flight saturate the wire from 16 multiprocessors on.
+// How a step is spread over a GPU. Pure arithmetic, so that it is tested without one. What the numbers were measured
+// with is in docs/performance.md, how they lead to a count in docs/tuning.md, "Multiprocessors".
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/backend.h"
 
@@ -12,20 +13,30 @@ struct GpuMachine {
   int multiprocessors = 1;
   int sharers = 1;              // ranks on this GPU: all of their blocks must fit at once
   std::size_t sharedBytes = 0;  // most shared memory of a block
+  double linkGBs = 0;           // of its links to other GPUs, one way, as they are sold; 0: not known
 };
 
 // Of the route, a block is what the protocol calls a warp.
 inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 128, kRouteWarpsPerBlock = 16;
-// HT, unless the caller says: from here on more multiprocessors gain less than 2 % (dispatch) or the owner's sums,
-// which run after the rows have arrived, are short enough (combine).
-inline constexpr int kHtDispatchMultiprocessors = 32, kHtCombineMultiprocessors = 32;
 inline constexpr int kSmallTokens = 512, kSmallWarps = 16;  // up to here latency counts; warps per block then
 // Of these, operations that only move rows between ranks: each block more is one more fence and one more announcement
 // at every peer, and a quarter of the multiprocessors keeps the wire busy.
 inline constexpr int kSmallMoveShare = 4;
+// Above that: where rows are copied or summed here too, or the link is not known. More was not measured to be faster.
+inline constexpr int kLargeMultiprocessors = 32;
 inline constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7168;
 inline constexpr std::size_t kStaticSharedBytes = 9216;  // barriers, desks and alignment, rounded up
+
+// Large operations that only move rows (decision 0026): what a multiprocessor moves, and what of a link's speed the
+// wire takes. Dispatch stores to peers, combine loads from them.
+struct MoveSpeed {
+  double multiprocessorGBs, linkShare;
+};
+inline constexpr MoveSpeed kDispatchSpeed{38, 0.70}, kCombineSpeed{49, 0.67};
+inline constexpr double kMoveSlack = 0.02;           // of the time, for fewer multiprocessors
+inline constexpr double kMoveFixedUs = 8;            // what an operation takes that moves nothing
+inline constexpr int kMoveStep = 8, kMoveMost = 64;  // counts that were measured, and where the model ends
 
 inline std::uint32_t bulkStageBytes(const GpuMachine& machine, int warpsPerBlock) {
   const std::size_t room = machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
@@ -42,25 +53,48 @@ inline int residentBlocks(const GpuMachine& machine, int wanted) {
   return std::clamp(wanted, 1, std::max(1, machine.multiprocessors / machine.sharers));
 }
 
+// The fewest multiprocessors with which B bytes take at most kMoveSlack longer than they must. With n of them the wire
+// is held up by (1 + x^4)^(1/4), where x is the wire's speed over that of the n.
+inline int multiprocessorsForMove(const GpuMachine& machine, const MoveSpeed& speed, std::int64_t bytes) {
+  if (bytes <= 0) return kMoveStep;
+  const double wire = machine.linkGBs * speed.linkShare / machine.sharers;
+  const double wireUs = static_cast<double>(bytes) / wire / 1000;
+  const double slowdown = 1 + kMoveSlack * (1 + kMoveFixedUs / wireUs);
+  const double x = std::sqrt(std::sqrt(slowdown * slowdown * slowdown * slowdown - 1));
+  const double steps = std::ceil(wire / (x * speed.multiprocessorGBs) / kMoveStep);
+  return static_cast<int>(std::clamp(steps * kMoveStep, double{kMoveStep}, double{kMoveMost}));
+}
+
+inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
+  const int blocks = std::clamp((work.rows + kRouteTokensPerBlock - 1) / kRouteTokensPerBlock, 1, kRouteBlocksMax);
+  return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, blocks) : blocks), kRouteWarpsPerBlock};
+}
+
+// As many warps as there are pieces of a row for.
+inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
+  const int warps = std::min(kSmallWarps, kernelWarpsMax(work.step));
+  const auto pieces = std::int64_t{work.rows} * ((work.rowBytes + kPartBytes - 1) / kPartBytes);
+  const int share = work.movesOnly ? kSmallMoveShare : 1, most = std::max(1, machine.multiprocessors / share);
+  const std::int64_t blocks = (pieces + warps - 1) / warps;
+  const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
+  return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), warps};
+}
+
+inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bool bulk) {
+  int blocks = kLargeMultiprocessors;
+  if (work.movesOnly && machine.linkGBs > 0) {
+    blocks = multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
+  }
+  blocks = residentBlocks(machine, work.sms > 0 ? work.sms : blocks);
+  if (bulk && work.rowBytes >= 1024 && hasBulkKernel(work.step)) {
+    return {blocks, kBulkWarpsMax, true, homeWarps(work.step)};
+  }
+  return {blocks, kernelWarpsMax(work.step)};
+}
+
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
-  const Step step = work.step;
-  if (step == Step::route) {
-    const int blocks = std::clamp((work.rows + kRouteTokensPerBlock - 1) / kRouteTokensPerBlock, 1, kRouteBlocksMax);
-    return {residentBlocks(machine, blocks), kRouteWarpsPerBlock, false};
-  }
-  if (work.tokensMax <= kSmallTokens) {
-    // As many warps as there are pieces of a row for.
-    const int warps = std::min(kSmallWarps, kernelWarpsMax(step));
-    const auto pieces = std::int64_t{work.rows} * ((work.rowBytes + kPartBytes - 1) / kPartBytes);
-    const int share = work.movesOnly ? kSmallMoveShare : 1, most = std::max(1, machine.multiprocessors / share);
-    const std::int64_t blocks = (pieces + warps - 1) / warps;
-    const int wanted = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, most));
-    return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), warps, false};
-  }
-  const int standard = isCombine(step) ? kHtCombineMultiprocessors : kHtDispatchMultiprocessors;
-  const bool useBulk = bulk && work.rowBytes >= 1024 && hasBulkKernel(step);
-  const int warps = useBulk ? kBulkWarpsMax : kernelWarpsMax(step);
-  return {residentBlocks(machine, work.sms > 0 ? work.sms : standard), warps, useBulk};
+  if (work.step == Step::route) return planRoute(machine, work);
+  return work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
 }
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {

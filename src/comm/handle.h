@@ -48,8 +48,11 @@ class Handle {
   bool rowsPerExpert() const {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
   }
-  // Rows that the warps of an operation share: this rank's tokens, and what arrives unless it is left where it is.
-  int sharedRows(bool leavesArrivals) const { return leavesArrivals ? tokens_ : shape_.tokensMax * view_.slots; }
+  // Whether rows go straight to where they are wanted, or come straight from there: no copy or sum of what arrives.
+  bool onlyMoves(const DispatchArgs& d) const;
+  bool onlyMoves(const CombineArgs& a) const;
+  // `rowBytes`: what a row is cut into parts of. `crossing`: what crosses between ranks of a token, per rank.
+  Workload workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms, bool movesOnly) const;
   Series seriesOf(Pending kind) const;
   // As many rows as this rank sends, if every token goes to as many ranks as it can. For the cut of rows among warps
   // only.

@@ -66,6 +66,28 @@ void Handle::checkStaging(const char* call, const char* name) const {
   }
 }
 
+bool Handle::onlyMoves(const DispatchArgs& d) const {
+  if (lowLatency()) return d.outRows == nullptr && d.cast.outScales == nullptr;
+  return d.staged == 0 && !rowsPerExpert() && !view_.hasRails();
+}
+
+bool Handle::onlyMoves(const CombineArgs& a) const {
+  return (a.inPlace != 0 || a.rows == nullptr) && !view_.hasRails();
+}
+
+// Of this call's tokens, which ranks need not have alike: each announces what its own blocks have done.
+Workload Handle::workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms,
+                          bool movesOnly) const {
+  const int rows = movesOnly ? tokens_ : shape_.tokensMax * view_.slots;
+  return {step,
+          shape_.tokensMax,
+          rows,
+          rowBytes,
+          sms > 0 ? sms : comm_.config().sms,
+          movesOnly,
+          std::int64_t{tokens_} * view_.slots * crossing};
+}
+
 DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
   checkRow(args.rowType, args.hidden, "moeDispatch");
   checkFlags(args.flags, args.sms);
@@ -113,13 +135,11 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   const Step step = dispatchStep(view_);
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
-  const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
   // A cast cuts rows at its tiles, which have as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
-  const bool movesOnly = args.outRows == nullptr;
-  const LaunchShape shape =
-      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(movesOnly), bytes, sms, movesOnly});
+  const LaunchShape shape = comm_.backend().shapeFor(
+      workload(step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, args.sms, onlyMoves(p.dispatch)));
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
@@ -179,12 +199,10 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   const Step step = combineStep(view_);
   StepParams p = params();
   p.combine = combineArgs(args);
-  const int sms = args.sms > 0 ? args.sms : comm_.config().sms;
-  const bool movesOnly = p.combine.inPlace != 0;
-  const LaunchShape shape =
-      comm_.backend().shapeFor({step, shape_.tokensMax, sharedRows(movesOnly), p.combine.rowBytes, sms, movesOnly});
-  p.combine.parts = comm_.backend().partsFor(shape, tokens_, p.combine.rowBytes);
-  p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), p.combine.rowBytes);
+  const std::uint32_t bytes = p.combine.rowBytes;
+  const LaunchShape shape = comm_.backend().shapeFor(workload(step, bytes, bytes, args.sms, onlyMoves(p.combine)));
+  p.combine.parts = comm_.backend().partsFor(shape, tokens_, bytes);
+  p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
   run(Pending::combine, step, p, shape, (args.flags & moeSendOnly) != 0, stream);
 }
 

@@ -122,8 +122,7 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  const int warps = shape.warpsPerBlock + (shape.bulk ? homeWarps(step) : 0);
-  config.blockDim = dim3(static_cast<unsigned>(warps * CudaWarp::kLanes));
+  config.blockDim = dim3(static_cast<unsigned>((shape.warpsPerBlock + shape.homeWarps) * CudaWarp::kLanes));
   config.dynamicSmemBytes = kernelSharedBytes(shape);
   config.stream = stream;
   cudaLaunchAttribute dependent{};

@@ -12,6 +12,7 @@ struct KernelShape {
   int warpsPerBlock;
   bool bulk;                 // with the bulk-copy engine
   std::uint32_t stageBytes;  // bulk: of each of a warp's stages
+  int homeWarps;             // of a block, beside those: homeWarps(step) of a bulk kernel, else 0
   bool dependent;            // may be launched before the kernel ahead of it has ended, and waits for that itself
 };
 

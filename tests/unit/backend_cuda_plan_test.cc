@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "backend/cuda_plan.h"
 
 namespace moe::test {
@@ -46,6 +48,106 @@ TEST(CudaPlan, OperationsThatOnlyMoveRowsLeaveMostMultiprocessorsAlone) {
     EXPECT_EQ(planLaunch(kH200, {step, 128, 128, 14336, 8, true}, true).blocks, 8);
   }
   EXPECT_EQ(planLaunch({2, 1, 232448}, {Step::llDispatch, 128, 128, 14336, 0, true}, true).blocks, 1);
+}
+
+TEST(CudaPlan, ARouteTakesNoMoreThanTheCallerAllows) {
+  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 0}, true).blocks, 32);
+  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 16}, true).blocks, 16);
+  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 256, 0, 16}, true).blocks, 2);
+  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 1}, true).blocks, 1);
+}
+
+TEST(CudaPlan, ADividedDispatchCountsAllOfItsWarps) {
+  const LaunchShape divided = planLaunch(kH200, {Step::htDispatch, 4096, 4096, 14336, 16}, true);
+  EXPECT_EQ(divided.homeWarps, homeWarps(Step::htDispatch));
+  EXPECT_EQ(divided.warps(), 16 * (kBulkWarpsMax + homeWarps(Step::htDispatch)));
+  EXPECT_EQ(planLaunch(kH200, {Step::htDispatch, 4096, 4096, 14336, 16}, false).homeWarps, 0);
+  EXPECT_EQ(planLaunch(kH200, {Step::htDispatchWaves, 4096, 4096, 14336, 16}, true).homeWarps, 0);
+}
+
+// ---- how many multiprocessors a large operation takes ----
+
+GpuMachine withLink(double gigabytes, int sharers = 1) {
+  return {132, sharers, 232448, gigabytes};
+}
+
+int largeBlocks(const GpuMachine& machine, Step step, std::int64_t bytes, int sms = 0) {
+  return planLaunch(machine, {step, 4096, 4096, 14336, sms, true, bytes}, true).blocks;
+}
+
+constexpr double kNvlink4 = 18 * 26.562;  // of a H200
+
+// 4096 tokens, each to at most 4 ranks, rows of 14336 bytes: what kDispatchSpeed and kCombineSpeed were fitted to.
+TEST(CudaPlan, LargeMovesTakeWhatTheTablesSay) {
+  constexpr std::int64_t kBytes = std::int64_t{4096} * 4 * 14336;
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::htDispatch, kBytes), 24) << "16 are 2.1 % slower than 32";
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::combine, kBytes), 16) << "0.7 % slower than 32";
+}
+
+TEST(CudaPlan, TheModelMeetsTheTimesThatItWasFittedTo) {
+  constexpr double kWireBytes = 159.2e6;
+  const auto microseconds = [](const MoveSpeed& speed, int multiprocessors) {
+    const double wire = kNvlink4 * speed.linkShare, x = wire / (multiprocessors * speed.multiprocessorGBs);
+    return kMoveFixedUs + kWireBytes / wire / 1000 * std::pow(1 + std::pow(x, 4), 0.25);
+  };
+  const auto meets = [&](const MoveSpeed& speed, int multiprocessors, double measured) {
+    EXPECT_NEAR(microseconds(speed, multiprocessors), measured, measured / 100) << multiprocessors;
+  };
+  meets(kDispatchSpeed, 8, 598.9), meets(kDispatchSpeed, 16, 492.6), meets(kDispatchSpeed, 32, 482.3);
+  meets(kCombineSpeed, 8, 553), meets(kCombineSpeed, 16, 511.7), meets(kCombineSpeed, 32, 508);
+}
+
+TEST(CudaPlan, MoreBytesNeverTakeFewerMultiprocessors) {
+  for (const double link : {1.0, 64.0, 300.0, kNvlink4, 18 * 53.125, 5000.0}) {
+    for (const int sharers : {1, 2, 4, 40}) {
+      for (const Step step : {Step::htDispatch, Step::combine}) {
+        int before = 0;
+        for (std::int64_t bytes = 0; bytes < std::int64_t{1} << 40; bytes = bytes * 5 / 4 + 1) {
+          const int blocks = largeBlocks(withLink(link, sharers), step, bytes);
+          ASSERT_GE(blocks, before) << bytes << " bytes, " << link << " GB/s, " << sharers;
+          ASSERT_GE(blocks, std::min(kMoveStep, 132 / sharers));
+          ASSERT_LE(blocks, std::min(kMoveMost, 132 / sharers));
+          before = blocks;
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaPlan, AFasterLinkNeverTakesFewerMultiprocessors) {
+  for (const std::int64_t bytes : {std::int64_t{1} << 14, std::int64_t{1} << 20, std::int64_t{1} << 28}) {
+    int before = 0;
+    for (double link = 1; link < 1e5; link *= 1.2) {
+      const int blocks = largeBlocks(withLink(link), Step::htDispatch, bytes);
+      ASSERT_GE(blocks, before) << bytes << " bytes, " << link << " GB/s";
+      before = blocks;
+    }
+    EXPECT_LE(before, kMoveMost);
+  }
+}
+
+TEST(CudaPlan, RanksThatShareAGpuShareItsLinks) {
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4, 2), Step::htDispatch, 1 << 28), 16);
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4, 4), Step::htDispatch, 1 << 28), 8);
+}
+
+TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
+  constexpr std::int64_t kBytes = 1 << 28;
+  EXPECT_EQ(largeBlocks(kH200, Step::htDispatch, kBytes), kLargeMultiprocessors);
+  EXPECT_EQ(largeBlocks(kH200, Step::combine, kBytes), kLargeMultiprocessors);
+  for (const Step step : kSteps) {
+    if (step == Step::route) continue;
+    const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);
+    EXPECT_EQ(copies.blocks, kLargeMultiprocessors) << static_cast<int>(step);
+  }
+}
+
+TEST(CudaPlan, WhatTheCallerAllowsIsWhatALargeOperationTakes) {
+  for (const int sms : {1, 5, 24, 132}) {
+    EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::htDispatch, 1 << 28, sms), sms);
+    EXPECT_EQ(largeBlocks(kH200, Step::combine, 1, sms), sms);
+  }
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::combine, 1, 1000), 132);
 }
 
 TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {

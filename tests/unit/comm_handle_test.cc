@@ -154,5 +154,60 @@ TEST(Handle, AnOutputThatReachesIntoItsNeighbourIsRefused) {
   EXPECT_EQ(rank.spy.launched.size(), 1u) << "what arrives does not fit, but that is for the step to say";
 }
 
+// What the backend is told of an operation.
+class Told : public ::testing::Test {
+ protected:
+  bool dispatchMoves(int mode, int layout, void* out, void* scales = nullptr) {
+    Handle& handle = rank_.makeHandle(mode, layout);
+    rank_.route(handle);
+    moeDispatchArgs_t args = rank_.dispatchArgs(out);
+    if (layout == moeLayoutRankMajor && out == nullptr) args.outRowsMax = 0;
+    if (scales != nullptr) args.cast = moeCastFp8, args.outScales = scales;
+    handle.dispatch(args, nullptr);
+    return rank_.spy.asked.back().movesOnly;
+  }
+  bool combineMoves(int mode, int layout, void* rows) {
+    Handle& handle = rank_.makeHandle(mode, layout);
+    rank_.route(handle);
+    if (mode == moeModeLl && rows == nullptr) rows = handle.slots().combineRows;
+    handle.combine(rank_.combineArgs(rows), nullptr);
+    return rank_.spy.asked.back().movesOnly;
+  }
+  void* window() { return rank_.comm().allocateWindow(Alone::kTokens * 256); }
+
+  Alone rank_;
+};
+
+TEST_F(Told, ADispatchOnlyMovesRowsIfTheyStayWhereTheyCome) {
+  EXPECT_TRUE(dispatchMoves(moeModeHt, moeLayoutFlat, window()));
+  EXPECT_TRUE(dispatchMoves(moeModeHt, moeLayoutRankMajor, window()));
+  EXPECT_FALSE(dispatchMoves(moeModeHt, moeLayoutFlat, rank_.other())) << "out of the staging area";
+  EXPECT_FALSE(dispatchMoves(moeModeHt, moeLayoutExpertMajor, window())) << "further copies for further experts";
+  EXPECT_TRUE(dispatchMoves(moeModeLl, moeLayoutRankMajor, nullptr)) << "in the slots";
+  EXPECT_FALSE(dispatchMoves(moeModeLl, moeLayoutRankMajor, window())) << "out of the slots";
+  EXPECT_FALSE(dispatchMoves(moeModeLl, moeLayoutRankMajor, nullptr, rank_.other())) << "the scales out of them";
+}
+
+TEST_F(Told, ACombineOnlyMovesRowsThatPeersReadWhereTheyAre) {
+  EXPECT_TRUE(combineMoves(moeModeHt, moeLayoutFlat, window()));
+  EXPECT_FALSE(combineMoves(moeModeHt, moeLayoutFlat, rank_.other()));
+  EXPECT_FALSE(combineMoves(moeModeHt, moeLayoutExpertMajor, window())) << "sums over this rank's experts";
+  EXPECT_TRUE(combineMoves(moeModeLl, moeLayoutRankMajor, nullptr));
+  EXPECT_FALSE(combineMoves(moeModeLl, moeLayoutFlat, rank_.other()));
+}
+
+TEST_F(Told, BytesAreThoseOfTheCallsTokens) {
+  Handle& handle = rank_.makeHandle(moeModeHt, moeLayoutFlat);
+  rank_.route(handle);
+  moeDispatchArgs_t args = rank_.dispatchArgs(window());
+  args.sms = 5;
+  handle.dispatch(args, nullptr);
+  EXPECT_EQ(rank_.spy.asked.back().bytes, Alone::kTokens * 256);
+  EXPECT_EQ(rank_.spy.asked.back().sms, 5);
+  handle.route(nullptr, nullptr, 0, nullptr);
+  handle.dispatch(args, nullptr);
+  EXPECT_EQ(rank_.spy.asked.back().bytes, 0);
+}
+
 }  // namespace
 }  // namespace moe::test
