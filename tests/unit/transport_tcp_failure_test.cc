@@ -155,6 +155,56 @@ TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {
   EXPECT_GT(secondsSince(before), 0.3);
 }
 
+// Rank 1 hears of rank 0's death first, and leaves; rank 2 is told of it later.
+TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
+  Member early(1, 3, {}), late(2, 3, {});
+  const std::vector<CardBytes> cards{emptyCard(), early.transport().card(), late.transport().card()};
+  std::vector<Outcome> outcomes(2);
+  std::thread a([&] { outcomes[0] = outcomeOf([&] { early.connect(cards); }); });
+  std::thread b([&] { outcomes[1] = outcomeOf([&] { late.connect(cards); }); });
+  FakeTcpPeer toEarly(cards[1], 0, 3), toLate(cards[2], 0, 3);
+  a.join();
+  b.join();
+  expectAllWell(outcomes);
+
+  toEarly.close();
+  expectSays(early.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  ASSERT_TRUE(early.putWord(2, 8, 5));
+  early.finish();
+  early.leave();
+  late.await(8, 5);  // what it had posted is there all the same
+  ASSERT_TRUE(late.putWord(1, 8, 1)) << "puts to it go nowhere";
+  std::this_thread::sleep_for(100ms);
+  expectAllWell(late.failures());
+  toLate.close();
+  expectSays(late.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  EXPECT_EQ(late.failures().size(), 1U);
+}
+
+// The same if what it has posted is stuck: a communicator that failed waits a while at most, as Comm::finishPuts does.
+TEST(TcpFailure, ASurvivorThatCannotSendEverythingIsNotNamedEither) {
+  MemberOptions options;
+  options.tcp.rings = 1;
+  options.tcp.backlogMax = 4;  // so that puts to the others are stuck too
+  Member early(1, 3, options), late(2, 3, {});
+  const std::vector<CardBytes> cards{emptyCard(), early.transport().card(), late.transport().card()};
+  std::vector<Outcome> outcomes(2);
+  std::thread a([&] { outcomes[0] = outcomeOf([&] { early.connect(cards); }); });
+  std::thread b([&] { outcomes[1] = outcomeOf([&] { late.connect(cards); }); });
+  FakeTcpPeer toEarly(cards[1], 0, 3), toLate(cards[2], 0, 3);
+  a.join();
+  b.join();
+  expectAllWell(outcomes);
+
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(early.put(0, 0, 0, std::size_t{1} << 20));  // who reads nothing
+  const auto before = Clock::now();
+  early.transport().finish(Deadline::after(20s), [&] { return secondsSince(before) > 0.5; });
+  EXPECT_LT(secondsSince(before), 10);
+  early.leave();
+  std::this_thread::sleep_for(100ms);
+  expectAllWell(late.failures());
+}
+
 TEST(TcpFailure, FinishEndsAtTheDeadlineIfAPeerDoesNotAnswer) {
   MemberAndFake pair;
   const auto before = Clock::now();
