@@ -290,7 +290,7 @@ typedef struct moeHandleConfig {
   int32_t experts;         /* over all ranks, 1..expertsMax */
   int32_t topk;            /* entries per token, 1..topkMax */
   int32_t layout;          /* moeLayout value; 0: FLAT */
-  int32_t mode;            /* moeMode value; 0: LL if tokensMax fits the communicator's LL buffers, else HT */
+  int32_t mode;            /* moeMode value; 0: the library's choice, see docs/tuning.md and moeDeviceCounts_t.mode */
   int32_t tokensMax;       /* most tokens of a rank; 0: the communicator's limit for the mode */
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topk_idx, in and out; 0: int32 */
@@ -341,9 +341,12 @@ typedef struct moeDeviceCounts {
   const int32_t* rowsPerExpert; /* device [localExperts] */
   const int32_t*
       expertOffsets; /* device [localExperts + 1]: EXPERT_MAJOR group starts; the last is the layout's rows */
+  int32_t mode;      /* moeModeHt or moeModeLl: what the handle uses, if the library chose it too */
+  int32_t reserved;
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
-  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL }
+  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0 }
+/* Local; as soon as there is the handle. */
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
 
 /* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before

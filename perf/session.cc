@@ -74,9 +74,9 @@ void Session::makeHandle(int tokensMax) {
   config.mode = options_.mode;
   config.tokensMax = tokensMax;
   check(moeHandleCreate(&handle_, comm_, &config), comm_, "moeHandleCreate");
-  moeLimits_t limits = MOE_LIMITS_INITIALIZER;
-  check(moeGetLimits(comm_, &limits), comm_, "moeGetLimits");
-  lowLatency_ = options_.mode == moeModeLl || (options_.mode == moeModeAuto && tokensMax <= limits.llTokensMax);
+  moeDeviceCounts_t made = MOE_DEVICE_COUNTS_INITIALIZER;
+  check(moeHandleGetDeviceCounts(handle_, &made), comm_, "moeHandleGetDeviceCounts");
+  lowLatency_ = made.mode == moeModeLl;
   inSlots_ = options_.staysInSlots();
   if (inSlots_) check(moeHandleGetView(handle_, &view_), comm_, "moeHandleGetView");
 }

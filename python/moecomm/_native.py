@@ -214,6 +214,8 @@ class moeDeviceCounts_t(_Sized):
         ("rankOffsets", c_void_p),
         ("rowsPerExpert", c_void_p),
         ("expertOffsets", c_void_p),
+        ("mode", c_int32),
+        ("reserved", c_int32),
     ]
 
 

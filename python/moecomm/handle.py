@@ -160,9 +160,19 @@ class Handle:
     def device_counts(self):
         """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. They
         stay the same; each route writes the counts, in stream order."""
+        counts = self._device_counts()
+        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
+
+    @property
+    def mode(self):
+        """"ht" or "ll": what the handle uses, also where it was made with "auto"."""
+        mode = self._device_counts().mode
+        return next(name for name, value in HANDLE_MODES.items() if value == mode)
+
+    def _device_counts(self):
         counts = _native.moeDeviceCounts_t()
         self._check(self._library.moeHandleGetDeviceCounts(self.pointer, ctypes.byref(counts)))
-        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
+        return counts
 
     def arrivals(self):
         """Arrivals of a handle made with arrivals=True: addresses on the device. `words`, uint64 [local experts]: shifted

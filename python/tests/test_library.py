@@ -74,6 +74,7 @@ class LibraryTest(unittest.TestCase):
             rows = floats(*[10 * comm.rank + 1] * 4, *[10 * comm.rank + 2] * 4)
             experts = (ctypes.c_int32 * 4)(0, 1, 0, 1)
             with comm.handle(RANKS, 2, tokens_max=2, mode="ht") as handle:
+                self.assertEqual(handle.mode, "ht")
                 handle.route(ctypes.addressof(experts), tokens=2)
                 counts = handle.counts()
                 self.assertEqual((counts.rows, counts.rows_per_rank), (4, [2, 2]))

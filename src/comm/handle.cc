@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "comm/limits.h"
+#include "comm/mode_choice.h"
 #include "device/ll_slots.h"
 
 namespace moe {
@@ -18,9 +19,10 @@ void requireRange(const char* name, std::int64_t value, std::int64_t least, std:
 }
 
 bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm) {
-  if (config.mode == moeModeHt) return false;
-  if (config.mode == moeModeLl) return true;
-  return comm.ll && (!comm.ht || (config.tokensMax > 0 && config.tokensMax <= comm.llTokensMax));
+  if (config.mode != moeModeAuto) return config.mode == moeModeLl;
+  if (!comm.ll || !comm.ht) return comm.ll;
+  return chooseMode(config.tokensMax, static_cast<Layout>(config.layout), comm.rowBytesMax, comm.nranks, comm.domains(),
+                    comm.llTokensMax) == moeModeLl;
 }
 
 HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int routeWarpsMax) {
@@ -229,6 +231,7 @@ moeDeviceCounts_t Handle::deviceCounts() const {
   counts.rankOffsets = view_.rankOffsets;
   counts.rowsPerExpert = view_.rowsPerExpert;
   counts.expertOffsets = view_.expertOffsets;
+  counts.mode = lowLatency() ? moeModeLl : moeModeHt;
   return counts;
 }
 

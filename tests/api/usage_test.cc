@@ -116,6 +116,33 @@ TEST_P(Usage, CallsOutOfOrderAreRefused) {
   });
 }
 
+TEST_P(Usage, AHandleSaysWhichModeItUses) {
+  world(1, config(), [](RankContext& context) {
+    const auto modeOf = [&](int mode, int tokensMax) {
+      moeHandle_t handle = nullptr;
+      moeHandleConfig_t config = smallHandle();
+      config.mode = mode;
+      config.tokensMax = tokensMax;
+      EXPECT_EQ(moeHandleCreate(&handle, context.comm, &config), moeSuccess) << context.error();
+      moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
+      MOE_EXPECT_OK(moeHandleGetDeviceCounts(handle, &counts), context);
+      moeDeviceCounts_t older = MOE_DEVICE_COUNTS_INITIALIZER;
+      older.size = offsetof(moeDeviceCounts_t, mode);
+      older.mode = -1;
+      MOE_EXPECT_OK(moeHandleGetDeviceCounts(handle, &older), context);
+      EXPECT_EQ(older.expertOffsets, counts.expertOffsets);
+      EXPECT_EQ(older.mode, -1) << "a program that does not know the field";
+      MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+      return counts.mode;
+    };
+    EXPECT_EQ(modeOf(moeModeHt, 8), moeModeHt);
+    EXPECT_EQ(modeOf(moeModeLl, 8), moeModeLl);
+    EXPECT_EQ(modeOf(moeModeAuto, 8), moeModeLl);
+    EXPECT_EQ(modeOf(moeModeAuto, 17), moeModeHt) << "the communicator takes 16 in LL";
+    EXPECT_EQ(modeOf(moeModeAuto, 0), moeModeHt);
+  });
+}
+
 TEST_P(Usage, CountsComeWithTheRouteInBothModes) {
   world(1, config(), [](RankContext& context) {
     for (const int mode : {moeModeHt, moeModeLl}) {

@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+
+#include "comm/mode_choice.h"
+
+namespace moe::test {
+namespace {
+
+constexpr Layout kLayouts[] = {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor};
+constexpr int kRowBytes = 14336, kBuffers = 8192;
+
+TEST(ModeChoice, IsLowLatencyWhereItWasMeasured) {
+  for (const int tokens : {1, 8, 32, 64, 128}) {
+    for (const Layout layout : kLayouts) EXPECT_EQ(chooseMode(tokens, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
+  }
+  EXPECT_EQ(chooseMode(512, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeLl);
+  EXPECT_EQ(chooseMode(4096, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeHt);
+  EXPECT_EQ(chooseMode(4096, Layout::flat, kRowBytes, 4, 1, kBuffers), moeModeHt);
+}
+
+TEST(ModeChoice, KeepsToTheBuffers) {
+  for (const Layout layout : kLayouts) {
+    EXPECT_EQ(chooseMode(17, layout, kRowBytes, 4, 1, 16), moeModeHt);
+    EXPECT_EQ(chooseMode(16, layout, kRowBytes, 4, 1, 16), moeModeLl);
+    EXPECT_EQ(chooseMode(0, layout, kRowBytes, 4, 1, kBuffers), moeModeHt) << "as many as the communicator takes";
+  }
+}
+
+TEST(ModeChoice, MoreTokensRowsOrRanksNeverLeadBackToLowLatency) {
+  for (const Layout layout : kLayouts) {
+    for (const int domains : {1, 4}) {
+      const auto highThroughput = [&](int tokens, int rowBytes, int nranks) {
+        return chooseMode(tokens, layout, rowBytes, nranks, domains, kBuffers) == moeModeHt;
+      };
+      for (int tokens = 1; tokens < kBuffers; tokens = tokens * 3 / 2 + 1) {
+        for (int rowBytes = 16; rowBytes <= 1 << 20; rowBytes *= 4) {
+          for (int nranks = domains; nranks <= 1024; nranks *= 2) {
+            if (!highThroughput(tokens, rowBytes, nranks)) continue;
+            EXPECT_TRUE(highThroughput(tokens + 1, rowBytes, nranks));
+            EXPECT_TRUE(highThroughput(tokens, rowBytes * 2, nranks));
+            EXPECT_TRUE(highThroughput(tokens, rowBytes, nranks * 2));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ModeChoice, BeyondTheExpertsOfATokenMoreRanksChangeNothing) {
+  for (const int tokens : {1, 128, 200, 256, 300}) {
+    EXPECT_EQ(chooseMode(tokens, Layout::flat, 16384, 8, 1, kBuffers),
+              chooseMode(tokens, Layout::flat, 16384, 1024, 1, kBuffers));
+  }
+}
+
+}  // namespace
+}  // namespace moe::test
