@@ -1,7 +1,9 @@
 // The calls that a training or inference loop makes, with one rank. On a GPU they are asynchronous: only the call is
 // timed, and the stream is waited for between timings, often enough that the launch queue never fills. On the host
 // backend a call runs its steps; with no tokens what is left is the overhead of the call.
+#include <array>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -14,10 +16,23 @@
 namespace moe::perf {
 namespace {
 
-constexpr int kExperts = 8, kTopk = 2, kTokensMax = 64, kHidden = 256;
-constexpr int kCallsPerSync = 32;  // a route is 4 launches; a stream queues about 1000
+constexpr int kExperts = 8, kTopk = 2, kTokens = 64, kTokensMax = 4096, kHidden = 256;
+constexpr int kCallsPerSync = 32;  // a call is one launch; a stream queues about 1000
 
-// A communicator of one rank, a route in each mode, and operands for every call.
+// Handles that calls are measured with. Whatever their tokensMax, at most kTokens are routed.
+struct Shape {
+  const char* name;
+  int mode, layout, tokensMax;
+};
+constexpr Shape kShapes[] = {{"ht", moeModeHt, moeLayoutFlat, kTokens},
+                             {"ht_4096", moeModeHt, moeLayoutFlat, kTokensMax},
+                             {"ht_4096_expert_major", moeModeHt, moeLayoutExpertMajor, kTokensMax},
+                             {"ll", moeModeLl, moeLayoutRankMajor, kTokens},
+                             {"ll_expert_major", moeModeLl, moeLayoutExpertMajor, kTokens}};
+constexpr std::size_t kShapeCount = std::size(kShapes), kHt = 0, kLl = 3;
+static_assert(kShapes[kHt].mode == moeModeHt && kShapes[kLl].layout == moeLayoutRankMajor);
+
+// A communicator of one rank, a handle of each shape, and operands for every call.
 class OneRank {
  public:
   OneRank(int backend, int tokens) : tokens_(tokens) {
@@ -26,67 +41,69 @@ class OneRank {
     moeConfig_t config = MOE_CONFIG_INITIALIZER;
     config.backend = backend;
     config.device = cuda ? 0 : -1;
-    config.tokensMax = config.llTokensMax = kTokensMax;
+    config.tokensMax = kTokensMax;
+    config.llTokensMax = kTokens;
     config.rowBytesMax = kHidden * 2;
     config.topkMax = kTopk;
     config.expertsMax = kExperts;
-    config.stagingRows = -1;
+    config.stagingRows = kTokens;
     config.heapBytes = 1 << 20;
     moeUniqueId_t id;
     need(moeGetUniqueId(&id), "moeGetUniqueId");
     moeComm_t comm = nullptr;
     need(moeCommInit(&comm, 1, 0, &id, &config), "moeCommInit");
     comm_.reset(comm);
-    need(moeMemAlloc(comm, kRowsBytes, &arrived_), "moeMemAlloc");
+    need(moeMemAlloc(comm, kTopk * kRowsBytes, &arrived_), "moeMemAlloc");
     rows_ = Buffer<std::byte>(*device_, kRowsBytes);
     sums_ = Buffer<std::byte>(*device_, kRowsBytes);
     std::vector<std::int32_t> experts;
-    for (int i = 0; i < kTokensMax * kTopk; ++i) experts.push_back(i % kExperts);
+    for (int i = 0; i < kTokens * kTopk; ++i) experts.push_back(i % kExperts);
     experts_ = toDevice(*device_, experts);
-    for (const int mode : kModes) createHandle(mode, &handle(mode));
+    for (std::size_t shape = 0; shape < kShapeCount; ++shape) createHandle(shape, &handles_[shape]);
   }
 
   moeComm_t comm() const { return comm_.get(); }
-  moeHandle_t& handle(int mode) { return mode == moeModeHt ? ht_ : ll_; }
+  moeHandle_t handle(std::size_t shape) const { return handles_[shape]; }
   void wait() { device_->wait(); }
 
-  // Routes and arrived rows in both modes, whatever ran before; nothing is queued.
+  // Routes and arrived rows of all handles, whatever ran before; nothing is queued.
   void prepare() {
-    for (const int mode : kModes) route(mode), dispatch(mode, 0);
+    for (std::size_t shape = 0; shape < kShapeCount; ++shape) route(shape), dispatch(shape, 0);
     wait();
   }
 
-  void createHandle(int mode, moeHandle_t* handle) {
-    moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-    shape.experts = kExperts;
-    shape.topk = kTopk;
-    shape.mode = mode;
-    shape.layout = mode == moeModeHt ? moeLayoutFlat : moeLayoutRankMajor;
-    need(moeHandleCreate(handle, comm(), &shape), "moeHandleCreate");
+  void createHandle(std::size_t shape, moeHandle_t* handle) {
+    moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
+    config.experts = kExperts;
+    config.topk = kTopk;
+    config.mode = kShapes[shape].mode;
+    config.layout = kShapes[shape].layout;
+    config.tokensMax = kShapes[shape].tokensMax;
+    need(moeHandleCreate(handle, comm(), &config), "moeHandleCreate");
   }
-  void route(int mode) {
-    need(moeRoute(handle(mode), experts_.get(), nullptr, tokens_, device_->stream()), "moeRoute");
+  void route(std::size_t shape) {
+    need(moeRoute(handle(shape), experts_.get(), nullptr, tokens_, device_->stream()), "moeRoute");
   }
-  void dispatch(int mode, int flags) {
+  void dispatch(std::size_t shape, int flags) {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     args.rows = rows_.get();
     args.rowType = moeRowBf16;
     args.hidden = kHidden;
     args.flags = flags;
     args.outRows = arrived_;
-    args.outRowsMax = kTokensMax;
-    need(moeDispatch(handle(mode), &args, device_->stream()), "moeDispatch");
+    args.outRowsMax = kTopk * kTokens;
+    need(moeDispatch(handle(shape), &args, device_->stream()), "moeDispatch");
   }
-  void combine(int mode, int flags) {
+  void combine(std::size_t shape, int flags) {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
     args.rows = arrived_;
     args.rowType = moeRowBf16;
     args.hidden = kHidden;
     args.flags = flags;
     args.out = sums_.get();
-    need(moeCombine(handle(mode), &args, device_->stream()), "moeCombine");
+    need(moeCombine(handle(shape), &args, device_->stream()), "moeCombine");
   }
-  void complete(int mode) { need(moeComplete(handle(mode), device_->stream()), "moeComplete"); }
+  void complete(std::size_t shape) { need(moeComplete(handle(shape), device_->stream()), "moeComplete"); }
 
   void need(moeResult_t result, const char* call) const {
     if (result == moeSuccess) return;
@@ -98,8 +115,7 @@ class OneRank {
   }
 
  private:
-  static constexpr std::size_t kRowsBytes = std::size_t{kTokensMax} * kHidden * 2;  // bf16
-  static constexpr int kModes[] = {moeModeHt, moeModeLl};
+  static constexpr std::size_t kRowsBytes = std::size_t{kTokens} * kHidden * 2;  // bf16
   struct Leave {
     void operator()(moeComm_t comm) const { moeCommDestroy(comm); }
   };
@@ -110,7 +126,7 @@ class OneRank {
   Buffer<std::int32_t> experts_;
   std::unique_ptr<moeComm, Leave> comm_;
   void* arrived_ = nullptr;
-  moeHandle_t ht_ = nullptr, ll_ = nullptr;
+  std::array<moeHandle_t, kShapeCount> handles_{};
 };
 
 // Where a benchmark runs.
@@ -118,7 +134,7 @@ struct Place {
   const char* name;
   int backend, tokens;
 };
-constexpr Place kPlaces[] = {{"host", moeBackendHost, 0}, {"cuda", moeBackendCuda, kTokensMax}};
+constexpr Place kPlaces[] = {{"host", moeBackendHost, 0}, {"cuda", moeBackendCuda, kTokens}};
 
 using Action = std::function<void(OneRank&)>;
 
@@ -179,31 +195,31 @@ class Registrar {
   std::shared_ptr<std::unique_ptr<OneRank>> rank_ = std::make_shared<std::unique_ptr<OneRank>>();
 };
 
-void addOperations(const Registrar& place, int mode) {
-  const std::string suffix = mode == moeModeHt ? "/ht" : "/ll";
-  const Action send = [=](OneRank& rank) { rank.dispatch(mode, moeSendOnly); };
-  const Action sendSums = [=](OneRank& rank) { rank.combine(mode, moeSendOnly); };
-  const Action complete = [=](OneRank& rank) { rank.complete(mode); };
-  place.addQueued("moeRoute" + suffix, [=](OneRank& rank) { rank.route(mode); });
-  place.addQueued("moeDispatch" + suffix, [=](OneRank& rank) { rank.dispatch(mode, 0); });
-  place.addQueued("moeCombine" + suffix, [=](OneRank& rank) { rank.combine(mode, 0); });
+void addOperations(const Registrar& place, std::size_t shape) {
+  const std::string suffix = std::string("/") + kShapes[shape].name;
+  const Action send = [=](OneRank& rank) { rank.dispatch(shape, moeSendOnly); };
+  const Action sendSums = [=](OneRank& rank) { rank.combine(shape, moeSendOnly); };
+  const Action complete = [=](OneRank& rank) { rank.complete(shape); };
+  place.addQueued("moeRoute" + suffix, [=](OneRank& rank) { rank.route(shape); });
+  place.addQueued("moeDispatch" + suffix, [=](OneRank& rank) { rank.dispatch(shape, 0); });
+  place.addQueued("moeCombine" + suffix, [=](OneRank& rank) { rank.combine(shape, 0); });
   place.addQueued("moeDispatch_sendOnly" + suffix, send, {}, complete);
   place.addQueued("moeComplete_dispatch" + suffix, complete, send);
   place.addQueued("moeCombine_sendOnly" + suffix, sendSums, {}, complete);
   place.addQueued("moeComplete_combine" + suffix, complete, sendSums);
   place.addPlain("moeHandleGetDeviceCounts" + suffix, [=](OneRank& rank) {
     moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
-    rank.need(moeHandleGetDeviceCounts(rank.handle(mode), &counts), "moeHandleGetDeviceCounts");
+    rank.need(moeHandleGetDeviceCounts(rank.handle(shape), &counts), "moeHandleGetDeviceCounts");
     benchmark::DoNotOptimize(counts);
   });
   place.addPlain("moeHandleGetCounts" + suffix, [=](OneRank& rank) {  // of a route that has run
     moeCounts_t counts = MOE_COUNTS_INITIALIZER;
-    rank.need(moeHandleGetCounts(rank.handle(mode), &counts), "moeHandleGetCounts");
+    rank.need(moeHandleGetCounts(rank.handle(shape), &counts), "moeHandleGetCounts");
     benchmark::DoNotOptimize(counts);
   });
   place.addPlain("moeHandleCreate_Destroy" + suffix, [=](OneRank& rank) {
     moeHandle_t handle = nullptr;
-    rank.createHandle(mode, &handle);
+    rank.createHandle(shape, &handle);
     rank.need(moeHandleDestroy(handle), "moeHandleDestroy");
   });
 }
@@ -219,6 +235,21 @@ void addQueries(const Registrar& place) {
     rank.need(moeCommGetAsyncError(rank.comm(), &error), "moeCommGetAsyncError");
     benchmark::DoNotOptimize(error);
   });
+  place.addPlain("moeCommGetInfo", [](OneRank& rank) {
+    moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+    rank.need(moeCommGetInfo(rank.comm(), &info), "moeCommGetInfo");
+    benchmark::DoNotOptimize(info);
+  });
+  place.addPlain("moeCommGetPeerInfo", [](OneRank& rank) {
+    moePeerInfo_t info = MOE_PEER_INFO_INITIALIZER;
+    rank.need(moeCommGetPeerInfo(rank.comm(), 0, &info), "moeCommGetPeerInfo");
+    benchmark::DoNotOptimize(info);
+  });
+  place.addPlain("moeHandleGetView", [](OneRank& rank) {
+    moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
+    rank.need(moeHandleGetView(rank.handle(kLl), &view), "moeHandleGetView");
+    benchmark::DoNotOptimize(view);
+  });
   place.addPlain("moeMemAlloc_Free", [](OneRank& rank) {
     void* memory = nullptr;
     rank.need(moeMemAlloc(rank.comm(), 4096, &memory), "moeMemAlloc");
@@ -230,12 +261,12 @@ void addQueries(const Registrar& place) {
 void addRefusals(const Registrar& place) {
   place.addPlain("Refused_null", [](OneRank& rank) { rank.needRefusal(moeDispatch(nullptr, nullptr, nullptr)); });
   place.addPlain("Refused_tokens", [](OneRank& rank) {
-    rank.needRefusal(moeRoute(rank.handle(moeModeHt), nullptr, nullptr, kTokensMax + 1, nullptr));
+    rank.needRefusal(moeRoute(rank.handle(kHt), nullptr, nullptr, kTokensMax + 1, nullptr));
   });
   place.addPlain("Refused_hidden", [](OneRank& rank) {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     args.hidden = 7;
-    rank.needRefusal(moeDispatch(rank.handle(moeModeHt), &args, nullptr));
+    rank.needRefusal(moeDispatch(rank.handle(kHt), &args, nullptr));
   });
 }
 
@@ -244,8 +275,7 @@ void addRefusals(const Registrar& place) {
 void addApiBenchmarks() {
   for (const Place& where : kPlaces) {
     const Registrar place(where);
-    addOperations(place, moeModeHt);
-    addOperations(place, moeModeLl);
+    for (std::size_t shape = 0; shape < kShapeCount; ++shape) addOperations(place, shape);
     addQueries(place);
   }
   addRefusals(Registrar(kPlaces[0]));  // the same on both

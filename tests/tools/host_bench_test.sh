@@ -20,13 +20,13 @@ fail() {
 measured() { grep -Eq "^\"$1(/iterations:[0-9]+)?(/manual_time)?\",[1-9]" "$work/out"; }
 skipped() { grep -Eq "^\"$1(/manual_time)?\",.*,true,\"skipped: no GPU" "$work/out"; }
 
-for mode in ht ll; do
+for shape in ht ht_4096 ht_4096_expert_major ll ll_expert_major; do
   for call in moeRoute moeDispatch moeCombine moeDispatch_sendOnly moeComplete_dispatch moeCombine_sendOnly \
     moeComplete_combine moeHandleGetDeviceCounts moeHandleGetCounts moeHandleCreate_Destroy; do
-    echo "$call/$mode"
+    echo "$call/$shape"
   done
 done >"$work/calls"
-printf '%s\n' moeGetLimits moeCommGetAsyncError moeMemAlloc_Free >>"$work/calls"
+printf '%s\n' moeGetLimits moeCommGetAsyncError moeCommGetInfo moeCommGetPeerInfo moeHandleGetView moeMemAlloc_Free >>"$work/calls"
 while read -r call; do
   measured "$call/host" || fail "$call/host was not measured"
   measured "$call/cuda" || skipped "$call/cuda" || fail "$call/cuda was neither measured nor skipped for want of a GPU"
