@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backend/backend.h"
+#include "device/kernel_numbers.h"
 
 namespace moe {
 
@@ -98,7 +99,7 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
 }
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {
-  constexpr int kPartsMax = 64;  // rows that arrive (a flag's value) times parts fit 31 bits
+  constexpr int kPartsMax = 64;  // times the rows that may arrive (Limits::kArrivingRows) fits 31 bits
   const int most = std::min(static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes), kPartsMax);
   const int wanted = shape.bulk || rows == 0 ? 1 : std::clamp(shape.warps() / rows, 1, std::max(1, most));
   const auto bytes = static_cast<std::uint32_t>(

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "device/cuda_warp.h"
+#include "device/kernel_numbers.h"
 
 namespace moe {
 

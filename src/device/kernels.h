@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "device/steps.h"
+#include "device/kernel_numbers.h"
 
 namespace moe {
 

@@ -33,16 +33,9 @@ inline Step combineStep(const HandleView& h) {
   return goesInWaves(h) ? Step::combineWaves : Step::combine;
 }
 
-// Of GPU kernels: warps per block, at most. As many loads in flight as registers allow.
-MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step) {
-  if (step == Step::combine) return 24;
-  if (step == Step::combineWaves) return 20;
-  return step == Step::htDispatchWaves || step == Step::htDispatchRails ? 8 : 16;
-}
-// Of bulk kernels: warps per block, and beside them those of a divided step that keep rows here.
-inline constexpr int kBulkWarpsMax = 8;
-MOE_HOST_DEVICE constexpr int homeWarps(Step step) {
-  return step == Step::htDispatch ? 8 : 0;
+// Whether some warps may push what leaves, and others what stays here.
+MOE_HOST_DEVICE constexpr bool isDivided(Step step) {
+  return step == Step::htDispatch;
 }
 MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step) {
   return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htDispatchRails;
@@ -105,7 +98,7 @@ template <class Warp>
 void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int away = 0) {
   withStep(step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    if constexpr (homeWarps(kStep) != 0) {
+    if constexpr (isDivided(kStep)) {
       if (w.index < away) return runStep<kStep, Duty::away>(warp, p, {w, {w.index, away, away}});
       if (away > 0) {
         const int home = w.count - away;
