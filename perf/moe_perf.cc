@@ -25,6 +25,7 @@
 #include "soak_plan.h"
 #include "transport/remote.h"
 #include "transport_test.h"
+#include "twin.h"
 
 namespace moe::perf {
 namespace {
@@ -117,6 +118,7 @@ struct Rank {
     const bool host = info.backend == moeBackendHost;
     if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
     device = host ? makeHostDevice() : makeGpuDevice(info.device);
+    if (options.twin) twin = std::make_unique<Twin>(comm);
     machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
   }
 
@@ -126,12 +128,13 @@ struct Rank {
   Group& group;
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   std::unique_ptr<Device> device;
+  std::unique_ptr<Twin> twin;  // --twin
   Machine machine;
 };
 
 CaseResult runCase(const Options& options, Rank& rank, int tokens,
                    const std::function<void(const std::string&)>& progress) {
-  Runner runner(options, *rank.device, rank.comm, rank.group, tokens);
+  Runner runner(options, *rank.device, rank.comm, rank.group, tokens, rank.twin.get());
   CaseResult result = runner.run(progress);
   rank.device->dropGraphs();
   if (options.ceiling) {
@@ -241,8 +244,9 @@ int main(int argc, char** argv) {
     int status = 0;
     const std::optional<moe::perf::Options> options = moe::perf::parseOptions(argc, argv, &status);
     if (!options) return status;
-    if (options->ceiling && moe::perf::gpuCount() == 0) {
-      fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and there is none that can be used\n");
+    if ((options->ceiling || options->twin) && moe::perf::gpuCount() == 0) {
+      fmt::print(stderr, "moe_perf: --{} needs GPUs, and there is none that can be used\n",
+                 options->ceiling ? "ceiling" : "twin");
       return 2;
     }
     const bool correct = options->threads > 0 ? moe::perf::runAsThreads(*options) : moe::perf::runAsProcess(*options);

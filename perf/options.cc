@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "backend/cuda_plan.h"
 #include "moecomm.h"
 
 namespace moe::perf {
@@ -76,7 +77,8 @@ void declareCase(CLI::App& app, Options& options) {
 }
 
 void declareRun(CLI::App& app, Options& options) {
-  app.add_option("--chain", options.chain, "dispatch and combine pairs per timed sample of `pair`, back to back")
+  app.add_option("--chain", options.chain,
+                 "dispatches, combines, and pairs of them in a timed sample, back to back; a time is their mean")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--iters", options.iters, "iterations, timed and verified")
@@ -92,6 +94,9 @@ void declareRun(CLI::App& app, Options& options) {
   app.add_flag("--ceiling", options.ceiling,
                "also measure what bare kernels reach that only move the same rows between the same ranks, and print "
                "results as shares of it; needs GPUs and at least two ranks");
+  app.add_flag("--twin", options.twin,
+               "also run the hand-written twin of the kernel of HT dispatch in its place, verified, and print both "
+               "times and their ratio; --mode ht, --layout flat, outputs in window memory, GPUs from sm_90 on");
   app.add_option(
          "--soak", options.soak,
          "instead of cases, this many verified iterations of route, dispatch and combine on one communicator, in "
@@ -118,7 +123,25 @@ void declareRun(CLI::App& app, Options& options) {
   app.add_option("--json", options.json, "file for the report of rank 0");
 }
 
+// The twin is one kernel: everything else is the library's.
+void checkTwin(const Options& options) {
+  const auto refuseIf = [](bool unfit, const std::string& why) {
+    if (unfit) throw CLI::ValidationError("--twin " + why);
+  };
+  refuseIf(options.backend == moeBackendHost, "needs GPUs: it is a kernel, and --backend is host");
+  refuseIf(options.soak > 0 || options.transportTest, "is for cases: not for --soak or --transport-test");
+  refuseIf(options.mode != moeModeHt, "stands for HT dispatch: it needs --mode ht");
+  refuseIf(options.layout != moeLayoutFlat, "stands for dispatch at once: it needs --layout flat");
+  refuseIf(options.window == 0, "writes to outputs in window memory: it needs --window 1");
+  refuseIf(options.sendOnly, "sends and receives in one: it cannot be combined with --send-only");
+  refuseIf(*std::min_element(options.tokens.begin(), options.tokens.end()) <= kSmallTokens,
+           fmt::format("stands for the kernel of more than {} tokens", kSmallTokens));
+  refuseIf(options.rowBytes() < kBulkRowBytesMin,
+           fmt::format("stands for the kernel of rows from {} bytes on", kBulkRowBytesMin));
+}
+
 void checkTogether(const Options& options) {
+  if (options.twin) checkTwin(options);
   if (options.rowBytes() % 16 != 0) {
     throw CLI::ValidationError(
         fmt::format("--hidden {}: a row of {} bytes is no multiple of 16", options.hidden, options.rowBytes()));

@@ -42,6 +42,7 @@ struct Options {
   bool interleave = false;
   bool sendOnly = false;
   bool ceiling = false;
+  bool twin = false;
   bool transportTest = false;
   std::string json;
 

@@ -70,6 +70,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"window", options.window},
           {"send-only", options.sendOnly},
           {"ceiling", options.ceiling},
+          {"twin", options.twin},
           {"ranks-as-threads", options.threads},
           {"timeout-ms", options.timeoutMs},
           {"verify-every", options.verifyEvery},
@@ -129,6 +130,11 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
     json["dispatch_vs_memcpy"] = dispatchToMemcpy(result);
   }
   if (result.ceilings) addCeilings(result, json);
+  if (result.twin) {
+    json["library_us"] = toJson(result.twin->library);
+    json["twin_us"] = toJson(result.twin->twin);
+    json["library_to_twin"] = dispatchToTwin(result);
+  }
   return json;
 }
 
@@ -188,6 +194,12 @@ std::string shareTitles(const CaseResult& first) {
   return fmt::format("{:>9} {:>9} {:>9} ", "dsp/ceil", "cmb/ceil", "pair/ceil");
 }
 
+// A launch on its own has its start in its time, operations in a row overlap that with the end of the one before.
+std::string launchesText(const Options& options) {
+  if (options.chain == 1) return "every operation timed alone";
+  return fmt::format("route timed alone, dispatch, combine and pair in chains of {} (their mean)", options.chain);
+}
+
 void printCeiling(const char* what, const CeilingTime& ceiling) {
   const Summary summary = summarize(ceiling.times);
   fmt::print("{:>7} {:<21} {:>8.2f} {:>8.2f} {:>8.2f}  {}\n", "", what, summary.min, summary.median, summary.p99,
@@ -203,6 +215,12 @@ void printCeilings(const CaseResult& result) {
   printCeiling("rows pulled, summed", ceilings.pullSums);
   printCeiling("flag round trip", ceilings.roundTrip);
   printCeiling("empty operation", ceilings.barrier);
+}
+
+void printTwin(const CaseResult& result) {
+  printCeiling("dispatch, library", {"the library's kernel, in turns with", result.twin->library});
+  printCeiling("dispatch, twin",
+               {fmt::format("its twin: library / twin {:.3f}", dispatchToTwin(result)), result.twin->twin});
 }
 
 }  // namespace
@@ -232,16 +250,20 @@ CeilingShares ceilingShares(const CaseResult& result) {
   return {of(push, result.dispatch), of(back, result.combine), of(push + back, result.pair)};
 }
 
+double dispatchToTwin(const CaseResult& result) {
+  const double twin = result.twin ? summarize(result.twin->twin).median : 0;
+  return twin > 0 ? summarize(result.twin->library).median / twin : 0;
+}
+
 void printHeader(const Options& options, const CaseResult& first) {
   fmt::print("{}, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
              ranksOf(first.machine), first.machine.backend, first.machine.device, options.modeName(),
              options.layoutName(),
              options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()),
              options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
-  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank{}{}{}{}\n",
-             options.timedIterations(), options.chain > 1 ? fmt::format(", pair: mean of {}", options.chain) : "",
-             options.graph ? ", graph replays" : "", options.sendOnly ? ", send-only and complete" : "",
-             options.interleave ? ", two handles together" : "");
+  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank, {}{}{}{}\n",
+             options.timedIterations(), launchesText(options), options.graph ? ", graph replays" : "",
+             options.sendOnly ? ", send-only and complete" : "", options.interleave ? ", two handles together" : "");
   fmt::print(
       "bytes per rank (mean): remote = (token, other rank) pairs * ({} row + {} side bytes); logical = the same "
       "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
@@ -261,6 +283,7 @@ void printCase(const CaseResult& result) {
              gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare,
              shares(result), toText(result.verdict));
   if (result.ceilings) printCeilings(result);
+  if (result.twin) printTwin(result);
   std::fflush(stdout);
 }
 

@@ -29,6 +29,9 @@ struct CeilingShares {
 };
 CeilingShares ceilingShares(const CaseResult& result);
 
+// The library's dispatch by its twin's: above 1 where the twin is faster. 0 where there was none.
+double dispatchToTwin(const CaseResult& result);
+
 void printHeader(const Options& options, const CaseResult& first);
 void printCase(const CaseResult& result);
 

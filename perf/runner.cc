@@ -9,25 +9,24 @@ namespace {
 // In iterations that are not checked in full, one group of columns in this many.
 constexpr int kSampleStride = 16;
 
-// Payloads of the timed passes; above any iteration of the verified pass.
-constexpr std::uint32_t kTimedIteration = 0x40000000;
-
 constexpr int kPhaseMarks = 5;
 constexpr int kPairMarks = 2;
 
 }  // namespace
 
-Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens)
+Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens, Twin* twin)
     : options_(options),
       device_(device),
       group_(group),
       tokens_(tokens),
+      twin_(twin),
       checks_(device),
       exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_),
       timedIterations_(toDevice(device, std::vector<std::uint32_t>{kTimedIteration, kTimedIteration + 1})) {
   static_assert(kVersions == 2);
   device.reserveMarks(options.timedIterations() * kPhaseMarks);
   makeSteps();
+  if (twin_ != nullptr) makeTwinSteps();
 }
 
 void Runner::makeSteps() {
@@ -38,15 +37,19 @@ void Runner::makeSteps() {
     add(verifiedSteps_, [this, i] { exchange_.iterate(i, 1); });
     add(sampledSteps_, [this, i] { exchange_.iterate(i, kSampleStride); });
     add(routeSteps_, [this, i] { exchange_.route(i); });
-    add(dispatchSteps_, [this, i] { exchange_.dispatch(i); });
-    add(combineSteps_, [this, i] { exchange_.combine(i); });
-    add(pairSteps_, [this, i] {
-      for (int n = 0; n < options_.chain; ++n) {
-        exchange_.dispatch(i);
-        exchange_.combine(0);
-      }
-    });
+    add(dispatchSteps_, chained([this, i] { exchange_.dispatch(i); }));
+    add(combineSteps_, chained([this, i] { exchange_.combine(i); }));
+    add(pairSteps_, chained([this, i] {
+          exchange_.dispatch(i);
+          exchange_.combine(0);
+        }));
   }
+}
+
+Runner::Step Runner::chained(Step link) const {
+  return [link = std::move(link), count = options_.chain] {
+    for (int n = 0; n < count; ++n) link();
+  };
 }
 
 CaseResult Runner::run(const std::function<void(const std::string&)>& progress) {
@@ -54,10 +57,12 @@ CaseResult Runner::run(const std::function<void(const std::string&)>& progress) 
   result.tokens = tokens_;
   group_.barrier();  // every rank has allocated
   verifiedPass(progress);
+  if (twin_ != nullptr) twinVerifiedPass(progress);
   progress("timing");
   prepareTimedPasses();
   phasePass(result);
   pairPass(result);
+  if (twin_ != nullptr) twinTimedPass(result);
   if (!device_.hasGraphs()) memcpyPass(result);
   result.verdict = checks_.gatherVerdict(device_, group_);
   addBytes(result);
@@ -108,8 +113,8 @@ void Runner::phasePass(CaseResult& result) {
   }
   exchange_.settle();
   result.route = group_.slowest(samples(kPhaseMarks, 0, 1));
-  result.dispatch = group_.slowest(samples(kPhaseMarks, 1, 2));
-  result.combine = group_.slowest(samples(kPhaseMarks, 3, 4));
+  result.dispatch = ofOne(group_.slowest(samples(kPhaseMarks, 1, 2)));
+  result.combine = ofOne(group_.slowest(samples(kPhaseMarks, 3, 4)));
   exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
   exchange_.verifyDispatch(version, 1);
   exchange_.verifyCombine(version, 1);
@@ -117,7 +122,7 @@ void Runner::phasePass(CaseResult& result) {
   letPeersGoOn();
 }
 
-// The handle's memory holds the expert rows of one version at a time.
+// The handle's memory holds the expert rows of one version at a time. Combines in a row read the same ones.
 void Runner::refillSlots(int version) {
   for (auto& session : exchange_.sessions()) {
     if (session->inSlots()) session->runExperts(version, timedIterations_.get() + version);
@@ -144,8 +149,7 @@ void Runner::pairPass(CaseResult& result) {
     if (i >= 0) device_.mark(i * kPairMarks + 1);
   }
   exchange_.settle();
-  result.pair = group_.slowest(samples(kPairMarks, 0, 1));
-  for (double& microseconds : result.pair) microseconds /= options_.chain;
+  result.pair = ofOne(group_.slowest(samples(kPairMarks, 0, 1)));
   exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(source));
   exchange_.verifyDispatch(0, 1);
   exchange_.setIteration(kTimedIteration);
@@ -169,6 +173,11 @@ std::vector<double> Runner::samples(int markStep, int first, int second) {
     times.push_back(device_.microsecondsBetween(i * markStep + first, i * markStep + second));
   }
   return times;
+}
+
+std::vector<double> Runner::ofOne(std::vector<double> chains) const {
+  for (double& microseconds : chains) microseconds /= options_.chain;
+  return chains;
 }
 
 void Runner::addBytes(CaseResult& result) const {

@@ -13,15 +13,22 @@
 #include "group.h"
 #include "moecomm.h"
 #include "options.h"
+#include "twin.h"
 
 namespace moe::perf {
+
+// Dispatches by the library's kernel and by its twin, which took turns.
+struct TwinTimes {
+  std::vector<double> library;
+  std::vector<double> twin;
+};
 
 // The same on every rank.
 struct CaseResult {
   int tokens = 0;
   Machine machine;
   Verdict verdict;
-  // Per iteration, the maximum over the ranks, in microseconds.
+  // Per iteration, the maximum over the ranks, in microseconds; all but the route of --chain operations in a row.
   std::vector<double> route;
   std::vector<double> dispatch;
   std::vector<double> combine;
@@ -32,12 +39,13 @@ struct CaseResult {
   double logicalBytes = 0;
   double combineRemoteBytes = 0;
   std::optional<Ceilings> ceilings;  // --ceiling
+  std::optional<TwinTimes> twin;     // --twin
 };
 
 class Runner {
  public:
-  // Allocates everything. No communication may be in flight on this machine's GPUs.
-  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens);
+  // Allocates everything. No communication may be in flight on this machine's GPUs. `twin`: NULL without --twin.
+  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens, Twin* twin);
 
   // `progress` takes a sentence now and then.
   CaseResult run(const std::function<void(const std::string&)>& progress);
@@ -48,6 +56,9 @@ class Runner {
  private:
   using Step = Exchange::Step;
 
+  // Payloads of the timed passes; above any iteration of the verified pass.
+  static constexpr std::uint32_t kTimedIteration = 0x40000000;
+
   void makeSteps();
   void verifiedPass(const std::function<void(const std::string&)>& progress);
   void prepareTimedPasses();
@@ -55,8 +66,16 @@ class Runner {
   void pairPass(CaseResult& result);
   void memcpyPass(CaseResult& result);
 
+  // runner_twin.cc
+  void makeTwinSteps();
+  void twinVerifiedPass(const std::function<void(const std::string&)>& progress);
+  void twinTimedPass(CaseResult& result);
+
   void refillSlots(int version);
   void letPeersGoOn();
+  // --chain of them in a row, and the mean of each such sample.
+  Step chained(Step link) const;
+  std::vector<double> ofOne(std::vector<double> chains) const;
   std::vector<double> samples(int markStep, int first, int second);
   void addBytes(CaseResult& result) const;
 
@@ -64,6 +83,7 @@ class Runner {
   Device& device_;
   Group& group_;
   int tokens_;
+  Twin* twin_;
   Checks checks_;
   Exchange exchange_;
   Buffer<std::uint32_t> timedIterations_;  // [version] whose payload the timed passes send
@@ -73,6 +93,8 @@ class Runner {
   std::vector<Step> dispatchSteps_;        // [source]
   std::vector<Step> combineSteps_;         // [version]
   std::vector<Step> pairSteps_;            // [source]
+  std::vector<Step> twinVerifiedSteps_;    // [version]
+  std::vector<Step> twinDispatchSteps_;    // [source]
 };
 
 }  // namespace moe::perf

@@ -7,7 +7,7 @@
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
 #include "backend/cuda_window_port.h"
-#include "device/kernels.h"
+#include "backend/kernel_launch.h"
 #include "topology/nvml.h"
 
 namespace moe {
@@ -74,7 +74,7 @@ class CudaBackend final : public Backend {
     const KernelShape kernel{shape.blocks,    shape.warpsPerBlock,
                              shape.bulk,      bulkStageBytes(machine_, shape.warpsPerBlock),
                              shape.homeWarps, dependent_ && machine_.sharers == 1};
-    const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
+    const cudaError_t error = launchKernel_(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);
     return moeCudaError;
@@ -92,14 +92,21 @@ class CudaBackend final : public Backend {
     cudaOk(cudaDeviceSynchronize());
   }
 
+  void setKernelLaunch(KernelLaunch other) noexcept { launchKernel_ = other; }
+
  private:
   int device_;
   bool bulk_;
   bool dependent_;  // not on a shared GPU: a kernel that waits for its predecessor would keep out another rank's
   GpuMachine machine_;
+  KernelLaunch launchKernel_ = launchKernel;
 };
 
 }  // namespace
+
+void setKernelLaunch(Backend& backend, KernelLaunch launch) noexcept {
+  static_cast<CudaBackend&>(backend).setKernelLaunch(launch);
+}
 
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why) {
   int count = 0;

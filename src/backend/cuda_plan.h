@@ -25,6 +25,7 @@ inline constexpr int kSmallTokens = 512, kSmallWarps = 16;  // up to here latenc
 inline constexpr int kSmallMoveShare = 4;
 // Above that: where rows are copied or summed here too, or the link is not known. More was not measured to be faster.
 inline constexpr int kLargeMultiprocessors = 32;
+inline constexpr int kBulkRowBytesMin = 1024;     // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7168;
 inline constexpr std::size_t kStaticSharedBytes = 9216;  // barriers, desks and alignment, rounded up
@@ -87,7 +88,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
     blocks = multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
   }
   blocks = residentBlocks(machine, work.sms > 0 ? work.sms : blocks);
-  if (bulk && work.rowBytes >= 1024 && hasBulkKernel(work.step)) {
+  if (bulk && work.rowBytes >= kBulkRowBytesMin && hasBulkKernel(work.step)) {
     return {blocks, kBulkWarpsMax, true, homeWarps(work.step)};
   }
   return {blocks, kernelWarpsMax(work.step)};

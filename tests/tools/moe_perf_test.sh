@@ -43,6 +43,18 @@ run --routing empty
 run --window 0 --interleave --send-only --layout expert-major
 run --mode ht --interleave --send-only
 run --verify-every 2 --seed 99 --timeout-ms 20000
+grep -q 'over 3 iterations of the slowest rank, every operation timed alone$' "$work/out" ||
+  fail 'the header does not say that operations are timed alone'
+
+# Chains, and more verified iterations than timed ones.
+for mode in ht ll; do
+  run --mode $mode --layout rank-major --chain 3 --timed 2 --json "$work/chain.json"
+  grep -q 'over 2 iterations .* dispatch, combine and pair in chains of 3 ' "$work/out" || fail 'the header of a chain'
+  [ "$(grep -c -e '"iters": 3,' -e '"timed": 2,' -e '"chain": 3,' "$work/chain.json")" = 6 ] ||
+    fail 'the report of a chain has not its iterations'
+done
+run --timed 5
+grep -q 'over 5 iterations ' "$work/out" || fail 'more timed iterations than verified ones'
 
 # Domains, whose ranks reach each other by puts alone.
 run_domains() {
@@ -91,7 +103,7 @@ done
   fail 'moe_perf under moerun'
   cat "$work/err"
 }
-for name in backend mode layout format tokens hidden topk experts sms iters warmup graph interleave routing seed weights \
+for name in backend mode layout format tokens hidden topk experts sms iters timed chain warmup graph interleave routing seed weights \
   window send-only ceiling nranks wrong_payloads wrong_metadata wrong_combines max_rel_error route_us dispatch_us combine_us \
   pair_us remote_bytes remote_gbps logical_gbps memcpy_gbps dispatch_vs_memcpy; do
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
@@ -137,6 +149,15 @@ status_of() {
 [ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --ceiling >/dev/null 2>&1; echo $?)" = 2 ] ||
   fail 'a ceiling without a GPU'
 [ "$(status_of --backend host --ranks-as-threads 2 --graph --hidden 64)" = 1 ] || fail 'graphs without a GPU'
+for what in '--layout flat' '--mode ht --layout rank-major' '--mode ht --window 0' '--mode ht --send-only' \
+  '--mode ht --tokens 4096,512' '--mode ht --hidden 256' '--mode ht --backend host' '--mode ht --soak 5'; do
+  # shellcheck disable=SC2086
+  [ "$(status_of --ranks-as-threads 2 --twin --tokens 4096 $what)" = 2 ] || fail "a twin with $what"
+done
+"$perf" --ranks-as-threads 2 --twin --mode ll 2>&1 | grep -q -e '--twin stands for HT dispatch: it needs --mode ht' ||
+  fail 'a twin of LL does not say what it needs'
+[ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --twin --mode ht --tokens 4096 >/dev/null 2>&1; echo $?)" = 2 ] ||
+  fail 'a twin without a GPU'
 [ "$(status_of --mode ht --cast fp8)" = 2 ] || fail 'a cast in HT'
 [ "$(status_of --mode ll --cast fp8 --hidden 200)" = 2 ] || fail 'a cast of blocks that are not whole'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --hidden 24)" = 2 ] || fail 'a soak of rows that fp8 cannot have'

@@ -1,20 +1,16 @@
 // The ceilings of moe_perf: the copies that their kernels are given, carried out here by the host, move every row to
-// its place, and results are related to the right times.
+// its place.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "../../perf/ceiling_plan.h"
-#include "../../perf/report.h"
 #include "moecomm.h"
 
 namespace moe::test {
@@ -301,36 +297,6 @@ TEST(PerfChecks, FindAWrongSum) {
   EXPECT_EQ(wrong(), 0U);
   sums[5 * kRowBytes + 101] ^= std::byte{0x40};
   EXPECT_EQ(wrong(), 1U);
-}
-
-CaseResult resultWithCeilings() {
-  CaseResult result;
-  result.dispatch = {500, 400, 600};
-  result.combine = {800};
-  result.pair = {1000};
-  result.ceilings = Ceilings{};
-  result.ceilings->push = {"push: this", {300, 400, 350}};
-  result.ceilings->pushBack = {"push back: that", {500}};
-  result.ceilings->pull = {"pull: other", {400}};
-  return result;
-}
-
-TEST(PerfReport, RelatesTimesToTheirCeilings) {
-  const CeilingShares shares = ceilingShares(resultWithCeilings());
-  EXPECT_DOUBLE_EQ(shares.dispatch, 0.7);
-  EXPECT_DOUBLE_EQ(shares.combine, 0.5);  // of the pull, which is faster
-  EXPECT_DOUBLE_EQ(shares.pair, 0.75);
-  EXPECT_EQ(ceilingShares(CaseResult{}).dispatch, 0);
-}
-
-TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
-  const std::string file = testing::TempDir() + "/ceilings.json";
-  writeJson(file, makeOptions(), {resultWithCeilings(), CaseResult{}});
-  const auto cases = nlohmann::json::parse(std::ifstream(file));
-  EXPECT_EQ(cases[0]["dispatch_of_ceiling"], 0.7);
-  EXPECT_EQ(cases[0]["combine_ceiling"]["variant"], "pull: other");
-  EXPECT_EQ(cases[0]["dispatch_ceiling"]["us"]["min"], 300);
-  EXPECT_FALSE(cases[1].contains("dispatch_of_ceiling"));
 }
 
 }  // namespace
