@@ -44,9 +44,10 @@ struct BufferPlan {
   std::size_t total() const { return slots + slotBytes; }
 };
 
-// A row of dispatch travels with its side payload, as one row here.
+// A row of dispatch travels with its side payload, or as cast, with its scales: as one row here.
 RowShape dispatchShape(const Options& options) {
   const Format format = options.format;
+  if (options.cast != Cast::kNone) return {Format::kFp8, options.castRowBytes(), 0};
   return {format, (options.rowBytes() + options.sideBytes()) / elementBytes(format), 0};
 }
 
@@ -89,6 +90,18 @@ BufferPlan planBuffers(const CeilingCase& which, const std::vector<RowTraffic>& 
           static_cast<std::size_t>(combineShape(which.options).rowBytes())};
 }
 
+// Which variant is the fastest so far.
+struct Contest {
+  CeilingVariant winner{};
+  int multiprocessors = 0;
+  double least = 0;
+
+  void enter(const CeilingVariant& variant, int count, double median) {
+    if (multiprocessors != 0 && median >= least) return;
+    winner = variant, multiprocessors = count, least = median;
+  }
+};
+
 class CeilingBench {
  public:
   CeilingBench(const CeilingCase& which, const std::function<void(const std::string&)>& progress);
@@ -111,7 +124,8 @@ class CeilingBench {
   CeilingMove pullMove(MoveKind kind);
 
   void agreeOnMachine();
-  CeilingTime best(CeilingMove move);
+  int choiceOf(int multiprocessors) const;
+  void measure(CeilingMove move, int choice, CeilingTime RowCeilings::*which, Ceilings& ceilings);
   std::vector<double> timesOf(CeilingMove& move, const CeilingVariant& variant, int multiprocessors, int replays);
   void requireRight(CeilingMove& move, const std::string& name);
   CeilingTime roundTrip();
@@ -165,11 +179,12 @@ Ceilings CeilingBench::run() {
   ceilings.roundTrip = roundTrip();
   ceilings.barrier = barrier();
   fillSource();
-  ceilings.push = best(pushMove());
+  const int dispatch = choiceOf(which_.multiprocessors.dispatch), combine = choiceOf(which_.multiprocessors.combine);
+  measure(pushMove(), dispatch, &RowCeilings::push, ceilings);
   fillArrived();
-  ceilings.pushBack = best(pushBackMove());
-  ceilings.pull = best(pullMove(MoveKind::kPull));
-  ceilings.pullSums = best(pullMove(MoveKind::kPullSums));
+  measure(pushBackMove(), combine, &RowCeilings::pushBack, ceilings);
+  measure(pullMove(MoveKind::kPull), combine, &RowCeilings::pull, ceilings);
+  measure(pullMove(MoveKind::kPullSums), combine, &RowCeilings::pullSums, ceilings);
   buffers_.close();
   return ceilings;
 }
@@ -240,19 +255,31 @@ CeilingMove CeilingBench::pullMove(MoveKind kind) {
           rowsOf(&RowTraffic::combinePulls)};
 }
 
-// Every rank sees the same times, so all choose the same variant.
-CeilingTime CeilingBench::best(CeilingMove move) {
-  CeilingVariant winner{};
-  int multiprocessors = 0;
-  double least = 0;
-  for (const int count : multiprocessorsToTry(which_.options.sms, few_, multiprocessors_)) {
+// The same on all ranks; 0 if the caller has chosen.
+int CeilingBench::choiceOf(int multiprocessors) const {
+  int most = 0;
+  for (const auto& rank : which_.group.gather(std::vector<int>{multiprocessors})) most = std::max(most, rank.at(0));
+  return which_.options.sms > 0 ? 0 : std::min(most, multiprocessors_);
+}
+
+// Every rank sees the same times, so all choose the same variants.
+void CeilingBench::measure(CeilingMove move, int choice, CeilingTime RowCeilings::*which, Ceilings& ceilings) {
+  Contest overall, atChoice;
+  for (const int count : multiprocessorsToTry(which_.options.sms, choice, few_, multiprocessors_)) {
     for (const CeilingVariant& variant : move.variants(bulk_, few_)) {
       const double median = summarize(timesOf(move, variant, count, kTryReplays)).median;
-      if (multiprocessors != 0 && median >= least) continue;
-      winner = variant, multiprocessors = count, least = median;
+      overall.enter(variant, count, median);
+      if (count == choice) atChoice.enter(variant, count, median);
     }
   }
-  return {move.name() + ": " + winner.name(multiprocessors), timesOf(move, winner, multiprocessors, kReplays)};
+  const auto again = [&](const Contest& contest) {
+    const CeilingVariant winner = contest.winner;
+    return CeilingTime{move.name() + ": " + winner.name(contest.multiprocessors),
+                       timesOf(move, winner, contest.multiprocessors, kReplays)};
+  };
+  ceilings.*which = again(overall);
+  const bool same = choice == 0 || choice == overall.multiprocessors;
+  ceilings.atChoice.*which = same ? ceilings.*which : again(atChoice);
 }
 
 std::vector<double> CeilingBench::timesOf(CeilingMove& move, const CeilingVariant& variant, int multiprocessors,

@@ -9,6 +9,7 @@
 
 #include "device.h"
 #include "group.h"
+#include "launch_seat.h"
 #include "options.h"
 #include "plan.h"
 
@@ -20,11 +21,16 @@ struct CeilingTime {
   std::vector<double> times;  // microseconds of one operation, of the slowest rank; one per replay of a graph
 };
 
-struct Ceilings {
-  CeilingTime push;       // dispatch: every token's row once to each other rank that it goes to
-  CeilingTime pushBack;   // combine: the rows that came from other ranks, to their slots at the owners
-  CeilingTime pull;       // combine, the other way: the owners read the same rows into their own slots
-  CeilingTime pullSums;   // the owners read and sum them. No ceiling, as it leaves out the sum at the experts' rank
+// What moves rows: with as many multiprocessors as are asked for, or as do it fastest.
+struct RowCeilings {
+  CeilingTime push;      // dispatch: every token's row once to each other rank that it goes to
+  CeilingTime pushBack;  // combine: the rows that came from other ranks, to their slots at the owners
+  CeilingTime pull;      // combine, the other way: the owners read the same rows into their own slots
+  CeilingTime pullSums;  // the owners read and sum them. No ceiling, as it leaves out the sum at the experts' rank
+};
+
+struct Ceilings : RowCeilings {
+  RowCeilings atChoice;   // --sms 0: with as many multiprocessors as the library took; else the same
   CeilingTime roundTrip;  // a flag from rank 0 to rank 1 and its answer
   CeilingTime barrier;    // a kernel in which every rank sets a flag at every other and waits for theirs
 };
@@ -35,7 +41,8 @@ struct CeilingCase {
   int gpu;  // CUDA ordinal
   Group& group;
   int tokens;
-  std::vector<const Plan*> plans;  // launches alternate between them, as the operations of the case do
+  std::vector<const Plan*> plans;   // launches alternate between them, as the operations of the case do
+  Multiprocessors multiprocessors;  // that the library took
 };
 
 // Collective. Takes memory of its own, and frees it. Throws std::runtime_error, also if a kernel moved wrong bytes.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "backend/cuda_plan.h"
 
@@ -164,14 +165,14 @@ std::vector<std::uint64_t> sourceTable(const std::vector<RowCopy>& pulls, int to
   return table;
 }
 
-std::vector<int> multiprocessorsToTry(int asked, bool fewTokens, int all) {
+std::vector<int> multiprocessorsToTry(int asked, int choice, bool fewTokens, int all) {
   if (asked > 0) return {std::min(asked, all)};
-  std::vector<int> counts;
+  std::set<int> counts{all};
   for (const int count : {8, 16, 24, 32, 64}) {
-    if (!fewTokens && count < all) counts.push_back(count);
+    if (!fewTokens && count < all) counts.insert(count);
   }
-  counts.push_back(all);
-  return counts;
+  if (choice > 0) counts.insert(std::min(choice, all));
+  return {counts.begin(), counts.end()};
 }
 
 }  // namespace moe::perf

@@ -92,7 +92,8 @@ std::vector<std::uint64_t> sinkTable(const std::vector<RowCopy>& pushes, std::in
 std::vector<std::uint64_t> sourceTable(const std::vector<RowCopy>& pulls, int tokens, int width, int slotsPerToken,
                                        std::uint32_t rowBytes, const Addresses& from);
 
-// Multiprocessors to try: `asked` if it is not 0, else several for many tokens, and all of them for few.
-std::vector<int> multiprocessorsToTry(int asked, bool fewTokens, int all);
+// Multiprocessors to try: `asked` if it is not 0, else several for many tokens and all of them for few, and `choice`,
+// if it is not 0.
+std::vector<int> multiprocessorsToTry(int asked, int choice, bool fewTokens, int all);
 
 }  // namespace moe::perf

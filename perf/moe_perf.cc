@@ -17,6 +17,7 @@
 #include "ceiling.h"
 #include "device.h"
 #include "group.h"
+#include "launch_seat.h"
 #include "moecomm.h"
 #include "options.h"
 #include "report.h"
@@ -25,7 +26,6 @@
 #include "soak_plan.h"
 #include "transport/remote.h"
 #include "transport_test.h"
-#include "twin.h"
 
 namespace moe::perf {
 namespace {
@@ -113,12 +113,12 @@ std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
 
 // What one rank works with.
 struct Rank {
-  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup) {
+  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup), seat(ownComm) {
     check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
     const bool host = info.backend == moeBackendHost;
     if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
     device = host ? makeHostDevice() : makeGpuDevice(info.device);
-    if (options.twin) twin = std::make_unique<Twin>(comm);
+    if (options.twin) seat.loadTwin();
     machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
   }
 
@@ -126,20 +126,25 @@ struct Rank {
 
   moeComm_t comm;
   Group& group;
+  LaunchSeat seat;
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   std::unique_ptr<Device> device;
-  std::unique_ptr<Twin> twin;  // --twin
   Machine machine;
 };
 
 CaseResult runCase(const Options& options, Rank& rank, int tokens,
                    const std::function<void(const std::string&)>& progress) {
-  Runner runner(options, *rank.device, rank.comm, rank.group, tokens, rank.twin.get());
+  Runner runner(options, *rank.device, rank.comm, rank.group, rank.seat, tokens);
   CaseResult result = runner.run(progress);
   rank.device->dropGraphs();
   if (options.ceiling) {
-    const CeilingCase which{options,    *rank.device, rank.info.device,
-                            rank.group, tokens,       {&runner.plan(0), &runner.plan(1)}};
+    const CeilingCase which{options,
+                            *rank.device,
+                            rank.info.device,
+                            rank.group,
+                            tokens,
+                            {&runner.plan(0), &runner.plan(1)},
+                            result.multiprocessors};
     result.ceilings = measureCeilings(which, progress);
   }
   result.machine = rank.machine;

@@ -162,9 +162,6 @@ void checkTogether(const Options& options) {
     throw CLI::ValidationError("--ceiling needs GPUs: it measures what their links can do, not --backend host");
   }
   if (options.ceiling && options.threads == 1) throw CLI::ValidationError("--ceiling needs at least two ranks");
-  if (options.ceiling && options.cast != Cast::kNone) {
-    throw CLI::ValidationError("--ceiling moves rows as they are: it cannot be combined with --cast");
-  }
   if (options.soak > 0 && options.ceiling) throw CLI::ValidationError("--soak times nothing: it has no --ceiling");
   if (options.soak > 0 && options.hidden % 16 != 0) {
     throw CLI::ValidationError("--soak draws formats: --hidden must be a multiple of 16, for a row of fp8");

@@ -43,6 +43,12 @@ void addCeilings(const CaseResult& result, nlohmann::ordered_json& json) {
   json["push_back_ceiling"] = toJson(ceilings.pushBack);
   json["pull_ceiling"] = toJson(ceilings.pull);
   json["pull_with_sums"] = toJson(ceilings.pullSums);
+  const CeilingShares ofChoice = ceilingShares(result, ceilings.atChoice);
+  json["dispatch_of_ceiling_at_sms"] = ofChoice.dispatch;
+  json["combine_of_ceiling_at_sms"] = ofChoice.combine;
+  json["pair_of_ceiling_at_sms"] = ofChoice.pair;
+  json["dispatch_ceiling_at_sms"] = toJson(ceilings.atChoice.push);
+  json["combine_ceiling_at_sms"] = toJson(combineCeiling(ceilings.atChoice));
   json["flag_round_trip"] = toJson(ceilings.roundTrip);
   json["barrier_kernel"] = toJson(ceilings.barrier);
 }
@@ -115,6 +121,8 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
   nlohmann::ordered_json json = parameters(options, result);
   const double dispatch = summarize(result.dispatch).median;
   addVerdict(result.verdict, json);
+  json["dispatch_sms"] = result.multiprocessors.dispatch;
+  json["combine_sms"] = result.multiprocessors.combine;
   json["route_us"] = toJson(result.route);
   json["dispatch_us"] = toJson(result.dispatch);
   json["combine_us"] = toJson(result.combine);
@@ -206,8 +214,22 @@ void printCeiling(const char* what, const CeilingTime& ceiling) {
              ceiling.variant);
 }
 
+// Of the library's own choice.
+void printChoice(const CaseResult& result) {
+  const Multiprocessors& sms = result.multiprocessors;
+  fmt::print("{:>7} the library chose {} SMs for dispatch and {} for combine\n", "", sms.dispatch, sms.combine);
+  if (!result.ceilings) return;
+  const RowCeilings& at = result.ceilings->atChoice;
+  const CeilingShares of = ceilingShares(result, at);
+  printCeiling("dispatch, that many", at.push);
+  printCeiling("combine, that many", combineCeiling(at));
+  fmt::print("{:>7} of these ceilings: dispatch {:.1f}%, combine {:.1f}%, pair {:.1f}%\n", "", 100 * of.dispatch,
+             100 * of.combine, 100 * of.pair);
+}
+
 void printCeilings(const CaseResult& result) {
   const Ceilings& ceilings = *result.ceilings;
+  fmt::print("{:>7} bare kernels, launched in a row in a graph, time of one:\n", "");
   printCeiling("ceiling of dispatch", ceilings.push);
   printCeiling("ceiling of combine", combineCeiling(ceilings));
   printCeiling("rows pushed back", ceilings.pushBack);
@@ -234,15 +256,18 @@ Summary summarize(std::vector<double> samples) {
   return {samples.front(), at(0.5), at(0.99)};
 }
 
-const CeilingTime& combineCeiling(const Ceilings& ceilings) {
+const CeilingTime& combineCeiling(const RowCeilings& ceilings) {
   const bool pull = summarize(ceilings.pull.times).median < summarize(ceilings.pushBack.times).median;
   return pull ? ceilings.pull : ceilings.pushBack;
 }
 
 CeilingShares ceilingShares(const CaseResult& result) {
-  if (!result.ceilings) return {};
-  const double push = summarize(result.ceilings->push.times).median;
-  const double back = summarize(combineCeiling(*result.ceilings).times).median;
+  return result.ceilings ? ceilingShares(result, *result.ceilings) : CeilingShares{};
+}
+
+CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at) {
+  const double push = summarize(at.push.times).median;
+  const double back = summarize(combineCeiling(at).times).median;
   const auto of = [](double ceiling, const std::vector<double>& samples) {
     const double median = summarize(samples).median;
     return median > 0 ? ceiling / median : 0;
@@ -268,9 +293,10 @@ void printHeader(const Options& options, const CaseResult& first) {
       "bytes per rank (mean): remote = (token, other rank) pairs * ({} row + {} side bytes); logical = the same "
       "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
       options.travellingRowBytes(), options.sideBytes());
-  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens", "route", "dispatch",
-             "combine", "pair", "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s", "vs memcpy", shareTitles(first),
-             "result");
+  const std::string how = options.chain == 1 ? ", alone" : ", in a row";
+  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens", "route, alone",
+             "dispatch" + how, "combine" + how, "pair" + how, "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s",
+             "vs memcpy", shareTitles(first), "result");
 }
 
 void printCase(const CaseResult& result) {
@@ -283,6 +309,7 @@ void printCase(const CaseResult& result) {
              gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare,
              shares(result), toText(result.verdict));
   if (result.ceilings) printCeilings(result);
+  if (result.choseMultiprocessors) printChoice(result);
   if (result.twin) printTwin(result);
   std::fflush(stdout);
 }

@@ -19,14 +19,16 @@ struct Summary {
 Summary summarize(std::vector<double> samples);
 
 // The faster of the two ways of moving the combine's rows.
-const CeilingTime& combineCeiling(const Ceilings& ceilings);
+const CeilingTime& combineCeiling(const RowCeilings& ceilings);
 
-// How near the medians come to the ceilings: 1 is as fast, 0 where nothing was measured. A pair has both ceilings.
+// How near the medians come to the ceilings, the best ones or those `at` a number of multiprocessors: 1 is as fast, 0
+// where nothing was measured. A pair has both ceilings.
 struct CeilingShares {
   double dispatch = 0;
   double combine = 0;
   double pair = 0;
 };
+CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at);
 CeilingShares ceilingShares(const CaseResult& result);
 
 // The library's dispatch by its twin's: above 1 where the twin is faster. 0 where there was none.

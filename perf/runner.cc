@@ -14,19 +14,19 @@ constexpr int kPairMarks = 2;
 
 }  // namespace
 
-Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens, Twin* twin)
+Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, LaunchSeat& seat, int tokens)
     : options_(options),
       device_(device),
       group_(group),
+      seat_(seat),
       tokens_(tokens),
-      twin_(twin),
       checks_(device),
       exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_),
       timedIterations_(toDevice(device, std::vector<std::uint32_t>{kTimedIteration, kTimedIteration + 1})) {
   static_assert(kVersions == 2);
   device.reserveMarks(options.timedIterations() * kPhaseMarks);
   makeSteps();
-  if (twin_ != nullptr) makeTwinSteps();
+  if (options.twin) makeTwinSteps();
 }
 
 void Runner::makeSteps() {
@@ -57,15 +57,17 @@ CaseResult Runner::run(const std::function<void(const std::string&)>& progress) 
   result.tokens = tokens_;
   group_.barrier();  // every rank has allocated
   verifiedPass(progress);
-  if (twin_ != nullptr) twinVerifiedPass(progress);
+  if (options_.twin) twinVerifiedPass(progress);
   progress("timing");
   prepareTimedPasses();
   phasePass(result);
   pairPass(result);
-  if (twin_ != nullptr) twinTimedPass(result);
+  if (options_.twin) twinTimedPass(result);
   if (!device_.hasGraphs()) memcpyPass(result);
   result.verdict = checks_.gatherVerdict(device_, group_);
   addBytes(result);
+  result.multiprocessors = seat_.multiprocessors();
+  result.choseMultiprocessors = options_.sms == 0 && result.multiprocessors.dispatch > 0;
   group_.barrier();  // nobody frees while another still communicates
   return result;
 }

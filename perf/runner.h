@@ -11,9 +11,9 @@
 #include "device.h"
 #include "exchange.h"
 #include "group.h"
+#include "launch_seat.h"
 #include "moecomm.h"
 #include "options.h"
-#include "twin.h"
 
 namespace moe::perf {
 
@@ -27,6 +27,8 @@ struct TwinTimes {
 struct CaseResult {
   int tokens = 0;
   Machine machine;
+  Multiprocessors multiprocessors;
+  bool choseMultiprocessors = false;  // the library did, on a GPU
   Verdict verdict;
   // Per iteration, the maximum over the ranks, in microseconds; all but the route of --chain operations in a row.
   std::vector<double> route;
@@ -44,8 +46,8 @@ struct CaseResult {
 
 class Runner {
  public:
-  // Allocates everything. No communication may be in flight on this machine's GPUs. `twin`: NULL without --twin.
-  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens, Twin* twin);
+  // Allocates everything. No communication may be in flight on this machine's GPUs.
+  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, LaunchSeat& seat, int tokens);
 
   // `progress` takes a sentence now and then.
   CaseResult run(const std::function<void(const std::string&)>& progress);
@@ -82,8 +84,8 @@ class Runner {
   const Options& options_;
   Device& device_;
   Group& group_;
+  LaunchSeat& seat_;
   int tokens_;
-  Twin* twin_;
   Checks checks_;
   Exchange exchange_;
   Buffer<std::uint32_t> timedIterations_;  // [version] whose payload the timed passes send

@@ -11,9 +11,9 @@ constexpr int kTwinMarks = 4;
 void Runner::makeTwinSteps() {
   const auto add = [this](std::vector<Step>& steps, const Step& record) {
     steps.push_back(exchange_.makeStep([this, record] {
-      twin_->use(true);
+      seat_.useTwin(true);
       record();
-      twin_->use(false);
+      seat_.useTwin(false);
     }));
   };
   for (int i = 0; i < kVersions; ++i) {

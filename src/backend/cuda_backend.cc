@@ -1,6 +1,7 @@
 // The cuda backend: steps are kernels on the caller's stream. Chooses how many blocks and warps a step gets.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda_host_pages.h"
 #include "backend/cuda_memory.h"
@@ -92,7 +93,7 @@ class CudaBackend final : public Backend {
     cudaOk(cudaDeviceSynchronize());
   }
 
-  void setKernelLaunch(KernelLaunch other) noexcept { launchKernel_ = other; }
+  void setKernelLaunch(KernelLaunch other) { launchKernel_ = std::move(other); }
 
  private:
   int device_;
@@ -104,8 +105,8 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-void setKernelLaunch(Backend& backend, KernelLaunch launch) noexcept {
-  static_cast<CudaBackend&>(backend).setKernelLaunch(launch);
+void setKernelLaunch(Backend& backend, KernelLaunch launch) {
+  static_cast<CudaBackend&>(backend).setKernelLaunch(std::move(launch));
 }
 
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why) {

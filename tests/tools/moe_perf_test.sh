@@ -103,9 +103,10 @@ done
   fail 'moe_perf under moerun'
   cat "$work/err"
 }
-for name in backend mode layout format tokens hidden topk experts sms iters timed chain warmup graph interleave routing seed weights \
-  window send-only ceiling nranks wrong_payloads wrong_metadata wrong_combines max_rel_error route_us dispatch_us combine_us \
-  pair_us remote_bytes remote_gbps logical_gbps memcpy_gbps dispatch_vs_memcpy; do
+for name in backend mode layout format tokens hidden topk experts sms iters timed chain warmup graph interleave \
+  routing seed weights window send-only ceiling nranks wrong_payloads wrong_metadata wrong_combines \
+  max_rel_error dispatch_sms combine_sms route_us dispatch_us combine_us pair_us remote_bytes remote_gbps \
+  logical_gbps memcpy_gbps dispatch_vs_memcpy; do
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
 done
 

@@ -265,11 +265,19 @@ TEST(CeilingPlan, CutsRowsSoThatAllWarpsHaveWork) {
 }
 
 TEST(CeilingPlan, TriesTheMultiprocessorsThatThereAre) {
-  EXPECT_EQ(multiprocessorsToTry(0, false, 132), (std::vector<int>{8, 16, 24, 32, 64, 132}));
-  EXPECT_EQ(multiprocessorsToTry(0, false, 24), (std::vector<int>{8, 16, 24}));
-  EXPECT_EQ(multiprocessorsToTry(0, true, 132), (std::vector<int>{132}));
-  EXPECT_EQ(multiprocessorsToTry(20, false, 132), (std::vector<int>{20}));
-  EXPECT_EQ(multiprocessorsToTry(200, true, 132), (std::vector<int>{132}));
+  EXPECT_EQ(multiprocessorsToTry(0, 0, false, 132), (std::vector<int>{8, 16, 24, 32, 64, 132}));
+  EXPECT_EQ(multiprocessorsToTry(0, 0, false, 24), (std::vector<int>{8, 16, 24}));
+  EXPECT_EQ(multiprocessorsToTry(0, 0, true, 132), (std::vector<int>{132}));
+  EXPECT_EQ(multiprocessorsToTry(20, 0, false, 132), (std::vector<int>{20}));
+  EXPECT_EQ(multiprocessorsToTry(200, 0, true, 132), (std::vector<int>{132}));
+}
+
+TEST(CeilingPlan, TriesWhatTheLibraryChose) {
+  EXPECT_EQ(multiprocessorsToTry(0, 32, false, 132), (std::vector<int>{8, 16, 24, 32, 64, 132}));
+  EXPECT_EQ(multiprocessorsToTry(0, 20, false, 132), (std::vector<int>{8, 16, 20, 24, 32, 64, 132}));
+  EXPECT_EQ(multiprocessorsToTry(0, 33, true, 132), (std::vector<int>{33, 132}));
+  EXPECT_EQ(multiprocessorsToTry(0, 200, true, 132), (std::vector<int>{132}));
+  EXPECT_EQ(multiprocessorsToTry(16, 33, false, 132), (std::vector<int>{16}));
 }
 
 TEST(PerfChecks, FindAWrongSum) {

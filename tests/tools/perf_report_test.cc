@@ -21,6 +21,10 @@ CaseResult resultWithCeilings() {
   result.ceilings->push = {"push: this", {300, 400, 350}};
   result.ceilings->pushBack = {"push back: that", {500}};
   result.ceilings->pull = {"pull: other", {400}};
+  result.ceilings->atChoice.push = {"push: with few", {450}};
+  result.ceilings->atChoice.pushBack = {"push back: with few", {600}};
+  result.ceilings->atChoice.pull = {"pull: with few", {640}};
+  result.multiprocessors = {33, 24};
   return result;
 }
 
@@ -30,6 +34,11 @@ TEST(PerfReport, RelatesTimesToTheirCeilings) {
   EXPECT_DOUBLE_EQ(shares.combine, 0.5);  // of the pull, which is faster
   EXPECT_DOUBLE_EQ(shares.pair, 0.75);
   EXPECT_EQ(ceilingShares(CaseResult{}).dispatch, 0);
+  const CaseResult result = resultWithCeilings();
+  const CeilingShares atChoice = ceilingShares(result, result.ceilings->atChoice);
+  EXPECT_DOUBLE_EQ(atChoice.dispatch, 0.9);
+  EXPECT_DOUBLE_EQ(atChoice.combine, 0.75);
+  EXPECT_DOUBLE_EQ(atChoice.pair, 1.05);
 }
 
 TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
@@ -39,6 +48,10 @@ TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
   EXPECT_EQ(cases[0]["dispatch_of_ceiling"], 0.7);
   EXPECT_EQ(cases[0]["combine_ceiling"]["variant"], "pull: other");
   EXPECT_EQ(cases[0]["dispatch_ceiling"]["us"]["min"], 300);
+  EXPECT_EQ(cases[0]["dispatch_sms"], 33);
+  EXPECT_EQ(cases[0]["combine_sms"], 24);
+  EXPECT_EQ(cases[0]["combine_of_ceiling_at_sms"], 0.75);
+  EXPECT_EQ(cases[0]["combine_ceiling_at_sms"]["variant"], "push back: with few");
   EXPECT_FALSE(cases[1].contains("dispatch_of_ceiling"));
 }
 
