@@ -27,6 +27,7 @@ const Names<Format> kFormats = {
 const Names<Cast> kCasts = {{"none", Cast::kNone}, {"fp8", Cast::kFp8}, {"fp8-ue8m0", Cast::kFp8Ue8m0}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
+                                  {"group-limited", Routing::kGroupLimited},
                                   {"one-rank", Routing::kOneRank},
                                   {"empty", Routing::kEmpty}};
 const Names<std::int32_t> kTransports = {
@@ -55,7 +56,14 @@ void declareCase(CLI::App& app, Options& options) {
   addChoice(
       app, "--cast", options.cast, kCasts,
       "LL: what dispatch makes of the rows on their way: e4m3 with an fp32 or a power-of-two scale per 128 columns");
-  addChoice(app, "--routing", options.routing, kRoutings, "who gets the tokens");
+  addChoice(app, "--routing", options.routing, kRoutings,
+            "who gets the tokens; group-limited: the best experts of the best --groups-per-token of --groups");
+  app.add_option("--groups", options.groups, "groups of experts, for --routing group-limited")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--groups-per-token", options.groupsPerToken, "groups that a token's experts come from, at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--tokens", options.tokens, "tokens per rank; one case for each")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 20))
@@ -155,6 +163,9 @@ void checkTogether(const Options& options) {
   if (options.topk > options.experts) {
     throw CLI::ValidationError(fmt::format("--topk {} is more than --experts {}", options.topk, options.experts));
   }
+  if (options.routing == Routing::kGroupLimited && options.groups > options.experts) {
+    throw CLI::ValidationError(fmt::format("--groups {} is more than --experts {}", options.groups, options.experts));
+  }
   if (options.weights == "apply" && !options.expertMajor()) {
     throw CLI::ValidationError("--weights apply needs a layout with one row per expert");
   }
@@ -223,6 +234,10 @@ std::string Options::castName() const {
 }
 std::string Options::routingName() const {
   return nameOf(kRoutings, routing);
+}
+std::string Options::routingText() const {
+  if (routing != Routing::kGroupLimited) return routingName();
+  return fmt::format("{} ({} of {} groups)", routingName(), groupsPerToken, groups);
 }
 std::string Options::weightsName() const {
   return style() == ExpertStyle::kApply ? "apply" : "applied";

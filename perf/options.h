@@ -11,7 +11,7 @@
 
 namespace moe::perf {
 
-enum class Routing : int { kUniform, kZipf, kOneRank, kEmpty };
+enum class Routing : int { kUniform, kZipf, kGroupLimited, kOneRank, kEmpty };
 
 struct Options {
   std::int32_t backend = 0;  // moeBackend value
@@ -25,6 +25,8 @@ struct Options {
   int hidden = 7168;
   int topk = 8;
   int experts = 256;
+  int groups = 8;          // of experts, with group-limited routing
+  int groupsPerToken = 4;  // at most
   int sms = 0;
   int iters = 20;
   int timed = 0;  // iterations of each timed pass; 0: as many as are verified
@@ -71,6 +73,7 @@ struct Options {
   std::string formatName() const;
   std::string castName() const;
   std::string routingName() const;
+  std::string routingText() const;  // with its groups
   std::string weightsName() const;
 };
 

@@ -71,6 +71,8 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"graph", options.graph},
           {"interleave", options.interleave},
           {"routing", options.routingName()},
+          {"groups", options.routing == Routing::kGroupLimited ? options.groups : 0},
+          {"groups-per-token", options.routing == Routing::kGroupLimited ? options.groupsPerToken : 0},
           {"seed", options.seed},
           {"weights", options.weightsName()},
           {"window", options.window},
@@ -285,7 +287,7 @@ void printHeader(const Options& options, const CaseResult& first) {
              ranksOf(first.machine), first.machine.backend, first.machine.device, options.modeName(),
              options.layoutName(),
              options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()),
-             options.hidden, options.topk, options.experts, options.routingName(), options.weightsName());
+             options.hidden, options.topk, options.experts, options.routingText(), options.weightsName());
   fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank, {}{}{}{}\n",
              options.timedIterations(), launchesText(options), options.graph ? ", graph replays" : "",
              options.sendOnly ? ", send-only and complete" : "", options.interleave ? ", two handles together" : "");

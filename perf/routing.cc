@@ -1,7 +1,7 @@
 #include "routing.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "draw.h"
@@ -33,11 +33,84 @@ class ZipfTable {
   std::vector<double> sums_;
 };
 
-// Adds `expert`, or the next one after it that this token does not use yet.
-void addDistinct(std::vector<std::int32_t>& chosen, int expert, int experts) {
-  while (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = (expert + 1) % experts;
+// Adds what `draw` gives, again if the token has that expert already: experts are drawn without replacement.
+template <class DrawExpert>
+void addDistinct(std::vector<std::int32_t>& chosen, DrawExpert draw) {
+  std::int32_t expert = draw();
+  while (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = draw();
   chosen.push_back(expert);
 }
+
+// The best `count` of what has a score, best first.
+std::vector<std::int32_t> bestOf(const std::vector<double>& scores, std::vector<std::int32_t> candidates, int count) {
+  const auto kept = std::min<std::ptrdiff_t>(count, static_cast<std::ptrdiff_t>(candidates.size()));
+  std::partial_sort(candidates.begin(), candidates.begin() + kept, candidates.end(),
+                    [&](std::int32_t a, std::int32_t b) {
+                      return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+                    });
+  candidates.resize(static_cast<std::size_t>(kept));
+  return candidates;
+}
+
+// As a router with limited groups does it: experts have scores; of the groups whose two best experts have most, the
+// best experts. Entries are unused if these groups have too few.
+std::vector<std::int32_t> drawInGroups(const Options& options, Draw& draw) {
+  const Experts groups{options.experts, options.groups};
+  std::vector<double> scores, ofGroups;
+  std::vector<std::int32_t> all, candidates;
+  for (int expert = 0; expert < options.experts; ++expert) scores.push_back(draw.unit());
+  for (std::int32_t group = 0; group < groups.nranks; ++group) {
+    std::vector<double> own(scores.begin() + groups.first(group), scores.begin() + groups.first(group + 1));
+    std::sort(own.begin(), own.end(), std::greater<>());
+    ofGroups.push_back(own[0] + (own.size() > 1 ? own[1] : 0));
+    all.push_back(group);
+  }
+  for (const std::int32_t group : bestOf(ofGroups, all, options.groupsPerToken)) {
+    for (int expert = groups.first(group); expert < groups.first(group + 1); ++expert) candidates.push_back(expert);
+  }
+  std::vector<std::int32_t> chosen = bestOf(scores, candidates, options.topk);
+  chosen.resize(static_cast<std::size_t>(options.topk), -1);
+  return chosen;
+}
+
+// What every token of a route is drawn by.
+class Router {
+ public:
+  Router(const Options& options, std::uint64_t seed, int nranks)
+      : options_(options),
+        zipf_(options.routing == Routing::kZipf ? options.experts : 0, seed),
+        rankExperts_(Experts{options.experts, nranks}.onRank(0)) {}
+
+  std::vector<std::int32_t> expertsOf(Draw& draw) const {
+    switch (options_.routing) {
+      case Routing::kUniform:
+        return drawDistinct(options_.topk, [&] { return draw.below(options_.experts); });
+      case Routing::kZipf:
+        return drawDistinct(options_.topk, [&] { return zipf_.pick(draw.unit()); });
+      case Routing::kGroupLimited:
+        return drawInGroups(options_, draw);
+      case Routing::kOneRank:
+        return drawDistinct(std::min(options_.topk, rankExperts_), [&] { return draw.below(rankExperts_); });
+      case Routing::kEmpty:
+        break;
+    }
+    return drawDistinct(0, [] { return 0; });
+  }
+
+ private:
+  // The first `count` entries; the others are unused.
+  template <class DrawExpert>
+  std::vector<std::int32_t> drawDistinct(int count, DrawExpert draw) const {
+    std::vector<std::int32_t> chosen;
+    for (int entry = 0; entry < count; ++entry) addDistinct(chosen, draw);
+    chosen.resize(static_cast<std::size_t>(options_.topk), -1);
+    return chosen;
+  }
+
+  const Options& options_;
+  ZipfTable zipf_;
+  int rankExperts_;  // with fewer experts than ranks, some rank has none; the first always has one
+};
 
 }  // namespace
 
@@ -56,35 +129,15 @@ int Experts::rankOf(int expert) const {
 }
 
 Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens) {
-  const ZipfTable zipf(options.routing == Routing::kZipf ? options.experts : 0, seed);
-  // With fewer experts than ranks, some rank has none; the first always has one.
-  const int rankExperts = Experts{options.experts, nranks}.onRank(0);
+  const Router router(options, seed, nranks);
   Route route;
   for (int token = 0; token < tokens; ++token) {
     Draw draw(rowKey(seed, 0, source, token));
-    std::vector<std::int32_t> chosen;
+    const std::vector<std::int32_t> chosen = router.expertsOf(draw);
+    route.experts.insert(route.experts.end(), chosen.begin(), chosen.end());
     for (int entry = 0; entry < options.topk; ++entry) {
-      switch (options.routing) {
-        case Routing::kUniform:
-          addDistinct(chosen, draw.below(options.experts), options.experts);
-          break;
-        case Routing::kZipf:
-          addDistinct(chosen, zipf.pick(draw.unit()), options.experts);
-          break;
-        case Routing::kOneRank:
-          if (entry < rankExperts) {
-            addDistinct(chosen, draw.below(rankExperts), rankExperts);
-          } else {
-            chosen.push_back(-1);
-          }
-          break;
-        case Routing::kEmpty:
-          chosen.push_back(-1);
-          break;
-      }
       route.weights.push_back(static_cast<float>(1 + draw.below(8)) / 8.0F);
     }
-    route.experts.insert(route.experts.end(), chosen.begin(), chosen.end());
   }
   return route;
 }

@@ -16,6 +16,7 @@ namespace moe::perf {
 namespace {
 
 constexpr int kLlTokens = 512;  // of a rank, at most
+constexpr int kGroups = 16;     // of experts, at most
 
 // Of the rows that one rank may hold: an iteration on more would take the time of many others.
 constexpr std::int64_t kLayoutBytes = std::int64_t{256} << 20;
@@ -56,8 +57,9 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   options.mode = mode;
   options.layout = draw.below(moeLayoutRankMajor + 1);
   options.format = drawAny(draw, std::array{Format::kBf16, Format::kBf16, Format::kFp16, Format::kFp32, Format::kFp8});
-  options.routing = drawAny(draw, std::array{Routing::kUniform, Routing::kUniform, Routing::kUniform, Routing::kUniform,
-                                             Routing::kZipf, Routing::kZipf, Routing::kOneRank, Routing::kEmpty});
+  options.routing =
+      drawAny(draw, std::array{Routing::kUniform, Routing::kUniform, Routing::kUniform, Routing::kZipf, Routing::kZipf,
+                               Routing::kGroupLimited, Routing::kGroupLimited, Routing::kOneRank, Routing::kEmpty});
   options.weights = options.expertMajor() && drawOneOf(draw, 2) ? "applied" : "auto";
   const int unit = 16 / elementBytes(options.format);
   options.hidden = unit * (1 + drawMostlySmall(draw, limits.hidden / unit - 1));
@@ -68,6 +70,8 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   options.cast = drawCast(draw, options);
   options.topk = 1 + draw.below(limits.topk);
   options.experts = options.topk + drawMostlySmall(draw, limits.experts - options.topk);
+  options.groups = 1 + draw.below(std::min(options.experts, kGroups));
+  options.groupsPerToken = 1 + draw.below(options.groups);
   options.window = drawOneOf(draw, 4) ? 0 : 1;
   options.interleave = drawOneOf(draw, 4);
   options.sendOnly = drawOneOf(draw, 4);
@@ -111,7 +115,7 @@ std::string SoakShape::describe() const {
       "{} {} {} cast {}, hidden {}, top-{} of {} experts, routing {}, weights {}, window {}{}{}{}, tokens {} / {} of "
       "{}",
       options.modeName(), options.layoutName(), options.formatName(), options.castName(), options.hidden, options.topk,
-      options.experts, options.routingName(), options.weightsName(), options.window,
+      options.experts, options.routingText(), options.weightsName(), options.window,
       options.interleave ? ", interleaved" : "", options.sendOnly ? ", send-only" : "", secondSet ? ", second set" : "",
       fmt::join(load.tokens[0], ","), fmt::join(load.tokens[1], ","), load.tokensMax);
 }

@@ -38,6 +38,8 @@ run --mode ll --layout expert-major-padded --format fp32 --cast fp8-ue8m0
 run --format fp16 --layout expert-major --weights applied
 run --format fp32 --mode auto
 run --routing zipf --interleave
+run --routing group-limited --groups 5 --groups-per-token 2 --layout expert-major
+grep -q 'routing group-limited (2 of 5 groups)' "$work/out" || fail 'the header does not name the groups'
 run --routing one-rank --send-only
 run --routing empty
 run --window 0 --interleave --send-only --layout expert-major
@@ -141,6 +143,7 @@ status_of() {
 [ "$(status_of --hidden 7)" = 2 ] || fail 'a row that is no multiple of 16 bytes'
 [ "$(status_of --topk 9 --experts 8)" = 2 ] || fail 'more entries than experts'
 [ "$(status_of --weights apply --layout flat)" = 2 ] || fail 'weights that combine cannot apply'
+[ "$(status_of --routing group-limited --experts 6 --topk 4)" = 2 ] || fail 'more groups than experts'
 [ "$(status_of --layout square)" = 2 ] || fail 'an unknown layout'
 [ "$(status_of --backend host --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of the host backend'
 "$perf" --backend host --ranks-as-threads 2 --ceiling 2>&1 | grep -q -e '--ceiling needs GPUs' ||
