@@ -10,10 +10,12 @@ namespace moe::model {
 namespace {
 
 constexpr int kChunkRows = 32;  // rows of a rail between two arrival words
+// To each remote rank: what must agree and the flag; combines compare nothing.
+constexpr double kLlDispatchWords = 2, kLlCombineWords = 1;
 
-Traffic directTraffic(const Workload& w, int inDomain, double copies, double flagsPerRank) {
+Traffic directTraffic(const Workload& w, int inDomain, double copies, double wordsPerRank) {
   const double total = copies * w.tokens, others = w.ranks - inDomain;
-  return {total * others / w.ranks, total * (inDomain - 1) / w.ranks, flagsPerRank * others};
+  return {total * others / w.ranks, total * (inDomain - 1) / w.ranks, wordsPerRank * others};
 }
 
 // What came over the rail goes on to the ranks of the domain, seldom to the forwarder itself.
@@ -54,20 +56,25 @@ const char* nameOf(Bound bound) {
   return "?";
 }
 
-Traffic trafficOf(const Workload& w, int domainRanks, Copies copies) {
+Traffic trafficOf(const Workload& w, int domainRanks, Copies copies, Operation operation) {
   const int inDomain = std::min(domainRanks, w.ranks);
   if (copies == Copies::kPerExpert) {
     return directTraffic(w, inDomain, w.topk, static_cast<double>(w.expertCount()) / w.ranks);
   }
   const Destinations to = destinationsOf(w, domainRanks);
-  return copies == Copies::kPerRank ? directTraffic(w, inDomain, to.ranks, 1) : forwardedTraffic(w, inDomain, to);
+  if (copies == Copies::kPerDomain) return forwardedTraffic(w, inDomain, to);
+  return directTraffic(w, inDomain, to.ranks, operation == Operation::kDispatch ? kLlDispatchWords : kLlCombineWords);
 }
 
-Estimate estimate(const Machine& machine, const Workload& w, Copies copies, RowType row) {
+Estimate estimate(const Machine& machine, const Workload& w, Copies copies, Operation operation) {
+  return estimate(machine, w, copies, operation, operation == Operation::kDispatch ? w.dispatchRow : w.combineRow);
+}
+
+Estimate estimate(const Machine& machine, const Workload& w, Copies copies, Operation operation, RowType row) {
   check(machine, w);
   const std::int64_t bytes = rowBytes(row, w.hidden);
   Estimate e;
-  e.traffic = trafficOf(w, machine.domainRanks, copies);
+  e.traffic = trafficOf(w, machine.domainRanks, copies, operation);
   e.railBytes = e.traffic.railRows * static_cast<double>(bytes);
   e.nvlinkBytes = e.traffic.nvlinkRows * static_cast<double>(bytes);
   e.latencyUs = latencyUs(machine, w, copies, bytes);

@@ -13,6 +13,8 @@ enum class Copies : int {
   kPerDomain,  // HT of all: over the rail once, then forwarded
 };
 
+enum class Operation : int { kDispatch, kCombine };
+
 enum class Bound : int { kLatency, kNvlink, kRail, kPosting };
 const char* nameOf(Bound bound);
 
@@ -20,11 +22,11 @@ const char* nameOf(Bound bound);
 struct Traffic {
   double railRows = 0;
   double nvlinkRows = 0;
-  double flags = 0;  // messages of the rail that carry no row
+  double words = 0;  // messages of the rail that carry no row: flags, and sizes that are compared
 
-  double messages() const { return railRows + flags; }
+  double messages() const { return railRows + words; }
 };
-Traffic trafficOf(const Workload& workload, int domainRanks, Copies copies);
+Traffic trafficOf(const Workload& workload, int domainRanks, Copies copies, Operation operation);
 
 struct Estimate {
   Traffic traffic;
@@ -33,6 +35,8 @@ struct Estimate {
   Bound bound = Bound::kLatency;  // the largest of the four
   double us = 0;
 };
-Estimate estimate(const Machine& machine, const Workload& workload, Copies copies, RowType row);
+// With the operation's row type, or another one.
+Estimate estimate(const Machine& machine, const Workload& workload, Copies copies, Operation operation);
+Estimate estimate(const Machine& machine, const Workload& workload, Copies copies, Operation operation, RowType row);
 
 }  // namespace moe::model

@@ -35,7 +35,7 @@ double modelUs(const System& system, int ranks, bool combine) {
   Machine machine = system.machine;
   if (combine && system.startCombineUs >= 0) machine.startUs = system.startCombineUs;
   const Workload w = workloadOf(system, ranks);
-  return estimate(machine, w, system.copies, combine ? w.combineRow : w.dispatchRow).us;
+  return estimate(machine, w, system.copies, combine ? Operation::kCombine : Operation::kDispatch).us;
 }
 
 // The start is the one number that is fitted: to the case of one machine, where nothing crosses a rail.
@@ -129,7 +129,7 @@ void addOurs(std::vector<Comparison>& to) {
   w.ranks = 4, w.experts = 256;
   const auto add = [&](const char* mode, Copies copies, int tokens, double us) {
     w.tokens = tokens;
-    const double model = 2 * estimate(nodesOf8(), w, copies, RowType::kBf16).us;
+    const double model = 2 * estimate(nodesOf8(), w, copies, Operation::kCombine).us;
     to.push_back(
         {fmt::format("moecomm, pair, {} tokens", tokens), mode, 4, {fmt::format("{:g} us", us), us, model}, {}});
   };

@@ -55,22 +55,23 @@ std::string limitedDomains(const Study& study, Workload w) {
 std::string limitedTimes(const Study& study, Workload w) {
   w.domainLimit = kDomainLimit;
   if (domainsOf(study, w) <= kDomainLimit || !mayBeLimited(study, w)) return "-";
-  return fmt::format("{:.0f} / {:.0f}", estimate(study.machine, w, Copies::kPerDomain, w.dispatchRow).us,
-                     estimate(study.machine, w, Copies::kPerDomain, w.combineRow).us);
+  return fmt::format("{:.0f} / {:.0f}", estimate(study.machine, w, Copies::kPerDomain, Operation::kDispatch).us,
+                     estimate(study.machine, w, Copies::kPerDomain, Operation::kCombine).us);
 }
 
 std::string byProxy(const Study& study, const Workload& w) {
   if (w.ranks <= study.machine.domainRanks) return "-";
   Machine machine = study.machine;
   machine.postUs = nodesOf8(Transport::kProxy).postUs;
-  return fmt::format("{:.0f}", estimate(machine, w, Copies::kPerRank, w.dispatchRow).us);
+  return fmt::format("{:.0f}", estimate(machine, w, Copies::kPerRank, Operation::kDispatch).us);
 }
 
 struct Pair {
   Estimate dispatch, combine;
 };
 Pair pairOf(const Study& study, const Workload& w, Copies copies) {
-  return {estimate(study.machine, w, copies, w.dispatchRow), estimate(study.machine, w, copies, w.combineRow)};
+  return {estimate(study.machine, w, copies, Operation::kDispatch),
+          estimate(study.machine, w, copies, Operation::kCombine)};
 }
 
 std::string megabytes(double dispatch, double combine, int digits) {
@@ -82,11 +83,11 @@ std::string columnsOf(const Pair& pair, int digits) {
   const Traffic& t = pair.dispatch.traffic;
   return fmt::format("{} | {} | {:.0f} + {:.0f} | {:.0f} / {:.0f} | {} / {}",
                      megabytes(pair.dispatch.railBytes, pair.combine.railBytes, digits),
-                     megabytes(pair.dispatch.nvlinkBytes, pair.combine.nvlinkBytes, digits), t.railRows, t.flags,
+                     megabytes(pair.dispatch.nvlinkBytes, pair.combine.nvlinkBytes, digits), t.railRows, t.words,
                      pair.dispatch.us, pair.combine.us, nameOf(pair.dispatch.bound), nameOf(pair.combine.bound));
 }
 
-const std::string kColumns = "ranks | rail MB | NVLink MB | rows + flags posted | us | bound";
+const std::string kColumns = "ranks | rail MB | NVLink MB | rows + words posted | us | bound";
 
 std::string mebibytes(std::uint64_t bytes) {
   return fmt::format("{:.0f}", static_cast<double>(bytes) / (1 << 20));
@@ -103,7 +104,7 @@ nlohmann::ordered_json toJson(const Estimate& e) {
           {"rail_bytes", e.railBytes},
           {"nvlink_bytes", e.nvlinkBytes},
           {"rows_posted", e.traffic.railRows},
-          {"flags_posted", e.traffic.flags},
+          {"words_posted", e.traffic.words},
           {"latency_us", e.latencyUs},
           {"rail_us", e.railUs},
           {"nvlink_us", e.nvlinkUs},

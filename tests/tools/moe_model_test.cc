@@ -142,7 +142,8 @@ TEST(ScalingModel, AgreesWithTheStandardCaseOfThePerformanceDocument) {
   const Destinations to = destinationsOf(w, 8);
   EXPECT_NEAR(to.ranks, 3.614, 5e-4);
   EXPECT_NEAR(to.neighbours, 2.711, 5e-4);
-  EXPECT_NEAR(estimate(nodesOf8(), w, Copies::kPerDomain, RowType::kBf16).nvlinkBytes, 159.2e6, 5e4);
+  EXPECT_NEAR(estimate(nodesOf8(), w, Copies::kPerDomain, Operation::kDispatch, RowType::kBf16).nvlinkBytes, 159.2e6,
+              5e4);
   EXPECT_EQ(rowBytes(RowType::kFp8, 7168), 7392);
 }
 
@@ -153,19 +154,23 @@ TEST(ScalingModel, AddsUpTimesAsByHand) {
   Machine machine;
   machine.domainRanks = 2, machine.nvlinkGBs = 10, machine.railGBs = 1;
   machine.startUs = 5, machine.railLatencyUs = 3, machine.forwardLatencyUs = 2, machine.postUs = 0.5;
-  const Estimate direct = estimate(machine, w, Copies::kPerRank, RowType::kBf16);
+  const Estimate direct = estimate(machine, w, Copies::kPerRank, Operation::kCombine);
   EXPECT_DOUBLE_EQ(direct.railBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(direct.nvlinkBytes, 25 * 2048);
   EXPECT_DOUBLE_EQ(direct.traffic.messages(), 50 + 2);
   EXPECT_DOUBLE_EQ(direct.us, 5 + 3 + 102.4);
   EXPECT_EQ(direct.bound, Bound::kRail);
+  // A dispatch has a word more for each of the two remote ranks: its sizes.
+  const Estimate dispatch = estimate(machine, w, Copies::kPerRank, Operation::kDispatch, RowType::kBf16);
+  EXPECT_DOUBLE_EQ(dispatch.traffic.messages(), 50 + 2 * 2);
+  EXPECT_DOUBLE_EQ(dispatch.postUs, 27);
 
   // Over the rail once, half of it on to the neighbour: 25 + 25 rows; 50 rows are two chunks, the last one of 32 rows
   // is forwarded at 10 GB/s.
-  const Estimate forwarded = estimate(machine, w, Copies::kPerDomain, RowType::kBf16);
+  const Estimate forwarded = estimate(machine, w, Copies::kPerDomain, Operation::kCombine);
   EXPECT_DOUBLE_EQ(forwarded.railBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(forwarded.nvlinkBytes, 50 * 2048);
-  EXPECT_DOUBLE_EQ(forwarded.traffic.flags, 2);
+  EXPECT_DOUBLE_EQ(forwarded.traffic.words, 2);
   EXPECT_DOUBLE_EQ(forwarded.us, 5 + 3 + 2 + 32 * 2048 / 10e3 + 102.4);
 }
 
@@ -173,7 +178,7 @@ TEST(ScalingModel, NamesTheResourceThatBounds) {
   Workload w = small(4, 4, 1);
   Machine machine = nodesOf8();
   machine.domainRanks = 2, w.hidden = 7168;  // of 2 KB and less posting takes longer than the rail
-  const auto bound = [&] { return estimate(machine, w, Copies::kPerRank, RowType::kBf16).bound; };
+  const auto bound = [&] { return estimate(machine, w, Copies::kPerRank, Operation::kCombine).bound; };
   EXPECT_EQ(bound(), Bound::kLatency);
   w.tokens = 10000;
   EXPECT_EQ(bound(), Bound::kRail);
@@ -185,10 +190,10 @@ TEST(ScalingModel, NamesTheResourceThatBounds) {
 
 TEST(ScalingModel, SendsPerExpertWhereOthersDo) {
   const Workload w = small(16, 64, 8);  // half of all experts are remote, 28 of 64 with neighbours
-  const Traffic t = trafficOf(w, 8, Copies::kPerExpert);
+  const Traffic t = trafficOf(w, 8, Copies::kPerExpert, Operation::kDispatch);
   EXPECT_DOUBLE_EQ(t.railRows, 400);
   EXPECT_DOUBLE_EQ(t.nvlinkRows, 350);
-  EXPECT_DOUBLE_EQ(t.flags, 32);
+  EXPECT_DOUBLE_EQ(t.words, 32);
 }
 
 TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
