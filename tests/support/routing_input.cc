@@ -1,6 +1,8 @@
 #include "support/routing_input.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace moe::test {
 namespace {
@@ -9,10 +11,37 @@ std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
-enum class Load { uniform, skewed, oneRank, oneExpert, kinds };
+enum class Load { uniform, skewed, oneRank, oneExpert, groupLimited, kinds };
 
-int drawExpert(const RouteConfig& config, Load load, int favourite, Rng& rng) {
+// Experts in groups, as even as may be, of which a token uses some.
+class Groups {
+ public:
+  Groups(int experts, Rng& rng) : experts_(experts), order_(at(rng.between(1, experts))) {
+    std::iota(order_.begin(), order_.end(), 0);
+    used_ = rng.between(1, count());
+  }
+
+  // For the next token: its groups come first.
+  void shuffle(Rng& rng) {
+    for (int i = 0; i < used_; ++i) std::swap(order_[at(i)], order_[at(rng.between(i, count() - 1))]);
+  }
+  int drawExpert(Rng& rng) const {
+    const int group = order_[at(rng.below(used_))];
+    return rng.between(first(group), first(group + 1) - 1);
+  }
+
+ private:
+  int count() const { return static_cast<int>(order_.size()); }
+  int first(int group) const { return group * experts_ / count(); }
+
+  int experts_, used_ = 1;
+  std::vector<int> order_;
+};
+
+int drawExpert(const RouteConfig& config, Load load, int favourite, const Groups& groups, Rng& rng) {
   switch (load) {
+    case Load::groupLimited:
+      return groups.drawExpert(rng);
     case Load::skewed:
       return rng.below(rng.between(1, config.experts));
     case Load::oneRank: {
@@ -31,13 +60,15 @@ int drawExpert(const RouteConfig& config, Load load, int favourite, Rng& rng) {
 std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights, Rng& rng) {
   const auto load = static_cast<Load>(rng.below(static_cast<int>(Load::kinds)));
   const int favourite = rng.below(config.experts), unusedOf8 = rng.oneIn(12) ? 8 : rng.oneIn(2) ? 0 : rng.between(1, 5);
+  Groups groups(config.experts, rng);
   std::vector<RouteInput> inputs(at(config.nranks));
   for (RouteInput& input : inputs) {
     input.tokens = rng.oneIn(6) ? 0 : rng.coin() ? config.tokensMax : rng.below(config.tokensMax + 1);
     for (int token = 0; token < input.tokens; ++token) {
       const std::size_t begin = input.experts.size();
+      if (load == Load::groupLimited) groups.shuffle(rng);
       for (int k = 0; k < config.topk; ++k) {
-        int expert = rng.below(8) < unusedOf8 ? -1 : drawExpert(config, load, favourite, rng);
+        int expert = rng.below(8) < unusedOf8 ? -1 : drawExpert(config, load, favourite, groups, rng);
         const auto list = input.experts.begin() + static_cast<std::ptrdiff_t>(begin);
         if (std::find(list, input.experts.end(), expert) != input.experts.end()) expert = -1;
         input.experts.push_back(expert);

@@ -1,4 +1,4 @@
-// Random top-k lists: uniform, skewed, all to one expert or rank, sparse, empty.
+// Random top-k lists: uniform, skewed, all to one expert or rank, to few groups of experts, sparse, empty.
 #pragma once
 
 #include <vector>
