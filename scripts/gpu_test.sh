@@ -2,13 +2,24 @@
 # What only GPUs can show: device arithmetic with the bits of the CPU, the C API's tests on the cuda backend, between
 # threads and between processes, killed ranks, long verified runs, steps that post to an RDMA adapter in software, and
 # compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs; ranks share a GPU if there are fewer.
-# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [math|api|kill|perf|remote|sanitizer]...
-#   REMOTE_RANKS=4  ranks of `remote`, a process each
+# Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [PART]...
+#   math api kill       device arithmetic; the C API's tests; killed ranks
+#   perf                every case of the project's goals, few iterations, and the table of goals (scripts/goals.py)
+#   accept              the sizes of the project's acceptance: 1000 verified iterations
+#   soak                100,000 LL and 10,000 HT verified iterations in random shapes
+#   remote              domains that are joined by the RDMA adapter in software
+#   host_bench          what calls cost the host; left out if it was not built
+#   sanitizer           compute-sanitizer
+# No part: all of them. Environment:
+#   RANKS=4             ranks of perf, accept, soak and remote, a process each
+#   OUT=LOG_DIRECTORY   where the JSON reports go, a file for each run of moe_perf
 set -u
 build=$(realpath "$1")
 logs=$(realpath "${2:-.}")
 shift $(($# < 2 ? $# : 2))
-[ $# -gt 0 ] || set -- math api kill perf remote sanitizer
+[ $# -gt 0 ] || set -- math api kill perf accept soak remote host_bench sanitizer
+ranks=${RANKS:-4} out=${OUT:-$logs}
+mkdir -p "$logs" "$out"
 here=$(dirname "$(realpath "$0")")
 find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 moerun=$(find_program moerun) perf=$(find_program moe_perf)
@@ -34,21 +45,67 @@ step_api() {
 
 step_kill() { check kill "$here/../tests/api/kill_test.sh" "$moerun" "$kill" cuda 4; }
 
-# The sizes of the project's acceptance: 1000 iterations, every payload and every sum verified.
+# A run of moe_perf, with a report.
+measure() { # name, options...
+  local name=$1
+  shift
+  check "$name" "$moerun" --no-tag -n "$ranks" "$perf" --backend cuda "$@" --json "$out/$name.json"
+}
+
+# One run costs seconds before it measures, so token counts that differ in nothing else share one.
 step_perf() {
+  local limit=120 lines=8 sms routing mode
+  rm -f "$out"/goal-*.json
+  local throughput=(--mode ht --graph --ceiling --iters 6 --timed 20 --warmup 2 --chain 5)
+  local latency=(--mode ll --graph --ceiling --iters 6 --timed 50 --warmup 2 --chain 20)
+  for sms in 8 32; do measure "goal-ht-flat-$sms" "${throughput[@]}" --twin --sms "$sms" --tokens 4096; done
+  for sms in 16 0; do measure "goal-ht-flat-$sms" "${throughput[@]}" --twin --sms "$sms" --tokens 4096,8192; done
+  measure goal-ht-expert-major "${throughput[@]}" --layout expert-major --sms 24 --tokens 4096,8192
+  measure goal-ht-fp8 "${throughput[@]}" --format fp8 --sms 16 --tokens 4096
+  measure goal-ll-rank-major "${latency[@]}" --layout rank-major --tokens 1,8,32,64,128,512
+  measure goal-ll-rank-major-cast "${latency[@]}" --layout rank-major --cast fp8 --tokens 8,128
+  measure goal-ll-padded "${latency[@]}" --layout expert-major-padded --tokens 8,128
+  measure goal-ll-padded-cast "${latency[@]}" --layout expert-major-padded --cast fp8 --scales token-contiguous --tokens 8,128
+  for routing in zipf one-rank group-limited; do
+    measure "goal-ht-$routing" "${throughput[@]}" --routing "$routing" --sms 16 --tokens 4096
+    measure "goal-ll-$routing" "${latency[@]}" --routing "$routing" --layout rank-major --tokens 128
+  done
+  for mode in ll ht auto; do
+    measure "goal-sweep-$mode" --mode "$mode" --graph --iters 4 --timed 20 --warmup 2 --chain 5 \
+      --tokens 1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192
+  done
+  python3 "$here/goals.py" "$out"/goal-*.json || failed=1
+}
+
+# Every payload and every sum verified.
+step_accept() {
   local ht="--mode ht --tokens 4096 --iters 1000" ll="--mode ll --layout rank-major --tokens 128 --iters 1000" more
   for more in "" --graph --interleave --send-only --ceiling; do
     # shellcheck disable=SC2086 # words
-    check "ht$more" "$moerun" --no-tag -n 4 "$perf" --backend cuda $ht $more --json "$logs/ht$more.json"
+    measure "ht$more" $ht $more
     # shellcheck disable=SC2086
-    check "ll$more" "$moerun" --no-tag -n 4 "$perf" --backend cuda $ll $more --json "$logs/ll$more.json"
+    measure "ll$more" $ll $more
   done
 }
 
+step_soak() {
+  measure soak-ll --mode ll --soak 100000 --tokens 128
+  measure soak-ht --mode ht --soak 10000 --tokens 4096
+}
+
+step_host_bench() {
+  local bench
+  bench=$(find_program host_bench)
+  [ -n "$bench" ] || { echo "skipped: host_bench was not built" && return; }
+  lines=40 check host_bench "$bench" --benchmark_min_time=0.1 --benchmark_out="$out/host_bench.json" \
+    --benchmark_out_format=json
+}
+
 # Domains of two ranks and of one, joined by the software adapter's queues, to which the kernels post: the sizes of the
-# project's acceptance, every payload and every sum verified. Its report of what posters did wrong must be empty.
+# project's acceptance, every payload and every sum verified. Its report of what posters did wrong must be empty. The
+# adapter is slow, and with domains of one everything goes through it: fewer iterations there.
 step_remote() {
-  local ranks=${REMOTE_RANKS:-4} fake work size
+  local fake work size
   fake=$(find_program libfakemlx5.so)
   [ -n "$fake" ] || { echo "skipped: remote: the build has no libfakemlx5.so" && return; }
   work=$(mktemp -d)
@@ -58,14 +115,17 @@ step_remote() {
   rm -f "$SOFT_HCA_REPORT"
   for size in 2 1; do
     [ "$ranks" -gt "$size" ] || continue
+    local ll=2000 ht=200 graph=10 soak=200
+    [ "$size" -gt 1 ] || ll=200 ht=5 graph=2 soak=60
     local perf_of="$moerun --no-tag -n $ranks env LD_PRELOAD=$fake $perf --backend cuda --transport ibgda --domain-size $size"
     # shellcheck disable=SC2086 # words
     {
-      check "remote-ll-by-$size" $perf_of --mode ll --layout rank-major --tokens 128 --iters 2000
-      limit=550 check "remote-ht-by-$size" $perf_of --mode ht --tokens 4096 --iters 200
-      check "remote-ll-graph-by-$size" $perf_of --mode ll --layout rank-major --tokens 128 --iters 100 --graph
-      check "remote-ht-graph-by-$size" $perf_of --mode ht --tokens 4096 --iters 20 --graph
-      check "remote-soak-by-$size" $perf_of --soak 200 --tokens 256 --hidden 2048
+      check "remote-ll-by-$size" $perf_of --mode ll --layout rank-major --tokens 128 --iters $ll --timed 10 --warmup 1
+      limit=550 check "remote-ht-by-$size" $perf_of --mode ht --tokens 4096 --iters $ht --timed 2 --warmup 0
+      check "remote-ll-graph-by-$size" $perf_of --mode ll --layout rank-major --tokens 128 --iters 50 --timed 5 \
+        --warmup 1 --graph
+      check "remote-ht-graph-by-$size" $perf_of --mode ht --tokens 4096 --iters $graph --timed 2 --warmup 0 --graph
+      check "remote-soak-by-$size" $perf_of --soak $soak --tokens 256 --hidden 2048
     }
   done
   if [ -s "$SOFT_HCA_REPORT" ]; then echo "FAILED: the posters did wrong (see $SOFT_HCA_REPORT)" && failed=1; fi

@@ -49,7 +49,7 @@ step_format() {
 }
 
 step_tidy() {
-  python3 scripts/tidy.py && python3 tests/tools/tidy_test.py || return
+  python3 scripts/tidy.py && python3 tests/tools/tidy_test.py && python3 tests/tools/goals_test.py || return
   if have shellcheck; then shellcheck -S warning scripts/*.sh tests/*/*.sh .ci/run; fi
 }
 
