@@ -25,6 +25,7 @@ const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
 const Names<Format> kFormats = {
     {"bf16", Format::kBf16}, {"fp16", Format::kFp16}, {"fp32", Format::kFp32}, {"fp8", Format::kFp8}};
 const Names<Cast> kCasts = {{"none", Cast::kNone}, {"fp8", Cast::kFp8}, {"fp8-ue8m0", Cast::kFp8Ue8m0}};
+const Names<std::int32_t> kScales = {{"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
                                   {"group-limited", Routing::kGroupLimited},
@@ -56,6 +57,8 @@ void declareCase(CLI::App& app, Options& options) {
   addChoice(
       app, "--cast", options.cast, kCasts,
       "LL: what dispatch makes of the rows on their way: e4m3 with an fp32 or a power-of-two scale per 128 columns");
+  addChoice(app, "--scales", options.scales, kScales,
+            "order of a cast's scales in the output: those of a row together, or those of a column block");
   addChoice(app, "--routing", options.routing, kRoutings,
             "who gets the tokens; group-limited: the best experts of the best --groups-per-token of --groups");
   app.add_option("--groups", options.groups, "groups of experts, for --routing group-limited")
@@ -157,6 +160,11 @@ void checkTogether(const Options& options) {
   if (options.cast != Cast::kNone && (options.mode != moeModeLl || options.format == Format::kFp8)) {
     throw CLI::ValidationError("--cast needs --mode ll, and rows that are not fp8 already");
   }
+  if (options.scales != moeScalesRowMajor && (options.cast == Cast::kNone || options.staysInSlots())) {
+    throw CLI::ValidationError(
+        "--scales needs --cast, and rows that do not stay in their slots: another --layout than "
+        "rank-major, or --window 0");
+  }
   if (options.cast != Cast::kNone && options.hidden % kScaleColumns != 0) {
     throw CLI::ValidationError(fmt::format("--cast needs --hidden to be a multiple of {}", kScaleColumns));
   }
@@ -231,6 +239,12 @@ std::string Options::formatName() const {
 }
 std::string Options::castName() const {
   return nameOf(kCasts, cast);
+}
+std::string Options::castText() const {
+  return castName() + (scales == moeScalesRowMajor ? "" : " " + scalesName());
+}
+std::string Options::scalesName() const {
+  return nameOf(kScales, scales);
 }
 std::string Options::routingName() const {
   return nameOf(kRoutings, routing);

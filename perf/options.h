@@ -19,6 +19,7 @@ struct Options {
   std::int32_t layout = 0;   // moeLayout value
   Format format = Format::kBf16;
   Cast cast = Cast::kNone;
+  std::int32_t scales = 0;  // moeScales value: where a cast's scales go
   Routing routing = Routing::kUniform;
   std::string weights = "auto";  // apply, applied; auto: apply where the layout has a row per expert
   std::vector<int> tokens = {128};
@@ -72,6 +73,8 @@ struct Options {
   std::string layoutName() const;
   std::string formatName() const;
   std::string castName() const;
+  std::string castText() const;  // with the order of its scales, if it is not the usual one
+  std::string scalesName() const;
   std::string routingName() const;
   std::string routingText() const;  // with its groups
   std::string weightsName() const;

@@ -59,6 +59,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"layout", options.layoutName()},
           {"format", options.formatName()},
           {"cast", options.castName()},
+          {"scales", options.scalesName()},
           {"tokens", result.tokens},
           {"hidden", options.hidden},
           {"topk", options.topk},
@@ -286,7 +287,7 @@ void printHeader(const Options& options, const CaseResult& first) {
   fmt::print("{}, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
              ranksOf(first.machine), first.machine.backend, first.machine.device, options.modeName(),
              options.layoutName(),
-             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castName()),
+             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castText()),
              options.hidden, options.topk, options.experts, options.routingText(), options.weightsName());
   fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank, {}{}{}{}\n",
              options.timedIterations(), launchesText(options), options.graph ? ", graph replays" : "",

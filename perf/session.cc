@@ -53,6 +53,7 @@ Session::Session(const Options& options, Device& device, moeComm_t comm, const s
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
   rank_ = info.rank;
+  slotCount_ = info.nranks * load.tokensMax;
   domainSize_ = info.domainSize;
   for (std::size_t version = 0; version < kVersions; ++version) {
     versions_[version] = makeVersion(load, static_cast<int>(version));
@@ -147,6 +148,7 @@ void Session::dispatch(int source) {
   args.outExpertOffsets = outExpertOffsets_.get();
   args.cast = static_cast<std::int32_t>(options_.cast);
   args.outScales = outScales_.get();
+  args.scaleLayout = options_.scales;
   check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
 }
 
@@ -194,13 +196,25 @@ void Session::verifyWords(const Version& version, const void* actual, const void
                           static_cast<const std::uint32_t*>(expected), findings});
 }
 
+// As moeDispatchArgs_t says; rows in their slots have them behind the codes.
+ScaleAddress Session::scaleAddress() const {
+  constexpr std::int64_t kOneGroup = INT64_MAX, kWord = 4;
+  const std::int64_t words = options_.scaleWords();
+  if (inSlots_) {
+    return {static_cast<const char*>(arrivedRows()) + options_.hidden, kOneGroup, 0, options_.castRowBytes(), kWord};
+  }
+  if (options_.scales == moeScalesRowMajor) return {outScales_.get(), kOneGroup, 0, words * kWord, kWord};
+  const bool padded = options_.layout == moeLayoutExpertMajorPadded;
+  const bool fixed = padded || options_.layout == moeLayoutRankMajor;
+  const std::int64_t rows = fixed ? slotCount_ : static_cast<std::int64_t>(outRowCount_);
+  return {outScales_.get(), padded ? rows : kOneGroup, words * rows * kWord, kWord, rows * kWord};
+}
+
 void Session::verifyCast(const Version& version, Findings* findings) {
   const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.hidden;
-  const void* scales = outScales_.get();
-  if (inSlots_) scales = static_cast<const char*>(arrivedRows()) + options_.hidden;  // behind the codes
   device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
-                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scales,
-                         inSlots_ ? rowBytes : options_.scaleWords() * 4, findings});
+                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scaleAddress(),
+                         findings});
 }
 
 void Session::verifyDispatch(int number, int stride, Findings* findings) {

@@ -99,6 +99,7 @@ class Session {
   }
   void makeHandle(int tokensMax);
   void allocateOutputs();
+  ScaleAddress scaleAddress() const;
   void verifyCast(const Version& version, Findings* findings);
   void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
                    Findings* findings);
@@ -120,6 +121,7 @@ class Session {
   Buffer<std::uint32_t> outScales_;  // with a cast, unless rows stay in their slots: there scales are behind them
   bool inSlots_ = false;             // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
+  int slotCount_ = 0;            // nranks * tokensMax
   std::size_t outRowCount_ = 0;  // of the version that needs more
   Buffer<std::int32_t> outTopkIdx_;
   Buffer<float> outTopkWeights_;

@@ -68,11 +68,13 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
     options.hidden = (std::max(options.hidden, kScaleColumns)) / kScaleColumns * kScaleColumns;
   }
   options.cast = drawCast(draw, options);
+  if (options.cast != Cast::kNone && drawOneOf(draw, 2)) options.scales = moeScalesTokenContiguous;
   options.topk = 1 + draw.below(limits.topk);
   options.experts = options.topk + drawMostlySmall(draw, limits.experts - options.topk);
   options.groups = 1 + draw.below(std::min(options.experts, kGroups));
   options.groupsPerToken = 1 + draw.below(options.groups);
   options.window = drawOneOf(draw, 4) ? 0 : 1;
+  if (options.staysInSlots()) options.scales = moeScalesRowMajor;
   options.interleave = drawOneOf(draw, 4);
   options.sendOnly = drawOneOf(draw, 4);
   // The staging area serves one operation at a time.
@@ -114,7 +116,7 @@ std::string SoakShape::describe() const {
   return fmt::format(
       "{} {} {} cast {}, hidden {}, top-{} of {} experts, routing {}, weights {}, window {}{}{}{}, tokens {} / {} of "
       "{}",
-      options.modeName(), options.layoutName(), options.formatName(), options.castName(), options.hidden, options.topk,
+      options.modeName(), options.layoutName(), options.formatName(), options.castText(), options.hidden, options.topk,
       options.experts, options.routingText(), options.weightsName(), options.window,
       options.interleave ? ", interleaved" : "", options.sendOnly ? ", send-only" : "", secondSet ? ", second set" : "",
       fmt::join(load.tokens[0], ","), fmt::join(load.tokens[1], ","), load.tokensMax);

@@ -5,6 +5,17 @@
 
 namespace moe::perf {
 
+// Where the scales of a cast are: word w of layout row r at base + r / group * groupStride + r % group * rowStride +
+// w * wordStride, in bytes. Four power-of-two scales share a word.
+struct ScaleAddress {
+  const void* base;
+  std::int64_t group, groupStride, rowStride, wordStride;
+
+  MOE_PERF_BOTH const char* word(std::int64_t row, int index) const {
+    return static_cast<const char*>(base) + row / group * groupStride + row % group * rowStride + index * wordStride;
+  }
+};
+
 // Rows that were cast on their way: a block's scale must be what its largest element asks for, and elements what is
 // nearest. Powers of two give the payload's small integers exactly.
 struct VerifyCast {
@@ -15,8 +26,7 @@ struct VerifyCast {
   std::int64_t specCount;
   const void* rows;  // codes, `rowBytes` apart
   std::int64_t rowBytes;
-  const void* scales;  // words, `scaleBytes` apart
-  std::int64_t scaleBytes;
+  ScaleAddress scales;
   Findings* findings;
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return cast == Cast::kNone ? 0 : specCount; }
@@ -41,9 +51,8 @@ struct VerifyCast {
   static constexpr int kGroups = kScaleColumns / kGroup;
 
   MOE_PERF_BOTH float scaleAt(std::int64_t row, int block) const {
-    const char* words = static_cast<const char*>(scales) + row * scaleBytes;
-    if (cast == Cast::kFp8) return loadAs<float>(words + 4 * block);
-    return bitsFloat(static_cast<std::uint32_t>(loadAs<std::uint8_t>(words + block)) << 23);
+    if (cast == Cast::kFp8) return loadAs<float>(scales.word(row, block));
+    return bitsFloat(static_cast<std::uint32_t>(loadAs<std::uint8_t>(scales.word(row, block / 4) + block % 4)) << 23);
   }
   MOE_PERF_BOTH static float largest(std::uint64_t key, int block) {
     float amax = 0;

@@ -35,6 +35,11 @@ for mode in ht ll; do
 done
 run --mode ll --layout rank-major --cast fp8
 run --mode ll --layout expert-major-padded --format fp32 --cast fp8-ue8m0
+for layout in flat expert-major expert-major-padded; do
+  run --mode ll --layout $layout --cast fp8 --scales token-contiguous
+done
+run --mode ll --layout rank-major --window 0 --cast fp8-ue8m0 --scales token-contiguous --json "$work/cast.json"
+[ "$(grep -c '"scales": "token-contiguous",' "$work/cast.json")" = 2 ] || fail 'the report does not name the scales'
 run --format fp16 --layout expert-major --weights applied
 run --format fp32 --mode auto
 run --routing zipf --interleave
@@ -163,6 +168,8 @@ done
 [ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --twin --mode ht --tokens 4096 >/dev/null 2>&1; echo $?)" = 2 ] ||
   fail 'a twin without a GPU'
 [ "$(status_of --mode ht --cast fp8)" = 2 ] || fail 'a cast in HT'
+[ "$(status_of --mode ll --scales token-contiguous)" = 2 ] || fail 'scales without a cast'
+[ "$(status_of --mode ll --cast fp8 --layout rank-major --scales token-contiguous)" = 2 ] || fail 'scales in slots'
 [ "$(status_of --mode ll --cast fp8 --hidden 200)" = 2 ] || fail 'a cast of blocks that are not whole'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --hidden 24)" = 2 ] || fail 'a soak of rows that fp8 cannot have'
 [ "$(status_of --soak 10 --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of a soak'

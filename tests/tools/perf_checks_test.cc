@@ -215,18 +215,18 @@ struct CastRow {
     }
     cast = referenceCast(moeRowFp32, powers, reinterpret_cast<const std::uint8_t*>(row.data()), kHidden);
   }
-  unsigned long long wrong() const {
+  unsigned long long wrong() const { return wrong(0, cast.codes, {cast.scales.data(), INT64_MAX, 0, 0, 4}); }
+  unsigned long long wrong(std::int64_t row, const std::vector<std::uint8_t>& codes, const ScaleAddress& scales) const {
     Findings findings{};
-    const RowSpec spec{0, 1, 5, 0, 0};
+    const RowSpec spec{row, 1, 5, 0, 0};
     run(VerifyCast{payloadOf,
                    {Format::kBf16, kHidden, 0},
                    power ? Cast::kFp8Ue8m0 : Cast::kFp8,
                    &spec,
                    1,
-                   cast.codes.data(),
+                   codes.data(),
                    kHidden,
-                   cast.scales.data(),
-                   0,
+                   scales,
                    &findings});
     return findings.wrongPayloads;
   }
@@ -251,6 +251,26 @@ TEST(PerfChecks, FindWhatIsWrongInARowThatWasCast) {
     EXPECT_GT(row.wrong(), 100U);
     row.iteration += 1;
     EXPECT_GT(row.wrong(), 500U);
+  }
+}
+
+// Row 4 of group 2, in groups of 7 rows whose scales lie word by word.
+TEST(PerfChecks, FindScalesWhereATokenContiguousLayoutHasThem) {
+  constexpr std::size_t kRows = 7, kRow = 2 * kRows + 4;
+  for (const bool power : {false, true}) {
+    const CastRow row(power);
+    const std::size_t words = row.cast.scales.size();
+    std::vector<std::uint8_t> codes((kRow + 1) * row.cast.codes.size());
+    std::copy(row.cast.codes.begin(), row.cast.codes.end(), codes.end() - CastRow::kHidden);
+    std::vector<std::uint32_t> scales(3 * words * kRows);
+    for (std::size_t word = 0; word < words; ++word) {
+      scales[(2 * words + word) * kRows + 4] = row.cast.scales[word];
+    }
+    const auto bytes = static_cast<std::int64_t>(kRows * sizeof(std::uint32_t));
+    const ScaleAddress address{scales.data(), kRows, static_cast<std::int64_t>(words) * bytes, 4, bytes};
+    EXPECT_EQ(row.wrong(kRow, codes, address), 0U);
+    scales[2 * words * kRows + 4] += power ? 1 : 1 << 23;
+    EXPECT_GT(row.wrong(kRow, codes, address), 100U);
   }
 }
 
