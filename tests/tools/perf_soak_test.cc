@@ -80,6 +80,8 @@ TEST(PerfSoak, DrawsShapesThatTheLibraryTakes) {
     EXPECT_LE(options.hidden, 7168);
     EXPECT_LE(options.topk, std::min(options.experts, 8));
     EXPECT_LE(options.experts, 256);
+    EXPECT_LE(options.groups, options.experts);
+    EXPECT_LE(options.groupsPerToken, options.groups);
     EXPECT_LE(shape.load.tokensMax, options.mode == moeModeLl ? 512 : 4096);
     for (const auto& tokens : shape.load.tokens) {
       ASSERT_EQ(tokens.size(), static_cast<std::size_t>(kRanks));
@@ -100,6 +102,16 @@ TEST(PerfSoak, DrawsCornersNowAndThen) {
   EXPECT_TRUE(drawn([](const SoakShape& s) { return s.options.experts < kRanks; }));
   EXPECT_TRUE(drawn([](const SoakShape& s) { return s.options.interleave && s.options.sendOnly; }));
   EXPECT_TRUE(drawn([](const SoakShape& s) { return s.options.window == 0 && s.options.mode == moeModeHt; }));
+  EXPECT_TRUE(drawn([](const SoakShape& s) {
+    return s.options.routing == Routing::kGroupLimited && s.options.groupsPerToken < s.options.groups;
+  }));
+  const auto contiguous = [](const SoakShape& s) { return s.options.scales == moeScalesTokenContiguous; };
+  for (int layout = 0; layout <= moeLayoutRankMajor; ++layout) {
+    EXPECT_TRUE(drawn([&](const SoakShape& s) { return contiguous(s) && s.options.layout == layout; })) << layout;
+  }
+  EXPECT_FALSE(drawn([&](const SoakShape& s) {
+    return contiguous(s) && (s.options.cast == Cast::kNone || s.options.staysInSlots());
+  }));
 }
 
 // ---- What is found ----
