@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "device/host_queue_memory.h"
+#include "transport/remote_choice.h"
 
 namespace moe::perf {
 namespace {
@@ -37,6 +38,13 @@ std::vector<CardBytes> gatherCards(Group& group, const CardBytes& mine) {
   return all;
 }
 
+std::vector<std::string> gatherTexts(Group& group, const std::string& mine) {
+  std::vector<std::string> all;
+  for (const CardBytes& text : gatherCards(group, {mine.begin(), mine.end()}))
+    all.emplace_back(text.begin(), text.end());
+  return all;
+}
+
 }  // namespace
 
 TransportLink::TransportLink(const Options& options, Group& group, std::size_t dataBytes)
@@ -51,29 +59,13 @@ TransportLink::TransportLink(const Options& options, Group& group, std::size_t d
       sent_(static_cast<std::size_t>(nranks_)),
       seen_(static_cast<std::size_t>(nranks_)) {
   std::memset(window_.get(), 0, windowBytes_);
-  if (config_.transport != 0) {
-    transport_ = makeRemoteTransport(setup(), config_.transport);
-  } else if (!make(moeTransportVerbs, group)) {
-    transport_ = makeRemoteTransport(setup(), moeTransportTcp);
-  }
+  const int asked = config_.transport;
+  transport_ = makeFirstPossible(setup(), asked != 0 ? std::vector{asked} : fastestFirst(moeBackendHost),
+                                 [&](const std::string& mine) { return gatherTexts(group, mine); });
   const std::vector<CardBytes> cards = gatherCards(group, transport_->card());
   transport_->connect(cards, Deadline::after(std::chrono::milliseconds(config_.timeoutMs)));
   view_ = transport_->view();
   group.barrier();
-}
-
-// True if every rank can make a transport of this kind, which it then has: as comm_init.cc chooses.
-bool TransportLink::make(int kind, Group& group) {
-  CardBytes good{1};
-  try {
-    transport_ = makeRemoteTransport(setup(), kind);
-  } catch (const Error&) {
-    good[0] = 0;
-  }
-  const std::vector<CardBytes> all = gatherCards(group, good);
-  if (std::count(all.begin(), all.end(), CardBytes{1}) == nranks_) return true;
-  transport_.reset();
-  return false;
 }
 
 RemoteSetup TransportLink::setup() {

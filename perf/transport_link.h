@@ -40,7 +40,6 @@ class TransportLink {
   void close(Group& group);
 
  private:
-  bool make(int kind, Group& group);
   RemoteSetup setup();
   void post(const Put& put);
   std::uint64_t signalOf(int from) const { return signals_ + static_cast<std::uint64_t>(from) * sizeof(std::uint64_t); }

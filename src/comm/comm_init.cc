@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/handle.h"
 #include "comm/limits.h"
+#include "transport/remote_choice.h"
 
 namespace moe {
 namespace {
@@ -206,36 +207,25 @@ class CommInit {
     comm.backend_->copyToPrivate(comm.table_.get(), table.data(), table.size() * sizeof(table[0]));
   }
 
-  // True if every rank can make a transport of this kind, which it then has.
-  bool canUse(int transport) {
-    std::uint8_t mine = 1;
-    try {
-      comm_->remote_ = makeRemoteTransport(remoteSetup(), transport);
-    } catch (const Error& error) {
-      comm_->log_->write(moeLogInfo, "init", "{} is not used: {}", nameOfTransport(transport), error.what());
-      mine = 0;
-    }
-    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
-    const bool good = std::all_of(all.begin(), all.end(), [](const auto& bytes) { return bytes == CardBytes{1}; });
-    if (!good) comm_->remote_.reset();
-    return good;
-  }
-
-  // On the host a thread that posts is as good as a step that does.
-  bool useFastest() {
-    return (comm_->backend_->kind() == moeBackendCuda && canUse(moeTransportIbgda)) || canUse(moeTransportVerbs);
-  }
-
   void connectDomains() {
     Comm& comm = *comm_;
     const int asked = comm.config_.transport;
-    if (asked != 0 || !useFastest()) {
-      together([&] { comm.remote_ = makeRemoteTransport(remoteSetup(), asked != 0 ? asked : moeTransportTcp); });
-    }
+    const std::vector<int> kinds = asked != 0 ? std::vector{asked} : fastestFirst(comm.backend_->kind());
+    const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
+    together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
     together([&] { comm.remote_->connect(cards, Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs))); });
     comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
+  }
+
+  std::vector<std::string> gatherTexts(const std::string& mine) {
+    const auto* first = reinterpret_cast<const std::uint8_t*>(mine.data());
+    std::vector<std::string> all;
+    for (const auto& bytes : comm_->bootstrap_->allGather({first, mine.size()})) {
+      all.emplace_back(bytes.begin(), bytes.end());
+    }
+    return all;
   }
 
   RemoteSetup remoteSetup() const {

@@ -17,20 +17,66 @@
 
 namespace moe::test {
 
+// What is logged, one "level: sentence" per line.
+class LogLines {
+ public:
+  Log::Options options() {
+    Log::Options options;
+    options.level = moeLogInfo;
+    options.sink = [](void* user, std::int32_t level, const char* line) {
+      static_cast<LogLines*>(user)->add(level, line);
+    };
+    options.user = this;
+    return options;
+  }
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  void add(std::int32_t level, const char* line) {
+    const std::lock_guard lock(mutex_);
+    text_ += std::string(level <= moeLogWarn ? "warn: " : "info: ") + line + "\n";
+  }
+
+  std::mutex mutex_;
+  std::string text_;
+};
+
 struct MemberOptions {
   std::size_t windowBytes = std::size_t{1} << 20;
   std::int64_t timeoutMs = 20000;
   std::string interfaceName = "lo";
+  topology::RdmaSettings rdma;
   TcpOptions tcp;
+  // What carries the puts, over which backend; the log's lines go to `lines`, if there is one.
+  std::function<std::unique_ptr<RemoteTransport>(RemoteSetup, const TcpOptions&)> make =
+      [](RemoteSetup setup, const TcpOptions& tcpOptions) { return makeTcpTransport(std::move(setup), tcpOptions); };
+  std::function<std::unique_ptr<Backend>()> makeBackend = makeHostBackend;
+  LogLines* lines = nullptr;
 };
 
 class Member {
  public:
   Member(int rank, int nranks, const MemberOptions& options)
-      : backend_(makeHostBackend()), window_(backend_->allocateHostVisible(options.windowBytes)) {
-    RemoteSetup setup{
-        rank, nranks, {}, window_.get(), options.windowBytes, *backend_, log_, options.timeoutMs, options.interfaceName,
-        {},   {}};
+      : backend_(options.makeBackend()),
+        window_(backend_->allocateHostVisible(options.windowBytes)),
+        log_(options.lines == nullptr ? Log::Options{} : options.lines->options(), rank, nranks) {
+    // The last words are the window's end.
+    const std::uint64_t leaving = options.windowBytes - static_cast<std::size_t>(nranks) * sizeof(Flag);
+    RemoteSetup setup{rank,
+                      nranks,
+                      {},
+                      window_.get(),
+                      options.windowBytes,
+                      *backend_,
+                      log_,
+                      options.timeoutMs,
+                      options.interfaceName,
+                      options.rdma,
+                      {},
+                      leaving};
     for (int peer = 0; peer < nranks; ++peer) {
       if (peer != rank) setup.peers.push_back(peer);
     }
@@ -38,7 +84,7 @@ class Member {
       const std::lock_guard lock(mutex_);
       failures_.push_back({result, sentence});
     };
-    transport_ = makeTcpTransport(std::move(setup), options.tcp);
+    transport_ = options.make(std::move(setup), options.tcp);
     view_ = transport_->view();
   }
 

@@ -25,17 +25,14 @@ class IbgdaTransport final : public RemoteTransport {
         queues_(makeQueues()),
         events_(
             end_.adapter(), [this](std::uint32_t pair) { return queues_.rankOf(pair); }, rail.plan.port.port),
-        completer_(queues_, events_) {
-    const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
-    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} slots per queue pair; {}",
-                     topology::describe(end_.rail().plan), end_.region().how, slots, queues_.how());
-  }
+        completer_(queues_, events_) {}
 
   int kind() const override { return moeTransportIbgda; }
   CardBytes card() const override { return encode(end_.card()); }
   RemoteView view() const override { return queues_.view(); }
 
   void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
+    logChoice();
     const std::vector<Card> peers = end_.join(cards);
     queues_.aim(peers);
     reachAll(peers, deadline);
@@ -63,6 +60,14 @@ class IbgdaTransport final : public RemoteTransport {
   }
 
  private:
+  // All that was chosen, once it is sure that this transport is used.
+  void logChoice() const {
+    const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
+    setup_.log.write(queues_.fellBack() ? moeLogWarn : moeLogInfo, "net",
+                     "{}; window as {}, {} slots per queue pair; {}", topology::describe(end_.rail().plan),
+                     end_.region().how, slots, queues_.how());
+  }
+
   static constexpr std::uint64_t kNoAbort = 0;
   // The queues are empty when the host posts, so nothing has to wait long.
   static WaitLimit shortly() { return {HostQueueMemory().nanoseconds() + 1'000'000'000, &kNoAbort}; }

@@ -99,6 +99,7 @@ void Queues::chooseRinger() {
   } catch (const Error& error) {
     if (asked == topology::Doorbell::kSteps) throw;
     ringer_ = Ringer::thread;
+    fellBack_ = true;
     how_ = fmt::format("a thread rings for steps, as they cannot: {}", error.what());
   }
 }

@@ -38,6 +38,7 @@ class Queues {
   RemoteView view() const;
   Ringer ringer() const { return ringer_; }
   const std::string& how() const { return how_; }  // who rings, and why
+  bool fellBack() const { return fellBack_; }      // steps were to ring, but cannot
 
   // ---- For the host
   // Posts a word to every peer, by its first connection or by each.
@@ -85,6 +86,7 @@ class Queues {
   mlx5::CompletionQueue completions_{};
   Ringer ringer_ = Ringer::steps;
   std::string how_;
+  bool fellBack_ = false;
   std::vector<std::uint64_t> rung_;  // the last doorbell that steps have asked the thread for
   std::vector<Memory> shared_;       // the queues' own memory, made reachable to steps
   Memory completedMemory_;           // what the posters see of completions; host-visible

@@ -29,11 +29,9 @@ class VerbsTransport final : public RemoteTransport {
         events_(
             end_.adapter(), [this](std::uint32_t pair) { return rankOf(pair); }, rail.plan.port.port) {
     const int threads = setup_.rdma.threads > 0 ? setup_.rdma.threads : kThreads;
-    const int depth = depthFor(end_.adapter(), end_.pairCount());
-    end_.makePairs(threads, depth * std::max(end_.pairCount(), 1), depth);
-    for (int i = 0; i < threads; ++i) posters_.push_back(std::make_unique<Poster>(setup_, end_, i, depth));
-    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} requests per queue pair, {} threads",
-                     topology::describe(end_.rail().plan), end_.region().how, depth, threads);
+    depth_ = depthFor(end_.adapter(), end_.pairCount());
+    end_.makePairs(threads, depth_ * std::max(end_.pairCount(), 1), depth_);
+    for (int i = 0; i < threads; ++i) posters_.push_back(std::make_unique<Poster>(setup_, end_, i, depth_));
   }
 
   int kind() const override { return moeTransportVerbs; }
@@ -46,6 +44,7 @@ class VerbsTransport final : public RemoteTransport {
   }
 
   void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
+    logChoice();
     const std::vector<Card> peers = end_.join(cards);
     for (std::size_t i = 0; i < end_.pairs().size(); ++i) {
       const Card& peer = peers[i / static_cast<std::size_t>(end_.connections())];
@@ -79,6 +78,12 @@ class VerbsTransport final : public RemoteTransport {
   }
 
  private:
+  // All that was chosen, once it is sure that this transport is used.
+  void logChoice() const {
+    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} requests per queue pair, {} threads",
+                     topology::describe(end_.rail().plan), end_.region().how, depth_, posters_.size());
+  }
+
   bool allHaveArrived() const {
     return std::all_of(posters_.begin(), posters_.end(), [](const auto& poster) { return poster->allHaveArrived(); });
   }
@@ -127,6 +132,7 @@ class VerbsTransport final : public RemoteTransport {
   RemoteSetup setup_;
   LocalEnd end_;
   EventWatch events_;
+  int depth_ = 0;
   bool connected_ = false;
   std::vector<std::unique_ptr<Poster>> posters_;  // last: their threads use the others
 };

@@ -1,0 +1,48 @@
+#include "transport/remote_choice.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "topology/sysfs.h"
+
+namespace moe {
+namespace {
+
+bool hasAdapter(const RemoteSetup& setup) {
+  return !topology::listNames(std::filesystem::path(setup.rdma.sys) / "class/infiniband").empty();
+}
+
+// Why this rank cannot have it; else empty, and `made` is it.
+std::string attempt(const RemoteSetup& setup, int kind, std::unique_ptr<RemoteTransport>* made) {
+  try {
+    *made = makeRemoteTransport(setup, kind);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+// On the host a thread that posts is as good as a step that does.
+std::vector<int> fastestFirst(int backend) {
+  if (backend == moeBackendCuda) return {moeTransportIbgda, moeTransportVerbs, moeTransportTcp};
+  return {moeTransportVerbs, moeTransportTcp};
+}
+
+std::unique_ptr<RemoteTransport> makeFirstPossible(const RemoteSetup& setup, const std::vector<int>& kinds,
+                                                   const GatherReasons& gather) {
+  for (std::size_t i = 0; i + 1 < kinds.size(); ++i) {
+    std::unique_ptr<RemoteTransport> made;
+    const std::vector<std::string> reasons = gather(attempt(setup, kinds[i], &made));
+    const auto first = std::find_if(reasons.begin(), reasons.end(), [](const auto& reason) { return !reason.empty(); });
+    if (first == reasons.end()) return made;
+    const auto rank = first - reasons.begin();
+    const bool warn = rank == setup.rank && hasAdapter(setup);
+    setup.log.write(warn ? moeLogWarn : moeLogInfo, "init", "{} is not used between domains: rank {}: {}",
+                    nameOfTransport(kinds[i]), rank, *first);
+  }
+  return makeRemoteTransport(setup, kinds.back());
+}
+
+}  // namespace moe
