@@ -10,6 +10,7 @@
 
 #include "transport/remote.h"
 #include "transport/verbs/adapter.h"
+#include "transport/verbs/gpu_driver.h"
 
 namespace moe::verbs {
 
@@ -25,7 +26,10 @@ struct WindowRegion {
   std::string how;  // "host memory", "dma-buf", "peer memory"
 };
 
-// GPU memory: as a dma-buf, else by the driver's peer memory. Throws an Error that says what is missing.
+// Throws an Error that says what is missing.
 WindowRegion registerWindow(const Adapter& adapter, const RemoteSetup& setup);
+
+// Of GPU memory: as a dma-buf, else by the driver's peer memory.
+WindowRegion registerGpuWindow(const Adapter& adapter, const RemoteSetup& setup, const GpuDriver& driver);
 
 }  // namespace moe::verbs
