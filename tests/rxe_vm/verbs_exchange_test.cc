@@ -150,7 +150,7 @@ TEST(RxeVerbs, AWrongKeyNamesTheRank) {
     self.connect([&](CardBytes* theirs) {
       if (self.rank() != 0) return;
       verbs::Card card = verbs::decode(*theirs, 1, 2);
-      card.dataKey ^= 0x5500;
+      card.rails.at(0).dataKey ^= 0x5500;
       *theirs = verbs::encode(card);
     });
     self.meet();  // rank 1 is connected too: the wrong write breaks its end

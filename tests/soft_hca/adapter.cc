@@ -139,8 +139,11 @@ void Adapter::removePair(std::map<std::uint32_t, QueuePair>::iterator pair) {
 }
 
 std::map<std::string, std::uint64_t> Adapter::counts() const {
-  std::map<std::string, std::uint64_t> counts = {
-      {"resent", station_.resent}, {"wqes", station_.wqes}, {"doorbells", doorbellsTaken_}};
+  std::map<std::string, std::uint64_t> counts = {{"resent", station_.resent}, {"doorbells", doorbellsTaken_}};
+  for (std::size_t device = 0; device < station_.wqes.size(); ++device) {
+    counts["wqes"] += station_.wqes[device];
+    counts["wqes_" + std::to_string(device)] = station_.wqes[device];
+  }
   for (int i = 0; i < kFaultCount; ++i) {
     const auto fault = static_cast<Fault>(i);
     counts[faultName(fault)] = faults_.happened(fault);

@@ -26,8 +26,8 @@ class Adapter {
   std::uint32_t newHandle() { return ++handle_; }
   Doorbells& doorbells() { return doorbells_; }
   Violations& violations() { return violations_; }
-  // How often each mishap happened, messages that were sent again ("resent"), work elements ("wqes") and doorbells that
-  // were taken ("doorbells": two that are rung before the adapter looks are one).
+  // How often each mishap happened, messages that were sent again ("resent"), work elements ("wqes", and "wqes_0" of one
+  // device), and doorbells that were taken ("doorbells": two that are rung before the adapter looks are one).
   std::map<std::string, std::uint64_t> counts() const;
   Wire* wire() { return wire_.get(); }
   bool executes() const { return wire_ != nullptr; }
@@ -81,7 +81,7 @@ class Adapter {
   std::unique_ptr<Wire> wire_;
   Violations violations_;
   FaultPlan faults_;
-  Station station_{faults_, violations_, {}, Landing(faults_), nullptr, 0, 0, 0};
+  Station station_{faults_, violations_, {}, Landing(faults_), nullptr, 0, 0, {}};
   Doorbells doorbells_;
   std::uint64_t doorbellsTaken_ = 0;
   std::uint32_t handle_ = 0, pairsMade_ = 2, keysMade_ = 0;

@@ -2,11 +2,13 @@
 // far it is as the one who asks (requester.h) and as the one who answers (responder.h).
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
 
 #include "soft_hca/completion_ring.h"
+#include "soft_hca/fake_sysfs.h"
 #include "soft_hca/landing.h"
 #include "soft_hca/receive_ring.h"
 #include "soft_hca/send_ring.h"
@@ -22,7 +24,8 @@ struct Station {
   Landing landing{faults};
   Wire* wire = nullptr;  // null: nothing is executed
   std::uint64_t nowNs = 0;
-  std::uint64_t resent = 0, wqes = 0;  // messages sent again; work elements that were taken
+  std::uint64_t resent = 0;                       // messages sent again
+  std::array<std::uint64_t, kDevicesMax> wqes{};  // work elements that were taken, by device
 };
 
 enum class PairState { reset, init, readyToReceive, readyToSend, drained, sendError, error };  // as in verbs

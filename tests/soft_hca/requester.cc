@@ -49,7 +49,7 @@ bool readNextMessage(Station& station, QueuePair& pair) {
   const bool blocked = !state.window.empty() && state.window.back().failure != Syndrome::none;
   if (!pair.send->hasNext() || state.window.size() >= kWindow || blocked) return false;
   SendRing::Next next = pair.send->readNext();
-  ++station.wqes;
+  ++station.wqes[pair.layout.device];
   Message& message = state.window.emplace_back();
   message.work = std::move(next.wqe.work);
   message.index = next.index;

@@ -1,6 +1,7 @@
 // The verbs transport without an adapter: what it refuses and how it says so, cards, attributes of queue pairs, and the
 // arithmetic of back-pressure. With an adapter in software: tests/rxe_vm.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "base/error.h"
 #include "support/fake_root.h"
@@ -50,8 +51,8 @@ class VerbsMachine : public FakeRoot {
 };
 
 TEST_F(VerbsMachine, IsRefusedWithoutAnAdapter) {
-  EXPECT_EQ(refusal(moeUnsupported, [&] { chooseRail(setup(), sys()); }), "RDMA: this machine has no RDMA adapter");
-  EXPECT_EQ(refusal(moeInvalidArgument, [&] { chooseRail(setup("mlx5_7"), sys()); }),
+  EXPECT_EQ(refusal(moeUnsupported, [&] { chooseRails(setup(), sys()); }), "RDMA: this machine has no RDMA adapter");
+  EXPECT_EQ(refusal(moeInvalidArgument, [&] { chooseRails(setup("mlx5_7"), sys()); }),
             "MOECOMM_NICS names mlx5_7, which is not here; here are none");
 }
 
@@ -69,7 +70,9 @@ TEST_F(VerbsMachine, PlansQueuePairsNearTheAdapter) {
   addGid(addRdma("mlx5_0", "0000:00:01.0", "eth1", "Ethernet"), 3, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2",
          "eth1");
   write(sys() / "devices/pci0000:00/0000:00:01.0/local_cpulist", "0-2,8");
-  const Rail rail = chooseRail(setup(), sys());
+  const std::vector<Rail> rails = chooseRails(setup(), sys());
+  ASSERT_EQ(rails.size(), 1U);
+  const Rail& rail = rails[0];
   EXPECT_EQ(rail.plan.port.nic, "mlx5_0");
   EXPECT_EQ(rail.plan.gidIndex, 3);
   EXPECT_EQ(rail.plan.queuePairs, 4);
@@ -92,35 +95,100 @@ TEST(VerbsRail, ReadsListsOfProcessors) {
   EXPECT_EQ(parseCpuList("1,x"), std::vector<int>{1});
 }
 
-TEST(VerbsRail, SharesRailsAmongTheRanksOfAHost) {
+topology::Rdma someRails(int count) {
   topology::Rdma rdma;
-  rdma.plans.resize(2);
-  rdma.plans[1].rail = 1;
-  EXPECT_EQ(planFor(rdma, -1, 0).rail, 0);
-  EXPECT_EQ(planFor(rdma, -1, 3).rail, 1);
+  rdma.plans.resize(static_cast<std::size_t>(count));
+  for (int rail = 0; rail < count; ++rail) rdma.plans[static_cast<std::size_t>(rail)].rail = rail;
+  return rdma;
+}
+
+std::vector<int> railsOf(const std::vector<topology::RdmaPlan>& plans) {
+  std::vector<int> rails;
+  for (const topology::RdmaPlan& plan : plans) rails.push_back(plan.rail);
+  return rails;
+}
+
+TEST(VerbsRail, SharesRailsAmongTheRanksOfAHost) {
+  const topology::Rdma rdma = someRails(3);
+  EXPECT_EQ(railsOf(plansFor(rdma, -1, 0, 1)), (std::vector{0}));
+  EXPECT_EQ(railsOf(plansFor(rdma, -1, 5, 1)), (std::vector{2}));
+  EXPECT_EQ(railsOf(plansFor(rdma, -1, 0, 2)), (std::vector{0, 1}));
+  EXPECT_EQ(railsOf(plansFor(rdma, -1, 1, 2)), (std::vector{2, 0}));
+  EXPECT_EQ(railsOf(plansFor(rdma, -1, 1, 8)), (std::vector{0, 1, 2}));  // there are no more
   EXPECT_EQ(indexInDomain(5, {0, 1, 2, 3}), 1);
   EXPECT_EQ(indexInDomain(1, {0, 2, 3}), 0);
 }
 
-TEST(VerbsRail, GivesAGpuItsNearestRail) {
-  topology::Rdma rdma;
-  rdma.plans.resize(2);
-  rdma.plans[1].rail = 1;
-  rdma.nics.ofGpus = {{{1}}, {{2}}};
-  EXPECT_EQ(planFor(rdma, 0, 0).rail, 1);
-  EXPECT_EQ(refusal(moeUnsupported, [&] { planFor(rdma, 1, 0); }),
+TEST(VerbsRail, GivesAGpuAllOfItsRailsThatCanBeUsed) {
+  topology::Rdma rdma = someRails(4);
+  rdma.plans.erase(rdma.plans.begin() + 2);  // it is down
+  rdma.nics.ofGpus = {{{1}}, {{2}}, {{0}, {3}}, {{2}, {3}}};
+  EXPECT_EQ(railsOf(plansFor(rdma, 0, 7, 1)), (std::vector{1}));
+  EXPECT_EQ(railsOf(plansFor(rdma, 2, 7, 1)), (std::vector{0, 3}));
+  EXPECT_EQ(railsOf(plansFor(rdma, 3, 7, 1)), (std::vector{3}));
+  EXPECT_EQ(refusal(moeUnsupported, [&] { plansFor(rdma, 1, 0, 1); }),
             "RDMA: the adapter of this rank's GPU cannot be used");
+}
+
+TEST(VerbsRail, UsesAsManyRailsAsShareTheConnectionsEvenly) {
+  EXPECT_EQ(railsFor(4, 1), 1);
+  EXPECT_EQ(railsFor(4, 2), 2);
+  EXPECT_EQ(railsFor(4, 3), 2);
+  EXPECT_EQ(railsFor(3, 2), 1);
+  EXPECT_EQ(railsFor(3, 3), 3);
+  EXPECT_EQ(railsFor(8, 8), kPutRingsMax);
+  EXPECT_EQ(railsFor(1, 2), 1);
+}
+
+// Else a connection's ring would be another adapter's.
+TEST(VerbsRail, HasEquallyManyThreadsForEachRail) {
+  for (int rails = 1; rails <= kPutRingsMax; ++rails) {
+    for (int wanted = 1; wanted <= kPutRingsMax; ++wanted) {
+      const int threads = threadsFor(wanted, rails);
+      EXPECT_EQ(threads % rails, 0) << wanted << " for " << rails;
+      EXPECT_GE(threads, rails);
+      EXPECT_LE(threads, kPutRingsMax);
+    }
+  }
+  EXPECT_EQ(threadsFor(2, 1), 2);
+  EXPECT_EQ(threadsFor(2, 2), 2);
+  EXPECT_EQ(threadsFor(3, 2), 4);
+  EXPECT_EQ(threadsFor(4, 3), 3);
+}
+
+TEST(VerbsThreads, RunNearTheAdapterIfTheyMay) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int mine = 0;
+  while (!CPU_ISSET(mine, &allowed)) ++mine;
+  const ThreadPlace near = placeNear({mine, 1000});
+  EXPECT_EQ(near.cpus, std::vector{mine});
+  EXPECT_FALSE(near.refused);
+  EXPECT_EQ(near.text, "on processors " + std::to_string(mine));
+  const ThreadPlace far = placeNear({1000, 1001, 1002, 1009});
+  EXPECT_TRUE(far.cpus.empty());
+  EXPECT_TRUE(far.refused);
+  EXPECT_EQ(far.text, "far from the adapter, as this process may not run on processors 1000-1002,1009");
+  EXPECT_FALSE(placeNear({}).refused);
+  EXPECT_EQ(placeNear({}).text, "on any processor, as sysfs names none near the adapter");
+}
+
+TEST(VerbsThreads, NameProcessorsAsSysfsDoes) {
+  for (const char* list : {"", "4", "0-1,16-17", "0,2,4", "0-95"}) EXPECT_EQ(cpuListText(parseCpuList(list)), list);
 }
 
 Card someCard() {
   Card card;
-  card.address.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 0, 2};
-  card.lid = 17;
-  card.mtu = 1024;
+  card.rails.resize(2);
+  card.rails[0].mtu = 4096;
+  CardRail& rail = card.rails[1];
+  rail.address.gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 0, 2};
+  rail.lid = 17;
+  rail.mtu = 1024;
+  rail.dataKey = 0xabcd;
+  rail.wordKey = 0xabce;
   card.window = 0x7f0012340000;
   card.windowBytes = 1 << 20;
-  card.dataKey = 0xabcd;
-  card.wordKey = 0xabce;
   card.connections = 2;
   card.queues = {{0x11, 100}, {0x21, 101}, {0x12, 102}, {0x22, 0xffffff}, {}, {}};
   return card;
@@ -128,14 +196,17 @@ Card someCard() {
 
 TEST(VerbsCard, ComesBackAsItWas) {
   const Card card = decode(encode(someCard()), 1, 3);
-  EXPECT_EQ(card.address.gid, someCard().address.gid);
-  EXPECT_EQ(card.address.layer, topology::LinkLayer::kEthernet);
-  EXPECT_EQ(card.lid, 17);
-  EXPECT_EQ(card.mtu, 1024);
+  ASSERT_EQ(card.rails.size(), 2U);
+  EXPECT_EQ(card.railOf(2).mtu, 4096);  // connections take the adapters in turn
+  const CardRail& rail = card.railOf(3);
+  EXPECT_EQ(rail.address.gid, someCard().rails[1].address.gid);
+  EXPECT_EQ(rail.address.layer, topology::LinkLayer::kEthernet);
+  EXPECT_EQ(rail.lid, 17);
+  EXPECT_EQ(rail.mtu, 1024);
+  EXPECT_EQ(rail.dataKey, 0xabcdU);
+  EXPECT_EQ(rail.wordKey, 0xabceU);
   EXPECT_EQ(card.window, 0x7f0012340000U);
   EXPECT_EQ(card.windowBytes, 1U << 20);
-  EXPECT_EQ(card.dataKey, 0xabcdU);
-  EXPECT_EQ(card.wordKey, 0xabceU);
   EXPECT_EQ(card.connections, 2);
   EXPECT_EQ(card.queue(1, 0).number, 0x12U);
   EXPECT_EQ(card.queue(1, 1).number, 0x22U);
@@ -155,9 +226,12 @@ TEST(VerbsCard, IsRefusedWithItsRank) {
   Card none = someCard();
   none.connections = 0;
   EXPECT_EQ(why(encode(none)), head + "has 0 connections with each rank");
+  none = someCard();
+  none.rails.clear();
+  EXPECT_EQ(why(encode(none)), head + "has 0 adapters");
   bytes = encode(someCard());
   bytes[4] = 9;
-  EXPECT_EQ(why(bytes), head + "is of version 9, not 2");
+  EXPECT_EQ(why(bytes), head + "is of version 9, not 3");
   bytes[0] = 0;
   EXPECT_EQ(why(bytes), head + "is of another transport");
 }
@@ -174,10 +248,10 @@ topology::RdmaPlan somePlan() {
 }
 
 TEST(VerbsConnection, LeadsToThePeerOverEthernet) {
-  Card mine = someCard();
-  mine.mtu = 4096;
   const Card peer = someCard();
-  const QueueAttributes to = receiveAttributes(somePlan(), mine, peer, peer.queue(1, 1), false);
+  CardRail mine = peer.railOf(1);
+  mine.mtu = 4096;
+  const QueueAttributes to = receiveAttributes(somePlan(), mine, peer.railOf(1), peer.queue(1, 1), false);
   EXPECT_EQ(to.values.path_mtu, IBV_MTU_1024);  // the smaller one
   EXPECT_EQ(to.values.dest_qp_num, 0x22U);      // the peer's
   EXPECT_EQ(to.values.rq_psn, 0xffffffU);
@@ -191,9 +265,9 @@ TEST(VerbsConnection, LeadsToThePeerOverEthernet) {
 }
 
 TEST(VerbsConnection, NeedsNoGlobalRouteWithinAnInfiniBandSubnet) {
-  Card card = someCard();
+  CardRail card = someCard().railOf(1);
   card.address.layer = topology::LinkLayer::kInfiniBand;
-  Card far = card;
+  CardRail far = card;
   far.address.gid[0] = 0xfe;
   EXPECT_EQ(receiveAttributes(somePlan(), card, card, {}, false).values.ah_attr.is_global, 0);
   EXPECT_EQ(receiveAttributes(somePlan(), card, card, {}, false).values.ah_attr.dlid, 17);

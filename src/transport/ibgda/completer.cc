@@ -15,7 +15,7 @@ constexpr std::chrono::microseconds kShortRest{20};
 
 }  // namespace
 
-Completer::Completer(Queues& queues, const verbs::EventWatch& events) : queues_(queues), events_(events) {}
+Completer::Completer(Queues& queues, const Events& events) : queues_(queues), events_(events) {}
 
 Completer::~Completer() {
   stop_.store(true, std::memory_order_release);
@@ -25,7 +25,7 @@ Completer::~Completer() {
 void Completer::start(const std::vector<int>& cpus, verbs::FailureReport::Tell report) {
   report_.setTell(std::move(report));
   thread_ = bootstrap::startQuietThread([this, cpus] {
-    verbs::runNear(cpus);
+    verbs::runOn(cpus);
     run();
   });
 }
@@ -56,18 +56,21 @@ bool Completer::ring() {
 }
 
 bool Completer::collect() {
-  int count = 0;
-  mlx5::Completion completion{};
-  while (count < kCompletionsPerLook && mlx5::poll(HostQueueMemory(), queues_.completions(), &completion)) {
-    complete(completion);
-    ++count;
+  bool any = false;
+  for (int rail = 0; rail < queues_.rails(); ++rail) {
+    mlx5::Completion completion{};
+    for (int i = 0; i < kCompletionsPerLook; ++i) {
+      if (!mlx5::poll(HostQueueMemory(), queues_.completions(rail), &completion)) break;
+      complete(rail, completion);
+      any = true;
+    }
   }
-  return count > 0;
+  return any;
 }
 
 // After a failure nothing is given back: what is behind it was not carried out.
-void Completer::complete(const mlx5::Completion& completion) {
-  const int index = queues_.indexOf(completion.queuePair);
+void Completer::complete(int rail, const mlx5::Completion& completion) {
+  const int index = queues_.indexOf(rail, completion.queuePair);
   if (index < 0) {
     return fail(
         {moeInternalError,
@@ -75,19 +78,24 @@ void Completer::complete(const mlx5::Completion& completion) {
   }
   if (!completion.failed())
     return mlx5::retire(HostQueueMemory(), queues_.queue(static_cast<std::size_t>(index)), completion);
-  const int rank = queues_.rankOf(completion.queuePair);
-  if (completion.syndrome == mlx5::Syndrome::flushed) return fail(verbs::refusedHere(rank, completion.queuePair));
-  fail({moeRemoteError,
+  const int rank = queues_.rankOf(rail, completion.queuePair);
+  SendFailure failure = verbs::refusedHere(rank, completion.queuePair);
+  if (completion.syndrome != mlx5::Syndrome::flushed) {
+    failure.text =
         fmt::format("RDMA write to rank {} failed: {} (queue pair {:#x}, vendor error {:#x})", rank,
-                    mlx5::syndromeText(completion.syndrome), completion.queuePair, completion.vendorSyndrome),
-        rank});
+                    mlx5::syndromeText(completion.syndrome), completion.queuePair, completion.vendorSyndrome);
+  }
+  failure.rail = rail;
+  fail(std::move(failure));
 }
 
 // An event says more than the requests that it ended.
 void Completer::watch(Clock::time_point now) {
   watchAt_ = now + kWatchEvery;
-  std::optional<SendFailure> failure = events_.poll();
-  if (failure && !failed()) failure_ = std::move(failure);
+  for (const auto& events : events_) {
+    std::optional<SendFailure> failure = events->poll();
+    if (failure && !failed()) failure_ = std::move(failure);
+  }
 }
 
 void Completer::fail(SendFailure failure) {

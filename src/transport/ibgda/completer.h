@@ -15,9 +15,10 @@ namespace moe::ibgda {
 class Completer {
  public:
   using SendFailure = verbs::SendFailure;
+  using Events = std::vector<std::unique_ptr<verbs::EventWatch>>;  // by adapter
 
   // References outlive it.
-  Completer(Queues& queues, const verbs::EventWatch& events);
+  Completer(Queues& queues, const Events& events);
   // Ends the thread.
   ~Completer();
   Completer(const Completer&) = delete;
@@ -28,7 +29,7 @@ class Completer {
   // The first failure, while there is no thread.
   const std::optional<SendFailure>& failure() const { return failure_; }
 
-  // From now on the thread looks, and reports a failure. `cpus`: where it may run; empty: anywhere.
+  // From now on the thread looks, and reports a failure. `cpus`: where it runs; empty: anywhere.
   void start(const std::vector<int>& cpus, verbs::FailureReport::Tell report);
   bool failed() const { return report_.failed(); }
   void silence() { report_.silence(); }
@@ -39,12 +40,12 @@ class Completer {
   void run();
   bool ring();
   bool collect();
-  void complete(const mlx5::Completion& completion);
+  void complete(int rail, const mlx5::Completion& completion);
   void watch(Clock::time_point now);
   void fail(SendFailure failure);
 
   Queues& queues_;
-  const verbs::EventWatch& events_;
+  const Events& events_;
   verbs::FailureReport report_;
   std::optional<SendFailure> failure_;
   Clock::time_point watchAt_{};

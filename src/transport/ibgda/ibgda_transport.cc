@@ -7,6 +7,7 @@
 
 #include "base/poll_until.h"
 #include "transport/ibgda/completer.h"
+#include "transport/verbs/pace.h"
 
 namespace moe::ibgda {
 namespace {
@@ -17,27 +18,32 @@ using verbs::SendFailure;
 
 class IbgdaTransport final : public RemoteTransport {
  public:
-  IbgdaTransport(RemoteSetup setup, std::shared_ptr<const verbs::Library> library,
-                 std::shared_ptr<const DirectLibrary> direct, const verbs::Rail& rail)
+  IbgdaTransport(RemoteSetup setup, const std::shared_ptr<const verbs::Library>& library,
+                 std::shared_ptr<const DirectLibrary> direct, const std::vector<verbs::Rail>& rails)
       : setup_(std::move(setup)),
         direct_(std::move(direct)),
-        end_(setup_, std::move(library), rail),
+        end_(setup_, library, rails),
         queues_(makeQueues()),
-        events_(
-            end_.adapter(), [this](std::uint32_t pair) { return queues_.rankOf(pair); }, rail.plan.port.port),
-        completer_(queues_, events_) {}
+        completer_(queues_, events_) {
+    for (int i = 0; i < end_.rails(); ++i) {
+      const verbs::RailEnd& rail = end_.railOf(i);
+      events_.push_back(std::make_unique<verbs::EventWatch>(
+          rail.adapter, [this, i](std::uint32_t pair) { return queues_.rankOf(i, pair); }, rail.rail.plan.port.port));
+    }
+  }
 
   int kind() const override { return moeTransportIbgda; }
   CardBytes card() const override { return encode(end_.card()); }
   RemoteView view() const override { return queues_.view(); }
 
   void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
-    logChoice();
+    const verbs::ThreadPlace place = verbs::placeNear(end_.railOf(0).rail.cpus);
+    logChoice(place);
     const std::vector<Card> peers = end_.join(cards);
     queues_.aim(peers);
     reachAll(peers, deadline);
     queues_.hand();
-    completer_.start(end_.rail().cpus, [this](const SendFailure& failure) {
+    completer_.start(place.cpus, [this](const SendFailure& failure) {
       setup_.fail(failure.result, fmt::format("rank {}: {}", setup_.rank, failure.text));
     });
     connected_ = true;
@@ -60,12 +66,16 @@ class IbgdaTransport final : public RemoteTransport {
   }
 
  private:
-  // All that was chosen, once it is sure that this transport is used.
-  void logChoice() const {
+  // All that was chosen, once it is sure that this transport is used: a line for each adapter.
+  void logChoice(const verbs::ThreadPlace& place) const {
     const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
-    setup_.log.write(queues_.fellBack() ? moeLogWarn : moeLogInfo, "net",
-                     "{}; window as {}, {} slots per queue pair; {}", topology::describe(end_.rail().plan),
-                     end_.region().how, slots, queues_.how());
+    const bool warn = queues_.fellBack() || place.refused;
+    for (int i = 0; i < end_.rails(); ++i) {
+      const verbs::RailEnd& rail = end_.railOf(i);
+      setup_.log.write(warn ? moeLogWarn : moeLogInfo, "net",
+                       "{}; window as {}, {} slots per queue pair, a thread {}; {}", topology::describe(rail.rail.plan),
+                       rail.region.how, slots, place.text, queues_.how());
+    }
   }
 
   static constexpr std::uint64_t kNoAbort = 0;
@@ -73,22 +83,27 @@ class IbgdaTransport final : public RemoteTransport {
   static WaitLimit shortly() { return {HostQueueMemory().nanoseconds() + 1'000'000'000, &kNoAbort}; }
 
   Queues makeQueues() {
-    if (!direct_->isSupported(end_.adapter().context()->device)) {
-      throw Error(moeUnsupported,
-                  fmt::format("IBGDA: {} is no adapter of the kind mlx5, whose queues steps can post to",
-                              end_.adapter().name()));
+    const int pairs = std::max(end_.pairCount() / end_.rails(), 1);
+    int requests = Queues::kRequests;
+    for (int i = 0; i < end_.rails(); ++i) {
+      requests = std::min(requests, requestsOf(end_.railOf(i).adapter, pairs));
     }
-    const verbs::AdapterLimits& limits = end_.adapter().limits();
-    const int pairs = std::max(end_.pairCount(), 1);
-    const int requests =
-        std::min({Queues::kRequests, limits.requestsPerQueue, limits.completions / Queues::kSlotsPerRequest / pairs});
-    if (requests < static_cast<int>(mlx5::kPutBatch)) {
-      throw Error(moeUnsupported,
-                  fmt::format("IBGDA: {} has no completion queue for {} queue pairs: at most {} entries",
-                              end_.adapter().name(), pairs, limits.completions));
-    }
-    end_.makePairs(1, Queues::kSlotsPerRequest * requests * pairs, requests);
+    end_.makePairs(end_.rails(), Queues::kSlotsPerRequest * requests * pairs, requests);
     return {setup_, *direct_, end_};
+  }
+
+  // For each of so many queue pairs of an adapter.
+  int requestsOf(const verbs::Adapter& adapter, int pairs) const {
+    if (!direct_->isSupported(adapter.context()->device)) {
+      throw Error(
+          moeUnsupported,
+          fmt::format("IBGDA: {} is no adapter of the kind mlx5, whose queues steps can post to", adapter.name()));
+    }
+    const verbs::AdapterLimits& limits = adapter.limits();
+    const int requests = std::min(limits.requestsPerQueue, limits.completions / Queues::kSlotsPerRequest / pairs);
+    if (requests >= static_cast<int>(mlx5::kPutBatch)) return requests;
+    throw Error(moeUnsupported, fmt::format("IBGDA: {} has no completion queue for {} queue pairs: at most {} entries",
+                                            adapter.name(), pairs, limits.completions));
   }
 
   // A first word by each connection, which changes nothing: that its adapter answers shows that there is a way, and
@@ -111,14 +126,15 @@ class IbgdaTransport final : public RemoteTransport {
   Error noConnection(const SendFailure& failure, const std::vector<Card>& peers) const {
     const auto found = std::find(setup_.peers.begin(), setup_.peers.end(), failure.rank);
     const auto index = static_cast<std::size_t>(found - setup_.peers.begin());
-    return end_.noConnection(failure, index < peers.size() ? &peers[index] : nullptr);
+    return end_.noConnection(failure, end_.railOf(failure.rail),
+                             index < peers.size() ? &peers[index].railOf(failure.rail) : nullptr);
   }
 
   RemoteSetup setup_;
   std::shared_ptr<const DirectLibrary> direct_;
   LocalEnd end_;
   Queues queues_;
-  verbs::EventWatch events_;
+  Completer::Events events_;
   bool connected_ = false;
   Completer completer_;  // last: its thread uses the others
 };
@@ -129,10 +145,10 @@ class IbgdaTransport final : public RemoteTransport {
 namespace moe {
 
 std::unique_ptr<RemoteTransport> makeIbgdaTransport(RemoteSetup setup, const std::filesystem::path& sys) {
-  std::shared_ptr<const verbs::Library> library = verbs::Library::load();
-  const verbs::Rail rail = verbs::chooseRail(setup, sys);
+  const std::shared_ptr<const verbs::Library> library = verbs::Library::load();
+  const std::vector<verbs::Rail> rails = verbs::chooseRails(setup, sys);
   std::shared_ptr<const ibgda::DirectLibrary> direct = ibgda::DirectLibrary::load();
-  return std::make_unique<ibgda::IbgdaTransport>(std::move(setup), std::move(library), std::move(direct), rail);
+  return std::make_unique<ibgda::IbgdaTransport>(std::move(setup), library, std::move(direct), rails);
 }
 
 }  // namespace moe

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint32_t kSlotCountMax = 32768;
 
-Error unsupported(const verbs::LocalEnd& end, const std::string& why) {
-  return Error(moeUnsupported, fmt::format("IBGDA: {}: {}", end.adapter().name(), why));
+Error unsupported(const verbs::Adapter& adapter, const std::string& why) {
+  return Error(moeUnsupported, fmt::format("IBGDA: {}: {}", adapter.name(), why));
 }
 
 }  // namespace
@@ -26,53 +26,63 @@ Queues::Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::Lo
       countersMemory_(setup.backend.allocatePrivate(std::max<std::size_t>(count(), 1) * sizeof(Counters), {})),
       table_(setup.backend.allocatePrivate(
           static_cast<std::size_t>(setup.nranks) * connections_ * sizeof(mlx5::PutQueue), {})) {
-  std::uint64_t slots = 0;
+  indexOf_.resize(static_cast<std::size_t>(end.rails()));
+  std::vector<std::uint64_t> slots(indexOf_.size());
   for (std::size_t i = 0; i < count(); ++i) {
-    show(library, end, end.pairs()[i].get(), &queues_[i]);
-    queues_[i].send.counters = &counters_[i].counters;
-    queues_[i].send.completed = &completedWords()[i].value;
-    queues_[i].source = reinterpret_cast<std::uint64_t>(setup.window);
-    queues_[i].sourceKey = end.region().keys.local;
-    queues_[i].messageBytes = end.adapter().limits().messageBytes / 4 * 4;
-    slots += queues_[i].send.slotCount;
-    indexOf_[queues_[i].send.queuePair] = static_cast<int>(i);
+    show(library, end, i, end.pairs()[i].get());
+    const auto rail = static_cast<std::size_t>(end.connectionOf(i)) % slots.size();
+    slots[rail] += queues_[i].send.slotCount;
+    indexOf_[rail][queues_[i].send.queuePair] = static_cast<int>(i);
   }
-  showCompletions(library, end);
-  // After an error every request completes, signalled or not.
-  if (slots > completions_.count) throw unsupported(end, "the completion queue is too small for all send queues");
+  for (int rail = 0; rail < end.rails(); ++rail) {
+    showCompletions(library, end, rail);
+    // After an error every request completes, signalled or not.
+    if (slots[static_cast<std::size_t>(rail)] > completions_.back().count) {
+      throw unsupported(end.railOf(rail).adapter, "the completion queue is too small for all send queues");
+    }
+  }
   share();
   chooseRinger();
 }
 
-void Queues::show(const DirectLibrary& library, const verbs::LocalEnd& end, ibv_qp* pair, mlx5::PutQueue* queue) {
+void Queues::show(const DirectLibrary& library, const verbs::LocalEnd& end, std::size_t pair, ibv_qp* from) {
+  const verbs::RailEnd& rail = end.railOf(end.connectionOf(pair));
   mlx5dv_qp made{};
   mlx5dv_obj objects{};
-  objects.qp.in = pair, objects.qp.out = &made;
+  objects.qp.in = from, objects.qp.out = &made;
   const int error = library.initObject(&objects, MLX5DV_OBJ_QP);
-  if (error != 0) throw end.adapter().failure("libmlx5 does not show a queue pair", error);
+  if (error != 0) throw rail.adapter.failure("libmlx5 does not show a queue pair", error);
   const std::uint32_t slots = made.sq.wqe_cnt;
   if (made.sq.stride != mlx5::kSlotBytes || slots < mlx5::kPutBatch || slots > kSlotCountMax ||
       (slots & (slots - 1)) != 0 || made.bf.reg == nullptr) {
-    throw unsupported(end, fmt::format("send queues of {} slots of {} bytes are not for use", slots, made.sq.stride));
+    throw unsupported(rail.adapter,
+                      fmt::format("send queues of {} slots of {} bytes are not for use", slots, made.sq.stride));
   }
-  queue->send.segments = static_cast<Quad*>(made.sq.buf);
-  queue->send.slotCount = slots;
-  queue->send.queuePair = pair->qp_num;
-  queue->send.record = reinterpret_cast<std::uint32_t*>(made.dbrec);
-  queue->send.doorbell = static_cast<std::uint64_t*>(made.bf.reg);
+  mlx5::PutQueue& queue = queues_[pair];
+  queue.send.segments = static_cast<Quad*>(made.sq.buf);
+  queue.send.slotCount = slots;
+  queue.send.queuePair = from->qp_num;
+  queue.send.record = reinterpret_cast<std::uint32_t*>(made.dbrec);
+  queue.send.doorbell = static_cast<std::uint64_t*>(made.bf.reg);
+  queue.send.counters = &counters_[pair].counters;
+  queue.send.completed = &completedWords()[pair].value;
+  queue.source = reinterpret_cast<std::uint64_t>(setup_.window);
+  queue.sourceKey = rail.region.keys.local;
+  queue.messageBytes = rail.adapter.limits().messageBytes / 4 * 4;
 }
 
-void Queues::showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end) {
+void Queues::showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end, int rail) {
+  const verbs::Adapter& adapter = end.railOf(rail).adapter;
   mlx5dv_cq made{};
   mlx5dv_obj objects{};
-  objects.cq.in = end.completions(0), objects.cq.out = &made;
+  objects.cq.in = end.completions(rail), objects.cq.out = &made;
   const int error = library.initObject(&objects, MLX5DV_OBJ_CQ);
-  if (error != 0) throw end.adapter().failure("libmlx5 does not show the completion queue", error);
+  if (error != 0) throw adapter.failure("libmlx5 does not show the completion queue", error);
   if (made.cqe_size != sizeof(mlx5::Cqe)) {
-    throw unsupported(end, fmt::format("completions of {} bytes are not for use (MLX5_CQE_SIZE?)", made.cqe_size));
+    throw unsupported(adapter, fmt::format("completions of {} bytes are not for use (MLX5_CQE_SIZE?)", made.cqe_size));
   }
-  completions_ = {static_cast<const mlx5::Cqe*>(made.buf), made.cqe_cnt, reinterpret_cast<std::uint32_t*>(made.dbrec),
-                  0};
+  completions_.push_back(
+      {static_cast<const mlx5::Cqe*>(made.buf), made.cqe_cnt, reinterpret_cast<std::uint32_t*>(made.dbrec), 0});
 }
 
 // ---- What steps reach
@@ -126,8 +136,9 @@ void Queues::aim(const std::vector<verbs::Card>& peers) {
   for (std::size_t i = 0; i < count(); ++i) {
     const verbs::Card& peer = peers[i / connections_];
     queues_[i].target = peer.window;
-    queues_[i].dataKey = peer.dataKey;
-    queues_[i].wordKey = peer.wordKey;
+    const verbs::CardRail& rail = peer.railOf(static_cast<int>(i % connections_));
+    queues_[i].dataKey = rail.dataKey;
+    queues_[i].wordKey = rail.wordKey;
   }
 }
 
@@ -167,13 +178,14 @@ int Queues::waitsFor() const {
 
 // ---- The thread's
 
-int Queues::indexOf(std::uint32_t queuePair) const {
-  const auto found = indexOf_.find(queuePair);
-  return found == indexOf_.end() ? -1 : found->second;
+int Queues::indexOf(int rail, std::uint32_t queuePair) const {
+  const auto& known = indexOf_[static_cast<std::size_t>(rail)];
+  const auto found = known.find(queuePair);
+  return found == known.end() ? -1 : found->second;
 }
 
-int Queues::rankOf(std::uint32_t queuePair) const {
-  const int index = indexOf(queuePair);
+int Queues::rankOf(int rail, std::uint32_t queuePair) const {
+  const int index = indexOf(rail, queuePair);
   return index < 0 ? -1 : rankAt(static_cast<std::size_t>(index));
 }
 

@@ -47,12 +47,13 @@ class Queues {
   // A peer that has not taken all that the host has posted, or -1.
   int waitsFor() const;
 
-  // ---- For the thread that owns the completion queue
-  mlx5::CompletionQueue& completions() { return completions_; }
+  // ---- For the thread that owns the completion queues, one for each adapter
+  int rails() const { return static_cast<int>(completions_.size()); }
+  mlx5::CompletionQueue& completions(int rail) { return completions_[static_cast<std::size_t>(rail)]; }
   std::size_t count() const { return queues_.size(); }
-  // The place of a queue pair, or -1, and the rank that it leads to, or -1.
-  int indexOf(std::uint32_t queuePair) const;
-  int rankOf(std::uint32_t queuePair) const;
+  // The place of an adapter's queue pair, or -1, and the rank that it leads to, or -1.
+  int indexOf(int rail, std::uint32_t queuePair) const;
+  int rankOf(int rail, std::uint32_t queuePair) const;
   const mlx5::SendQueue& queue(std::size_t i) const { return queues_[i].send; }
   // Rings for steps, if they have asked for it since. Returns whether they had.
   bool ringFor(std::size_t i);
@@ -68,8 +69,8 @@ class Queues {
     std::uint64_t value;
   };
 
-  void show(const DirectLibrary& library, const verbs::LocalEnd& end, ibv_qp* pair, mlx5::PutQueue* queue);
-  void showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end);
+  void show(const DirectLibrary& library, const verbs::LocalEnd& end, std::size_t pair, ibv_qp* made);
+  void showCompletions(const DirectLibrary& library, const verbs::LocalEnd& end, int rail);
   void share();
   void chooseRinger();
   void shareRegisters();
@@ -79,11 +80,11 @@ class Queues {
   int rankAt(std::size_t i) const { return setup_.peers[i / connections_]; }
 
   const RemoteSetup& setup_;
-  std::size_t connections_;             // with each rank
-  std::vector<mlx5::PutQueue> queues_;  // [setup.peers][connections], as the host sees them
-  std::vector<Counters> counters_;      // the host's
-  std::unordered_map<std::uint32_t, int> indexOf_;
-  mlx5::CompletionQueue completions_{};
+  std::size_t connections_;                                      // with each rank
+  std::vector<mlx5::PutQueue> queues_;                           // [setup.peers][connections], as the host sees them
+  std::vector<Counters> counters_;                               // the host's
+  std::vector<std::unordered_map<std::uint32_t, int>> indexOf_;  // by adapter, each numbers its queue pairs by itself
+  std::vector<mlx5::CompletionQueue> completions_;               // by adapter
   Ringer ringer_ = Ringer::steps;
   std::string how_;
   bool fellBack_ = false;

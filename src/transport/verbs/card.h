@@ -21,19 +21,25 @@ struct CardQueue {
   std::uint32_t firstPacket = 0;  // the sequence number that it starts with
 };
 
-struct Card {
+// One of a rank's adapters, as peers must know it.
+struct CardRail {
   topology::RdmaAddress address;
   std::uint16_t lid = 0;  // InfiniBand
   int mtu = 0;
+  std::uint32_t dataKey = 0;
+  std::uint32_t wordKey = 0;  // see memory_region.h
+};
+
+struct Card {
   std::uint64_t window = 0;  // address
   std::uint64_t windowBytes = 0;
-  std::uint32_t dataKey = 0;
-  std::uint32_t wordKey = 0;      // see memory_region.h
   int connections = 1;            // with each rank
+  std::vector<CardRail> rails;    // at least one
   std::vector<CardQueue> queues;  // [nranks][connections]
 
-  // A connection of the card's owner with `rank`.
+  // A connection of the card's owner with `rank`, and the adapter that it goes by.
   const CardQueue& queue(int rank, int connection) const { return queues[placeOf(rank, connection, connections)]; }
+  const CardRail& railOf(int connection) const { return rails[static_cast<std::size_t>(connection) % rails.size()]; }
 };
 
 CardBytes encode(const Card& card);

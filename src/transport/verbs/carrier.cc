@@ -13,7 +13,7 @@ Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, Fa
                  const std::vector<int>& cpus)
     : intake_(intake), sender_(sender), events_(events), report_(std::move(report)) {
   thread_ = bootstrap::startQuietThread([this, cpus] {
-    runNear(cpus);
+    runOn(cpus);
     run();
   });
 }

@@ -16,8 +16,8 @@ namespace moe::verbs {
 
 class Carrier {
  public:
-  // References outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread may run, as far as
-  // the process may; empty: anywhere.
+  // References outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread runs; empty:
+  // anywhere.
   Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, FailureReport::Tell report,
           const std::vector<int>& cpus);
   // Ends the thread. What has not been sent by then is not sent.

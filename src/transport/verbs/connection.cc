@@ -11,7 +11,7 @@ constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; nothing waits for recei
 constexpr std::uint8_t kNotReadyRetries = 7;
 constexpr std::size_t kSubnetBytes = 8;
 
-void fillRoute(ibv_ah_attr& route, const topology::RdmaPlan& plan, const Card& mine, const Card& peer,
+void fillRoute(ibv_ah_attr& route, const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
                bool globalRoute) {
   const bool ethernet = peer.address.layer == topology::LinkLayer::kEthernet;
   const bool subnets = std::memcmp(mine.address.gid.data(), peer.address.gid.data(), kSubnetBytes) != 0;
@@ -47,7 +47,7 @@ QueueAttributes initialAttributes(int port) {
   return to;
 }
 
-QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const Card& mine, const Card& peer,
+QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
                                   const CardQueue& theirs, bool globalRoute) {
   QueueAttributes to;
   to.values.qp_state = IBV_QPS_RTR;

@@ -16,9 +16,9 @@ struct QueueAttributes {
 // To INIT: who may do what to this rank's memory through it.
 QueueAttributes initialAttributes(int port);
 
-// To ready-to-receive: the way to the peer, whose end is `theirs`. `mine` is this rank's card. `globalRoute`:
-// InfiniBand packets carry global addresses, which the port requires or different subnets do.
-QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const Card& mine, const Card& peer,
+// To ready-to-receive: the way to the peer, whose end is `theirs`. `mine` and `peer` are the adapters at its ends.
+// `globalRoute`: InfiniBand packets carry global addresses, which the port requires or different subnets do.
+QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
                                   const CardQueue& theirs, bool globalRoute);
 
 // To ready-to-send: when a packet is sent again, and how often.

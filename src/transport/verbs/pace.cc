@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
 
 namespace moe::verbs {
@@ -15,17 +17,38 @@ constexpr unsigned long kSlackNs = 1000;
 
 }  // namespace
 
-// A thread that cannot be moved stays where it is. The kernel may make rests longer by the slack.
-void runNear(const std::vector<int>& cpus) {
-  ::prctl(PR_SET_TIMERSLACK, kSlackNs);
+ThreadPlace placeNear(const std::vector<int>& near) {
+  if (near.empty()) return {{}, false, "on any processor, as sysfs names none near the adapter"};
   cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ThreadPlace place;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    std::copy_if(near.begin(), near.end(), std::back_inserter(place.cpus),
+                 [&](int cpu) { return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed); });
+  }
+  place.refused = place.cpus.empty();
+  place.text = place.refused ? "far from the adapter, as this process may not run on processors " + cpuListText(near)
+                             : "on processors " + cpuListText(place.cpus);
+  return place;
+}
+
+// The kernel may make rests longer by the slack.
+void runOn(const std::vector<int>& cpus) {
+  ::prctl(PR_SET_TIMERSLACK, kSlackNs);
   cpu_set_t wanted;
   CPU_ZERO(&wanted);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  for (const int cpu : cpus) {
-    if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &wanted);
+  for (const int cpu : cpus) CPU_SET(cpu, &wanted);
+  if (!cpus.empty()) ::sched_setaffinity(0, sizeof wanted, &wanted);
+}
+
+std::string cpuListText(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t first = 0, last = 0; first < cpus.size(); first = ++last) {
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(cpus[first]);
+    if (last > first) text += "-" + std::to_string(cpus[last]);
   }
-  if (CPU_COUNT(&wanted) > 0) ::sched_setaffinity(0, sizeof wanted, &wanted);
+  return text;
 }
 
 microseconds restAfter(std::chrono::nanoseconds idle) {

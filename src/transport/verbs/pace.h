@@ -2,12 +2,25 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 namespace moe::verbs {
 
-// Moves the calling thread to these processors, as far as the process may run there. Only for speed.
-void runNear(const std::vector<int>& cpus);
+// Where the threads of an adapter run: on those of its near processors that the calling thread may use, as the threads
+// that it starts may.
+struct ThreadPlace {
+  std::vector<int> cpus;  // empty: anywhere
+  bool refused = false;   // near processors are known, but this thread may use none of them
+  std::string text;       // "on processors 0-3,8"
+};
+ThreadPlace placeNear(const std::vector<int>& near);
+
+// Moves the calling thread to these processors, if there are any.
+void runOn(const std::vector<int>& cpus);
+
+// {0, 1, 2, 8} is "0-2,8", as in local_cpulist of sysfs.
+std::string cpuListText(const std::vector<int>& cpus);
 
 // How long to rest after `idle` without anything to do: not at all at first, as a step posts many puts in a row; then
 // ever longer, so that a rank that computes costs little.

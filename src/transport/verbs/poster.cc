@@ -9,8 +9,8 @@ constexpr std::uint32_t kRingSlots = 4096;
 
 Poster::Poster(const RemoteSetup& setup, const LocalEnd& end, int index, int depth)
     : intake_(setup.backend, kRingSlots),
-      sender_(end.adapter(), {setup.window, setup.windowBytes, end.region().keys.local}, end.completions(index), depth,
-              setup.nranks, end.connections()) {}
+      sender_(end.railOf(index).adapter, {setup.window, setup.windowBytes, end.railOf(index).region.keys.local},
+              end.completions(index), depth, setup.nranks, end.connections()) {}
 
 void Poster::probe() {
   for (std::size_t queue = 0; queue < sender_.queues().size(); ++queue) {

@@ -11,7 +11,8 @@ namespace moe::verbs {
 
 class Poster {
  public:
-  // Number `index` of those of `end`, which outlives it: of the connections that complete to the queue of that number.
+  // Number `index` of those of `end`, which outlives it: of the connections that complete to the queue of that number,
+  // and of their adapter.
   Poster(const RemoteSetup& setup, const LocalEnd& end, int index, int depth);
 
   PutRing ring() const { return intake_.ring(); }

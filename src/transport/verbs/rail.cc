@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "base/error.h"
 #include "topology/sysfs.h"
@@ -49,27 +50,45 @@ std::vector<int> parseCpuList(const std::string& text) {
   return cpus;
 }
 
-topology::RdmaPlan planFor(const topology::Rdma& rdma, int gpu, int indexOnHost) {
+std::vector<topology::RdmaPlan> plansFor(const topology::Rdma& rdma, int gpu, int indexOnHost, int each) {
   if (rdma.plans.empty()) throw Error(moeUnsupported, "RDMA: " + rdma.nics.reason);
   const auto& ofGpus = rdma.nics.ofGpus;
+  std::vector<topology::RdmaPlan> plans;
   if (gpu < 0 || gpu >= static_cast<int>(ofGpus.size()) || ofGpus[static_cast<std::size_t>(gpu)].empty()) {
-    return rdma.plans[static_cast<std::size_t>(indexOnHost) % rdma.plans.size()];
+    const std::size_t share = std::min(static_cast<std::size_t>(each), rdma.plans.size());
+    const std::size_t first = static_cast<std::size_t>(indexOnHost) * share;
+    for (std::size_t i = 0; i < share; ++i) plans.push_back(rdma.plans[(first + i) % rdma.plans.size()]);
+    return plans;
   }
-  const int rail = ofGpus[static_cast<std::size_t>(gpu)].front().rail;
-  const auto plan =
-      std::find_if(rdma.plans.begin(), rdma.plans.end(), [rail](const auto& each) { return each.rail == rail; });
-  if (plan == rdma.plans.end()) throw Error(moeUnsupported, "RDMA: the adapter of this rank's GPU cannot be used");
-  return *plan;
+  for (const topology::NicOfGpu& nic : ofGpus[static_cast<std::size_t>(gpu)]) {
+    std::copy_if(rdma.plans.begin(), rdma.plans.end(), std::back_inserter(plans),
+                 [&](const auto& plan) { return plan.rail == nic.rail; });
+  }
+  if (plans.empty()) throw Error(moeUnsupported, "RDMA: the adapter of this rank's GPU cannot be used");
+  return plans;
 }
 
-Rail chooseRail(const RemoteSetup& setup, const std::filesystem::path& sys) {
+int railsFor(int connections, int found) {
+  int rails = std::clamp(found, 1, kPutRingsMax);
+  while (connections % rails != 0) --rails;
+  return rails;
+}
+
+int threadsFor(int wanted, int rails) {
+  return std::min((wanted + rails - 1) / rails, kPutRingsMax / rails) * rails;
+}
+
+std::vector<Rail> chooseRails(const RemoteSetup& setup, const std::filesystem::path& sys) {
   const topology::Topology machine = lookAround(sys);
   const topology::Rdma rdma = topology::planRdma(machine, setup.rdma, setup.timeoutMs);
-  Rail rail{planFor(rdma, gpuOf(setup, machine.pci), indexInDomain(setup.rank, setup.peers)), {}};
-  const std::filesystem::path device = sys / "class/infiniband" / rail.plan.port.nic / "device";
-  rail.plan.retries = retriesFor(rail.plan.retries, topology::resolve(device / "driver").filename().string());
-  rail.cpus = parseCpuList(topology::readLine(device / "local_cpulist"));
-  return rail;
+  std::vector<Rail> rails;
+  for (topology::RdmaPlan& plan : plansFor(rdma, gpuOf(setup, machine.pci), indexInDomain(setup.rank, setup.peers),
+                                           std::max(setup.rdma.nicsPerGpu, 1))) {
+    const std::filesystem::path device = sys / "class/infiniband" / plan.port.nic / "device";
+    plan.retries = retriesFor(plan.retries, topology::resolve(device / "driver").filename().string());
+    rails.push_back({std::move(plan), parseCpuList(topology::readLine(device / "local_cpulist"))});
+  }
+  return rails;
 }
 
 }  // namespace moe::verbs

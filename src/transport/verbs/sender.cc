@@ -53,7 +53,7 @@ int Sender::rankOf(std::uint32_t queueNumber) const {
 
 bool Sender::mayPost(const Put& put, std::size_t queue) const {
   const std::uint64_t bytes = put.bytes == 0 ? kWordBytes : put.bytes;
-  return liesWithin(put.target, bytes, queues_[queue].card.windowBytes) &&
+  return liesWithin(put.target, bytes, queues_[queue].windowBytes) &&
          (put.bytes == 0 || liesWithin(put.source, bytes, source_.bytes));
 }
 
@@ -80,25 +80,25 @@ bool Sender::offer(Put* put) {
 
 void Sender::offerWord(std::size_t queue, const Put& put) {
   Request& request = append(queue);
-  const Card& card = queues_[queue].card;
+  const PeerQueue& peer = queues_[queue];
   request.word = put.source;
   request.piece = {reinterpret_cast<std::uint64_t>(&request.word), kWordBytes, 0};
   request.work.sg_list = &request.piece;
   request.work.num_sge = 1;
   request.work.send_flags = IBV_SEND_INLINE;
-  request.work.wr.rdma = {card.window + put.target, card.wordKey};
+  request.work.wr.rdma = {peer.window + put.target, peer.rail.wordKey};
   signal(queue, request);
 }
 
 // As much of the put as one message carries.
 void Sender::offerPiece(std::size_t queue, Put* put) {
   Request& request = append(queue);
-  const Card& card = queues_[queue].card;
+  const PeerQueue& peer = queues_[queue];
   const std::uint32_t bytes = std::min(put->bytes, adapter_.limits().messageBytes);
   request.piece = {reinterpret_cast<std::uint64_t>(source_.window) + put->source, bytes, source_.key};
   request.work.sg_list = &request.piece;
   request.work.num_sge = 1;
-  request.work.wr.rdma = {card.window + put->target, card.dataKey};
+  request.work.wr.rdma = {peer.window + put->target, peer.rail.dataKey};
   if (budgets_[queue].signalDue()) signal(queue, request);
   put->source += bytes;
   put->target += bytes;
@@ -107,8 +107,8 @@ void Sender::offerPiece(std::size_t queue, Put* put) {
 
 void Sender::probe(std::size_t queue) {
   Request& request = append(queue);
-  const Card& card = queues_[queue].card;
-  request.work.wr.rdma = {card.window, card.wordKey};
+  const PeerQueue& peer = queues_[queue];
+  request.work.wr.rdma = {peer.window, peer.rail.wordKey};
   signal(queue, request);
 }
 

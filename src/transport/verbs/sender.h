@@ -19,7 +19,8 @@ namespace moe::verbs {
 struct PeerQueue {
   int rank, connection;
   QueuePair pair;
-  Card card;  // the peer's, without its queues
+  std::uint64_t window, windowBytes;  // the peer's
+  CardRail rail;                      // the peer's adapter
 };
 
 // Of a queue pair's first completion with an error; `status` is libibverbs's text for it.

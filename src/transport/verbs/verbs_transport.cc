@@ -13,25 +13,34 @@ namespace {
 
 constexpr int kThreads = 2;
 
-int depthFor(const Adapter& adapter, int pairs) {
-  const AdapterLimits& limits = adapter.limits();
-  const int depth = queueDepthFor(pairs, limits.requestsPerQueue, limits.completions);
-  if (depth >= kQueueDepthMin) return depth;
-  throw Error(moeUnsupported, fmt::format("RDMA: {} has no completion queue for {} queue pairs: at most {} entries",
-                                          adapter.name(), pairs, limits.completions));
+// Requests of a queue pair that all adapters have room for, and the completion queues.
+int depthFor(const LocalEnd& end) {
+  int least = kQueueDepth;
+  for (int i = 0; i < end.rails(); ++i) {
+    const Adapter& adapter = end.railOf(i).adapter;
+    const int pairs = end.pairCount() / end.rails();
+    const int depth = queueDepthFor(pairs, adapter.limits().requestsPerQueue, adapter.limits().completions);
+    if (depth < kQueueDepthMin) {
+      throw Error(moeUnsupported, fmt::format("RDMA: {} has no completion queue for {} queue pairs: at most {} entries",
+                                              adapter.name(), pairs, adapter.limits().completions));
+    }
+    least = std::min(least, depth);
+  }
+  return least;
 }
 
 class VerbsTransport final : public RemoteTransport {
  public:
-  VerbsTransport(RemoteSetup setup, std::shared_ptr<const Library> library, const Rail& rail)
-      : setup_(std::move(setup)),
-        end_(setup_, std::move(library), rail),
-        events_(
-            end_.adapter(), [this](std::uint32_t pair) { return rankOf(pair); }, rail.plan.port.port) {
-    const int threads = setup_.rdma.threads > 0 ? setup_.rdma.threads : kThreads;
-    depth_ = depthFor(end_.adapter(), end_.pairCount());
-    end_.makePairs(threads, depth_ * std::max(end_.pairCount(), 1), depth_);
+  VerbsTransport(RemoteSetup setup, const std::shared_ptr<const Library>& library, const std::vector<Rail>& rails)
+      : setup_(std::move(setup)), end_(setup_, library, rails), depth_(depthFor(end_)) {
+    const int threads = threadsFor(setup_.rdma.threads > 0 ? setup_.rdma.threads : kThreads, end_.rails());
+    end_.makePairs(threads, depth_ * std::max(end_.pairCount() / end_.rails(), 1), depth_);
     for (int i = 0; i < threads; ++i) posters_.push_back(std::make_unique<Poster>(setup_, end_, i, depth_));
+    for (int i = 0; i < end_.rails(); ++i) {
+      const RailEnd& rail = end_.railOf(i);
+      events_.push_back(std::make_unique<EventWatch>(
+          rail.adapter, [this, i](std::uint32_t pair) { return rankOf(i, pair); }, rail.rail.plan.port.port));
+    }
   }
 
   int kind() const override { return moeTransportVerbs; }
@@ -44,17 +53,21 @@ class VerbsTransport final : public RemoteTransport {
   }
 
   void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) override {
+    for (int i = 0; i < end_.rails(); ++i) places_.push_back(placeNear(end_.railOf(i).rail.cpus));
     logChoice();
     const std::vector<Card> peers = end_.join(cards);
     for (std::size_t i = 0; i < end_.pairs().size(); ++i) {
       const Card& peer = peers[i / static_cast<std::size_t>(end_.connections())];
-      posters_[static_cast<std::size_t>(end_.queueOf(i))]->add(
-          {end_.rankOf(i), end_.connectionOf(i), std::move(end_.pairs()[i]), peer});
+      const int connection = end_.connectionOf(i);
+      posters_[static_cast<std::size_t>(end_.queueOf(i))]->add({end_.rankOf(i), connection, std::move(end_.pairs()[i]),
+                                                                peer.window, peer.windowBytes,
+                                                                peer.railOf(connection)});
     }
     reachAll(deadline);
     for (std::size_t i = 0; i < posters_.size(); ++i) {
       posters_[i]->start(
-          i == 0 ? &events_ : nullptr, [this](const SendFailure& failure) { report(failure); }, end_.rail().cpus);
+          i < events_.size() ? events_[i].get() : nullptr, [this](const SendFailure& failure) { report(failure); },
+          places_[i % places_.size()].cpus);
     }
     connected_ = true;
   }
@@ -78,10 +91,15 @@ class VerbsTransport final : public RemoteTransport {
   }
 
  private:
-  // All that was chosen, once it is sure that this transport is used.
+  // All that was chosen, once it is sure that this transport is used: a line for each adapter.
   void logChoice() const {
-    setup_.log.write(moeLogInfo, "net", "{}; window as {}, {} requests per queue pair, {} threads",
-                     topology::describe(end_.rail().plan), end_.region().how, depth_, posters_.size());
+    for (int i = 0; i < end_.rails(); ++i) {
+      const RailEnd& rail = end_.railOf(i);
+      const ThreadPlace& place = places_[static_cast<std::size_t>(i)];
+      setup_.log.write(
+          place.refused ? moeLogWarn : moeLogInfo, "net", "{}; window as {}, {} requests per queue pair, {} threads {}",
+          topology::describe(rail.rail.plan), rail.region.how, depth_, posters_.size() / places_.size(), place.text);
+    }
   }
 
   bool allHaveArrived() const {
@@ -100,11 +118,11 @@ class VerbsTransport final : public RemoteTransport {
   // An empty write on each connection: that peers answer shows that there is a way, and that they are ready to receive.
   void reachAll(const Deadline& deadline) {
     for (const auto& poster : posters_) poster->probe();
-    for (const auto& poster : posters_) {
-      Sender& sender = poster->sender();
+    for (std::size_t i = 0; i < posters_.size(); ++i) {
+      Sender& sender = posters_[i]->sender();
       while (!sender.idle()) {
         sender.poll();
-        if (sender.failure()) throw noConnection(sender, *sender.failure());
+        if (sender.failure()) throw noConnection(static_cast<int>(i), *sender.failure());
         if (deadline.expired()) {
           throw Error(moeTimeout, fmt::format("rank {} has not answered over RDMA in time", sender.waitsFor()));
         }
@@ -113,15 +131,20 @@ class VerbsTransport final : public RemoteTransport {
     }
   }
 
-  Error noConnection(const Sender& sender, const SendFailure& failure) const {
-    const auto found = std::find_if(sender.queues().begin(), sender.queues().end(),
-                                    [&](const PeerQueue& queue) { return queue.rank == failure.rank; });
-    return end_.noConnection(failure, found == sender.queues().end() ? nullptr : &found->card);
+  // `index`: of the poster that has failed.
+  Error noConnection(int index, const SendFailure& failure) const {
+    const auto& queues = posters_[static_cast<std::size_t>(index)]->sender().queues();
+    const auto found =
+        std::find_if(queues.begin(), queues.end(), [&](const PeerQueue& queue) { return queue.rank == failure.rank; });
+    return end_.noConnection(failure, end_.railOf(index), found == queues.end() ? nullptr : &found->rail);
   }
 
-  int rankOf(std::uint32_t queuePair) const {
+  // Each adapter numbers its queue pairs by itself.
+  int rankOf(int rail, std::uint32_t queuePair) const {
     int rank = -1;
-    for (const auto& poster : posters_) rank = std::max(rank, poster->sender().rankOf(queuePair));
+    for (std::size_t i = static_cast<std::size_t>(rail); i < posters_.size(); i += events_.size()) {
+      rank = std::max(rank, posters_[i]->sender().rankOf(queuePair));
+    }
     return rank;
   }
 
@@ -131,8 +154,9 @@ class VerbsTransport final : public RemoteTransport {
 
   RemoteSetup setup_;
   LocalEnd end_;
-  EventWatch events_;
-  int depth_ = 0;
+  int depth_;
+  std::vector<ThreadPlace> places_;                  // by adapter
+  std::vector<std::unique_ptr<EventWatch>> events_;  // by adapter
   bool connected_ = false;
   std::vector<std::unique_ptr<Poster>> posters_;  // last: their threads use the others
 };
@@ -143,9 +167,9 @@ class VerbsTransport final : public RemoteTransport {
 namespace moe {
 
 std::unique_ptr<RemoteTransport> makeVerbsTransport(RemoteSetup setup, const std::filesystem::path& sys) {
-  std::shared_ptr<const verbs::Library> library = verbs::Library::load();
-  const verbs::Rail rail = verbs::chooseRail(setup, sys);
-  return std::make_unique<verbs::VerbsTransport>(std::move(setup), std::move(library), rail);
+  const std::shared_ptr<const verbs::Library> library = verbs::Library::load();
+  const std::vector<verbs::Rail> rails = verbs::chooseRails(setup, sys);
+  return std::make_unique<verbs::VerbsTransport>(std::move(setup), library, rails);
 }
 
 }  // namespace moe
