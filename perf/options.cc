@@ -125,6 +125,8 @@ void declareRun(CLI::App& app, Options& options) {
   app.add_flag("--transport-test", options.transportTest,
                "instead of cases, test the transport itself: order, latency, rate and bandwidth of puts between host "
                "memory of each two ranks of different domains (of one rank each, unless --domain-size says otherwise)");
+  app.add_flag("--plant-wrong", options.plantWrong,
+               "with --transport-test: spoil a byte of a row before it leaves, to see that the test finds it");
   app.add_option("--timeout-ms", options.timeoutMs, "longest wait for another rank; 0: the library's default")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--verify-every", options.verifyEvery,
@@ -187,6 +189,9 @@ void checkTogether(const Options& options) {
   }
   if (options.transportTest && (options.soak > 0 || options.ceiling)) {
     throw CLI::ValidationError("--transport-test runs no steps: it has neither --soak nor --ceiling");
+  }
+  if (options.plantWrong && !options.transportTest) {
+    throw CLI::ValidationError("--plant-wrong is for --transport-test");
   }
   if (options.transportTest && options.backend == moeBackendCuda) {
     throw CLI::ValidationError("--transport-test moves host memory: it cannot be combined with --backend cuda");

@@ -47,6 +47,7 @@ struct Options {
   bool ceiling = false;
   bool twin = false;
   bool transportTest = false;
+  bool plantWrong = false;
   std::string json;
 
   bool expertMajor() const;  // a row per expert rather than per token

@@ -338,9 +338,10 @@ void printTransport(const TransportResult& result) {
     fmt::print("{:>12} {} {:>8.1f}", fmt::format("{} -> {}", pair.from, pair.to), times(pair.roundTrips),
                pair.speeds.at(0).putsPerSecond * 1e-3);
     for (const PutSpeed& speed : pair.speeds) fmt::print(" {:>7.3f}", speed.gigabytesPerSecond());
-    fmt::print(" {}\n", pair.wrongRounds == 0 ? std::string("correct")
-                                              : fmt::format("WRONG: in {} of {} rounds a word came before its rows",
-                                                            pair.wrongRounds, pair.rounds));
+    fmt::print(" {}\n", pair.wrongRounds == 0
+                            ? std::string("correct")
+                            : fmt::format("WRONG: in {} of {} rounds a word came before its rows, or they were wrong",
+                                          pair.wrongRounds, pair.rounds));
   }
   std::fflush(stdout);
 }

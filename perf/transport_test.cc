@@ -81,10 +81,12 @@ double measureSpeed(TransportLink& link, int to, std::uint32_t bytes) {
   return count / timePuts(link, to, bytes, count);
 }
 
-// What the sender measures: round trips, then a speed for each size.
-std::vector<double> send(TransportLink& link, int from, int to) {
+// What the sender measures: round trips, then a speed for each size. If asked to, it spoils a byte of one round's last
+// row.
+std::vector<double> send(TransportLink& link, int from, int to, bool plantWrong) {
   for (int round = 0; round < kRounds; ++round) {
     fillRound(link, from, round);
+    if (plantWrong && round == kRounds / 2) *link.at(kSource + rowOffset(kRowsPerRound) - 1) ^= 1;
     for (int row = 0; row < kRowsPerRound; ++row) {
       link.put(to, kTarget + rowOffset(row), kSource + rowOffset(row), rowBytes(row));
     }
@@ -118,10 +120,10 @@ double receive(TransportLink& link, int from) {
   return wrong;
 }
 
-PairResult testPair(TransportLink& link, Group& group, int from, int to) {
+PairResult testPair(TransportLink& link, Group& group, int from, int to, bool plantWrong) {
   std::vector<double> mine;
   try {
-    if (group.rank() == from) mine = send(link, from, to);
+    if (group.rank() == from) mine = send(link, from, to, plantWrong);
     if (group.rank() == to) mine = {receive(link, from)};
   } catch (const std::exception& error) {
     throw std::runtime_error(fmt::format("--transport-test: puts of rank {} to rank {}: {}", from, to, error.what()));
@@ -150,7 +152,7 @@ TransportResult testTransport(const Options& options, Group& group,
     for (int to = 0; to < group.nranks(); ++to) {
       if (from / link.domainSize() == to / link.domainSize()) continue;
       say(fmt::format("rank {} to rank {}", from, to));
-      result.pairs.push_back(testPair(link, group, from, to));
+      result.pairs.push_back(testPair(link, group, from, to, options.plantWrong));
     }
   }
   link.close(group);

@@ -26,8 +26,8 @@ class Adapter {
   std::uint32_t newHandle() { return ++handle_; }
   Doorbells& doorbells() { return doorbells_; }
   Violations& violations() { return violations_; }
-  // How often each mishap happened, messages that were sent again ("resent"), work elements ("wqes", and "wqes_0" of one
-  // device), and doorbells that were taken ("doorbells": two that are rung before the adapter looks are one).
+  // How often each mishap happened, messages that were sent again ("resent"), work elements ("wqes"; of one device
+  // "wqes_0"), and doorbells that were taken ("doorbells": two that are rung before the adapter looks are one).
   std::map<std::string, std::uint64_t> counts() const;
   Wire* wire() { return wire_.get(); }
   bool executes() const { return wire_ != nullptr; }

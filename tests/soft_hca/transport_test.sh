@@ -1,0 +1,46 @@
+#!/bin/bash
+# moe_perf --transport-test over the software adapter: it says that puts are right, by which transport, and it can say
+# that they are wrong.
+# Usage: transport_test.sh MOERUN MOE_PERF libfakemlx5.so
+set -u
+moerun=$1 perf=$2 library=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export SOFT_HCA_DIR=$work/sockets SOFT_HCA_REPORT=$work/report TMPDIR=$work LIBRARY=$library
+export FAKE_MLX5_DEVICES=2 MOECOMM_LOG_LEVEL=info
+failed=0
+
+# Two ranks, whose status and output are kept.
+run() { # options
+  rm -rf "$SOFT_HCA_DIR" "$SOFT_HCA_REPORT"
+  mkdir "$SOFT_HCA_DIR"
+  # shellcheck disable=SC2016 # the rank's shell reads it
+  timeout 120 "$moerun" -n 2 sh -c 'LD_PRELOAD=$LIBRARY exec "$@"' rank "$perf" --transport-test "$@" >"$work/out" 2>&1
+  status=$?
+}
+
+expect() { # what, status, how often, line (a regular expression)
+  if [ "$status" != "$2" ] || [ "$(grep -c -E -- "$4" "$work/out")" != "$3" ] || [ -s "$SOFT_HCA_REPORT" ]; then
+    echo "FAILED: $1: status $status"
+    cat "$work/out" "$SOFT_HCA_REPORT" 2>/dev/null
+    failed=1
+  else
+    echo "$1: $(grep -m1 -o -E -- "$4" "$work/out")"
+  fi
+}
+
+wrong='WRONG: in 1 of 50 rounds a word came before its rows, or they were wrong'
+for name in verbs IBGDA; do
+  transport=$(echo "$name" | tr '[:upper:]' '[:lower:]')
+  MOECOMM_NICS_PER_GPU=2 run --transport "$transport"
+  expect "$name over two adapters" 0 2 ' -> .* correct$'
+  expect "$name is named" 0 1 "^.*2 ranks in 2 domains joined by $name, transport test"
+  expect "$name names the second adapter" 0 2 'net: rail 1: mlx5_1, Ethernet 400 Gb/sec'
+  run --transport "$transport" --plant-wrong
+  expect "a wrong row by $name" 1 2 "$wrong"
+done
+run --transport auto
+expect 'auto' 0 1 '2 ranks in 2 domains joined by verbs'
+run --transport tcp --plant-wrong
+expect 'a wrong row by TCP' 1 2 "$wrong"
+exit $failed
