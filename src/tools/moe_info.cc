@@ -56,13 +56,17 @@ void lookAround(Report* report) {
     reason = error.what();
   }
   if (!reason.empty()) report->rdma.nics.reason = reason;
+  report->prerequisites = checkPrerequisites(report->topology, report->rdma);
+  const bool hasGpu = !report->topology.gpus.gpus.empty();
+  const bool asked = config && config->transport != 0;
+  report->betweenHosts = transportBetweenHosts(report->prerequisites, hasGpu);
+  if (asked) report->betweenHosts += "; but MOECOMM_TRANSPORT says what it is to be, and all else is refused";
 }
 
 Report makeReport() {
   Report report;
   moeGetVersion(&report.version);
   lookAround(&report);
-  report.prerequisites = checkPrerequisites(report.topology, report.rdma);
   report.backends.push_back(probeBackend("host", moeBackendHost));
   // Without a driver or a GPU the cause is known, and better told by who looked for it.
   const std::string& reason = report.topology.gpus.reason;

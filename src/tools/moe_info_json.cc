@@ -111,11 +111,9 @@ nlohmann::ordered_json rdmaJson(const Report& report) {
     prerequisites.push_back(
         {{"name", one.name}, {"presence", nameOf(one.presence)}, {"found", one.found}, {"advice", one.advice}});
   }
-  return {{"reason", nics.reason},
-          {"gpus", gpus},
-          {"rails", railsJson(report.rdma)},
-          {"left_out", leftOut},
-          {"prerequisites", prerequisites}};
+  return {{"reason", nics.reason},           {"gpus", gpus},
+          {"rails", railsJson(report.rdma)}, {"left_out", leftOut},
+          {"prerequisites", prerequisites},  {"between_hosts", report.betweenHosts}};
 }
 
 }  // namespace

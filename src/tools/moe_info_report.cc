@@ -144,7 +144,8 @@ std::string toText(const Report& report) {
     text += fmt::format("  {}: {}\n", backend.name, backend.available ? "available" : backend.reason);
   }
   return text + gpusText(report) + linksText(report.topology.gpus) + nicsText(report.topology.nics) + rdmaText(report) +
-         prerequisitesText(report.prerequisites) + machineText(report.topology.machine);
+         prerequisitesText(report.prerequisites) + machineText(report.topology.machine) +
+         fmt::format("Between hosts: {}\n", report.betweenHosts);
 }
 
 }  // namespace moe::tools

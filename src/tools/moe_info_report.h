@@ -25,6 +25,7 @@ struct Report {
   topology::Topology topology;
   topology::Rdma rdma;
   std::vector<topology::Prerequisite> prerequisites;
+  std::string betweenHosts;  // the transport that ranks of this machine would use, and why nothing better
 };
 
 // "0.1.2".

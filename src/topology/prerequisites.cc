@@ -24,8 +24,8 @@ Prerequisite present(const char* name, std::string found) {
 Prerequisite missing(const char* name, std::string found, std::string advice) {
   return {name, Presence::kMissing, std::move(found), std::move(advice)};
 }
-Prerequisite unknown(const char* name, std::string why) {
-  return {name, Presence::kUnknown, std::move(why), ""};
+Prerequisite unknown(const char* name, std::string why, std::string advice = "") {
+  return {name, Presence::kUnknown, std::move(why), std::move(advice)};
 }
 
 Prerequisite checkLibrary(const SystemPlaces& places) {
@@ -33,6 +33,39 @@ Prerequisite checkLibrary(const SystemPlaces& places) {
   if (DynamicLibrary(places.verbsLibrary.c_str()).found()) return present(kName, places.verbsLibrary);
   return missing(kName, places.verbsLibrary + " cannot be loaded",
                  "install rdma-core (Debian, Ubuntu: libibverbs1 and ibverbs-providers)");
+}
+
+Prerequisite checkMlx5Library(const SystemPlaces& places) {
+  constexpr const char* kName = "mlx5 library";
+  if (DynamicLibrary(places.mlx5Library.c_str()).found()) return present(kName, places.mlx5Library);
+  return missing(kName, places.mlx5Library + " cannot be loaded", "install it (Debian, Ubuntu: ibverbs-providers)");
+}
+
+// The adapters of the rails, as sysfs shows them.
+std::vector<const Nic*> usedNics(const Topology& topology, const Rdma& rdma) {
+  std::vector<const Nic*> used;
+  for (const Nic& nic : topology.nics) {
+    const bool has = std::any_of(rdma.plans.begin(), rdma.plans.end(),
+                                 [&](const RdmaPlan& plan) { return plan.port.nic == nic.name; });
+    if (has) used.push_back(&nic);
+  }
+  return used;
+}
+
+Prerequisite checkMlx5Adapters(const Topology& topology, const Rdma& rdma) {
+  constexpr const char* kName = "mlx5 adapters";
+  if (rdma.plans.empty()) return unknown(kName, rdma.nics.reason);
+  std::string good, others;
+  for (const Nic* nic : usedNics(topology, rdma)) {
+    const std::string driver = resolve(nic->device / "driver").filename().string();
+    if (driver == "mlx5_core") good += (good.empty() ? "" : ", ") + nic->name;
+    if (driver == "mlx5_core") continue;
+    others += fmt::format("{}{} has {}", others.empty() ? "" : ", ", nic->name,
+                          driver.empty() ? "no driver that is shown" : "the driver " + driver);
+  }
+  if (others.empty()) return present(kName, good);
+  return missing(kName, others,
+                 "only ConnectX-4 and later have queues that a GPU can post to; MOECOMM_NICS names those to be used");
 }
 
 Prerequisite checkNodes(const SystemPlaces& places) {
@@ -114,6 +147,45 @@ Prerequisite checkDoorbells(const SystemPlaces& places) {
                  "driver anew");
 }
 
+// Other libraries ask for it together with PeerMappingOverride. This one makes no use of it.
+Prerequisite checkStreamOperations(const SystemPlaces& places) {
+  constexpr const char* kName = "stream memory operations";
+  const std::filesystem::path file = places.proc / "driver/nvidia/params";
+  if (!std::filesystem::exists(file)) return unknown(kName, fmt::format("{} is not shown", file.string()));
+  const std::string value = valueIn(file, "EnableStreamMemOPs:");
+  if (value.empty()) return unknown(kName, "this NVIDIA driver does not show EnableStreamMemOPs");
+  if (value != "0") return present(kName, "EnableStreamMemOPs: " + value);
+  return missing(
+      kName, "EnableStreamMemOPs: 0",
+      "only if the GPU cannot ring with PeerMappingOverride alone: options nvidia NVreg_EnableStreamMemOPs=1 "
+      "in /etc/modprobe.d, then load the driver anew");
+}
+
+// The kernel says of each device whether its accesses are translated; a virtual machine does not see its host's tables.
+Prerequisite checkIommu(const Topology& topology, const Rdma& rdma) {
+  constexpr const char* kName = "IOMMU";
+  if (rdma.plans.empty()) return unknown(kName, rdma.nics.reason);
+  std::string translated, passed;
+  for (const Nic* nic : usedNics(topology, rdma)) {
+    const std::string type = readLine(nic->device / "iommu_group/type");
+    std::string& list = type.rfind("DMA", 0) == 0 ? translated : passed;
+    list += fmt::format("{}{}: {}", list.empty() ? "" : ", ", nic->name, type.empty() ? "none" : type);
+  }
+  if (translated.empty()) return present(kName, "out of the way (" + passed + ")");
+  return missing(kName, "translates what adapters write (" + translated + ")",
+                 "iommu=pt on the kernel's command line, or off in the firmware: else traffic between adapter and GPU "
+                 "goes through the processor, or fails");
+}
+
+Prerequisite checkAcs(const Rdma& rdma) {
+  constexpr const char* kName = "ACS";
+  if (rdma.plans.empty()) return unknown(kName, rdma.nics.reason);
+  return unknown(
+      kName, "the registers of PCIe bridges are for root alone",
+      "as root: lspci -vvv | grep ACSCtl; where a bridge between GPU and adapter shows SrcValid+, disable ACS "
+      "in the firmware or by setpci, else their traffic goes through the processor");
+}
+
 Prerequisite checkPorts(const Topology& topology) {
   constexpr const char* kName = "active ports";
   std::string active, others;
@@ -171,10 +243,44 @@ const char* nameOf(Presence presence) {
 }
 
 std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdma& rdma, const SystemPlaces& places) {
-  return {
-      checkLibrary(places),         checkNodes(places),     checkLockedMemory(places), checkGpuMemory(topology, places),
-      checkWriteOrder(topology),    checkDoorbells(places), checkPorts(topology),      checkAddresses(rdma),
-      checkDistance(topology, rdma)};
+  std::vector<Prerequisite> all;
+  const auto add = [&](NeededFor neededFor, Prerequisite one) {
+    one.neededFor = neededFor;
+    all.push_back(std::move(one));
+  };
+  add(NeededFor::kVerbs, checkPorts(topology));
+  add(NeededFor::kVerbs, checkLibrary(places));
+  add(NeededFor::kVerbs, checkNodes(places));
+  add(NeededFor::kVerbs, checkLockedMemory(places));
+  add(NeededFor::kVerbs, checkAddresses(rdma));
+  add(NeededFor::kGpuMemory, checkGpuMemory(topology, places));
+  add(NeededFor::kGpuMemory, checkWriteOrder(topology));
+  add(NeededFor::kIbgda, checkMlx5Library(places));
+  add(NeededFor::kIbgda, checkMlx5Adapters(topology, rdma));
+  add(NeededFor::kGpuRings, checkDoorbells(places));
+  add(NeededFor::kSpeed, checkStreamOperations(places));
+  add(NeededFor::kSpeed, checkIommu(topology, rdma));
+  add(NeededFor::kSpeed, checkAcs(rdma));
+  add(NeededFor::kSpeed, checkDistance(topology, rdma));
+  return all;
+}
+
+std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu) {
+  // The first that is missing decides, as they are in the order of what cannot be had without them.
+  const Prerequisite* lacks = nullptr;
+  std::string unchecked;
+  for (const Prerequisite& one : prerequisites) {
+    if (one.neededFor == NeededFor::kSpeed || (!hasGpu && one.neededFor != NeededFor::kVerbs)) continue;
+    if (one.presence == Presence::kMissing && lacks == nullptr) lacks = &one;
+    if (one.presence == Presence::kUnknown) unchecked += (unchecked.empty() ? "" : ", ") + one.name;
+  }
+  const std::string why = lacks == nullptr ? "" : lacks->name + ": " + lacks->found;
+  if (lacks != nullptr && lacks->neededFor <= NeededFor::kGpuMemory) return "TCP, not RDMA: " + why;
+  const std::string unsure = unchecked.empty() ? "" : fmt::format(" (if these are there: {})", unchecked);
+  if (!hasGpu) return "verbs, not IBGDA: there is no GPU, and on the host a thread is as good" + unsure;
+  if (lacks == nullptr) return "IBGDA, the GPU rings" + unsure;
+  if (lacks->neededFor == NeededFor::kIbgda) return "verbs, not IBGDA: " + why + unsure;
+  return "IBGDA, but a thread rings for the GPU: " + why + unsure;
 }
 
 }  // namespace moe::topology

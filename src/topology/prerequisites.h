@@ -15,11 +15,15 @@ enum class Presence { kPresent, kMissing, kUnknown };
 // "present", "missing", "not checkable here".
 const char* nameOf(Presence presence);
 
+// What cannot be had without it, the slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
+enum class NeededFor { kVerbs, kGpuMemory, kIbgda, kGpuRings, kSpeed };
+
 struct Prerequisite {
   std::string name;
   Presence presence = Presence::kUnknown;
   std::string found;   // what there is, what there is not, or why it cannot be told
-  std::string advice;  // what to do; empty unless it is missing
+  std::string advice;  // what to do; empty if it is present, and if there is nothing to be done
+  NeededFor neededFor = NeededFor::kSpeed;
 };
 
 // Where to look; other places in tests only.
@@ -28,9 +32,14 @@ struct SystemPlaces {
   std::filesystem::path proc = "/proc";
   std::filesystem::path dev = "/dev";
   std::string verbsLibrary = "libibverbs.so.1";
+  std::string mlx5Library = "libmlx5.so.1";
 };
 
 std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdma& rdma,
                                              const SystemPlaces& places = {});
+
+// What ranks of this machine would use towards other hosts, and why nothing better: "verbs, not IBGDA: mlx5 adapters:
+// ...". Nothing is tried; what could not be checked is taken to be there, and named.
+std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu);
 
 }  // namespace moe::topology

@@ -7,6 +7,7 @@ echo "$text" | grep -q '^  host: available$'
 echo "$text" | grep -Eq '^  cuda: .+'
 echo "$text" | grep -q 'NUMA node'
 echo "$text" | grep -Eq '^  locked memory: (present|missing|not checkable here): .+'
+[ "$(echo "$text" | tail -n 1 | cut -d: -f1)" = 'Between hosts' ]
 adapters=$(mktemp -d)
 trap 'rm -rf "$adapters"' EXIT
 port=$adapters/class/infiniband/mlx5_9/ports/1
@@ -26,7 +27,9 @@ cuda = report["backends"]["cuda"]
 assert cuda["available"] or cuda["reason"], cuda
 assert report["machine"]["threads"] >= 1
 found = {one["name"]: one for one in report["rdma"]["prerequisites"]}
-assert len(found) == 9, found
+assert len(found) == 14, found
 assert all(one["presence"] in ("present", "missing", "not checkable here") and one["found"] for one in found.values())
-assert all((one["presence"] == "missing") == bool(one["advice"]) for one in found.values())'
+assert all(one["advice"] for one in found.values() if one["presence"] == "missing")
+assert not any(one["advice"] for one in found.values() if one["presence"] == "present")
+assert report["rdma"]["between_hosts"]'
 echo 'all checks passed'

@@ -19,22 +19,39 @@ class Doctor : public FakeRoot {
     write(proc() / "self/limits", "Max open files   1024  1024  files\nMax locked memory  unlimited  unlimited  bytes");
     write(proc() / "self/status", "Name:\tx\nCapEff:\t0000000000000000");
     write(proc() / "sys/kernel/osrelease", "6.1.0-56-amd64");
-    write(proc() / "driver/nvidia/params", "EnableMSI: 1\nRegistryDwords: \"PeerMappingOverride=1;\"");
+    write(proc() / "driver/nvidia/params",
+          "EnableMSI: 1\nEnableStreamMemOPs: 1\nRegistryDwords: \"PeerMappingOverride=1;\"");
     std::filesystem::create_directories(sys() / "module/nvidia_peermem");
+    setDriver("mlx5_core");
     topology_.gpus.gpus.resize(1);
     topology_.pci.gpus = {{"0000:00:04.0", {{"0000:00", "0000:00:00.1"}, 0, 0}}};
     topology_.pci.nics = {{"mlx5_0", {{"0000:00", "0000:00:00.1"}, 0, 0}}};
   }
 
-  // What is said about one of them: "present: ..."
-  std::string about(const std::string& name, const std::string& library = "libc.so.6") {
+  std::vector<Prerequisite> all(const std::string& library, const std::string& mlx5) {
     topology_.nics = findNics(sys());
-    const Rdma rdma = planRdma(topology_, {}, 30000);
-    for (const Prerequisite& one : checkPrerequisites(topology_, rdma, {sys(), proc(), dev(), library})) {
-      EXPECT_EQ(one.advice.empty(), one.presence != Presence::kMissing) << one.name;
+    return checkPrerequisites(topology_, planRdma(topology_, {}, 30000), {sys(), proc(), dev(), library, mlx5});
+  }
+  // What is said about one of them: "present: ..."
+  std::string about(const std::string& name, const std::string& library = "libc.so.6",
+                    const std::string& mlx5 = "libc.so.6") {
+    for (const Prerequisite& one : all(library, mlx5)) {
+      EXPECT_TRUE(one.presence != Presence::kMissing || !one.advice.empty()) << one.name;
+      EXPECT_TRUE(one.presence != Presence::kPresent || one.advice.empty()) << one.name;
       if (one.name == name) return std::string(nameOf(one.presence)) + ": " + one.found;
     }
     return "not checked";
+  }
+
+  std::string betweenHosts(const std::string& library = "libc.so.6", const std::string& mlx5 = "libc.so.6") {
+    return transportBetweenHosts(all(library, mlx5), !topology_.gpus.gpus.empty());
+  }
+  // The adapter's driver, as sysfs names it.
+  void setDriver(const std::string& driver) {
+    const std::filesystem::path link = sys() / "devices/pci0000:00/0000:00:01.0/driver";
+    std::filesystem::remove(link);
+    std::filesystem::create_directories(sys() / "bus/pci/drivers" / driver);
+    std::filesystem::create_directory_symlink(sys() / "bus/pci/drivers" / driver, link);
   }
 
   Topology topology_;
@@ -49,6 +66,56 @@ TEST_F(Doctor, FindsEverythingPresent) {
   EXPECT_EQ(about("active ports"), "present: mlx5_0");
   EXPECT_EQ(about("addresses"), "present: mlx5_0: 10.1.0.1");
   EXPECT_EQ(about("adapters near the GPUs"), "present: same switch");
+  EXPECT_EQ(about("mlx5 library"), "present: libc.so.6");
+  EXPECT_EQ(about("mlx5 adapters"), "present: mlx5_0");
+  EXPECT_EQ(about("stream memory operations"), "present: EnableStreamMemOPs: 1");
+  EXPECT_EQ(about("IOMMU"), "present: out of the way (mlx5_0: none)");
+  EXPECT_EQ(about("ACS"), "not checkable here: the registers of PCIe bridges are for root alone");
+}
+
+TEST_F(Doctor, MissesWhatIbgdaNeedsOfTheAdapter) {
+  EXPECT_EQ(about("mlx5 library", "libc.so.6", "libnone.so"), "missing: libnone.so cannot be loaded");
+  setDriver("bnxt_en");
+  EXPECT_EQ(about("mlx5 adapters"), "missing: mlx5_0 has the driver bnxt_en");
+  std::filesystem::remove(sys() / "devices/pci0000:00/0000:00:01.0/driver");
+  EXPECT_EQ(about("mlx5 adapters"), "missing: mlx5_0 has no driver that is shown");
+  std::filesystem::remove_all(sys() / "class/infiniband");
+  EXPECT_EQ(about("mlx5 adapters").substr(0, 19), "not checkable here:");
+}
+
+TEST_F(Doctor, KnowsWhetherTheIommuTranslates) {
+  const std::filesystem::path type = sys() / "devices/pci0000:00/0000:00:01.0/iommu_group/type";
+  write(type, "identity");
+  EXPECT_EQ(about("IOMMU"), "present: out of the way (mlx5_0: identity)");
+  write(type, "DMA-FQ");
+  EXPECT_EQ(about("IOMMU"), "missing: translates what adapters write (mlx5_0: DMA-FQ)");
+}
+
+TEST_F(Doctor, SaysWhichTransportThereWouldBeAndWhyNoneBetter) {
+  topology_.gpus.gpus[0].ordersWrites = true;
+  EXPECT_EQ(betweenHosts(), "IBGDA, the GPU rings");
+  write(proc() / "driver/nvidia/params", "RegistryDwords: \"\"");
+  EXPECT_EQ(
+      betweenHosts(),
+      "IBGDA, but a thread rings for the GPU: doorbells by the GPU: the NVIDIA driver's PeerMappingOverride is not "
+      "set");
+  std::filesystem::remove_all(proc() / "driver");
+  EXPECT_EQ(betweenHosts(), "IBGDA, the GPU rings (if these are there: doorbells by the GPU)");
+  setDriver("bnxt_en");
+  EXPECT_EQ(
+      betweenHosts(),
+      "verbs, not IBGDA: mlx5 adapters: mlx5_0 has the driver bnxt_en (if these are there: doorbells by the GPU)");
+  setDriver("mlx5_core");
+  EXPECT_EQ(betweenHosts("libc.so.6", "libnone.so").substr(0, 66),
+            "verbs, not IBGDA: mlx5 library: libnone.so cannot be loaded (if th");
+  std::filesystem::remove(sys() / "module/nvidia_peermem");
+  EXPECT_EQ(betweenHosts(),
+            "TCP, not RDMA: GPU memory for adapters: no nvidia_peermem, and the driver offers no dma-buf");
+  EXPECT_EQ(betweenHosts("libnone.so"), "TCP, not RDMA: verbs library: libnone.so cannot be loaded");
+  topology_.gpus = {{}, {}, 0, "no driver"};
+  EXPECT_EQ(betweenHosts(), "verbs, not IBGDA: there is no GPU, and on the host a thread is as good");
+  std::filesystem::remove_all(sys() / "class/infiniband");
+  EXPECT_EQ(betweenHosts(), "TCP, not RDMA: active ports: this machine shows no RDMA adapter");
 }
 
 TEST_F(Doctor, MissesTheLibrary) {
