@@ -1,0 +1,18 @@
+// Options of the thread sanitizer for tests that have the adapter in software in their process.
+extern "C" {
+
+const char* __tsan_default_options();       // NOLINT(bugprone-reserved-identifier): the sanitizer's name
+const char* __tsan_default_suppressions();  // NOLINT(bugprone-reserved-identifier): the sanitizer's name
+
+// The adapter reads and writes as hardware does. Sending is as in tests/support/tsan_options.cc.
+[[gnu::visibility("default")]] const char* __tsan_default_options() {
+  return "intercept_send=0:ignore_noninstrumented_modules=1";
+}
+
+// A WQE was written by a step, and is read by the owner of its completion: what lies between is the adapter, which the
+// sanitizer does not see.
+[[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
+  return "race:moe::mlx5::endOfWqe\n";
+}
+
+}  // extern "C"
