@@ -1,5 +1,6 @@
 #!/bin/bash
-# Kills one rank of a group with SIGKILL at many points and demands that every survivor names it in time and goes on.
+# Kills one rank of a group with SIGKILL, or stops it with SIGSTOP, at many points, and demands that every survivor names
+# it in time, goes on and leaves nothing behind.
 # Usage: kill_test.sh MOERUN KILL_RANK [host|cuda] [NRANKS]
 #   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  across domains (the survivors', if they cannot be cut so: of one rank each)
 #   KILL_ROUNDS=few, steps  a few of the points, two in steps alone (20 s for each wait, for slow machines)
@@ -10,19 +11,29 @@ prefix=${KILL_PREFIX:-exec \"\$@\"}
 failed=0
 
 round() { # arguments of kill_rank
-  local directory log
+  local directory log status survivors problem=
   directory=$(mktemp -d)
   log=$directory/log
   MOECOMM_LOG_LEVEL=none timeout 60 "$moerun" -n "$nranks" --grace 20 sh -c "$prefix" rank "$program" \
     --backend "$backend" --directory "$directory" "$@" >"$log" 2>&1
-  local survivors
+  status=$?
   survivors=$(grep -c 'survivor ' "$log")
+  # The one that was killed ended first, so moerun says 137 (128 + SIGKILL).
   if [ "$survivors" -ne $((nranks - 1)) ]; then
-    echo "FAILED: $*: $survivors of $((nranks - 1)) survivors"
+    problem="$survivors of $((nranks - 1)) survivors"
+  elif [ "$status" = 124 ]; then
+    problem="somebody hangs"
+  elif grep -q -E 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$log"; then
+    problem="a sanitizer complains"
+  elif [ "$status" != 137 ]; then
+    problem="status $status"
+  fi
+  if [ -n "$problem" ]; then
+    echo "FAILED: $*: $problem"
     cat "$log"
     failed=1
   else
-    echo "ok: $*: $(grep -m1 -o 'after .*' "$log")"
+    echo "ok: $*: $(grep -o 'after .*' "$log" | sort -k2 -n | tail -n 1)"
   fi
   rm -rf "$directory"
 }
@@ -31,6 +42,8 @@ if [ "${KILL_ROUNDS:-all}" = few ]; then
   round --point init --victim $((nranks - 1)) --delay-ms 10 --timeout-ms 3000
   round --point between --victim 0 --mode ht
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll
+  round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 3000
+  round --point stuck --victim 0 --mode ll --timeout-ms 3000
 elif [ "${KILL_ROUNDS:-all}" = steps ]; then
   round --point between --victim 0 --mode ht --timeout-ms 20000
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll --timeout-ms 20000
@@ -41,6 +54,7 @@ else
     for mode in ht ll; do
       round --point between --victim $victim --mode $mode
       for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
+      round --point stuck --victim $victim --mode $mode --timeout-ms 2000
     done
   done
 fi

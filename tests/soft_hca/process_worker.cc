@@ -4,25 +4,13 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 
 #include "soft_hca/process_scenarios.h"
+#include "support/held.h"
 
 namespace moe::test {
 namespace {
-
-std::size_t countIn(const char* folder) {
-  std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
-  return count;
-}
-
-// Descriptors and threads. The sanitizers' are there from the beginning.
-struct Held {
-  std::size_t descriptors = countIn("/proc/self/fd"), threads = countIn("/proc/self/task");
-  bool operator==(const Held&) const = default;
-};
 
 PeerSettings readSettings(int rank, int processes, const std::map<std::string, unsigned>& words) {
   PeerSettings settings;
@@ -93,11 +81,10 @@ int runWorker(int argumentCount, char** arguments) {
 int main(int argumentCount, char** arguments) {
   try {
     ibv_free_device_list(ibv_get_device_list(nullptr));  // loads the providers
-    std::thread([] {}).join();                           // a sanitizer starts its own with the first one
+    moe::test::Held::settle();
     const moe::test::Held before;
     const int status = moe::test::runWorker(argumentCount, arguments);
-    if (moe::test::Held() == before) return status;
-    std::fprintf(stderr, "descriptors or threads are left\n");
+    if (moe::test::holdsNoMoreThan(before)) return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

@@ -1,0 +1,157 @@
+#include "api/rank_loop.h"
+
+#include <chrono>
+#include <set>
+
+#include "support/reference.h"
+
+namespace moe::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTokens = 16, kTopk = 2, kExperts = 8, kHidden = 1024, kRowBytes = 2 * kHidden;
+// Kernels are queued several steps ahead; the host's steps are over when their calls return.
+constexpr int kStepsPerCheckOnGpus = 8;
+
+int expertOf(int token, int k) {
+  return (token + 3 * k) % kExperts;
+}
+
+// Small whole numbers: their sums are exact in bf16, whoever adds first.
+int elementOf(int rank, int token, int round, int element) {
+  return (31 * rank + 7 * token + 3 * round + element) % 61;
+}
+
+std::size_t bytesOf(int rows) {
+  return std::size_t{kRowBytes} * static_cast<std::size_t>(rows);
+}
+
+// The experts give back what they get, so that a token's sum is its row, once for each rank that it went to.
+class Loop {
+ public:
+  Loop(const LoopSettings& settings, moeComm_t comm, Arena& arena);
+  ~Loop() { moeHandleDestroy(handle_); }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  moeResult_t made() const { return made_; }
+  void writeRows(int round);
+  moeResult_t step(moeComm_t comm);
+  long countWrong(int round);
+
+ private:
+  const LoopSettings& settings_;
+  Arena& arena_;
+  moeHandle_t handle_ = nullptr;
+  moeResult_t made_;
+  const std::int32_t* ids_;
+  std::uint8_t *rows_, *out_, *sums_;
+};
+
+Loop::Loop(const LoopSettings& settings, moeComm_t comm, Arena& arena) : settings_(settings), arena_(arena) {
+  moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
+  shape.experts = kExperts;
+  shape.topk = kTopk;
+  shape.mode = settings.mode;
+  shape.tokensMax = kTokens;
+  made_ = moeHandleCreate(&handle_, comm, &shape);
+  std::vector<std::int32_t> ids;
+  for (int token = 0; token < kTokens; ++token) {
+    for (int k = 0; k < kTopk; ++k) ids.push_back(expertOf(token, k));
+  }
+  ids_ = arena.put<std::int32_t>(ids);
+  const auto take = [&](int rows) { return static_cast<std::uint8_t*>(arena.take(bytesOf(rows))); };
+  rows_ = take(kTokens), out_ = take(kTokens * settings.nranks), sums_ = take(kTokens);
+}
+
+void Loop::writeRows(int round) {
+  std::vector<std::uint8_t> rows(bytesOf(kTokens));
+  for (int token = 0; token < kTokens; ++token) {
+    for (int i = 0; i < kHidden; ++i) {
+      const auto value = static_cast<float>(elementOf(settings_.rank, token, round, i));
+      encodeElement(moeRowBf16, value, rows.data() + bytesOf(token), i);
+    }
+  }
+  arena_.upload(rows_, rows.data(), rows.size());
+}
+
+moeResult_t Loop::step(moeComm_t comm) {
+  moeDispatchArgs_t dispatch = MOE_DISPATCH_ARGS_INITIALIZER;
+  dispatch.rows = rows_, dispatch.rowType = moeRowBf16, dispatch.hidden = kHidden;
+  dispatch.outRows = out_, dispatch.outRowsMax = std::int64_t{kTokens} * settings_.nranks;
+  moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
+  combine.rows = out_, combine.rowType = moeRowBf16, combine.hidden = kHidden, combine.out = sums_;
+  moeResult_t result = moeRoute(handle_, ids_, nullptr, kTokens, arena_.stream());
+  if (result == moeSuccess) result = moeDispatch(handle_, &dispatch, arena_.stream());
+  if (result == moeSuccess) result = moeCombine(handle_, &combine, arena_.stream());
+  if (result == moeSuccess) moeCommGetAsyncError(comm, &result);
+  return result;
+}
+
+long Loop::countWrong(int round) {
+  const RouteConfig route{.nranks = settings_.nranks, .experts = kExperts, .topk = kTopk};
+  const std::vector<std::uint8_t> sums = arena_.get(sums_, bytesOf(kTokens));
+  long wrong = 0;
+  for (int token = 0; token < kTokens; ++token) {
+    std::set<int> ranks;
+    for (int k = 0; k < kTopk; ++k) ranks.insert(rankOfExpert(route, expertOf(token, k)));
+    for (int i = 0; i < kHidden; ++i) {
+      const int expected = elementOf(settings_.rank, token, round, i) * static_cast<int>(ranks.size());
+      const float sum = decodeElement(moeRowBf16, sums.data() + bytesOf(token), i);
+      wrong += sum != static_cast<float>(expected);
+    }
+  }
+  return wrong;
+}
+
+}  // namespace
+
+LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& arena) {
+  const int every = settings.cuda ? kStepsPerCheckOnGpus : 1;
+  LoopEnd end;
+  Loop loop(settings, comm, arena);
+  end.result = loop.made();
+  Clock::time_point checked = Clock::now();
+  for (int i = 0; end.result == moeSuccess && i < settings.stepsMax; ++i) {
+    if (i % every == 0) loop.writeRows(i);
+    settings.beforeStep(i);
+    end.result = loop.step(comm);
+    if (end.result != moeSuccess) break;
+    ++end.steps;
+    if ((i + 1) % every != 0) continue;
+    arena.synchronize();
+    moeCommGetAsyncError(comm, &end.result);
+    if (end.result != moeSuccess) break;
+    end.wrong += loop.countWrong(i + 1 - every);
+    checked = Clock::now();
+  }
+  end.seconds = std::chrono::duration<double>(Clock::now() - checked).count();
+  return end;
+}
+
+std::string nameOf(moeResult_t result) {
+  switch (result) {
+    case moeSuccess:
+      return "moeSuccess";
+    case moeRemoteError:
+      return "moeRemoteError";
+    case moeTimeout:
+      return "moeTimeout";
+    default:
+      return "result " + std::to_string(result);
+  }
+}
+
+bool namesRank(const std::string& sentence, int rank) {
+  const std::string number = std::to_string(rank);
+  for (const std::string& name : {"rank " + number, "ranks " + number}) {
+    for (std::size_t at = 0; (at = sentence.find(name, at)) != std::string::npos; at += name.size()) {
+      const std::size_t end = at + name.size();
+      if (end == sentence.size() || sentence[end] < '0' || sentence[end] > '9') return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace moe::test
