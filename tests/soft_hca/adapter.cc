@@ -33,17 +33,23 @@ Adapter::Adapter(const AdapterSettings& settings)
 // ---- Objects
 
 void Adapter::closeContext(int context) {
+  std::size_t pairs = 0, regions = 0;
   for (auto pair = pairs_.begin(); pair != pairs_.end();) {
     const auto next = std::next(pair);
-    if (pair->second.layout.context == context) removePair(pair);
+    if (pair->second.layout.context == context) removePair(pair), ++pairs;
     pair = next;
   }
-  std::erase_if(cqs_, [&](const auto& entry) { return entry.second.layout.context == context; });
-  std::erase_if(pds_, [&](const auto& entry) {
-    if (entry.second == context) station_.regions.removeAllOf(entry.first);
+  const std::size_t cqs =
+      std::erase_if(cqs_, [&](const auto& entry) { return entry.second.layout.context == context; });
+  const std::size_t pds = std::erase_if(pds_, [&](const auto& entry) {
+    if (entry.second == context) regions += station_.regions.removeAllOf(entry.first);
     return entry.second == context;
   });
   doorbells_.removeContext(context);
+  if (pairs + cqs + regions + pds == 0) return;
+  violations_.note("a device was closed with " + std::to_string(pairs) + " queue pairs, " + std::to_string(cqs) +
+                   " completion queues, " + std::to_string(regions) + " memory regions and " + std::to_string(pds) +
+                   " protection domains that were not destroyed");
 }
 
 std::uint32_t Adapter::allocatePd(int context) {
@@ -53,6 +59,10 @@ std::uint32_t Adapter::allocatePd(int context) {
 }
 
 int Adapter::freePd(std::uint32_t handle) {
+  const bool isUsed =
+      station_.regions.hasAnyOf(handle) ||
+      std::any_of(pairs_.begin(), pairs_.end(), [&](const auto& entry) { return entry.second.layout.pd == handle; });
+  if (isUsed) return EBUSY;
   return pds_.erase(handle) == 0 ? EINVAL : 0;
 }
 

@@ -34,7 +34,7 @@ class Adapter {
 
   // ---- Objects. Functions that return int return 0 or what errno becomes.
 
-  void closeContext(int context);  // and all that belongs to it
+  void closeContext(int context);  // what still belongs to it is freed, and noted
 
   std::uint32_t allocatePd(int context);
   int freePd(std::uint32_t handle);

@@ -3,7 +3,8 @@
 //
 //   SOFT_HCA_DIR     an empty folder that the processes share; without it, nothing that is posted is executed
 //   SOFT_HCA_FAULTS  mishaps (fault_plan.h)
-//   SOFT_HCA_REPORT  file for what posters did wrong
+//   SOFT_HCA_REPORT  file for what posters did wrong, and for what they did not give back
+//   SOFT_HCA_COUNTS  file for what Adapter::counts() says at the end of an adapter, a line each
 #pragma once
 
 #include <atomic>
@@ -41,8 +42,10 @@ class Engine {
   Engine();
   void start();
   void stop();
+  void closeAll();
   void run();
   void keepCounts();
+  void writeCounts() const;
   void forget();
 
   int process_;  // that made this

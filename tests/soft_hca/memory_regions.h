@@ -1,6 +1,7 @@
 // The memory that a process has registered with the software adapter: which addresses a key covers, and for what.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,8 +30,11 @@ class MemoryRegions {
   void remove(std::uint32_t handle) {
     std::erase_if(regions_, [&](const auto& entry) { return entry.second.handle == handle; });
   }
-  bool removeAllOf(std::uint32_t pd) {
-    return std::erase_if(regions_, [&](const auto& entry) { return entry.second.pd == pd; }) != 0;
+  std::size_t removeAllOf(std::uint32_t pd) {
+    return std::erase_if(regions_, [&](const auto& entry) { return entry.second.pd == pd; });
+  }
+  bool hasAnyOf(std::uint32_t pd) const {
+    return std::any_of(regions_.begin(), regions_.end(), [&](const auto& entry) { return entry.second.pd == pd; });
   }
 
   // Null, unless the key covers all bytes for this access and belongs to the protection domain.

@@ -39,6 +39,9 @@ constexpr Mistake kMistakes[] = {
     {"UnalignedAtomic", "unaligned-atomic", "not aligned", "completes with 02"},
     {"AReceiverThatTakesNoWrites", "no-writes", "", "completes with 12"},
     {"MoreReadsThanTheReceiverTakes", "too-many-reads", "may read more at once", "completes with 00"},
+    {"ObjectsThatAreLeft", "objects-left", "closed with 1 queue pairs, 1 completion queues, 1 memory regions and 1",
+     ""},
+    {"ADeviceThatIsLeftOpen", "device-left-open", "still open at the end of the program", ""},
     {"AnotherPsn", "other-psn", "", "completes with 15"},
     {"AnotherAddress", "other-address", "", "completes with 15"},
 };

@@ -3,9 +3,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 
 #include "soft_hca/process_scenarios.h"
+
+extern "C" {  // of the leak checker
+void __lsan_disable() __attribute__((weak));
+void __lsan_enable() __attribute__((weak));
+}
 
 namespace moe::test {
 namespace {
@@ -285,6 +292,21 @@ void forkAndPost(Workbench& bench) {
   postWrite(bench);
 }
 
+// All that belongs to a device which is closed before. A leak checker, if there is one, is not to mind.
+void leaveObjects(Workbench& bench) {
+  static std::uint64_t words[8];
+  if (__lsan_disable != nullptr) __lsan_disable();
+  ibv_context* context = ibv_open_device(bench.device().context->device);
+  check(context != nullptr, "ibv_open_device");
+  ibv_pd* pd = ibv_alloc_pd(context);
+  check(pd != nullptr, "ibv_alloc_pd");
+  check(ibv_reg_mr(pd, words, sizeof(words), kAccess) != nullptr, "ibv_reg_mr");
+  new Link(context, pd, LinkSettings{});
+  check(ibv_dealloc_pd(pd) == EBUSY, "a protection domain that is in use must stay");
+  check(ibv_close_device(context) == 0, "ibv_close_device");
+  if (__lsan_enable != nullptr) __lsan_enable();
+}
+
 struct Mistake {
   const char* name;
   Setup (*setup)();
@@ -316,6 +338,8 @@ constexpr Mistake kMistakes[] = {
     {"unaligned-atomic", plain, postUnalignedAtomic},
     {"no-writes", receiverTakesNoWrites, postWrite},
     {"too-many-reads", receiverTakesFewReads, postRead},
+    {"objects-left", plain, leaveObjects},
+    {"device-left-open", plain, [](Workbench&) { std::exit(0); }},
     {"other-psn", otherPsn, postWrite},
     {"other-address", otherAddress, postWrite},
 };
