@@ -17,10 +17,18 @@ constexpr Syndrome kSyndromes[] = {
     Syndrome::remoteAborted};
 static_assert(std::size(kSyndromes) == 13);
 
-// Says how much was compared, at the end of the program.
+// Says how much was compared, at the end of the program; that of all tests together must not become less unnoticed.
 class Report : public ::testing::Environment {
+  static constexpr std::uint64_t kComparisonsMin = 2'500'000;
+
   void TearDown() override {
-    std::printf("oracle: %llu comparisons with libmlx5\n", static_cast<unsigned long long>(Oracle::comparisons()));
+    std::printf("oracle: %llu comparisons with libmlx5, %llu differences\n",
+                static_cast<unsigned long long>(Oracle::comparisons()),
+                static_cast<unsigned long long>(Oracle::unexpectedDifferences()));
+    EXPECT_EQ(Oracle::unexpectedDifferences(), 0u);
+    const auto& program = *::testing::UnitTest::GetInstance();
+    const bool all = program.test_to_run_count() == program.total_test_count();
+    EXPECT_GE(Oracle::comparisons(), all ? kComparisonsMin : 1);
   }
 };
 const auto* const report = ::testing::AddGlobalTestEnvironment(new Report);

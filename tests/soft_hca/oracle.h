@@ -42,7 +42,9 @@ class Oracle {
   void postReceive(std::uint64_t id);
 
   const std::vector<std::string>& differences() const { return differences_; }
-  static std::uint64_t comparisons();  // of this process
+  // Of this process. The second without those of oracles that a mistake was planted for.
+  static std::uint64_t comparisons();
+  static std::uint64_t unexpectedDifferences();
 
   const mlx5::SendQueue& queue() const { return queue_; }
   VerbsQueue& verbs() { return verbs_; }
@@ -57,6 +59,7 @@ class Oracle {
   void compareWqe(std::uint64_t index, const Request& request);
   void compareDoorbell(std::uint64_t lastIndex);
   void compareCompletion(const mlx5::Completion& own, const ibv_wc& verbs, const mlx5::Completion& expected);
+  void differ(std::string how);
   void same(const std::string& what, const void* own, const void* verbs, std::size_t bytes);
   void same(const std::string& what, std::uint64_t own, std::uint64_t verbs);
 
@@ -69,6 +72,7 @@ class Oracle {
   std::vector<std::uint64_t> idOfSlot_;  // what libmlx5 is to say of the WQE that begins there
   std::uint64_t nextId_ = 1000, receiveId_ = 0;
   std::vector<std::string> differences_;
+  bool planted_ = false;
 };
 
 }  // namespace moe::test
