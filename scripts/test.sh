@@ -1,6 +1,6 @@
 #!/bin/bash
-# Everything that must hold before a change is taken, as named steps. Without arguments it runs all of them, in order,
-# and ends with a table; a step that cannot run here says why and counts as skipped.
+# Everything that must hold before a change is taken, as named steps. Without arguments it runs all of them but `slow`, in
+# order, and ends with a table; a step that cannot run here says why and counts as skipped.
 # Usage: scripts/test.sh [--list] [STEP...]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -9,6 +9,7 @@ root=$PWD
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
 all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python"
+more_steps="slow" # only when they are asked for
 skipped=77 # a step's status when it cannot run here
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -68,6 +69,9 @@ build_main() { # targets...
 }
 
 step_tests() { build_main all && run_tests "$main_preset" -LE 'slow|rxe'; }
+
+# The tests that take too long for every change.
+step_slow() { build_main all && run_tests "$main_preset" -L slow; }
 
 # With the second compiler: its warnings too, and its code through the quick tests.
 step_asan() {
@@ -153,11 +157,11 @@ print_summary() {
   return $failed
 }
 
-[ "${1:-}" = --list ] && { echo "$all_steps"; exit 0; }
+[ "${1:-}" = --list ] && { echo "$all_steps $more_steps"; exit 0; }
 # shellcheck disable=SC2086 # the list is words
 [ $# -gt 0 ] || set -- $all_steps
 for step in "$@"; do
-  declare -F "step_$step" >/dev/null || { echo "no step '$step'; there are: $all_steps" >&2; exit 2; }
+  declare -F "step_$step" >/dev/null || { echo "no step '$step'; there are: $all_steps $more_steps" >&2; exit 2; }
 done
 mkdir -p build
 for step in "$@"; do run_step "$step"; done

@@ -42,8 +42,8 @@ if [ "${KILL_ROUNDS:-all}" = few ]; then
   round --point init --victim $((nranks - 1)) --delay-ms 10 --timeout-ms 3000
   round --point between --victim 0 --mode ht
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll
-  round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 3000
-  round --point stuck --victim 0 --mode ll --timeout-ms 3000
+  round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 2000
+  round --point stuck --victim 0 --mode ll --timeout-ms 2000
 elif [ "${KILL_ROUNDS:-all}" = steps ]; then
   round --point between --victim 0 --mode ht --timeout-ms 20000
   round --point inside --victim $((nranks - 1)) --delay-ms 7 --mode ll --timeout-ms 20000
@@ -54,9 +54,10 @@ else
     for mode in ht ll; do
       round --point between --victim $victim --mode $mode
       for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
-      round --point stuck --victim $victim --mode $mode --timeout-ms 2000
     done
   done
+  round --point stuck --victim 0 --mode ll --timeout-ms 2000
+  round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 2000
 fi
 if find /dev/shm -name '*moecomm*' 2>/dev/null | grep -q .; then
   echo "FAILED: something is left in /dev/shm"

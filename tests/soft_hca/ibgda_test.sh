@@ -2,7 +2,7 @@
 # The library through its C API over the software adapter: ranks that moerun starts, whose steps post their puts
 # themselves.
 # Usage: ibgda_test.sh MOERUN API_TESTS MISHAP_RANK KILL_RANK libfakemlx5.so PART
-#   PART: two, steps, thread, many, mishaps, failures, syndromes, kills
+#   PART: two, steps, thread, many, mishaps, all-mishaps, failures, syndromes, kills
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 moerun=$1 tests=$2 mishap_rank=$3 kill_rank=$4 library=$5 part=$6
@@ -25,15 +25,21 @@ case $part in
     right 4 1 '' "$small"
     ;;
   thread) MOECOMM_RDMA_DOORBELL=thread right 4 2 '' "$small" ;;
-  many) right 8 2 '' '*Step.TwoHandles*/Host:*Step.OutputsOutside*/Host' ;;
+  many)
+    right 8 2 '' '*Step.TwoHandles*/Host:*Step.OutputsOutside*/Host'
+    # Domains of 8 and of 1, whatever the second number says.
+    right 16 8 '' '*Domains.OfManyRanks*/Host'
+    for size in 8 1; do right 16 $size '' '*Step.TwoHandles*/Host'; done
+    ;;
   mishaps)
+    export MOECOMM_RDMA_ACK_TIMEOUT=$patient
     for faults in 'drop=20' 'delay=100' 'duplicate=100' 'reorder=200' 'slow_cqe=200' 'ignore_doorbell=5'; do
       right 4 2 "seed=3 $faults" '*Step.TwoHandles*/Host:*Step.OutputsOutside*/Host'
     done
     ;;
+  all-mishaps) MOECOMM_RDMA_ACK_TIMEOUT=$patient right 4 2 "$all_mishaps" '*Step.TwoHandles*/Host' ;;
   failures)
-    # A peer is given up after two seconds; the others answer, however slow the machine is.
-    MOECOMM_RDMA_ACK_TIMEOUT=16 fails 2 'stuck@100' "rank 0: RDMA write to rank 1 failed: the peer's adapter does not answer \(queue pair 0x"
+    MOECOMM_RDMA_ACK_TIMEOUT=$impatient fails 2 'stuck@100' "rank 0: RDMA write to rank 1 failed: the peer's adapter does not answer \(queue pair 0x"
     # Whichever end notices first.
     fails 2 'nak@100' "rank 0: RDMA write to rank 1 failed: the remote key does not cover the remote memory|$refused"
     ;;
