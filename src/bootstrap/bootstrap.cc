@@ -59,6 +59,12 @@ void Bootstrap::barrier() {
   collect({}, "the barrier");
 }
 
+void Bootstrap::throwIfBroken(const char* what) {
+  requireCollectives(what);
+  node_->round(0);
+  node_->throwIfBroken(what);
+}
+
 Key Bootstrap::fdKeyOf(int rank) const {
   Writer context;
   context.u32(static_cast<std::uint32_t>(rank));

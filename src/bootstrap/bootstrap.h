@@ -57,6 +57,10 @@ class Bootstrap {
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine);
   void barrier();
 
+  // Between collectives: takes in what has come, without waiting, and throws what they would throw if a rank has failed
+  // or left before `what` was done.
+  void throwIfBroken(const char* what);
+
   // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served
   // inside this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier,
   // stop.

@@ -245,6 +245,7 @@ class CommInit {
     for (int rank = 0; rank < comm.nranks(); ++rank) {
       if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
     }
+    setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
     setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.fail(result, sentence, true); };
     return setup;
   }

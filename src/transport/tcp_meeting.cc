@@ -23,6 +23,7 @@ constexpr std::uint32_t kCardMagic = 0x54454f4d;  // "MOET"
 constexpr std::uint8_t kCardVersion = 1;
 constexpr std::chrono::milliseconds kPerAddress{3000};  // a rank may come to the meeting later than its card
 constexpr std::chrono::milliseconds kRedial{50};
+constexpr int kHearMs = 50;  // of the group, at least so often
 constexpr auto kHello = bootstrap::maskOf(FrameType::Attach);
 
 void sendHello(Link& link, const RemoteSetup& setup) {
@@ -123,6 +124,7 @@ class Introduction {
   std::vector<TcpConnection> run(const Deadline& deadline) {
     while (!callers_.empty() || !awaited_.empty()) {
       if (deadline.expired()) complain();
+      setup_.hearGroup();
       round(deadline);
     }
     return std::move(connections_);
@@ -132,7 +134,7 @@ class Introduction {
   void round(const Deadline& deadline) {
     set_.clear();
     lobby_.arm(set_);
-    int waitMs = std::min(deadline.leftMs(), lobby_.waitMsMax());
+    int waitMs = std::min({deadline.leftMs(), lobby_.waitMsMax(), kHearMs});
     for (const auto& caller : callers_) {
       caller->arm(set_);
       waitMs = std::min(waitMs, caller->waitMsMax());

@@ -61,6 +61,31 @@ TEST(BootstrapFailure, TheEndOfTheProcessThatServesTheIdIsNoticed) {
   EXPECT_LT(secondsSince(start), 2.0);
 }
 
+TEST(BootstrapFailure, ADeathIsHeardOfWhileARankDoesSomethingElse) {
+  Children children(1, joinAndWait(2, 3));
+  const moeUniqueId_t id = createUniqueId(20s, "");
+  children.start(id);
+  std::thread killer([&] {
+    children.awaitWord(0);
+    std::this_thread::sleep_for(200ms);
+    children.kill(0);
+  });
+  const auto start = Clock::now();
+  const auto outcomes = inThreads(2, [&](int rank) {
+    const auto member = Bootstrap::join(id, optionsOf(rank, 3));
+    while (secondsSince(start) < 10) {
+      member->throwIfBroken("the work");
+      std::this_thread::sleep_for(5ms);
+    }
+  });
+  killer.join();
+  EXPECT_LT(secondsSince(start), 5.0);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.result, moeRemoteError);
+    EXPECT_NE(outcome.sentence.find("rank 2 ("), std::string::npos) << outcome.sentence;
+  }
+}
+
 // 40 ranks: the dead one is an inner rank (1), a leaf below another one (30), or the root.
 class BootstrapDeath : public testing::TestWithParam<int> {};
 

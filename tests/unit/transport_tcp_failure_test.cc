@@ -68,6 +68,21 @@ TEST(TcpMeeting, ARankThatComesAgainReplacesItsFirstConnection) {
   expectAllWell(member.failures());
 }
 
+TEST(TcpMeeting, EndsWhenTheGroupHasHeardOfADeath) {
+  const auto start = std::chrono::steady_clock::now();
+  MemberOptions options;
+  options.hearGroup = [&] {
+    if (std::chrono::steady_clock::now() - start > 200ms) throw Error(moeRemoteError, "rank 7 died");
+  };
+  Member low(0, 2, options);
+  Member high(1, 2, options);
+  const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
+  expectSays(outcomeOf([&] { high.connect(cards, 20s); }), moeRemoteError, "rank 7 died");
+  high.leave();
+  expectSays(outcomeOf([&] { low.connect(cards, 20s); }), moeRemoteError, "rank 7 died");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
+}
+
 TEST(TcpMeeting, NamesTheRankThatDoesNotCome) {
   Member low(0, 2, {});
   Member high(1, 2, {});

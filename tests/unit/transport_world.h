@@ -55,6 +55,7 @@ struct MemberOptions {
       [](RemoteSetup setup, const TcpOptions& tcpOptions) { return makeTcpTransport(std::move(setup), tcpOptions); };
   std::function<std::unique_ptr<Backend>()> makeBackend = makeHostBackend;
   LogLines* lines = nullptr;
+  std::function<void()> hearGroup = [] {};
 };
 
 class Member {
@@ -80,6 +81,7 @@ class Member {
     for (int peer = 0; peer < nranks; ++peer) {
       if (peer != rank) setup.peers.push_back(peer);
     }
+    setup.hearGroup = options.hearGroup;
     setup.fail = [this](moeResult_t result, const std::string& sentence) {
       const std::lock_guard lock(mutex_);
       failures_.push_back({result, sentence});

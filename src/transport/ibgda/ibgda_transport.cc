@@ -116,6 +116,7 @@ class IbgdaTransport final : public RemoteTransport {
     while (queues_.waitsFor() >= 0) {
       completer_.look();
       if (completer_.failure()) throw noConnection(*completer_.failure(), peers);
+      setup_.hearGroup();
       if (deadline.expired()) {
         throw Error(moeTimeout, fmt::format("rank {} has not answered over RDMA in time", queues_.waitsFor()));
       }

@@ -123,6 +123,7 @@ class VerbsTransport final : public RemoteTransport {
       while (!sender.idle()) {
         sender.poll();
         if (sender.failure()) throw noConnection(static_cast<int>(i), *sender.failure());
+        setup_.hearGroup();
         if (deadline.expired()) {
           throw Error(moeTimeout, fmt::format("rank {} has not answered over RDMA in time", sender.waitsFor()));
         }
