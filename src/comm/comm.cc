@@ -89,6 +89,14 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
   }
 }
 
+void Comm::transportFailed(moeResult_t result, const std::string& sentence) noexcept {
+  try {
+    if (transportReports_.counts(result, sentence)) fail(result, sentence, true);
+  } catch (const std::exception&) {
+    fail(result, {}, true);  // out of memory while keeping the sentence
+  }
+}
+
 // A step that fails writes a record; whoever looks first turns it into the communicator's failure.
 void Comm::lookAtSteps() noexcept {
   Failure* failure = view_.failure;

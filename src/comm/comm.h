@@ -10,6 +10,7 @@
 #include "comm/config.h"
 #include "comm/error_state.h"
 #include "comm/heap.h"
+#include "comm/kept_back.h"
 #include "comm/outstanding.h"
 #include "transport/remote.h"
 #include "transport/window.h"
@@ -80,6 +81,7 @@ class Comm {
   Comm() = default;
 
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
+  void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
   void lookAtSteps() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
@@ -90,6 +92,7 @@ class Comm {
   CommShape shape_;
   CommView view_{};
   ErrorState errors_;
+  KeptBack transportReports_;
   std::unique_ptr<Backend> backend_;
   Memory state_, failure_, abort_, table_, far_;
   std::unique_ptr<Window> window_;

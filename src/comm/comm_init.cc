@@ -246,7 +246,7 @@ class CommInit {
       if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
     }
     setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
-    setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.fail(result, sentence, true); };
+    setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
     return setup;
   }
 
@@ -281,6 +281,7 @@ class CommInit {
     comm->bootstrap_->startMonitor(
         [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
         [comm] { comm->lookAtSteps(); }, std::chrono::milliseconds(10));
+    if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
   }
 
   std::int64_t milliseconds() const {
