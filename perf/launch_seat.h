@@ -28,7 +28,7 @@ class LaunchSeat {
   void useTwin(bool twin) { twin_ = twin; }
 
  private:
-  moeComm_t comm_;
+  [[maybe_unused]] moeComm_t comm_;  // builds without CUDA do not look at it
   bool twin_ = false;
   Multiprocessors multiprocessors_;
 };

@@ -20,6 +20,12 @@ constexpr std::uint64_t kSlow = 1;
 constexpr std::uint64_t kSlow = 1;
 #endif
 
+// Where ranks dispatch rows of different sizes, LL finds out when they have come: until then they may lie across one
+// another in the slots, which the thread sanitizer would take for a race.
+test::Protocol protocolOf(Trouble trouble) {
+  return trouble == Trouble::rowSize && kSlow > 1 ? test::Protocol::ht : test::Protocol::both;
+}
+
 template <class Team>
 class Protocol : public testing::Test {
  protected:
@@ -94,7 +100,7 @@ TYPED_TEST(Protocol, RefusesTogetherWhatCannotWork) {
     for (std::uint64_t seed = 1; seed <= 12 / kSlow; ++seed) {
       // Where a LL output is too small, a rank may wait so long for its owner, which has stopped: less than the lanes
       // of a ThreadedWarp wait for each other.
-      Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 20'000'000'000);
+      Scenario scenario = makeScenario(seed, protocolOf(trouble), trouble, limits, 20'000'000'000);
       const std::string wrong = runScenario<TypeParam>(scenario);
       ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
     }
@@ -105,7 +111,7 @@ TYPED_TEST(Protocol, RefusesAcrossDomains) {
   const ScenarioLimits limits{4, 8, 12, 2};
   for (const Trouble trouble : {Trouble::capacity, Trouble::rowSize}) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-      Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 1'000'000'000u * kSlow);
+      Scenario scenario = makeScenario(seed, protocolOf(trouble), trouble, limits, 1'000'000'000u * kSlow);
       const std::string wrong = runScenario<TypeParam>(scenario);
       ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
     }
