@@ -22,6 +22,7 @@ COMMON = ["support/cast_case.cc", "support/combine_operation.cc", "support/dispa
 FLAGS = ["-std=c++20", "-O1", "-ffp-contract=off", "-w"]
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90
+SEEDS, SEEDS_WITH_BUG = 1500, 4000  # a bug ends the job at the first seed that shows it
 
 # A job: what is compiled with the mutated headers, what it is linked with, and how it runs.
 TEAMS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
@@ -99,9 +100,9 @@ def plant(tree: pathlib.Path, mutant, overlay: pathlib.Path):
     target.write_text(text.replace(mutant["from"], mutant["to"]))
 
 
-def job_failure(job: str, program: pathlib.Path):
+def job_failure(job: str, program: pathlib.Path, seeds: int):
     """How the job failed, or None if it passed."""
-    arguments = ["--seeds", "1500", *SIM_ARGUMENTS[job]] if job in SIM_ARGUMENTS else []
+    arguments = ["--seeds", str(seeds), *SIM_ARGUMENTS[job]] if job in SIM_ARGUMENTS else []
     environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=1 exitcode=66", GTEST_FAIL_FAST="1")
     try:
         done = subprocess.run([str(program), *arguments], capture_output=True, timeout=JOB_SECONDS, env=environment)
@@ -120,7 +121,7 @@ def try_mutant(builder: Builder, index: int, mutant):
     overlay = builder.work / f"mutant{index}"
     try:
         plant(builder.tree, mutant, overlay)
-        how = job_failure(mutant["job"], builder.build_job(mutant["job"], overlay))
+        how = job_failure(mutant["job"], builder.build_job(mutant["job"], overlay), SEEDS_WITH_BUG)
         verdict = "caught" if how else "SURVIVED"
     except RuntimeError as error:
         verdict, how = "BROKEN", str(error)
@@ -130,7 +131,7 @@ def try_mutant(builder: Builder, index: int, mutant):
 def try_without_bug(builder: Builder, job: str):
     overlay = builder.work / f"clean-{job}"
     overlay.mkdir(parents=True, exist_ok=True)
-    return "passes" if job_failure(job, builder.build_job(job, overlay)) is None else "FAILS"
+    return "passes" if job_failure(job, builder.build_job(job, overlay), SEEDS) is None else "FAILS"
 
 
 def main() -> int:
