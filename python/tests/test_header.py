@@ -18,6 +18,7 @@ SCALARS = {
     "int32_t": ctypes.c_int32,
     "int64_t": ctypes.c_int64,
     "uint8_t": ctypes.c_uint8,
+    "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64,
     "char": ctypes.c_char,
     "float": ctypes.c_float,
@@ -93,7 +94,7 @@ class HeaderTest(unittest.TestCase):
             count += 1
             mirrored = [field[0] for field in getattr(_native, name)._fields_]
             self.assertEqual([field[1] for field in fields], mirrored, name)
-        self.assertEqual(count, 11 + 1)
+        self.assertEqual(count, 12 + 1)
 
     def test_every_field_has_the_same_type(self):
         for owner, name, fields in structs():
@@ -116,7 +117,7 @@ class HeaderTest(unittest.TestCase):
             mirrored = getattr(config, field)
             self.assertEqual(mirrored if isinstance(mirrored, int) else int(bool(mirrored)), value, field)
         others = [line for line in re.findall(r"\{ sizeof\((\w+)\), ([^}]*)\}", raw) if line[0] != "moeConfig_t"]
-        self.assertEqual(len(others), 9)
+        self.assertEqual(len(others), 10)
         for name, values in others:
             self.assertLessEqual(set(values.replace(" ", "").split(",")), {"0", "NULL"}, name)
 

@@ -51,7 +51,7 @@ struct RowsOfWave {
 // The rows that a dispatch receives in a wave.
 MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
   if (!h.wavesByExpert()) return arrivingRows(h, waves, wave);
-  const std::int32_t* start = h.waveRowsStart + wave * h.map.nranks;
+  const std::int32_t* start = h.waveRowsStart + std::int64_t{wave} * h.map.nranks;
   return {h, waves, wave, start[0], start[h.map.nranks], h.waveRows};
 }
 

@@ -19,7 +19,7 @@ MOE_LANES std::int32_t* routeCounts(const CommView& c, int rank, std::uint64_t e
 
 // The rows that rank `from` sends here in each wave by experts.
 MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
-  return c.in<std::int32_t>(rank, c.at.waveCounts) + (parityOf(epoch) * c.nranks + from) * kHtWaves;
+  return c.in<std::int32_t>(rank, c.at.waveCounts) + std::int64_t{parityOf(epoch) * c.nranks + from} * kHtWaves;
 }
 
 // The buffers of epoch - 2 are written again. No acknowledgement is needed: we have everyone's counts of epoch - 1,
