@@ -128,7 +128,7 @@ MOE_LANES void takeCounts(const Warp& warp, const CommView& c, const HandleView&
         kHtWaves * c.nranks,
         [&](int i) { return warp.laneLoad(waveCounts(c, c.rank, epoch, i % c.nranks) + i / c.nranks); },
         [&](int i, int before) { h.waveRowsStart[i] = before; });
-    warp.forEach(1, [&](int) { h.waveRowsStart[kHtWaves * c.nranks] = rows; });
+    warp.forEach(1, [&](int) { h.waveRowsStart[std::int64_t{kHtWaves} * c.nranks] = rows; });
   }
   publish(warp, &c.state->routeTaken, flagWord(epoch));
   const int groups = warp.scanInOrder(
