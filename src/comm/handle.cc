@@ -58,8 +58,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
   if (config.arrivals != 0 && !expertRows) {
     throw Error(moeInvalidArgument,
-                "config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of "
-                "one expert");
+                "config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of one expert");
   }
   shape.arrivals = config.arrivals != 0;
   const std::int64_t copies = shape.layout == Layout::expertMajorPadded ? shape.map.count(0) : shape.topk;
@@ -216,6 +215,7 @@ moeHandleView_t Handle::slots() const {
   return view;
 }
 
+static_assert(MOE_ARRIVAL_SHIFT == kFlagValueBits, "arrival words are flags");
 moeArrivals_t Handle::arrivals() const {
   if (!shape_.arrivals)
     throw Error(moeInvalidUsage, "moeHandleGetArrivals: the handle was made without config.arrivals");

@@ -9,7 +9,7 @@ namespace moe {
 
 using Flag = std::uint64_t;
 
-inline constexpr int kFlagValueBits = 24;  // MOE_ARRIVAL_SHIFT
+inline constexpr int kFlagValueBits = 24;
 inline constexpr std::int64_t kFlagValueMax = (std::int64_t{1} << kFlagValueBits) - 1;
 
 MOE_HOST_DEVICE constexpr Flag flagWord(std::uint64_t epoch, std::int64_t value = 0) {

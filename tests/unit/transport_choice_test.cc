@@ -2,6 +2,7 @@
 // that cannot share what the better one needs. Between ranks of one process, over the adapter in software of
 // tests/soft_hca.
 #include "transport/remote_choice.h"
+#include "unit/forwarding_backend.h"
 #include "unit/rdma_world.h"
 
 namespace moe::test {
@@ -12,46 +13,19 @@ constexpr std::size_t kRowBytes = 768;
 constexpr int kRows = 8;
 
 // The host backend, but that its steps cannot reach what a GPU's driver may refuse to map.
-class NarrowBackend final : public Backend {
+class NarrowBackend final : public ForwardingBackend {
  public:
   explicit NarrowBackend(std::vector<HostPages> refused) : refused_(std::move(refused)) {}
 
   Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) override {
     if (std::find(refused_.begin(), refused_.end(), kind) == refused_.end()) {
-      return host_->shareWithSteps(begin, bytes, kind);
+      return ForwardingBackend::shareWithSteps(begin, bytes, kind);
     }
     const char* what = kind == HostPages::memory ? "queue" : "registers";
     throw Error(moeUnsupported, std::string("this GPU cannot reach an adapter's ") + what);
   }
 
-  int kind() const noexcept override { return host_->kind(); }
-  int device() const noexcept override { return host_->device(); }
-  bool bulkCopies() const noexcept override { return host_->bulkCopies(); }
-  void setSharers(int ranks) noexcept override { host_->setSharers(ranks); }
-  Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
-    return host_->allocatePrivate(bytes, allocator);
-  }
-  Memory allocateHostVisible(std::size_t bytes) override { return host_->allocateHostVisible(bytes); }
-  void copyToPrivate(void* to, const void* from, std::size_t bytes) override { host_->copyToPrivate(to, from, bytes); }
-  void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
-    host_->readWords(to, from, count);
-  }
-  std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override { return host_->makeReader(window); }
-  std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return host_->makeWriter(window); }
-  int routeWarpsMax() const noexcept override { return host_->routeWarpsMax(); }
-  LaunchShape shapeFor(const Workload& work) const noexcept override { return host_->shapeFor(work); }
-  Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
-    return host_->partsFor(shape, rows, rowBytes);
-  }
-  moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
-                     std::string* what) noexcept override {
-    return host_->launch(step, params, shape, stream, what);
-  }
-  bool capturing(moeStream_t stream) const noexcept override { return host_->capturing(stream); }
-  void synchronize() noexcept override { host_->synchronize(); }
-
  private:
-  std::unique_ptr<Backend> host_ = makeHostBackend();
   std::vector<HostPages> refused_;
 };
 

@@ -170,19 +170,26 @@ TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {
   EXPECT_GT(secondsSince(before), 0.3);
 }
 
+// Connects rank 1 and rank 2 with each other, and both with a rank 0 that the test plays.
+struct FakeRankZero {
+  FakeRankZero(Member& early, Member& late) {
+    const std::vector<CardBytes> cards{emptyCard(), early.transport().card(), late.transport().card()};
+    expectAllWell(inThreads(3, [&](int part) {
+      if (part == 1) return early.connect(cards);
+      if (part == 2) return late.connect(cards);
+      toEarly = std::make_unique<FakeTcpPeer>(cards[1], 0, 3);
+      toLate = std::make_unique<FakeTcpPeer>(cards[2], 0, 3);
+    }));
+  }
+  std::unique_ptr<FakeTcpPeer> toEarly, toLate;
+};
+
 // Rank 1 hears of rank 0's death first, and leaves; rank 2 is told of it later.
 TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   Member early(1, 3, {}), late(2, 3, {});
-  const std::vector<CardBytes> cards{emptyCard(), early.transport().card(), late.transport().card()};
-  std::vector<Outcome> outcomes(2);
-  std::thread a([&] { outcomes[0] = outcomeOf([&] { early.connect(cards); }); });
-  std::thread b([&] { outcomes[1] = outcomeOf([&] { late.connect(cards); }); });
-  FakeTcpPeer toEarly(cards[1], 0, 3), toLate(cards[2], 0, 3);
-  a.join();
-  b.join();
-  expectAllWell(outcomes);
+  FakeRankZero zero(early, late);
 
-  toEarly.close();
+  zero.toEarly->close();
   expectSays(early.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
   ASSERT_TRUE(early.putWord(2, 8, 5));
   early.finish();
@@ -191,7 +198,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   ASSERT_TRUE(late.putWord(1, 8, 1)) << "puts to it go nowhere";
   std::this_thread::sleep_for(100ms);
   expectAllWell(late.failures());
-  toLate.close();
+  zero.toLate->close();
   expectSays(late.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
   EXPECT_EQ(late.failures().size(), 1U);
 }
@@ -202,14 +209,7 @@ TEST(TcpFailure, ASurvivorThatCannotSendEverythingIsNotNamedEither) {
   options.tcp.rings = 1;
   options.tcp.backlogMax = 4;  // so that puts to the others are stuck too
   Member early(1, 3, options), late(2, 3, {});
-  const std::vector<CardBytes> cards{emptyCard(), early.transport().card(), late.transport().card()};
-  std::vector<Outcome> outcomes(2);
-  std::thread a([&] { outcomes[0] = outcomeOf([&] { early.connect(cards); }); });
-  std::thread b([&] { outcomes[1] = outcomeOf([&] { late.connect(cards); }); });
-  FakeTcpPeer toEarly(cards[1], 0, 3), toLate(cards[2], 0, 3);
-  a.join();
-  b.join();
-  expectAllWell(outcomes);
+  FakeRankZero zero(early, late);
 
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(early.put(0, 0, 0, std::size_t{1} << 20));  // who reads nothing
   const auto before = Clock::now();
