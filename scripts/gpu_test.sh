@@ -33,7 +33,7 @@ check() { # name, command...: its output goes to a log, its last lines are shown
   local name=$1 log=$logs/$1.log
   shift
   if timeout "${limit:-300}" "$@" >"$log" 2>&1; then echo "passed: $name"; else echo "FAILED: $name (see $log)" && failed=1; fi
-  grep -E 'correct|WRONG|PASSED|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -"${lines:-4}" | cut -c1-200
+  grep -E 'correct|elements are wrong|WRONG|PASSED|ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -"${lines:-4}" | cut -c1-200
 }
 
 step_math() { check math "$math"; }
@@ -41,6 +41,8 @@ step_math() { check math "$math"; }
 step_api() {
   check api-threads "$api" --gtest_filter='*Cuda*'
   check api-processes "$moerun" -n 4 "$api" --gtest_filter='*Step*Cuda*'
+  # It says itself if sums are wrong, and how long before the end of dispatch its experts began.
+  check expert-overlap "$moerun" -n 4 "$(find_program moecomm_example_overlap)"
 }
 
 step_kill() { check kill "$here/../tests/api/kill_test.sh" "$moerun" "$kill" cuda 4; }
