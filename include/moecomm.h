@@ -431,11 +431,10 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 
 typedef struct moeCombineArgs {
   size_t size;
-  const void*
-      rows;        /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here. Peers read
-                      them directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows (LL);
-                      else they are first prepared in window memory: HT in config.stagingRows, which must be enough */
-  int32_t rowType; /* moeRowBf16, moeRowFp16 or moeRowFp32 */
+  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here. Peers read
+                       them directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows
+                       (LL); else rows for peers are made of them: HT in config.stagingRows, which must be enough */
+  int32_t rowType;  /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;
   int32_t weights;          /* moeWeights value. moeWeightsApply needs one row per expert: an EXPERT_MAJOR layout */
   int32_t flags;            /* 0 or moeSendOnly */

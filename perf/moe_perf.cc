@@ -46,8 +46,12 @@ std::int64_t windowBytesMax(const Options& options, int nranks) {
   return bytes;
 }
 
+// A library that may choose has LL buffers for as many tokens as LL can be the better choice for.
 void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
-  (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = std::max(options.tokensMax(), 1);
+  constexpr int kLlTokensOfAuto = 512;
+  const int tokens = std::max(options.tokensMax(), 1);
+  (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = tokens;
+  if (options.mode == moeModeAuto) config.llTokensMax = std::min(tokens, kLlTokensOfAuto);
   config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
   config.sideBytesMax = options.sideBytes();
   const std::int64_t windowBytes = windowBytesMax(options, nranks);

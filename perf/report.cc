@@ -208,7 +208,7 @@ std::string shareTitles(const CaseResult& first) {
 // A launch on its own has its start in its time, operations in a row overlap that with the end of the one before.
 std::string launchesText(const Options& options) {
   if (options.chain == 1) return "every operation timed alone";
-  return fmt::format("route timed alone, dispatch, combine and pair in chains of {} (their mean)", options.chain);
+  return fmt::format("dispatch, combine and pair in chains of {} (their mean)", options.chain);
 }
 
 void printCeiling(const char* what, const CeilingTime& ceiling) {
@@ -297,9 +297,9 @@ void printHeader(const Options& options, const CaseResult& first) {
       "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
       options.travellingRowBytes(), options.sideBytes());
   const std::string how = options.chain == 1 ? ", alone" : ", in a row";
-  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens", "route, alone",
-             "dispatch" + how, "combine" + how, "pair" + how, "remote bytes", "rem GB/s", "log GB/s", "cmb GB/s",
-             "vs memcpy", shareTitles(first), "result");
+  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens",
+             "route, on top of a pair", "dispatch" + how, "combine" + how, "pair" + how, "remote bytes", "rem GB/s",
+             "log GB/s", "cmb GB/s", "vs memcpy", shareTitles(first), "result");
 }
 
 void printCase(const CaseResult& result) {

@@ -9,8 +9,8 @@ namespace {
 // In iterations that are not checked in full, one group of columns in this many.
 constexpr int kSampleStride = 16;
 
-constexpr int kPhaseMarks = 5;
-constexpr int kPairMarks = 2;
+constexpr int kPhaseMarks = 4;
+constexpr int kPairMarks = 3;
 
 }  // namespace
 
@@ -40,6 +40,11 @@ void Runner::makeSteps() {
     add(dispatchSteps_, chained([this, i] { exchange_.dispatch(i); }));
     add(combineSteps_, chained([this, i] { exchange_.combine(i); }));
     add(pairSteps_, chained([this, i] {
+          exchange_.dispatch(i);
+          exchange_.combine(0);
+        }));
+    add(freshSteps_, chained([this, i] {
+          exchange_.route(0);
           exchange_.dispatch(i);
           exchange_.combine(0);
         }));
@@ -103,20 +108,18 @@ void Runner::phasePass(CaseResult& result) {
     const auto mark = [&](int number) {
       if (i >= 0) device_.mark(i * kPhaseMarks + number);
     };
-    mark(0);
     routeSteps_[index]();
-    mark(1);
+    mark(0);
     dispatchSteps_[index]();
-    mark(2);
+    mark(1);
     refillSlots(version);
-    mark(3);
+    mark(2);
     combineSteps_[index]();
-    mark(4);
+    mark(3);
   }
   exchange_.settle();
-  result.route = group_.slowest(samples(kPhaseMarks, 0, 1));
-  result.dispatch = ofOne(group_.slowest(samples(kPhaseMarks, 1, 2)));
-  result.combine = ofOne(group_.slowest(samples(kPhaseMarks, 3, 4)));
+  result.dispatch = ofOne(group_.slowest(samples(kPhaseMarks, 0, 1)));
+  result.combine = ofOne(group_.slowest(samples(kPhaseMarks, 2, 3)));
   exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
   exchange_.verifyDispatch(version, 1);
   exchange_.verifyCombine(version, 1);
@@ -137,7 +140,8 @@ void Runner::letPeersGoOn() {
   group_.barrier();
 }
 
-// One route, dispatch and combine back to back; the payload alternates.
+// Dispatch and combine back to back on one route, then with a route before each; the payload alternates. What a route
+// costs is the difference: on its own it would be the start of an operation and the ranks' skew that are measured.
 void Runner::pairPass(CaseResult& result) {
   routeSteps_[0]();
   exchange_.dispatch(0);
@@ -149,9 +153,13 @@ void Runner::pairPass(CaseResult& result) {
     if (i >= 0) device_.mark(i * kPairMarks);
     pairSteps_[static_cast<std::size_t>(source)]();
     if (i >= 0) device_.mark(i * kPairMarks + 1);
+    freshSteps_[static_cast<std::size_t>(source)]();
+    if (i >= 0) device_.mark(i * kPairMarks + 2);
   }
   exchange_.settle();
   result.pair = ofOne(group_.slowest(samples(kPairMarks, 0, 1)));
+  result.route = ofOne(group_.slowest(samples(kPairMarks, 1, 2)));
+  for (std::size_t i = 0; i < result.pair.size(); ++i) result.route[i] -= result.pair[i];
   exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(source));
   exchange_.verifyDispatch(0, 1);
   exchange_.setIteration(kTimedIteration);

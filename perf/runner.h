@@ -30,8 +30,8 @@ struct CaseResult {
   Multiprocessors multiprocessors;
   bool choseMultiprocessors = false;  // the library did, on a GPU
   Verdict verdict;
-  // Per iteration, the maximum over the ranks, in microseconds; all but the route of --chain operations in a row.
-  std::vector<double> route;
+  // Per iteration, the maximum over the ranks, in microseconds, of --chain operations in a row.
+  std::vector<double> route;  // what it adds to a pair
   std::vector<double> dispatch;
   std::vector<double> combine;
   std::vector<double> pair;
@@ -95,6 +95,7 @@ class Runner {
   std::vector<Step> dispatchSteps_;        // [source]
   std::vector<Step> combineSteps_;         // [version]
   std::vector<Step> pairSteps_;            // [source]
+  std::vector<Step> freshSteps_;           // [source] pairs with a route before each
   std::vector<Step> twinVerifiedSteps_;    // [version]
   std::vector<Step> twinDispatchSteps_;    // [source]
 };

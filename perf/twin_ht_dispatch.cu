@@ -259,7 +259,7 @@ cudaError_t launchTwin(Step step, const StepParams& params, const KernelShape& s
   dependent.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &dependent;
   config.numAttrs = shape.dependent ? 1 : 0;
-  return cudaLaunchKernelEx(&config, twin::dispatchHt, params, shape.stageBytes);
+  return cudaLaunchKernelEx(&config, twin::dispatchHt, params, shape.stages.bytes);
 }
 
 }  // namespace moe::perf

@@ -11,11 +11,14 @@ Rules, which --update does not change:
   - no stack, no spilled registers, no local memory;
   - flags (64-bit words with an order) have system scope; where they are stored there is a fence at system scope, and
     where they are read the first-level cache is dropped by an acquire;
-  - kernels named bulk... copy in bulk both ways, from sm_90 on.
+  - kernels named bulk... copy in bulk both ways, those that sum into shared memory alone, from sm_90 on.
 Table, for each kernel and architecture:
   - registers: at most so many;
   - row_loads, row_stores: at least so many 16-byte accesses of global memory in the loops that move rows;
   - narrow_loads, narrow_stores: at most so many narrower ones there;
+  - of kernels that post puts to adapters, on the shortest way (docs/rdma.md): post_loop, at most so many instructions of
+    a warp from one call to the next; post_call, in a call for up to 32 puts; post_ring, in one that also rings; and how
+    many of these wait for memory (..._waits);
   - order: exactly so many of the instructions that order memory or copy in bulk.
 Numbers depend on the compiler. With another nvcc than the table's the kinds of instructions are compared alone.
 """
@@ -40,6 +43,9 @@ TABLE = ROOT / "tests/codegen/kernels.toml"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 AT_MOST = {"registers": "registers", "narrow_loads": "loads of less than 16 bytes in loops that move rows",
            "narrow_stores": "stores of less than 16 bytes in loops that move rows"}
+POSTING = {"post_loop": "instructions from one call that posts to the next", "post_call": "instructions of such a call",
+           "post_call_waits": "waits for memory in a call that posts", "post_ring": "instructions of a call that rings",
+           "post_ring_waits": "waits for memory in a call that rings"}
 AT_LEAST = {"row_loads": "loads of 16 bytes in loops that move rows",
             "row_stores": "stores of 16 bytes in loops that move rows"}
 # An access with a scope, a fence, an acquire's drop of the first-level cache, a bulk copy.
@@ -104,6 +110,8 @@ def measure(command, architecture):
         found[name] |= {"row_loads": rows.loads, "row_stores": rows.stores, "narrow_loads": rows.narrow_loads,
                         "narrow_stores": rows.narrow_stores, "opcodes": opcodes,
                         "order": {opcode: count for opcode, count in opcodes.items() if ORDER.match(opcode)}}
+        if (posting := sass.posting(code)) is not None:
+            found[name] |= dict(zip(POSTING, (posting.loop.instructions, *posting.call, *posting.ring)))
     return found
 
 
@@ -152,7 +160,8 @@ def broken_rules(kernel, architecture, found):
     if counted(f"LD{FLAG}SYS") and not counted(r"CCTL\.IVALL"):
         yield "flags are read and there is no acquire (CCTL.IVALL)"
     if kernel.startswith("bulk") and int(architecture[3:].rstrip("af")) >= 90:
-        for opcode in ("UBLKCP.S.G", "UBLKCP.G.S"):
+        ways = ("UBLKCP.S.G",) if "CudaBulkSums" in kernel else ("UBLKCP.S.G", "UBLKCP.G.S")
+        for opcode in ways:
             if not counted(re.escape(opcode)):
                 yield f"{opcode} occurs 0 times in a kernel for bulk copies"
 
@@ -160,9 +169,9 @@ def broken_rules(kernel, architecture, found):
 def differences(found, expected, same_compiler):
     """What the table does not allow. Values that were not measured are not compared."""
     if same_compiler:
-        for key, what in AT_MOST.items():
-            if found.get(key, 0) > expected[key]:
-                yield f"{what}: found {found[key]}, expected at most {expected[key]}"
+        for key, what in (AT_MOST | POSTING).items():
+            if found.get(key, 0) > expected.get(key, 0):
+                yield f"{what}: found {found[key]}, expected at most {expected.get(key, 0)}"
     for key, what in AT_LEAST.items():
         least = expected[key] if same_compiler else min(expected[key], 1)
         if found.get(key, least) < least:
@@ -208,10 +217,12 @@ def write_table(path, version, measured, table):
     for key, found in measured.items():
         order = [f"{opcode} {count}" for opcode, count in sorted(found["order"].items())]
         entries[key] = {name: found[name] for name in (*AT_MOST, *AT_LEAST)} | {"order": order}
+        entries[key] |= {name: found[name] for name in POSTING if name in found}
     lines = ["# What the kernels' code looks like. Written by scripts/check_kernels.py --update; see there.",
              f'nvcc = "{version}"']
     for (kernel, architecture), entry in sorted(entries.items(), key=lambda item: (item[0][0], int(item[0][1][3:]))):
-        numbers = [f"{name} = {entry[name]}" for name in ("registers", *AT_LEAST, "narrow_loads", "narrow_stores")]
+        names = ("registers", *AT_LEAST, "narrow_loads", "narrow_stores", *POSTING)
+        numbers = [f"{name} = {entry[name]}" for name in names if name in entry]
         order = ", ".join(f'"{text}"' for text in entry["order"]).replace(" ", "\0").replace(",\0", ", ")
         wrapped = textwrap.fill(order, 116, initial_indent="  ", subsequent_indent="  ", break_long_words=False,
                                 break_on_hyphens=False).replace("\0", " ")

@@ -26,7 +26,7 @@ TIMES += [(f"HT bf16 pair, FLAT, {sms or 'own choice of'} SMs, {tokens}", {**HT,
 TIMES += [(f"HT bf16 pair, EXPERT_MAJOR, 24 SMs, {tokens}", {**EXPERTS, "tokens": tokens}, "pair", goal)
           for tokens, goal in ((4096, 1080), (8192, 2120))]
 TIMES += [("HT fp8 rows 4096, dispatch, 16 SMs", {**HT, "format": "fp8", "sms": 16, "tokens": 4096}, "dispatch", 255),
-          ("a fresh route, 4096", {**HT, "sms": 16, "tokens": 4096}, "route", 15),
+          ("a fresh route on top of a pair, 4096", {**HT, "sms": 0, "tokens": 4096}, "route", 15),
           ("LL pair, RANK_MAJOR, bf16, 128", {**LL, "tokens": 128}, "pair", 36),
           ("LL pair, RANK_MAJOR, fp8 cast, 128", {**LL, "cast": "fp8", "tokens": 128}, "pair", 31),
           ("LL pair, EXPERT_MAJOR_PADDED, bf16, 128", {**PADDED, "tokens": 128}, "pair", 42),

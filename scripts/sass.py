@@ -1,9 +1,11 @@
 """Reads what nvdisasm prints: the instructions of each kernel, and its loops. Used by check_kernels.py."""
 import collections
+import heapq
 import re
 
 LINE = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
 LABEL = re.compile(r"\.L_x_\w+")
+FUNCTION = re.compile(r"\$\S+:$")  # called by the kernel, and part of its text
 # Accesses of global memory (or of memory that the compiler does not know better), but for those with a scope: flags.
 PLAIN = re.compile(r"(LD|ST)G?\.(?!\S*STRONG)")
 JUMPS = {"BRA", "BRX", "BRXU", "BSYNC", "EXIT", "JMP", "JMX", "KILL", "RET"}
@@ -13,14 +15,14 @@ Block = collections.namedtuple("Block", "opcodes successors")
 
 
 def kernels(text):
-    """{mangled name: [label or Instruction, ...]} of every function in nvdisasm's output."""
+    """{mangled name: [label or Instruction, ...]} of every kernel in nvdisasm's output, with the functions it calls."""
     found, current = {}, None
     for line in text.splitlines():
         if line.startswith(".text."):
             current = found.setdefault(line[len(".text."):].rstrip(":"), [])
         elif line.startswith("\t.section"):
             current = None
-        elif current is not None and LABEL.match(line):
+        elif current is not None and (LABEL.match(line) or FUNCTION.match(line)):
             current.append(line.rstrip(":"))
         elif current is not None and (match := LINE.match(line)):
             guard, opcode, operands = match.groups()
@@ -153,3 +155,58 @@ def row_accesses(code):
         if sum(accesses(blocks, body)[:2]) >= 4:
             rows |= body
     return accesses(blocks, rows)
+
+
+# ---- What a warp issues to post puts (src/device/cuda_put_queue.h)
+
+POST = re.compile(r"\$\S*cuda_put_queue4post")
+CALL = "CALL.post"
+# What a call that goes well passes: slots are reserved, WQEs stored, and published. If it rings, also the doorbell.
+POSTS = [r"ATOMG\.E\.ADD\.64", r"STG?\.E\.128", r"STG?\.E\.64\.STRONG", "RET"]
+RINGS = [*POSTS[:3], r"STG?\.E\.64\.MMIO", "RET"]
+# Instructions that wait for memory at system scope: what comes back, and fences.
+WAITS = re.compile(r"(ATOM|LD)G?\.\S*STRONG\.SYS|MEMBAR\.\S*SYS")
+
+Way = collections.namedtuple("Way", "instructions waits")
+Posting = collections.namedtuple("Posting", "loop call ring")
+
+
+def shortest(blocks, number, place, stops):
+    """The way of fewest instructions that begins at this place of a block and passes, in this order, instructions that
+    match `stops`, up to the last of them. None if there is no such way."""
+    known, heap = set(), [(0, 0, 0, number, place)]
+    while heap:
+        count, waits, passed, number, place = heapq.heappop(heap)
+        if passed == len(stops):
+            return Way(count, waits)
+        if (passed, number, place) in known:
+            continue
+        known.add((passed, number, place))
+        rest = blocks[number].opcodes[place:]
+        found = next((i for i, opcode in enumerate(rest) if re.match(stops[passed], opcode)), None)
+        taken = rest if found is None else rest[:found + 1]
+        count, waits = count + len(taken), waits + sum(map(bool, map(WAITS.match, taken)))
+        if found is not None:
+            heapq.heappush(heap, (count, waits, passed + 1, number, place + found + 1))
+            continue
+        for to in blocks[number].successors:
+            heapq.heappush(heap, (count, waits, passed, to, 0))
+    return None
+
+
+def posting(code):
+    """Of a kernel that calls post(): the shortest ways from a call to the next one of the same loop, and of a call that
+    waits for nobody, without a doorbell and with one. None if the kernel does not post."""
+    code = [item._replace(opcode=CALL) if isinstance(item, Instruction) and item.opcode.startswith("CALL") and
+            POST.search(item.operands) else item for item in code]
+    begin = next((i for i, item in enumerate(code) if isinstance(item, str) and POST.match(item)), None)
+    if begin is None:
+        return None
+    function, blocks = blocks_of(code[begin:]), blocks_of(code[:begin])
+    calls = [(number, place) for number, block in enumerate(blocks) for place, opcode in enumerate(block.opcodes)
+             if opcode == CALL]
+    loops_back = filter(None, (shortest(blocks, number, place + 1, [CALL]) for number, place in calls))
+    found = Posting(min(loops_back, default=None), *(shortest(function, 0, 0, stops) for stops in (POSTS, RINGS)))
+    if None in found:
+        raise ValueError("no way leads through post(): sass.py does not know all jumps of this machine")
+    return found

@@ -21,7 +21,7 @@ LONG_FUNCTIONS = set()
 LAYERS = {"base": 0, "bootstrap": 1, "device": 2, "topology": 2, "backend": 3, "transport": 4, "comm": 5, "api": 6,
           "tools": 7}
 
-POLICIES = r"src/device/(cuda_\w+\.(h|cuh|cu)|\w*warp\.h|host_queue_memory\.h|flag\.h)"
+POLICIES = r"src/device/(cuda_\w+\.(h|cuh|cu)|\w*warp\.h|host_(queue_memory|landing|patience)\.h|flag\.h)"
 CUDA_FILES = r"src/device/cuda_\w+\.(h|cuh)"
 
 # What, where (a pattern of paths), where not, why.

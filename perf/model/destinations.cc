@@ -38,8 +38,8 @@ std::vector<double> waysByGroups(int groups, int size, int topk) {
 // Sum over ranks: they may differ by one expert.
 double ranksHit(int ranks, int experts, int topk) {
   const ExpertMap map{experts, ranks};
-  const double larger = map.extra() * hitProbability(map.base() + 1, experts, topk);
-  return larger + (ranks - map.extra()) * hitProbability(map.base(), experts, topk);
+  const double larger = map.extra * hitProbability(map.base + 1, experts, topk);
+  return larger + (ranks - map.extra) * hitProbability(map.base, experts, topk);
 }
 
 double domainsHit(int ranks, int domainRanks, int experts, int topk) {

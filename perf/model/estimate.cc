@@ -15,7 +15,7 @@ constexpr double kLlDispatchWords = 2, kLlCombineWords = 1;
 
 Traffic directTraffic(const Workload& w, int inDomain, double copies, double wordsPerRank) {
   const double total = copies * w.tokens, others = w.ranks - inDomain;
-  return {total * others / w.ranks, total * (inDomain - 1) / w.ranks, wordsPerRank * others};
+  return {total * others / w.ranks, total * (inDomain - 1) / w.ranks, wordsPerRank * others, others};
 }
 
 // What came over the rail goes on to the ranks of the domain, seldom to the forwarder itself.
@@ -23,7 +23,7 @@ Traffic forwardedTraffic(const Workload& w, int inDomain, const Destinations& to
   const double peers = w.ranks / inDomain - 1, railRows = w.tokens * to.remoteDomains;
   const double forwarded = w.tokens * to.remoteRanks * (inDomain - 1) / inDomain;
   const double chunks = peers > 0 ? std::ceil(railRows / peers / kChunkRows) : 0;
-  return {railRows, w.tokens * to.neighbours + forwarded, chunks * peers};
+  return {railRows, w.tokens * to.neighbours + forwarded, chunks * peers, peers};
 }
 
 // The last chunk is forwarded when the rail is done already.
@@ -38,6 +38,27 @@ double latencyUs(const Machine& machine, const Workload& w, Copies copies, std::
   if (w.ranks <= machine.domainRanks) return machine.startUs;
   const double direct = machine.startUs + machine.railLatencyUs;
   return copies == Copies::kPerDomain ? direct + machine.forwardLatencyUs + lastChunkUs(machine, w, bytes) : direct;
+}
+
+// Calls and doorbells for one peer (docs/rdma.md, "Who posts"). Combines post a block of rows, LL one and HT one for
+// each wave. Two of HT's words do not go with a wave.
+constexpr double kPutsOfCall = 32, kPutsUnrung = 128, kWaves = 8, kOtherWords = 2;
+
+double callsUs(const Calls& calls, const Traffic& traffic, Copies copies, Operation operation) {
+  if (traffic.peers <= 0) return 0;
+  const bool rails = copies == Copies::kPerDomain;
+  const double waves = rails ? kWaves : 1, rows = traffic.railRows / traffic.peers / waves;
+  const bool blocks = operation == Operation::kCombine;
+  const double words = waves + (rails ? kOtherWords : 0);
+  const double puts = waves * (blocks ? 1 : std::ceil(rows / kPutsOfCall));
+  const double rings = words + (blocks ? 0 : waves * std::floor(rows / kPutsUnrung));
+  const double turns = std::ceil(traffic.peers / calls.warps);
+  return turns * ((puts + words) * calls.callUs + rings * calls.ringUs);
+}
+
+double postingUs(const Machine& machine, const Traffic& traffic, Copies copies, Operation operation) {
+  if (machine.calls.callUs == 0) return traffic.messages() * machine.postUs;
+  return callsUs(machine.calls, traffic, copies, operation);
 }
 
 }  // namespace
@@ -80,7 +101,7 @@ Estimate estimate(const Machine& machine, const Workload& w, Copies copies, Oper
   e.latencyUs = latencyUs(machine, w, copies, bytes);
   e.railUs = e.railBytes / machine.railGBs * 1e-3;
   e.nvlinkUs = e.nvlinkBytes / machine.nvlinkGBs * 1e-3;
-  e.postUs = e.traffic.messages() * machine.postUs;
+  e.postUs = postingUs(machine, e.traffic, copies, operation);
   const std::pair<double, Bound> resources[] = {
       {e.nvlinkUs, Bound::kNvlink}, {e.railUs, Bound::kRail}, {e.postUs, Bound::kPosting}};
   const auto slowest = *std::max_element(std::begin(resources), std::end(resources));

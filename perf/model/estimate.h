@@ -23,6 +23,7 @@ struct Traffic {
   double railRows = 0;
   double nvlinkRows = 0;
   double words = 0;  // messages of the rail that carry no row: flags, and sizes that are compared
+  double peers = 0;  // ranks that messages go to
 
   double messages() const { return railRows + words; }
 };

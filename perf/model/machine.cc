@@ -13,8 +13,15 @@ constexpr double kStartUs = 7.2, kNvlinkGBs = 326, kForwardLatencyUs = 0.64;
 constexpr double kRailGBs = 47, kRailLatencyUs = 8.35;
 // Published: 622 and 586 GB/s to other ranks by HybridEP on 32 ranks of a GB200 fabric.
 constexpr double kFabricGBs = 600;
-// Assumed, and published: 1024 messages in 478 us by the proxies of MSCCL++ EP.
+// Assumed for the GPUs of others, and published: 1024 messages in 478 us by the proxies of MSCCL++ EP.
 constexpr double kIbgdaPostUs = 0.05, kProxyPostUs = 0.47;
+// Counted in the code of the LL dispatch for sm_90 (tests/codegen/kernels.toml): what a warp issues from one call that
+// posts to the next, in the call, and more to ring; and how many of these wait for memory at system scope.
+constexpr int kLoopInstructions = 46, kCallInstructions = 265, kCallWaits = 5;
+constexpr int kRingInstructions = 332 - kCallInstructions, kRingWaits = 14 - kCallWaits;
+// Assumed: what each takes a warp that runs alone (9 cycles; a flag's way over NVLink), and warps that post at once.
+constexpr double kInstructionUs = 0.005, kWaitUs = kForwardLatencyUs;
+constexpr int kPostingWarps = 512;
 
 void require(bool holds, const std::string& sentence) {
   if (!holds) throw std::invalid_argument(sentence);
@@ -22,6 +29,11 @@ void require(bool holds, const std::string& sentence) {
 
 double postUs(Transport transport) {
   return transport == Transport::kProxy ? kProxyPostUs : kIbgdaPostUs;
+}
+
+Calls ownCalls() {
+  return {(kLoopInstructions + kCallInstructions) * kInstructionUs + kCallWaits * kWaitUs,
+          kRingInstructions * kInstructionUs + kRingWaits * kWaitUs, kPostingWarps};
 }
 
 }  // namespace
@@ -42,6 +54,12 @@ Machine nodesOf8(Transport transport) {
   machine.nvlinkGBs = kNvlinkGBs, machine.railGBs = kRailGBs;
   machine.startUs = kStartUs, machine.railLatencyUs = kRailLatencyUs, machine.forwardLatencyUs = kForwardLatencyUs;
   machine.postUs = postUs(transport);
+  if (transport == Transport::kIbgda) machine.calls = ownCalls();
+  return machine;
+}
+
+Machine withoutCalls(Machine machine) {
+  machine.calls = {};
   return machine;
 }
 

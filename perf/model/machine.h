@@ -10,6 +10,13 @@ namespace moe::model {
 enum class RowType : int { kFp8, kBf16 };
 enum class Transport : int { kIbgda, kProxy };  // who posts the messages of a rail: the GPU, or a thread of the CPU
 
+// How steps post to an adapter's queue: by calls of a warp, for up to 32 puts to one rank each.
+struct Calls {
+  double callUs = 0;  // of one warp. 0: posting costs so much per message, whoever posts
+  double ringUs = 0;  // what a call takes longer that rings
+  int warps = 1;      // that post at the same time, each to a rank of its own
+};
+
 struct Machine {
   std::string name;
   int domainRanks = 8;          // ranks that load and store each other's memory
@@ -18,7 +25,8 @@ struct Machine {
   double startUs = 0;           // an operation that moves next to nothing, within a domain
   double railLatencyUs = 0;     // from a post to the flag's arrival on another machine
   double forwardLatencyUs = 0;  // from a flag's arrival to the next rank of the domain
-  double postUs = 0;            // per message and rank, if nothing else limits
+  double postUs = 0;            // per message and rank, if nothing else limits ...
+  Calls calls;                  // ... and not by such calls
 };
 
 struct Workload {
@@ -40,6 +48,8 @@ std::int64_t rowBytes(RowType type, int hidden);
 // Nodes of 8 GPUs with a 400 Gb/s rail each, and fabrics of 72 GPUs with the same rails.
 Machine nodesOf8(Transport transport = Transport::kIbgda);
 Machine fabricsOf72(Transport transport = Transport::kIbgda);
+// The same, with a cost per message: where the code that posts is not ours.
+Machine withoutCalls(Machine machine);
 
 // Throws std::invalid_argument with a sentence if the two do not fit together.
 void check(const Machine& machine, const Workload& workload);

@@ -65,7 +65,7 @@ void declareMachine(CLI::App& app, Options& options) {
   app.add_option("--start-us", options.startUs, "an operation that moves next to nothing")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--rail-latency-us", options.railLatencyUs, "post to arrival")->check(CLI::NonNegativeNumber);
-  app.add_option("--post-us", options.postUs, "per message")->check(CLI::NonNegativeNumber);
+  app.add_option("--post-us", options.postUs, "per message, instead of our calls")->check(CLI::NonNegativeNumber);
 }
 
 Machine machineOf(const Options& o) {
@@ -75,7 +75,7 @@ Machine machineOf(const Options& o) {
   if (o.railGBs > 0) machine.railGBs = o.railGBs;
   if (o.startUs >= 0) machine.startUs = o.startUs;
   if (o.railLatencyUs >= 0) machine.railLatencyUs = o.railLatencyUs;
-  if (o.postUs >= 0) machine.postUs = o.postUs;
+  if (o.postUs >= 0) machine = withoutCalls(machine), machine.postUs = o.postUs;
   return machine;
 }
 

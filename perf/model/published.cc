@@ -77,7 +77,7 @@ void addBandwidths(std::vector<Comparison>& to, const System& system, const std:
 }
 
 Machine withNvlink(double gigabytesPerSecond) {
-  Machine machine = nodesOf8();
+  Machine machine = withoutCalls(nodesOf8());
   machine.nvlinkGBs = gigabytesPerSecond;
   return machine;
 }
@@ -100,7 +100,8 @@ void addLowLatency(std::vector<Comparison>& to) {
   addTimes(to, v1, {{16, 118, 195}, {32, 155, 273}, {64, 173, 314}});
   addTimes(to, overRailsOnly(v1, "DeepEP V1, rails only"),
            {{16, 173, 329}, {32, 182, 350}, {64, 186, 353}, {128, 192, 369}, {256, 194, 360}});
-  const System nccl = fitStart({"NCCL EP", "LL", nodesOf8(), bf16(w), Copies::kPerExpert}, {8, 65.34, 77.19});
+  const System nccl =
+      fitStart({"NCCL EP", "LL", withoutCalls(nodesOf8()), bf16(w), Copies::kPerExpert}, {8, 65.34, 77.19});
   addTimes(to, nccl, {{16, 194.70, 211.63}, {32, 257.79, 308.70}, {64, 301.97, 352.99}});
   addTimes(to, overRailsOnly(nccl, "NCCL EP, rails only"),
            {{16, 261.23, 290.20}, {32, 294.30, 336.54}, {64, 328.55, 388.26}});
@@ -115,10 +116,11 @@ void addHighThroughput(std::vector<Comparison>& to) {
                 {{16, 43, 43}, {32, 58, 57}, {64, 51, 50}});
   Workload long8k = w;
   long8k.tokens = 8192;
-  addBandwidths(to, {"DeepEP V2", "HT", nodesOf8(), long8k, Copies::kPerDomain}, {{16, 90, 81}, {32, 61, 61}});
-  addBandwidths(to, {"HybridEP", "HT", nodesOf8(), bf16(w), Copies::kPerDomain, 8},
+  addBandwidths(to, {"DeepEP V2", "HT", withoutCalls(nodesOf8()), long8k, Copies::kPerDomain},
+                {{16, 90, 81}, {32, 61, 61}});
+  addBandwidths(to, {"HybridEP", "HT", withoutCalls(nodesOf8()), bf16(w), Copies::kPerDomain, 8},
                 {{16, 71.71, 62.95}, {32, 57.69, 57.46}, {64, 49.97, 49.77}});
-  System fabric{"HybridEP, GB200", "HT", fabricsOf72(), bf16(w), Copies::kPerDomain, 8};
+  System fabric{"HybridEP, GB200", "HT", withoutCalls(fabricsOf72()), bf16(w), Copies::kPerDomain, 8};
   fabric.machine.nvlinkGBs = 764.03 * 7 / 8;  // its own 8 ranks, in dispatch
   addBandwidths(to, fabric, {{16, 706.95, 666.26}, {32, 642.23, 605.15}, {36, 632.31, 596.99}});
 }

@@ -73,7 +73,7 @@ class CudaBackend final : public Backend {
                      std::string* what) noexcept override {
     const DeviceScope scope(device_);
     const KernelShape kernel{shape.blocks,    shape.warpsPerBlock,
-                             shape.bulk,      bulkStageBytes(machine_, shape.warpsPerBlock),
+                             shape.bulk,      warpStages(machine_, step, shape.warpsPerBlock),
                              shape.homeWarps, dependent_ && machine_.sharers == 1};
     const cudaError_t error = launchKernel_(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;

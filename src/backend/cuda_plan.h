@@ -18,7 +18,7 @@ struct GpuMachine {
 };
 
 // Of the route, a block is what the protocol calls a warp.
-inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 128, kRouteWarpsPerBlock = 16;
+inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 32, kRouteWarpsPerBlock = 16;
 inline constexpr int kSmallTokens = 512, kSmallWarps = 16;  // up to here latency counts; warps per block then
 // Of these, operations that only move rows between ranks: each block more is one more fence and one more announcement
 // at every peer, and a quarter of the multiprocessors keeps the wire busy.
@@ -28,7 +28,7 @@ inline constexpr int kLargeMultiprocessors = 32;
 inline constexpr int kBulkRowBytesMin = 1024;     // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7168;
-inline constexpr std::size_t kStaticSharedBytes = 9216;  // barriers, desks and alignment, rounded up
+inline constexpr std::size_t kStaticSharedBytes = 20480;  // barriers, desks and alignment, rounded up
 
 // Large operations that only move rows (decision 0026): what a multiprocessor moves, and what of a link's speed the
 // wire takes. Dispatch stores to peers, combine loads from them.
@@ -36,18 +36,27 @@ struct MoveSpeed {
   double multiprocessorGBs, linkShare;
 };
 inline constexpr MoveSpeed kDispatchSpeed{38, 0.70}, kCombineSpeed{49, 0.67};
-inline constexpr double kMoveSlack = 0.02;           // of the time, for fewer multiprocessors
-inline constexpr double kMoveFixedUs = 8;            // what an operation takes that moves nothing
-inline constexpr int kMoveStep = 8, kMoveMost = 64;  // counts that were measured, and where the model ends
+inline constexpr double kMoveSlack = 0.02;            // of the time, for fewer multiprocessors
+inline constexpr double kMoveFixedUs = 8;             // what an operation takes that moves nothing
+inline constexpr int kMoveStep = 16, kMoveMost = 64;  // 24 was slower than 16 and 32; where the model ends
 
-inline std::uint32_t bulkStageBytes(const GpuMachine& machine, int warpsPerBlock) {
-  const std::size_t room = machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
-  const std::size_t each = room / static_cast<std::size_t>(warpsPerBlock * kBulkStages) / 128 * 128;
-  return static_cast<std::uint32_t>(std::min<std::size_t>(each, kStageBytesMax));
+// What is left of a block's shared memory for stages.
+inline std::size_t stageRoom(const GpuMachine& machine) {
+  return machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
+}
+inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
+  const std::size_t room = stageRoom(machine);
+  return room > 0 ? room + 128 : 0;
 }
 
-inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
-  return machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes + 128 : 0;
+// Rows that are moved take few large stages, rows that are summed many small ones.
+inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerBlock) {
+  const std::size_t each = stageRoom(machine) / static_cast<std::size_t>(warpsPerBlock);
+  if (isCombine(step)) {
+    return {static_cast<int>(std::clamp<std::size_t>(each / kSumSlotBytes, 1, kSumSlotsMax)), kSumSlotBytes};
+  }
+  return {kBulkStages,
+          static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, kStageBytesMax))};
 }
 
 // Blocks of which all are resident at once.
@@ -89,7 +98,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   }
   blocks = residentBlocks(machine, work.sms > 0 ? work.sms : blocks);
   if (bulk && work.rowBytes >= kBulkRowBytesMin && hasBulkKernel(work.step)) {
-    return {blocks, kBulkWarpsMax, true, homeWarps(work.step)};
+    return {blocks, bulkWarpsMax(work.step), true, homeWarps(work.step)};
   }
   return {blocks, kernelWarpsMax(work.step)};
 }

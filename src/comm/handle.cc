@@ -155,7 +155,7 @@ void Handle::run(Pending kind, Step step, StepParams& p, const LaunchShape& shap
   if (sendOnly) p.phases = kSendPhase;
   launch(step, p, shape, stream);
   const std::uint64_t number = comm_.operations().start(seriesOf(kind), sendOnly, usesStaging(kind, p));
-  if (lowLatency() && kind == Pending::combine) comm_.noteReaders();
+  if (lowLatency() && step == Step::combine) comm_.noteReaders();
   if (!sendOnly) return;
   pending_ = kind;
   pendingNumber_ = number;

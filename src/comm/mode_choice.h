@@ -12,11 +12,11 @@ namespace moe {
 // What LL is taken for: bytes that one rank may send in a dispatch, at most. LL pays for every byte (no bulk copies,
 // and rows that do not stay in their slots are copied once more), HT for the exchange of outputs before the first byte.
 //
-// Measured so far at 4 ranks of one domain, rows of 14336 bytes, a pair: LL RANK_MAJOR 13.2, 14.5, 19.2, 27.0, 43.6 and
-// 136.7 us at 1, 8, 32, 64, 128 and 512 tokens; HT FLAT about 1000 us at 4096, and nothing below. So at 512 tokens LL
-// costs 0.27 us per token and HT at 4096 costs 0.24, without what it costs to begin: RANK_MAJOR stays LL as far as it
-// was measured, 512 tokens of 4 ranks. Other layouts were measured at 128 tokens, and get twice that. Where HT is
-// faster at fewer bytes is not known: the next measurement of both modes at 128..4096 tokens fills in this table.
+// Measured at 2 ranks of one domain, rows of 14336 bytes, a pair, LL and HT: FLAT 26.2 and 30.8 us at 128 tokens, 40.7
+// and 41.6 at 256, 54.6 and 53.2 at 384, 67.9 and 65.9 at 512; RANK_MAJOR in its slots 57.8 and 65.8 at 512;
+// EXPERT_MAJOR 33.0 and 96.7 at 128, 93.7 and 187.6 at 512 (512 tokens are 14 MiB here). At 4 ranks RANK_MAJOR
+// takes 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096: LL as far as it was measured, 512 tokens of 4 ranks
+// (28 MiB). What is above was not measured.
 struct LowLatencyLimit {
   Layout layout;
   std::int64_t oneDomain, severalDomains;
@@ -24,8 +24,8 @@ struct LowLatencyLimit {
 inline constexpr std::int64_t kMebibyte = 1 << 20;
 inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
     {Layout::flat, 16 * kMebibyte, 16 * kMebibyte},
-    {Layout::expertMajor, 16 * kMebibyte, 16 * kMebibyte},
-    {Layout::expertMajorPadded, 16 * kMebibyte, 16 * kMebibyte},
+    {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte},
+    {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte},
     {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte},
 };
 inline constexpr int kRanksOfToken = 8;  // a token goes to no more, as a rule

@@ -1,8 +1,8 @@
-// Combine, for both modes: the token's owner reads the rows that its token has at other ranks from their windows and
-// sums them, those of its domain in rank order first. Ranks of other domains put their rows into its window (LL), or
-// their rail peer puts the sum of its domain there (HT). Rows that peers cannot read, and rows per expert, are first
-// made into one row per token by the expert side, in window memory of its own (HT: the staging area, LL: slots like
-// those in which the rows came). Flags: docs/protocol.md, "Combine".
+// Combine of HT and of LL RANK_MAJOR (of other LL layouts: ll_combine.h): the token's owner reads the rows that its
+// token has at other ranks from their windows and sums them, those of its domain in rank order first. Ranks of other
+// domains put their rows into its window (LL), or their rail peer puts the sum of its domain there (HT). Rows that
+// peers cannot read, and rows per expert, are first made into one row per token by the expert side, in window memory of
+// its own (HT: the staging area, LL: slots like those in which the rows came). Flags: docs/protocol.md, "Combine".
 #pragma once
 
 #include "device/combine_prepare.h"
@@ -34,7 +34,7 @@ template <class Warp, class MayRead>
 MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, WarpIndex w, MayRead mayRead) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
-  const int biases = (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
+  const int biases = biasCount(a);
   const Strided mine = stridedOf(tokens.begin * a.parts.count, tokens.end * a.parts.count, w);
   const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, mine.at(i)); };
   return warp.template reduceRows<false>(
@@ -48,38 +48,9 @@ MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, Wa
         const PartOf part = item(i);
         const int bias = term - h.destinationCount[part.row];
         if (bias < 0) return partialRow(warp, p, h.destinations[part.row * h.slots + term]) + part.begin;
-        const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;
-        return rows + static_cast<std::int64_t>(part.row) * a.rowBytes + part.begin;
+        return biasRow(a, bias, part);
       },
       [](int, int) { return 1.0f; });
-}
-
-// Where the gradient of an entry has come. One lane.
-template <class Warp>
-MOE_LANES const float* gradOfEntry(const Warp& warp, const StepParams& p, const CombineArea& area, int token, int k,
-                                   int expert) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const int rank = h.map.rankOf(expert);
-  if (!isRemote(warp, c, rank)) return c.mine<float>(gradsRow(c, area.grads, token)) + k;
-  const bool lowLatency = h.lowLatency != 0;
-  const int sender = lowLatency ? rank : c.railPeer(rank / c.domainSize);
-  const Destination* to = h.destinations + std::int64_t{token} * h.slots + h.nearCount[token];
-  while (to->rank != sender) ++to;
-  const std::uint64_t row = lowLatency ? llGradsRow(c, h, c.far->at.llGradsIn, rank, to->index)
-                                       : railGradsRow(c, c.far->at.railGrads, rank / c.domainSize, to->index);
-  return c.mine<float>(row) + k;
-}
-
-template <class Warp>
-MOE_LANES void takeWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
-  const HandleView& h = p.handle;
-  const Slice slice = sliceOf(p.combine.tokens, w);
-  warp.forEach(slice.count * h.topk, [&](int i) {
-    const int entry = slice.begin * h.topk + i, token = entry / h.topk, expert = h.ids[entry];
-    p.combine.outWeightGrads[entry] =
-        expert >= 0 ? warp.laneLoad(gradOfEntry(warp, p, area, token, entry % h.topk, expert)) : 0.0f;
-  });
 }
 
 // What is wrong with the rows that rank `from` offers, if anything. One lane.
@@ -144,7 +115,7 @@ MOE_LANES void endCombineSend(const Warp& warp, const StepParams& p, const Combi
     h.state->combineEpoch = epoch;
     h.state->combineHanded = number;
     handedCount(c, h, area.channel) = number;
-    if (h.lowLatency != 0) c.state->llUncombined[h.llSet] = 0;
+    if (h.lowLatency != 0) c.state->llUncombined[h.llSet] = 0, c.state->llUsed[h.llSet] = 1;
   });
 }
 
@@ -169,7 +140,7 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
     if (wave == kWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
   };
   const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, number, wave, w); };
-  if (inWaves<kWaves>(handOver, take) && receives) endCombine(warp, p, area, epoch, w);
+  if (inWaves<kWaves>(handOver, take, takesLater(w)) && receives) endCombine(warp, p, area, epoch, w);
 }
 
 }  // namespace moe

@@ -2,17 +2,9 @@
 // the weights at the owner.
 #pragma once
 
-#include "device/deliver.h"
-#include "device/ll_slots.h"
-#include "device/rails.h"
+#include "device/combine_grads.h"
 
 namespace moe {
-
-// The flags and gradients of one mode.
-struct CombineArea {
-  Channel channel;
-  std::uint64_t ready, grads;
-};
 
 MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
   if (h.lowLatency == 0) {
@@ -27,6 +19,53 @@ MOE_LANES CombineRecord* combineRecord(const CommView& c, int rank, int from) {
   return c.in<CombineRecord>(rank, c.at.htCombines) + from;
 }
 
+// The row of a part in one of the caller's biases.
+MOE_LANES const std::uint8_t* biasRow(const CombineArgs& a, int bias, const PartOf& part) {
+  const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;
+  return rows + static_cast<std::int64_t>(part.row) * a.rowBytes + part.begin;
+}
+MOE_LANES int biasCount(const CombineArgs& a) {
+  return (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
+}
+
+// One row per token of those that came: a copy, or the sum of the rows of its experts here, in top-k order. Items 0 to
+// n - 1 are parts of rows in FLAT order, itemOf(i); they go to placeOf(row), nowhere if that is NULL.
+template <bool kLanding, class Warp, class ItemOf, class PlaceOf>
+MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, int n, ItemOf itemOf, PlaceOf placeOf) {
+  const HandleView& h = p.handle;
+  const CombineArgs& a = p.combine;
+  const auto rowAt = [&](const PartOf& part, int copy) {
+    return a.rows + static_cast<std::int64_t>(layoutRow(h, part.row, copy)) * a.rowBytes + part.begin;
+  };
+  if (!expertRows(h)) {
+    warp.template streamRows<kLanding>(
+        n, 1,
+        [&](int i) {
+          const PartOf part = itemOf(i);
+          return CopyJob{rowAt(part, 0), part.bytes, 1};
+        },
+        [&](int i, int) {
+          const PartOf part = itemOf(i);
+          std::uint8_t* row = placeOf(part.row);
+          return row == nullptr ? nullptr : row + part.begin;
+        });
+    return;
+  }
+  const auto jobOf = [&](int i) {
+    const PartOf part = itemOf(i);
+    std::uint8_t* row = placeOf(part.row);
+    return row == nullptr ? SumJob{} : SumJob{row + part.begin, part.bytes, layoutCopies(h, part.row)};
+  };
+  const auto termOf = [&](int i, int term) { return rowAt(itemOf(i), term); };
+  const auto always = [] { return true; };
+  const auto weightOf = [&](int i, int term) { return entryWeight(keptHeader(h, itemOf(i).row)[1 + term]); };
+  if (a.weighted != 0) {
+    warp.template reduceRows<true, kLanding>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
+  } else {
+    warp.template reduceRows<false, kLanding>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
+  }
+}
+
 // Where the row that stands for arriving row `row` (FLAT order) is made.
 MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
   const CommView& c = p.comm;
@@ -37,84 +76,12 @@ MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
   return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, at.from, at.index);
 }
 
-// One row per token of those that came: a copy, or the sum of the rows of its experts here, in top-k order.
+// A share of the rows, to where they are read.
 template <class Warp>
-MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const ArrivingParts items = partsOf(rows, a.arriving, a.rowBytes, w);
-  const int n = items.mine.count;
-  const auto item = [&](int i) { return items.at(i); };
-  const auto rowAt = [&](const PartOf& part, int copy) {
-    return a.rows + static_cast<std::int64_t>(layoutRow(h, part.row, copy)) * a.rowBytes + part.begin;
-  };
-  const auto placeOf = [&](const PartOf& part) { return preparedRow(p, part.row) + part.begin; };
-  if (!expertRows(h)) {
-    warp.streamRows(
-        n, 1,
-        [&](int i) {
-          const PartOf part = item(i);
-          return CopyJob{rowAt(part, 0), part.bytes, 1};
-        },
-        [&](int i, int) { return placeOf(item(i)); });
-    return;
-  }
-  const auto jobOf = [&](int i) {
-    const PartOf part = item(i);
-    return SumJob{placeOf(part), part.bytes, layoutCopies(h, part.row)};
-  };
-  const auto termOf = [&](int i, int term) { return rowAt(item(i), term); };
-  const auto always = [] { return true; };
-  const auto weightOf = [&](int i, int term) { return entryWeight(keptHeader(h, item(i).row)[1 + term]); };
-  if (a.weighted != 0) {
-    warp.template reduceRows<true>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
-  } else {
-    warp.template reduceRows<false>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
-  }
-}
-
-// ---- Gradients of the weights. They go to [token][k] at the owner: each entry has exactly one source. To owners in
-// other domains they go by the row's index there: LL from here, HT over the rail of the owner.
-
-MOE_LANES std::uint64_t gradsRow(const CommView& c, std::uint64_t area, std::int64_t row) {
-  return area + static_cast<std::uint64_t>(row * c.topkMax) * sizeof(float);
-}
-MOE_LANES std::uint64_t llGradsRow(const CommView& c, const HandleView& h, std::uint64_t area, int rank, int index) {
-  return gradsRow(c, area, (std::int64_t{h.llSet} * c.nranks + rank) * c.llTokensMax + index);
-}
-MOE_LANES std::uint64_t railGradsRow(const CommView& c, std::uint64_t area, std::int64_t domain, int index) {
-  return gradsRow(c, area, domain * c.tokensMax + index);
-}
-
-// Where the gradients of an arriving row go.
-template <class Warp>
-MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const CombineArea& area, int row) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const Quad head = *keptHeader(h, row);
-  const int source = headSource(head);
-  if (!isRemote(warp, c, source)) return c.in<float>(source, gradsRow(c, area.grads, headToken(head)));
-  if (h.lowLatency != 0) {
-    return c.mine<float>(llGradsRow(c, h, c.far->at.llGradsOut, source, row - h.rankOffsets[source]));
-  }
-  const int forwarder = c.domainFirst + source % c.domainSize;
-  return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
-}
-
-template <class Warp>
-MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
-  const HandleView& h = p.handle;
-  const Slice slice = sliceOf(*h.rows, w);
-  warp.forEach(slice.count, [&](int i) {
-    const int row = slice.begin + i;
-    const Quad* header = keptHeader(h, row);
-    float* to = gradsOfRow(warp, p, area, row);
-    for (int n = 0; n < headEntries(*header); ++n) {
-      const int k = entryTopk(header[1 + n]);
-      const std::int64_t at = layoutRow(h, row, n);
-      warp.laneStore(to + k, p.combine.weightGrads[expertRows(h) ? at : at * h.topk + k]);
-    }
-  });
+MOE_LANES void prepareShare(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
+  const ArrivingParts items = partsOf(rows, p.combine.arriving, p.combine.rowBytes, w);
+  prepareRows<false>(
+      warp, p, items.mine.count, [&](int i) { return items.at(i); }, [&](int row) { return preparedRow(p, row); });
 }
 
 MOE_LANES bool prepares(const CombineArgs& a) {
@@ -176,7 +143,7 @@ MOE_LANES void handOverWave(const Warp& warp, const StepParams& p, const Combine
     if (w.index == 0) tell(warp, p.comm, waveFlags(p.comm, area.ready, wave), number);
     return;
   }
-  if (a.inPlace == 0 && preparedRowsFit(p)) prepareRows(warp, p, arrivingRows(p.handle, kWaves, wave), w);
+  if (a.inPlace == 0 && preparedRowsFit(p)) prepareShare(warp, p, arrivingRows(p.handle, kWaves, wave), w);
   if (a.weightGrads != nullptr && wave == 0) pushWeightGrads(warp, p, area, w);
   announceWave(warp, p.comm, area.ready, wave, w);
 }

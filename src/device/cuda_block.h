@@ -8,11 +8,36 @@ namespace moe {
 
 class CudaBlock : public CudaWarp {
  public:
+  // The tables of 128 tokens with top-8 of 256 experts want 32 KiB; a block has 48 without asking for more.
+  static constexpr int kNearBytes = 40 << 10;
+
   template <class Body>
   MOE_LANES void forEach(int n, Body body) const {
     __syncthreads();
     for (int i = thread(); i < n; i += threads()) body(i);
     __syncthreads();
+  }
+
+  template <int kAtOnce, class ValueOf, class Take>
+  MOE_LANES void collect(int n, ValueOf valueOf, Take take) const {
+    __syncthreads();
+    for (int begin = thread(); begin < n; begin += threads() * kAtOnce) {
+      decltype(valueOf(0)) values[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (begin + j * threads() < n) values[j] = valueOf(begin + j * threads());
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (begin + j * threads() < n) take(begin + j * threads(), values[j]);
+      }
+    }
+    __syncthreads();
+  }
+
+  MOE_LANES std::uint8_t* nearMemory() const {
+    __shared__ alignas(16) std::uint8_t memory[kNearBytes];
+    return memory;
   }
 
   template <class ValueOf, class Emit>
@@ -79,8 +104,12 @@ class CudaBlock : public CudaWarp {
   }
 
  private:
-  static MOE_LANES int thread() { return static_cast<int>(threadIdx.x); }
-  static MOE_LANES int threads() { return static_cast<int>(blockDim.x); }
+  static MOE_LANES int thread() {
+    return static_cast<int>(threadIdx.x);
+  }
+  static MOE_LANES int threads() {
+    return static_cast<int>(blockDim.x);
+  }
 };
 
 }  // namespace moe

@@ -33,11 +33,21 @@ MOE_LANES bool tryWait(std::uint64_t* barrier, std::uint32_t parity) {
                : "memory");
   return done != 0;
 }
-MOE_LANES void load(void* shared, const void* global, std::uint32_t bytes, std::uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   sharedAddress(shared)),
+MOE_LANES void load(std::uint32_t shared, const void* global, std::uint32_t bytes, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
                "l"(global), "r"(bytes), "r"(sharedAddress(barrier))
                : "memory");
+}
+MOE_LANES void load(void* shared, const void* global, std::uint32_t bytes, std::uint64_t* barrier) {
+  load(sharedAddress(shared), global, bytes, barrier);
+}
+MOE_LANES Quad loadQuad(std::uint32_t shared) {
+  Quad piece;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+               : "r"(shared)
+               : "memory");
+  return piece;
 }
 MOE_LANES void store(void* global, const void* shared, std::uint32_t bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(sharedAddress(shared)),
@@ -82,9 +92,13 @@ class CudaBulkWarp : public CudaWarp {
     std::uint64_t full[kStages];
   };
 
-  // `stages` is kStages * stageBytes of shared memory of this warp's own.
-  MOE_LANES CudaBulkWarp(std::uint8_t* stages, std::uint32_t stageBytes, Shared* shared)
-      : stages_(stages), full_(shared->full), stageBytes_(stageBytes), desks_(shared->desks), pieces_(shared->pieces) {
+  // `memory` is shared memory of this warp's own for kStages stages.
+  MOE_LANES CudaBulkWarp(std::uint8_t* memory, WarpStages stages, Shared* shared)
+      : stages_(memory),
+        full_(shared->full),
+        stageBytes_(stages.bytes),
+        desks_(shared->desks),
+        pieces_(shared->pieces) {
     if (lane() == 0) {
       for (int i = 0; i < kStages; ++i) cuda_bulk::initBarrier(full_ + i);
       cuda_bulk::fenceBarrierInit();

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "device/cuda_cast.h"
-#include "device/cuda_flags.h"
-#include "device/row_jobs.h"
+#include "device/cuda_patience.h"
+#include "device/cuda_sums.h"
 #include "device/views.h"
 
 namespace moe {
@@ -26,6 +26,7 @@ class CudaWarp {
   // Once per kernel, before any warp's first operation: all threads of the block.
   static MOE_LANES void prepareBlock() {
     followPredecessor();
+    static_assert(static_cast<int>(Meeting::count) <= kLanes, "a thread for each, as a block may be one warp");
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
     for (int i = static_cast<int>(threadIdx.x); i < kBlockWaits; i += static_cast<int>(blockDim.x)) {
       blockWaits()[i] = {0, kWaiting, 0};
@@ -70,7 +71,7 @@ class CudaWarp {
     *to = value;
   }
 
-  template <class JobOf, class SinkOf>
+  template <bool kLanding = false, class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     __syncwarp();
     for (int i = 0; i < n; ++i) {
@@ -83,7 +84,7 @@ class CudaWarp {
         loadBatch(piece, from, begin, quads);
         // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
         if (begin == lane()) mine = reinterpret_cast<std::uint64_t>(lane() < job.sinks ? sinkOf(i, lane()) : nullptr);
-        storeBatch(piece, begin, quads, job.sinks, mine);
+        storeBatch<kLanding>(piece, begin, quads, job.sinks, mine);
       }
     }
     __syncwarp();
@@ -96,33 +97,62 @@ class CudaWarp {
     __syncwarp();
   }
 
-  // Sums are looked up several at a time: finding a row takes a chain of loads, each of which waits for the one before.
-  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
   MOE_LANES bool reduceRows(int n, int rowType, int termsMax, MayRead mayRead, JobOf jobOf, TermOf termOf,
                             WeightOf weightOf) const {
-    const int batch = sumsAtOnce(termsMax), lanesEach = kLanes / batch;
-    SumDesk* desk = sumDesk();
+    const int batch = cuda_sums::sumsAtOnce(termsMax);
+    cuda_sums::Desk* desk = sumDesk();
     for (int begin = 0; begin < n; begin += batch) {
-      __syncwarp();
-      const int own = lane() / lanesEach;
-      if (own < batch && begin + own < n) {
+      lookUp(n - begin, batch, [&](int own, int first, int step) {
         const SumJob job = jobOf(begin + own);
-        if (lane() % lanesEach == 0) desk->jobs[own] = job;
-        for (int term = lane() % lanesEach; term < job.terms; term += lanesEach) {
+        if (first == 0) desk->jobs[own] = job;
+        for (int term = first; term < job.terms; term += step) {
           desk->rows[own * termsMax + term] = termOf(begin + own, term);
           if (kWeighted) desk->weights[own * termsMax + term] = weightOf(begin + own, term);
         }
-      }
-      __syncwarp();
+      });
       if (begin == 0 && !mayRead()) return false;
       const int count = n - begin < batch ? n - begin : batch;
       withRowType(rowType, [&](auto type) {
+        using Type = decltype(type);
 #pragma unroll 1
-        for (int i = 0; i < count; ++i) reduceRow<decltype(type), kWeighted>(*desk, i, i * termsMax);
+        for (int i = 0; i < count; ++i) {
+          cuda_sums::reduceRow<Type, kWeighted, kLanding>(*desk, i, i * termsMax, lane(), cuda_sums::NoLanding{});
+        }
       });
     }
     __syncwarp();
     return n > 0 || mayRead();
+  }
+
+  template <class JobOf, class TermOf, class LateOf>
+  MOE_LANES bool takeRows(const CommView& comm, int n, int rowType, int termsMax, JobOf jobOf, TermOf termOf,
+                          LateOf lateOf) const {
+    const int batch = cuda_sums::sumsAtOnce(termsMax);
+    cuda_sums::Desk* desk = sumDesk();
+    bool good = true;
+    for (int begin = 0; begin < n && good; begin += batch) {
+      lookUp(n - begin, batch, [&](int own, int first, int step) {
+        const TakeJob job = jobOf(begin + own);
+        if (first == 0) desk->jobs[own] = job.sum, desk->landing[own] = job.landing;
+        for (int term = first; term < job.sum.terms; term += step) {
+          desk->rows[own * termsMax + term] = termOf(begin + own, term);
+        }
+      });
+      const int count = n - begin < batch ? n - begin : batch;
+      withRowType(rowType, [&](auto type) {
+        using Type = decltype(type);
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+          const auto late = [&](int at) { return lateOf(begin + i, at - i * termsMax); };
+          const Landing<decltype(late)> wait{comm, late};
+          good = cuda_sums::reduceRow<Type, false, false>(*desk, i, i * termsMax, lane(), wait) && good;
+        }
+      });
+      good = __all_sync(kAll, good) != 0;
+    }
+    __syncwarp();
+    return good;
   }
 
   template <class FlagOf>
@@ -196,8 +226,7 @@ class CudaWarp {
   }
 
   static constexpr unsigned kAll = 0xffffffffu;
-  static constexpr int kBatch = 7;      // 16-byte loads in flight per lane: copies
-  static constexpr int kMoreTerms = 1;  // rows at once in a sum that has begun
+  static constexpr int kBatch = 7;  // 16-byte loads in flight per lane: copies
   // A wait that warps of this block share.
   struct BlockWait {
     std::uint64_t flags;  // what is waited for; 0: nothing yet
@@ -209,22 +238,9 @@ class CudaWarp {
     __shared__ BlockWait waits[kBlockWaits];
     return waits;
   }
-  // The sums that a warp makes next: their terms lie one sum after the other.
-  static constexpr int kDeskTerms = 64, kDeskJobs = 8;
-  struct SumDesk {
-    const std::uint8_t* rows[kDeskTerms];
-    float weights[kDeskTerms];
-    SumJob jobs[kDeskJobs];
-  };
-  static MOE_LANES SumDesk* sumDesk() {
-    __shared__ SumDesk desks[kBlockWarpsMax];
+  static MOE_LANES cuda_sums::Desk* sumDesk() {
+    __shared__ cuda_sums::Desk desks[kBlockWarpsMax];
     return &desks[threadIdx.x / kLanes];
-  }
-  // A power of two. A token has up to 32 destinations and 2 biases.
-  static MOE_LANES int sumsAtOnce(int termsMax) {
-    int sums = kDeskJobs;
-    while (sums * termsMax > kDeskTerms) sums /= 2;
-    return sums;
   }
   // Warps of this block at each meeting.
   static MOE_LANES std::uint32_t* blockMeetings() {
@@ -255,73 +271,46 @@ class CudaWarp {
       if (begin + j * kLanes < quads) piece[j] = from[begin + j * kLanes];
     }
   }
+  template <bool kLanding>
   static MOE_LANES void storeBatch(const Quad (&piece)[kBatch], int begin, int quads, int sinks, std::uint64_t mine) {
     for (int sink = 0; sink < sinks; ++sink) {
       auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, mine, sink));
       if (to == nullptr) continue;
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        if (begin + j * kLanes < quads) to[begin + j * kLanes] = piece[j];
+        if (begin + j * kLanes < quads) cuda_landing::put<kLanding>(to + begin + j * kLanes, piece[j]);
       }
     }
   }
 
-  // Sum `item` of the desk, whose terms begin at `begin`: 8 loads of 16 bytes in flight per lane, of 4 rows, or 6 of 2
-  // rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/performance.md).
-  template <class Type, bool kWeighted>
-  static MOE_LANES void reduceRow(const SumDesk& desk, int item, int begin) {
-    if (!kWeighted && desk.jobs[item].terms <= 2) return reduceTiles<Type, kWeighted, 2, 3>(desk, item, begin);
-    reduceTiles<Type, kWeighted, 4, 2>(desk, item, begin);
+  // The lanes share out the next sums, at most `batch`: each looks up terms `first`, `first` + `step` and so on of one.
+  template <class LookUp>
+  static MOE_LANES void lookUp(int left, int batch, LookUp lookUpTerms) {
+    const int lanesEach = kLanes / batch, own = lane() / lanesEach;
+    __syncwarp();
+    if (own < batch && own < left) lookUpTerms(own, lane() % lanesEach, lanesEach);
+    __syncwarp();
   }
 
-  template <class Type, bool kWeighted, int kTerms, int kPieces>
-  static MOE_LANES void reduceTiles(const SumDesk& desk, int item, int begin) {
-    const int quads = static_cast<int>(desk.jobs[item].bytes / sizeof(Quad)), end = begin + desk.jobs[item].terms;
-#pragma unroll 1
-    for (int tile = lane(); tile - lane() < quads; tile += kLanes * kPieces) {
-      Quad piece[kTerms][kPieces];
-      loadTerms<kTerms, kPieces>(piece, desk, begin, end, tile, quads);
-      Accumulator<Type> sum[kPieces];
-      addTerms<kWeighted, kTerms, kPieces>(sum, piece, desk, begin, end);
-      // Fewer at once, as the sums take registers now.
-#pragma unroll 1
-      for (int term = begin + kTerms; term < end; term += kMoreTerms) {
-        Quad more[kMoreTerms][kPieces];
-        loadTerms<kMoreTerms, kPieces>(more, desk, term, end, tile, quads);
-        addTerms<kWeighted, kMoreTerms, kPieces>(sum, more, desk, term, end);
-      }
-      auto* out = reinterpret_cast<Quad*>(desk.jobs[item].out) + tile;
-#pragma unroll
-      for (int u = 0; u < kPieces; ++u) {
-        if (tile + u * kLanes < quads) out[u * kLanes] = sum[u].rounded();
-      }
-    }
-  }
+  // How a lane waits for landing words of a term that is at place `at` of the desk.
+  template <class LateOf>
+  struct Landing {
+    static constexpr bool kTakes = true;
+    const CommView& comm;
+    const LateOf& lateOf;
 
-  // Terms begin .. begin + kCount - 1, zeros where there are none: to add them changes no sum that begins with +0.
-  template <int kCount, int kPieces>
-  static MOE_LANES void loadTerms(Quad (&piece)[kCount][kPieces], const SumDesk& desk, int begin, int end, int tile,
-                                  int quads) {
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const Quad* row = reinterpret_cast<const Quad*>(desk.rows[begin + j < end ? begin + j : begin]) + tile;
-#pragma unroll
-      for (int u = 0; u < kPieces; ++u) {
-        piece[j][u] = Quad{0, 0, 0, 0};
-        if (begin + j < end && tile + u * kLanes < quads) piece[j][u] = row[u * kLanes];
+    MOE_LANES bool operator()(const Quad* place, Quad* piece, int at) const {
+      CudaPatience patience;
+      for (unsigned polls = 1;; ++polls) {
+        *piece = cuda_landing::load(place);
+        if (hasLanded(*piece)) return true;
+        __nanosleep(kLandingNapNs);
+        const CudaPatience::End end = patience.look(comm, polls);
+        if (end == CudaPatience::End::late) CudaWarp{}.laneFail(comm, lateOf(at));
+        if (end != CudaPatience::End::notYet) return false;
       }
     }
-  }
-  template <bool kWeighted, int kCount, int kPieces, class Type>
-  static MOE_LANES void addTerms(Accumulator<Type> (&sum)[kPieces], const Quad (&piece)[kCount][kPieces],
-                                 const SumDesk& desk, int begin, int end) {
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const float weight = kWeighted && begin + j < end ? desk.weights[begin + j] : 1.0f;
-#pragma unroll
-      for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[j][u], weight);
-    }
-  }
+  };
 
   // The polling warp always comes to an end.
   static MOE_LANES bool followWait(BlockWait* shared) {
@@ -332,40 +321,28 @@ class CudaWarp {
     return state == kGood;
   }
 
-  // The abort word is in host memory: it is looked at rarely.
-  MOE_LANES bool laneMayWait(const CommView& comm) const {
-    if (cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0) return false;
-    if (cuda_flags::loadRelaxed(comm.abort) == 0) return true;
-    atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
-    return false;
-  }
-
   MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited,
                          int index) const {
-    std::uint64_t begin = 0, lookAt = 0;
+    CudaPatience patience;
     // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load
     // empties the first-level cache of a multiprocessor whose other warps still move rows.
     for (unsigned polls = 1;; ++polls) {
       if (polls <= kPollsAtOnce && flagEpoch(cuda_flags::loadAcquire(flag)) >= epoch) return true;
       if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
       if (polls > kPollsAtOnce) __nanosleep(kNapNs);
-      if (polls % kPollsPerLook != 0) continue;
-      const std::uint64_t now = cuda_flags::nanoseconds();
-      if (begin == 0) begin = now, lookAt = now + kLookNs;
-      if (now < lookAt) continue;
-      lookAt = now + kLookNs;
-      if (!laneMayWait(comm)) return false;
-      if (now - begin < comm.timeoutNs) continue;
-      laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch),
-                      static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))});
+      const CudaPatience::End end = patience.look(comm, polls);
+      if (end == CudaPatience::End::notYet) continue;
+      if (end == CudaPatience::End::late) {
+        laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch),
+                        static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))});
+      }
       return false;
     }
     cuda_flags::loadAcquire(flag);
     return true;
   }
 
-  static constexpr unsigned kPollsAtOnce = 16, kPollsPerLook = 64, kNapNs = 64, kFollowNs = 20;
-  static constexpr std::uint64_t kLookNs = 1000000;
+  static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
 };
 
 }  // namespace moe

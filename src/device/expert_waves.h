@@ -15,12 +15,12 @@ MOE_LANES Range expertsOfWave(int wave, int experts) {
   return tokensOfWave(kHtWaves, wave, experts);
 }
 
-// The wave in which a token's row goes to a rank that holds one of its experts.
-MOE_LANES int waveAtRank(const HandleView& h, int token, int rank) {
+// The wave in which the row of a token with the entries `ids` goes to a rank that holds one of its experts.
+MOE_LANES int waveAtRank(const HandleView& h, const std::int32_t* ids, int rank) {
   const int first = h.map.first(rank), experts = h.map.count(rank);
   int lowest = experts;
   for (int k = 0; k < h.topk; ++k) {
-    const int expert = h.ids[token * h.topk + k] - first;
+    const int expert = ids[k] - first;
     if (expert >= 0 && expert < lowest) lowest = expert;
   }
   return waveOfExpert(lowest, experts);

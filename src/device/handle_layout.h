@@ -50,10 +50,13 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.map = s.map;
   v.topk = s.topk;
   v.slots = slotsPerToken(s.topk, s.map.nranks);
+  v.byTopk = divisorOf(v.topk);
+  v.byItems = divisorOf(v.topk + v.slots);
   v.layout = s.layout;
   v.lowLatency = s.lowLatency ? 1 : 0;
   v.tokensMax = s.tokensMax;
   v.alignment = s.alignment;
+  v.byAlignment = divisorOf(s.alignment);
   v.wideIndex = s.wideIndex ? 1 : 0;
   v.arrivals = s.arrivals ? 1 : 0;
   v.signature = handleSignature(s);
@@ -69,6 +72,8 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.warpPlace, warps * v.buckets());
   take(v.warpGroups, warps * v.buckets());
   take(v.warpRankBase, warps * n);
+  take(v.warpRankOffsets, warps * (n + 1));
+  take(v.warpWaveRows, v.wavesByExpert() ? warps * (kHtWaves * n + 1) : 0);
   take(v.totals, v.buckets());
   take(v.entryRow, entries);
   take(v.destinationCount, s.tokensMax);

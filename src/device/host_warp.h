@@ -3,25 +3,37 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "device/fp8_row.h"
+#include "device/host_landing.h"
+#include "device/host_patience.h"
 #include "device/host_queue_memory.h"
 #include "device/views.h"
 
 namespace moe {
 
-class HostWarp {
+// Posts puts over a QueueMemory (queue_wait.h).
+template <class QueueMemory>
+class HostWarpOver {
  public:
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
+  static constexpr int kNearBytes = 0;
+
+  explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory()) : queueMemory_(queueMemory) {}
 
   template <class Body>
   void forEach(int n, Body body) const {
     for (int i = 0; i < n; ++i) body(i);
   }
+
+  template <int, class ValueOf, class Take>
+  void collect(int n, ValueOf valueOf, Take take) const {
+    for (int i = 0; i < n; ++i) take(i, valueOf(i));
+  }
+
+  std::uint8_t* nearMemory() const { return nullptr; }
 
   // For i = 0..n-1: emit(i, the sum of valueOf(0..i-1)). Returns the whole sum.
   template <class ValueOf, class Emit>
@@ -47,13 +59,13 @@ class HostWarp {
     *to = value;
   }
 
-  template <class JobOf, class SinkOf>
+  template <bool kLanding = false, class JobOf, class SinkOf>
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
       for (int sink = 0; sink < job.sinks; ++sink) {
         std::uint8_t* to = sinkOf(i, sink);
-        if (to != nullptr) std::memcpy(to, job.source, job.bytes);
+        if (to != nullptr) copy<kLanding>(to, job.source, job.bytes);
       }
     }
   }
@@ -71,16 +83,39 @@ class HostWarp {
     });
   }
 
-  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
   bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
     if (!mayRead()) return false;
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n; ++i) {
-        reduceRow<decltype(type), kWeighted>(
-            jobOf(i), [&](int term) { return termOf(i, term); }, [&](int term) { return weightOf(i, term); });
+        reduceRow<decltype(type), kWeighted, kLanding>(
+            jobOf(i), [&](int term, std::uint32_t begin, std::uint32_t) { return termOf(i, term) + begin; },
+            [&](int term) { return weightOf(i, term); });
       }
     });
     return true;
+  }
+
+  template <class JobOf, class TermOf, class LateOf>
+  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
+    alignas(Quad) std::uint8_t tile[kSumTile];
+    HostPatience patience(comm);
+    bool good = true;
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n && good; ++i) {
+        const TakeJob job = jobOf(i);
+        patience.anew();
+        const auto tileOf = [&](int term, std::uint32_t begin, std::uint32_t bytes) -> const std::uint8_t* {
+          const std::uint8_t* row = termOf(i, term) + begin;
+          if (term >= job.landing) return row;
+          const auto mayWait = [&] { return mayGoOn(patience, comm, [&] { return lateOf(i, term); }); };
+          good = good && host_landing::take(tile, row, bytes, mayWait);
+          return tile;
+        };
+        reduceRow<decltype(type), false, false>(job.sum, tileOf, [](int) { return 1.0f; });
+      }
+    });
+    return good;
   }
 
   template <class FlagOf>
@@ -91,7 +126,7 @@ class HostWarp {
   // What goes to ranks of other domains: see put.h.
   template <class PutOf>
   void put(const CommView& comm, int n, PutOf putOf) const {
-    const HostQueueMemory memory;
+    const QueueMemory& memory = queueMemory_;
     const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
     const RemoteView& remote = comm.far->remote;
     int late = 0;
@@ -123,18 +158,15 @@ class HostWarp {
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout
   // (reported) or an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    Clock::time_point end{};
+    HostPatience patience(comm);
     for (int i = 0; i < n; ++i) {
-      if (!waitOne(comm, flags + i, epoch, awaited, i, &end)) return false;
+      if (!waitOne(comm, flags + i, epoch, awaited, i, patience)) return false;
     }
     return true;
   }
 
   // True if this rank has failed or was told to stop: the step has nothing to do any more.
-  bool stopped(const CommView& comm) const {
-    return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
-           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
-  }
+  bool stopped(const CommView& comm) const { return HostPatience::stopped(comm); }
 
   // Any lane may call it. The first failure of the rank is kept.
   void laneFail(const CommView& comm, const Failure& failure) const {
@@ -146,51 +178,55 @@ class HostWarp {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void lanePutFailed(const CommView& comm, int to) const {
     if (!stopped(comm)) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
   }
 
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
-               Clock::time_point* end) const {
-    std::atomic_ref ref(*flag);
-    std::chrono::microseconds nap{0};
-    for (int spins = 0; flagEpoch(ref.load(std::memory_order_acquire)) < epoch; ++spins) {
-      if (spins < kSpins) continue;
-      // Ranks may outnumber cores: give the core away, then sleep a little longer each time.
-      if (spins < kSpins + kYields) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (stopped(comm)) return false;
-      const auto now = Clock::now();
-      if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
-      if (now >= *end) {
-        const auto epochSeen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
-        const int late = awaited.rank(index);
-        laneFail(comm, {0, Fault::timeout, awaited.phase, late, 0, 0, static_cast<std::int64_t>(epoch), epochSeen});
-        return false;
-      }
-      nap = nap < kNapMax ? nap + kNapStep : kNapMax;
-      std::this_thread::sleep_for(nap);
+               HostPatience& patience) const {
+    const std::atomic_ref ref(*flag);
+    patience.anew();
+    while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
+      const auto late = [&]() -> Failure {
+        const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
+        return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch), seen};
+      };
+      if (!mayGoOn(patience, comm, late)) return false;
     }
     return true;
   }
 
-  template <class Type, bool kWeighted, class TermOf, class WeightOf>
-  static void reduceRow(const SumJob& job, TermOf termOf, WeightOf weightOf) {
-    constexpr std::uint32_t kTile = 1024;  // bytes: the sums stay in the first-level cache
-    constexpr int kFloats = static_cast<int>(kTile) / 4 * Type::kPerWord;
+  template <class Late>
+  bool mayGoOn(HostPatience& patience, const CommView& comm, Late late) const {
+    const HostPatience::End end = patience.pause();
+    if (end == HostPatience::End::late) laneFail(comm, late());
+    return end == HostPatience::End::notYet;
+  }
+
+  template <bool kLanding>
+  static void copy(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) {
+    if constexpr (kLanding) {
+      host_landing::send(to, from, bytes);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+  }
+
+  // `tileOf(term, begin, bytes)`: those bytes of a row.
+  template <class Type, bool kWeighted, bool kLanding, class TileOf, class WeightOf>
+  static void reduceRow(const SumJob& job, TileOf tileOf, WeightOf weightOf) {
+    constexpr int kFloats = static_cast<int>(kSumTile) / 4 * Type::kPerWord;
     float sum[kFloats];
-    for (std::uint32_t begin = 0; begin < job.bytes; begin += kTile) {
-      const std::uint32_t bytes = job.bytes - begin < kTile ? job.bytes - begin : kTile;
+    alignas(Quad) std::uint8_t rounded[kSumTile];
+    for (std::uint32_t begin = 0; begin < job.bytes; begin += kSumTile) {
+      const std::uint32_t bytes = job.bytes - begin < kSumTile ? job.bytes - begin : kSumTile;
       const int floats = static_cast<int>(bytes) / 4 * Type::kPerWord;
       for (int i = 0; i < floats; ++i) sum[i] = 0.0f;
       for (int term = 0; term < job.terms; ++term) {
-        addTile<Type, kWeighted>(sum, termOf(term) + begin, floats, kWeighted ? weightOf(term) : 1.0f);
+        addTile<Type, kWeighted>(sum, tileOf(term, begin, bytes), floats, kWeighted ? weightOf(term) : 1.0f);
       }
-      storeTile<Type>(job.out + begin, sum, floats);
+      storeTile<Type>(kLanding ? rounded : job.out + begin, sum, floats);
+      if (kLanding) host_landing::send(job.out + begin, rounded, bytes);
     }
   }
 
@@ -212,8 +248,11 @@ class HostWarp {
     for (int i = 0; i < n; ++i) to[i] = static_cast<Element<Type>>(Type::fromFloat(sum[i]));
   }
 
-  static constexpr int kSpins = 200, kYields = 50;
-  static constexpr std::chrono::microseconds kNapStep{20}, kNapMax{500};
+  static constexpr std::uint32_t kSumTile = 1024;  // bytes: the sums stay in the first-level cache
+
+  QueueMemory queueMemory_;
 };
+
+using HostWarp = HostWarpOver<HostQueueMemory>;
 
 }  // namespace moe

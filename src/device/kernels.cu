@@ -1,5 +1,5 @@
 #include "device/cuda_block.h"
-#include "device/cuda_bulk_warp.h"
+#include "device/cuda_bulk_sums.h"
 #include "device/cuda_puts.h"
 #include "device/kernels.h"
 
@@ -13,7 +13,7 @@ MOE_LANES WarpIndex thisWarp() {
 }
 
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
   if constexpr (kStep == Step::route) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
@@ -29,23 +29,24 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep) * CudaWarp::kLanes, 1)
 // Warps of a divided step that keep rows here do so through registers: the bulk-copy engine takes one row after the
 // other, and those to peers wait for the wire.
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__((kBulkWarpsMax + homeWarps(kStep)) * CudaWarp::kLanes, 1)
-    bulkStepKernel(const __grid_constant__ StepParams params, std::uint32_t stageBytes) {
+__global__ void __launch_bounds__((bulkWarpsMax(kStep) + homeWarps(kStep)) * CudaWarp::kLanes, 1)
+    bulkStepKernel(const __grid_constant__ StepParams params, WarpStages stages) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t dynamic[];
-  __shared__ CudaBulkWarp::Shared shared[kBulkWarpsMax];
+  __shared__ typename Warp::Shared shared[bulkWarpsMax(kStep)];
   // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
   const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   Warp::prepareBlock();
-  auto* stages = reinterpret_cast<std::uint8_t*>(aligned) + warp * Warp::kStages * stageBytes;
+  auto* memory =
+      reinterpret_cast<std::uint8_t*>(aligned) + static_cast<std::uint32_t>(warp * stages.count) * stages.bytes;
   const WarpIndex w = thisWarp();
   if constexpr (homeWarps(kStep) == 0) {
-    runStep<kStep>(Warp(stages, stageBytes, shared + warp), params, {w, w});
+    runStep<kStep>(Warp(memory, stages, shared + warp), params, {w, w});
   } else {
     const int home = homeWarps(kStep) * w.blocks, away = w.count - home;
     if (w.index < away) {
-      runStep<kStep, Duty::away>(Warp(stages, stageBytes, shared + warp), params,
+      runStep<kStep, Duty::away>(Warp(memory, stages, shared + warp), params,
                                  {w, {w.index, away, w.blocks, kBulkWarpsMax}});
     } else {
       runStep<kStep, Duty::home>(CudaWarp{}, params, {w, {w.index - away, home, w.blocks, homeWarps(kStep)}});
@@ -84,11 +85,12 @@ cudaError_t withBulkKernel(Step step, bool far, Use use) {
   cudaError_t error = cudaErrorInvalidValue;
   withStep(step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
+    using Warp = std::conditional_t<isCombine(kStep), CudaBulkSums, CudaBulkWarp>;
     if constexpr (hasBulkKernel(kStep) && hasNearKernel(kStep)) {
-      if (!far) error = use(bulkStepKernel<kStep, CudaBulkWarp>);
+      if (!far) error = use(bulkStepKernel<kStep, Warp>);
     }
     if constexpr (hasBulkKernel(kStep) && hasFarKernel(kStep)) {
-      if (far) error = use(bulkStepKernel<kStep, CudaPuts<CudaBulkWarp>>);
+      if (far) error = use(bulkStepKernel<kStep, CudaPuts<Warp>>);
     }
   });
   return error;
@@ -106,7 +108,7 @@ cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
 
 std::size_t kernelSharedBytes(const KernelShape& shape) {
   if (!shape.bulk) return 0;
-  return static_cast<std::size_t>(shape.warpsPerBlock) * CudaBulkWarp::kStages * shape.stageBytes + 128;
+  return static_cast<std::size_t>(shape.warpsPerBlock * shape.stages.count) * shape.stages.bytes + 128;
 }
 
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
@@ -133,7 +135,7 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   const bool far = params.comm.split();
   if (shape.bulk) {
     return withBulkKernel(step, far,
-                          [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stageBytes); });
+                          [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stages); });
   }
   return withKernel(step, far, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params); });
 }

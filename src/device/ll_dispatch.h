@@ -167,6 +167,7 @@ MOE_LANES void llEndSend(const Warp& warp, const StepParams& p, Channel channel,
   warp.forEach(1, [&](int) {
     c.state->epoch[channel] = epoch;
     c.state->llUncombined[h.llSet] = 1;
+    if (h.layout == Layout::rankMajor) c.state->llUsed[h.llSet] = 1;
     h.state->dispatchEpoch = epoch;
   });
 }

@@ -22,73 +22,91 @@ MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t ep
   return c.in<std::int32_t>(rank, c.at.waveCounts) + std::int64_t{parityOf(epoch) * c.nranks + from} * kHtWaves;
 }
 
-// The buffers of epoch - 2 are written again. No acknowledgement is needed: we have everyone's counts of epoch - 1,
-// which a rank sends after it has kept the headers of epoch - 2.
+// What this rank has to say, in all ranks' memory, before they are told. The buffers of epoch - 2 are written again. No
+// acknowledgement is needed: we have everyone's counts of epoch - 1, which a rank sends after it has kept the headers
+// of epoch - 2.
 template <class Warp>
-MOE_LANES void sendCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const int each = h.sharedBuckets() + 1;
-  warp.forEach(c.domainSize * each, [&](int i) {
-    const int bucket = i % each;
-    const std::int32_t count = bucket < each - 1 ? h.totals[bucket] : static_cast<std::int32_t>(h.signature);
-    warp.laneStore(routeCounts(c, c.domainFirst + i / each, epoch, c.rank) + bucket, count);
+MOE_LANES void writeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
+                           std::uint64_t epoch) {
+  const int shared = h.sharedBuckets();
+  warp.forEach(shared + 1, [&](int bucket) {
+    const std::int32_t count = bucket < shared ? s.totals[bucket] : static_cast<std::int32_t>(h.signature);
+    MOE_ROLLED
+    for (int i = 0; i < c.domainSize; ++i) {
+      warp.laneStore(routeCounts(c, c.domainFirst + i, epoch, c.rank) + bucket, count);
+    }
   });
   if (h.wavesByExpert()) {
     warp.forEach(c.nranks * kHtWaves, [&](int i) {
       const int to = i / kHtWaves, wave = i % kHtWaves;
-      warp.laneStore(waveCounts(c, to, epoch, c.rank) + wave, h.totals[h.waveBucket(to, wave)]);
+      warp.laneStore(waveCounts(c, to, epoch, c.rank) + wave, s.totals[h.waveBucket(to, wave)]);
     });
   }
+}
+
+template <class Warp>
+MOE_LANES void tellCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
   tell(warp, c, c.at.routeCountsReady, epoch);
   if (!split(warp, c)) return;
   // Remote ranks get a copy of what this rank has told itself.
   const std::uint64_t own = countsOffset(c, epoch, c.rank);
-  const auto bytes = static_cast<std::uint32_t>(each) * 4;
+  const auto bytes = static_cast<std::uint32_t>(h.sharedBuckets() + 1) * 4;
   warp.put(c, c.remoteRanks(), [&](int i) { return putBytes(c.remoteRank(i), own, own, bytes); });
   tellRemote(warp, c, c.at.routeCountsReady, epoch);
 }
 
-// False, and reported, if a rank's handle is not like ours.
+// What the ranks before this one, and all together, send to a bucket. One lane.
 template <class Warp>
-MOE_LANES bool handlesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
-    const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.sharedBuckets());
-    const bool same = static_cast<std::uint32_t>(signature) == h.signature;
-    return {0, same ? Fault::none : Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0};
-  });
+MOE_LANES Sums bucketSums(const Warp& warp, const CommView& c, std::uint64_t epoch, int bucket) {
+  const std::int32_t* counts = routeCounts(c, c.rank, epoch, 0) + bucket;
+  return laneSums<8>(c.nranks, c.rank,
+                     [&](int from) { return warp.laneLoad(counts + std::int64_t{from} * c.at.countStride); });
 }
 
-// What all ranks together, and the ranks before this one, send to a bucket.
-struct BucketSums {
-  int before, all;
-};
+// True if rank `from` has a handle like ours; else that is reported. One lane.
 template <class Warp>
-MOE_LANES BucketSums bucketSums(const Warp& warp, const CommView& c, std::uint64_t epoch, int bucket) {
-  BucketSums sums{0, 0};
-  for (int from = 0; from < c.nranks; ++from) {
-    const int count = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + bucket);
-    sums.before += from < c.rank ? count : 0;
-    sums.all += count;
-  }
-  return sums;
+MOE_LANES bool handleAgrees(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int from) {
+  const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.sharedBuckets());
+  const bool same = static_cast<std::uint32_t>(signature) == h.signature;
+  if (!same) warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0});
+  return same;
 }
 
-// Adds to this warp's places where this rank's entries begin in the layouts of the receivers.
+// Where this rank's rows begin at every rank. False, and reported, if a rank's handle is not like ours: both are looked
+// up at once.
 template <class Warp>
-MOE_LANES void addBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                        std::uint64_t epoch) {
-  warp.forEach(c.nranks, [&](int rank) { s.rankBase[rank] = bucketSums(warp, c, epoch, h.map.experts + rank).before; });
-  if (!expertRows(h)) return;
+MOE_LANES bool takeRankBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
+                             std::uint64_t epoch) {
+  const int strangers = warp.scanInOrder(
+      2 * c.nranks,
+      [&](int i) {
+        if (i < c.nranks) return handleAgrees(warp, c, h, epoch, i) ? 0 : 1;
+        const int rank = i - c.nranks;
+        s.rankBase[rank] = bucketSums(warp, c, epoch, h.map.experts + rank).before;
+        return 0;
+      },
+      [](int, int) {});
+  return strangers == 0;
+}
+
+// Adds to this warp's places of experts where this rank's entries begin in the layouts of the receivers.
+template <class Warp>
+MOE_LANES void addExpertBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
+                              std::uint64_t epoch) {
   // Groups of all experts one after the other; a receiver's begin with its first expert's.
-  std::int32_t* groups = h.warpGroups + (s.place - h.warpPlace);
   const int rows = warp.scanInOrder(
-      h.map.experts, [&](int e) { return static_cast<int>(roundUp(bucketSums(warp, c, epoch, e).all, h.alignment)); },
-      [&](int e, int before) { groups[e] = before; });
-  warp.forEach(1, [&](int) { groups[h.map.experts] = rows; });  // there are more buckets than experts
+      h.map.experts,
+      [&](int e) {
+        const Sums sums = bucketSums(warp, c, epoch, e);
+        s.place[e] += sums.before;
+        return h.groupRows(sums.all);
+      },
+      [&](int e, int before) { s.groups[e] = before; });
+  warp.forEach(1, [&](int) { s.groups[h.map.experts] = rows; });
   warp.forEach(h.map.experts, [&](int e) {
     const int first = h.map.first(h.map.rankOf(e));
-    const int group =
-        h.layout == Layout::expertMajorPadded ? (e - first) * c.nranks * h.tokensMax : groups[e] - groups[first];
-    s.place[e] += group + bucketSums(warp, c, epoch, e).before;
+    s.place[e] +=
+        h.layout == Layout::expertMajorPadded ? (e - first) * c.nranks * h.tokensMax : s.groups[e] - s.groups[first];
   });
 }
 
@@ -100,57 +118,67 @@ MOE_LANES int layoutRows(const HandleView& h, int to, int rows, int expertRowCou
   return h.map.count(to) * h.map.nranks * h.tokensMax;
 }
 
-// The host's copy of this rank's counts, after they are in the handle.
+// Where the rows of each source begin, and, in waves by experts, those of each wave and source. Every warp for itself;
+// the first also for the handle.
 template <class Warp>
-MOE_LANES void reportCounts(const Warp& warp, const CommView& c, const HandleView& h) {
-  HostCounts* host = h.hostCounts;
-  warp.forEach(c.nranks, [&](int r) { host->perRank()[r] = h.rankOffsets[r + 1] - h.rankOffsets[r]; });
-  warp.forEach(h.map.count(c.rank), [&](int e) { host->perRank()[c.nranks + e] = h.rowsPerExpert[e]; });
-  warp.forEach(1, [&](int) {
-    host->rows = *h.rows;
-    host->layoutRows = h.layoutRowsOf[c.rank];
-    h.state->routes = h.ticket > h.state->routes ? h.ticket : h.state->routes;
-  });
-  publish(warp, &host->tag, flagWord(h.state->routes));
-}
-
-// What this rank will receive, and how much every rank will. The first warp, whose groups of experts are the first;
-// the others wait for its word.
-template <class Warp>
-MOE_LANES void takeCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const int first = h.map.first(c.rank), experts = h.map.count(c.rank);
+MOE_LANES void takeOffsets(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
+                           std::uint64_t epoch, WarpIndex w) {
+  const auto note = [&](std::int32_t* own, std::int32_t* handles, int i, int before) {
+    own[i] = before;
+    if (w.index == 0) handles[i] = before;
+  };
   const int rows = warp.scanInOrder(
       c.nranks, [&](int from) { return warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.map.experts + c.rank); },
-      [&](int from, int before) { h.rankOffsets[from] = before; });
-  warp.forEach(1, [&](int) { *h.rows = h.rankOffsets[c.nranks] = rows; });
+      [&](int from, int before) { note(s.rankOffsets, h.rankOffsets, from, before); });
   if (h.wavesByExpert()) {
     warp.scanInOrder(
         kHtWaves * c.nranks,
         [&](int i) { return warp.laneLoad(waveCounts(c, c.rank, epoch, i % c.nranks) + i / c.nranks); },
-        [&](int i, int before) { h.waveRowsStart[i] = before; });
-    warp.forEach(1, [&](int) { h.waveRowsStart[std::int64_t{kHtWaves} * c.nranks] = rows; });
+        [&](int i, int before) { note(s.waveRowsStart, h.waveRowsStart, i, before); });
   }
-  publish(warp, &c.state->routeTaken, flagWord(epoch));
-  const int groups = warp.scanInOrder(
-      experts, [&](int e) { return static_cast<int>(roundUp(bucketSums(warp, c, epoch, first + e).all, h.alignment)); },
-      [&](int e, int before) {
-        h.expertOffsets[e] = before;
-        h.rowsPerExpert[e] = bucketSums(warp, c, epoch, first + e).all;
-      });
-  warp.forEach(1, [&](int) { h.expertOffsets[experts] = groups; });
-  warp.forEach(c.nranks, [&](int to) {
-    const int flat = bucketSums(warp, c, epoch, h.map.experts + to).all, begin = h.map.first(to);
-    const bool grouped = h.layout == Layout::expertMajor;
-    h.flatRowsOf[to] = flat;
-    h.layoutRowsOf[to] =
-        layoutRows(h, to, flat, grouped ? h.warpGroups[begin + h.map.count(to)] - h.warpGroups[begin] : 0);
+  warp.forEach(1, [&](int) {
+    note(s.rankOffsets, h.rankOffsets, c.nranks, rows);
+    if (w.index == 0) *h.rows = rows;
+    if (h.wavesByExpert()) note(s.waveRowsStart, h.waveRowsStart, kHtWaves * c.nranks, rows);
   });
-  reportCounts(warp, c, h);
 }
 
+// What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is not
+// told yet. The first warp, after takeOffsets.
 template <class Warp>
-MOE_LANES bool waitForCounts(const Warp& warp, const CommView& c, std::uint64_t epoch) {
-  return waitForWarps(warp, c, &c.state->routeTaken, epoch);
+MOE_LANES void takeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
+                          std::uint64_t epoch) {
+  const int first = h.map.first(c.rank), experts = h.map.count(c.rank);
+  HostCounts* host = h.hostCounts;
+  const int groups = warp.scanInOrder(
+      experts,
+      [&](int e) {
+        const int rows = bucketSums(warp, c, epoch, first + e).all;
+        h.rowsPerExpert[e] = host->perRank()[c.nranks + e] = rows;
+        return h.groupRows(rows);
+      },
+      [&](int e, int before) { h.expertOffsets[e] = before; });
+  warp.forEach(c.nranks, [&](int rank) {
+    const int flat = bucketSums(warp, c, epoch, h.map.experts + rank).all, begin = h.map.first(rank);
+    const bool grouped = h.layout == Layout::expertMajor;
+    const int rows = layoutRows(h, rank, flat, grouped ? s.groups[begin + h.map.count(rank)] - s.groups[begin] : 0);
+    h.flatRowsOf[rank] = flat;
+    h.layoutRowsOf[rank] = rows;
+    host->perRank()[rank] = s.rankOffsets[rank + 1] - s.rankOffsets[rank];
+    if (rank != c.rank) return;
+    h.expertOffsets[experts] = groups;
+    host->rows = flat;
+    host->layoutRows = rows;
+    h.state->routes = h.ticket > h.state->routes ? h.ticket : h.state->routes;
+  });
+}
+
+// The first warp ends the route: the handle and the host's counts are complete.
+template <class Warp>
+MOE_LANES void endRoute(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
+  const std::uint32_t ticket = h.state->routes;
+  warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; });
+  publish(warp, &h.hostCounts->tag, flagWord(ticket));
 }
 
 }  // namespace moe

@@ -9,27 +9,26 @@
 
 namespace moe {
 
-// Row of the receiver's layout for the token's first entry on a rank.
-MOE_LANES int firstEntryRow(const HandleView& h, int token, int rank) {
-  for (int k = 0; k < h.topk; ++k) {
-    const int expert = h.ids[token * h.topk + k];
-    if (expert >= 0 && h.map.rankOf(expert) == rank) return h.entryRow[token * h.topk + k];
-  }
-  return 0;
+// Row of the receiver's layout for the first entry on a rank of this warp's token `token`.
+MOE_LANES int firstEntryRow(const RouteSlice& s, const HandleView& h, int token, int rank) {
+  const std::int32_t *ids = s.idsOf(h, token), *rows = s.entryRowsOf(h, token);
+  int row = 0;
+  for (int k = h.topk - 1; k >= 0; --k) row = h.map.isOn(ids[k], rank) ? rows[k] : row;
+  return row;
 }
 
-// The token's row at a rank. One lane.
+// The row of this warp's token `token` at a rank. One lane.
 MOE_LANES Destination destinationAt(const RouteSlice& s, const CommView& c, const HandleView& h, int token, int rank) {
   const int bucket = h.map.experts + rank;
-  const int index = s.place[bucket] + s.positionOf(h, token, bucket), flat = s.rankBase[rank] + index;
-  const int row = expertRows(h)                   ? firstEntryRow(h, token, rank)
+  const int index = s.positionOf(h, token, bucket), flat = s.rankBase[rank] + index;
+  const int row = expertRows(h)                   ? firstEntryRow(s, h, token, rank)
                   : h.layout == Layout::rankMajor ? c.rank * h.tokensMax + index
                                                   : flat;
-  const int wave = h.wavesByExpert() ? waveAtRank(h, token, rank) : 0;
+  const int wave = h.wavesByExpert() ? waveAtRank(h, s.idsOf(h, token), rank) : 0;
   return {static_cast<std::int16_t>(rank), static_cast<std::int16_t>(wave), index, row, flat};
 }
 
-// Calls add(row) for the token's row at each of some ranks. One lane.
+// Calls add(row) for the row of this warp's token `token` at each of some ranks. One lane.
 template <class Add>
 MOE_LANES void laneForRanks(const RouteSlice& s, const CommView& c, const HandleView& h, int token, Range ranks,
                             Add add) {
@@ -38,10 +37,9 @@ MOE_LANES void laneForRanks(const RouteSlice& s, const CommView& c, const Handle
   }
 }
 
-// The token's position among those that this rank sends to a domain.
+// The position of this warp's token `token` among those that this rank sends to a domain.
 MOE_LANES int railIndexOf(const RouteSlice& s, const HandleView& h, int token, int domain) {
-  const int bucket = h.domainBucket(domain);
-  return s.place[bucket] + s.positionOf(h, token, bucket);
+  return s.positionOf(h, token, h.domainBucket(domain));
 }
 
 MOE_LANES std::uint64_t railTableOffset(const CommView& c, std::uint64_t area, int part, int index) {
@@ -49,7 +47,7 @@ MOE_LANES std::uint64_t railTableOffset(const CommView& c, std::uint64_t area, i
   return area + static_cast<std::uint64_t>(slot * c.far->at.railQuads) * sizeof(Quad);
 }
 
-// What the rail peer in `domain` must know of the token. One lane.
+// What the rail peer in `domain` must know of this warp's token `token`. One lane.
 template <class Warp>
 MOE_LANES void laneWriteRail(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, int domain,
                              int index) {
@@ -62,10 +60,10 @@ MOE_LANES void laneWriteRail(const Warp& warp, const RouteSlice& s, const StepPa
     warp.laneStore(to + count, Quad{static_cast<std::uint32_t>(at.rank), static_cast<std::uint32_t>(at.index),
                                     static_cast<std::uint32_t>(at.row), static_cast<std::uint32_t>(at.flat)});
   });
-  warp.laneStore(to, Quad{count, static_cast<std::uint32_t>(waveOf(token, p.route.tokens)), 0, 0});
+  warp.laneStore(to, Quad{count, static_cast<std::uint32_t>(waveOf(s.tokens.begin + token, p.route.tokens)), 0, 0});
 }
 
-// The rail peers that the token goes to. One lane.
+// The rail peers that this warp's token `token` goes to. One lane.
 template <class Warp, class Add>
 MOE_LANES void laneListRails(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, Add add) {
   const CommView& c = p.comm;
@@ -73,7 +71,7 @@ MOE_LANES void laneListRails(const Warp& warp, const RouteSlice& s, const StepPa
   for (int domain = 0; domain < h.domains; ++domain) {
     if (domain == c.domain() || !s.uses(h, token, h.domainBucket(domain))) continue;
     const int index = railIndexOf(s, h, token, domain);
-    h.outgoing[static_cast<std::int64_t>(domain) * h.tokensMax + index] = token;
+    h.outgoing[static_cast<std::int64_t>(domain) * h.tokensMax + index] = s.tokens.begin + token;
     laneWriteRail(warp, s, p, token, domain, index);
     add(Destination{static_cast<std::int16_t>(c.railPeer(domain)), 0, index, 0, 0});
   }

@@ -46,12 +46,12 @@ MOE_HOST_DEVICE bool expertRows(const HandleView& h) {
   return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
 }
 
-// The source of row `row` in FLAT order.
-MOE_LANES int sourceOf(const HandleView& h, int row) {
-  int low = 0, high = h.map.nranks;  // rankOffsets[low] <= row < rankOffsets[high]
+// The source of row `row` in FLAT order, where the rows of each source begin at `rankOffsets`.
+MOE_LANES int sourceOf(const std::int32_t* rankOffsets, int nranks, int row) {
+  int low = 0, high = nranks;  // rankOffsets[low] <= row < rankOffsets[high]
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    (h.rankOffsets[middle] <= row ? low : high) = middle;
+    (rankOffsets[middle] <= row ? low : high) = middle;
   }
   return low;
 }
@@ -60,28 +60,21 @@ MOE_LANES int sourceOf(const HandleView& h, int row) {
 struct Arrival {
   int from, index;
 };
+MOE_LANES Arrival arrivalOf(const std::int32_t* rankOffsets, int nranks, int row) {
+  const int from = sourceOf(rankOffsets, nranks, row);
+  return {from, row - rankOffsets[from]};
+}
 MOE_LANES Arrival arrivalOf(const HandleView& h, int row) {
-  const int from = sourceOf(h, row);
-  return {from, row - h.rankOffsets[from]};
+  return arrivalOf(h.rankOffsets, h.map.nranks, row);
 }
 
-// Writes the header of `token`'s row for a destination. One lane.
-template <class Warp>
-MOE_LANES void laneWriteHeader(const Warp& warp, const CommView& c, const HandleView& h, Quad* to, int token, int wave,
-                               int index, int rank) {
-  const int first = h.map.first(rank);
-  const int* ids = h.ids + std::int64_t{token} * h.topk;
-  int entries = 0;
-  for (int k = 0; k < h.topk; ++k) {
-    if (ids[k] < 0 || h.map.rankOf(ids[k]) != rank) continue;
-    const int row = expertRows(h) ? h.entryRow[token * h.topk + k] : 0;
-    ++entries;
-    warp.laneStore(to + entries, Quad{static_cast<std::uint32_t>(ids[k] - first), static_cast<std::uint32_t>(k),
-                                      floatToBits(h.weights[token * h.topk + k]), static_cast<std::uint32_t>(row)});
-  }
-  const std::uint32_t place = static_cast<std::uint32_t>(index) * kHeadWaves + static_cast<std::uint32_t>(wave);
-  warp.laneStore(to, Quad{static_cast<std::uint32_t>(token), place, static_cast<std::uint32_t>(c.rank),
-                          static_cast<std::uint32_t>(entries)});
+MOE_LANES Quad makeHead(int token, int wave, int index, int source, int entries) {
+  return {static_cast<std::uint32_t>(token),
+          static_cast<std::uint32_t>(index) * kHeadWaves + static_cast<std::uint32_t>(wave),
+          static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(entries)};
+}
+MOE_LANES Quad makeEntry(unsigned localExpert, int k, float weight, int row) {
+  return {localExpert, static_cast<std::uint32_t>(k), floatToBits(weight), static_cast<std::uint32_t>(row)};
 }
 
 }  // namespace moe

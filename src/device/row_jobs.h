@@ -20,6 +20,13 @@ struct SumJob {
   int terms;
 };
 
+// takeRows: the same, where the first `landing` rows are in landing words (landing.h): they are waited for, taken and
+// left empty.
+struct TakeJob {
+  SumJob sum;
+  int landing;
+};
+
 // Runs `body` with the row type as a compile-time type: body(Bf16{}) and so on.
 template <class Body>
 MOE_LANES void withRowType(int rowType, Body body) {

@@ -35,14 +35,30 @@ struct CommShape {
 struct ExpertMap {
   int experts;
   int nranks;
+  int base, extra;
+  Divisor byBase, byMore;  // byMore: one more than base
 
-  MOE_HOST_DEVICE constexpr int base() const { return experts / nranks; }
-  MOE_HOST_DEVICE constexpr int extra() const { return experts % nranks; }
-  MOE_HOST_DEVICE constexpr int first(int rank) const { return rank * base() + (rank < extra() ? rank : extra()); }
-  MOE_HOST_DEVICE constexpr int count(int rank) const { return base() + (rank < extra() ? 1 : 0); }
+  ExpertMap() = default;
+  constexpr ExpertMap(int expertCount, int ranks)
+      : experts(expertCount),
+        nranks(ranks),
+        base(experts / nranks),
+        extra(experts % nranks),
+        byBase(divisorOf(base)),
+        byMore(divisorOf(base + 1)) {}
+
+  MOE_HOST_DEVICE constexpr int first(int rank) const { return rank * base + (rank < extra ? rank : extra); }
+  MOE_HOST_DEVICE constexpr int count(int rank) const { return base + (rank < extra ? 1 : 0); }
   MOE_HOST_DEVICE constexpr int rankOf(int expert) const {
-    const int large = extra() * (base() + 1);
-    return expert < large ? expert / (base() + 1) : extra() + (expert - large) / base();
+    const int large = extra * (base + 1);
+    return expert < large ? byMore.of(expert) : extra + byBase.of(expert - large);
+  }
+  // A number below count(rank), or, as unsigned, a larger one: the expert is on another rank, or none (-1).
+  MOE_HOST_DEVICE constexpr unsigned local(int expert, int rank) const {
+    return static_cast<unsigned>(expert - first(rank));
+  }
+  MOE_HOST_DEVICE constexpr bool isOn(int expert, int rank) const {
+    return local(expert, rank) < static_cast<unsigned>(count(rank));
   }
 };
 

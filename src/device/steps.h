@@ -5,6 +5,7 @@
 
 #include "device/combine_rails.h"
 #include "device/ht_dispatch_rails.h"
+#include "device/ll_combine.h"
 #include "device/ll_dispatch.h"
 #include "device/route.h"
 
@@ -16,12 +17,14 @@ enum class Step {
   htDispatchWaves,
   htDispatchRails,
   llDispatch,
+  llCombine,
   combine,
   combineWaves,
   combineRails
 };
-inline constexpr Step kSteps[] = {Step::route,      Step::htDispatch, Step::htDispatchWaves, Step::htDispatchRails,
-                                  Step::llDispatch, Step::combine,    Step::combineWaves,    Step::combineRails};
+inline constexpr Step kSteps[] = {Step::route,           Step::htDispatch,   Step::htDispatchWaves,
+                                  Step::htDispatchRails, Step::llDispatch,   Step::llCombine,
+                                  Step::combine,         Step::combineWaves, Step::combineRails};
 
 inline Step dispatchStep(const HandleView& h) {
   if (h.lowLatency != 0) return Step::llDispatch;
@@ -29,6 +32,7 @@ inline Step dispatchStep(const HandleView& h) {
   return goesInWaves(h) ? Step::htDispatchWaves : Step::htDispatch;
 }
 inline Step combineStep(const HandleView& h) {
+  if (combineLands(h)) return Step::llCombine;
   if (h.hasRails()) return Step::combineRails;
   return goesInWaves(h) ? Step::combineWaves : Step::combine;
 }
@@ -38,7 +42,8 @@ MOE_HOST_DEVICE constexpr bool isDivided(Step step) {
   return step == Step::htDispatch;
 }
 MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step) {
-  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htDispatchRails;
+  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htDispatchRails ||
+         step == Step::combineWaves;
 }
 
 // Which kernels there are: of one domain, and of several.
@@ -46,14 +51,15 @@ MOE_HOST_DEVICE constexpr bool hasRails(Step step) {
   return step == Step::htDispatchRails || step == Step::combineRails;
 }
 MOE_HOST_DEVICE constexpr bool hasFarKernel(Step step) {
-  return step == Step::route || step == Step::llDispatch || step == Step::combine || hasRails(step);
+  const bool ll = step == Step::llDispatch || step == Step::llCombine;
+  return step == Step::route || ll || step == Step::combine || hasRails(step);
 }
 MOE_HOST_DEVICE constexpr bool hasNearKernel(Step step) {
   return !hasRails(step);
 }
 
 MOE_HOST_DEVICE constexpr bool isCombine(Step step) {
-  return step == Step::combine || step == Step::combineWaves || step == Step::combineRails;
+  return step == Step::llCombine || step == Step::combine || step == Step::combineWaves || step == Step::combineRails;
 }
 
 template <Step kStep, Duty kDuty = Duty::all, class Warp>
@@ -64,6 +70,7 @@ MOE_LANES void runStep(const Warp& warp, const StepParams& p, const Crew& crew) 
   if constexpr (kStep == Step::htDispatchWaves) htDispatch<kHtWaves, Duty::all>(warp, p, crew);
   if constexpr (kStep == Step::htDispatchRails) htDispatchRails(warp, p, w);
   if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);
+  if constexpr (kStep == Step::llCombine) llCombine(warp, p, w);
   if constexpr (kStep == Step::combine) combine<1>(warp, p, w);
   if constexpr (kStep == Step::combineWaves) combine<kHtWaves>(warp, p, w);
   if constexpr (kStep == Step::combineRails) combineRails(warp, p, w);
@@ -83,6 +90,8 @@ void withStep(Step step, Use use) {
       return use(std::integral_constant<Step, Step::htDispatchRails>{});
     case Step::llDispatch:
       return use(std::integral_constant<Step, Step::llDispatch>{});
+    case Step::llCombine:
+      return use(std::integral_constant<Step, Step::llCombine>{});
     case Step::combine:
       return use(std::integral_constant<Step, Step::combine>{});
     case Step::combineWaves:

@@ -40,9 +40,11 @@ struct CommState {
   std::uint64_t epoch[kChannels];       // operations started so far
   Flag begun[kChannels];                // warps of a step that have read these words: all of epoch e
   std::uint32_t failuresClaimed;        // the first to raise it writes the failure record
-  Flag routeCounted, routeTaken;        // of a route's warps among themselves
+  Flag routeCounted;                    // of a route's warps among themselves
   std::uint64_t handed[2][kChannels];   // operations so far that went at once, and in waves
   std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
+  std::uint32_t llUsed[kLlSets];        // 1: rows of RANK_MAJOR may be where others land
+  std::uint32_t llStride[kLlSets];      // several domains: bytes of a rank's slots in the last combine that landed
   // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
   // that came by them has been read. [dispatch, combine]
   Flag railStaged[2][kHtWaves], railsTaken[2];
@@ -124,24 +126,28 @@ struct HostCounts {
 struct HandleView {
   ExpertMap map;
   int topk, slots;
+  Divisor byTopk, byItems;  // byItems: what the route writes of a token's headers, its entries and its destinations
   Layout layout;
-  int lowLatency;           // 1: LL
-  int llSet;                // LL: its set of slots
-  int tokensMax;            // of a rank
-  int alignment;            // EXPERT_MAJOR
+  int lowLatency;  // 1: LL
+  int llSet;       // LL: its set of slots
+  int tokensMax;   // of a rank
+  int alignment;   // EXPERT_MAJOR
+  Divisor byAlignment;
   int wideIndex;            // 1: int64
   int arrivals;             // 1: there are arrival words
   std::uint32_t signature;  // what must agree between ranks
 
   // What this rank sends.
-  std::int32_t* ids;               // [tokensMax][topk] global expert or -1
-  float* weights;                  // [tokensMax][topk]
-  std::uint32_t* users;            // [chunks of tokensMax][buckets] bit t: token t uses it; buckets: experts, ranks
-  std::int32_t* chunkStart;        // [chunks of tokensMax][buckets] position of a chunk among its warp's users
-  std::int32_t* warpCounts;        // [route's warps][buckets] users among a warp's tokens
-  std::int32_t* warpPlace;         // [route's warps][buckets] where they begin: see RouteSlice
-  std::int32_t* warpGroups;        // [route's warps][buckets] where the groups of experts begin
-  std::int32_t* warpRankBase;      // [route's warps][nranks]
+  std::int32_t* ids;           // [tokensMax][topk] global expert or -1
+  float* weights;              // [tokensMax][topk]
+  std::uint32_t* users;        // [chunks of tokensMax][buckets] buckets: experts, ranks; from here on to warpWaveRows
+  std::int32_t* chunkStart;    // [chunks of tokensMax][buckets] ... room for tables of the route: see RouteSlice
+  std::int32_t* warpCounts;    // [route's warps][buckets] users among a warp's tokens, for all warps
+  std::int32_t* warpPlace;     // [route's warps][buckets]
+  std::int32_t* warpGroups;    // [route's warps][buckets]
+  std::int32_t* warpRankBase;  // [route's warps][nranks]
+  std::int32_t* warpRankOffsets;   // [route's warps][nranks + 1]
+  std::int32_t* warpWaveRows;      // [route's warps] waves by experts: [kHtWaves * nranks + 1]
   std::int32_t* totals;            // [buckets]
   std::int32_t* entryRow;          // [tokensMax][topk] row of the receiver's layout, if it has rows per expert
   std::int32_t* destinationCount;  // [tokensMax]
@@ -183,6 +189,8 @@ struct HandleView {
   MOE_HOST_DEVICE bool wavesByExpert() const { return arrivals != 0 && domains == 1 && lowLatency == 0; }
   MOE_HOST_DEVICE int railSlots() const { return slotsPerToken(topk, map.nranks / domains); }
   MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
+  // Rows of an expert's group in which `full` rows have something in them.
+  MOE_HOST_DEVICE int groupRows(int full) const { return byAlignment.of(full + alignment - 1) * alignment; }
 };
 
 enum PhaseBits : int { kSendPhase = 1, kReceivePhase = 2 };

@@ -50,17 +50,23 @@ MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t ar
   return waitForDomain(warp, c, waveFlags(c, area, wave), number, phase);
 }
 
-// What is taken is a wave behind what is handed over. If take(wave) is false, that is the end.
+// While a warp takes, others shall hand over: neighbours in a block, and in the grid, are out of step.
+MOE_LANES bool takesLater(WarpIndex w) {
+  return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
+}
+
+// What is taken is a wave behind what is handed over, or, `later`, two. If take(wave) is false, that is the end.
 template <int kWaves, class HandOver, class Take>
-MOE_LANES bool inWaves(HandOver handOver, Take take) {
+MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
   if constexpr (kWaves == 1) {
     handOver(0);
     return take(0);
   } else {
+    const int behind = later ? 2 : 1;
     MOE_ROLLED
-    for (int wave = 0; wave <= kWaves; ++wave) {
+    for (int wave = 0; wave < kWaves + behind; ++wave) {
       if (wave < kWaves) handOver(wave);
-      if (wave > 0 && !take(wave - 1)) return false;
+      if (wave >= behind && !take(wave - behind)) return false;
     }
     return true;
   }
@@ -83,14 +89,14 @@ MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
 }
 
 // One lane, for each row that comes: notes the waves that begin with it or behind it. `before` is the wave of the
-// source's row before, -1 for its first.
-MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave) {
+// source's row before, -1 for its first; `end` is behind the source's last row.
+MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave, int end) {
   for (int v = before + 1; v <= wave; ++v) h.waveStart[v * h.map.nranks + from] = row;
-  if (row + 1 < h.rankOffsets[from + 1]) return;
-  for (int v = wave + 1; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = row + 1;
+  if (row + 1 < end) return;
+  for (int v = wave + 1; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = end;
 }
-MOE_LANES void laneNoteNoRows(const HandleView& h, int from) {
-  for (int v = 0; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = h.rankOffsets[from];
+MOE_LANES void laneNoteNoRows(const HandleView& h, int from, int end) {
+  for (int v = 0; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = end;
 }
 
 // The rows of a wave that came, with numbers [begin, end): waves count on from one another, so that warps take turns

@@ -1,8 +1,8 @@
 // Where everything lies in the symmetric window. The same on every rank (but for the heap's size), computed from the
 // communicator's shape alone, so control words never move with a call's sizes. docs/memory.md states the formula.
 // Who writes, who reads and why nothing is overwritten early is in docs/protocol.md; in short, "[from]" is indexed by
-// the rank that writes, and the window's owner reads. But llCombineRows is written by its owner for the rank [from],
-// and peers read those rows, and the rows that a CombineRecord names, and nothing else.
+// the rank that writes, and the window's owner reads. But llCombineRows may be written by its owner for the rank
+// [from], and peers read those rows, and the rows that a CombineRecord names, and nothing else.
 #pragma once
 
 #include "device/flag.h"
@@ -18,7 +18,7 @@ struct WindowLayout {
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from].
-  std::uint64_t llRowsReady, llFree, llCombineReady, llCombineFree;
+  std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree;
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
@@ -30,7 +30,8 @@ struct WindowLayout {
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
   std::uint64_t llSide;          // [set][from][llTokensMax][sideBytesMax]
-  std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it
+  std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it; or
+                                 // landing words, which `from` fills
   std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
   std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
   std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
@@ -146,6 +147,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
   at.far.leaving = areas.take(domains > 0 ? flags : 0);
   at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
+  at.llCombineSizes = areas.take(kLlSets * flags);
   at.llCombineReady = areas.take(kLlSets * flags), at.llCombineFree = areas.take(kLlSets * flags);
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);

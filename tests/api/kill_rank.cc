@@ -17,13 +17,10 @@
 #include <CLI/CLI.hpp>
 
 #include "api/rank_loop.h"
-#include "support/held.h"
 #include "support/moe_step.h"
 
 namespace moe::test {
 namespace {
-
-constexpr int kMarginMs = 3000;  // for starting, on a busy machine
 
 using Clock = std::chrono::steady_clock;
 
@@ -68,17 +65,17 @@ void endStopped(const Options& o) {
   if (process > 0) ::kill(process, SIGKILL);
 }
 
-LoopEnd loopUntilFailure(const Options& o, moeComm_t comm, Arena& arena) {
+LoopSettings settingsOf(const Options& o) {
   LoopSettings settings;
   settings.rank = o.rank, settings.nranks = o.nranks, settings.cuda = o.cuda();
   settings.mode = o.mode == "ll" ? moeModeLl : moeModeHt;
-  settings.beforeStep = [&](int i) {
+  settings.beforeStep = [&o](int i) {
     if (!o.dies()) return;
     if (o.point == "between" && i == 20) die();
     if (o.point == "inside" && i == 5) dieLater(o.delayMs);
     if (o.point == "stuck" && i == 20) stop(o);
   };
-  return test::loopUntilFailure(settings, comm, arena);
+  return settings;
 }
 
 // The id of the survivors' group: the lowest of them writes it to a file.
@@ -138,33 +135,16 @@ int run(const Options& o) {
   if (o.dies() && o.point == "never") die();
   if (o.dies() && o.point == "init") dieLater(o.delayMs);
   const auto arena = o.cuda() ? makeCudaArena(o.rank % cudaDeviceCount()) : makeHostArena();
-  const moeConfig_t config = configOf(o);
-  Held::settle();
-  Held before;
-  auto begin = Clock::now();
-  moeComm_t comm = nullptr;
-  LoopEnd end;
-  end.result = moeCommInitFromEnv(&comm, &config);
-  end.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  std::string sentence = moeGetLastError(nullptr);
-  // The rendezvous, a thread with a listener, tells ranks that come late of the failure, for ten seconds.
-  if (end.result != moeSuccess && o.rank == 0) ++before.descriptors, ++before.threads;
-  if (end.result == moeSuccess) {
-    end = loopUntilFailure(o, comm, *arena);
-    sentence = moeGetLastError(comm);
-  }
-  begin = Clock::now();
-  const bool left = moeCommDestroy(comm) == moeSuccess;
-  const double leaving = std::chrono::duration<double>(Clock::now() - begin).count();
-  const bool inTime = std::max(end.seconds, leaving) * 1e3 < o.timeoutMs + o.delayMs + kMarginMs;
-  const bool named = namesRank(sentence, o.victim) && (end.result == moeRemoteError || end.result == moeTimeout);
-  const bool again = left && inTime && named && end.wrong == 0 && startAgain(o, *arena);
+  const RankEnd end = joinAndLoop(settingsOf(o), configOf(o), *arena);
+  const moeResult_t result = end.loop.result;
+  const bool named = namesRank(end.sentence, o.victim) && (result == moeRemoteError || result == moeTimeout);
+  const bool inTime = end.tookLessThan(o.timeoutMs + o.delayMs + kMarginMs);
+  const bool again = end.left && inTime && named && end.loop.wrong == 0 && startAgain(o, *arena);
   if (o.point == "stuck" && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);
   // What a GPU's driver keeps is not ours to give back.
-  const bool good = again && (o.cuda() || holdsNoMoreThan(before));
-  std::printf("%s %d: after %.2f s, %s: %s; %ld wrong; left in %.2f s; a new communicator %s\n",
-              good ? "survivor" : "FAILED", o.rank, end.seconds, nameOf(end.result).c_str(), sentence.c_str(),
-              end.wrong, leaving, again ? "works" : "fails");
+  const bool good = again && (o.cuda() || holdsNoMoreThan(end.before));
+  std::printf("%s %d: %s; a new communicator %s\n", good ? "survivor" : "FAILED", o.rank, end.text().c_str(),
+              again ? "works" : "fails");
   std::fflush(stdout);
   return good ? 0 : 1;
 }

@@ -33,7 +33,7 @@ round() { # arguments of kill_rank
     cat "$log"
     failed=1
   else
-    echo "ok: $*: $(grep -o 'after .*' "$log" | sort -k2 -n | tail -n 1)"
+    echo "ok: $*: $(grep -o 'then .*' "$log" | sort -k2 -n | tail -n 1)"
   fi
   rm -rf "$directory"
 }

@@ -1,32 +1,24 @@
 // One rank of a group that nobody leaves; what carries its puts may have a mishap that nothing makes up for. Then the
 // rank must get, within the timeout, an error that names another rank; all sums before that must be right; and after
 // moeCommDestroy it must hold no more threads and descriptors than before. With --steps it is to make so many steps and
-// no mistake. Prints "ended R: ..." and exits 0 if all of that was seen. Started under moerun by soft_hca/ranks.sh.
-#include <chrono>
+// no mistake. Prints "ended R: ..." and exits 0 if all of that was seen. Started by soft_hca/ranks.sh and
+// tools/library_netns_test.sh.
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 #include <CLI/CLI.hpp>
 
 #include "api/rank_loop.h"
-#include "support/held.h"
 
 namespace moe::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kMarginMs = 3000;  // on a busy machine
-
 struct Options {
   int steps = 0, timeoutMs = 5000;
-  std::string mode = "ht";
+  std::string mode = "ht", going;
   int rank = std::atoi(std::getenv("MOECOMM_RANK")), nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
 };
-
-double secondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 bool namesAnotherRank(const Options& o, const std::string& sentence) {
   for (int rank = 0; rank < o.nranks; ++rank) {
@@ -35,39 +27,27 @@ bool namesAnotherRank(const Options& o, const std::string& sentence) {
   return false;
 }
 
-bool isAsWanted(const Options& o, const LoopEnd& end, const std::string& sentence) {
-  if (end.wrong != 0) return false;
-  if (o.steps != 0) return end.result == moeSuccess && end.steps == o.steps;
-  return (end.result == moeRemoteError || end.result == moeTimeout) && namesAnotherRank(o, sentence);
+bool isAsWanted(const Options& o, const RankEnd& end) {
+  const moeResult_t result = end.loop.result;
+  if (end.loop.wrong != 0 || !end.left || !end.tookLessThan(o.timeoutMs + kMarginMs)) return false;
+  if (o.steps != 0) return result == moeSuccess && end.loop.steps == o.steps;
+  return (result == moeRemoteError || result == moeTimeout) && namesAnotherRank(o, end.sentence);
 }
 
 int run(const Options& o) {
   const auto arena = makeHostArena();
   moeConfig_t config = testConfig(moeBackendHost);
   config.timeoutMs = o.timeoutMs;
-  Held::settle();
-  const Held before;
-  const Clock::time_point begin = Clock::now();
-  moeComm_t comm = nullptr;
-  LoopEnd end;
-  end.result = moeCommInitFromEnv(&comm, &config);
-  end.seconds = secondsSince(begin);
-  std::string sentence = moeGetLastError(nullptr);
-  if (end.result == moeSuccess) {
-    LoopSettings settings;
-    settings.rank = o.rank, settings.nranks = o.nranks;
-    settings.mode = o.mode == "ll" ? moeModeLl : moeModeHt;
-    if (o.steps != 0) settings.stepsMax = o.steps;
-    end = loopUntilFailure(settings, comm, *arena);
-    sentence = end.result == moeSuccess ? "" : moeGetLastError(comm);
-  }
-  const Clock::time_point destroyed = Clock::now();
-  bool good = moeCommDestroy(comm) == moeSuccess;
-  const double leaving = secondsSince(destroyed), boundSeconds = (o.timeoutMs + kMarginMs) / 1e3;
-  good = good && isAsWanted(o, end, sentence) && end.seconds < boundSeconds && leaving < boundSeconds;
-  good = holdsNoMoreThan(before) && good;
-  std::printf("%s %d: after %d steps, %ld wrong, then %.2f s: %s: %s (left in %.2f s)\n", good ? "ended" : "FAILED",
-              o.rank, end.steps, end.wrong, end.seconds, nameOf(end.result).c_str(), sentence.c_str(), leaving);
+  LoopSettings settings;
+  settings.rank = o.rank, settings.nranks = o.nranks;
+  settings.mode = o.mode == "ll" ? moeModeLl : moeModeHt;
+  if (o.steps != 0) settings.stepsMax = o.steps;
+  settings.beforeStep = [&](int i) {
+    if (i == 10 && !o.going.empty()) std::ofstream(o.going).put('x');
+  };
+  const RankEnd end = joinAndLoop(settings, config, *arena);
+  const bool good = holdsNoMoreThan(end.before) && isAsWanted(o, end);
+  std::printf("%s %d: %s\n", good ? "ended" : "FAILED", o.rank, end.text().c_str());
   std::fflush(stdout);
   return good ? 0 : 1;
 }
@@ -81,6 +61,7 @@ int main(int argc, char** argv) {
   CLI::App app("One rank of a group whose puts may have a mishap");
   app.add_option("--mode", options.mode)->check(CLI::IsMember({"ht", "ll"}));
   app.add_option("--steps", options.steps);
+  app.add_option("--going", options.going, "file to make after ten steps");
   app.add_option("--timeout-ms", options.timeoutMs);
   CLI11_PARSE(app, argc, argv);
   return moe::test::run(options);

@@ -1,5 +1,7 @@
 #include "api/rank_loop.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <set>
 
@@ -105,7 +107,9 @@ long Loop::countWrong(int round) {
   return wrong;
 }
 
-}  // namespace
+double secondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& arena) {
   const int every = settings.cuda ? kStepsPerCheckOnGpus : 1;
@@ -126,10 +130,11 @@ LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& ar
     end.wrong += loop.countWrong(i + 1 - every);
     checked = Clock::now();
   }
-  end.seconds = std::chrono::duration<double>(Clock::now() - checked).count();
+  end.seconds = secondsSince(checked);
   return end;
 }
 
+// Of what such a loop ends with.
 std::string nameOf(moeResult_t result) {
   switch (result) {
     case moeSuccess:
@@ -141,6 +146,34 @@ std::string nameOf(moeResult_t result) {
     default:
       return "result " + std::to_string(result);
   }
+}
+
+}  // namespace
+
+RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Arena& arena) {
+  Held::settle();
+  RankEnd end;
+  Clock::time_point begin = Clock::now();
+  moeComm_t comm = nullptr;
+  end.loop.result = moeCommInitFromEnv(&comm, &config);
+  end.loop.seconds = secondsSince(begin);
+  if (end.loop.result != moeSuccess) {
+    end.sentence = moeGetLastError(nullptr);
+    // The rendezvous, a thread with a listener, tells ranks that come late of the failure, for ten seconds.
+    if (settings.rank == 0) ++end.before.descriptors, ++end.before.threads;
+  } else {
+    end.loop = loopUntilFailure(settings, comm, arena);
+    if (end.loop.result != moeSuccess) end.sentence = moeGetLastError(comm);
+  }
+  begin = Clock::now();
+  end.left = moeCommDestroy(comm) == moeSuccess;
+  end.leaveSeconds = secondsSince(begin);
+  return end;
+}
+
+std::string RankEnd::text() const {
+  return fmt::format("after {} steps, {} wrong, then {:.2f} s: {}: {} (left in {:.2f} s)", loop.steps, loop.wrong,
+                     loop.seconds, nameOf(loop.result), sentence, leaveSeconds);
 }
 
 bool namesRank(const std::string& sentence, int rank) {

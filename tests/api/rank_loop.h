@@ -1,11 +1,13 @@
 // What ranks do that are to fail: small steps in a row, whose sums are checked, until one does not go well.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <string>
 
 #include "support/api_world.h"
+#include "support/held.h"
 
 namespace moe::test {
 
@@ -24,10 +26,23 @@ struct LoopEnd {
   double seconds = 0;  // from the last step that was checked to the end
 };
 
-LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& arena);
+// A rank that has joined its group, made such steps and left.
+struct RankEnd {
+  LoopEnd loop;             // or why it could not join
+  std::string sentence;     // of the failure, if there was one
+  bool left = false;        // moeCommDestroy went well ...
+  double leaveSeconds = 0;  // ... after so long
+  Held before;              // what the process held when it began
 
-// "moeRemoteError", ...; the number of what such a loop does not end with.
-std::string nameOf(moeResult_t result);
+  // The call that failed, and leaving, each.
+  bool tookLessThan(int ms) const { return std::max(loop.seconds, leaveSeconds) * 1e3 < ms; }
+  std::string text() const;
+};
+
+// Under a launcher: joins the group that the environment names. For one rank of a process.
+RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Arena& arena);
+
+constexpr int kMarginMs = 3000;  // for what takes longer on a busy machine
 
 // Whether the sentence is about this rank.
 bool namesRank(const std::string& sentence, int rank);

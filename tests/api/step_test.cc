@@ -152,6 +152,7 @@ TEST_P(Step, RandomShapesAreRight) {
   }
 }
 
+// One with free routing, one with group-limited routing.
 TEST_P(Step, TwoHandlesMayBeInterleaved) {
   for (int mode : {moeModeHt, moeModeLl}) {
     world(4, config(), [&](RankContext& context) {
@@ -160,6 +161,7 @@ TEST_P(Step, TwoHandlesMayBeInterleaved) {
       b.layout = moeLayoutExpertMajor;
       b.seed = 99;
       b.topk = 4;
+      b.groups = 4, b.groupsPerToken = 2;
       MoeStep first(context, a), second(context, b);
       for (int i = 0; i < 5; ++i) {
         first.prepare(i);

@@ -74,6 +74,7 @@ class Checker(unittest.TestCase):
                 "NO_RELEASE": where + r"flags are stored and there is no fence at system scope",
                 "NO_ACQUIRE": where + r"flags are read and there is no acquire",
                 "MORE_REGISTERS": where + r"registers: found \d+, expected at most \d+",
+                "LONGER_POST": r"putRows for sm_90: instructions of such a call: found \d+, expected at most \d+",
                 "NO_BULK_STORE": r"bulkCopy for sm_90: UBLKCP\.G\.S: found 0, expected 1",
                 "FEWER_FENCES": where + r"MEMBAR\.\S*SYS: found 1, expected 2"}.items():
             with self.subTest(plant):
@@ -94,6 +95,10 @@ class Checker(unittest.TestCase):
                 (r"row_loads = [1-9]\d*", "row_loads = 99", r"copyRows for sm_90: loads of 16 bytes .*: found \d+, "
                                                             r"expected at least 99"),
                 (r"row_stores = [1-9]\d*", "row_stores = 99", r"copyRows for sm_90: stores of 16 bytes .*: found \d+"),
+                (r"post_loop = \d+", "post_loop = 1", r"putRows for sm_90: instructions from one call that posts to the "
+                                                      r"next: found \d+, expected at most 1"),
+                (r"post_ring_waits = \d+\n", "", r"putRows for sm_90: waits for memory in a call that rings: found \d+, "
+                                                r"expected at most 0"),
                 (r'"copyRows"', '"copyCows"', r"copyRows for sm_90: it is not in the table"),
                 (r'"copyRows"', '"copyCows"', r"copyCows for sm_90: it is in the table, but was not found"),
                 (r"CCTL.IVALL \d+", "CCTL.IVALL 9", r"CCTL.IVALL: found \d+, expected 9"),
@@ -135,6 +140,15 @@ class SharedMemory(unittest.TestCase):
             found = {"wasted": 0, "shared": shared}
             self.assertEqual(len(list(check_kernels.broken_rules("bulkStepKernel<Step::x>", "sm_90", found))), wrong)
             self.assertEqual(list(check_kernels.broken_rules("stepKernel<Step::x>", "sm_90", found)), [])
+
+
+class BulkCopies(unittest.TestCase):
+    def test_of_a_kernel_that_sums_go_one_way(self):
+        found = {"wasted": 0, "shared": 0}
+        for policy, opcodes, wrong in (("CudaBulkWarp", {"UBLKCP.S.G": 1}, 1), ("CudaBulkSums", {"UBLKCP.S.G": 1}, 0),
+                                       ("CudaBulkSums", {"UBLKCP.G.S": 1}, 1)):
+            kernel = f"bulkStepKernel<Step::x, {policy}>"
+            self.assertEqual(len(list(check_kernels.broken_rules(kernel, "sm_90", found | {"opcodes": opcodes}))), wrong)
 
 
 class Names(unittest.TestCase):

@@ -1,6 +1,9 @@
-// The smallest use of a policy's memory order: one warp streams a row and publishes, another waits and reads. In the
+// The smallest uses of a policy's memory order: one warp streams a row and publishes, another waits and reads. In the
 // protocols a meeting of all lanes always comes in between; here publish alone must order the lanes.
 #pragma once
+
+#include <array>
+#include <atomic>
 
 #include "support/payload.h"
 #include "support/thread_runner.h"
@@ -52,6 +55,23 @@ int handOver(int rounds) {
     }
   });
   return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);
+}
+
+// Every lane reads what the others have written in a forEach before; returns how many sums are wrong. In the protocols
+// another collective may come in between, which hides a forEach that does not meet at its end.
+template <class Team>
+int readBehindForEach() {
+  constexpr int kItems = 40;
+  std::array<std::array<int, kItems>, 2> items{};
+  std::atomic<int> wrong{0};
+  onTwoWarps<Team>([&](const auto& warp, int self) {
+    auto& mine = items[static_cast<std::size_t>(self)];
+    warp.forEach(kItems, [&](int i) { mine[static_cast<std::size_t>(i)] = i; });
+    int sum = 0;
+    for (const int item : mine) sum += item;
+    if (sum != kItems * (kItems - 1) / 2) ++wrong;
+  });
+  return wrong;
 }
 
 }  // namespace moe::test

@@ -88,6 +88,10 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
   EXPECT_TRUE(to.guardsAreIntact());
 }
 
+TYPED_TEST(Policy, ReadsBehindForEachWhatItHasWritten) {
+  EXPECT_EQ(readBehindForEach<TypeParam>(), 0);
+}
+
 TYPED_TEST(Policy, PublishesWhatEveryLaneHasStored) {
   EXPECT_EQ(handOver<TypeParam>(50), 0);
 }
@@ -127,6 +131,89 @@ TYPED_TEST(Policy, SumsRowsInOrder) {
     expectSums<TypeParam, false>(rowType);
     expectSums<TypeParam, true>(rowType);
   }
+}
+
+// What takeRows needs of a communicator.
+struct Waiting {
+  CommState state{};
+  Failure failure{};
+  std::uint64_t abort = 0;
+  CommView view{};
+
+  Waiting() {
+    view.state = &state, view.failure = &failure, view.abort = &abort;
+    view.timeoutNs = 50'000'000;
+  }
+};
+
+// Three rows: one is copied and one is summed into landing words, one is there. Some of their words are all ones.
+template <class Team>
+void expectLanding(int rowType) {
+  constexpr int kBytes = 1296, kTerms = 3;
+  GuardedBytes rows(kTerms * kBytes), landing(2 * kBytes), out(kBytes), expected(kBytes);
+  for (int t = 0; t < kTerms; ++t) fillTypedRow(rowType, rowKey(3, 0, t), rows.data() + t * kBytes, kBytes);
+  std::memset(rows.data() + 64, 0xff, 24);
+  std::memset(rows.data() + kBytes + 256, 0xff, 4);
+  std::memset(landing.data(), 0, landing.size());
+  const auto rowAt = [&](int, int term) { return static_cast<const std::uint8_t*>(rows.data() + term * kBytes); };
+  const auto always = [] { return true; };
+  const auto one = [](int, int) { return 1.0f; };
+  Waiting waiting;
+  onOneWarp<Team>([&](const auto& warp) {
+    warp.template streamRows<true>(
+        1, 1,
+        [&](int) {
+          return CopyJob{rows.data(), kBytes, 1};
+        },
+        [&](int, int) { return landing.data(); });
+    warp.template reduceRows<false, true>(
+        1, rowType, 1, always,
+        [&](int) {
+          return SumJob{landing.data() + kBytes, kBytes, 1};
+        },
+        [&](int i, int) { return rowAt(i, 1); }, one);
+    const bool taken = warp.takeRows(
+        waiting.view, 1, rowType, kTerms,
+        [&](int) {
+          return TakeJob{{out.data(), kBytes, kTerms}, 2};
+        },
+        [&](int i, int term) { return term < 2 ? landing.data() + term * kBytes : rowAt(i, term); },
+        [](int, int) { return Failure{}; });
+    EXPECT_TRUE(taken);
+    warp.template reduceRows<false>(
+        1, rowType, kTerms, always,
+        [&](int) {
+          return SumJob{expected.data(), kBytes, kTerms};
+        },
+        rowAt, one);
+  });
+  EXPECT_EQ(std::memcmp(out.data(), expected.data(), kBytes), 0) << "row type " << rowType;
+  EXPECT_EQ(std::count(landing.data(), landing.data() + 2 * kBytes, 0), 2 * kBytes) << "a place is not empty";
+  EXPECT_TRUE(out.guardsAreIntact() && landing.guardsAreIntact());
+}
+
+TYPED_TEST(Policy, TakesRowsThatLand) {
+  for (const int rowType : {kBf16, kFp16, kFp32}) expectLanding<TypeParam>(rowType);
+}
+
+TYPED_TEST(Policy, SaysWhichRowDoesNotLand) {
+  constexpr int kBytes = 208;
+  GuardedBytes landing(2 * kBytes), out(kBytes);
+  std::memset(landing.data(), 0x55, landing.size());
+  std::memset(landing.data() + kBytes + 100, 0, 4);
+  Waiting waiting;
+  onOneWarp<TypeParam>([&](const auto& warp) {
+    const bool taken = warp.takeRows(
+        waiting.view, 1, kFp32, 2,
+        [&](int) {
+          return TakeJob{{out.data(), kBytes, 2}, 2};
+        },
+        [&](int, int term) { return static_cast<const std::uint8_t*>(landing.data() + term * kBytes); },
+        [](int, int term) -> Failure { return {0, Fault::timeout, Phase::combineRows, 40 + term, 0, 0, 0, 0}; });
+    EXPECT_FALSE(taken);
+  });
+  EXPECT_NE(waiting.failure.ready, 0u);
+  EXPECT_EQ(waiting.failure.peer, 41);
 }
 
 TEST(ThreadedWarp, FindsLanesThatDisagreeAboutACount) {

@@ -8,7 +8,7 @@
 
 int main() {
   using namespace moe::test;
-  if (handOver<MOE_TEAM>(20) != 0) return 1;
+  if (handOver<MOE_TEAM>(20) != 0 || readBehindForEach<MOE_TEAM>() != 0) return 1;
   std::uint64_t seed = 1;
   for (const moe::Layout layout : {moe::Layout::expertMajor, moe::Layout::flat}) {
     for (const bool lowLatency : {false, true}) {

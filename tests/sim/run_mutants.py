@@ -62,7 +62,8 @@ class Builder:
 
     def common_sources(self):
         """(source, object, flags) of everything that no mutant changes."""
-        for source in COMMON + ["support/fiber.cc", "support/simulator_puts.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]:
+        for source in COMMON + ["support/fiber.cc", "support/simulator_puts.cc",
+                                "support/simulator_stores.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]:
             yield source, self.work / (source.replace("/", "_") + ".o"), []
         for source in COMMON + ["protocol/fixed_shape.cc"]:
             yield source, self.work / (source.replace("/", "_") + ".tsan.o"), TSAN

@@ -11,10 +11,11 @@ export MOECOMM_TRANSPORT=ibgda
 . "$here/ranks.sh"
 
 # Large batches through an adapter in software take minutes where cores are few: between two ranks alone.
-small='*Step*/Host:-*LargeBatches*'
+small='*Step*/Host:*Domains.OfEvery*/Host:-*LargeBatches*'
 case $part in
   two)
     right 2 1 '' '*Step.OpaqueRows*/Host:*Step.SplitPhases*/Host:*Step.TwoHandles*/Host:*Step.OutputsOutside*/Host'
+    right 4 2 '' '*Domains.OfEvery*/Host'
     right 2 1 '' 'PutCount*/Host:*PutCount*/Host'
     grep -h -o 'LL.*doorbells.*' "$output" | sort -u
     leaves_nothing 2 1

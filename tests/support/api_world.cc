@@ -88,7 +88,7 @@ int startedRanks() {
   return std::max(environmentNumber("MOECOMM_NRANKS"), 0);
 }
 
-void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body) {
+void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body, const Join& join) {
   if (startedRanks() > 0) {  // this process is one rank of a world that moerun started
     std::barrier alone(1);
     runRank(startedRanks(), environmentNumber("MOECOMM_RANK"), config, alone, body,
@@ -102,7 +102,7 @@ void world(int nranks, const moeConfig_t& config, const std::function<void(RankC
   for (int rank = 0; rank < nranks; ++rank) {
     threads.emplace_back([&, rank] {
       runRank(nranks, rank, config, barrier, body,
-              [&](moeComm_t* comm, const moeConfig_t& own) { return moeCommInit(comm, nranks, rank, &id, &own); });
+              [&](moeComm_t* comm, const moeConfig_t& own) { return join(comm, nranks, rank, &id, &own); });
     });
   }
   for (std::thread& thread : threads) thread.join();

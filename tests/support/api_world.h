@@ -71,7 +71,10 @@ moeConfig_t testConfig(int backend);
 
 // Runs `body` on every rank of a new communicator: `nranks` threads of this process, or, under moerun, this process as
 // one rank of moerun's world. On GPUs ranks are spread over the devices.
-void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body);
+// `join` makes a rank's communicator where ranks are threads.
+using Join = std::function<decltype(moeCommInit)>;
+void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body,
+           const Join& join = moeCommInit);
 
 // How many ranks moerun has started, whatever number a test asks for; 0 if ranks are threads.
 int startedRanks();

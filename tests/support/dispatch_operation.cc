@@ -253,7 +253,17 @@ void DispatchOperation::finish(int rank, Report& report) {
     if (seen == expected) continue;
     report.add(rank, fmt::format("{}: the arrival word of expert {} is {}, not {}", name_, e, seen, expected));
   }
+  writeBack(rank);
   ranks_[at(rank)] = PerRank{};
+}
+
+// From now on the caller of LL RANK_MAJOR may put rows where combine looks for them, and need not combine at all.
+void DispatchOperation::writeBack(int rank) {
+  const CommView& c = ranks_[at(rank)].params.comm;
+  const HandleView& h = ranks_[at(rank)].params.handle;
+  if (h.lowLatency == 0 || h.layout != Layout::rankMajor) return;
+  auto* rows = c.mine<std::uint8_t>(llSetOffset(c, h, c.at.llCombineRows, c.rowBytesMax));
+  std::memset(rows, 0x5e, at(std::int64_t{c.nranks} * c.llTokensMax * c.rowBytesMax));
 }
 
 void DispatchOperation::checkUntouched(int rank, Report& report) {

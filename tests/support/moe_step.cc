@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <set>
+
+#include "device/shape.h"
 
 namespace moe::test {
 namespace {
@@ -26,10 +30,11 @@ float offsetOf(int expert) {
 
 std::string StepCase::name() const {
   return fmt::format(
-      "mode {} layout {} type {} hidden {} experts {} topk {} tokens {} align {} side {} window {} wide {} "
+      "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
+      "wide {} "
       "weighted {} biases {} grads {} cast {} contiguous {} arrivals {} seed {}",
-      mode, layout, rowType, hidden, experts, topk, tokensMax, alignment, sideBytes, window, wideIndex, weighted,
-      biases, weightGrads, cast, tokenContiguous, arrivals, seed);
+      mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
+      wideIndex, weighted, biases, weightGrads, cast, tokenContiguous, arrivals, seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -110,6 +115,38 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
   return row;
 }
 
+// A token's entries; some are unused.
+std::vector<int> MoeStep::drawExperts(Rng& rng, bool skewed) const {
+  std::vector<int> chosen;
+  for (int k = 0; k < case_.topk; ++k) {
+    int expert = rng.oneIn(9) ? -1 : rng.below(skewed ? std::max(1, case_.experts / 4) : case_.experts);
+    if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = -1;
+    chosen.push_back(expert);
+  }
+  return chosen;
+}
+
+// As a router with limited groups does it: experts have scores, a token takes the groups of the best ones, and in these
+// the best experts. Entries are unused if there are too few.
+std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
+  const ExpertMap groups{case_.experts, case_.groups};
+  std::vector<int> ranking(static_cast<std::size_t>(case_.experts));
+  std::iota(ranking.begin(), ranking.end(), 0);
+  for (int i = 0; i + 1 < case_.experts; ++i) {
+    std::swap(ranking[static_cast<std::size_t>(i)],
+              ranking[static_cast<std::size_t>(rng.between(i, case_.experts - 1))]);
+  }
+  std::set<int> taken;
+  std::vector<int> chosen;
+  for (const int expert : ranking) {
+    if (static_cast<int>(taken.size()) < case_.groupsPerToken) taken.insert(groups.rankOf(expert));
+    if (taken.count(groups.rankOf(expert)) != 0 && static_cast<int>(chosen.size()) < case_.topk)
+      chosen.push_back(expert);
+  }
+  chosen.resize(static_cast<std::size_t>(case_.topk), -1);
+  return chosen;
+}
+
 void MoeStep::makeRouting() {
   RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
                      case_.tokensMax, case_.alignment};
@@ -122,11 +159,7 @@ void MoeStep::makeRouting() {
     in.tokens = rng.oneIn(5) ? 0 : rng.between(0, case_.tokensMax);
     const bool skewed = rng.oneIn(4);
     for (int t = 0; t < in.tokens; ++t) {
-      std::vector<int> chosen;
-      for (int k = 0; k < case_.topk; ++k) {
-        int expert = rng.oneIn(9) ? -1 : rng.below(skewed ? std::max(1, case_.experts / 4) : case_.experts);
-        if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = -1;
-        chosen.push_back(expert);
+      for (const int expert : case_.groups > 0 ? drawInGroups(rng) : drawExperts(rng, skewed)) {
         in.experts.push_back(expert);
         in.weights.push_back(static_cast<float>(rng.between(1, 64)) / 64.0f);
       }

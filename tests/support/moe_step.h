@@ -17,6 +17,8 @@ struct StepCase {
   int hidden = 64;
   int experts = 8;
   int topk = 2;
+  int groups = 0;          // of experts, of which a token uses the best ...
+  int groupsPerToken = 0;  // ... so many; 0: all experts alike
   int tokensMax = 8;
   int alignment = 1;
   int sideBytes = 0;
@@ -54,6 +56,8 @@ class MoeStep {
 
  private:
   void makeRouting();
+  std::vector<int> drawExperts(Rng& rng, bool skewed) const;
+  std::vector<int> drawInGroups(Rng& rng) const;
   std::vector<std::uint8_t> inputRow(int source, int token) const;
   std::vector<std::uint8_t> expertRow(int rank, const ArrivedToken& arrived, const ArrivedEntry* entry) const;
   const Arrivals& arrivals() const { return reference_->arrivals[static_cast<std::size_t>(context_.rank)]; }

@@ -138,6 +138,7 @@ class DispatchOperation : public Operation {
   bool checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
   void checkEntries(int rank, Report& report) const;
   void checkGuards(int rank, Report& report);
+  void writeBack(int rank);
 
   std::shared_ptr<const ReferenceRoute> route_;
   OutputAreas* areas_;

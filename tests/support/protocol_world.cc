@@ -12,9 +12,10 @@ TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
   listAreas();
   for (int r = 0; r < shape.nranks; ++r) {
     ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
-    // Flags start at zero; the rest of the window may hold anything.
+    // Flags and landing words start at zero; the rest of the window may hold anything.
     for (const Area& area : areas_) {
-      if (area.begin < at_.routeCounts) std::memset(ranks_.back()->window.data() + area.begin, 0, area.bytes);
+      if (area.begin < at_.routeCounts || area.begin == at_.llCombineRows)
+        std::memset(ranks_.back()->window.data() + area.begin, 0, area.bytes);
     }
   }
   for (int r = 0; r < shape.nranks; ++r) {
@@ -41,6 +42,7 @@ void TestComm::listAreas() {
   add("htRowWaves", at_.htRowWaves, kHtWaves * flags);
   add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
   add("llRowsReady", at_.llRowsReady, 2 * flags);
+  add("llCombineSizes", at_.llCombineSizes, 2 * flags);
   add("llCombineReady", at_.llCombineReady, 2 * flags);
   add("llCombineFree", at_.llCombineFree, 2 * flags);
   add("llFree", at_.llFree, 2 * flags);

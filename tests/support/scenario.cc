@@ -235,7 +235,10 @@ void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
 }
 
 void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
-  if (track.handle->shape().lowLatency) return;
+  // LL: those that land compare row sizes, within the domain.
+  const bool lowLatency = track.handle->shape().lowLatency;
+  if (lowLatency && (!combineLands(track.handle->view(0)) || shape_.domains() > 1)) return;
+  if (lowLatency && world_.trouble == Trouble::capacity) return;
   const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
   if (world_.trouble == Trouble::capacity && prepared && !track.route->arrivals[at(world_.culprit)].tokens.empty()) {
     options.smallStaging = world_.culprit;
@@ -244,7 +247,7 @@ void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
     options.oddRank = world_.culprit;
     ended_ = true;
   }
-  if (ended_) world_.lowLatencyTrouble = false;
+  if (ended_) world_.lowLatencyTrouble = lowLatency;
 }
 
 void Builder::addDispatch(HandleTrack& track) {

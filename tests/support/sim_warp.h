@@ -2,15 +2,52 @@
 // warps run. What host_warp.h says about each operation holds here too.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
 #include "device/fp8_row.h"
+#include "device/landing.h"
 #include "support/simulator.h"
 
 namespace moe::sim {
+
+// The Memory of queue_wait.h: what is stored is there at once, but posters come between each other's steps.
+class SimQueueMemory {
+ public:
+  explicit SimQueueMemory(Simulator& simulator) : sim_(simulator) {}
+
+  std::uint64_t add(std::uint64_t* counter, std::uint64_t n) const {
+    sim_.pause();
+    return std::exchange(*counter, *counter + n);
+  }
+  template <class Word>
+  Word load(const Word* word) const {
+    return *word;
+  }
+  template <class Word>
+  void publish(Word* word, Word value) const {
+    sim_.pause();
+    *word = value;
+  }
+  bool take(std::uint32_t* lock) const { return std::exchange(*lock, 1) == 0; }
+  void storeSegment(Quad* to, const Quad& segment) const { *to = segment; }
+  void storeRecord(std::uint32_t* to, std::uint32_t value) const { publish(to, value); }
+  void ring(std::uint64_t*, std::uint64_t value) const { sim_.ring(value); }
+  std::uint64_t nanoseconds() const { return sim_.now(); }
+  void pause() const { sim_.nap(naps_++); }
+
+ private:
+  Simulator& sim_;
+  mutable int naps_ = 0;
+};
 
 class SimWarp {
  public:
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
+  static constexpr int kNearBytes = 0;
 
   explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
 
@@ -22,6 +59,21 @@ class SimWarp {
     }
     sim_.pause();
   }
+
+  // What is looked up is up to kAtOnce items old when it is taken.
+  template <int kAtOnce, class ValueOf, class Take>
+  void collect(int n, ValueOf valueOf, Take take) const {
+    for (int begin = 0; begin < n; begin += kAtOnce) {
+      const int count = std::min(kAtOnce, n - begin);
+      std::array<decltype(valueOf(0)), kAtOnce> values{};
+      for (int i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = valueOf(begin + i);
+      sim_.pause();
+      for (int i = 0; i < count; ++i) take(begin + i, values[static_cast<std::size_t>(i)]);
+    }
+    sim_.pause();
+  }
+
+  std::uint8_t* nearMemory() const { return nullptr; }
 
   template <class ValueOf, class Emit>
   int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
@@ -47,7 +99,7 @@ class SimWarp {
   }
 
   // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
-  template <class JobOf, class SinkOf>
+  template <bool kLanding = false, class JobOf, class SinkOf>
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
@@ -55,7 +107,7 @@ class SimWarp {
         const std::uint32_t bytes = job.bytes - begin < kPiece ? job.bytes - begin : kPiece;
         for (int sink = 0; sink < job.sinks; ++sink) {
           std::uint8_t* to = sinkOf(i, sink);
-          if (to != nullptr) sim_.store(to + begin, job.source + begin, bytes);
+          if (to != nullptr) store<kLanding>(to + begin, job.source + begin, bytes);
         }
         if (begin / kPiece % 4 == 0) sim_.pause();
       }
@@ -79,7 +131,7 @@ class SimWarp {
     });
   }
 
-  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
   bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
     if (!mayRead()) return false;
     withRowType(rowType, [&](auto type) {
@@ -92,12 +144,36 @@ class SimWarp {
             sum.template add<kWeighted>(piece, kWeighted ? weightOf(i, term) : 1.0f);
           }
           const Quad rounded = sum.rounded();
-          sim_.store(job.out + begin, &rounded, sizeof rounded);
+          store<kLanding>(job.out + begin, reinterpret_cast<const std::uint8_t*>(&rounded), sizeof rounded);
           if (begin % 64 == 0) sim_.pause();
         }
       }
     });
     return true;
+  }
+
+  template <class JobOf, class TermOf, class LateOf>
+  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
+    bool good = true;
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const TakeJob job = jobOf(i);
+        for (std::uint32_t begin = 0; begin < job.sum.bytes && good; begin += sizeof(Quad)) {
+          Accumulator<decltype(type)> sum;
+          for (int term = 0; term < job.sum.terms && good; ++term) {
+            Quad piece{};
+            const std::uint8_t* from = termOf(i, term) + begin;
+            if (term >= job.landing) std::memcpy(&piece, from, sizeof piece);
+            if (term < job.landing) good = takePiece(comm, &piece, from, [&] { return lateOf(i, term); });
+            sum.template add<false>(piece, 1.0f);
+          }
+          const Quad rounded = sum.rounded();
+          sim_.store(job.sum.out + begin, &rounded, sizeof rounded);
+          if (begin % 64 == 0) sim_.pause();
+        }
+      }
+    });
+    return good;
   }
 
   // One release for all; then the flags land in any order.
@@ -114,10 +190,13 @@ class SimWarp {
   template <class PutOf>
   void put(const CommView& comm, int n, PutOf putOf) const {
     sim_.drain();
-    for (int i = 0; i < n; ++i) {
-      sim_.put(comm.rank, putOf(i));
-      if (i % kPauseEach == 0) sim_.pause();
-    }
+    const SimQueueMemory memory(sim_);
+    const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+    const RemoteView& remote = comm.far->remote;
+    const auto indexOf = [&](const Put& put) { return remote.connectionOf(put); };
+    int late = 0;
+    if (mlx5::postPuts(memory, remote.queues, indexOf, n, putOf, limit, &late) || stopped(comm)) return;
+    laneFail(comm, {0, Fault::timeout, Phase::puts, late, 0, 0, 0, 0});
   }
 
   // The shares land in any order, and add up.
@@ -159,6 +238,31 @@ class SimWarp {
   }
 
  private:
+  template <bool kLanding>
+  void store(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) const {
+    if (!kLanding) return sim_.store(to, from, bytes);
+    for (std::uint32_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
+      std::uint32_t value;
+      std::memcpy(&value, from + at, sizeof value);
+      sim_.storeLanding(reinterpret_cast<std::uint32_t*>(to + at), toLanding(value));
+    }
+  }
+
+  // The place is empty again when the store of that lands: at the end of the step at the latest.
+  template <class Late>
+  bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, Late late) const {
+    auto* place = reinterpret_cast<std::uint32_t*>(const_cast<std::uint8_t*>(from));
+    bool isLate = false;
+    const bool there = sim_.waitLanding(comm, place, sizeof(Quad) / sizeof *place, &isLate);
+    if (isLate) laneFail(comm, late());
+    if (!there) return false;
+    std::memcpy(piece, place, sizeof *piece);
+    *piece = fromLanding(*piece);
+    const Quad nothing{};
+    sim_.store(place, &nothing, sizeof nothing);
+    return true;
+  }
+
   static constexpr int kPauseEach = 8;
   static constexpr std::uint32_t kPiece = 64;
 

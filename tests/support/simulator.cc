@@ -24,8 +24,7 @@ Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Fault
       trace_(trace),
       laziness_(1 + rng_.below(6)),
       slowWarps_(rng_.oneIn(3)) {
-  queueEnd_.resize(static_cast<std::size_t>(program.nranks() * program.nranks() * kConnections));
-  for (std::size_t i = 0; i < queueEnd_.size(); ++i) queueSlowness_.push_back(rng_.oneIn(4) ? 1 << rng_.below(8) : 1);
+  makeQueues();
   for (int r = 0; r < program.nranks(); ++r) {
     auto rank = std::make_unique<Rank>();
     rank->rank = r;
@@ -73,8 +72,14 @@ Simulator::Warp* Simulator::nextWarp() {
       case Kind::land:
         if (stores_[event.index].generation == event.generation) land(event.index);
         break;
+      case Kind::look:
+        look(event.index);
+        break;
       case Kind::carry:
         carry(event.index);
+        break;
+      case Kind::complete:
+        complete(event.index);
         break;
       case Kind::resume:
       case Kind::deadline:
@@ -231,12 +236,19 @@ std::uint64_t Simulator::pauseNs(const Warp& warp) {
 }
 
 void Simulator::pause() {
+  sleepUntil(now_ + pauseNs(*current_));
+}
+
+void Simulator::nap(int before) {
+  sleepUntil(now_ + ((50 + rng_.next() % 100) << std::min(before, 8)));
+}
+
+void Simulator::sleepUntil(std::uint64_t until) {
   Rank& rank = *ranks_[static_cast<std::size_t>(current_->rank)];
   if (mayDie(rank)) {
     kill(rank);
     return giveUp();  // for ever: its events are stale
   }
-  const std::uint64_t until = now_ + pauseNs(*current_);
   while (!heap_.empty() && heap_.front().time <= until && heap_.front().kind == Kind::land) {
     const Event event = pop();
     if (stores_[event.index].generation == event.generation) land(event.index);
@@ -247,120 +259,6 @@ void Simulator::pause() {
   }
   push(until, Kind::resume, current_->id, current_->generation);
   giveUp();
-}
-
-std::uint64_t Simulator::landingNs() {
-  const int kind = rng_.below(64);
-  return (20 + rng_.next() % 400) * (kind == 0 ? 200u : kind < 8 ? 10u : 1u);
-}
-
-void Simulator::store(void* to, const void* from, std::uint32_t bytes) {
-  const auto* source = static_cast<const std::uint8_t*>(from);
-  auto* target = static_cast<std::uint8_t*>(to);
-  while (bytes > 0) {
-    const std::uint32_t piece = std::min(bytes, 16 * (1 + static_cast<std::uint32_t>(rng_.below(4))));
-    if (freeStores_.empty()) {
-      freeStores_.push_back(static_cast<std::uint32_t>(stores_.size()));
-      stores_.emplace_back();
-    }
-    const std::uint32_t index = freeStores_.back();
-    freeStores_.pop_back();
-    Store& store = stores_[index];
-    store.to = target, store.bytes = piece, store.flag = store.adds = false;
-    store.warp = current_->id, store.place = static_cast<std::uint32_t>(current_->pending.size());
-    std::memcpy(store.data, source, piece);
-    current_->pending.push_back(index);
-    // A lazy store waits until something makes it land.
-    if (!rng_.oneIn(laziness_)) push(now_ + landingNs(), Kind::land, index, store.generation);
-    source += piece, target += piece, bytes -= piece;
-  }
-}
-
-void Simulator::storeFlag(Flag* flag, Flag word) {
-  store(flag, &word, sizeof word);
-  const std::uint32_t index = current_->pending.back();
-  stores_[index].flag = true;
-  push(now_ + landingNs(), Kind::land, index, stores_[index].generation);  // a flag needs no further push to land
-}
-
-void Simulator::addToFlag(Flag* flag, Flag share) {
-  storeFlag(flag, share);
-  stores_[current_->pending.back()].adds = true;
-}
-
-void Simulator::land(std::uint32_t index) {
-  Store& store = stores_[index];
-  if (store.adds) {
-    Flag sum, share;
-    std::memcpy(&sum, store.to, sizeof sum);
-    std::memcpy(&share, store.data, sizeof share);
-    sum += share;
-    std::memcpy(store.data, &sum, sizeof sum);
-  }
-  if (store.flag) checkGrowth(store);
-  std::memcpy(store.to, store.data, store.bytes);
-  ++store.generation;
-  std::vector<std::uint32_t>& pending = warps_[store.warp]->pending;
-  pending[store.place] = pending.back();
-  stores_[pending[store.place]].place = store.place;
-  pending.pop_back();
-  freeStores_.push_back(index);
-  if (store.flag) wakeWaiters(store.to);
-}
-
-// Flags only grow: a reader that waits for an epoch must not lose what it has seen.
-void Simulator::checkGrowth(const Store& store) {
-  Flag before, after;
-  std::memcpy(&before, store.to, sizeof before);
-  std::memcpy(&after, store.data, sizeof after);
-  if (flagEpoch(after) >= flagEpoch(before)) return;
-  defect_ =
-      fmt::format("the flag {} went back from {} to {}; ", comm_.nameOf(store.to), flagEpoch(before), flagEpoch(after));
-}
-
-void Simulator::drain() {
-  while (!current_->pending.empty()) land(current_->pending.front());
-}
-
-void Simulator::wakeWaiters(const void* landed) {
-  for (auto& warp : warps_) {
-    if (!warp->waiting || landed < warp->flags || landed >= warp->flags + warp->flagCount) continue;
-    bool reached = true;
-    for (int i = 0; i < warp->flagCount; ++i) reached = reached && flagEpoch(warp->flags[i]) >= warp->epoch;
-    if (!reached) continue;
-    warp->waiting = false;
-    push(now_ + pauseNs(*warp), Kind::resume, warp->id, warp->generation);
-  }
-}
-
-void Simulator::wakeStopped(const CommView& comm) {
-  for (Warp* warp : ranks_[static_cast<std::size_t>(comm.rank)]->warps) {
-    if (!warp->waiting) continue;
-    warp->waiting = false;
-    push(now_ + pauseNs(*warp), Kind::resume, warp->id, warp->generation);
-  }
-}
-
-bool Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing) {
-  pause();
-  const std::uint64_t end = now_ + comm.timeoutNs;
-  Warp& self = *current_;
-  for (;;) {
-    *missing = -1;
-    for (int i = n - 1; i >= 0; --i) {
-      if (flagEpoch(flags[i]) < epoch) *missing = i;
-    }
-    if (*missing < 0) return true;
-    if (comm.state->failuresClaimed != 0 || *comm.abort != 0) {
-      *missing = -1;
-      return false;
-    }
-    if (now_ >= end) return false;
-    self.waiting = true, self.flags = flags, self.flagCount = n, self.epoch = epoch;
-    push(end, Kind::deadline, self.id, self.generation);
-    giveUp();
-    self.waiting = false;
-  }
 }
 
 void Simulator::note(const char* what, const void* address, std::uint64_t value) {

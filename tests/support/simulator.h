@@ -54,10 +54,15 @@ class Simulator {
   void store(void* to, const void* from, std::uint32_t bytes);  // lands later
   void storeFlag(Flag* flag, Flag word);                        // the same, in one piece
   void addToFlag(Flag* flag, Flag share);                       // the same, added to what is there then
+  void storeLanding(std::uint32_t* word, std::uint32_t value);  // a landing word: no release has to push it
   void drain();                                                 // all stores of this warp have landed
-  void put(int from, const Put& put);                           // an adapter carries it, see put.h
+  void ring(std::uint64_t doorbell);                            // an adapter learns of it at some time
+  void nap(int before);                                         // a longer pause, the more there were before
+  std::uint64_t now() const { return now_; }
   // True: all reached. False: `*missing` has not within the time, or, if it is -1, the rank was stopped.
   bool wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing);
+  // The same for n consecutive landing words.
+  bool waitLanding(const CommView& comm, const std::uint32_t* words, int n, bool* late);
   void wakeStopped(const CommView& comm);                                 // waits of this rank end
   void note(const char* what, const void* address, std::uint64_t value);  // trace
 
@@ -65,8 +70,9 @@ class Simulator {
   struct Warp;
   struct Rank;
   struct Store;
+  struct Queue;
   struct Parcel;
-  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort, carry };
+  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort, look, carry, complete };
   struct Event {
     std::uint64_t time, order;
     Kind kind;
@@ -81,10 +87,19 @@ class Simulator {
   Warp* nextWarp();  // performs events until a warp is to run; null: the main loop has something to do
   void giveUp();     // the running warp lets others run
   void land(std::uint32_t index);
+  void storeEagerly(void* to, const void* from, std::uint32_t bytes);
   void wakeWaiters(const void* landed);
-  std::size_t queueOf(int from, const Put& put) const;
-  void addParcel(int from, const Put& put, std::uint32_t begin, std::uint32_t bytes, std::uint64_t time);
+  bool waitFor(const CommView& comm, const void* begin, std::size_t bytes, const std::function<bool()>& reached,
+               bool* late);
+  void sleepUntil(std::uint64_t time);
+  void makeQueues();
+  bool adapterIsGone(const Queue& queue) const;
+  void look(std::uint32_t queue);
+  void execute(Queue& queue, std::uint64_t index);
+  void addParcel(Queue& queue, const Put& put, std::uint64_t index, std::uint32_t begin, std::uint64_t time);
   void carry(std::uint32_t index);
+  void finish(Queue& queue, std::uint64_t index);
+  void complete(std::uint32_t queue);
   void checkGrowth(const Store& store);
   void runWarp(Warp& warp);  // on its fiber: one step, to the end
   void lookOn(Rank& rank);   // the same, of who looks on
@@ -111,8 +126,8 @@ class Simulator {
   std::vector<std::uint32_t> freeStores_;
   std::vector<Parcel> parcels_;
   std::vector<std::uint32_t> freeParcels_;
-  std::vector<std::uint64_t> queueEnd_;  // [from][to][connection] when the last parcel so far arrives
-  std::vector<int> queueSlowness_;       // [from][to][connection]
+  std::vector<Queue> queues_;           // [from][to][connection]
+  std::vector<mlx5::PutQueue> posted_;  // the same, as posters see them
   Event mainEvent_{};
   bool mainHasEvent_ = false;
   Warp* current_ = nullptr;

@@ -1,6 +1,8 @@
 // What the simulator is made of, for its own files.
 #pragma once
 
+#include <deque>
+
 #include "device/steps.h"
 #include "support/simulator.h"
 
@@ -12,8 +14,27 @@ struct Simulator::Store {
   std::uint8_t* to;
   std::uint32_t bytes, warp, place;  // place: in the warp's list
   std::uint32_t generation;
-  bool flag, adds;
+  bool wakes, flag, adds;  // wakes: somebody may wait for it
   std::uint8_t data[64];
+};
+
+// A send queue and the adapter behind it. The ring is small: posters wait for completions.
+struct Simulator::Queue {
+  struct Work {  // that the adapter has begun
+    int parcels;
+    bool signalled;
+  };
+  std::uint32_t id = 0;
+  int from = 0, to = 0;
+  int slowness = 1;
+  std::vector<Quad> segments;
+  mlx5::SendCounters counters{};
+  std::uint32_t record[2] = {};
+  std::uint64_t completed = 0;         // as posters see it
+  std::uint64_t begun = 0, ended = 0;  // by the adapter, in order
+  std::deque<Work> work;               // from `ended` to `begun`
+  std::deque<std::uint64_t> reports;   // completions on their way: ends of signalled work
+  std::uint64_t end = 0;               // when the last parcel so far arrives
 };
 
 // A part of a put, on its way. It is read from its source when it arrives: whoever overwrites that too early, or lets
@@ -21,7 +42,8 @@ struct Simulator::Store {
 struct Simulator::Parcel {
   Put put;
   std::uint32_t begin, bytes;
-  int from;
+  std::uint32_t queue;
+  std::uint64_t index;  // of its work
 };
 
 struct Simulator::Warp {
@@ -34,9 +56,9 @@ struct Simulator::Warp {
   std::vector<std::uint32_t> pending;
   // A wait, while `waiting`.
   bool waiting = false;
-  Flag* flags = nullptr;
-  int flagCount = 0;
-  std::uint64_t epoch = 0;
+  const std::uint8_t* awaited = nullptr;
+  std::size_t awaitedBytes = 0;
+  const std::function<bool()>* reached = nullptr;
   std::unique_ptr<Fiber> fiber;
 };
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "device/fp8_row.h"
+#include "device/host_landing.h"
+#include "device/host_patience.h"
 #include "device/host_queue_memory.h"
 #include "device/views.h"
 #include "support/lane_barrier.h"
@@ -23,6 +23,7 @@ struct LaneGroup {
   static constexpr int kBatch = 64;  // entries of scanInOrder per round
   LaneBarrier<kLanes> barrier;
   std::array<std::int32_t, kBatch> values{};
+  alignas(16) std::array<std::uint8_t, 1024> near{};  // little: some tables of a route fit and others do not
   std::uint64_t putIndex = 0;  // of the puts that the lanes post next; false: there is no room for them
   bool putsFit = false;
 };
@@ -32,6 +33,7 @@ class ThreadedWarp {
  public:
   static constexpr int kLanes = kLaneCount;
   static constexpr bool kPuts = true;
+  static constexpr int kNearBytes = 1024;
 
   ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
 
@@ -42,6 +44,21 @@ class ThreadedWarp {
     for (int i = lane_; i < n; i += kLanes) body(i);
     sync();
   }
+
+  template <int kAtOnce, class ValueOf, class Take>
+  void collect(int n, ValueOf valueOf, Take take) const {
+    note(17, n);
+    sync();
+    for (int begin = lane_; begin < n; begin += kLanes * kAtOnce) {
+      std::array<decltype(valueOf(0)), kAtOnce> values{};
+      for (int j = 0, i = begin; j < kAtOnce && i < n; ++j, i += kLanes)
+        values[static_cast<std::size_t>(j)] = valueOf(i);
+      for (int j = 0, i = begin; j < kAtOnce && i < n; ++j, i += kLanes) take(i, values[static_cast<std::size_t>(j)]);
+    }
+    sync();
+  }
+
+  std::uint8_t* nearMemory() const { return group_.near.data(); }
 
   template <class ValueOf, class Emit>
   int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
@@ -76,7 +93,7 @@ class ThreadedWarp {
   }
 
   // What is stored is for others after publish or announce, not before: there is no meeting at the end.
-  template <class JobOf, class SinkOf>
+  template <bool kLanding = false, class JobOf, class SinkOf>
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     note(4, n);
     sync();
@@ -87,7 +104,7 @@ class ThreadedWarp {
         std::uint8_t* to = sinkOf(i, sink);
         note(5, sink, to);
         if (to == nullptr) continue;
-        for (std::uint32_t at = first(); at < job.bytes; at += kStep) std::memcpy(to + at, job.source + at, kPiece);
+        for (std::uint32_t at = first(); at < job.bytes; at += kStep) store<kLanding>(to + at, job.source + at);
       }
     }
   }
@@ -110,7 +127,7 @@ class ThreadedWarp {
     });
   }
 
-  template <bool kWeighted, class MayRead, class JobOf, class TermOf, class WeightOf>
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
   bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
     if (!mayRead()) return false;
     note(6, n);
@@ -127,11 +144,38 @@ class ThreadedWarp {
             sum.template add<kWeighted>(piece, kWeighted ? weightOf(i, term) : 1.0f);
           }
           const Quad rounded = sum.rounded();
-          std::memcpy(job.out + at, &rounded, kPiece);
+          store<kLanding>(job.out + at, reinterpret_cast<const std::uint8_t*>(&rounded));
         }
       }
     });
     return true;
+  }
+
+  template <class JobOf, class TermOf, class LateOf>
+  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
+    note(17, n);
+    sync();
+    bool good = true;
+    HostPatience patience(comm);
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const TakeJob job = jobOf(i);
+        note(job.sum.bytes, job.sum.terms, job.sum.out);
+        note(18, job.landing);
+        for (std::uint32_t at = first(); at < job.sum.bytes && good; at += kStep) {
+          Accumulator<decltype(type)> sum;
+          for (int term = 0; term < job.sum.terms && good; ++term) {
+            Quad piece{};
+            const auto late = [&] { return lateOf(i, term); };
+            good = takePiece(comm, &piece, termOf(i, term) + at, term < job.landing, patience, late);
+            sum.template add<false>(piece, 1.0f);
+          }
+          const Quad rounded = sum.rounded();
+          std::memcpy(job.sum.out + at, &rounded, kPiece);
+        }
+      }
+    });
+    return allSay(good);
   }
 
   template <class FlagOf>
@@ -180,15 +224,14 @@ class ThreadedWarp {
     note(9, n, flags);
     note(static_cast<int>(awaited.phase) * 4096 + awaited.first, epoch);
     bool good = true;
-    Clock::time_point end{};
-    for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, awaited, i, &end);
-    const auto& words = group_.barrier.meet(lane_, digest_, good ? 1 : 0);
-    return std::all_of(words.begin(), words.end(), [](const auto& word) { return word.value != 0; });
+    HostPatience patience(comm);
+    for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, awaited, i, patience);
+    return allSay(good);
   }
 
   bool stopped(const CommView& comm) const {
     note(11, comm.rank);
-    const bool stop = lane_ == 0 && isStopped(comm);
+    const bool stop = lane_ == 0 && HostPatience::stopped(comm);
     return group_.barrier.meet(lane_, digest_, stop ? 1 : 0)[0].value != 0;
   }
 
@@ -207,7 +250,6 @@ class ThreadedWarp {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr int kBatch = LaneGroup<kLanes>::kBatch;
   static constexpr std::uint32_t kPiece = sizeof(Quad), kStep = kLanes * kPiece;
 
@@ -234,28 +276,44 @@ class ThreadedWarp {
                   mix(static_cast<std::uint64_t>(argument), reinterpret_cast<std::uintptr_t>(address)));
   }
 
-  static bool isStopped(const CommView& comm) {
-    return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
-           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
+  bool allSay(bool good) const {
+    const auto& words = group_.barrier.meet(lane_, digest_, good ? 1 : 0);
+    return std::all_of(words.begin(), words.end(), [](const auto& word) { return word.value != 0; });
+  }
+
+  template <bool kLanding>
+  static void store(std::uint8_t* to, const std::uint8_t* from) {
+    if constexpr (kLanding) {
+      host_landing::send(to, from, kPiece);
+    } else {
+      std::memcpy(to, from, kPiece);
+    }
+  }
+
+  template <class Late>
+  bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, bool landing, HostPatience& patience,
+                 Late late) const {
+    auto* bytes = reinterpret_cast<std::uint8_t*>(piece);
+    if (landing) return host_landing::take(bytes, from, kPiece, [&] { return mayGoOn(patience, comm, late); });
+    std::memcpy(bytes, from, kPiece);
+    return true;
+  }
+
+  template <class Late>
+  bool mayGoOn(HostPatience& patience, const CommView& comm, Late late) const {
+    const HostPatience::End end = patience.pause();
+    if (end == HostPatience::End::late) laneFail(comm, late());
+    return end == HostPatience::End::notYet;
   }
 
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
-               Clock::time_point* end) const {
-    std::atomic_ref ref(*flag);
-    for (int spins = 0; flagEpoch(ref.load(std::memory_order_acquire)) < epoch; ++spins) {
-      if (spins < 50) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (isStopped(comm)) return false;
-      const auto now = Clock::now();
-      if (*end == Clock::time_point{}) *end = now + std::chrono::nanoseconds(comm.timeoutNs);
-      if (now >= *end) {
-        const int late = awaited.rank(index);
-        laneFail(comm, {0, Fault::timeout, awaited.phase, late, 0, 0, static_cast<std::int64_t>(epoch), 0});
-        return false;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+               HostPatience& patience) const {
+    const std::atomic_ref ref(*flag);
+    const auto late = [&]() -> Failure {
+      return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch), 0};
+    };
+    while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
+      if (!mayGoOn(patience, comm, late)) return false;
     }
     return true;
   }

@@ -176,7 +176,7 @@ TEST(ScalingModel, AddsUpTimesAsByHand) {
 
 TEST(ScalingModel, NamesTheResourceThatBounds) {
   Workload w = small(4, 4, 1);
-  Machine machine = nodesOf8();
+  Machine machine = withoutCalls(nodesOf8());
   machine.domainRanks = 2, w.hidden = 7168;  // of 2 KB and less posting takes longer than the rail
   const auto bound = [&] { return estimate(machine, w, Copies::kPerRank, Operation::kCombine).bound; };
   EXPECT_EQ(bound(), Bound::kLatency);
@@ -186,6 +186,46 @@ TEST(ScalingModel, NamesTheResourceThatBounds) {
   EXPECT_EQ(bound(), Bound::kPosting);
   machine.postUs = 0;
   EXPECT_EQ(bound(), Bound::kNvlink);
+}
+
+// 60 rows to each of two remote ranks. A dispatch: two calls and one for the words, which rings; a combine: the rows in
+// one, and the flag.
+TEST(ScalingModel, CountsCallsAndDoorbellsOfOurPostersAsByHand) {
+  Workload w = small(4, 4, 1);
+  w.tokens = 240;
+  Machine machine = withoutCalls(nodesOf8());
+  machine.domainRanks = 2, machine.calls = {3, 10, 2};
+  const auto posting = [&](Copies copies, Operation operation) {
+    return estimate(machine, w, copies, operation).postUs;
+  };
+  EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kDispatch), 3 * 3 + 10);
+  EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kCombine), 2 * 3 + 10);
+  machine.calls.warps = 1;
+  EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kDispatch), 2 * (3 * 3 + 10));
+  // 1200 rows over the one rail: 150 in each of 8 waves, 5 calls; a doorbell when 128 wait, and for each of 10 words.
+  w.tokens = 2400;
+  EXPECT_DOUBLE_EQ(posting(Copies::kPerDomain, Operation::kDispatch), (8 * 5 + 10) * 3 + (8 + 10) * 10);
+  EXPECT_DOUBLE_EQ(posting(Copies::kPerDomain, Operation::kCombine), (8 + 10) * 3 + 10 * 10);
+}
+
+// The entry of a kernel in the table of scripts/check_kernels.py.
+int codegenNumber(const std::string& name) {
+  std::ifstream table(MOECOMM_SOURCE_DIR "/tests/codegen/kernels.toml");
+  std::string line;
+  while (line != "[\"stepKernel<Step::llDispatch, CudaPuts<CudaWarp>>\".sm_90]" && std::getline(table, line)) continue;
+  while (std::getline(table, line) && !line.empty()) {
+    if (line.rfind(name + " = ", 0) == 0) return std::stoi(line.substr(name.size() + 3));
+  }
+  ADD_FAILURE() << "no " << name;
+  return 0;
+}
+
+TEST(ScalingModel, PostsWithTheInstructionsThatTheCompilerHasMade) {
+  const int call = codegenNumber("post_call"), waits = codegenNumber("post_call_waits");
+  const Calls calls = nodesOf8().calls;
+  EXPECT_NEAR(calls.callUs, (codegenNumber("post_loop") + call) * 0.005 + waits * 0.64, 1e-9);
+  EXPECT_NEAR(calls.ringUs,
+              (codegenNumber("post_ring") - call) * 0.005 + (codegenNumber("post_ring_waits") - waits) * 0.64, 1e-9);
 }
 
 TEST(ScalingModel, SendsPerExpertWhereOthersDo) {
@@ -210,7 +250,7 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4356 * 4);
   Workload eight = ht;
   eight.ranks = 8;
-  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'130'944U);  // as docs/memory.md says
+  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'133'248U);  // as docs/memory.md says
   EXPECT_EQ(f.queuePairs, 2040);                                 // one for each remote rank; four in small groups
   eight.ranks = 16;
   EXPECT_EQ(footprintOf(eight, eight, 8).queuePairs, 4 * 8);

@@ -18,7 +18,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
-        const int warpsMax = shape.bulk            ? kBulkWarpsMax
+        const int warpsMax = shape.bulk            ? bulkWarpsMax(step)
                              : step == Step::route ? kRouteWarpsPerBlock
                                                    : kernelWarpsMax(step);
         EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
@@ -51,9 +51,9 @@ TEST(CudaPlan, OperationsThatOnlyMoveRowsLeaveMostMultiprocessorsAlone) {
 }
 
 TEST(CudaPlan, ARouteTakesNoMoreThanTheCallerAllows) {
-  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 0}, true).blocks, 32);
+  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 0}, true).blocks, 64);
   EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 16}, true).blocks, 16);
-  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 256, 0, 16}, true).blocks, 2);
+  EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 256, 0, 16}, true).blocks, 8);
   EXPECT_EQ(planLaunch(kH200, {Step::route, 4096, 4096, 0, 1}, true).blocks, 1);
 }
 
@@ -80,7 +80,7 @@ constexpr double kNvlink4 = 18 * 26.562;  // of a H200
 // 4096 tokens, each to at most 4 ranks, rows of 14336 bytes: what kDispatchSpeed and kCombineSpeed were fitted to.
 TEST(CudaPlan, LargeMovesTakeWhatTheTablesSay) {
   constexpr std::int64_t kBytes = std::int64_t{4096} * 4 * 14336;
-  EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::htDispatch, kBytes), 24) << "16 are 2.1 % slower than 32";
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::htDispatch, kBytes), 32) << "16 are 2.1 % slower";
   EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::combine, kBytes), 16) << "0.7 % slower than 32";
 }
 
@@ -128,7 +128,7 @@ TEST(CudaPlan, AFasterLinkNeverTakesFewerMultiprocessors) {
 
 TEST(CudaPlan, RanksThatShareAGpuShareItsLinks) {
   EXPECT_EQ(largeBlocks(withLink(kNvlink4, 2), Step::htDispatch, 1 << 28), 16);
-  EXPECT_EQ(largeBlocks(withLink(kNvlink4, 4), Step::htDispatch, 1 << 28), 8);
+  EXPECT_EQ(largeBlocks(withLink(kNvlink4, 4), Step::htDispatch, 1 << 28), 16);
 }
 
 TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
@@ -151,13 +151,35 @@ TEST(CudaPlan, WhatTheCallerAllowsIsWhatALargeOperationTakes) {
 }
 
 TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
-  for (int warps : {8, 16}) {
-    const std::uint32_t stage = bulkStageBytes(kH200, warps);
-    EXPECT_EQ(stage % 128, 0u);
-    EXPECT_GT(stage, 0u);
-    EXPECT_LE(static_cast<std::size_t>(warps * kBulkStages) * stage + 128, bulkSharedBytesMax(kH200));
+  for (const Step step : {Step::htDispatch, Step::combineWaves}) {
+    for (int warps = 1; warps <= bulkWarpsMax(step); ++warps) {
+      const WarpStages stages = warpStages(kH200, step, warps);
+      EXPECT_EQ(stages.bytes % 128, 0u);
+      EXPECT_GT(stages.bytes, 0u);
+      EXPECT_LE(static_cast<std::size_t>(warps * stages.count) * stages.bytes + 128, bulkSharedBytesMax(kH200));
+    }
   }
-  EXPECT_EQ(bulkStageBytes(kH200, 8), 7168u);
+  EXPECT_EQ(warpStages(kH200, Step::htDispatch, 8).bytes, 7168u);
+}
+
+TEST(CudaPlan, SumsKeepAsManyCopiesInFlightAsThereIsRoomFor) {
+  for (int warps = 1; warps <= kSumWarpsMax; ++warps) {
+    const WarpStages stages = warpStages(kH200, Step::combineWaves, warps);
+    EXPECT_EQ(stages.bytes, kSumSlotBytes);
+    EXPECT_LE(stages.count, kSumSlotsMax);
+  }
+  EXPECT_EQ(warpStages(kH200, Step::combineWaves, kSumWarpsMax).count, 6);
+  EXPECT_EQ(warpStages(kH200, Step::combineWaves, 1).count, kSumSlotsMax);
+  EXPECT_EQ(warpStages({2, 1, 101376}, Step::combineWaves, kSumWarpsMax).count, 2) << "99 KB, as some have";
+}
+
+TEST(CudaPlan, ALargeCombineInWavesSumsWhatBulkCopiesBring) {
+  const LaunchShape shape = planLaunch(kH200, {Step::combineWaves, 4096, 4096, 14336, 24}, true);
+  EXPECT_TRUE(shape.bulk);
+  EXPECT_EQ(shape.warps(), 24 * kSumWarpsMax);
+  EXPECT_FALSE(planLaunch(kH200, {Step::combineWaves, 4096, 4096, 14336, 24}, false).bulk);
+  EXPECT_FALSE(planLaunch(kH200, {Step::combine, 4096, 4096, 14336, 24}, true).bulk);
+  EXPECT_FALSE(planLaunch(kH200, {Step::combineWaves, 128, 128, 14336, 24}, true).bulk);
 }
 
 TEST(CudaPlan, PartsCoverARowExactly) {

@@ -12,7 +12,9 @@ TEST(ModeChoice, IsLowLatencyWhereItWasMeasured) {
   for (const int tokens : {1, 8, 32, 64, 128}) {
     for (const Layout layout : kLayouts) EXPECT_EQ(chooseMode(tokens, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
   }
-  EXPECT_EQ(chooseMode(512, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeLl);
+  for (const Layout layout : {Layout::rankMajor, Layout::expertMajor}) {
+    EXPECT_EQ(chooseMode(512, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
+  }
   EXPECT_EQ(chooseMode(4096, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeHt);
   EXPECT_EQ(chooseMode(4096, Layout::flat, kRowBytes, 4, 1, kBuffers), moeModeHt);
 }

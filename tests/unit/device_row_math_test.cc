@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "device/flag.h"
 #include "device/row_math.h"
@@ -48,6 +50,21 @@ TEST(Flag, EpochAndValueShareAWord) {
   EXPECT_EQ(flagEpoch(word), (std::uint64_t{1} << 40) - 1);
   EXPECT_EQ(flagValue(word), kFlagValueMax);
   EXPECT_LT(flagWord(7, kFlagValueMax), flagWord(8, 0));
+}
+
+TEST(Divisor, DividesAsTheProcessorDoes) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  std::vector<int> divisors{4096, 65535, 65536, 65537, 1 << 30, (1 << 30) + 1, kMost - 1, kMost};
+  for (int divisor = 1; divisor < 300; ++divisor) divisors.push_back(divisor);
+  for (const int divisor : divisors) {
+    const Divisor by = divisorOf(divisor);
+    const int last = kMost / divisor * divisor;  // the largest multiple
+    for (const int n : {0, 1, divisor - 1, divisor, last / 2, last - 1, last, kMost - 1, kMost}) {
+      ASSERT_EQ(by.of(n), n / divisor) << n << " / " << divisor;
+    }
+    for (int n = 0; n < 3000; ++n) ASSERT_EQ(by.of(n), n / divisor) << n << " / " << divisor;
+  }
+  EXPECT_EQ(divisorOf(0).of(7), 7);
 }
 
 TEST(ExpertMap, EveryExpertHasOneRank) {

@@ -1,0 +1,55 @@
+// How a CPU waits for something that a peer does: it spins, gives the core away, then sleeps a little longer each time,
+// as ranks may outnumber cores. It ends when the time is over or the rank is told to stop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "device/views.h"
+
+namespace moe {
+
+class HostPatience {
+ public:
+  enum class End { notYet, stopped, late };
+
+  explicit HostPatience(const CommView& comm) : comm_(comm) {}
+
+  // True if this rank has failed or was told to stop.
+  static bool stopped(const CommView& comm) {
+    return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
+           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
+  }
+
+  // The next thing may come soon again. The time goes on.
+  void anew() { spins_ = 0, nap_ = {}; }
+
+  End pause() {
+    ++spins_;
+    if (spins_ <= kSpins) return End::notYet;
+    if (spins_ <= kSpins + kYields) {
+      std::this_thread::yield();
+      return End::notYet;
+    }
+    if (stopped(comm_)) return End::stopped;
+    const auto now = Clock::now();
+    if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
+    if (now >= end_) return End::late;
+    nap_ = nap_ < kNapMax ? nap_ + kNapStep : kNapMax;
+    std::this_thread::sleep_for(nap_);
+    return End::notYet;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kSpins = 200, kYields = 50;
+  static constexpr std::chrono::microseconds kNapStep{20}, kNapMax{500};
+
+  const CommView& comm_;
+  int spins_ = 0;
+  std::chrono::microseconds nap_{};
+  Clock::time_point end_{};
+};
+
+}  // namespace moe
