@@ -45,7 +45,11 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
 Comm::~Comm() {
   if (backend_) backend_->synchronize();
   if (remote_) finishPuts();
-  if (bootstrap_) bootstrap_->leave(readers());
+  if (bootstrap_) {
+    const bootstrap::Company company = readers();
+    errors_.stopTelling();  // transports, whose threads go on until they are destroyed, would tell it to the bootstrap
+    bootstrap_->leave(company);
+  }
   handles_.clear();
 }
 
@@ -77,15 +81,16 @@ int Comm::transportTo(int rank) const {
 }
 
 void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) noexcept {
-  try {
-    if (!errors_.fail(result, sentence)) return;
-    log_->write(moeLogError, "dev", "{}", sentence);
-    // Not by the view: a transport may fail before that is made.
-    auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
-    if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
+  const auto tell = [&] {
     if (announce && bootstrap_) bootstrap_->announceFailure(result, sentence);
-  } catch (const std::exception&) {
-    // Out of memory while reporting: the result is kept, the sentence may be missing.
+  };
+  if (!errors_.fail(result, sentence, tell)) return;
+  // Not by the view: a transport may fail before that is made.
+  auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
+  if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
+  try {
+    log_->write(moeLogError, "dev", "{}", sentence);  // last: the caller's function may take its time
+  } catch (const std::exception&) {                   // NOLINT: out of memory; the log lacks a line
   }
 }
 
@@ -106,7 +111,7 @@ void Comm::lookAtSteps() noexcept {
     const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
     fail(text.result, text.sentence, true);
   } catch (const std::exception&) {
-    errors_.fail(moeInternalError, "out of memory while describing a failure");
+    fail(moeInternalError, {}, true);  // out of memory while describing the failure
   }
 }
 
@@ -119,7 +124,7 @@ void Comm::abort() noexcept {
   try {
     fail(moeAborted, fmt::format("rank {}: moeCommAbort was called", rank()), true);
   } catch (const std::exception&) {
-    errors_.fail(moeAborted, "moeCommAbort was called");
+    fail(moeAborted, {}, true);  // out of memory while making the sentence
   }
 }
 
