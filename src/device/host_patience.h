@@ -12,8 +12,6 @@ namespace moe {
 
 class HostPatience {
  public:
-  enum class End { notYet, stopped, late };
-
   explicit HostPatience(const CommView& comm) : comm_(comm) {}
 
   // True if this rank has failed or was told to stop.
@@ -24,6 +22,17 @@ class HostPatience {
 
   // The next thing may come soon again. The time goes on.
   void anew() { spins_ = 0, nap_ = {}; }
+
+  // Between looks. False if it is over; if that is because it is late, tellLate() has been called.
+  template <class TellLate>
+  bool goesOn(TellLate tellLate) {
+    const End end = pause();
+    if (end == End::late) tellLate();
+    return end == End::notYet;
+  }
+
+ private:
+  enum class End { notYet, stopped, late };
 
   End pause() {
     ++spins_;
@@ -41,7 +50,6 @@ class HostPatience {
     return End::notYet;
   }
 
- private:
   using Clock = std::chrono::steady_clock;
   static constexpr int kSpins = 200, kYields = 50;
   static constexpr std::chrono::microseconds kNapStep{20}, kNapMax{500};

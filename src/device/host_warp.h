@@ -108,8 +108,8 @@ class HostWarpOver {
         const auto tileOf = [&](int term, std::uint32_t begin, std::uint32_t bytes) -> const std::uint8_t* {
           const std::uint8_t* row = termOf(i, term) + begin;
           if (term >= job.landing) return row;
-          const auto mayWait = [&] { return mayGoOn(patience, comm, [&] { return lateOf(i, term); }); };
-          good = good && host_landing::take(tile, row, bytes, mayWait);
+          const auto tellLate = [&] { laneFail(comm, lateOf(i, term)); };
+          good = good && host_landing::take(tile, row, bytes, [&] { return patience.goesOn(tellLate); });
           return tile;
         };
         reduceRow<decltype(type), false, false>(job.sum, tileOf, [](int) { return 1.0f; });
@@ -187,20 +187,14 @@ class HostWarpOver {
     const std::atomic_ref ref(*flag);
     patience.anew();
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
-      const auto late = [&]() -> Failure {
+      const auto tellLate = [&] {
         const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
-        return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch), seen};
+        const auto expected = static_cast<std::int64_t>(epoch);
+        laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, seen});
       };
-      if (!mayGoOn(patience, comm, late)) return false;
+      if (!patience.goesOn(tellLate)) return false;
     }
     return true;
-  }
-
-  template <class Late>
-  bool mayGoOn(HostPatience& patience, const CommView& comm, Late late) const {
-    const HostPatience::End end = patience.pause();
-    if (end == HostPatience::End::late) laneFail(comm, late());
-    return end == HostPatience::End::notYet;
   }
 
   template <bool kLanding>

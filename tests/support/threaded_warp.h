@@ -294,26 +294,21 @@ class ThreadedWarp {
   bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, bool landing, HostPatience& patience,
                  Late late) const {
     auto* bytes = reinterpret_cast<std::uint8_t*>(piece);
-    if (landing) return host_landing::take(bytes, from, kPiece, [&] { return mayGoOn(patience, comm, late); });
+    const auto tellLate = [&] { laneFail(comm, late()); };
+    if (landing) return host_landing::take(bytes, from, kPiece, [&] { return patience.goesOn(tellLate); });
     std::memcpy(bytes, from, kPiece);
     return true;
-  }
-
-  template <class Late>
-  bool mayGoOn(HostPatience& patience, const CommView& comm, Late late) const {
-    const HostPatience::End end = patience.pause();
-    if (end == HostPatience::End::late) laneFail(comm, late());
-    return end == HostPatience::End::notYet;
   }
 
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
                HostPatience& patience) const {
     const std::atomic_ref ref(*flag);
-    const auto late = [&]() -> Failure {
-      return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch), 0};
+    const auto tellLate = [&] {
+      const auto expected = static_cast<std::int64_t>(epoch);
+      laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, 0});
     };
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
-      if (!mayGoOn(patience, comm, late)) return false;
+      if (!patience.goesOn(tellLate)) return false;
     }
     return true;
   }
