@@ -92,20 +92,7 @@ MOE_LANES bool waitForTakers(const Warp& warp, const StepParams& p, std::uint64_
   return waitForAll(warp, c, free, epoch, Phase::combineSlots);
 }
 
-MOE_LANES std::uint32_t slotStride(const StepParams& p) {
-  return static_cast<std::uint32_t>(p.handle.tokensMax) * p.combine.rowBytes;
-}
-
-// True if other rows may lie where some will land: those of RANK_MAJOR operations of the set or, as slots are packed,
-// those that wait to be put to other domains by a combine with other slots.
-template <class Warp>
-MOE_LANES bool placesAreUsed(const Warp& warp, const StepParams& p) {
-  const CommState* state = p.comm.state;
-  const int set = p.handle.llSet;
-  if (state->llUsed[set] != 0) return true;
-  return split(warp, p.comm) && state->llStride[set] != 0 && state->llStride[set] != slotStride(p);
-}
-
+// Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
 // Such places are emptied before peers hear of this combine, and they send nothing before that.
 template <class Warp>
 MOE_LANES void emptyPlaces(const Warp& warp, const StepParams& p, WarpIndex w) {
@@ -124,7 +111,7 @@ template <class Warp>
 MOE_LANES bool beginHandBack(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const int set = p.handle.llSet;
-  const bool uncombined = c.state->llUncombined[set] != 0, used = placesAreUsed(warp, p);
+  const bool uncombined = c.state->llUncombined[set] != 0, used = c.state->llUsed[set] != 0;
   if (!uncombined && !waitForTakers(warp, p, epoch, w)) return false;
   if (used) emptyPlaces(warp, p, w);
   noteBegin(warp, c, channel, w);
@@ -148,7 +135,6 @@ MOE_LANES void endHandBack(const Warp& warp, const StepParams& p, Channel channe
     state->combineHanded = number;
     if (flags) c.state->handed[0][channel] = number;
     c.state->llUncombined[p.handle.llSet] = c.state->llUsed[p.handle.llSet] = 0;
-    c.state->llStride[p.handle.llSet] = slotStride(p);
   });
 }
 

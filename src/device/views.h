@@ -44,7 +44,6 @@ struct CommState {
   std::uint64_t handed[2][kChannels];   // operations so far that went at once, and in waves
   std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
   std::uint32_t llUsed[kLlSets];        // 1: rows of RANK_MAJOR may be where others land
-  std::uint32_t llStride[kLlSets];      // several domains: bytes of a rank's slots in the last combine that landed
   // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
   // that came by them has been read. [dispatch, combine]
   Flag railStaged[2][kHtWaves], railsTaken[2];
