@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device.h"
+#include "device/views.h"
 #include "host_bench.h"
 #include "moecomm.h"
 
@@ -103,6 +104,7 @@ class OneRank {
     args.out = sums_.get();
     need(moeCombine(handle(shape), &args, device_->stream()), "moeCombine");
   }
+  void launchNothing() { device_->run(nothing_); }
   void complete(std::size_t shape) { need(moeComplete(handle(shape), device_->stream()), "moeComplete"); }
 
   void need(moeResult_t result, const char* call) const {
@@ -120,6 +122,9 @@ class OneRank {
     void operator()(moeComm_t comm) const { moeCommDestroy(comm); }
   };
 
+  static_assert(Nothing::kBytes == sizeof(StepParams));
+
+  const Work nothing_ = Nothing{};
   int tokens_;
   std::unique_ptr<Device> device_;
   Buffer<std::byte> rows_, sums_;
@@ -225,6 +230,7 @@ void addOperations(const Registrar& place, std::size_t shape) {
 }
 
 void addQueries(const Registrar& place) {
+  place.addQueued("BareLaunch", [](OneRank& rank) { rank.launchNothing(); });  // of the program's own kernel
   place.addPlain("moeGetLimits", [](OneRank& rank) {
     moeLimits_t limits = MOE_LIMITS_INITIALIZER;
     rank.need(moeGetLimits(rank.comm(), &limits), "moeGetLimits");

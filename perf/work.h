@@ -274,7 +274,17 @@ struct VerifyCombine {
   }
 };
 
+// ---- Nothing, with as many bytes of parameters as a step of the library: what a launch costs ----
+
+struct Nothing {
+  static constexpr int kBytes = 1168;
+  std::uint8_t parameters[kBytes];
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }
+  MOE_PERF_BOTH void operator()(std::int64_t, int, int) const {}
+};
+
 using Work = std::variant<FillRows, FillSide, Advance, VerifyRows, VerifySide, VerifyCast, VerifyWords, VerifySums,
-                          RunExperts, VerifyCombine>;
+                          RunExperts, VerifyCombine, Nothing>;
 
 }  // namespace moe::perf

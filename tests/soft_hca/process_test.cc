@@ -74,14 +74,21 @@ long wrongRounds(const WorldSettings& settings) {
   return at == std::string::npos ? -1 : std::atol(result.output[1].c_str() + at + 7);
 }
 
+// In one of some worlds: what a busy machine runs late may come in order.
+bool goesWrong(const WorldSettings& settings) {
+  long wrong = 0;
+  for (int world = 0; world < 5 && wrong == 0; ++world) wrong = wrongRounds(settings);
+  return wrong > 0;
+}
+
 TEST(ProcessOrder, AWriteDoesNotWaitForTheReadBeforeIt) {
-  EXPECT_GT(wrongRounds({"read-then-write", 2, {}, "", "", 1}), 0);
+  EXPECT_TRUE(goesWrong({"read-then-write", 2, {}, "", "", 1}));
 }
 TEST(ProcessOrder, AFencedWriteDoes) {
   EXPECT_EQ(wrongRounds({"read-then-fenced-write", 2, {}, "", "", 1}), 0);
 }
 TEST(ProcessOrder, AFlagOvertakesARowOfRelaxedOrder) {
-  EXPECT_GT(wrongRounds({"relaxed-then-write", 2, {"relaxed=1"}, "", "", 1}), 0);
+  EXPECT_TRUE(goesWrong({"relaxed-then-write", 2, {"relaxed=1"}, "", "", 1}));
 }
 TEST(ProcessOrder, AnAdditionDoesNot) {
   EXPECT_EQ(wrongRounds({"relaxed-then-add", 2, {"relaxed=1"}, "", "", 1}), 0);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "device/landing.h"
 #include "support/simulator_parts.h"
@@ -120,16 +121,17 @@ bool Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epo
   };
   pause();
   bool late = false;
-  const bool good = waitFor(comm, flags, static_cast<std::size_t>(n) * sizeof *flags, reached, &late);
+  const bool good = waitFor(comm, flags, static_cast<std::size_t>(n) * sizeof *flags, std::ref(reached), &late);
   if (!late) *missing = -1;
   return good;
 }
 
 bool Simulator::waitLanding(const CommView& comm, const std::uint32_t* words, int n, bool* late) {
   const auto reached = [&] { return std::find(words, words + n, kNothingLanded) == words + n; };
-  return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, reached, late);
+  return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), late);
 }
 
+// A warp of a rank that dies stays here for ever: what it waits for must hold no memory.
 bool Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
                         const std::function<bool()>& reached, bool* late) {
   const std::uint64_t end = now_ + comm.timeoutNs;
