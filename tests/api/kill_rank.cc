@@ -1,7 +1,8 @@
 // One rank of a group of which a member is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point; started by
-// kill_test.sh under moerun. Each survivor must get an error that names the victim within the timeout, and then make a
-// new communicator of the survivors in the same process and run a verified step on it. At the end it must hold no more
-// threads and descriptors than before. Prints "survivor R: ..." and exits 0 if all of that was seen.
+// kill_test.sh under moerun. Each survivor must get an error within the timeout that names the victim (if that is
+// stopped: another rank), and then make a new communicator of the survivors in the same process and run a verified step
+// on it. At the end it must hold no more threads and descriptors than before. Prints "survivor R: ..." and exits 0 if
+// all of that was seen.
 #include <signal.h>
 #include <unistd.h>
 
@@ -137,7 +138,10 @@ int run(const Options& o) {
   const auto arena = o.cuda() ? makeCudaArena(o.rank % cudaDeviceCount()) : makeHostArena();
   const RankEnd end = joinAndLoop(settingsOf(o), configOf(o), *arena);
   const moeResult_t result = end.loop.result;
-  const bool named = namesRank(end.sentence, o.victim) && (result == moeRemoteError || result == moeTimeout);
+  // Of a rank that is stopped nothing is known but that it is late, and so are those who wait for it.
+  const bool names =
+      o.point == "stuck" ? namesAnotherRank(end.sentence, o.rank, o.nranks) : namesRank(end.sentence, o.victim);
+  const bool named = names && (result == moeRemoteError || result == moeTimeout);
   const bool inTime = end.tookLessThan(o.timeoutMs + o.delayMs + kMarginMs);
   const bool again = end.left && inTime && named && end.loop.wrong == 0 && startAgain(o, *arena);
   if (o.point == "stuck" && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);

@@ -20,18 +20,11 @@ struct Options {
   int rank = std::atoi(std::getenv("MOECOMM_RANK")), nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
 };
 
-bool namesAnotherRank(const Options& o, const std::string& sentence) {
-  for (int rank = 0; rank < o.nranks; ++rank) {
-    if (rank != o.rank && namesRank(sentence, rank)) return true;
-  }
-  return false;
-}
-
 bool isAsWanted(const Options& o, const RankEnd& end) {
   const moeResult_t result = end.loop.result;
   if (end.loop.wrong != 0 || !end.left || !end.tookLessThan(o.timeoutMs + kMarginMs)) return false;
   if (o.steps != 0) return result == moeSuccess && end.loop.steps == o.steps;
-  return (result == moeRemoteError || result == moeTimeout) && namesAnotherRank(o, end.sentence);
+  return (result == moeRemoteError || result == moeTimeout) && namesAnotherRank(end.sentence, o.rank, o.nranks);
 }
 
 int run(const Options& o) {

@@ -187,4 +187,11 @@ bool namesRank(const std::string& sentence, int rank) {
   return false;
 }
 
+bool namesAnotherRank(const std::string& sentence, int rank, int nranks) {
+  for (int other = 0; other < nranks; ++other) {
+    if (other != rank && namesRank(sentence, other)) return true;
+  }
+  return false;
+}
+
 }  // namespace moe::test

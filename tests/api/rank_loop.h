@@ -46,5 +46,6 @@ constexpr int kMarginMs = 3000;  // for what takes longer on a busy machine
 
 // Whether the sentence is about this rank.
 bool namesRank(const std::string& sentence, int rank);
+bool namesAnotherRank(const std::string& sentence, int rank, int nranks);
 
 }  // namespace moe::test

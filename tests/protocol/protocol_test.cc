@@ -3,22 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "protocol/fixed_shape.h"
+#include "support/sanitizers.h"
 #include "support/thread_runner.h"
 
 namespace moe::test {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kSlow = 6;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr std::uint64_t kSlow = 6;
-#else
-constexpr std::uint64_t kSlow = 1;
-#endif
-#else
-constexpr std::uint64_t kSlow = 1;
-#endif
+constexpr std::uint64_t kSlow = MOE_TEST_TSAN ? 6 : 1;
 
 // Where ranks dispatch rows of different sizes, LL finds out when they have come: until then they may lie across one
 // another in the slots, which the thread sanitizer would take for a race.

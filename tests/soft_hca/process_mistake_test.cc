@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "soft_hca/process_world.h"
+#include "support/sanitizers.h"
 
 namespace moe::test {
 namespace {
@@ -54,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(, ProcessMistake, ::testing::ValuesIn(kMistakes),
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(ProcessMistake, IsFound) {
-#if defined(__SANITIZE_THREAD__)
+#if MOE_TEST_TSAN
   if (GetParam().mistake == std::string("none-but-a-fork")) GTEST_SKIP() << "it knows no threads after a fork";
 #endif
   WorldSettings settings;

@@ -6,14 +6,9 @@
 #include <cstdint>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define MOE_FIBER_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MOE_FIBER_ASAN 1
-#endif
-#endif
-#if defined(MOE_FIBER_ASAN)
+#include "support/sanitizers.h"
+
+#if MOE_TEST_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -31,7 +26,7 @@ Fiber::Fiber(std::function<void()> body) : stack_(new std::byte[kStackBytes]), b
   size_ = kStackBytes;
 }
 
-#if defined(MOE_FIBER_ASAN)
+#if MOE_TEST_ASAN
 
 void Fiber::enter(unsigned low, unsigned high) {
   auto* self = reinterpret_cast<Fiber*>(std::uintptr_t{high} << 32 | low);
