@@ -8,7 +8,7 @@
 
 namespace moe {
 
-class CudaBulkSums : public CudaWarp {
+class CudaBulkSums : public CudaBulk {
  public:
   // Sums are looked up in batches, of which one is made while the other is looked up and begun: [batch % 2]. The terms
   // of a batch lie one sum after the other.
@@ -74,12 +74,6 @@ class CudaBulkSums : public CudaWarp {
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
     cuda_bulk::fenceProxy();
     CudaWarp::announce(n, flagOf, meeting, team);
-  }
-  // What was acquired is next read by the bulk-copy engine, through another proxy.
-  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
-    cuda_bulk::fenceProxy();
-    return good;
   }
 
  private:

@@ -70,7 +70,18 @@ MOE_LANES void fenceProxy() {
 
 }  // namespace cuda_bulk
 
-class CudaBulkWarp : public CudaWarp {
+// What the policies with bulk copies share.
+class CudaBulk : public CudaWarp {
+ public:
+  // What was acquired is next read by the bulk-copy engine, through another proxy.
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
+    cuda_bulk::fenceProxy();
+    return good;
+  }
+};
+
+class CudaBulkWarp : public CudaBulk {
  public:
   static constexpr int kStages = kBulkStages;
 
@@ -152,12 +163,6 @@ class CudaBulkWarp : public CudaWarp {
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
     finishCopies();
     CudaWarp::announce(n, flagOf, meeting, team);
-  }
-  // What was acquired is next read by the bulk-copy engine, through another proxy.
-  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
-    cuda_bulk::fenceProxy();
-    return good;
   }
 
  protected:
