@@ -111,7 +111,7 @@ void Comm::lookAtSteps() noexcept {
     const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
     fail(text.result, text.sentence, true);
   } catch (const std::exception&) {
-    fail(moeInternalError, {}, true);  // out of memory while describing the failure
+    fail(moeInternalError, "out of memory", true);  // while describing the failure; so short, it needs none
   }
 }
 
@@ -124,7 +124,7 @@ void Comm::abort() noexcept {
   try {
     fail(moeAborted, fmt::format("rank {}: moeCommAbort was called", rank()), true);
   } catch (const std::exception&) {
-    fail(moeAborted, {}, true);  // out of memory while making the sentence
+    fail(moeAborted, "moeCommAbort", true);  // out of memory; so short, it needs none
   }
 }
 
