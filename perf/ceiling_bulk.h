@@ -67,9 +67,10 @@ class CopyWindow {
 template <int kStages>
 class BulkStages {
  public:
-  MOE_LANES BulkStages(std::uint8_t* stages, std::uint64_t* full) : stages_(stages), full_(full) {
+  MOE_LANES BulkStages(std::uint8_t* stages, std::uint64_t* barriers)
+      : stages_(stages), full_(cuda_bulk::sharedAddress(barriers)) {
     if (lane() != 0) return;
-    for (int i = 0; i < kStages; ++i) cuda_bulk::initBarrier(full_ + i);
+    for (int i = 0; i < kStages; ++i) cuda_bulk::initBarrier(full(static_cast<std::uint32_t>(i)));
     cuda_bulk::fenceBarrierInit();
   }
 
@@ -80,14 +81,15 @@ class BulkStages {
   }
   MOE_LANES void load(std::uint64_t from, std::uint32_t bytes) {
     if (lane() == 0) {
-      cuda_bulk::expectBytes(full_ + loads_ % kStages, bytes);
-      cuda_bulk::load(stage(loads_), reinterpret_cast<const void*>(from), bytes, full_ + loads_ % kStages);
+      cuda_bulk::expectBytes(full(loads_), bytes);
+      cuda_bulk::load(cuda_bulk::sharedAddress(stage(loads_)), reinterpret_cast<const void*>(from), bytes,
+                      full(loads_));
     }
     ++loads_;
   }
   MOE_LANES void beginStores() {
     if (lane() != 0) return;
-    while (!cuda_bulk::tryWait(full_ + stores_ % kStages, stores_ / kStages & 1)) {
+    while (!cuda_bulk::tryWait(full(stores_), stores_ / kStages & 1)) {
     }
   }
   MOE_LANES void store(std::uint64_t to, std::uint32_t bytes) {
@@ -103,9 +105,10 @@ class BulkStages {
 
  private:
   MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * kBulkStageBytes; }
+  MOE_LANES std::uint32_t full(std::uint32_t use) const { return full_ + use % kStages * 8; }
 
   std::uint8_t* stages_;
-  std::uint64_t* full_;
+  std::uint32_t full_;
   std::uint32_t loads_ = 0, stores_ = 0;
 };
 

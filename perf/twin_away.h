@@ -33,13 +33,14 @@ struct Pipe {
   std::uint32_t parity = 0;  // of the stage that is stored next
 
   MOE_LANES std::uint8_t* stage(int at) const { return stages + static_cast<std::uint32_t>(at) * stageBytes; }
+  MOE_LANES std::uint32_t full(int at) const { return cuda_bulk::sharedAddress(desk.full + at); }
 };
 
 // Bytes of this rank's own memory always come: if not, the GPU has a defect.
 MOE_LANES bool storePiece(const CommView& c, Pipe& pipe) {
   const StagedPiece piece = pipe.desk.pieces[pipe.storeAt];
   Patience patience;
-  while (!cuda_bulk::tryWait(pipe.desk.full + pipe.storeAt, pipe.parity)) {
+  while (!cuda_bulk::tryWait(pipe.full(pipe.storeAt), pipe.parity)) {
     if (!patience.lasts(c, {0, Fault::timeout, Phase::ownWarps, c.rank, 0, 0, 0, 0})) return false;
   }
   for (unsigned left = piece.live; left != 0; left &= left - 1) {
@@ -64,11 +65,11 @@ MOE_LANES bool moveRow(const CommView& c, Pipe& pipe, const std::uint8_t* row, s
   for (std::uint32_t offset = 0; offset < rowBytes; offset += pipe.stageBytes) {
     if (pipe.loads - pipe.stores == kStages - 1 && !storePiece(c, pipe)) return false;
     const std::uint32_t bytes = min(rowBytes - offset, pipe.stageBytes);
-    std::uint64_t* full = pipe.desk.full + pipe.loadAt;
+    const std::uint32_t full = pipe.full(pipe.loadAt), stage = cuda_bulk::sharedAddress(pipe.stage(pipe.loadAt));
     cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
     pipe.desk.pieces[pipe.loadAt] = {sinks, live, offset, bytes};
     cuda_bulk::expectBytes(full, bytes);
-    cuda_bulk::load(pipe.stage(pipe.loadAt), row + offset, bytes, full);
+    cuda_bulk::load(stage, row + offset, bytes, full);
     ++pipe.loads;
     if (++pipe.loadAt == kStages) pipe.loadAt = 0;
   }

@@ -73,7 +73,7 @@ MOE_LANES void announceRows(const CommView& c, std::uint32_t* done, std::uint32_
 // Before the outputs are known: the first tokens' destinations are on their way while the ranks meet.
 MOE_LANES Destination prepareAway(const StepParams& p, AwayDesk& desk) {
   if (lane() == 0) {
-    for (std::uint64_t& full : desk.full) cuda_bulk::initBarrier(&full);
+    for (std::uint64_t& full : desk.full) cuda_bulk::initBarrier(cuda_bulk::sharedAddress(&full));
     cuda_bulk::fenceBarrierInit();
   }
   const AwayTokens mine(p);

@@ -18,7 +18,8 @@ struct LaunchShape {
   int blocks = 1;
   int warpsPerBlock = 1;
   bool bulk = false;
-  int homeWarps = 0;  // of a block, beside those: of a divided step, they keep rows here
+  int homeWarps = 0;      // of a block, beside those: of a divided step, they keep rows here
+  bool straight = false;  // LL dispatch: own rows need no slot if they are delivered in the same step
 
   int warps() const { return blocks * (warpsPerBlock + homeWarps); }
 };
@@ -26,12 +27,13 @@ struct LaunchShape {
 // What one operation moves: enough to choose its shape.
 struct Workload {
   Step step;
-  int tokensMax;           // of the handle: decides whether latency or bandwidth counts
-  int rows;                // that this rank's warps share, at most
-  std::uint32_t rowBytes;  // 0: no payload
-  int sms;                 // 0: the backend's choice
-  bool movesOnly = false;  // nothing is copied or summed here but what crosses between ranks
-  std::int64_t bytes = 0;  // that cross between ranks, at most, of this rank's own tokens
+  int tokensMax;            // of the handle: decides whether latency or bandwidth counts
+  int rows;                 // that this rank's warps share, at most
+  std::uint32_t rowBytes;   // 0: no payload
+  int sms;                  // 0: the backend's choice
+  bool movesOnly = false;   // nothing is copied or summed here but what crosses between ranks
+  std::int64_t bytes = 0;   // that cross between ranks, at most, of this rank's own tokens
+  bool lowLatency = false;  // whose rows go through registers
 };
 
 // Memory that is not the backend's own, and not the caller's: a driver's queues, or the registers of an adapter that it

@@ -72,9 +72,9 @@ class CudaBackend final : public Backend {
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
                      std::string* what) noexcept override {
     const DeviceScope scope(device_);
-    const KernelShape kernel{shape.blocks,    shape.warpsPerBlock,
-                             shape.bulk,      warpStages(machine_, step, shape.warpsPerBlock),
-                             shape.homeWarps, dependent_ && machine_.sharers == 1};
+    const WarpStages stages = warpStages(machine_, step, shape.warpsPerBlock, params.combine.rowBytes);
+    const KernelShape kernel{shape.blocks, shape.warpsPerBlock, shape.bulk,
+                             stages,       shape.homeWarps,     dependent_ && machine_.sharers == 1};
     const cudaError_t error = launchKernel_(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);

@@ -23,11 +23,13 @@ inline constexpr int kSmallTokens = 512, kSmallWarps = 16;  // up to here latenc
 // Of these, operations that only move rows between ranks: each block more is one more fence and one more announcement
 // at every peer, and a quarter of the multiprocessors keeps the wire busy.
 inline constexpr int kSmallMoveShare = 4;
+// LL: fewer own rows come sooner through slots, with those of others, than in a round of their own.
+inline constexpr int kStraightTokensMin = 64;
 // Above that: where rows are copied or summed here too, or the link is not known. More was not measured to be faster.
 inline constexpr int kLargeMultiprocessors = 32;
-inline constexpr int kBulkRowBytesMin = 1024;     // shorter rows do not go in bulk
-inline constexpr std::uint32_t kPartBytes = 512;  // one 16-byte piece per lane
-inline constexpr int kStageBytesMax = 7168;
+inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
+inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
+inline constexpr int kStageBytesMax = 7424;               // 7168 columns in fp8, and their scales
 inline constexpr std::size_t kStaticSharedBytes = 20480;  // barriers, desks and alignment, rounded up
 
 // Large operations that only move rows (decision 0026): what a multiprocessor moves, and what of a link's speed the
@@ -49,14 +51,23 @@ inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
   return room > 0 ? room + 128 : 0;
 }
 
-// Rows that are moved take few large stages, rows that are summed many small ones.
-inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerBlock) {
+// Rows that are moved take few large stages, rows that are summed more and smaller ones: of a combine, `rowBytes`.
+inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerBlock, std::uint32_t rowBytes) {
   const std::size_t each = stageRoom(machine) / static_cast<std::size_t>(warpsPerBlock);
   if (isCombine(step)) {
-    return {static_cast<int>(std::clamp<std::size_t>(each / kSumSlotBytes, 1, kSumSlotsMax)), kSumSlotBytes};
+    const std::uint32_t slot = static_cast<std::uint32_t>(sumPieces(rowBytes)) * kSumPieceBytes;
+    return {static_cast<int>(std::clamp<std::size_t>(each / slot, 1, kSumSlotsMax)), slot};
   }
   return {kBulkStages,
           static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, kStageBytesMax))};
+}
+
+// Of a block: those that sum want some slots each.
+inline int bulkWarps(const GpuMachine& machine, Step step, std::uint32_t rowBytes) {
+  if (!isCombine(step)) return kBulkWarpsMax;
+  const int pieces = sumPieces(rowBytes), most = sumWarpsMax(pieces);
+  const std::size_t each = static_cast<std::size_t>(kSumSlotsMin * pieces) * kSumPieceBytes;
+  return static_cast<int>(std::clamp<std::size_t>(stageRoom(machine) / each, 1, static_cast<std::size_t>(most)));
 }
 
 // Blocks of which all are resident at once.
@@ -97,15 +108,18 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
     blocks = multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
   }
   blocks = residentBlocks(machine, work.sms > 0 ? work.sms : blocks);
-  if (bulk && work.rowBytes >= kBulkRowBytesMin && hasBulkKernel(work.step)) {
-    return {blocks, bulkWarpsMax(work.step), true, homeWarps(work.step)};
+  const bool moves = bulk && !work.lowLatency && work.rowBytes >= kBulkRowBytesMin;
+  if (moves && hasBulkKernel(work.step, hasRails(work.step))) {
+    return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, homeWarps(work.step)};
   }
   return {blocks, kernelWarpsMax(work.step)};
 }
 
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
   if (work.step == Step::route) return planRoute(machine, work);
-  return work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
+  LaunchShape shape = work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
+  shape.straight = work.tokensMax >= kStraightTokensMin;
+  return shape;
 }
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {

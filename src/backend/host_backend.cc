@@ -78,7 +78,7 @@ class HostBackend final : public Backend {
   }
 
   int routeWarpsMax() const noexcept override { return 1; }
-  LaunchShape shapeFor(const Workload&) const noexcept override { return {}; }
+  LaunchShape shapeFor(const Workload&) const noexcept override { return {.straight = true}; }
   Parts partsFor(const LaunchShape&, int, std::uint32_t rowBytes) const noexcept override { return {1, rowBytes}; }
 
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape&, moeStream_t,

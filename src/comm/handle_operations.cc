@@ -25,6 +25,11 @@ void checkFlags(std::int32_t flags, std::int32_t sms) {
   if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
 }
 
+// What a dispatch in one step may do with its own rows: a cast is made in slots, and side payload goes like the rows.
+bool mayGoStraight(const DispatchArgs& d) {
+  return d.cast.type == kNoCast && d.outRows != nullptr && (d.sideBytes == 0 || d.outSide != nullptr);
+}
+
 }  // namespace
 
 // Where peers write the rows: straight into the window's heap, or the staging area.
@@ -85,7 +90,8 @@ Workload Handle::workload(Step step, std::uint32_t rowBytes, std::uint32_t cross
           rowBytes,
           sms > 0 ? sms : comm_.config().sms,
           movesOnly,
-          std::int64_t{tokens_} * view_.slots * crossing};
+          std::int64_t{tokens_} * view_.slots * crossing,
+          view_.lowLatency != 0};
 }
 
 DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
@@ -142,6 +148,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
       workload(step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, args.sms, onlyMoves(p.dispatch)));
   p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
+  p.dispatch.straight = shape.straight && !sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
   run(Pending::dispatch, step, p, shape, sendOnly, stream);
 }
 

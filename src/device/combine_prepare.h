@@ -79,7 +79,7 @@ MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
 // A share of the rows, to where they are read.
 template <class Warp>
 MOE_LANES void prepareShare(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
-  const ArrivingParts items = partsOf(rows, p.combine.arriving, p.combine.rowBytes, w);
+  const auto items = partsOf(rows, p.combine.arriving, p.combine.rowBytes, w);
   prepareRows<false>(
       warp, p, items.mine.count, [&](int i) { return items.at(i); }, [&](int row) { return preparedRow(p, row); });
 }

@@ -8,31 +8,38 @@
 
 namespace moe {
 
+// Slots of kPieces 16-byte pieces per lane: few large ones for long rows, more small ones and more warps for short ones
+// (kernel_numbers.h).
+template <int kPieces>
 class CudaBulkSums : public CudaBulk {
  public:
+  static constexpr int kWarpsMax = sumWarpsMax(kPieces);
+
   // Sums are looked up in batches, of which one is made while the other is looked up and begun: [batch % 2]. The terms
   // of a batch lie one sum after the other.
   static constexpr int kBatchTerms = 36, kBatchJobs = 4;
-  struct Batches {
-    const std::uint8_t* rows[2 * kBatchTerms];
-    SumJob jobs[2 * kBatchJobs];
-    float weights[2 * kBatchTerms];
+  struct Sum {
+    std::uint8_t* out;
+    std::uint32_t bytes, share;  // a slot takes so much of each term, at the end less
+    int terms;
   };
   // Shared memory of each warp's own.
   struct Shared {
-    Batches batches;
+    const std::uint8_t* rows[2 * kBatchTerms];
+    Sum sums[2 * kBatchJobs];
     std::uint64_t full[kSumSlotsMax];
+    float weights[2 * kBatchTerms];
   };
 
-  // `memory` is shared memory of this warp's own for `slots`, each of kSumSlotBytes.
+  // `memory` is shared memory of this warp's own for `slots`, each of kSlotBytes.
   MOE_LANES CudaBulkSums(std::uint8_t* memory, WarpStages slots, Shared* shared)
       : slots_(keptInRegister(cuda_bulk::sharedAddress(memory))),
-        shared_(shared),
+        shared_(keptInRegister(cuda_bulk::sharedAddress(shared))),
         slotCount_(slots.count),
         free_(slots.count) {
     if (lane() == 0) {
 #pragma unroll 1
-      for (int i = 0; i < slotCount_; ++i) cuda_bulk::initBarrier(shared_->full + i);
+      for (int i = 0; i < slotCount_; ++i) cuda_bulk::initBarrier(full(i));
       cuda_bulk::fenceBarrierInit();
     }
     cuda_bulk::fenceProxy();  // what the kernels before this one have stored is read through another proxy
@@ -48,19 +55,18 @@ class CudaBulkSums : public CudaBulk {
     __syncwarp();
     lookUp<kWeighted>(0, n, shift, termsMax, jobOf, termOf, weightOf);
     if (!mayRead()) return false;
-    Feed feed{shift, termsMax, n < size ? n : size, 0, 0, 0, 0, 0, 0};
+    Feed next{shift, termsMax, n < size ? n : size, 0, 0, 0, 0, 0, 0, 0};
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += size) {
-      if (lane() == 0) laneFeed(feed);  // sums without terms feed nothing when they are made
-      const int next = begin + size, after = next + size;
-      if (next < n) lookUp<kWeighted>(next, n, shift, termsMax, jobOf, termOf, weightOf);
-      feed.known = after < n ? after : n;
+      feed(next);  // sums without terms feed nothing when they are made
+      const int after = begin + size;
+      if (after < n) lookUp<kWeighted>(after, n, shift, termsMax, jobOf, termOf, weightOf);
+      next.known = after + size < n ? after + size : n;
       const int turn = begin >> shift & 1, count = n - begin < size ? n - begin : size;
       withRowType(rowType, [&](auto type) {
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
-          const SumJob job = shared_->batches.jobs[turn * kBatchJobs + i];
-          sumRow<decltype(type), kWeighted, kLanding>(job, turn * kBatchTerms + i * termsMax, feed);
+          sumRow<decltype(type), kWeighted, kLanding>(turn * kBatchJobs + i, turn * kBatchTerms + i * termsMax, next);
         }
       });
       __syncwarp();
@@ -77,94 +83,98 @@ class CudaBulkSums : public CudaBulk {
   }
 
  private:
+  static constexpr std::uint32_t kQuad = sizeof(Quad), kPieceBytes = kSumPieceBytes;
+  static constexpr std::uint32_t kSlotBytes = kPieces * kPieceBytes;
+
   // An address that the compiler does not compute anew at each use.
   static MOE_LANES std::uint32_t keptInRegister(std::uint32_t address) {
     std::uint32_t kept;
     asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(address));
     return kept;
   }
+  MOE_LANES Shared& shared() const {
+    return *static_cast<Shared*>(__cvta_shared_to_generic(shared_));
+  }
+  MOE_LANES std::uint32_t full(int slot) const {
+    return shared_ + static_cast<std::uint32_t>(offsetof(Shared, full) + static_cast<std::size_t>(slot) * 8);
+  }
 
   template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
   MOE_LANES void lookUp(int begin, int n, int shift, int termsMax, JobOf jobOf, TermOf termOf,
                         WeightOf weightOf) const {
-    Batches& b = shared_->batches;
+    Shared& s = shared();
     const int turn = begin >> shift & 1, lanesEach = kLanes >> shift, own = lane() / lanesEach;
     const SumJob job = begin + own < n ? jobOf(begin + own) : SumJob{nullptr, 0, 0};
-    if (lane() % lanesEach == 0) b.jobs[turn * kBatchJobs + own] = job;
+    if (lane() % lanesEach == 0)
+      s.sums[turn * kBatchJobs + own] = {job.out, job.bytes, sumShare(job.bytes, kSlotBytes), job.terms};
     for (int term = lane() % lanesEach; term < job.terms; term += lanesEach) {
       const int at = turn * kBatchTerms + own * termsMax + term;
-      b.rows[at] = termOf(begin + own, term);
-      if (kWeighted) b.weights[at] = weightOf(begin + own, term);
+      s.rows[at] = termOf(begin + own, term);
+      if (kWeighted) s.weights[at] = weightOf(begin + own, term);
     }
     __syncwarp();
   }
 
-  // What the issuing lane copies next: a term's share of a slot's width of a sum.
+  // What is copied next, a term's share of a sum. The same in all lanes, of which one issues the copy.
   struct Feed {
     int shift, termsMax, known;  // sums that have been looked up
     int sum;                     // the one that is begun, if `bytes` is not 0, else the next
-    std::uint32_t bytes, offset;
+    std::uint32_t bytes, share, offset;
     int terms, term, rows;  // its terms begin at `rows`
   };
 
   // As long as a slot is free and a sum known.
-  MOE_LANES void laneFeed(Feed& f) const {
-    const Batches& b = shared_->batches;
+  MOE_LANES void feed(Feed& f) const {
+    const Shared& s = shared();
 #pragma unroll 1
     while (free_ > 0) {
       if (f.bytes == 0) {
         if (f.sum == f.known) return;
         const int turn = f.sum >> f.shift & 1, item = f.sum & ((1 << f.shift) - 1);
-        f.terms = b.jobs[turn * kBatchJobs + item].terms;
+        const Sum& sum = s.sums[turn * kBatchJobs + item];
+        f.terms = sum.terms;
         f.rows = turn * kBatchTerms + item * f.termsMax;
-        if (f.terms > 0) f.bytes = b.jobs[turn * kBatchJobs + item].bytes;
+        f.share = sum.share;
+        if (f.terms > 0) f.bytes = sum.bytes;
         if (f.bytes == 0) ++f.sum;
         continue;
       }
-      const std::uint32_t left = f.bytes - f.offset, share = left < kSumSlotBytes ? left : kSumSlotBytes;
-      std::uint64_t* barrier = shared_->full + fed_;
-      cuda_bulk::expectBytes(barrier, share);
-      cuda_bulk::load(slots_ + static_cast<std::uint32_t>(fed_) * kSumSlotBytes, b.rows[f.rows + f.term] + f.offset,
-                      share, barrier);
+      const std::uint32_t left = f.bytes - f.offset;
+      copy(fed_, s.rows[f.rows + f.term] + f.offset, left < f.share ? left : f.share);
       if (++fed_ == slotCount_) fed_ = 0;
       --free_;
       if (++f.term < f.terms) continue;
       f.term = 0;
-      f.offset += kSumSlotBytes;
+      f.offset += f.share;
       if (f.offset < f.bytes) continue;
       f.offset = 0, f.bytes = 0;
       ++f.sum;
     }
   }
 
-  // The sum whose terms begin at `first`. Behind the end of a row a slot holds what it held before; that is added too,
-  // and not stored.
+  MOE_LANES void copy(int slot, const std::uint8_t* from, std::uint32_t bytes) const {
+    if (!cuda_bulk::elected()) return;
+    cuda_bulk::expectBytes(full(slot), bytes);
+    cuda_bulk::load(slots_ + static_cast<std::uint32_t>(slot) * kSlotBytes, from, bytes, full(slot));
+  }
+
+  // Behind its share a slot holds what it held before; that is added too, and not stored.
   template <class Type, bool kWeighted, bool kLanding>
-  MOE_LANES void sumRow(const SumJob& job, int first, Feed& feed) const {
+  MOE_LANES void sumRow(int item, int first, Feed& next) const {
+    const Sum job = shared().sums[item];
 #pragma unroll 1
-    for (std::uint32_t offset = 0; offset < job.bytes; offset += kSumSlotBytes) {
+    for (std::uint32_t offset = 0; offset < job.bytes; offset += job.share) {
+      const std::uint32_t left = job.bytes - offset, share = left < job.share ? left : job.share;
       Accumulator<Type> sum[kPieces];
 #pragma unroll 1
       for (int term = first; term < first + job.terms; ++term) {
-        const float weight = kWeighted ? shared_->batches.weights[term] : 1.0f;
-        while (!cuda_bulk::tryWait(shared_->full + taken_, parity_)) {
-        }
-        const std::uint32_t from =
-            slots_ + static_cast<std::uint32_t>(taken_) * kSumSlotBytes + static_cast<std::uint32_t>(lane()) * kQuad;
-        Quad piece[kPieces];
-#pragma unroll
-        for (int u = 0; u < kPieces; ++u) piece[u] = cuda_bulk::loadQuad(from + u * kLanes * kQuad);
-#pragma unroll
-        for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[u], weight);
-        if (++taken_ == slotCount_) taken_ = 0, parity_ ^= 1;
+        const float weight = kWeighted ? shared().weights[term] : 1.0f;
+        takeSlot<Type, kWeighted>(sum, weight);
         __syncwarp();  // every lane has its pieces: the slot is free
-        if (lane() == 0) {
-          ++free_;
-          laneFeed(feed);
-        }
+        ++free_;
+        feed(next);
       }
-      const std::uint32_t left = job.bytes - offset;
-      const int quads = static_cast<int>((left < kSumSlotBytes ? left : kSumSlotBytes) / kQuad);
+      const int quads = static_cast<int>(share / kQuad);
       auto* out = reinterpret_cast<Quad*>(job.out + offset) + lane();
 #pragma unroll
       for (int u = 0; u < kPieces; ++u) {
@@ -173,14 +183,27 @@ class CudaBulkSums : public CudaBulk {
     }
   }
 
-  static constexpr std::uint32_t kQuad = sizeof(Quad);
-  static constexpr int kPieces = kSumSlotBytes / kLanes / kQuad;
+  // Adds what the next slot holds.
+  template <class Type, bool kWeighted>
+  MOE_LANES void takeSlot(Accumulator<Type> (&sum)[kPieces], float weight) const {
+    while (!cuda_bulk::tryWait(full(taken_), parity_)) {
+    }
+    const std::uint32_t from =
+        slots_ + static_cast<std::uint32_t>(taken_) * kSlotBytes + static_cast<std::uint32_t>(lane()) * kQuad;
+    Quad piece[kPieces];
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) piece[u] = cuda_bulk::loadQuad(from + u * kPieceBytes);
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) {
+      sum[u].template add<kWeighted>(piece[u], weight);
+    }
+    if (++taken_ == slotCount_) taken_ = 0, parity_ ^= 1;
+  }
 
-  std::uint32_t slots_;  // in shared memory
-  Shared* shared_;
+  std::uint32_t slots_, shared_;  // in shared memory
   int slotCount_;
-  // Which slot is filled next, by the issuing lane, which alone knows how many are free; which is read next, and the
-  // phase of its barrier then.
+  // Which slot is filled next, and how many are free; which is read next, and the phase of its barrier then. The same
+  // in all lanes.
   mutable int fed_ = 0, free_, taken_ = 0;
   mutable std::uint32_t parity_ = 0;
 };

@@ -15,31 +15,34 @@ namespace cuda_bulk {
 MOE_LANES std::uint32_t sharedAddress(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
-MOE_LANES void initBarrier(std::uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(barrier)) : "memory");
+// Barriers are named by their addresses in shared memory.
+MOE_LANES void initBarrier(std::uint32_t barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 }
 MOE_LANES void fenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-MOE_LANES void expectBytes(std::uint64_t* barrier, std::uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
-               : "memory");
+MOE_LANES void expectBytes(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-MOE_LANES bool tryWait(std::uint64_t* barrier, std::uint32_t parity) {
+MOE_LANES bool tryWait(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done;
   asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
                : "=r"(done)
-               : "r"(sharedAddress(barrier)), "r"(parity)
+               : "r"(barrier), "r"(parity)
                : "memory");
   return done != 0;
 }
-MOE_LANES void load(std::uint32_t shared, const void* global, std::uint32_t bytes, std::uint64_t* barrier) {
+MOE_LANES void load(std::uint32_t shared, const void* global, std::uint32_t bytes, std::uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
-               "l"(global), "r"(bytes), "r"(sharedAddress(barrier))
+               "l"(global), "r"(bytes), "r"(barrier)
                : "memory");
 }
-MOE_LANES void load(void* shared, const void* global, std::uint32_t bytes, std::uint64_t* barrier) {
-  load(sharedAddress(shared), global, bytes, barrier);
+// True in one lane of those that come here, always the same of a whole warp.
+MOE_LANES bool elected() {
+  std::uint32_t is;
+  asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(is));
+  return is != 0;
 }
 MOE_LANES Quad loadQuad(std::uint32_t shared) {
   Quad piece;
@@ -83,18 +86,19 @@ class CudaBulk : public CudaWarp {
 
 class CudaBulkWarp : public CudaBulk {
  public:
-  static constexpr int kStages = kBulkStages;
+  static constexpr int kStages = kBulkStages, kWarpsMax = kBulkWarpsMax;
 
-  // The jobs that a warp does next, and where the pieces in its stages go.
+  // The jobs that a warp does next, and where the pieces in its stages go: parts of a row and, behind it, of its side
+  // payload.
   static constexpr int kDeskSinks = 32, kDeskJobs = 8;
   struct Desk {
-    std::uint8_t* sinks[kDeskSinks];
-    CopyJob jobs[kDeskJobs];
+    std::uint8_t *sinks[kDeskSinks], *sides[kDeskSinks];
+    PairJob jobs[kDeskJobs];
   };
   struct Piece {
-    std::uint8_t* const* sinks;
-    int sinkCount;
-    std::uint32_t offset, bytes;
+    const Desk* desk;
+    int firstSink, sinkCount;
+    std::uint32_t offset, bytes, sideOffset, sideBytes;
   };
   // Shared memory of each warp's own.
   struct Shared {
@@ -106,48 +110,31 @@ class CudaBulkWarp : public CudaBulk {
   // `memory` is shared memory of this warp's own for kStages stages.
   MOE_LANES CudaBulkWarp(std::uint8_t* memory, WarpStages stages, Shared* shared)
       : stages_(memory),
-        full_(shared->full),
+        full_(cuda_bulk::sharedAddress(shared->full)),
         stageBytes_(stages.bytes),
         desks_(shared->desks),
         pieces_(shared->pieces) {
     if (lane() == 0) {
-      for (int i = 0; i < kStages; ++i) cuda_bulk::initBarrier(full_ + i);
+      for (int i = 0; i < kStages; ++i) cuda_bulk::initBarrier(full(static_cast<std::uint32_t>(i)));
       cuda_bulk::fenceBarrierInit();
     }
     __syncwarp();
   }
 
-  // Jobs are looked up several at a time by all lanes, as finding a sink takes a chain of loads, and issued by one.
   template <class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    int batch = kDeskJobs;
-    while (batch * sinksMax > kDeskSinks) batch /= 2;
-    const int lanesEach = kLanes / batch;
-    std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
-    for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
-      if (lane() == 0) {
-        while (static_cast<std::int32_t>(before - stores_) > 0) laneStorePiece();  // their desk is used again
-      }
-      __syncwarp();
-      Desk& desk = desks_[turn];
-      const int own = lane() / lanesEach;
-      if (own < batch) {
-        const CopyJob job = begin + own < n ? jobOf(begin + own) : CopyJob{nullptr, 0, 0};
-        if (lane() % lanesEach == 0) desk.jobs[own] = job;
-        for (int sink = lane() % lanesEach; sink < job.sinks; sink += lanesEach) {
-          desk.sinks[own * sinksMax + sink] = sinkOf(begin + own, sink);
-        }
-      }
-      __syncwarp();
-      if (lane() == 0) {
-        for (int i = 0; i < batch; ++i) laneMoveJob(desk.jobs[i], desk.sinks + i * sinksMax);
-        before = latest, latest = used_;
-      }
-    }
-    if (lane() == 0) {
-      while (stores_ != used_) laneStorePiece();
-    }
-    __syncwarp();
+    stream<false>(
+        n, sinksMax,
+        [&](int i) {
+          return PairJob{jobOf(i), nullptr, 0};
+        },
+        [&](int i, int sink) {
+          return PairSink{sinkOf(i, sink), nullptr};
+        });
+  }
+  template <class JobOf, class SinkOf>
+  MOE_LANES void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    stream<true>(n, sinksMax, jobOf, sinkOf);
   }
 
   template <class FlagOf>
@@ -177,37 +164,106 @@ class CudaBulkWarp : public CudaBulk {
     __syncwarp();
   }
 
-  MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * stageBytes_; }
+  // Jobs are looked up several at a time by all lanes, as finding a sink takes a chain of loads, and issued by one.
+  template <bool kPairs, class JobOf, class SinkOf>
+  MOE_LANES void stream(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    int batch = kDeskJobs;
+    while (batch * sinksMax > kDeskSinks) batch /= 2;
+    std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
+    for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
+      if (lane() == 0) {
+        while (static_cast<std::int32_t>(before - stores_) > 0) laneStorePiece<kPairs>();  // their desk is used again
+      }
+      __syncwarp();
+      Desk& desk = desks_[turn];
+      lookUp<kPairs>(desk, begin, n, batch, sinksMax, jobOf, sinkOf);
+      __syncwarp();
+      if (lane() == 0) {
+        for (int i = 0; i < batch; ++i) laneMoveJob<kPairs>(desk, i, i * sinksMax);
+        before = latest, latest = used_;
+      }
+    }
+    if (lane() == 0) {
+      while (stores_ != used_) laneStorePiece<kPairs>();
+    }
+    __syncwarp();
+  }
 
-  // One job's pieces: loads run ahead of stores by all stages but one.
-  MOE_LANES void laneMoveJob(const CopyJob& job, std::uint8_t* const* sinks) const {
-    if (job.sinks <= 0) return;
-    for (std::uint32_t offset = 0; offset < job.bytes; offset += stageBytes_) {
-      if (used_ - stores_ == kStages - 1) laneStorePiece();
-      const std::uint32_t bytes = job.bytes - offset < stageBytes_ ? job.bytes - offset : stageBytes_;
-      std::uint64_t* barrier = full_ + used_ % kStages;
-      cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
-      pieces_[used_ % kStages] = {sinks, job.sinks, offset, bytes};
-      cuda_bulk::expectBytes(barrier, bytes);
-      cuda_bulk::load(stage(used_), job.source + offset, bytes, barrier);
-      ++used_;
+  template <bool kPairs, class JobOf, class SinkOf>
+  MOE_LANES void lookUp(Desk& desk, int begin, int n, int batch, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    const int lanesEach = kLanes / batch, own = lane() / lanesEach;
+    if (own >= batch) return;
+    const PairJob job = begin + own < n ? jobOf(begin + own) : PairJob{{nullptr, 0, 0}, nullptr, 0};
+    if (lane() % lanesEach == 0) desk.jobs[own] = job;
+    for (int sink = lane() % lanesEach; sink < job.row.sinks; sink += lanesEach) {
+      const PairSink to = sinkOf(begin + own, sink);
+      desk.sinks[own * sinksMax + sink] = to.row;
+      if (kPairs) desk.sides[own * sinksMax + sink] = to.side;
     }
   }
 
+  MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * stageBytes_; }
+  MOE_LANES std::uint32_t full(std::uint32_t use) const { return full_ + use % kStages * 8; }
+
+  // One job's pieces: loads run ahead of stores by all stages but one. A side payload goes with the row's last piece,
+  // as the engine takes one copy after the other; what does not fit there, in pieces of its own.
+  template <bool kPairs>
+  MOE_LANES void laneMoveJob(const Desk& desk, int item, int firstSink) const {
+    const PairJob& job = desk.jobs[item];
+    if (job.row.sinks <= 0) return;
+    Piece piece{&desk, firstSink, job.row.sinks, 0, 0, 0, 0};
+    for (; piece.offset < job.row.bytes; piece.offset += piece.bytes) {
+      const std::uint32_t left = job.row.bytes - piece.offset;
+      piece.bytes = left < stageBytes_ ? left : stageBytes_;
+      if (kPairs && piece.bytes == left) piece.sideBytes = sideShare(job, piece);
+      laneLoadPiece<kPairs>(job, piece);
+    }
+    if constexpr (kPairs) {
+      while ((piece.sideOffset += piece.sideBytes) < job.sideBytes) {
+        piece.bytes = 0, piece.sideBytes = sideShare(job, piece);
+        laneLoadPiece<kPairs>(job, piece);
+      }
+    }
+  }
+  MOE_LANES std::uint32_t sideShare(const PairJob& job, const Piece& piece) const {
+    const std::uint32_t left = job.sideBytes - piece.sideOffset, room = stageBytes_ - piece.bytes;
+    return left < room ? left : room;
+  }
+
+  template <bool kPairs>
+  MOE_LANES void laneLoadPiece(const PairJob& job, const Piece& piece) const {
+    if (used_ - stores_ == kStages - 1) laneStorePiece<kPairs>();
+    cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
+    pieces_[used_ % kStages] = piece;
+    const std::uint32_t barrier = full(used_), to = cuda_bulk::sharedAddress(stage(used_));
+    cuda_bulk::expectBytes(barrier, piece.bytes + (kPairs ? piece.sideBytes : 0));
+    if (!kPairs || piece.bytes > 0) cuda_bulk::load(to, job.row.source + piece.offset, piece.bytes, barrier);
+    if (kPairs && piece.sideBytes > 0) {
+      cuda_bulk::load(to + piece.bytes, job.side + piece.sideOffset, piece.sideBytes, barrier);
+    }
+    ++used_;
+  }
+
+  template <bool kPairs>
   MOE_LANES void laneStorePiece() const {
     const Piece piece = pieces_[stores_ % kStages];
-    while (!cuda_bulk::tryWait(full_ + stores_ % kStages, stores_ / kStages & 1)) {
+    const std::uint8_t* from = stage(stores_);
+    while (!cuda_bulk::tryWait(full(stores_), stores_ / kStages & 1)) {
     }
-    for (int sink = 0; sink < piece.sinkCount; ++sink) {
-      std::uint8_t* to = piece.sinks[sink];
-      if (to != nullptr) cuda_bulk::store(to + piece.offset, stage(stores_), piece.bytes);
+    for (int sink = piece.firstSink; sink < piece.firstSink + piece.sinkCount; ++sink) {
+      std::uint8_t* to = piece.desk->sinks[sink];
+      if (to == nullptr) continue;
+      if (!kPairs || piece.bytes > 0) cuda_bulk::store(to + piece.offset, from, piece.bytes);
+      if (kPairs && piece.sideBytes > 0) {
+        cuda_bulk::store(piece.desk->sides[sink] + piece.sideOffset, from + piece.bytes, piece.sideBytes);
+      }
     }
     cuda_bulk::commit();
     ++stores_;
   }
 
   std::uint8_t* stages_;
-  std::uint64_t* full_;
+  std::uint32_t full_;
   std::uint32_t stageBytes_;
   Desk* desks_;
   Piece* pieces_;

@@ -73,21 +73,18 @@ class CudaWarp {
 
   template <bool kLanding = false, class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    __syncwarp();
-    for (int i = 0; i < n; ++i) {
-      const CopyJob job = jobOf(i);
-      const auto* from = reinterpret_cast<const Quad*>(job.source);
-      const int quads = static_cast<int>(job.bytes / sizeof(Quad));
-      std::uint64_t mine = 0;
-      for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
-        Quad piece[kBatch];
-        loadBatch(piece, from, begin, quads);
-        // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
-        if (begin == lane()) mine = reinterpret_cast<std::uint64_t>(lane() < job.sinks ? sinkOf(i, lane()) : nullptr);
-        storeBatch<kLanding>(piece, begin, quads, job.sinks, mine);
-      }
-    }
-    __syncwarp();
+    stream<kLanding, false>(
+        n,
+        [&](int i) {
+          return PairJob{jobOf(i), nullptr, 0};
+        },
+        [&](int i, int sink) {
+          return PairSink{sinkOf(i, sink), nullptr};
+        });
+  }
+  template <class JobOf, class SinkOf>
+  MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {
+    stream<false, false>(n, jobOf, sinkOf);
   }
 
   template <class JobOf, class SinkOf>
@@ -264,6 +261,41 @@ class CudaWarp {
     return good;
   }
 
+  // kWide: twice as many loads in flight, of rows that are so long.
+  template <bool kLanding, bool kWide, class JobOf, class SinkOf>
+  MOE_LANES void stream(int n, JobOf jobOf, SinkOf sinkOf) const {
+    constexpr int kAtOnce = kLanes * kBatch;
+    __syncwarp();
+    for (int i = 0; i < n; ++i) {
+      const PairJob job = jobOf(i);
+      const auto* from = reinterpret_cast<const Quad*>(job.row.source);
+      const auto* side = reinterpret_cast<const Quad*>(job.side);
+      const int quads = static_cast<int>(job.row.bytes / sizeof(Quad)), sinks = job.row.sinks;
+      const int sideQuads = quads > 0 ? static_cast<int>(job.sideBytes / sizeof(Quad)) : 0;
+      Quad sidePiece{};
+      std::uint64_t mine = 0, mySide = 0;
+      for (int begin = lane(); begin - lane() < quads; begin += kWide ? 2 * kAtOnce : kAtOnce) {
+        const bool more = kWide && quads - (begin - lane()) > kAtOnce;
+        Quad piece[kBatch], next[kBatch];
+        loadBatch(piece, from, begin, quads);
+        if (more) loadBatch(next, from, begin + kAtOnce, quads);
+        // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
+        if (begin == lane()) {
+          if (lane() < sideQuads) sidePiece = side[lane()];
+          const PairSink sink = lane() < sinks ? sinkOf(i, lane()) : PairSink{nullptr, nullptr};
+          mine = reinterpret_cast<std::uint64_t>(sink.row), mySide = reinterpret_cast<std::uint64_t>(sink.side);
+        }
+        storeBatch<kLanding>(piece, begin, quads, sinks, mine);
+        if (more) storeBatch<kLanding>(next, begin + kAtOnce, quads, sinks, mine);
+      }
+      for (int begin = lane(); begin - lane() < sideQuads; begin += kLanes) {
+        if (begin >= kLanes && begin < sideQuads) sidePiece = side[begin];
+        storeSide(sidePiece, begin, sideQuads, sinks, mySide);
+      }
+    }
+    __syncwarp();
+  }
+
  private:
   static MOE_LANES void loadBatch(Quad (&piece)[kBatch], const Quad* from, int begin, int quads) {
 #pragma unroll
@@ -280,6 +312,12 @@ class CudaWarp {
       for (int j = 0; j < kBatch; ++j) {
         if (begin + j * kLanes < quads) cuda_landing::put<kLanding>(to + begin + j * kLanes, piece[j]);
       }
+    }
+  }
+  static MOE_LANES void storeSide(const Quad& piece, int begin, int quads, int sinks, std::uint64_t mine) {
+    for (int sink = 0; sink < sinks; ++sink) {
+      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, mine, sink));
+      if (to != nullptr && begin < quads) to[begin] = piece;
     }
   }
 
@@ -343,6 +381,26 @@ class CudaWarp {
   }
 
   static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
+};
+
+// Warps beside those that move rows in bulk, which keep rows here: they have registers for more loads in flight.
+class CudaHomeWarp : public CudaWarp {
+ public:
+  template <class JobOf, class SinkOf>
+  MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
+    stream<false, true>(
+        n,
+        [&](int i) {
+          return PairJob{jobOf(i), nullptr, 0};
+        },
+        [&](int i, int sink) {
+          return PairSink{sinkOf(i, sink), nullptr};
+        });
+  }
+  template <class JobOf, class SinkOf>
+  MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {
+    stream<false, true>(n, jobOf, sinkOf);
+  }
 };
 
 }  // namespace moe

@@ -26,10 +26,10 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
 
 // Copies some rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places (at most topk), the rows
 // `placeOf(row, copy)` of `out`.
-template <class Warp, class SourceOf, class CopiesOf, class PlaceOf>
-MOE_LANES void deliverRows(const Warp& warp, const ArrivingRows& rows, std::uint8_t* out, std::uint32_t rowBytes,
+template <class Warp, class Rows, class SourceOf, class CopiesOf, class PlaceOf>
+MOE_LANES void deliverRows(const Warp& warp, const Rows& rows, std::uint8_t* out, std::uint32_t rowBytes,
                            const Parts& parts, WarpIndex w, SourceOf sourceOf, CopiesOf copiesOf, PlaceOf placeOf) {
-  const ArrivingParts items = partsOf(rows, parts, rowBytes, w);
+  const auto items = partsOf(rows, parts, rowBytes, w);
   warp.streamRows(
       items.mine.count, rows.h.topk,
       [&](int i) {

@@ -71,6 +71,11 @@ class HostWarpOver {
   }
 
   template <class JobOf, class SinkOf>
+  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
+  }
+
+  template <class JobOf, class SinkOf>
   void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n; ++i) {

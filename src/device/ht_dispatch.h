@@ -49,17 +49,21 @@ MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint6
   return waitForDomain(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput) && outputsAreGood(warp, p, epoch);
 }
 
-// Where a row of one payload goes in this domain.
+// Where a row goes in this domain: both payloads, or one of them.
+template <class Warp>
+MOE_LANES PairSink finalPlaces(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to) {
+  const CommView& c = p.comm;
+  const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
+  const std::int64_t row = out.staged != 0 ? to.flat : to.row;
+  return {c.in<std::uint8_t>(to.rank, out.rows) + row * p.dispatch.rowBytes,
+          c.in<std::uint8_t>(to.rank, out.side) + row * p.dispatch.sideBytes};
+}
 enum class Payload { rows, side };
 template <class Warp>
 MOE_LANES std::uint8_t* finalPlace(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to,
                                    Payload payload) {
-  const CommView& c = p.comm;
-  const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
-  const std::int64_t row = out.staged != 0 ? to.flat : to.row;
-  const bool rows = payload == Payload::rows;
-  return c.in<std::uint8_t>(to.rank, rows ? out.rows : out.side) +
-         row * (rows ? p.dispatch.rowBytes : p.dispatch.sideBytes);
+  const PairSink places = finalPlaces(warp, p, epoch, to);
+  return payload == Payload::rows ? places.row : places.side;
 }
 
 template <Duty kDuty = Duty::all, class Warp, class Rows>
@@ -67,15 +71,21 @@ MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t e
                           WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
-  pushPayload<kDuty>(
-      warp, c, p.handle, d.rows, tokens, rows, d.rowBytes, d.parts, w,
-      [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::rows); },
-      [&](int token) { return c.mine<std::uint8_t>(c.far->at.railRowsOut) + std::int64_t{token} * d.rowBytes; });
-  if (d.sideBytes == 0) return;
-  pushPayload<kDuty>(
-      warp, c, p.handle, d.side, tokens, rows, d.sideBytes, Parts{1, d.sideBytes}, w,
-      [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::side); },
-      [&](int token) { return c.mine<std::uint8_t>(c.far->at.railSideOut) + std::int64_t{token} * d.sideBytes; });
+  const auto rowOut = [&](int token) {
+    return c.mine<std::uint8_t>(c.far->at.railRowsOut) + std::int64_t{token} * d.rowBytes;
+  };
+  if (d.sideBytes == 0) {
+    pushPayload<kDuty>(
+        warp, c, p.handle, d.rows, tokens, rows, d.rowBytes, d.parts, w,
+        [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::rows); }, rowOut);
+    return;
+  }
+  pushPairs<kDuty>(
+      warp, c, p.handle, d, tokens, rows, w, [&](const Destination& to) { return finalPlaces(warp, p, epoch, to); },
+      [&](int token) {
+        auto* side = c.mine<std::uint8_t>(c.far->at.railSideOut) + std::int64_t{token} * d.sideBytes;
+        return PairSink{rowOut(token), side};
+      });
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.

@@ -18,12 +18,22 @@ MOE_HOST_DEVICE constexpr int homeWarps(Step step) {
   return isDivided(step) ? 8 : 0;
 }
 inline constexpr int kBulkStages = 3;  // bulk copies that a warp keeps in flight
-// Of those that sum what bulk copies bring: warps per block; of a warp, copies in flight at most, and bytes of each,
-// four 16-byte pieces per lane.
-inline constexpr int kSumWarpsMax = 16, kSumSlotsMax = 10;
-inline constexpr std::uint32_t kSumSlotBytes = 2048;
-MOE_HOST_DEVICE constexpr int bulkWarpsMax(Step step) {
-  return isCombine(step) ? kSumWarpsMax : kBulkWarpsMax;
+// Of those that sum what bulk copies bring: copies in flight of a warp, each of some 16-byte pieces per lane. Of long
+// rows, large ones: they cost fewer instructions, which is what such sums wait for. Short rows wait for their look-ups,
+// and want more warps, for which large ones have no registers.
+inline constexpr int kSumSlotsMin = 3, kSumSlotsMax = 10, kSumPiecesShort = 4, kSumPiecesLong = 7;
+inline constexpr std::uint32_t kSumPieceBytes = 512, kSumLongRowBytes = 12288;
+MOE_HOST_DEVICE constexpr int sumWarpsMax(int pieces) {
+  return pieces == kSumPiecesLong ? 12 : 16;
+}
+MOE_HOST_DEVICE constexpr int sumPieces(std::uint32_t rowBytes) {
+  return rowBytes >= kSumLongRowBytes ? kSumPiecesLong : kSumPiecesShort;
+}
+// Of a row: equal shares, in whole pieces of a warp, that fit a slot.
+MOE_HOST_DEVICE constexpr std::uint32_t sumShare(std::uint32_t rowBytes, std::uint32_t slotBytes) {
+  if (rowBytes == 0) return 0;
+  const std::uint32_t shares = (rowBytes + slotBytes - 1) / slotBytes, each = (rowBytes + shares - 1) / shares;
+  return (each + kSumPieceBytes - 1) / kSumPieceBytes * kSumPieceBytes;
 }
 
 // Shared memory into which a warp's bulk copies go.

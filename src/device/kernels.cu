@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp:
 // Warps of a divided step that keep rows here do so through registers: the bulk-copy engine takes one row after the
 // other, and those to peers wait for the wire.
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__((bulkWarpsMax(kStep) + homeWarps(kStep)) * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__((Warp::kWarpsMax + homeWarps(kStep)) * CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, WarpStages stages) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t dynamic[];
-  __shared__ typename Warp::Shared shared[bulkWarpsMax(kStep)];
+  __shared__ typename Warp::Shared shared[Warp::kWarpsMax];
   // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
   const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__((bulkWarpsMax(kStep) + homeWarps(kStep)) * Cud
       runStep<kStep, Duty::away>(Warp(memory, stages, shared + warp), params,
                                  {w, {w.index, away, w.blocks, kBulkWarpsMax}});
     } else {
-      runStep<kStep, Duty::home>(CudaWarp{}, params, {w, {w.index - away, home, w.blocks, homeWarps(kStep)}});
+      runStep<kStep, Duty::home>(CudaHomeWarp{}, params, {w, {w.index - away, home, w.blocks, homeWarps(kStep)}});
     }
   }
 #endif
@@ -80,17 +80,22 @@ cudaError_t withKernel(Step step, bool far, Use use) {
   return error;
 }
 
+// Sums have one for short rows and one for long ones.
 template <class Use>
-cudaError_t withBulkKernel(Step step, bool far, Use use) {
+cudaError_t withBulkKernel(Step step, bool far, bool longRows, Use use) {
   cudaError_t error = cudaErrorInvalidValue;
   withStep(step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    using Warp = std::conditional_t<isCombine(kStep), CudaBulkSums, CudaBulkWarp>;
-    if constexpr (hasBulkKernel(kStep) && hasNearKernel(kStep)) {
-      if (!far) error = use(bulkStepKernel<kStep, Warp>);
-    }
-    if constexpr (hasBulkKernel(kStep) && hasFarKernel(kStep)) {
-      if (far) error = use(bulkStepKernel<kStep, CudaPuts<Warp>>);
+    if constexpr (isCombine(kStep) && hasBulkKernel(kStep, false)) {
+      if (!far && longRows) error = use(bulkStepKernel<kStep, CudaBulkSums<kSumPiecesLong>>);
+      if (!far && !longRows) error = use(bulkStepKernel<kStep, CudaBulkSums<kSumPiecesShort>>);
+    } else {
+      if constexpr (hasBulkKernel(kStep, false)) {
+        if (!far) error = use(bulkStepKernel<kStep, CudaBulkWarp>);
+      }
+      if constexpr (hasBulkKernel(kStep, true)) {
+        if (far) error = use(bulkStepKernel<kStep, CudaPuts<CudaBulkWarp>>);
+      }
     }
   });
   return error;
@@ -99,9 +104,13 @@ cudaError_t withBulkKernel(Step step, bool far, Use use) {
 // The kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
   if (far ? !hasFarKernel(step) : !hasNearKernel(step)) return cudaSuccess;
-  const cudaError_t error = withKernel(step, far, [](auto kernel) { return load(kernel, 0); });
-  if (error != cudaSuccess || !bulk || !hasBulkKernel(step)) return error;
-  return withBulkKernel(step, far, [&](auto kernel) { return load(kernel, sharedBytes); });
+  cudaError_t error = withKernel(step, far, [](auto kernel) { return load(kernel, 0); });
+  if (!bulk || !hasBulkKernel(step, far)) return error;
+  for (const bool longRows : {false, true}) {
+    if (error != cudaSuccess) return error;
+    error = withBulkKernel(step, far, longRows, [&](auto kernel) { return load(kernel, sharedBytes); });
+  }
+  return error;
 }
 
 }  // namespace
@@ -134,7 +143,8 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   config.numAttrs = shape.dependent ? 1 : 0;
   const bool far = params.comm.split();
   if (shape.bulk) {
-    return withBulkKernel(step, far,
+    const bool longRows = shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
+    return withBulkKernel(step, far, longRows,
                           [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params, shape.stages); });
   }
   return withKernel(step, far, [&](auto kernel) { return cudaLaunchKernelEx(&config, kernel, params); });

@@ -1,5 +1,6 @@
 // Low-latency dispatch: rows go to slots [source][index] of the handle's set, from where the receiver delivers them.
-// RANK_MAJOR rows may stay where they came. Flags: docs/protocol.md, "LL dispatch".
+// RANK_MAJOR rows may stay where they came, and this rank's own rows need no slot if they are delivered in the same
+// step. Flags: docs/protocol.md, "LL dispatch".
 #pragma once
 
 #include "device/deliver.h"
@@ -7,6 +8,15 @@
 #include "device/push.h"
 
 namespace moe {
+
+// The rows that go to slots: not this rank's own if they go straight from its input to its output, while those of
+// others are on their way. Rows that are cast, and those of two steps, wait in slots.
+struct LlSlotRows {
+  int except;  // rank
+
+  MOE_LANES bool any(int) const { return true; }
+  MOE_LANES bool takes(const Destination& to) const { return to.rank != except; }
+};
 
 template <class Warp>
 MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
@@ -22,13 +32,14 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   const auto rowOutOf = [&](int token) {
     return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes, token));
   };
+  const LlSlotRows rows{d.straight != 0 ? c.rank : kNoRank};
   if (d.cast.type != kNoCast) {
     pushCast(warp, c, h, d, w, rowSlotOf, rowOutOf);
   } else {
-    pushPayload(warp, c, h, d.rows, {0, d.tokens}, AllRows{}, d.rowBytes, d.parts, w, rowSlotOf, rowOutOf);
+    pushPayload(warp, c, h, d.rows, {0, d.tokens}, rows, d.rowBytes, d.parts, w, rowSlotOf, rowOutOf);
   }
   if (d.sideBytes == 0) return;
-  pushPayload(warp, c, h, d.side, {0, d.tokens}, AllRows{}, d.sideBytes, Parts{1, d.sideBytes}, w,
+  pushPayload(warp, c, h, d.side, {0, d.tokens}, rows, d.sideBytes, Parts{1, d.sideBytes}, w,
               slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes), [&](int token) {
                 return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes, token));
               });
@@ -84,17 +95,34 @@ MOE_LANES std::uint64_t llDispatchSizes(const DispatchArgs& d) {
   return payloadSizes(d.rowBytes, d.sideBytes) * 4 + static_cast<unsigned>(d.cast.type);
 }
 
-// Rows from their slots to the caller's output: all of what is in a slot, or its first bytes.
+// Of the rows that come to this rank some, with numbers [begin, end); from `gapAt` on they are `gap` rows further.
+struct LlRows {
+  const HandleView& h;
+  int begin, end, gapAt, gap;
+
+  MOE_LANES int row(int number) const { return number < gapAt ? number : number + gap; }
+};
+MOE_LANES LlRows llOwnRows(const CommView& c, const HandleView& h) {
+  return {h, h.rankOffsets[c.rank], h.rankOffsets[c.rank + 1], 0, 0};
+}
+MOE_LANES LlRows llRowsOfOthers(const CommView& c, const HandleView& h) {
+  const int first = h.rankOffsets[c.rank], own = h.rankOffsets[c.rank + 1] - first;
+  return {h, 0, *h.rows - own, first, own};
+}
+
+// Rows to the caller's output, from the caller's input if that is given, else from their slots: all of what is in a
+// slot, or its first bytes.
 template <class Warp>
-MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, std::uint64_t area, int bytesMax,
-                         std::uint32_t slotBytes, std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts,
-                         WarpIndex w) {
+MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, const LlRows& rows, const std::uint8_t* in,
+                         std::uint64_t area, int bytesMax, std::uint32_t slotBytes, std::uint8_t* out,
+                         std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   if (out == nullptr) return;
   deliverRows(
-      warp, arrivingRows(h, 1, 0), out, rowBytes, parts, w,
+      warp, rows, out, rowBytes, parts, w,
       [&](int row) -> const std::uint8_t* {
+        if (in != nullptr) return in + std::int64_t{headToken(*keptHeader(h, row))} * rowBytes;
         const Arrival at = arrivalOf(h, row);
         return llSlot(c, h, c.rank, area, bytesMax, slotBytes, at.from, at.index);
       },
@@ -147,14 +175,21 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   // Rows that stay in their slots need one warp that waits, and one look.
   const bool stay = d.outRows == nullptr && d.cast.outScales == nullptr && d.sideBytes == 0 && h.arrivals == 0;
   if (stay && w.index != 0) return;
-  if (!waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
-  if (!llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
   const std::uint32_t outBytes = d.cast.type != kNoCast ? static_cast<std::uint32_t>(d.cast.elements) : d.rowBytes;
-  llDeliver(warp, p, c.at.llRows, c.rowBytesMax, d.rowBytes, d.outRows, outBytes, d.arriving, w);
-  llDeliverScales(warp, p, w);
-  if (d.sideBytes != 0) {
-    llDeliver(warp, p, c.at.llSide, c.sideBytesMax, d.sideBytes, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
+  const bool straight = d.straight != 0;
+  MOE_ROLLED
+  for (int turn = straight ? 0 : 1; turn < 2; ++turn) {
+    const bool own = turn == 0;
+    if (!own && !waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
+    if (!own && !llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
+    const LlRows rows = own ? llOwnRows(c, h) : straight ? llRowsOfOthers(c, h) : LlRows{h, 0, *h.rows, 0, 0};
+    llDeliver(warp, p, rows, own ? d.rows : nullptr, c.at.llRows, c.rowBytesMax, d.rowBytes, d.outRows, outBytes,
+              d.arriving, w);
+    if (d.sideBytes == 0) continue;
+    llDeliver(warp, p, rows, own ? d.side : nullptr, c.at.llSide, c.sideBytesMax, d.sideBytes, d.outSide, d.sideBytes,
+              Parts{1, d.sideBytes}, w);
   }
+  llDeliverScales(warp, p, w);
   if (h.arrivals != 0) announceArrivals(warp, h, 0, {0, h.map.count(c.rank)}, w);
 }
 

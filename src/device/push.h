@@ -11,15 +11,16 @@ namespace moe {
 // first destination in another domain, or nowhere. Destinations take turns to be the first: in rank order all ranks
 // would store to the same one at the same time.
 template <Duty kDuty, class Warp, class Rows, class PlaceOf, class OutOf>
-MOE_LANES std::uint8_t* placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token,
-                                    int ordinal, PlaceOf placeOf, OutOf outOf) {
+MOE_LANES auto placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token, int ordinal,
+                           PlaceOf placeOf, OutOf outOf) -> decltype(outOf(token)) {
+  constexpr decltype(outOf(token)) kNowhere{};
   const Destination* list = h.destinations + std::int64_t{token} * h.slots;
   const int at = (ordinal + c.rank + token) % h.slots;
   const Destination to = list[at];
-  if (to.rank == kNoRank || !rows.takes(to)) return nullptr;
-  if (kDuty != Duty::all && (to.rank == c.rank) != (kDuty == Duty::home)) return nullptr;
+  if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
+  if (kDuty != Duty::all && (to.rank == c.rank) != (kDuty == Duty::home)) return kNowhere;
   if (!isRemote(warp, c, to.rank)) return placeOf(to);
-  return at == 0 || c.inDomain(list[at - 1].rank) ? outOf(token) : nullptr;
+  return at == 0 || c.inDomain(list[at - 1].rank) ? outOf(token) : kNowhere;
 }
 
 // Sends one payload (rows or side) of this warp's share of some tokens: those `rows` that go now.
@@ -44,7 +45,30 @@ MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView
       });
 }
 
-// The same for rows that are cast.
+// Both payloads at once: the side payload goes with the first part of its row.
+template <Duty kDuty = Duty::all, class Warp, class Rows, class PlaceOf, class OutOf>
+MOE_LANES void pushPairs(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, Range tokens,
+                         Rows rows, WarpIndex w, PlaceOf placeOf, OutOf outOf) {
+  const Strided mine = stridedOf(tokens.begin * d.parts.count, tokens.end * d.parts.count, w);
+  const auto item = [&](int i) { return partOf(d.parts, d.rowBytes, mine.at(i)); };
+  warp.streamPairs(
+      mine.count, h.slots,
+      [&](int i) {
+        const PartOf part = item(i);
+        const bool goes = rows.any(part.row);
+        const CopyJob row{d.rows + std::int64_t{part.row} * d.rowBytes + part.begin, goes ? part.bytes : 0,
+                          goes ? h.slots : 0};
+        return PairJob{row, d.side + std::int64_t{part.row} * d.sideBytes, part.begin == 0 ? d.sideBytes : 0};
+      },
+      [&](int i, int ordinal) {
+        const PartOf part = item(i);
+        PairSink to = placeInTurn<kDuty>(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
+        if (to.row != nullptr) to.row += part.begin;
+        return to;
+      });
+}
+
+// Rows that are cast.
 template <class Warp, class PlaceOf, class OutOf>
 MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, WarpIndex w,
                         PlaceOf placeOf, OutOf outOf) {

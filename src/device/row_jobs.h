@@ -13,6 +13,29 @@ struct CopyJob {
   int sinks;
 };
 
+// streamPairs: the same for a row and its side payload, of the same rules, which go to the same places.
+struct PairJob {
+  CopyJob row;
+  const std::uint8_t* side;
+  std::uint32_t sideBytes;
+};
+struct PairSink {
+  std::uint8_t *row, *side;  // both NULL: nowhere
+};
+// streamPairs of policies that have nothing to gain from pairs.
+template <class Warp, class JobOf, class SinkOf>
+MOE_LANES void streamOneByOne(const Warp& warp, int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) {
+  warp.streamRows(
+      n, sinksMax, [&](int i) { return jobOf(i).row; }, [&](int i, int sink) { return sinkOf(i, sink).row; });
+  warp.streamRows(
+      n, sinksMax,
+      [&](int i) {
+        const PairJob job = jobOf(i);
+        return CopyJob{job.side, job.sideBytes, job.row.sinks};
+      },
+      [&](int i, int sink) { return sinkOf(i, sink).side; });
+}
+
 // reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros. No bytes: nothing.
 struct SumJob {
   std::uint8_t* out;

@@ -41,8 +41,10 @@ inline Step combineStep(const HandleView& h) {
 MOE_HOST_DEVICE constexpr bool isDivided(Step step) {
   return step == Step::htDispatch;
 }
-MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step) {
-  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htDispatchRails ||
+// Kernels with bulk copies, of one domain and, `far`, of several.
+MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step, bool far) {
+  if (far) return step == Step::htDispatchRails;
+  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::combine ||
          step == Step::combineWaves;
 }
 

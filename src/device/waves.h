@@ -131,9 +131,10 @@ MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
   return {h, waves, wave, begin, end, nullptr};
 }
 
-// Parts of such rows, as the warps share them.
+// Parts of such rows, as the warps share them. Rows have numbers [begin, end), and row(number) in FLAT order.
+template <class Rows>
 struct ArrivingParts {
-  ArrivingRows rows;
+  Rows rows;
   Parts parts;
   std::uint32_t rowBytes;
   Strided mine;
@@ -144,7 +145,8 @@ struct ArrivingParts {
     return part;
   }
 };
-MOE_LANES ArrivingParts partsOf(const ArrivingRows& rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
+template <class Rows>
+MOE_LANES ArrivingParts<Rows> partsOf(const Rows& rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
   return {rows, parts, rowBytes, stridedOf(rows.begin * parts.count, rows.end * parts.count, w)};
 }
 

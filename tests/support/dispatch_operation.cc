@@ -116,6 +116,8 @@ StepParams DispatchOperation::params(int rank, int phases) {
   if ((phases & kSendPhase) != 0) handle_.startDispatch(rank);
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
+  const bool delivers = handle_.shape().lowLatency && !config_.inSlots && !config_.cast;
+  params.dispatch.straight = phases == (kSendPhase | kReceivePhase) && delivers && wants(config_.seed, rank, 5) ? 1 : 0;
   return params;
 }
 

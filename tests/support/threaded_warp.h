@@ -109,6 +109,11 @@ class ThreadedWarp {
     }
   }
 
+  template <class JobOf, class SinkOf>
+  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
+  }
+
   // A lane does whole tiles.
   template <class JobOf, class SinkOf>
   void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {

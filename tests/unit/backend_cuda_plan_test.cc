@@ -18,7 +18,7 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
-        const int warpsMax = shape.bulk            ? bulkWarpsMax(step)
+        const int warpsMax = shape.bulk            ? bulkWarps(machine, step, 14336)
                              : step == Step::route ? kRouteWarpsPerBlock
                                                    : kernelWarpsMax(step);
         EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
@@ -152,34 +152,61 @@ TEST(CudaPlan, WhatTheCallerAllowsIsWhatALargeOperationTakes) {
 
 TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
   for (const Step step : {Step::htDispatch, Step::combineWaves}) {
-    for (int warps = 1; warps <= bulkWarpsMax(step); ++warps) {
-      const WarpStages stages = warpStages(kH200, step, warps);
-      EXPECT_EQ(stages.bytes % 128, 0u);
-      EXPECT_GT(stages.bytes, 0u);
-      EXPECT_LE(static_cast<std::size_t>(warps * stages.count) * stages.bytes + 128, bulkSharedBytesMax(kH200));
+    for (const std::uint32_t rowBytes : {1024u, 4096u, 10000u, 14336u}) {
+      for (int warps = 1; warps <= bulkWarps(kH200, step, rowBytes); ++warps) {
+        const WarpStages stages = warpStages(kH200, step, warps, rowBytes);
+        EXPECT_EQ(stages.bytes % 128, 0u);
+        EXPECT_GT(stages.bytes, 0u);
+        EXPECT_LE(static_cast<std::size_t>(warps * stages.count) * stages.bytes + 128, bulkSharedBytesMax(kH200));
+      }
     }
   }
-  EXPECT_EQ(warpStages(kH200, Step::htDispatch, 8).bytes, 7168u);
+  EXPECT_EQ(warpStages(kH200, Step::htDispatch, 8, 0).bytes, 7424u);
 }
 
-TEST(CudaPlan, SumsKeepAsManyCopiesInFlightAsThereIsRoomFor) {
-  for (int warps = 1; warps <= kSumWarpsMax; ++warps) {
-    const WarpStages stages = warpStages(kH200, Step::combineWaves, warps);
-    EXPECT_EQ(stages.bytes, kSumSlotBytes);
-    EXPECT_LE(stages.count, kSumSlotsMax);
+TEST(CudaPlan, SumsOfLongRowsHaveFewerWarpsAndLargerSlots) {
+  for (const auto [rowBytes, warps, slots, bytes] :
+       {std::tuple{14336u, 12, 4, 3584u}, {12288u, 12, 4, 3584u}, {8192u, 16, 6, 2048u}, {1024u, 16, 6, 2048u}}) {
+    const LaunchShape shape = planLaunch(kH200, {Step::combineWaves, 4096, 4096, rowBytes, 24}, true);
+    EXPECT_EQ(shape.warpsPerBlock, warps) << rowBytes;
+    const WarpStages stages = warpStages(kH200, Step::combineWaves, warps, rowBytes);
+    EXPECT_EQ(stages.count, slots) << rowBytes;
+    EXPECT_EQ(stages.bytes, bytes) << rowBytes;
   }
-  EXPECT_EQ(warpStages(kH200, Step::combineWaves, kSumWarpsMax).count, 6);
-  EXPECT_EQ(warpStages(kH200, Step::combineWaves, 1).count, kSumSlotsMax);
-  EXPECT_EQ(warpStages({2, 1, 101376}, Step::combineWaves, kSumWarpsMax).count, 2) << "99 KB, as some have";
+  EXPECT_EQ(warpStages(kH200, Step::combineWaves, 1, 14336).count, kSumSlotsMax);
+  const GpuMachine small{132, 1, 101376};  // 99 KB, as some have
+  const LaunchShape shape = planLaunch(small, {Step::combineWaves, 4096, 4096, 14336, 24}, true);
+  EXPECT_EQ(shape.warpsPerBlock, 7);
+  EXPECT_GE(warpStages(small, Step::combineWaves, shape.warpsPerBlock, 14336).count, kSumSlotsMin);
 }
 
-TEST(CudaPlan, ALargeCombineInWavesSumsWhatBulkCopiesBring) {
-  const LaunchShape shape = planLaunch(kH200, {Step::combineWaves, 4096, 4096, 14336, 24}, true);
-  EXPECT_TRUE(shape.bulk);
-  EXPECT_EQ(shape.warps(), 24 * kSumWarpsMax);
-  EXPECT_FALSE(planLaunch(kH200, {Step::combineWaves, 4096, 4096, 14336, 24}, false).bulk);
-  EXPECT_FALSE(planLaunch(kH200, {Step::combine, 4096, 4096, 14336, 24}, true).bulk);
-  EXPECT_FALSE(planLaunch(kH200, {Step::combineWaves, 128, 128, 14336, 24}, true).bulk);
+TEST(CudaPlan, SharesOfASumCoverARowAndFitASlot) {
+  for (const std::uint32_t slot : {2048u, 3584u}) {
+    for (const std::uint32_t bytes : {16u, 512u, 3584u, 3600u, 4096u, 8192u, 10240u, 14336u, 100000u}) {
+      const std::uint32_t share = sumShare(bytes, slot);
+      EXPECT_EQ(share % kSumPieceBytes, 0u) << bytes;
+      EXPECT_LE(share, slot) << bytes;
+      EXPECT_EQ((bytes + share - 1) / share, (bytes + slot - 1) / slot) << bytes;
+    }
+    EXPECT_EQ(sumShare(0, slot), 0u);
+  }
+}
+
+TEST(CudaPlan, ALargeCombineSumsWhatBulkCopiesBring) {
+  for (const Step step : {Step::combine, Step::combineWaves}) {
+    Workload work{step, 4096, 4096, 14336, 24};
+    EXPECT_TRUE(planLaunch(kH200, work, true).bulk);
+    EXPECT_FALSE(planLaunch(kH200, work, false).bulk);
+    EXPECT_FALSE(planLaunch(kH200, {step, 128, 128, 14336, 24}, true).bulk);
+    work.lowLatency = true;
+    EXPECT_FALSE(planLaunch(kH200, work, true).bulk);
+  }
+}
+
+TEST(CudaPlan, OwnRowsGoStraightIfThereAreMany) {
+  EXPECT_FALSE(planLaunch(kH200, {Step::llDispatch, kStraightTokensMin - 1, 8, 14336, 0}, true).straight);
+  EXPECT_TRUE(planLaunch(kH200, {Step::llDispatch, kStraightTokensMin, 8, 14336, 0}, true).straight);
+  EXPECT_TRUE(planLaunch(kH200, {Step::llDispatch, 4096, 8, 14336, 0}, true).straight);
 }
 
 TEST(CudaPlan, PartsCoverARowExactly) {
