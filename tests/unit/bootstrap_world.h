@@ -147,8 +147,8 @@ class Children {
     char word = 0;
     EXPECT_EQ(::read(at(index).fromChild, &word, 1), 1);
   }
-  void kill(int index) {
-    if (at(index).pid > 0) ::kill(at(index).pid, SIGKILL);
+  void kill(int index, int signal = SIGKILL) {
+    if (at(index).pid > 0) ::kill(at(index).pid, signal);
   }
   // Waits for the end. Exit status, or minus the signal.
   int status(int index) {
