@@ -108,7 +108,8 @@ MOE_API const char* moeGetErrorString(moeResult_t result);
 /* The sentence written by the first detector of this communicator's failure: rank, peer, call, value. After a refused
  * argument, the sentence of the latest refusal. With comm NULL: the latest failure on the calling thread of a call that
  * has no communicator (moeCommInit, moeGetUniqueId, ...). Never NULL; empty if nothing failed. The text stays valid
- * until the next failing call on this communicator (comm NULL: on this thread). Any thread. */
+ * until the next failing call on this communicator (comm NULL: on this thread). Any thread. After moeTimeout of a step
+ * it waits until the ranks know which of them does not answer, or holds up the others: about a second, at most two. */
 MOE_API const char* moeGetLastError(moeComm_t comm);
 
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
@@ -143,7 +144,7 @@ typedef struct moeConfig {
   int32_t sideBytesMax; /* most bytes of one row's side payload, a multiple of 16; 0: none */
   int32_t topkMax;      /* most experts of a token, 1..32; 0: 8 */
   int32_t expertsMax;   /* most experts over all ranks; 0: 1024 */
-  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000 */
+  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000. See moeGetLastError */
   int32_t sms;          /* GPU multiprocessors that one call may use; 0: the library's choice */
   int32_t logLevel;     /* moeLog value; 0: MOECOMM_LOG_LEVEL, else warn */
   int64_t stagingRows;  /* HT: rows that may arrive for an output outside the window, or be prepared by a combine (see
@@ -200,8 +201,8 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
 /* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told and do not
- * see it as a failure. Waits for this rank's queued work, and after LL combines for peers of its domain to leave too,
- * at most a second. comm NULL: does nothing. */
+ * see it as a failure. Waits for this rank's queued work; after LL combines for peers of its domain to leave too, and
+ * after moeTimeout for what moeGetLastError waits for, each at most a second. comm NULL: does nothing. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.

@@ -201,7 +201,8 @@ class Communicator:
         self._check(library().moeCommAbort(self.pointer))
 
     def async_error(self):
-        """The communicator's first asynchronous failure as an exception object, or None. Never blocks."""
+        """The communicator's first asynchronous failure as an exception object, or None. Does not wait for a failure,
+        only for its sentence (moeGetLastError)."""
         failure = _native.moeResult_t()
         self._check(library().moeCommGetAsyncError(self.pointer, ctypes.byref(failure)))
         if failure.value == _native.moeSuccess:

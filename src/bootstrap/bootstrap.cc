@@ -112,6 +112,10 @@ void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence)
   node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
 }
 
+void Bootstrap::reportLateWait(int awaited, moeResult_t result, const std::string& sentence) {
+  node_->mailbox().postLate({{rank(), result, sentence}, awaited});
+}
+
 bool Bootstrap::hasLeft(int rank) const {
   return node_->left(rank);
 }

@@ -69,15 +69,23 @@ class Bootstrap {
   void stopServingFd();
 
   // Starts this rank's one background thread. It calls, until leave() returns,
-  //  - onFailure once for every rank that dies or announces a failure; what was noticed before is told first;
+  //  - onFailure once for every rank that dies or announces a failure, what was noticed before first; and once with
+  //    this rank's own, if it finds whose fault a late wait was (reportLateWait);
   //  - onTick every `tick`, if it is set; it must cost next to nothing.
-  // Callbacks must not call leave or destroy the Bootstrap; announceFailure and hasLeft are fine.
+  // Callbacks must not call leave or destroy the Bootstrap; announceFailure, reportLateWait and
+  // hasLeft are fine.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10));
 
   // Any thread, never blocks. Every other rank is told (onFailure, or its collective throws). Before startMonitor it is
   // sent by this rank's next collective call or by leave, and a collective that is running here throws it.
   void announceFailure(moeResult_t result, const std::string& sentence);
+
+  // Any thread, never blocks, after startMonitor. A wait of this rank has ended by its deadline; it was for rank
+  // `awaited`, or, if that is this rank itself, for a part of it. The group is asked whose fault that is. Within
+  // kVerdict (late_waits.h) onFailure is called with what is found, or has been called with a failure that came before;
+  // who leaves waits for that. Every other rank is told.
+  void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 
   bool hasLeft(int rank) const;  // any thread: the rank has said goodbye
 

@@ -11,7 +11,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x42454f4d;  // "MOEB"
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 
 struct Bounds {
   std::size_t least;
@@ -19,7 +19,7 @@ struct Bounds {
 };
 
 // Indexed by FrameType; a type with most < least does not exist.
-constexpr std::array<Bounds, 19> kBounds = {{
+constexpr std::array<Bounds, 22> kBounds = {{
     {1, 0},                      // no type 0
     {16, 16},                    // Hello
     {24, 24},                    // Challenge
@@ -38,7 +38,10 @@ constexpr std::array<Bounds, 19> kBounds = {{
     {0, 0},                      // GoodbyeAck
     {0, 0},                      // FdRequest
     {0, 0},                      // FdReply
-    {0, 0}                       // Leaving
+    {0, 0},                      // Leaving
+    {8, 8 + kSentenceBytesMax},  // Late
+    {0, 0},                      // Ask
+    {0, 0}                       // Alive
 }};
 
 const Bounds& boundsOf(std::uint8_t type) {

@@ -32,7 +32,10 @@ enum class FrameType : std::uint8_t {
   GoodbyeAck = 15,  // neighbour -> leaving rank: your goodbye has been passed on
   FdRequest = 16,   // asks for the file descriptor
   FdReply = 17,     // carries it
-  Leaving = 18      // flooded: rank will leave, as soon as those it waits for will too
+  Leaving = 18,     // flooded: rank will leave, as soon as those it waits for will too
+  Late = 19,        // flooded: a wait of rank has ended by its deadline; the rank waited for, result and sentence
+  Ask = 20,         // to a neighbour: do you live?
+  Alive = 21        // the answer, at once
 };
 
 constexpr std::size_t kFrameHeaderBytes = 16;

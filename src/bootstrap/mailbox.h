@@ -1,5 +1,6 @@
-// How other threads talk to the one thread that runs a Node: they leave failures to announce, or the wish to leave, and
-// wake its poll loop. The only part of a Node that is thread-safe, besides its record of who has left.
+// How other threads talk to the one thread that runs a Node: they leave failures to announce, waits that were late, or
+// the wish to leave, and wake its poll loop. The only part of a Node that is thread-safe, besides its record of who has
+// left.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -11,6 +12,7 @@
 
 #include "base/fd.h"
 #include "bootstrap/failure.h"
+#include "bootstrap/late_waits.h"
 #include "bootstrap/poll_set.h"
 
 namespace moe::bootstrap {
@@ -29,6 +31,14 @@ class Mailbox : public Source {
     wake();
   }
 
+  void postLate(LateWait wait) {
+    {
+      const std::lock_guard lock(mutex_);
+      lateWaits_.push_back(std::move(wait));
+    }
+    wake();
+  }
+
   void askToLeave() noexcept {
     leaveAsked_.store(true);
     wake();
@@ -38,6 +48,10 @@ class Mailbox : public Source {
   std::vector<Failure> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(failures_, {});
+  }
+  std::vector<LateWait> takeLateWaits() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lateWaits_, {});
   }
 
   void arm(PollSet& set) override { index_ = set.add(event_.get(), POLLIN); }
@@ -56,6 +70,7 @@ class Mailbox : public Source {
   std::size_t index_ = 0;
   std::mutex mutex_;
   std::vector<Failure> failures_;
+  std::vector<LateWait> lateWaits_;
   std::atomic<bool> leaveAsked_ = false;
 };
 

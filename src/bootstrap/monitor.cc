@@ -42,6 +42,8 @@ void Monitor::run() {
 
 bool Monitor::mayLeave() {
   if (!node_.mailbox().leaveAsked()) return false;
+  node_.readMail();
+  if (node_.asksWhoIsLate()) return false;  // the others are to hear the answer from this rank
   if (company_.count == 0 || (waited_ && waited_->expired())) return true;
   if (!waited_) {
     node_.announceLeaving();
@@ -66,6 +68,7 @@ void Monitor::watch() {
     if (callbacks_.onTick) wait = std::min(wait, tick.leftMs());
     node_.round(wait);
   }
+  for (const Failure& failure : node_.takeNewFailures()) report(failure);
 }
 
 void Monitor::report(const Failure& failure) noexcept {

@@ -34,7 +34,7 @@ void Node::round(int waitMs) {
   mailbox_.arm(set_);
   lobby_.arm(set_);
   for (const auto& peer : peers_) peer->index = set_.add(peer->link->fd(), peer->link->wanted());
-  waitMs = std::min(waitMs, lobby_.waitMsMax());
+  waitMs = std::min({waitMs, lobby_.waitMsMax(), judgeMs()});
   for (Source* source : sources_) {
     source->arm(set_);
     waitMs = std::min(waitMs, source->waitMsMax());
@@ -44,7 +44,7 @@ void Node::round(int waitMs) {
   lobby_.serve(set_);
   for (const auto& peer : peers_) peer->link->pump(set_.at(peer->index));
   for (auto& guest : lobby_.takeGuests()) welcome(std::move(guest));
-  for (const Failure& failure : mailbox_.take()) announce(failure);
+  readMail();
   for (const auto& peer : peers_) {
     while (const auto frame = peer->link->next()) handle(*peer, *frame);
   }
@@ -52,8 +52,14 @@ void Node::round(int waitMs) {
     if (peer->link->closed()) lose(*peer);
   }
   std::erase_if(peers_, [](const auto& peer) { return peer->link->closed(); });
+  judge();
   flush();
   for (Source* source : sources_) source->serve(set_);  // last: these may throw
+}
+
+void Node::readMail() {
+  for (const Failure& failure : mailbox_.take()) announce(failure);
+  for (const LateWait& wait : mailbox_.takeLateWaits()) askWhoIsLate(wait);
 }
 
 void Node::flush() {
@@ -118,6 +124,7 @@ void Node::greet(Peer& peer) {
   }
   peer.link->send(FrameType::State, group_.rank, bits);
   for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
+  tellLateWaits(peer);
 }
 
 void Node::lose(const Peer& peer) {
@@ -201,6 +208,13 @@ void Node::handle(Peer& peer, const Frame& frame) {
       return learnLeaving(static_cast<int>(frame.rank), &peer);
     case FrameType::Failure:
       return learnFailure(decodeReason(static_cast<int>(frame.rank), frame.payload), &peer);
+    case FrameType::Late:
+      return learnLate(decodeLateWait(static_cast<int>(frame.rank), frame.payload), &peer);
+    case FrameType::Ask:
+      return peer.link->send(FrameType::Alive, group_.rank);
+    case FrameType::Alive:
+      peer.lives = true;
+      return;
     default:
       return violate(peer, "a frame out of place");
   }
@@ -220,7 +234,7 @@ void Node::handleState(Peer& peer, const Frame& frame) {
 }
 
 void Node::sayGoodbye(Deadline deadline) {
-  for (const Failure& failure : mailbox_.take()) announce(failure);
+  readMail();
   left_[static_cast<std::size_t>(group_.rank)].store(true);
   flood(share(FrameType::Goodbye, group_.rank), nullptr);
   flush();

@@ -8,10 +8,13 @@
 //    touch it, so every part has a neighbour that notices and floods.
 //  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
 //    connect to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all
-//    that they know (State and Failure frames). So a leaving inner rank does not cut the tree for longer than this
-//    takes, and news from that time is not lost.
-// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are
-// missing; when all are there the root sends them down.
+//    that they know (State, Failure and Late frames). So a leaving inner rank does not cut the tree for longer than
+//    this takes, and news from that time is not lost.
+// A rank whose wait was late has failed, but not by itself: it asks whose fault that is (node_late.cc), by a fourth
+// kind of news, that its wait was late. Whoever hears it asks its neighbours whether they live. A neighbour that does
+// not answer is to blame; if all answer, the rank at the end of the chain of late waits is. Collectives: every blob
+// goes up the tree by itself as soon as it comes, so that the root knows which ranks are missing; when all are there
+// the root sends them down.
 #pragma once
 
 #include <atomic>
@@ -27,6 +30,7 @@
 #include "bootstrap/address.h"
 #include "bootstrap/failure.h"
 #include "bootstrap/gather.h"
+#include "bootstrap/late_waits.h"
 #include "bootstrap/link.h"
 #include "bootstrap/lobby.h"
 #include "bootstrap/mailbox.h"
@@ -56,14 +60,15 @@ class Node {
 
   // Waits at most `waitMs` for traffic and handles it. Announces what the mailbox holds.
   void round(int waitMs);
+  void readMail();
 
   // Takes a fresh connection to a rank below this one, which becomes the parent once it has answered.
   void attachTo(int parent, std::unique_ptr<Link> link);
   enum class ParentState { None, Asked, Attached };
   ParentState parentState() const;
-  static constexpr FrameMask kPeerFrames =
-      maskOf(FrameType::Attach, FrameType::State, FrameType::Gather, FrameType::Result, FrameType::Waiting,
-             FrameType::Failure, FrameType::Goodbye, FrameType::GoodbyeAck, FrameType::Leaving);
+  static constexpr FrameMask kPeerFrames = maskOf(
+      FrameType::Attach, FrameType::State, FrameType::Gather, FrameType::Result, FrameType::Waiting, FrameType::Failure,
+      FrameType::Goodbye, FrameType::GoodbyeAck, FrameType::Leaving, FrameType::Late, FrameType::Ask, FrameType::Alive);
 
   // See Bootstrap. `what` names the operation in sentences.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
@@ -72,9 +77,13 @@ class Node {
   void throwIfBroken(const char* what) const;         // a rank has failed or left
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
-  std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }  // not this rank's own
+  // Not those that this rank has announced, but those that it has found by asking.
+  std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
+
+  // A wait of this rank was late, and it is not known yet whose fault that is.
+  bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
 
   // Tells everybody that this rank will leave. It goes on as before.
   void announceLeaving() { learnLeaving(group_.rank, nullptr); }
@@ -88,9 +97,11 @@ class Node {
   struct Peer {
     int rank;
     std::unique_ptr<Link> link;
-    bool greeted = false;  // its State has come
-    bool leaving = false;  // it has said goodbye: its end is not a death
-    bool acked = false;    // it has passed on our goodbye
+    bool greeted = false;                              // its State has come
+    bool leaving = false;                              // it has said goodbye: its end is not a death
+    bool acked = false;                                // it has passed on our goodbye
+    std::optional<Deadline> answerEnd = std::nullopt;  // for its answer whether it lives; none: it was not asked
+    bool lives = false;                                // it has answered
     std::size_t index = 0;
   };
 
@@ -108,6 +119,16 @@ class Node {
   void learnFailure(const Failure& failure, const Peer* from);
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);
+  void learnLate(const LateWait& wait, const Peer* from);
+  void askWhoIsLate(const LateWait& wait);
+  void tellLateWaits(Peer& peer);
+  void ask(Peer& peer);
+  static bool owesAnswer(const Peer& peer);
+  bool judges() const { return !firstFailure_ && !left(group_.rank); }
+  void judge();
+  void conclude(Failure why);
+  Failure silence(int rank) const;
+  int judgeMs() const;
   void flood(const SharedBytes& bytes, const Peer* except);
   void sendUp(SharedBytes bytes);  // kept until there is a parent
   void sendDown(const SharedBytes& bytes);
@@ -131,6 +152,8 @@ class Node {
   std::optional<Failure> firstFailure_;
   std::vector<Failure> failures_;
   std::vector<Failure> newFailures_;
+  LateWaits lateWaits_;
+  std::optional<Deadline> verdict_;  // a wait of this rank was late: when it stops asking whose fault that is
 
   Gather gather_;
   std::vector<SharedBytes> heldForParent_;

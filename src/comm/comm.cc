@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/poll_until.h"
+#include "bootstrap/late_waits.h"
 #include "comm/failure_text.h"
 #include "comm/handle.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFailedLeave{1000};
 constexpr std::chrono::milliseconds kReadersEnd{1000};
+constexpr auto kVerdictEnd = 2 * bootstrap::kVerdict;  // on a busy machine
 
 }  // namespace
 
@@ -109,7 +111,10 @@ void Comm::lookAtSteps() noexcept {
   if (stepFailureTaken_.exchange(true)) return;
   try {
     const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
-    fail(text.result, text.sentence, true);
+    if (!text.awaited) return fail(text.result, text.sentence, true);
+    // Who sees the failure, and leaves because of it, has reported the wait: so the others are told.
+    bootstrap_->reportLateWait(*text.awaited, text.result, text.sentence);
+    errors_.suspect(text.result, text.sentence, Deadline::after(kVerdictEnd));
   } catch (const std::exception&) {
     fail(moeInternalError, "out of memory", true);  // while describing the failure; so short, it needs none
   }
@@ -121,6 +126,7 @@ moeResult_t Comm::status() noexcept {
 }
 
 void Comm::abort() noexcept {
+  if (errors_.result() != moeSuccess) return;  // it may still be asked whose fault that is
   try {
     fail(moeAborted, fmt::format("rank {}: moeCommAbort was called", rank()), true);
   } catch (const std::exception&) {

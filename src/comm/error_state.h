@@ -3,10 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <string>
 
+#include "base/deadline.h"
 #include "moecomm.h"
 
 namespace moe {
@@ -14,18 +16,31 @@ namespace moe {
 class ErrorState {
  public:
   // True for the first failure, which is kept. `tell()` lets the peers know, and must not call back: who sees the
-  // failure here, and leaves because of it, has told them.
+  // failure here, and leaves because of it, has told them. Ends what suspect() has begun, whose result stays.
   template <class Tell>
   bool fail(moeResult_t result, const std::string& sentence, Tell tell) noexcept {
     const std::lock_guard lock(mutex_);
-    if (result_ != moeSuccess) return false;
+    if (result_ != moeSuccess && !asking_) return false;
     try {
       latest_ = sentence;
       if (tells_) tell();
     } catch (const std::exception&) {  // NOLINT: out of memory; that it has failed is what counts
     }
-    result_ = result;
+    if (result_ == moeSuccess) result_ = result;
+    asking_ = false;
+    answered_.notify_all();
     return true;
+  }
+
+  // It has failed, but whose fault that is has yet to be found: by fail(), which is to follow. `sentence` is for want
+  // of a better one at `end`. A failure that came before stays.
+  void suspect(moeResult_t result, const std::string& sentence, Deadline end) {
+    const std::lock_guard lock(mutex_);
+    if (result_ != moeSuccess) return;
+    latest_ = sentence;
+    asking_ = true;
+    answerEnd_ = end;
+    result_ = result;
   }
 
   // From now on no failure is told: peers know that this rank leaves. Waits for what is being told.
@@ -42,9 +57,10 @@ class ErrorState {
 
   moeResult_t result() const noexcept { return result_; }
 
-  // Text that stays valid until the next call of text().
+  // Text that stays valid until the next call of text(). Waits until it is known whose fault a failure is.
   const char* text() {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    answered_.wait_until(lock, answerEnd_.at(), [&] { return !asking_; });
     shown_ = latest_;
     return shown_.c_str();
   }
@@ -55,7 +71,10 @@ class ErrorState {
 
  private:
   std::mutex mutex_;
+  std::condition_variable answered_;
   bool tells_ = true;
+  bool asking_ = false;
+  Deadline answerEnd_ = Deadline::after(std::chrono::milliseconds(0));
   std::atomic<moeResult_t> result_ = moeSuccess;
   std::string latest_, shown_;
 };

@@ -50,13 +50,16 @@ FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
     case Fault::timeout:
       if (f.phase == Phase::puts) {
         return {moeTimeout,
-                fmt::format("rank {}: what it puts to rank {} was not carried within {} ms", rank, f.peer, timeoutMs)};
+                fmt::format("rank {}: what it puts to rank {} was not carried within {} ms", rank, f.peer, timeoutMs),
+                f.peer};
       }
       if (f.phase == Phase::ownWarps) {
-        return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs)};
+        return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs), rank};
       }
-      return {moeTimeout, fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank,
-                                      f.peer, missing(f.phase), timeoutMs, f.expected, f.actual)};
+      return {moeTimeout,
+              fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank, f.peer,
+                          missing(f.phase), timeoutMs, f.expected, f.actual),
+              f.peer};
     case Fault::badIndex:
       return {moeInvalidArgument, fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] is {}, not -1..{}", rank,
                                               f.index >> 8, f.index & 0xff, f.actual, f.expected - 1)};

@@ -1,6 +1,7 @@
 // Turns the failure record of a step into a result and the sentence for moeGetLastError.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -11,6 +12,8 @@ namespace moe {
 struct FailureText {
   moeResult_t result;
   std::string sentence;
+  // If it is a wait that ended by its deadline: the rank that it was for, or this rank, if it was for a part of itself.
+  std::optional<int> awaited = std::nullopt;
 };
 
 FailureText describeFailure(const Failure& failure, int rank, int timeoutMs);

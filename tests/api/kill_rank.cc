@@ -1,8 +1,7 @@
 // One rank of a group of which a member is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point; started by
-// kill_test.sh under moerun. Each survivor must get an error within the timeout that names the victim (if that is
-// stopped: another rank), and then make a new communicator of the survivors in the same process and run a verified step
-// on it. At the end it must hold no more threads and descriptors than before. Prints "survivor R: ..." and exits 0 if
-// all of that was seen.
+// kill_test.sh under moerun. Each survivor must get an error that names the victim within the timeout, and then make a
+// new communicator of the survivors in the same process and run a verified step on it. At the end it must hold no more
+// threads and descriptors than before. Prints "survivor R: ..." and exits 0 if all of that was seen.
 #include <signal.h>
 #include <unistd.h>
 
@@ -32,18 +31,12 @@ struct Options {
 
   bool cuda() const { return backend == "cuda"; }
   bool dies() const { return rank == victim; }
+  bool stops() const { return point == "stuck" || point == "stuck-inside"; }  // instead of dying
 };
 
 [[noreturn]] void die() {
   ::kill(::getpid(), SIGKILL);
   for (;;) ::pause();
-}
-
-void dieLater(int ms) {
-  std::thread([ms] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-    die();
-  }).detach();
 }
 
 moeConfig_t configOf(const Options& o) {
@@ -66,6 +59,16 @@ void endStopped(const Options& o) {
   if (process > 0) ::kill(process, SIGKILL);
 }
 
+void later(const Options& o, void (*end)(const Options&)) {
+  std::thread([&o, end] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(o.delayMs));
+    end(o);
+  }).detach();
+}
+void dieLater(const Options& o) {
+  later(o, [](const Options&) { die(); });
+}
+
 LoopSettings settingsOf(const Options& o) {
   LoopSettings settings;
   settings.rank = o.rank, settings.nranks = o.nranks, settings.cuda = o.cuda();
@@ -73,8 +76,9 @@ LoopSettings settingsOf(const Options& o) {
   settings.beforeStep = [&o](int i) {
     if (!o.dies()) return;
     if (o.point == "between" && i == 20) die();
-    if (o.point == "inside" && i == 5) dieLater(o.delayMs);
+    if (o.point == "inside" && i == 5) dieLater(o);
     if (o.point == "stuck" && i == 20) stop(o);
+    if (o.point == "stuck-inside" && i == 5) later(o, stop);
   };
   return settings;
 }
@@ -134,17 +138,14 @@ bool startAgain(const Options& o, Arena& arena) {
 
 int run(const Options& o) {
   if (o.dies() && o.point == "never") die();
-  if (o.dies() && o.point == "init") dieLater(o.delayMs);
+  if (o.dies() && o.point == "init") dieLater(o);
   const auto arena = o.cuda() ? makeCudaArena(o.rank % cudaDeviceCount()) : makeHostArena();
   const RankEnd end = joinAndLoop(settingsOf(o), configOf(o), *arena);
   const moeResult_t result = end.loop.result;
-  // Of a rank that is stopped nothing is known but that it is late, and so are those who wait for it.
-  const bool names =
-      o.point == "stuck" ? namesAnotherRank(end.sentence, o.rank, o.nranks) : namesRank(end.sentence, o.victim);
-  const bool named = names && (result == moeRemoteError || result == moeTimeout);
+  const bool named = namesRank(end.sentence, o.victim) && (result == moeRemoteError || result == moeTimeout);
   const bool inTime = end.tookLessThan(o.timeoutMs + o.delayMs + kMarginMs);
   const bool again = end.left && inTime && named && end.loop.wrong == 0 && startAgain(o, *arena);
-  if (o.point == "stuck" && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);
+  if (o.stops() && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);
   // What a GPU's driver keeps is not ours to give back.
   const bool good = again && (o.cuda() || holdsNoMoreThan(end.before));
   std::printf("%s %d: %s; a new communicator %s\n", good ? "survivor" : "FAILED", o.rank, end.text().c_str(),
@@ -160,7 +161,8 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   moe::test::Options options;
   CLI::App app("One rank of a group of which a member is killed");
-  app.add_option("--point", options.point)->check(CLI::IsMember({"never", "init", "between", "inside", "stuck"}));
+  app.add_option("--point", options.point)
+      ->check(CLI::IsMember({"never", "init", "between", "inside", "stuck", "stuck-inside"}));
   app.add_option("--backend", options.backend)->check(CLI::IsMember({"host", "cuda"}));
   app.add_option("--mode", options.mode)->check(CLI::IsMember({"ht", "ll"}));
   app.add_option("--directory", options.directory)->required();

@@ -56,8 +56,14 @@ else
       for delay in 1 7 20; do round --point inside --victim $victim --delay-ms $delay --mode $mode; done
     done
   done
-  round --point stuck --victim 0 --mode ll --timeout-ms 2000
-  round --point stuck --victim $((nranks - 1)) --mode ht --timeout-ms 2000
+  for victim in 0 $((nranks - 1)); do
+    for mode in ht ll; do
+      round --point stuck --victim $victim --mode $mode --timeout-ms 2000
+      for delay in 1 7; do
+        round --point stuck-inside --victim $victim --delay-ms $delay --mode $mode --timeout-ms 2000
+      done
+    done
+  done
 fi
 if find /dev/shm -name '*moecomm*' 2>/dev/null | grep -q .; then
   echo "FAILED: something is left in /dev/shm"

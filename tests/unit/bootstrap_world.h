@@ -150,6 +150,13 @@ class Children {
   void kill(int index) {
     if (at(index).pid > 0) ::kill(at(index).pid, SIGKILL);
   }
+  // Returns when all its threads stand still.
+  void stop(int index) {
+    int status = 0;
+    EXPECT_EQ(::kill(at(index).pid, SIGSTOP), 0);
+    EXPECT_EQ(::waitpid(at(index).pid, &status, WUNTRACED), at(index).pid);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
   // Waits for the end. Exit status, or minus the signal.
   int status(int index) {
     Child& child = at(index);

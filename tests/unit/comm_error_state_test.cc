@@ -76,6 +76,38 @@ TEST(ErrorState, WaitsForWhatIsBeingTold) {
   teller.join();
 }
 
+Deadline in(std::chrono::milliseconds time) {
+  return Deadline::after(time);
+}
+
+TEST(ErrorState, OfALateWaitIsSeenAtOnceAndItsSentenceIsWaitedFor) {
+  ErrorState errors;
+  errors.suspect(moeTimeout, "rank 1 did not come", in(std::chrono::seconds(20)));
+  EXPECT_EQ(errors.result(), moeTimeout);
+  auto text = std::async(std::launch::async, [&] { return std::string(errors.text()); });
+  EXPECT_EQ(text.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  int told = 0;
+  EXPECT_TRUE(errors.fail(moeRemoteError, "rank 2 does not answer", [&] { ++told; }));
+  EXPECT_EQ(text.get(), "rank 2 does not answer");
+  EXPECT_EQ(errors.result(), moeTimeout) << "what a caller has seen stays";
+  EXPECT_FALSE(errors.fail(moeAborted, "aborted", [&] { ++told; }));
+  EXPECT_EQ(told, 1);
+}
+
+TEST(ErrorState, OfALateWaitKeepsItsSentenceForWantOfABetterOne) {
+  ErrorState errors;
+  errors.suspect(moeTimeout, "rank 1 did not come", in(std::chrono::milliseconds(20)));
+  EXPECT_STREQ(errors.text(), "rank 1 did not come");
+}
+
+TEST(ErrorState, ALateWaitAfterAFailureChangesNothing) {
+  ErrorState errors;
+  errors.fail(moeRemoteError, "rank 2 has died", kNothing);
+  errors.suspect(moeTimeout, "rank 1 did not come", in(std::chrono::seconds(20)));
+  EXPECT_EQ(errors.result(), moeRemoteError);
+  EXPECT_STREQ(errors.text(), "rank 2 has died");
+}
+
 TEST(ErrorState, KeepsTextUntilTheNextCall) {
   ErrorState errors;
   errors.refuse("one");

@@ -1,0 +1,101 @@
+// What callers see of a step that ended by its deadline: the failure at once, and in time whose fault it is. Ranks are
+// threads, whose steps end as the test says.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "bootstrap/unique_id.h"
+#include "comm/handle.h"
+#include "unit/forwarding_backend.h"
+
+namespace moe::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// Its steps do nothing but fail: their wait for rank `awaited` was late.
+class LateBackend final : public ForwardingBackend {
+ public:
+  explicit LateBackend(int awaited) : awaited_(awaited) {}
+
+  moeResult_t launch(Step, const StepParams& params, const LaunchShape&, moeStream_t, std::string*) noexcept override {
+    params.comm.state->failuresClaimed = 1;
+    Failure& failure = *params.comm.failure;
+    failure.fault = Fault::timeout;
+    failure.phase = Phase::routeCounts;
+    failure.peer = awaited_;
+    std::atomic_ref(failure.ready).store(1, std::memory_order_release);
+    return moeSuccess;
+  }
+
+ private:
+  int awaited_;
+};
+
+Config configOfRanks() {
+  Config config = resolveConfig(nullptr);
+  config.interfaceName = "lo";
+  config.timeoutMs = 20000;
+  config.tokensMax = config.llTokensMax = 4;
+  config.rowBytesMax = 256;
+  config.logLevel = moeLogNone;
+  return config;
+}
+
+struct Seen {
+  moeResult_t result = moeSuccess;
+  std::chrono::duration<double> resultTook{}, textTook{};
+  std::string text;
+};
+
+// Each rank's step begins `delays[rank]` after all have met; that of rank r is late for awaited[r]. `leaver` leaves
+// when it has seen the result.
+std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std::chrono::milliseconds>& delays,
+                         std::size_t leaver = SIZE_MAX) {
+  const int nranks = static_cast<int>(awaited.size());
+  const moeUniqueId_t id = bootstrap::createUniqueId(20s, "lo");
+  std::vector<Seen> seen(awaited.size());
+  std::vector<std::thread> ranks;
+  for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto comm = Comm::create(nranks, static_cast<int>(rank), id, configOfRanks(), -1,
+                                     std::make_unique<LateBackend>(awaited[rank]));
+      moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
+      shape.experts = nranks;
+      shape.topk = 1;
+      shape.mode = moeModeHt;
+      Handle& handle = *comm->add(std::make_unique<Handle>(*comm, shape));
+      std::this_thread::sleep_for(delays[rank]);
+      handle.route(nullptr, nullptr, 0, nullptr);
+      const auto begin = Clock::now();
+      seen[rank].result = comm->status();
+      seen[rank].resultTook = Clock::now() - begin;
+      if (rank == leaver) return;
+      seen[rank].text = comm->errors().text();
+      seen[rank].textTook = Clock::now() - begin;
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  return seen;
+}
+
+TEST(CommFailure, OfALateWaitIsSeenAtOnceAndNamesTheEndOfTheChain) {
+  // Rank 0 is late first. Rank 3 comes after all have heard, and its step sees no more than the failure.
+  for (const Seen& seen : seenBy({1, 2, 3, 0}, {0ms, 150ms, 300ms, 2500ms})) {
+    EXPECT_EQ(seen.result, moeTimeout);
+    EXPECT_LT(seen.resultTook.count(), 0.3) << "status() does not wait for the sentence";
+    EXPECT_LT(seen.textTook.count(), 2.5);
+    EXPECT_NE(seen.text.find("rank 2: rank 3 did not send its counts (moeRoute)"), std::string::npos) << seen.text;
+  }
+}
+
+TEST(CommFailure, OfARankThatLeavesAtOnceIsToldToTheOthers) {
+  const auto seen = seenBy({1, 0}, {0ms, 1500ms}, 0);
+  EXPECT_NE(seen[1].text.find("rank 0: rank 1 did not"), std::string::npos) << seen[1].text;
+}
+
+}  // namespace
+}  // namespace moe::test
