@@ -383,24 +383,4 @@ class CudaWarp {
   static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
 };
 
-// Warps beside those that move rows in bulk, which keep rows here: they have registers for more loads in flight.
-class CudaHomeWarp : public CudaWarp {
- public:
-  template <class JobOf, class SinkOf>
-  MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false, true>(
-        n,
-        [&](int i) {
-          return PairJob{jobOf(i), nullptr, 0};
-        },
-        [&](int i, int sink) {
-          return PairSink{sinkOf(i, sink), nullptr};
-        });
-  }
-  template <class JobOf, class SinkOf>
-  MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false, true>(n, jobOf, sinkOf);
-  }
-};
-
 }  // namespace moe

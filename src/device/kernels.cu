@@ -1,5 +1,6 @@
 #include "device/cuda_block.h"
 #include "device/cuda_bulk_sums.h"
+#include "device/cuda_home_warp.h"
 #include "device/cuda_puts.h"
 #include "device/kernels.h"
 

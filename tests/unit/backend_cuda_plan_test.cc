@@ -165,13 +165,17 @@ TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
 }
 
 TEST(CudaPlan, SumsOfLongRowsHaveFewerWarpsAndLargerSlots) {
-  for (const auto [rowBytes, warps, slots, bytes] :
-       {std::tuple{14336u, 12, 4, 3584u}, {12288u, 12, 4, 3584u}, {8192u, 16, 6, 2048u}, {1024u, 16, 6, 2048u}}) {
-    const LaunchShape shape = planLaunch(kH200, {Step::combineWaves, 4096, 4096, rowBytes, 24}, true);
-    EXPECT_EQ(shape.warpsPerBlock, warps) << rowBytes;
-    const WarpStages stages = warpStages(kH200, Step::combineWaves, warps, rowBytes);
-    EXPECT_EQ(stages.count, slots) << rowBytes;
-    EXPECT_EQ(stages.bytes, bytes) << rowBytes;
+  struct Case {
+    std::uint32_t rowBytes;
+    int warps, slots;
+    std::uint32_t slotBytes;
+  };
+  for (const Case& c : {Case{14336, 12, 4, 3584}, {12288, 12, 4, 3584}, {8192, 16, 6, 2048}, {1024, 16, 6, 2048}}) {
+    const LaunchShape shape = planLaunch(kH200, {Step::combineWaves, 4096, 4096, c.rowBytes, 24}, true);
+    EXPECT_EQ(shape.warpsPerBlock, c.warps) << c.rowBytes;
+    const WarpStages stages = warpStages(kH200, Step::combineWaves, c.warps, c.rowBytes);
+    EXPECT_EQ(stages.count, c.slots) << c.rowBytes;
+    EXPECT_EQ(stages.bytes, c.slotBytes) << c.rowBytes;
   }
   EXPECT_EQ(warpStages(kH200, Step::combineWaves, 1, 14336).count, kSumSlotsMax);
   const GpuMachine small{132, 1, 101376};  // 99 KB, as some have
