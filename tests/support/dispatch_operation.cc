@@ -42,7 +42,8 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
     if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + config_.sideBytes)))
       report.add(rank, name_ + ": the output was written before it was offered");
   } else {
-    own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * config_.rowBytes));
+    const int longer = rank == config_.oddRank ? 16 : 0;  // as large as this rank says
+    own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * (config_.rowBytes + longer)));
     own.outSide = GuardedBytes(config_.inSlots ? 0 : at(rows * config_.sideBytes));
   }
   const bool perExpert = hasRowPerExpert(route_->config.layout);
