@@ -123,14 +123,7 @@ class CudaBulkWarp : public CudaBulk {
 
   template <class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false>(
-        n, sinksMax,
-        [&](int i) {
-          return PairJob{jobOf(i), nullptr, 0};
-        },
-        [&](int i, int sink) {
-          return PairSink{sinkOf(i, sink), nullptr};
-        });
+    stream<false>(n, sinksMax, pairsOf(jobOf), pairSinksOf(sinkOf));
   }
   template <class JobOf, class SinkOf>
   MOE_LANES void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {

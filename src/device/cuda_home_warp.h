@@ -10,14 +10,7 @@ class CudaHomeWarp : public CudaWarp {
  public:
   template <class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false, true>(
-        n,
-        [&](int i) {
-          return PairJob{jobOf(i), nullptr, 0};
-        },
-        [&](int i, int sink) {
-          return PairSink{sinkOf(i, sink), nullptr};
-        });
+    stream<false, true>(n, pairsOf(jobOf), pairSinksOf(sinkOf));
   }
   template <class JobOf, class SinkOf>
   MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {

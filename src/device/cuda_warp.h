@@ -73,14 +73,7 @@ class CudaWarp {
 
   template <bool kLanding = false, class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<kLanding, false>(
-        n,
-        [&](int i) {
-          return PairJob{jobOf(i), nullptr, 0};
-        },
-        [&](int i, int sink) {
-          return PairSink{sinkOf(i, sink), nullptr};
-        });
+    stream<kLanding, false>(n, pairsOf(jobOf), pairSinksOf(sinkOf));
   }
   template <class JobOf, class SinkOf>
   MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {

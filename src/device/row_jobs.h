@@ -22,6 +22,15 @@ struct PairJob {
 struct PairSink {
   std::uint8_t *row, *side;  // both NULL: nowhere
 };
+// Rows alone, as pairs.
+template <class JobOf>
+MOE_LANES auto pairsOf(const JobOf& jobOf) {
+  return [&jobOf](int i) { return PairJob{jobOf(i), nullptr, 0}; };
+}
+template <class SinkOf>
+MOE_LANES auto pairSinksOf(const SinkOf& sinkOf) {
+  return [&sinkOf](int i, int sink) { return PairSink{sinkOf(i, sink), nullptr}; };
+}
 // streamPairs of policies that have nothing to gain from pairs.
 template <class Warp, class JobOf, class SinkOf>
 MOE_LANES void streamOneByOne(const Warp& warp, int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) {
