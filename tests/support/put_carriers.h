@@ -28,6 +28,8 @@ class PutCarriers {
     std::uint64_t taken = memory.load(ring.taken);
     Put put;
     while (!stop.stop_requested()) {
+      // Now and then it is slow, so that posters find the ring full.
+      if (taken % 16 == 15) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!take(memory, ring, taken, &put)) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
         continue;
