@@ -72,8 +72,8 @@ class Bootstrap {
   //  - onFailure once for every rank that dies or announces a failure, what was noticed before first; and once with
   //    this rank's own, if it finds whose fault a late wait was (reportLateWait);
   //  - onTick every `tick`, if it is set; it must cost next to nothing.
-  // Callbacks must not call leave or destroy the Bootstrap; announceFailure, reportLateWait and
-  // hasLeft are fine.
+  // Callbacks must not call leave or destroy the Bootstrap; announceFailure, reportLateWait and hasLeft are
+  // fine.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10));
 

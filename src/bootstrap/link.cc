@@ -154,9 +154,13 @@ bool Link::frameReady() {
   return ready;
 }
 
+SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payload, std::uint16_t sequence) {
+  return std::make_shared<const std::vector<std::uint8_t>>(
+      encodeFrame(type, static_cast<std::uint32_t>(rank), payload, sequence));
+}
+
 void Link::send(FrameType type, int rank, std::span<const std::uint8_t> payload, std::uint16_t sequence) {
-  send(std::make_shared<const std::vector<std::uint8_t>>(
-      encodeFrame(type, static_cast<std::uint32_t>(rank), payload, sequence)));
+  send(share(type, rank, payload, sequence));
 }
 
 void Link::send(SharedBytes bytes) {

@@ -16,6 +16,9 @@ namespace moe::bootstrap {
 
 using SharedBytes = std::shared_ptr<const std::vector<std::uint8_t>>;
 
+// A frame as it is sent, shared so that a broadcast is held once.
+SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
+
 class Link {
  public:
   // `accepted`: the frames that may come once the handshake is done.
@@ -29,7 +32,7 @@ class Link {
   void accept(FrameMask accepted) { parser_.accept(accepted_ = accepted); }
 
   void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
-  void send(SharedBytes bytes);                   // encoded frames; shared so that a broadcast is held once
+  void send(SharedBytes bytes);                   // encoded frames
   Fd takeFd();                                    // the descriptor that came along, if any (UNIX sockets)
   bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, now; false if that is not possible
 

@@ -10,11 +10,6 @@
 namespace moe::bootstrap {
 namespace {
 
-SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0) {
-  return std::make_shared<const std::vector<std::uint8_t>>(
-      encodeFrame(type, static_cast<std::uint32_t>(rank), payload, sequence));
-}
-
 SharedBytes failureFrame(const Failure& failure) {
   return share(FrameType::Failure, failure.rank, encodeReason(failure.result, failure.sentence));
 }

@@ -12,9 +12,9 @@
 //    this takes, and news from that time is not lost.
 // A rank whose wait was late has failed, but not by itself: it asks whose fault that is (node_late.cc), by a fourth
 // kind of news, that its wait was late. Whoever hears it asks its neighbours whether they live. A neighbour that does
-// not answer is to blame; if all answer, the rank at the end of the chain of late waits is. Collectives: every blob
-// goes up the tree by itself as soon as it comes, so that the root knows which ranks are missing; when all are there
-// the root sends them down.
+// not answer is to blame; if all answer, the rank at the end of the chain of late waits is.
+// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are
+// missing; when all are there the root sends them down.
 #pragma once
 
 #include <atomic>

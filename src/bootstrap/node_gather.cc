@@ -30,8 +30,7 @@ std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint
     gather_.add(sequence, group_.rank, mine);
     if (gather_.complete()) sendResults();
   } else {
-    sendUp(std::make_shared<const std::vector<std::uint8_t>>(
-        encodeFrame(FrameType::Gather, static_cast<std::uint32_t>(group_.rank), mine, sequence)));
+    sendUp(share(FrameType::Gather, group_.rank, mine, sequence));
   }
   Deadline notice = Deadline::after(kWaitingInterval);
   while (!gather_.complete()) {
@@ -69,8 +68,7 @@ void Node::handleGather(Peer& peer, const Frame& frame) {
   if (collectivesOver_) return;
   if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "a blob out of place");
   if (!isRoot()) {
-    return sendUp(std::make_shared<const std::vector<std::uint8_t>>(
-        encodeFrame(FrameType::Gather, frame.rank, frame.payload, frame.sequence)));
+    return sendUp(share(FrameType::Gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
   }
   if (!gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "a blob twice");
@@ -83,8 +81,7 @@ void Node::handleResult(Peer& peer, const Frame& frame) {
   if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
     return violate(peer, "a result out of place");
   }
-  sendDown(std::make_shared<const std::vector<std::uint8_t>>(
-      encodeFrame(FrameType::Result, frame.rank, frame.payload, frame.sequence)));
+  sendDown(share(FrameType::Result, static_cast<int>(frame.rank), frame.payload, frame.sequence));
 }
 
 // ---- Who is missing ----
@@ -107,8 +104,7 @@ void Node::sendWaiting() {
   for (std::size_t i = 0; i < std::min(ranks.size(), kWaitingRanksMax); ++i) {
     payload.u32(static_cast<std::uint32_t>(ranks[i]));
   }
-  sendDown(std::make_shared<const std::vector<std::uint8_t>>(
-      encodeFrame(FrameType::Waiting, 0, payload.view(), gather_.current())));
+  sendDown(share(FrameType::Waiting, 0, payload.view(), gather_.current()));
 }
 
 void Node::handleWaiting(const Frame& frame) {
@@ -118,8 +114,7 @@ void Node::handleWaiting(const Frame& frame) {
   std::vector<int> ranks;
   while (in.left() >= 4) ranks.push_back(static_cast<int>(in.u32()));
   gather_.noteWaiting(std::move(ranks), total);
-  sendDown(std::make_shared<const std::vector<std::uint8_t>>(
-      encodeFrame(FrameType::Waiting, 0, frame.payload, frame.sequence)));
+  sendDown(share(FrameType::Waiting, 0, frame.payload, frame.sequence));
 }
 
 void Node::giveUp(const char* what) {

@@ -21,9 +21,7 @@ void Node::askWhoIsLate(const LateWait& wait) {
 
 void Node::learnLate(const LateWait& wait, const Peer* from) {
   if (firstFailure_ || !lateWaits_.add(wait)) return;
-  flood(std::make_shared<const std::vector<std::uint8_t>>(
-            encodeFrame(FrameType::Late, static_cast<std::uint32_t>(wait.failure.rank), encodeLateWait(wait))),
-        from);
+  flood(share(FrameType::Late, wait.failure.rank, encodeLateWait(wait)), from);
   for (const auto& peer : peers_) ask(*peer);
 }
 

@@ -1,4 +1,4 @@
-// The GPU policy for combine in waves, sm_90 and newer: the terms of sums come by bulk copies, global -> shared, many
+// The GPU policy for large combines, sm_90 and newer: the terms of sums come by bulk copies, global -> shared, many
 // ahead of the sum that is being made, so that a warp's loads do not wait for its additions. One lane issues the
 // copies, all lanes add. What else a warp does is CudaWarp's. Terms are added and rounded as there. Why, and what was
 // measured: docs/decisions/0028-bulk-sums.md.
