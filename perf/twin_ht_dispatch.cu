@@ -1,20 +1,19 @@
 #include "device/ht_dispatch.h"
-#include "twin_away.h"
 #include "twin_ht_dispatch.h"
+#include "twin_move.h"
 
 namespace moe::perf {
 namespace twin {
 
-constexpr int kHomeWarps = 8;  // of a block: those who copy what stays here
-constexpr int kBlockThreads = (kAwayWarps + kHomeWarps) * kLanes;
-constexpr int kLoadBatch = 7;  // 16-byte loads in flight per lane
+constexpr int kDescribingWarps = 4;  // of a block
+constexpr int kBlockThreads = (kMovingWarps + kDescribingWarps) * kLanes;
 
 struct BlockState {
-  AwayDesk desks[kAwayWarps];
+  MoveDesk desks[kMovingWarps];
   std::uint8_t* rows[kTwinRanksMax];  // where each rank's output begins, as mapped here
   std::uint8_t* side[kTwinRanksMax];
   std::uint64_t epoch, number;
-  std::uint32_t awayDone, homeDone;  // warps that have stored all
+  std::uint32_t done;  // warps that have stored all
   bool good;
 };
 
@@ -57,81 +56,40 @@ MOE_LANES void beginBlock(const StepParams& p, BlockState& block) {
 
 // ---- The rows
 
-// The last warp of a block that comes here speaks for all of them, to the other ranks or to this one.
-MOE_LANES void announceRows(const CommView& c, std::uint32_t* done, std::uint32_t warps, bool others) {
+// The last warp of a block that comes here speaks for all of them.
+MOE_LANES void announceRows(const CommView& c, std::uint32_t* done) {
   __syncwarp();
   std::uint32_t before = 0;
   if (lane() == 0) before = cuda_flags::addInBlock(done, 1);
-  if (__shfl_sync(kAll, before, 0) + 1 != warps) return;
+  if (__shfl_sync(kAll, before, 0) + 1 != kMovingWarps) return;
   __syncwarp();  // what lane 0 acquired is now every lane's
-  if (lane() >= c.nranks || (lane() != c.rank) != others) return;
+  if (lane() >= c.nranks) return;
   cuda_flags::fence();
   const Flag share = announcementShare(blockIdx.x == 0, static_cast<int>(gridDim.x));
   cuda_flags::addRelaxed(c.in<Flag>(lane(), c.at.htRowsReady) + c.rank, share);
 }
 
 // Before the outputs are known: the first tokens' destinations are on their way while the ranks meet.
-MOE_LANES Destination prepareAway(const StepParams& p, AwayDesk& desk) {
+MOE_LANES Destination prepareMoving(const StepParams& p, MoveDesk& desk) {
   if (lane() == 0) {
     for (std::uint64_t& full : desk.full) cuda_bulk::initBarrier(cuda_bulk::sharedAddress(&full));
     cuda_bulk::fenceBarrierInit();
   }
-  const AwayTokens mine(p);
+  __syncwarp();
+  const WarpTokens mine(p);
   return mine.lookUp(mine.first);
 }
 
-MOE_LANES void runAway(const StepParams& p, BlockState& block, Destination first, Pipe pipe) {
+MOE_LANES void runMoving(const StepParams& p, BlockState& block, Destination first, Pipe pipe) {
   const DispatchArgs& d = p.dispatch;
-  const AwayTokens mine(p);
+  const WarpTokens mine(p);
   cuda_bulk::fenceProxy();  // the bulk-copy engine reads what was acquired
-  bool good = pushAway(mine, first, block.rows, d.rows, d.rowBytes, pipe);
+  bool good = movePayload(mine, first, block.rows, d.rows, d.rowBytes, pipe);
   if (good && d.sideBytes != 0) {
-    good = pushAway(mine, mine.lookUp(mine.first), block.side, d.side, d.sideBytes, pipe);
+    good = movePayload(mine, mine.lookUp(mine.first), block.side, d.side, d.sideBytes, pipe);
   }
   if (lane() == 0) cuda_bulk::waitComplete();
-  if (good) announceRows(p.comm, &block.awayDone, kAwayWarps, true);
-}
-
-MOE_LANES void copyRow(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) {
-  const int quads = static_cast<int>(bytes / sizeof(Quad));
-  auto* out = reinterpret_cast<Quad*>(to) + lane();
-  const auto* in = reinterpret_cast<const Quad*>(from) + lane();
-  for (int left = quads - lane(); left > 0;
-       left -= kLanes * kLoadBatch, in += kLanes * kLoadBatch, out += kLanes * kLoadBatch) {
-    Quad piece[kLoadBatch];
-#pragma unroll
-    for (int i = 0; i < kLoadBatch; ++i) {
-      if (i * kLanes < left) piece[i] = in[i * kLanes];
-    }
-#pragma unroll
-    for (int i = 0; i < kLoadBatch; ++i) {
-      if (i * kLanes < left) out[i * kLanes] = piece[i];
-    }
-  }
-}
-
-// The row of this rank's output where a token goes, -1 if none. Destinations are in rank order.
-MOE_LANES int rowHere(const CommView& c, const HandleView& h, int token) {
-  const Destination* list = h.destinations + std::int64_t{token} * h.slots;
-  for (int i = 0; i < h.slots; ++i) {
-    const Destination to = list[i];
-    if (to.rank == c.rank) return to.flat;
-    if (to.rank == kNoRank || to.rank > c.rank) return -1;
-  }
-  return -1;
-}
-
-MOE_LANES void keepRows(const StepParams& p, int first, int stride, std::uint8_t* base, const std::uint8_t* from,
-                        std::uint32_t rowBytes) {
-  for (int begin = first; begin < p.dispatch.tokens; begin += kLanes * stride) {
-    const int token = begin + lane() * stride;
-    const int row = token < p.dispatch.tokens ? rowHere(p.comm, p.handle, token) : -1;
-    for (unsigned left = __ballot_sync(kAll, row >= 0); left != 0; left &= left - 1) {
-      const int which = __ffs(static_cast<int>(left)) - 1;
-      const std::int64_t to = __shfl_sync(kAll, row, which), kept = begin + which * stride;
-      copyRow(base + to * rowBytes, from + kept * rowBytes, rowBytes);
-    }
-  }
+  if (good) announceRows(p.comm, &block.done);
 }
 
 // ---- What came
@@ -182,14 +140,10 @@ MOE_LANES void endEpoch(const StepParams& p, const BlockState& block) {
   p.handle.state->dispatchHanded = block.number;
 }
 
-MOE_LANES void runHome(const StepParams& p, BlockState& block) {
+MOE_LANES void runDescribing(const StepParams& p, BlockState& block) {
   const CommView& c = p.comm;
-  const DispatchArgs& d = p.dispatch;
-  const int inBlock = static_cast<int>(threadIdx.x) / kLanes - kAwayWarps, blocks = static_cast<int>(gridDim.x);
-  const int index = static_cast<int>(blockIdx.x) + inBlock * blocks, count = kHomeWarps * blocks;
-  keepRows(p, index, count, block.rows[c.rank], d.rows, d.rowBytes);
-  if (d.sideBytes != 0) keepRows(p, index, count, block.side[c.rank], d.side, d.sideBytes);
-  announceRows(c, &block.homeDone, kHomeWarps, false);
+  const int inBlock = static_cast<int>(threadIdx.x) / kLanes - kMovingWarps, blocks = static_cast<int>(gridDim.x);
+  const int index = static_cast<int>(blockIdx.x) + inBlock * blocks, count = kDescribingWarps * blocks;
   if (index == count - 1 && lane() == 0) endEpoch(p, block);
   describeRows(p, index, count);
   // One warp waits for all: the kernel ends when it does.
@@ -206,18 +160,18 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
-  const bool away = warp < kAwayWarps;
+  const bool moves = warp < kMovingWarps;
   Destination first{};
-  if (threadIdx.x == 0) block.awayDone = block.homeDone = 0;
-  if (away) first = prepareAway(p, block.desks[warp]);
+  if (threadIdx.x == 0) block.done = 0;
+  if (moves) first = prepareMoving(p, block.desks[warp]);
   if (warp == 0) beginBlock(p, block);
   __syncthreads();
   if (!block.good) return;
-  if (!away) return runHome(p, block);
+  if (!moves) return runDescribing(p, block);
   // Stages are aligned to 128 bytes; the runtime gives less by its contract.
   auto* stages = reinterpret_cast<std::uint8_t*>((reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128);
-  runAway(p, block, first,
-          {block.desks[warp], stages + static_cast<std::uint32_t>(warp * kStages) * stageBytes, stageBytes});
+  runMoving(p, block, first,
+            {block.desks[warp], stages + static_cast<std::uint32_t>(warp * kStages) * stageBytes, stageBytes});
 #endif
 }
 
@@ -229,7 +183,7 @@ bool canDo(const StepParams& p, const KernelShape& shape) {
   const HandleView& h = p.handle;
   return h.layout == Layout::flat && h.domains == 1 && !p.comm.split() && p.comm.nranks <= kTwinRanksMax &&
          p.dispatch.staged == 0 && p.phases == (kSendPhase | kReceivePhase) && shape.bulk &&
-         shape.warpsPerBlock == twin::kAwayWarps;
+         shape.warpsPerBlock == twin::kMovingWarps;
 }
 
 }  // namespace

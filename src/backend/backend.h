@@ -18,10 +18,10 @@ struct LaunchShape {
   int blocks = 1;
   int warpsPerBlock = 1;
   bool bulk = false;
-  int homeWarps = 0;      // of a block, beside those: of a divided step, they keep rows here
-  bool straight = false;  // LL dispatch: own rows need no slot if they are delivered in the same step
+  int describingWarps = 0;  // of a block, beside those: of a divided step, they describe rows
+  bool straight = false;    // LL dispatch: own rows need no slot if they are delivered in the same step
 
-  int warps() const { return blocks * (warpsPerBlock + homeWarps); }
+  int warps() const { return blocks * (warpsPerBlock + describingWarps); }
 };
 
 // What one operation moves: enough to choose its shape.

@@ -110,7 +110,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
   blocks = residentBlocks(machine, work.sms > 0 ? work.sms : blocks);
   const bool moves = bulk && !work.lowLatency && work.rowBytes >= kBulkRowBytesMin;
   if (moves && hasBulkKernel(work.step, hasRails(work.step))) {
-    return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, homeWarps(work.step)};
+    return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, describingWarps(work.step)};
   }
   return {blocks, kernelWarpsMax(work.step)};
 }

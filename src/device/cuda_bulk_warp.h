@@ -88,16 +88,16 @@ class CudaBulkWarp : public CudaBulk {
  public:
   static constexpr int kStages = kBulkStages, kWarpsMax = kBulkWarpsMax;
 
-  // The jobs that a warp does next, and where the pieces in its stages go: parts of a row and, behind it, of its side
-  // payload.
-  static constexpr int kDeskSinks = 32, kDeskJobs = 8;
+  // The jobs that a warp does next, and where they go: a place for each lane.
+  static constexpr int kDeskJobs = 8;
   struct Desk {
-    std::uint8_t *sinks[kDeskSinks], *sides[kDeskSinks];
+    std::uint8_t *sinks[kLanes], *sides[kLanes];
     PairJob jobs[kDeskJobs];
   };
+  // What is in a stage: parts of a row and, behind it, of its side payload. Where they go, as bits of the desk's lanes.
   struct Piece {
     const Desk* desk;
-    int firstSink, sinkCount;
+    unsigned away, here;
     std::uint32_t offset, bytes, sideOffset, sideBytes;
   };
   // Shared memory of each warp's own.
@@ -123,7 +123,7 @@ class CudaBulkWarp : public CudaBulk {
 
   template <class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false>(n, sinksMax, pairsOf(jobOf), pairSinksOf(sinkOf));
+    stream<false>(n, sinksMax, pairsOf(jobOf), sinkOf);
   }
   template <class JobOf, class SinkOf>
   MOE_LANES void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
@@ -152,47 +152,45 @@ class CudaBulkWarp : public CudaBulk {
   }
 
  private:
+  // What lanes have stored may be read by bulk copies next, through another proxy: so each orders its own stores.
   MOE_LANES void finishCopies() const {
-    if (lane() == 0) cuda_bulk::waitComplete();
+    cuda_bulk::fenceProxy();
+    if (cuda_bulk::elected()) cuda_bulk::waitComplete();
     __syncwarp();
   }
 
-  // Jobs are looked up several at a time by all lanes, as finding a sink takes a chain of loads, and issued by one.
+  // Jobs are looked up several at a time, a lane for each sink, as finding one takes a chain of loads.
   template <bool kPairs, class JobOf, class SinkOf>
   MOE_LANES void stream(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
     int batch = kDeskJobs;
-    while (batch * sinksMax > kDeskSinks) batch /= 2;
+    while (batch * sinksMax > kLanes) batch /= 2;
+    const int lanesEach = kLanes / batch, own = lane() / lanesEach, sink = lane() % lanesEach;
     std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
+    __syncwarp();
     for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
-      if (lane() == 0) {
-        while (static_cast<std::int32_t>(before - stores_) > 0) laneStorePiece<kPairs>();  // their desk is used again
-      }
+      while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is used again
       __syncwarp();
       Desk& desk = desks_[turn];
-      lookUp<kPairs>(desk, begin, n, batch, sinksMax, jobOf, sinkOf);
+      const PairJob job = begin + own < n ? jobOf(begin + own) : PairJob{{nullptr, 0, 0}, nullptr, 0};
+      const Sink to = sink < job.row.sinks ? sinkOf(begin + own, sink) : Sink{nullptr, nullptr, false};
+      if (sink == 0) desk.jobs[own] = job;
+      desk.sinks[lane()] = to.row;
+      if (kPairs) desk.sides[lane()] = to.side;
+      const unsigned away = __ballot_sync(kAll, to.row != nullptr && !to.here);
+      const unsigned here = __ballot_sync(kAll, to.row != nullptr && to.here);
       __syncwarp();
-      if (lane() == 0) {
-        for (int i = 0; i < batch; ++i) laneMoveJob<kPairs>(desk, i, i * sinksMax);
-        before = latest, latest = used_;
+      for (int item = 0; item < batch; ++item) {
+        const unsigned lanes = kAll >> (kLanes - lanesEach) << (item * lanesEach);
+        if ((away & lanes) != 0) {
+          moveJob<kPairs>(desk, item, away & lanes, here & lanes);
+        } else if ((here & lanes) != 0) {
+          moveJob<kPairs>(desk, item, here & lanes, 0);
+        }
       }
+      before = latest, latest = used_;
     }
-    if (lane() == 0) {
-      while (stores_ != used_) laneStorePiece<kPairs>();
-    }
+    while (stores_ != used_) storePiece<kPairs>();
     __syncwarp();
-  }
-
-  template <bool kPairs, class JobOf, class SinkOf>
-  MOE_LANES void lookUp(Desk& desk, int begin, int n, int batch, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    const int lanesEach = kLanes / batch, own = lane() / lanesEach;
-    if (own >= batch) return;
-    const PairJob job = begin + own < n ? jobOf(begin + own) : PairJob{{nullptr, 0, 0}, nullptr, 0};
-    if (lane() % lanesEach == 0) desk.jobs[own] = job;
-    for (int sink = lane() % lanesEach; sink < job.row.sinks; sink += lanesEach) {
-      const PairSink to = sinkOf(begin + own, sink);
-      desk.sinks[own * sinksMax + sink] = to.row;
-      if (kPairs) desk.sides[own * sinksMax + sink] = to.side;
-    }
   }
 
   MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * stageBytes_; }
@@ -201,20 +199,19 @@ class CudaBulkWarp : public CudaBulk {
   // One job's pieces: loads run ahead of stores by all stages but one. A side payload goes with the row's last piece,
   // as the engine takes one copy after the other; what does not fit there, in pieces of its own.
   template <bool kPairs>
-  MOE_LANES void laneMoveJob(const Desk& desk, int item, int firstSink) const {
-    const PairJob& job = desk.jobs[item];
-    if (job.row.sinks <= 0) return;
-    Piece piece{&desk, firstSink, job.row.sinks, 0, 0, 0, 0};
+  MOE_LANES void moveJob(const Desk& desk, int item, unsigned away, unsigned here) const {
+    const PairJob job = desk.jobs[item];
+    Piece piece{&desk, away, here, 0, 0, 0, 0};
     for (; piece.offset < job.row.bytes; piece.offset += piece.bytes) {
       const std::uint32_t left = job.row.bytes - piece.offset;
       piece.bytes = left < stageBytes_ ? left : stageBytes_;
       if (kPairs && piece.bytes == left) piece.sideBytes = sideShare(job, piece);
-      laneLoadPiece<kPairs>(job, piece);
+      loadPiece<kPairs>(job, piece);
     }
     if constexpr (kPairs) {
       while ((piece.sideOffset += piece.sideBytes) < job.sideBytes) {
         piece.bytes = 0, piece.sideBytes = sideShare(job, piece);
-        laneLoadPiece<kPairs>(job, piece);
+        loadPiece<kPairs>(job, piece);
       }
     }
   }
@@ -224,35 +221,70 @@ class CudaBulkWarp : public CudaBulk {
   }
 
   template <bool kPairs>
-  MOE_LANES void laneLoadPiece(const PairJob& job, const Piece& piece) const {
-    if (used_ - stores_ == kStages - 1) laneStorePiece<kPairs>();
-    cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
-    pieces_[used_ % kStages] = piece;
-    const std::uint32_t barrier = full(used_), to = cuda_bulk::sharedAddress(stage(used_));
-    cuda_bulk::expectBytes(barrier, piece.bytes + (kPairs ? piece.sideBytes : 0));
-    if (!kPairs || piece.bytes > 0) cuda_bulk::load(to, job.row.source + piece.offset, piece.bytes, barrier);
-    if (kPairs && piece.sideBytes > 0) {
-      cuda_bulk::load(to + piece.bytes, job.side + piece.sideOffset, piece.sideBytes, barrier);
+  MOE_LANES void loadPiece(const PairJob& job, const Piece& piece) const {
+    if (used_ - stores_ == kStages - 1) storePiece<kPairs>();
+    __syncwarp();  // every lane has read what was in the stage
+    if (cuda_bulk::elected()) {
+      cuda_bulk::waitRead<1>();
+      // all but the latest store have left their stages
+      pieces_[used_ % kStages] = piece;
+      const std::uint32_t barrier = full(used_), to = cuda_bulk::sharedAddress(stage(used_));
+      cuda_bulk::expectBytes(barrier, piece.bytes + (kPairs ? piece.sideBytes : 0));
+      if (!kPairs || piece.bytes > 0) cuda_bulk::load(to, job.row.source + piece.offset, piece.bytes, barrier);
+      if (kPairs && piece.sideBytes > 0) {
+        cuda_bulk::load(to + piece.bytes, job.side + piece.sideOffset, piece.sideBytes, barrier);
+      }
     }
     ++used_;
   }
 
+  // The engine takes one row after the other, and those to peers wait for the wire: what stays here is stored by the
+  // lanes.
   template <bool kPairs>
-  MOE_LANES void laneStorePiece() const {
+  MOE_LANES void storePiece() const {
+    __syncwarp();
     const Piece piece = pieces_[stores_ % kStages];
     const std::uint8_t* from = stage(stores_);
     while (!cuda_bulk::tryWait(full(stores_), stores_ / kStages & 1)) {
     }
-    for (int sink = piece.firstSink; sink < piece.firstSink + piece.sinkCount; ++sink) {
-      std::uint8_t* to = piece.desk->sinks[sink];
-      if (to == nullptr) continue;
-      if (!kPairs || piece.bytes > 0) cuda_bulk::store(to + piece.offset, from, piece.bytes);
+    if (cuda_bulk::elected()) {
+      for (unsigned left = piece.away; left != 0; left &= left - 1) {
+        const int sink = __ffs(static_cast<int>(left)) - 1;
+        if (!kPairs || piece.bytes > 0) {
+          cuda_bulk::store(piece.desk->sinks[sink] + piece.offset, from, piece.bytes);
+        }
+        if (kPairs && piece.sideBytes > 0) {
+          cuda_bulk::store(piece.desk->sides[sink] + piece.sideOffset, from + piece.bytes, piece.sideBytes);
+        }
+      }
+      cuda_bulk::commit();
+    }
+    for (unsigned left = piece.here; left != 0; left &= left - 1) {
+      const int sink = __ffs(static_cast<int>(left)) - 1;
+      keep(piece.desk->sinks[sink] + piece.offset, cuda_bulk::sharedAddress(from), piece.bytes);
       if (kPairs && piece.sideBytes > 0) {
-        cuda_bulk::store(piece.desk->sides[sink] + piece.sideOffset, from + piece.bytes, piece.sideBytes);
+        keep(piece.desk->sides[sink] + piece.sideOffset, cuda_bulk::sharedAddress(from) + piece.bytes, piece.sideBytes);
       }
     }
-    cuda_bulk::commit();
     ++stores_;
+  }
+
+  static MOE_LANES void keep(std::uint8_t* out, std::uint32_t from, std::uint32_t bytes) {
+    const int quads = static_cast<int>(bytes / sizeof(Quad));
+    auto* to = reinterpret_cast<Quad*>(out);
+    for (int begin = lane(); begin < quads; begin += kLanes * kBatch) {
+      Quad piece[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        if (begin + j * kLanes < quads) {
+          piece[j] = cuda_bulk::loadQuad(from + static_cast<std::uint32_t>(begin + j * kLanes) * sizeof(Quad));
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        if (begin + j * kLanes < quads) to[begin + j * kLanes] = piece[j];
+      }
+    }
   }
 
   std::uint8_t* stages_;

@@ -73,11 +73,11 @@ class CudaWarp {
 
   template <bool kLanding = false, class JobOf, class SinkOf>
   MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<kLanding, false>(n, pairsOf(jobOf), pairSinksOf(sinkOf));
+    stream<kLanding>(n, pairsOf(jobOf), sinkOf);
   }
   template <class JobOf, class SinkOf>
   MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false, false>(n, jobOf, sinkOf);
+    stream<false>(n, jobOf, sinkOf);
   }
 
   template <class JobOf, class SinkOf>
@@ -254,10 +254,8 @@ class CudaWarp {
     return good;
   }
 
-  // kWide: twice as many loads in flight, of rows that are so long.
-  template <bool kLanding, bool kWide, class JobOf, class SinkOf>
+  template <bool kLanding, class JobOf, class SinkOf>
   MOE_LANES void stream(int n, JobOf jobOf, SinkOf sinkOf) const {
-    constexpr int kAtOnce = kLanes * kBatch;
     __syncwarp();
     for (int i = 0; i < n; ++i) {
       const PairJob job = jobOf(i);
@@ -267,19 +265,16 @@ class CudaWarp {
       const int sideQuads = quads > 0 ? static_cast<int>(job.sideBytes / sizeof(Quad)) : 0;
       Quad sidePiece{};
       std::uint64_t mine = 0, mySide = 0;
-      for (int begin = lane(); begin - lane() < quads; begin += kWide ? 2 * kAtOnce : kAtOnce) {
-        const bool more = kWide && quads - (begin - lane()) > kAtOnce;
-        Quad piece[kBatch], next[kBatch];
+      for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
+        Quad piece[kBatch];
         loadBatch(piece, from, begin, quads);
-        if (more) loadBatch(next, from, begin + kAtOnce, quads);
         // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
         if (begin == lane()) {
           if (lane() < sideQuads) sidePiece = side[lane()];
-          const PairSink sink = lane() < sinks ? sinkOf(i, lane()) : PairSink{nullptr, nullptr};
+          const Sink sink = lane() < sinks ? sinkOf(i, lane()) : Sink{nullptr, nullptr, false};
           mine = reinterpret_cast<std::uint64_t>(sink.row), mySide = reinterpret_cast<std::uint64_t>(sink.side);
         }
         storeBatch<kLanding>(piece, begin, quads, sinks, mine);
-        if (more) storeBatch<kLanding>(next, begin + kAtOnce, quads, sinks, mine);
       }
       for (int begin = lane(); begin - lane() < sideQuads; begin += kLanes) {
         if (begin >= kLanes && begin < sideQuads) sidePiece = side[begin];

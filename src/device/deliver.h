@@ -39,7 +39,7 @@ MOE_LANES void deliverRows(const Warp& warp, const Rows& rows, std::uint8_t* out
       },
       [&](int i, int copy) {
         const PartOf part = items.at(i);
-        return out + static_cast<std::int64_t>(placeOf(part.row, copy)) * rowBytes + part.begin;
+        return Sink{out + static_cast<std::int64_t>(placeOf(part.row, copy)) * rowBytes + part.begin, nullptr, true};
       });
 }
 

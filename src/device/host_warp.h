@@ -64,7 +64,7 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) {
       const CopyJob job = jobOf(i);
       for (int sink = 0; sink < job.sinks; ++sink) {
-        std::uint8_t* to = sinkOf(i, sink);
+        std::uint8_t* to = sinkOf(i, sink).row;
         if (to != nullptr) copy<kLanding>(to, job.source, job.bytes);
       }
     }

@@ -49,43 +49,32 @@ MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint6
   return waitForDomain(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput) && outputsAreGood(warp, p, epoch);
 }
 
-// Where a row goes in this domain: both payloads, or one of them.
+// Where a row goes in this domain, and its side payload.
 template <class Warp>
-MOE_LANES PairSink finalPlaces(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to) {
+MOE_LANES Sink finalPlace(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to) {
   const CommView& c = p.comm;
   const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
   const std::int64_t row = out.staged != 0 ? to.flat : to.row;
   return {c.in<std::uint8_t>(to.rank, out.rows) + row * p.dispatch.rowBytes,
-          c.in<std::uint8_t>(to.rank, out.side) + row * p.dispatch.sideBytes};
-}
-enum class Payload { rows, side };
-template <class Warp>
-MOE_LANES std::uint8_t* finalPlace(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to,
-                                   Payload payload) {
-  const PairSink places = finalPlaces(warp, p, epoch, to);
-  return payload == Payload::rows ? places.row : places.side;
+          c.in<std::uint8_t>(to.rank, out.side) + row * p.dispatch.sideBytes, to.rank == c.rank};
 }
 
-template <Duty kDuty = Duty::all, class Warp, class Rows>
+template <class Warp, class Rows>
 MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, Rows rows,
                           WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
-  const auto rowOut = [&](int token) {
-    return c.mine<std::uint8_t>(c.far->at.railRowsOut) + std::int64_t{token} * d.rowBytes;
+  const auto placeOf = [&](const Destination& to) { return finalPlace(warp, p, epoch, to); };
+  const auto outOf = [&](int token) {
+    const RemoteLayout& at = c.far->at;
+    return Sink{c.mine<std::uint8_t>(at.railRowsOut) + std::int64_t{token} * d.rowBytes,
+                c.mine<std::uint8_t>(at.railSideOut) + std::int64_t{token} * d.sideBytes, true};
   };
   if (d.sideBytes == 0) {
-    pushPayload<kDuty>(
-        warp, c, p.handle, d.rows, tokens, rows, d.rowBytes, d.parts, w,
-        [&](const Destination& to) { return finalPlace(warp, p, epoch, to, Payload::rows); }, rowOut);
-    return;
+    pushPayload(warp, c, p.handle, d.rows, tokens, rows, d.rowBytes, d.parts, w, placeOf, outOf);
+  } else {
+    pushPairs(warp, c, p.handle, d, tokens, rows, w, placeOf, outOf);
   }
-  pushPairs<kDuty>(
-      warp, c, p.handle, d, tokens, rows, w, [&](const Destination& to) { return finalPlaces(warp, p, epoch, to); },
-      [&](int token) {
-        auto* side = c.mine<std::uint8_t>(c.far->at.railSideOut) + std::int64_t{token} * d.sideBytes;
-        return PairSink{rowOut(token), side};
-      });
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
@@ -118,16 +107,16 @@ MOE_LANES std::uint64_t rowFlags(const CommView& c) {
   return kWaves == 1 ? c.at.htRowsReady : c.at.htRowWaves;
 }
 
-template <int kWaves, Duty kDuty, class Warp>
+template <int kWaves, class Warp>
 MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex team) {
   const Range all{0, p.dispatch.tokens};
   if constexpr (kWaves == 1) {
-    pushTokens<kDuty>(warp, p, epoch, all, AllRows{}, team);
+    pushTokens(warp, p, epoch, all, AllRows{}, team);
   } else {
     const Range tokens = p.handle.wavesByExpert() ? all : tokensOfWave(kWaves, wave, all.end);
-    pushTokens<kDuty>(warp, p, epoch, tokens, RowsOfWave{p.handle, wave}, team);
+    pushTokens(warp, p, epoch, tokens, RowsOfWave{p.handle, wave}, team);
   }
-  announceWave<kDuty>(warp, p.comm, rowFlags<kWaves>(p.comm), wave, team);
+  announceWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, team);
 }
 
 // Waves by experts end with the experts that they complete; others, with all of them at the end.
@@ -139,12 +128,11 @@ MOE_LANES void announceWaveArrivals(const Warp& warp, const CommView& c, const H
   if (wave == kHtWaves - 1) announceArrivals(warp, h, wave, {0, experts}, w);
 }
 
-// Of a divided crew those who keep rows here describe what comes, as they are done long before the wire; the others are
-// needed again for what lies in the staging area alone.
+// Of a divided crew those who move rows are needed again for what lies in the staging area alone.
 template <int kWaves, Duty kDuty, class Warp>
 MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t number, int wave, const Crew& crew) {
-  if (wave == 0 && kDuty != Duty::away) describeRows(warp, p.comm, p.handle, p.dispatch, crew.team);
-  if (kDuty == Duty::away && p.dispatch.staged == 0) return true;
+  if (wave == 0 && kDuty != Duty::move) describeRows(warp, p.comm, p.handle, p.dispatch, crew.team);
+  if (kDuty == Duty::move && p.dispatch.staged == 0) return true;
   if (!waitForWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, number, Phase::dispatchRows)) return false;
   placeRows(warp, p, rowsOfWave(p.handle, kWaves, wave), crew.all);
   if constexpr (kWaves > 1) announceWaveArrivals(warp, p.comm, p.handle, wave, crew.all);
@@ -163,8 +151,8 @@ MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t ep
   });
 }
 
-// With one wave the pushing may be divided: rows that stay here, by warps of their own, are not in the way of those
-// that leave.
+// With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
+// not to wait for it.
 template <int kWaves, Duty kDuty, class Warp>
 MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& crew) {
   static_assert(kWaves == 1 || kDuty == Duty::all);
@@ -181,7 +169,7 @@ MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& cre
   }
   const auto handOver = [&](int wave) {
     if (!sends) return;
-    sendWave<kWaves, kDuty>(warp, p, epoch, wave, crew.team);
+    if constexpr (kDuty != Duty::describe) sendWave<kWaves>(warp, p, epoch, wave, crew.team);
     if (wave == kWaves - 1) endHtSend(warp, p, epoch, number, w);
   };
   inWaves<kWaves>(handOver,

@@ -20,6 +20,8 @@ MOE_LANES int firstOutgoing(const HandleView& h, int domain, int token) {
   return low;
 }
 
+enum class Payload { rows, side };
+
 // One payload as it goes over the rails: where it comes in, where it goes out from, and how long a row is and may be.
 struct RailPayload {
   std::uint64_t in, out;
@@ -87,7 +89,8 @@ MOE_LANES void forwardPayload(const Warp& warp, const StepParams& p, std::uint64
         const PartOf part = item(i);
         const RailRow row = railRowAt(rows, part.row);
         const int turn = (ordinal + c.rank + row.index) % h.railCount[row.table];
-        return finalPlace(warp, p, epoch, h.railTo[row.table * h.railSlots() + turn], payload) + part.begin;
+        const Sink to = finalPlace(warp, p, epoch, h.railTo[row.table * h.railSlots() + turn]);
+        return Sink{(payload == Payload::rows ? to.row : to.side) + part.begin, nullptr, to.here};
       });
 }
 

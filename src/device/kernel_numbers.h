@@ -12,10 +12,10 @@ MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step, bool puts = false) {
   if (step == Step::combine) return puts ? 16 : 24;
   return step == Step::htDispatchWaves || step == Step::htDispatchRails ? 8 : 16;
 }
-// Of bulk kernels: warps per block, and beside them those of a divided step that keep rows here.
+// Of bulk kernels: warps per block, and beside them those of a divided step that describe rows.
 inline constexpr int kBulkWarpsMax = 8;
-MOE_HOST_DEVICE constexpr int homeWarps(Step step) {
-  return isDivided(step) ? 8 : 0;
+MOE_HOST_DEVICE constexpr int describingWarps(Step step) {
+  return isDivided(step) ? 4 : 0;
 }
 inline constexpr int kBulkStages = 3;  // bulk copies that a warp keeps in flight
 // Of those that sum what bulk copies bring: copies in flight of a warp, each of some 16-byte pieces per lane. Of long

@@ -1,6 +1,5 @@
 #include "device/cuda_block.h"
 #include "device/cuda_bulk_sums.h"
-#include "device/cuda_home_warp.h"
 #include "device/cuda_puts.h"
 #include "device/kernels.h"
 
@@ -27,10 +26,9 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp:
   }
 }
 
-// Warps of a divided step that keep rows here do so through registers: the bulk-copy engine takes one row after the
-// other, and those to peers wait for the wire.
+// The warps of a divided step that only describe rows have no stages.
 template <Step kStep, class Warp>
-__global__ void __launch_bounds__((Warp::kWarpsMax + homeWarps(kStep)) * CudaWarp::kLanes, 1)
+__global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, WarpStages stages) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t dynamic[];
@@ -42,15 +40,16 @@ __global__ void __launch_bounds__((Warp::kWarpsMax + homeWarps(kStep)) * CudaWar
   auto* memory =
       reinterpret_cast<std::uint8_t*>(aligned) + static_cast<std::uint32_t>(warp * stages.count) * stages.bytes;
   const WarpIndex w = thisWarp();
-  if constexpr (homeWarps(kStep) == 0) {
+  if constexpr (describingWarps(kStep) == 0) {
     runStep<kStep>(Warp(memory, stages, shared + warp), params, {w, w});
   } else {
-    const int home = homeWarps(kStep) * w.blocks, away = w.count - home;
-    if (w.index < away) {
-      runStep<kStep, Duty::away>(Warp(memory, stages, shared + warp), params,
-                                 {w, {w.index, away, w.blocks, kBulkWarpsMax}});
+    const int describers = describingWarps(kStep) * w.blocks, movers = w.count - describers;
+    if (w.index < movers) {
+      runStep<kStep, Duty::move>(Warp(memory, stages, shared + warp), params,
+                                 {w, {w.index, movers, w.blocks, kBulkWarpsMax}});
     } else {
-      runStep<kStep, Duty::home>(CudaHomeWarp{}, params, {w, {w.index - away, home, w.blocks, homeWarps(kStep)}});
+      const WarpIndex team{w.index - movers, describers, w.blocks, describingWarps(kStep)};
+      runStep<kStep, Duty::describe>(CudaWarp{}, params, {w, team});
     }
   }
 #endif
@@ -134,7 +133,7 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  config.blockDim = dim3(static_cast<unsigned>((shape.warpsPerBlock + shape.homeWarps) * CudaWarp::kLanes));
+  config.blockDim = dim3(static_cast<unsigned>((shape.warpsPerBlock + shape.describingWarps) * CudaWarp::kLanes));
   config.dynamicSmemBytes = kernelSharedBytes(shape);
   config.stream = stream;
   cudaLaunchAttribute dependent{};

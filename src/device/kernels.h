@@ -10,10 +10,10 @@ namespace moe {
 struct KernelShape {
   int blocks;
   int warpsPerBlock;
-  bool bulk;          // with the bulk-copy engine
-  WarpStages stages;  // bulk
-  int homeWarps;      // of a block, beside those: homeWarps(step) of a bulk kernel, else 0
-  bool dependent;     // may be launched before the kernel ahead of it has ended, and waits for that itself
+  bool bulk;            // with the bulk-copy engine
+  WarpStages stages;    // bulk
+  int describingWarps;  // of a block, beside those: describingWarps(step) of a bulk kernel, else 0
+  bool dependent;       // may be launched before the kernel ahead of it has ended, and waits for that itself
 };
 
 // Shared memory that a bulk kernel of this shape needs.

@@ -27,8 +27,8 @@ struct WarpIndex {
   int perBlock = 0;  // if not all warps of the blocks are in the team: so many of each are
 };
 
-// What a warp does of a step whose work is divided: what goes to other ranks, or what stays here. `all`: both.
-enum class Duty { all, away, home };
+// What a warp does of a step whose work is divided: rows are moved, and the caller is told what they are. `all`: both.
+enum class Duty { all, move, describe };
 
 // A warp among all that run a step, and among those of its duty.
 struct Crew {

@@ -25,12 +25,13 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   const DispatchArgs& d = p.dispatch;
   const auto slotsOf = [&](std::uint64_t area, int bytesMax, std::uint32_t bytes) {
     return [&c, &h, area, bytesMax, bytes](const Destination& to) {
-      return llSlot(c, h, to.rank, area, bytesMax, bytes, c.rank, to.index);
+      return Sink{llSlot(c, h, to.rank, area, bytesMax, bytes, c.rank, to.index), nullptr, to.rank == c.rank};
     };
   };
   const auto rowSlotOf = slotsOf(c.at.llRows, c.rowBytesMax, d.rowBytes);
   const auto rowOutOf = [&](int token) {
-    return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes, token));
+    const std::uint64_t at = llOutOffset(c, h, c.far->at.llRowsOut, c.rowBytesMax, d.rowBytes, token);
+    return Sink{c.mine<std::uint8_t>(at), nullptr, true};
   };
   const LlSlotRows rows{d.straight != 0 ? c.rank : kNoRank};
   if (d.cast.type != kNoCast) {
@@ -41,7 +42,8 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (d.sideBytes == 0) return;
   pushPayload(warp, c, h, d.side, {0, d.tokens}, rows, d.sideBytes, Parts{1, d.sideBytes}, w,
               slotsOf(c.at.llSide, c.sideBytesMax, d.sideBytes), [&](int token) {
-                return c.mine<std::uint8_t>(llOutOffset(c, h, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes, token));
+                const std::uint64_t at = llOutOffset(c, h, c.far->at.llSideOut, c.sideBytesMax, d.sideBytes, token);
+                return Sink{c.mine<std::uint8_t>(at), nullptr, true};
               });
 }
 

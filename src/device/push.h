@@ -10,21 +10,20 @@ namespace moe {
 // Where the row of a token goes, number `ordinal` of h.slots places: to placeOf(destination), to outOf(token) for the
 // first destination in another domain, or nowhere. Destinations take turns to be the first: in rank order all ranks
 // would store to the same one at the same time.
-template <Duty kDuty, class Warp, class Rows, class PlaceOf, class OutOf>
-MOE_LANES auto placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token, int ordinal,
-                           PlaceOf placeOf, OutOf outOf) -> decltype(outOf(token)) {
-  constexpr decltype(outOf(token)) kNowhere{};
+template <class Warp, class Rows, class PlaceOf, class OutOf>
+MOE_LANES Sink placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token, int ordinal,
+                           PlaceOf placeOf, OutOf outOf) {
+  constexpr Sink kNowhere{};
   const Destination* list = h.destinations + std::int64_t{token} * h.slots;
   const int at = (ordinal + c.rank + token) % h.slots;
   const Destination to = list[at];
   if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
-  if (kDuty != Duty::all && (to.rank == c.rank) != (kDuty == Duty::home)) return kNowhere;
   if (!isRemote(warp, c, to.rank)) return placeOf(to);
   return at == 0 || c.inDomain(list[at - 1].rank) ? outOf(token) : kNowhere;
 }
 
 // Sends one payload (rows or side) of this warp's share of some tokens: those `rows` that go now.
-template <Duty kDuty = Duty::all, class Warp, class Rows, class PlaceOf, class OutOf>
+template <class Warp, class Rows, class PlaceOf, class OutOf>
 MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
                            Range tokens, Rows rows, std::uint32_t rowBytes, const Parts& parts, WarpIndex w,
                            PlaceOf placeOf, OutOf outOf) {
@@ -40,13 +39,14 @@ MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        std::uint8_t* row = placeInTurn<kDuty>(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
-        return row == nullptr ? nullptr : row + part.begin;
+        Sink to = placeInTurn(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
+        if (to.row != nullptr) to.row += part.begin;
+        return to;
       });
 }
 
 // Both payloads at once: the side payload goes with the first part of its row.
-template <Duty kDuty = Duty::all, class Warp, class Rows, class PlaceOf, class OutOf>
+template <class Warp, class Rows, class PlaceOf, class OutOf>
 MOE_LANES void pushPairs(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, Range tokens,
                          Rows rows, WarpIndex w, PlaceOf placeOf, OutOf outOf) {
   const Strided mine = stridedOf(tokens.begin * d.parts.count, tokens.end * d.parts.count, w);
@@ -62,7 +62,7 @@ MOE_LANES void pushPairs(const Warp& warp, const CommView& c, const HandleView& 
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        PairSink to = placeInTurn<kDuty>(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
+        Sink to = placeInTurn(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
         if (to.row != nullptr) to.row += part.begin;
         return to;
       });
@@ -84,7 +84,7 @@ MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h
       },
       [&](int i, int ordinal) {
         const PartOf part = item(i);
-        std::uint8_t* row = placeInTurn<Duty::all>(warp, c, h, AllRows{}, part.row, ordinal, placeOf, outOf);
+        std::uint8_t* row = placeInTurn(warp, c, h, AllRows{}, part.row, ordinal, placeOf, outOf).row;
         if (row == nullptr) return CastSink{nullptr, nullptr};
         const std::int64_t tile = part.begin / kCastTileElements;
         return CastSink{row + part.begin, row + cast.elements + tile * castScaleBytes(cast.type)};

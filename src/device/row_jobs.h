@@ -5,7 +5,7 @@
 
 namespace moe {
 
-// streamRows: copy `bytes` from `source` to each of `sinks` places that is not NULL. 16-byte aligned, a multiple of 16
+// streamRows: copy `bytes` from `source` to each of `sinks` places that is one. 16-byte aligned, a multiple of 16
 // bytes. No sinks: nothing is done.
 struct CopyJob {
   const std::uint8_t* source;
@@ -19,30 +19,33 @@ struct PairJob {
   const std::uint8_t* side;
   std::uint32_t sideBytes;
 };
-struct PairSink {
-  std::uint8_t *row, *side;  // both NULL: nowhere
+
+// A place of a row, or of a pair.
+struct Sink {
+  std::uint8_t *row, *side;  // NULL: nowhere
+  bool here;                 // in this rank's own memory: a policy may store there by other means than to a peer's
 };
+
 // Rows alone, as pairs.
 template <class JobOf>
 MOE_LANES auto pairsOf(const JobOf& jobOf) {
   return [&jobOf](int i) { return PairJob{jobOf(i), nullptr, 0}; };
 }
-template <class SinkOf>
-MOE_LANES auto pairSinksOf(const SinkOf& sinkOf) {
-  return [&sinkOf](int i, int sink) { return PairSink{sinkOf(i, sink), nullptr}; };
-}
 // streamPairs of policies that have nothing to gain from pairs.
 template <class Warp, class JobOf, class SinkOf>
 MOE_LANES void streamOneByOne(const Warp& warp, int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) {
   warp.streamRows(
-      n, sinksMax, [&](int i) { return jobOf(i).row; }, [&](int i, int sink) { return sinkOf(i, sink).row; });
+      n, sinksMax, [&](int i) { return jobOf(i).row; }, sinkOf);
   warp.streamRows(
       n, sinksMax,
       [&](int i) {
         const PairJob job = jobOf(i);
         return CopyJob{job.side, job.sideBytes, job.row.sinks};
       },
-      [&](int i, int sink) { return sinkOf(i, sink).side; });
+      [&](int i, int sink) {
+        const Sink to = sinkOf(i, sink);
+        return Sink{to.side, nullptr, to.here};
+      });
 }
 
 // reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros. No bytes: nothing.

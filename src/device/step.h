@@ -136,29 +136,12 @@ MOE_LANES void tell(const Warp& warp, const CommView& c, const std::uint64_t& ar
       c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, flagWord(epoch));
 }
 
-// Whom a team tells that it has stored something: the ranks of the domain to which it has.
-template <Duty kDuty>
-struct Audience {
-  const CommView& c;
-
-  MOE_LANES int count() const {
-    if constexpr (kDuty == Duty::home) return 1;
-    return kDuty == Duty::away ? c.domainSize - 1 : c.domainSize;
-  }
-  MOE_LANES int rank(int i) const {
-    if constexpr (kDuty == Duty::home) return c.rank;
-    const int other = c.domainFirst + i;
-    return kDuty == Duty::away && other >= c.rank ? other + 1 : other;
-  }
-};
-
 // The same by all warps of a team together: the words reach the next epoch when the last of them has called.
-template <Duty kDuty = Duty::all, class Warp>
+template <class Warp>
 MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, Meeting meeting,
                         WarpIndex team) {
-  const Audience<kDuty> audience{c};
   warp.announce(
-      audience.count(), [&](int i) { return c.in<Flag>(audience.rank(i), area) + c.rank; }, meeting, team);
+      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, meeting, team);
 }
 
 // True if the flags [from] at `area` of this rank's window have reached `epoch`: of some ranks, of all, of the

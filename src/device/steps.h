@@ -37,7 +37,7 @@ inline Step combineStep(const HandleView& h) {
   return goesInWaves(h) ? Step::combineWaves : Step::combine;
 }
 
-// Whether some warps may push what leaves, and others what stays here.
+// Whether some warps may move rows, and others describe them.
 MOE_HOST_DEVICE constexpr bool isDivided(Step step) {
   return step == Step::htDispatch;
 }
@@ -103,17 +103,17 @@ void withStep(Step step, Use use) {
   }
 }
 
-// A step whose name is known at run time only. `away`: of a step that can be divided, the first so many warps push what
-// goes to other ranks, the others what stays; 0: all warps do all.
+// A step whose name is known at run time only. `movers`: of a step that can be divided, the first so many warps move
+// rows, the others describe them; 0: all warps do all.
 template <class Warp>
-void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int away = 0) {
+void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int movers = 0) {
   withStep(step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
     if constexpr (isDivided(kStep)) {
-      if (w.index < away) return runStep<kStep, Duty::away>(warp, p, {w, {w.index, away, away}});
-      if (away > 0) {
-        const int home = w.count - away;
-        return runStep<kStep, Duty::home>(warp, p, {w, {w.index - away, home, home}});
+      if (w.index < movers) return runStep<kStep, Duty::move>(warp, p, {w, {w.index, movers, movers}});
+      if (movers > 0) {
+        const int others = w.count - movers;
+        return runStep<kStep, Duty::describe>(warp, p, {w, {w.index - movers, others, others}});
       }
     }
     runStep<kStep>(warp, p, {w, w});

@@ -31,8 +31,7 @@ enum class Meeting : int {
   waves,
   railWaves = waves + kHtWaves,
   arrivals = railWaves + kHtWaves,
-  homeRows = arrivals + kHtWaves,
-  count
+  count = arrivals + kHtWaves
 };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.

@@ -38,10 +38,10 @@ MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wav
 }
 
 // Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
-template <Duty kDuty = Duty::all, class Warp>
+template <class Warp>
 MOE_LANES void announceWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, WarpIndex team) {
-  const Meeting first = kDuty == Duty::home ? Meeting::homeRows : Meeting::waves;
-  announce<kDuty>(warp, c, waveFlags(c, area, wave), static_cast<Meeting>(static_cast<int>(first) + wave), team);
+  const auto meeting = static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave);
+  announce(warp, c, waveFlags(c, area, wave), meeting, team);
 }
 // HT waves are handed over within the domain.
 template <class Warp>

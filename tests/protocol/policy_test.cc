@@ -77,7 +77,9 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
         [&](int i) {
           return CopyJob{from.data() + i * kBytes, kBytes, i % 4};
         },
-        [&](int i, int sink) { return to.data() + (sink * kRows + i) * kBytes; });
+        [&](int i, int sink) {
+          return Sink{to.data() + (sink * kRows + i) * kBytes, nullptr, sink == 0};
+        });
   });
   for (int i = 0; i < kRows; ++i) {
     for (int sink = 0; sink < 3; ++sink) {
@@ -109,8 +111,8 @@ void expectPairs(int rowBytes, int sideBytes) {
         },
         [&](int i, int sink) {
           const int at = sink * kRows + i;
-          if (!goes(i, sink)) return PairSink{nullptr, nullptr};
-          return PairSink{outRows.data() + at * rowBytes, outSides.data() + at * sideBytes};
+          if (!goes(i, sink)) return Sink{};
+          return Sink{outRows.data() + at * rowBytes, outSides.data() + at * sideBytes, sink == i % 2};
         });
   });
   for (int at = 0; at < kSinks * kRows; ++at) {
@@ -207,7 +209,9 @@ void expectLanding(int rowType) {
         [&](int) {
           return CopyJob{rows.data(), kBytes, 1};
         },
-        [&](int, int) { return landing.data(); });
+        [&](int, int) {
+          return Sink{landing.data(), nullptr, false};
+        });
     warp.template reduceRows<false, true>(
         1, rowType, 1, always,
         [&](int) {
@@ -284,7 +288,9 @@ TEST(ThreadedWarp, FindsLanesThatStreamToDifferentPlaces) {
                      [&](int) {
                        return CopyJob{memory.data(), 64, 1};
                      },
-                     [&](int, int) { return to; });
+                     [&](int, int) {
+                       return Sink{to, nullptr, true};
+                     });
                  warp.endStep();
                }),
                LanesDiverged);

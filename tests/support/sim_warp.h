@@ -106,7 +106,7 @@ class SimWarp {
       for (std::uint32_t begin = 0; begin < job.bytes; begin += kPiece) {
         const std::uint32_t bytes = job.bytes - begin < kPiece ? job.bytes - begin : kPiece;
         for (int sink = 0; sink < job.sinks; ++sink) {
-          std::uint8_t* to = sinkOf(i, sink);
+          std::uint8_t* to = sinkOf(i, sink).row;
           if (to != nullptr) store<kLanding>(to + begin, job.source + begin, bytes);
         }
         if (begin / kPiece % 4 == 0) sim_.pause();

@@ -186,7 +186,7 @@ void Simulator::runWarp(Warp& warp) {
   if (&warp == rank.warps.back()) {
     lookOn(rank);
   } else {
-    runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index, program_.tasks(rank.rank)[rank.nextTask].away);
+    runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index, program_.tasks(rank.rank)[rank.nextTask].movers);
   }
   pause();
   drain();  // the end of a step is a release

@@ -38,19 +38,19 @@ void runTogether(int n, Body body) {
 
 struct HostTeam {
   static constexpr int kLanes = 1;
-  static void run(Step step, const StepParams& params, int warps, int away) {
-    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}, away); });
+  static void run(Step step, const StepParams& params, int warps, int movers) {
+    runTogether(warps, [&](int i) { runNamedStep(HostWarp(), step, params, {i, warps, warps}, movers); });
   }
 };
 
 template <int kLaneCount>
 struct LaneTeam {
   static constexpr int kLanes = kLaneCount;
-  static void run(Step step, const StepParams& params, int warps, int away) {
+  static void run(Step step, const StepParams& params, int warps, int movers) {
     std::vector<LaneGroup<kLanes>> groups(static_cast<std::size_t>(warps));
     runTogether(warps * kLanes, [&](int i) {
       const ThreadedWarp<kLanes> warp(groups[static_cast<std::size_t>(i / kLanes)], i % kLanes);
-      runNamedStep(warp, step, params, {i / kLanes, warps, warps}, away);
+      runNamedStep(warp, step, params, {i / kLanes, warps, warps}, movers);
       warp.endStep();
     });
   }
@@ -62,7 +62,7 @@ void runRank(TestComm& comm, Program& program, int rank, Ending& ending) {
     const StepParams params = task.prepare();
     {
       const Watcher watcher(task.watch());
-      Team::run(task.step, params, task.warps, task.away);
+      Team::run(task.step, params, task.warps, task.movers);
     }
     ending.failure = comm.rank(rank).failure;
     if (ending.failure.ready != 0) return;

@@ -101,7 +101,7 @@ class ThreadedWarp {
       const CopyJob job = jobOf(i);
       note(job.bytes, job.sinks, job.source);
       for (int sink = 0; sink < job.sinks; ++sink) {
-        std::uint8_t* to = sinkOf(i, sink);
+        std::uint8_t* to = sinkOf(i, sink).row;
         note(5, sink, to);
         if (to == nullptr) continue;
         for (std::uint32_t at = first(); at < job.bytes; at += kStep) store<kLanding>(to + at, job.source + at);

@@ -59,10 +59,10 @@ TEST(CudaPlan, ARouteTakesNoMoreThanTheCallerAllows) {
 
 TEST(CudaPlan, ADividedDispatchCountsAllOfItsWarps) {
   const LaunchShape divided = planLaunch(kH200, {Step::htDispatch, 4096, 4096, 14336, 16}, true);
-  EXPECT_EQ(divided.homeWarps, homeWarps(Step::htDispatch));
-  EXPECT_EQ(divided.warps(), 16 * (kBulkWarpsMax + homeWarps(Step::htDispatch)));
-  EXPECT_EQ(planLaunch(kH200, {Step::htDispatch, 4096, 4096, 14336, 16}, false).homeWarps, 0);
-  EXPECT_EQ(planLaunch(kH200, {Step::htDispatchWaves, 4096, 4096, 14336, 16}, true).homeWarps, 0);
+  EXPECT_EQ(divided.describingWarps, describingWarps(Step::htDispatch));
+  EXPECT_EQ(divided.warps(), 16 * (kBulkWarpsMax + describingWarps(Step::htDispatch)));
+  EXPECT_EQ(planLaunch(kH200, {Step::htDispatch, 4096, 4096, 14336, 16}, false).describingWarps, 0);
+  EXPECT_EQ(planLaunch(kH200, {Step::htDispatchWaves, 4096, 4096, 14336, 16}, true).describingWarps, 0);
 }
 
 // ---- how many multiprocessors a large operation takes ----
