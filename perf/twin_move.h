@@ -38,20 +38,18 @@ struct Pipe {
 };
 
 MOE_LANES void keepPiece(std::uint8_t* out, std::uint32_t from, std::uint32_t bytes) {
+  constexpr int kQuad = sizeof(Quad), kAtOnce = kLanes * kKeepBatch;
   auto* to = reinterpret_cast<Quad*>(out) + lane();
-  from += static_cast<std::uint32_t>(lane()) * sizeof(Quad);
-  for (int left = static_cast<int>(bytes / sizeof(Quad)) - lane(); left > 0; left -= kLanes * kKeepBatch) {
+  int left = static_cast<int>(bytes) / kQuad - lane();
+  from += lane() * kQuad;
+  for (; left > kAtOnce - kLanes; left -= kAtOnce, to += kAtOnce, from += kAtOnce * kQuad) {
     Quad piece[kKeepBatch];
 #pragma unroll
-    for (int i = 0; i < kKeepBatch; ++i) {
-      if (i * kLanes < left) piece[i] = cuda_bulk::loadQuad(from + i * kLanes * static_cast<int>(sizeof(Quad)));
-    }
+    for (int i = 0; i < kKeepBatch; ++i) piece[i] = cuda_bulk::loadQuad(from + i * kLanes * kQuad);
 #pragma unroll
-    for (int i = 0; i < kKeepBatch; ++i) {
-      if (i * kLanes < left) to[i * kLanes] = piece[i];
-    }
-    from += kLanes * kKeepBatch * sizeof(Quad), to += kLanes * kKeepBatch;
+    for (int i = 0; i < kKeepBatch; ++i) to[i * kLanes] = piece[i];
   }
+  for (; left > 0; left -= kLanes, to += kLanes, from += kLanes * kQuad) *to = cuda_bulk::loadQuad(from);
 }
 
 // Bytes of this rank's own memory always come: if not, the GPU has a defect.

@@ -269,23 +269,26 @@ class CudaBulkWarp : public CudaBulk {
     ++stores_;
   }
 
+  // No tests within a batch: with them the code is far longer.
   static MOE_LANES void keep(std::uint8_t* out, std::uint32_t from, std::uint32_t bytes) {
-    const int quads = static_cast<int>(bytes / sizeof(Quad));
-    auto* to = reinterpret_cast<Quad*>(out);
-    for (int begin = lane(); begin < quads; begin += kLanes * kBatch) {
+    constexpr int kAtOnce = kLanes * kBatch;
+    auto* to = reinterpret_cast<Quad*>(out) + lane();
+    from += static_cast<std::uint32_t>(lane()) * kQuad;
+    int left = static_cast<int>(bytes / kQuad) - lane();
+    MOE_ROLLED
+    for (; left > kAtOnce - kLanes; left -= kAtOnce, to += kAtOnce, from += kAtOnce * kQuad) {
       Quad piece[kBatch];
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        if (begin + j * kLanes < quads) {
-          piece[j] = cuda_bulk::loadQuad(from + static_cast<std::uint32_t>(begin + j * kLanes) * sizeof(Quad));
-        }
-      }
+      for (int j = 0; j < kBatch; ++j)
+        piece[j] = cuda_bulk::loadQuad(from + static_cast<std::uint32_t>(j) * kLanes * kQuad);
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        if (begin + j * kLanes < quads) to[begin + j * kLanes] = piece[j];
-      }
+      for (int j = 0; j < kBatch; ++j) to[j * kLanes] = piece[j];
     }
+    MOE_ROLLED
+    for (; left > 0; left -= kLanes, to += kLanes, from += kLanes * kQuad) *to = cuda_bulk::loadQuad(from);
   }
+
+  static constexpr std::uint32_t kQuad = sizeof(Quad);
 
   std::uint8_t* stages_;
   std::uint32_t full_;
