@@ -40,7 +40,7 @@ struct MoveSpeed {
 inline constexpr MoveSpeed kDispatchSpeed{38, 0.70}, kCombineSpeed{49, 0.67};
 inline constexpr double kMoveSlack = 0.02;            // of the time, for fewer multiprocessors
 inline constexpr double kMoveFixedUs = 8;             // what an operation takes that moves nothing
-inline constexpr int kMoveStep = 16, kMoveMost = 64;  // 24 was slower than 16 and 32; where the model ends
+inline constexpr int kMoveStep = 16, kMoveMost = 64;  // 20 to 28 are slower than 16; where the model ends
 
 // What is left of a block's shared memory for stages.
 inline std::size_t stageRoom(const GpuMachine& machine) {
