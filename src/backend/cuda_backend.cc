@@ -73,8 +73,8 @@ class CudaBackend final : public Backend {
                      std::string* what) noexcept override {
     const DeviceScope scope(device_);
     const WarpStages stages = warpStages(machine_, step, shape.warpsPerBlock, params.combine.rowBytes);
-    const KernelShape kernel{shape.blocks, shape.warpsPerBlock, shape.bulk,
-                             stages,       shape.describingWarps,     dependent_ && machine_.sharers == 1};
+    const KernelShape kernel{shape.blocks, shape.warpsPerBlock,   shape.bulk,
+                             stages,       shape.describingWarps, dependent_ && machine_.sharers == 1};
     const cudaError_t error = launchKernel_(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);

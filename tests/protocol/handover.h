@@ -50,7 +50,9 @@ int handOver(int rounds) {
           [&](int) {
             return CopyJob{theirs, kBytes, 1};
           },
-          [&](int, int) { return Sink{mine, nullptr, true}; });
+          [&](int, int) {
+            return Sink{mine, nullptr, true};
+          });
       publish(warp, &flags[static_cast<std::size_t>(self)], flagWord(turn + 1));
     }
   });

@@ -16,7 +16,7 @@ struct Task {
   std::string name;
   Step step;
   int warps;
-  int movers;                             // of a step that can be divided: see runNamedStep
+  int movers;                           // of a step that can be divided: see runNamedStep
   std::function<StepParams()> prepare;  // when the rank comes to it
   std::function<Watch()> watch;         // after that: who looks on
   std::function<void()> finish;         // after the step, if the rank has not failed
