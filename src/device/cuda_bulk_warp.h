@@ -94,10 +94,11 @@ class CudaBulkWarp : public CudaBulk {
     std::uint8_t *sinks[kLanes], *sides[kLanes];
     PairJob jobs[kDeskJobs];
   };
-  // What is in a stage: parts of a row and, behind it, of its side payload. Where they go, as bits of the desk's lanes.
+  // What is in a stage: parts of a row and, behind it, of its side payload. Where it goes, as bits of the desk's lanes:
+  // by the engine, and by the lanes.
   struct Piece {
     const Desk* desk;
-    unsigned away, here;
+    unsigned byEngine, byLanes;
     std::uint32_t offset, bytes, sideOffset, sideBytes;
   };
   // Shared memory of each warp's own.
@@ -159,7 +160,9 @@ class CudaBulkWarp : public CudaBulk {
     __syncwarp();
   }
 
-  // Jobs are looked up several at a time, a lane for each sink, as finding one takes a chain of loads.
+  // Jobs are looked up several at a time, a lane for each sink, as finding one takes a chain of loads. The engine takes
+  // one copy after the other, and those to peers wait for the wire: so of a row that leaves, what stays is stored by
+  // the lanes.
   template <bool kPairs, class JobOf, class SinkOf>
   MOE_LANES void stream(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
     int batch = kDeskJobs;
@@ -199,9 +202,9 @@ class CudaBulkWarp : public CudaBulk {
   // One job's pieces: loads run ahead of stores by all stages but one. A side payload goes with the row's last piece,
   // as the engine takes one copy after the other; what does not fit there, in pieces of its own.
   template <bool kPairs>
-  MOE_LANES void moveJob(const Desk& desk, int item, unsigned away, unsigned here) const {
+  MOE_LANES void moveJob(const Desk& desk, int item, unsigned byEngine, unsigned byLanes) const {
     const PairJob job = desk.jobs[item];
-    Piece piece{&desk, away, here, 0, 0, 0, 0};
+    Piece piece{&desk, byEngine, byLanes, 0, 0, 0, 0};
     for (; piece.offset < job.row.bytes; piece.offset += piece.bytes) {
       const std::uint32_t left = job.row.bytes - piece.offset;
       piece.bytes = left < stageBytes_ ? left : stageBytes_;
@@ -225,8 +228,7 @@ class CudaBulkWarp : public CudaBulk {
     if (used_ - stores_ == kStages - 1) storePiece<kPairs>();
     __syncwarp();  // every lane has read what was in the stage
     if (cuda_bulk::elected()) {
-      cuda_bulk::waitRead<1>();
-      // all but the latest store have left their stages
+      cuda_bulk::waitRead<1>();  // all but the latest store have left their stages
       pieces_[used_ % kStages] = piece;
       const std::uint32_t barrier = full(used_), to = cuda_bulk::sharedAddress(stage(used_));
       cuda_bulk::expectBytes(barrier, piece.bytes + (kPairs ? piece.sideBytes : 0));
@@ -238,8 +240,6 @@ class CudaBulkWarp : public CudaBulk {
     ++used_;
   }
 
-  // The engine takes one row after the other, and those to peers wait for the wire: what stays here is stored by the
-  // lanes.
   template <bool kPairs>
   MOE_LANES void storePiece() const {
     __syncwarp();
@@ -248,7 +248,7 @@ class CudaBulkWarp : public CudaBulk {
     while (!cuda_bulk::tryWait(full(stores_), stores_ / kStages & 1)) {
     }
     if (cuda_bulk::elected()) {
-      for (unsigned left = piece.away; left != 0; left &= left - 1) {
+      for (unsigned left = piece.byEngine; left != 0; left &= left - 1) {
         const int sink = __ffs(static_cast<int>(left)) - 1;
         if (!kPairs || piece.bytes > 0) {
           cuda_bulk::store(piece.desk->sinks[sink] + piece.offset, from, piece.bytes);
@@ -259,7 +259,7 @@ class CudaBulkWarp : public CudaBulk {
       }
       cuda_bulk::commit();
     }
-    for (unsigned left = piece.here; left != 0; left &= left - 1) {
+    for (unsigned left = piece.byLanes; left != 0; left &= left - 1) {
       const int sink = __ffs(static_cast<int>(left)) - 1;
       keep(piece.desk->sinks[sink] + piece.offset, cuda_bulk::sharedAddress(from), piece.bytes);
       if (kPairs && piece.sideBytes > 0) {
