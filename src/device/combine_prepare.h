@@ -47,7 +47,7 @@ MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, int n, ItemOf 
         [&](int i, int) {
           const PartOf part = itemOf(i);
           std::uint8_t* row = placeOf(part.row);
-          return Sink{row == nullptr ? nullptr : row + part.begin, nullptr, true};
+          return Sink{row == nullptr ? nullptr : row + part.begin, nullptr, !kLanding};  // most land at peers
         });
     return;
   }

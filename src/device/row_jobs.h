@@ -23,7 +23,7 @@ struct PairJob {
 // A place of a row, or of a pair.
 struct Sink {
   std::uint8_t *row, *side;  // NULL: nowhere
-  bool here;                 // in this rank's own memory: a policy may store there by other means than to a peer's
+  bool here;                 // surely in this rank's own memory: a policy may store there by other means
 };
 
 // Rows alone, as pairs.

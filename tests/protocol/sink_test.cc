@@ -1,0 +1,81 @@
+// A sink says that it is in the rank's own memory; of rows that land none does. Steps work without that being true, so
+// only this test looks at it.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "protocol/fixed_shape.h"
+#include "support/thread_runner.h"
+
+namespace moe::test {
+namespace {
+
+struct SinkCounts {
+  std::atomic<int> here{0}, elsewhere{0}, wrong{0};
+};
+
+// HostWarp, that looks at each sink.
+class LookingWarp : public HostWarp {
+ public:
+  LookingWarp(const CommView& comm, std::uint64_t windowBytes, SinkCounts& counts)
+      : comm_(comm), windowBytes_(windowBytes), counts_(counts) {}
+
+  template <bool kLanding = false, class JobOf, class SinkOf>
+  void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    HostWarp::streamRows<kLanding>(n, sinksMax, jobOf,
+                                   [&](int i, int sink) { return seen(sinkOf(i, sink), kLanding); });
+  }
+  template <class JobOf, class SinkOf>
+  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
+  }
+
+ private:
+  Sink seen(const Sink& to, bool lands) const {
+    if (to.row == nullptr) return to;
+    ++(to.here ? counts_.here : counts_.elsewhere);
+    const bool mayBeHere = !lands && !isOfAPeer(to.row);
+    if (to.here != mayBeHere) ++counts_.wrong;
+    return to;
+  }
+  bool isOfAPeer(const std::uint8_t* place) const {
+    for (int i = 0; i < comm_.domainSize; ++i) {
+      const int rank = comm_.domainFirst + i;
+      const auto* window = comm_.in<std::uint8_t>(rank, 0);
+      if (rank != comm_.rank && place >= window && place < window + windowBytes_) return true;
+    }
+    return false;
+  }
+
+  const CommView& comm_;
+  std::uint64_t windowBytes_;
+  SinkCounts& counts_;
+};
+
+struct LookingTeam {
+  inline static std::uint64_t windowBytes;
+  inline static SinkCounts* counts;
+
+  static void run(Step step, const StepParams& params, int warps, int movers) {
+    runTogether(warps, [&](int i) {
+      runNamedStep(LookingWarp(params.comm, windowBytes, *counts), step, params, {i, warps, warps}, movers);
+    });
+  }
+};
+
+TEST(Sinks, SayWhetherTheyAreInTheRanksOwnMemory) {
+  const ScenarioLimits limits{4, 12, 14, 2};
+  SinkCounts counts;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Scenario scenario = makeScenario(seed, test::Protocol::both, Trouble::none, limits, 60'000'000'000);
+    LookingTeam::windowBytes = scenario.comm->rank(0).window.size();
+    LookingTeam::counts = &counts;
+    ASSERT_EQ(runScenario<LookingTeam>(scenario), "") << "seed " << seed << "\n" << scenario.text;
+    ASSERT_EQ(counts.wrong, 0) << "seed " << seed << "\n" << scenario.text;
+  }
+  EXPECT_GT(counts.here, 0);
+  EXPECT_GT(counts.elsewhere, 0);
+}
+
+}  // namespace
+}  // namespace moe::test
