@@ -31,6 +31,7 @@ template <class JobOf>
 MOE_LANES auto pairsOf(const JobOf& jobOf) {
   return [&jobOf](int i) { return PairJob{jobOf(i), nullptr, 0}; };
 }
+
 // streamPairs of policies that have nothing to gain from pairs.
 template <class Warp, class JobOf, class SinkOf>
 MOE_LANES void streamOneByOne(const Warp& warp, int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) {

@@ -4,7 +4,6 @@
 
 #include <atomic>
 
-#include "protocol/fixed_shape.h"
 #include "support/thread_runner.h"
 
 namespace moe::test {
