@@ -46,6 +46,8 @@ Engine::Engine() : process_(getpid()) {}
 Engine& Engine::instance() {
   Engine* engine = current.load();
   if (engine != nullptr && engine->process_ == getpid()) return *engine;
+  static const int registered = pthread_atfork(beforeFork, afterFork, afterFork);  // 0, or there is no memory
+  static_cast<void>(registered);
   const std::lock_guard lock(creation);
   engine = current.load();
   if (engine == nullptr || engine->process_ != getpid()) {
@@ -73,7 +75,24 @@ void Engine::closeAll() {
   });
 }
 
-// In the child of a fork: the thread is not there, the mutex may be held for ever, the socket is the parent's.
+// The adapter stands still during a fork. Otherwise its thread, which the child does not have, would leave there what
+// it holds at that moment: among it the lock of a sanitizer's allocator, for which the child's threads then wait for
+// ever.
+void Engine::beforeFork() {
+  creation.lock();
+  Engine* engine = current.load();
+  if (engine == nullptr) return;
+  ++engine->visitors_;
+  engine->mutex_.lock();
+  --engine->visitors_;
+}
+void Engine::afterFork() {
+  Engine* engine = current.load();
+  if (engine != nullptr) engine->mutex_.unlock();
+  creation.unlock();
+}
+
+// In the child of a fork: the thread is not there, and the socket is the parent's.
 void Engine::forget() {
   if (adapter_ != nullptr && adapter_->executes()) ::close(adapter_->wire()->descriptor());
 }
@@ -107,18 +126,20 @@ void Engine::close(int context) {
   if (isLast) stop();
 }
 
-// Under the lock. The thread takes no signals: they are for the program's own.
+// Under the lock. The thread takes no signals: they are for the program's own. When we return it has begun: what its
+// beginning allocates is behind it (beforeFork).
 void Engine::start() {
   const std::string report = environment("SOFT_HCA_REPORT");
   adapter_ = std::make_unique<Adapter>(AdapterSettings{environment("SOFT_HCA_DIR"), environment("SOFT_HCA_FAULTS"),
                                                        report.empty() ? nullptr : report.c_str()});
   if (!adapter_->executes()) return;
-  stop_ = false;
+  stop_ = hasBegun_ = false;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  hasBegun_.wait(false);
 }
 
 void Engine::stop() {
@@ -133,6 +154,8 @@ void Engine::stop() {
 }
 
 void Engine::run() {
+  hasBegun_ = true;
+  hasBegun_.notify_one();
   pthread_setname_np(pthread_self(), "soft_hca");
   prctl(PR_SET_TIMERSLACK, 1000);
   // An adapter does not wait for a core; as far as we may, nor does this thread. Of this thread alone, on Linux.

@@ -40,6 +40,8 @@ class Engine {
 
  private:
   Engine();
+  static void beforeFork();
+  static void afterFork();  // in the parent and in the child
   void start();
   void stop();
   void closeAll();
@@ -51,7 +53,7 @@ class Engine {
   int process_;  // that made this
   std::mutex mutex_;
   std::atomic<int> visitors_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, hasBegun_{false};
   std::unique_ptr<Adapter> adapter_;
   std::thread thread_;
   std::map<int, unsigned> devices_;  // of open contexts

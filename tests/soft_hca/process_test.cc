@@ -1,6 +1,7 @@
 // Programs that know nothing but libibverbs transfer data between processes, through the software adapter behind
 // libfakemlx5.so: floor 2 of docs/rdma.md.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "soft_hca/process_world.h"
 
@@ -63,6 +64,14 @@ TEST_P(ProcessGpu, MemoryIsMovedByCopiesAlone) {
   const WorldResult result = runWorld({GetParam(), 2, {"gpu=1"}, "", "", 1});
   expectAllWell(result);
   EXPECT_GT(result.count("gpu-copies"), 0) << result.describe();
+}
+
+// ---- A test that hangs would say nothing
+
+TEST(World, KillsWhoTakesLongerThanItHasPatience) {
+  WorldSettings settings;
+  settings.scenario = "rounds", settings.patience = std::chrono::seconds(0);
+  EXPECT_EQ(runWorld(settings).status, (std::vector<int>{128 + SIGKILL, 128 + SIGKILL}));
 }
 
 // ---- What nothing orders must go wrong here, so that who relies on it is found

@@ -1,6 +1,7 @@
 #include "soft_hca/process_world.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace moe::test {
 namespace {
@@ -82,17 +84,25 @@ pid_t start(const WorldSettings& settings, const Folder& folder, int rank) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // a group of its own
   pid_t process = 0;
-  const int error = posix_spawn(&process, MOECOMM_HCA_WORKER, &actions, nullptr, pointersTo(words).data(),
+  const int error = posix_spawn(&process, MOECOMM_HCA_WORKER, &actions, &attributes, pointersTo(words).data(),
                                 pointersTo(variables).data());
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) throw std::runtime_error(std::string("posix_spawn: ") + std::strerror(error));
   return process;
 }
 
-int waitFor(pid_t process) {
+// Who takes longer is killed, with the children that it has made.
+int waitFor(pid_t process, std::chrono::steady_clock::time_point deadline) {
   int status = 0;
-  waitpid(process, &status, 0);
+  while (waitpid(process, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) kill(-process, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -125,7 +135,7 @@ WorldResult runWorld(const WorldSettings& settings) {
   std::vector<pid_t> processes;
   for (int rank = 0; rank < settings.processes; ++rank) processes.push_back(start(settings, folder, rank));
   WorldResult result;
-  for (const pid_t process : processes) result.status.push_back(waitFor(process));
+  for (const pid_t process : processes) result.status.push_back(waitFor(process, begin + settings.patience));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (int rank = 0; rank < settings.processes; ++rank) {
     result.output.push_back(contentsOf(folder.at("output" + std::to_string(rank))));

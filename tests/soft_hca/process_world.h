@@ -2,6 +2,7 @@
 // they leave behind.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct WorldSettings {
   std::string faults;
   std::string faultsOfLast;  // of the last process, if not the same
   int devices = 1;
+  std::chrono::seconds patience{100};  // less than the test itself may take
 };
 
 struct WorldResult {
