@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles the library's .cu files for each architecture, prints what every kernel uses, and fails where the generated
+"""Looks into the library's objects, prints what every kernel uses on each architecture, and fails where the generated
 code is not what it must be (rules) or not what it was (tests/codegen/kernels.toml).
 
 Usage: check_kernels.py BUILD_DIR [--update] [--table FILE] [--arch sm_90]...
-BUILD_DIR is a configured build with CUDA; its compile_commands.json is read. --update writes the table anew: look at
-the difference before you commit it. Status 77: the table's registers hold, but there was no nvdisasm for the rest
-(scripts/install_deps.sh fetches it).
+BUILD_DIR is a build with CUDA, for all that we ship or for what --arch names; its compile_commands.json says what the
+objects of .cu files are called. --update writes the table anew: look at the difference before you commit it. Status 77:
+there is no cuobjdump or no nvdisasm (scripts/install_deps.sh fetches both).
 
 Rules, which --update does not change:
   - no stack, no spilled registers, no local memory;
@@ -53,57 +53,57 @@ ORDER = re.compile(r"(LD|ST|ATOM|RED)G?\.\S*STRONG\.|MEMBAR\.|FENCE\.|CCTL\.IVAL
 FLAG = r"G?\.\S*64\.STRONG\."
 
 
+def compiler_of(command):
+    """Behind a launcher, if there is one."""
+    words = shlex.split(command["command"])
+    return next(word for word in words if "nvcc" in pathlib.Path(word).name)
+
+
 def compiler_version(compiler):
-    said = subprocess.run([compiler, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return re.search(r"V([\d.]+)", said).group(1)
+    return re.search(r"V([\d.]+)", output_of(compiler, "--version")).group(1)
 
 
-def compile_for(command, architecture, cubin):
-    """Compiles as the build does, but for one architecture; returns the assembler's report."""
-    words = [word for word in shlex.split(command["command"]) if not word.startswith(("--generate-code=", "-arch="))]
-    words[words.index("-o") + 1] = str(cubin)
-    words[words.index("-c")] = "-cubin"
-    if "-MD" in words:  # the build's own list of headers stays as it is
-        at = words.index("-MD")
-        del words[at:at + 5]
-    done = subprocess.run(words + [f"-arch={architecture}", "-Xptxas=-v"], cwd=command["directory"],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stdout)
-    return done.stdout
+def object_of(command):
+    """What the build has made of a file."""
+    words = shlex.split(command["command"])
+    path = pathlib.Path(command["directory"]) / words[words.index("-o") + 1]
+    if not path.exists():
+        sys.exit(f"{path} is not there: build it first")
+    return path
 
 
-def usage_of(report):
-    """{mangled name: registers, bytes of shared memory, bytes of stack and spills} of every kernel."""
-    found, name, wasted = {}, None, None
-    for line in report.splitlines():
-        if match := re.search(r"Compiling entry function '(\w+)'", line):
-            name = match.group(1)
-        elif "bytes stack frame" in line:
-            wasted = sum(int(number) for number in re.findall(r"(\d+) bytes", line))
-        elif name and (match := re.search(r"Used (\d+) registers", line)):
-            shared = re.search(r"(\d+) bytes smem", line)
-            found[name] = {"registers": int(match.group(1)), "shared": int(shared.group(1)) if shared else 0,
-                           "wasted": wasted}
-            name = None
+def find_tools(compiler):
+    """{name: path} of the disassemblers, or of one that is missing: None."""
+    beside = [pathlib.Path(compiler).parent, ROOT / "build/nvdisasm/nvidia/cu13/bin"]
+    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, beside)])
+    return {tool: shutil.which(tool, path=path) for tool in ("cuobjdump", "nvdisasm")}
+
+
+def output_of(*words, **options):
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
+
+
+def number_of(architecture):
+    return int(re.sub(r"\D", "", architecture))
+
+
+def usage_of(report, architecture):
+    """{mangled name: registers, bytes of shared memory, bytes of stack and local memory, spills among them} of every
+    kernel."""
+    # A kernel that has shared memory has the system's 1 KB before its own there, in the sections of cubins since sm_90.
+    reserved = 1024 if number_of(architecture) >= 90 else 0
+    found = {}
+    for name, line in re.findall(r"Function (\w+):\n(.*)", report):
+        use = {key: int(number) for key, number in re.findall(r"(\w+):(\d+)", line)}
+        found[name] = {"registers": use["REG"], "shared": max(use["SHARED"] - reserved, 0),
+                       "wasted": use["STACK"] + use["LOCAL"]}
     return found
 
 
-def find_nvdisasm(compiler):
-    beside = [pathlib.Path(compiler).parent, ROOT / "build/nvdisasm/nvidia/cu13/bin"]
-    return shutil.which("nvdisasm", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, beside)]))
-
-
-def measure(command, architecture):
-    """{mangled name: what the kernel uses} of one file for one architecture."""
-    with tempfile.TemporaryDirectory() as work:
-        cubin = pathlib.Path(work) / "kernels.cubin"
-        found = usage_of(compile_for(command, architecture, cubin))
-        nvdisasm = find_nvdisasm(shlex.split(command["command"])[0])
-        if nvdisasm is None:
-            return found
-        text = subprocess.run([nvdisasm, "-c", cubin], check=True, stdout=subprocess.PIPE, text=True).stdout
-    for name, code in sass.kernels(text).items():
+def measure_cubin(cubin, architecture, tools):
+    """{mangled name: what the kernel uses}."""
+    found = usage_of(output_of(tools["cuobjdump"], "-res-usage", cubin), architecture)
+    for name, code in sass.kernels(output_of(tools["nvdisasm"], "-c", cubin)).items():
         if name not in found:
             continue
         rows, opcodes = sass.row_accesses(code), sass.opcodes(code)
@@ -113,6 +113,26 @@ def measure(command, architecture):
         if (posting := sass.posting(code)) is not None:
             found[name] |= dict(zip(POSTING, (posting.loop.instructions, *posting.call, *posting.ring)))
     return found
+
+
+def measure(objects, architectures, tools):
+    """{(kernel, architecture): what it uses}."""
+    with tempfile.TemporaryDirectory() as work:
+        for number, path in enumerate(objects):
+            (folder := pathlib.Path(work) / str(number)).mkdir()
+            output_of(tools["cuobjdump"], "-xelf", "all", path, cwd=folder)
+        jobs = []
+        for architecture in architectures:
+            cubins = sorted(pathlib.Path(work).glob(f"*/*.{architecture}.cubin"))
+            if len(cubins) != len(objects):
+                sys.exit(f"the build is not for {architecture}")
+            jobs += [(cubin, architecture) for cubin in cubins]
+        with concurrent.futures.ProcessPoolExecutor(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
+            results = list(pool.map(measure_cubin, *zip(*jobs), [tools] * len(jobs)))
+    measured = {}
+    for (_, architecture), found in zip(jobs, results):
+        measured |= {(name, architecture): use for name, use in zip(readable(found), found.values())}
+    return measured
 
 
 def readable(names):
@@ -159,7 +179,7 @@ def broken_rules(kernel, architecture, found):
         yield "flags are stored and there is no fence at system scope (MEMBAR.*.SYS) that makes it a release"
     if counted(f"LD{FLAG}SYS") and not counted(r"CCTL\.IVALL"):
         yield "flags are read and there is no acquire (CCTL.IVALL)"
-    if kernel.startswith("bulk") and int(architecture[3:].rstrip("af")) >= 90:
+    if kernel.startswith("bulk") and number_of(architecture) >= 90:
         ways = ("UBLKCP.S.G",) if "CudaBulkSums" in kernel else ("UBLKCP.S.G", "UBLKCP.G.S")
         for opcode in ways:
             if not counted(re.escape(opcode)):
@@ -239,24 +259,23 @@ def main():
     options = parser.parse_args()
     commands = [command for command in json.loads((options.build / "compile_commands.json").read_text())
                 if command["file"].endswith(".cu") and "/src/" in command["file"]]
-    jobs = [(command, architecture) for architecture in options.arch or ARCHITECTURES for command in commands]
-    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", os.cpu_count()))) as pool:
-        results = list(pool.map(lambda job: measure(*job), jobs))
-    measured = {}
-    for (_, architecture), found in zip(jobs, results):
-        measured |= {(name, architecture): use for name, use in zip(readable(found), found.values())}
+    if not commands:
+        sys.exit("the build has no .cu file of the library")
+    compiler = compiler_of(commands[0])
+    tools = find_tools(compiler)
+    if missing := [name for name, path in tools.items() if path is None]:
+        print(f"skipped: there is no {' and no '.join(missing)}: scripts/install_deps.sh fetches it")
+        return 77
+    measured = measure([object_of(command) for command in commands], options.arch or ARCHITECTURES, tools)
     if not measured:
         sys.exit("no kernels found")
     print_usage(measured)
-    version = compiler_version(shlex.split(commands[0]["command"])[0])
+    version = compiler_version(compiler)
     table = tomllib.loads(options.table.read_text()) if options.table.exists() else {}
     same_compiler = table.pop("nvcc", version) == version
-    disassembled = all("order" in found for found in measured.values())
     if options.update:
         faults = [f"{kernel} for {architecture}: {line}" for (kernel, architecture), found in measured.items()
                   for line in broken_rules(kernel, architecture, found)]
-        if not disassembled:
-            faults.append("there is no nvdisasm: scripts/install_deps.sh fetches it")
         if not faults:
             write_table(options.table, version, measured, table)
     else:
@@ -266,9 +285,6 @@ def main():
     print("\n".join(faults) if faults else f"{len(measured)} kernels, as they must be")
     if faults and not options.update:
         print(f"If this is meant: {sys.argv[0]} {options.build} --update, and look at what changes in {options.table}")
-    if not faults and not disassembled:
-        print("skipped: there is no nvdisasm, so only registers, stack and spills were compared")
-        return 77
     return 1 if faults else 0
 
 

@@ -1,19 +1,22 @@
 #!/bin/sh
 # Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
 # Ubuntu 24.04 and later; needs root or sudo if something is missing. Usage: install_deps.sh [build|all]
-# Where there is a CUDA compiler without its disassembler, `all` also fetches that from PyPI into build/nvdisasm.
+# Where there is a CUDA compiler without its disassemblers, `all` also fetches those from PyPI into build/nvdisasm.
 #   build  enough to build, test and run      all  also what scripts/test.sh checks with (the default)
 set -eu
 what=${1:-all}
 
-fetch_nvdisasm() {
+fetch_disassemblers() {
   PATH=$PATH:/usr/local/cuda/bin
   to=$(dirname "$0")/../build/nvdisasm
-  if [ "$what" != all ] || [ -d "$to" ] || ! command -v nvcc >/dev/null || command -v nvdisasm >/dev/null; then
+  if [ "$what" != all ] || ! command -v nvcc >/dev/null || command -v cuobjdump >/dev/null ||
+    [ -x "$to/nvidia/cu13/bin/cuobjdump" ]; then
     return
   fi
+  rm -rf "$to"
   python3 -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps --target "$to" \
-    nvidia-cuda-nvdisasm==13.2.51 || echo "install_deps: no nvdisasm: the codegen step compares registers alone" >&2
+    nvidia-cuda-nvdisasm==13.2.51 nvidia-cuda-cuobjdump==13.2.51 ||
+    echo "install_deps: no cuobjdump and no nvdisasm: the codegen step is skipped" >&2
 }
 
 packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libhwloc-plugins libgtest-dev python3"
@@ -34,7 +37,7 @@ for package in $packages; do
   [ "$state" = "install ok installed" ] || missing="$missing $package"
 done
 if [ -z "$missing" ]; then
-  fetch_nvdisasm
+  fetch_disassemblers
   exit 0
 fi
 
@@ -48,4 +51,4 @@ $as_root apt-get update -qq
 # The names are separate words.
 # shellcheck disable=SC2086
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-fetch_nvdisasm
+fetch_disassemblers

@@ -115,7 +115,7 @@ step_lint() {
 # The generated code is what it must be, and what tests/codegen/kernels.toml says; and the checker finds what is planted.
 step_codegen() {
   find_nvcc || { skip "no nvcc"; return; }
-  configure cuda || return
+  build cuda moecomm_objects || return
   JOBS=$jobs python3 scripts/check_kernels.py build/cuda || return
   python3 tests/codegen/check_kernels_test.py "$(command -v nvcc)"
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Demands that scripts/check_kernels.py finds every defect of planted.cu, and every entry of a table that is wrong.
 
-Usage: check_kernels_test.py NVCC   Status 77: there is no nvdisasm.
+Usage: check_kernels_test.py NVCC   Status 77: there is no disassembler.
 """
 import contextlib
+import functools
 import io
 import json
 import os
@@ -24,21 +25,33 @@ import check_kernels  # noqa: E402
 NVCC = "nvcc"
 
 
+COMPILED = tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def compiled(command):
+    """The object that the command makes, its last word."""
+    path = pathlib.Path(COMPILED.name) / f"{len(list(pathlib.Path(COMPILED.name).iterdir()))}.o"
+    subprocess.run([*command.split(), "-o", path], check=True)
+    return path
+
+
 class Checker(unittest.TestCase):
     def setUp(self):
         self.work = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.work)
         self.table = self.work / "kernels.toml"
-        (self.work / "src").mkdir()
-        self.source = self.work / "src/planted.cu"
-        self.source.write_text((HERE / "planted.cu").read_text())
 
     def check(self, plant, *options, arch="sm_90"):
         """(status, output) of the checker for planted.cu with one defect."""
-        command = f"{NVCC} -std=c++17 -O3 -DPLANT={plant} -x cu -c {self.source} -o planted.o"
-        (self.work / "compile_commands.json").write_text(
-            json.dumps([{"directory": str(self.work), "command": command, "file": str(self.source)}]))
-        done = subprocess.run([sys.executable, CHECKER, self.work, "--table", self.table, "--arch", arch, *options],
+        command = f"{NVCC} -std=c++17 -O3 -DPLANT={plant} -arch={arch} -x cu -c {HERE}/planted.cu"
+        shutil.copy(compiled(command), self.work / "planted.o")
+        (self.work / "compile_commands.json").write_text(json.dumps(
+            [{"directory": str(self.work), "command": f"{command} -o planted.o", "file": "/src/planted.cu"}]))
+        return self.run_checker("--arch", arch, *options)
+
+    def run_checker(self, *options):
+        done = subprocess.run([sys.executable, CHECKER, self.work, "--table", self.table, *options],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.returncode, done.stdout
 
@@ -119,18 +132,27 @@ class Checker(unittest.TestCase):
         self.assertIn("not the table's", said)
         self.refused("NO_ACQUIRE", "copyRows for sm_90: CCTL.IVALL: found 0, expected 1")
 
-    def test_without_the_disassembler_says_that_most_was_skipped(self):
+    def test_without_a_disassembler_says_that_it_is_skipped(self):
         self.learn()
-        hidden = check_kernels.find_nvdisasm
-        check_kernels.find_nvdisasm = lambda compiler: None
-        self.addCleanup(setattr, check_kernels, "find_nvdisasm", hidden)
-        self.check("GOOD")  # writes compile_commands.json
+        hidden = check_kernels.find_tools
+        check_kernels.find_tools = lambda compiler: hidden(compiler) | {"nvdisasm": None}
+        self.addCleanup(setattr, check_kernels, "find_tools", hidden)
         arguments, sys.argv = sys.argv, [str(CHECKER), str(self.work), "--table", str(self.table), "--arch", "sm_90"]
         self.addCleanup(setattr, sys, "argv", arguments)
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             self.assertEqual(check_kernels.main(), 77)
         self.assertIn("skipped: there is no nvdisasm", said.getvalue())
+
+    def test_refuses_a_build_that_lacks_what_it_is_to_compare(self):
+        self.learn()
+        status, said = self.run_checker("--arch", "sm_80")
+        self.assertEqual(status, 1)
+        self.assertIn("the build is not for sm_80", said)
+        (self.work / "planted.o").unlink()
+        status, said = self.run_checker("--arch", "sm_90")
+        self.assertEqual(status, 1)
+        self.assertIn("is not there: build it first", said)
 
 
 class SharedMemory(unittest.TestCase):
@@ -160,8 +182,8 @@ class Names(unittest.TestCase):
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         NVCC = sys.argv.pop(1)
-    if check_kernels.find_nvdisasm(shutil.which(NVCC) or NVCC) is None:
-        print("skipped: there is no nvdisasm (scripts/install_deps.sh fetches it)")
+    if None in check_kernels.find_tools(shutil.which(NVCC) or NVCC).values():
+        print("skipped: there is no disassembler (scripts/install_deps.sh fetches them)")
         sys.exit(77)
     os.environ.setdefault("JOBS", "1")
     unittest.main()
