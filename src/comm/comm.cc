@@ -104,11 +104,12 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   }
 }
 
-// A step that fails writes a record; whoever looks first turns it into the communicator's failure.
+// A step that fails writes a record; whoever looks first turns it into the communicator's failure. Who looks meanwhile
+// waits for that: its step may be the one that has failed, and must not seem to have succeeded.
 void Comm::lookAtSteps() noexcept {
   Failure* failure = view_.failure;
   if (failure == nullptr || std::atomic_ref(failure->ready).load(std::memory_order_acquire) == 0) return;
-  if (stepFailureTaken_.exchange(true)) return;
+  if (stepFailureTaken_.exchange(true)) return errors_.awaitFailure();
   try {
     const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
     if (!text.awaited) return fail(text.result, text.sentence, true);

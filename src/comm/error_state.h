@@ -28,6 +28,7 @@ class ErrorState {
     }
     if (result_ == moeSuccess) result_ = result;
     asking_ = false;
+    failed_.notify_all();
     answered_.notify_all();
     return true;
   }
@@ -41,6 +42,13 @@ class ErrorState {
     asking_ = true;
     answerEnd_ = end;
     result_ = result;
+    failed_.notify_all();
+  }
+
+  // For who knows that another thread is about to call fail() or suspect(): when this returns, it has.
+  void awaitFailure() noexcept {
+    std::unique_lock lock(mutex_);
+    failed_.wait(lock, [&] { return result_ != moeSuccess; });
   }
 
   // From now on no failure is told: peers know that this rank leaves. Waits for what is being told.
@@ -71,7 +79,7 @@ class ErrorState {
 
  private:
   std::mutex mutex_;
-  std::condition_variable answered_;
+  std::condition_variable failed_, answered_;
   bool tells_ = true;
   bool asking_ = false;
   Deadline answerEnd_ = Deadline::after(std::chrono::milliseconds(0));

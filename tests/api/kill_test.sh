@@ -5,14 +5,23 @@
 #   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  across domains (the survivors', if they cannot be cut so: of one rank each)
 #   KILL_ROUNDS=few, steps  a few of the points, two in steps alone (20 s for each wait, for slow machines)
 #   KILL_PREFIX  what a rank's shell runs before it; ends with exec "$@"
+#   KILL_JOBS    so many rounds at once (1): they wait for deadlines most of the time
 set -u
 moerun=$1 program=$2 backend=${3:-host} nranks=${4:-3}
 prefix=${KILL_PREFIX:-exec \"\$@\"}
+jobs=${KILL_JOBS:-1}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 failed=0
 
 round() { # arguments of kill_rank
+  while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do wait -n; done
+  try "$@" &
+}
+
+try() { # arguments of kill_rank
   local directory log status survivors problem=
-  directory=$(mktemp -d)
+  directory=$(mktemp -d -p "$work")
   log=$directory/log
   MOECOMM_LOG_LEVEL=none timeout 60 "$moerun" -n "$nranks" --grace 20 sh -c "$prefix" rank "$program" \
     --backend "$backend" --directory "$directory" "$@" >"$log" 2>&1
@@ -29,9 +38,7 @@ round() { # arguments of kill_rank
     problem="status $status"
   fi
   if [ -n "$problem" ]; then
-    echo "FAILED: $*: $problem"
-    cat "$log"
-    failed=1
+    { echo "FAILED: $*: $problem"; cat "$log"; } >>"$work/failures"
   else
     echo "ok: $*: $(grep -o 'then .*' "$log" | sort -k2 -n | tail -n 1)"
   fi
@@ -64,6 +71,11 @@ else
       done
     done
   done
+fi
+wait
+if [ -e "$work/failures" ]; then
+  cat "$work/failures"
+  failed=1
 fi
 if find /dev/shm -name '*moecomm*' 2>/dev/null | grep -q .; then
   echo "FAILED: something is left in /dev/shm"

@@ -2,6 +2,8 @@
 // threads, whose steps end as the test says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -16,25 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// Its steps do nothing but fail: their wait for rank `awaited` was late.
-class LateBackend final : public ForwardingBackend {
- public:
-  explicit LateBackend(int awaited) : awaited_(awaited) {}
-
-  moeResult_t launch(Step, const StepParams& params, const LaunchShape&, moeStream_t, std::string*) noexcept override {
-    params.comm.state->failuresClaimed = 1;
-    Failure& failure = *params.comm.failure;
-    failure.fault = Fault::timeout;
-    failure.phase = Phase::routeCounts;
-    failure.peer = awaited_;
-    std::atomic_ref(failure.ready).store(1, std::memory_order_release);
-    return moeSuccess;
-  }
-
- private:
-  int awaited_;
-};
-
 Config configOfRanks() {
   Config config = resolveConfig(nullptr);
   config.interfaceName = "lo";
@@ -45,13 +28,53 @@ Config configOfRanks() {
   return config;
 }
 
+// Its steps do nothing but fail.
+class FailingBackend final : public ForwardingBackend {
+ public:
+  explicit FailingBackend(const Failure& failure) : failure_(failure) {}
+
+  moeResult_t launch(Step, const StepParams& params, const LaunchShape&, moeStream_t, std::string*) noexcept override {
+    params.comm.state->failuresClaimed = 1;
+    *params.comm.failure = failure_;
+    std::atomic_ref(params.comm.failure->ready).store(1, std::memory_order_release);
+    return moeSuccess;
+  }
+
+ private:
+  Failure failure_;
+};
+
+Failure lateFor(int rank) {
+  Failure failure{};
+  failure.fault = Fault::timeout, failure.phase = Phase::routeCounts, failure.peer = rank;
+  return failure;
+}
+Failure badIndex() {
+  Failure failure{};
+  failure.fault = Fault::badIndex;
+  return failure;
+}
+
+std::unique_ptr<Comm> createFailing(int nranks, int rank, const moeUniqueId_t& id, const Failure& failure) {
+  return Comm::create(nranks, rank, id, configOfRanks(), -1, std::make_unique<FailingBackend>(failure));
+}
+
+// Its route fails.
+Handle& addHandle(Comm& comm) {
+  moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
+  shape.experts = comm.nranks();
+  shape.topk = 1;
+  shape.mode = moeModeHt;
+  return *comm.add(std::make_unique<Handle>(comm, shape));
+}
+
 struct Seen {
   moeResult_t result = moeSuccess;
   std::chrono::duration<double> resultTook{}, textTook{};
   std::string text;
 };
 
-// Each rank's step begins `delays[rank]` after all have met; that of rank r is late for awaited[r]. `leaver` leaves
+// Each rank's step begins `delays[rank]` after all have met; rank r's wait for awaited[r] is late. `leaver` leaves
 // when it has seen the result.
 std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std::chrono::milliseconds>& delays,
                          std::size_t leaver = SIZE_MAX) {
@@ -61,13 +84,8 @@ std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std:
   std::vector<std::thread> ranks;
   for (std::size_t rank = 0; rank < awaited.size(); ++rank) {
     ranks.emplace_back([&, rank] {
-      const auto comm = Comm::create(nranks, static_cast<int>(rank), id, configOfRanks(), -1,
-                                     std::make_unique<LateBackend>(awaited[rank]));
-      moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-      shape.experts = nranks;
-      shape.topk = 1;
-      shape.mode = moeModeHt;
-      Handle& handle = *comm->add(std::make_unique<Handle>(*comm, shape));
+      const auto comm = createFailing(nranks, static_cast<int>(rank), id, lateFor(awaited[rank]));
+      Handle& handle = addHandle(*comm);
       std::this_thread::sleep_for(delays[rank]);
       handle.route(nullptr, nullptr, 0, nullptr);
       const auto begin = Clock::now();
@@ -89,6 +107,27 @@ TEST(CommFailure, OfALateWaitIsSeenAtOnceAndNamesTheEndOfTheChain) {
     EXPECT_LT(seen.resultTook.count(), 0.3) << "status() does not wait for the sentence";
     EXPECT_LT(seen.textTook.count(), 2.5);
     EXPECT_NE(seen.text.find("rank 2: rank 3 did not send its counts (moeRoute)"), std::string::npos) << seen.text;
+  }
+}
+
+// However many look at once: none of them may take the step's results.
+TEST(CommFailure, IsSeenByEveryThreadThatLooks) {
+  for (int round = 0; round < 200; ++round) {
+    const auto comm = createFailing(1, 0, bootstrap::createUniqueId(20s, "lo"), badIndex());
+    Handle& handle = addHandle(*comm);
+    std::atomic<bool> hasFailed = false;
+    std::array<moeResult_t, 3> seen{};
+    std::vector<std::thread> threads;
+    for (moeResult_t& result : seen) {
+      threads.emplace_back([&] {
+        while (!hasFailed) std::this_thread::yield();
+        result = comm->status();
+      });
+    }
+    handle.route(nullptr, nullptr, 0, nullptr);
+    hasFailed = true;
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), moeInvalidArgument), 3) << "round " << round;
   }
 }
 
