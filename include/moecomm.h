@@ -197,7 +197,8 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
                                 const moeConfig_t* config);
 
 /* The same with nranks, rank and meeting point taken from the launcher's environment: moerun, torchrun, Slurm/PMI or
- * Open MPI (docs/launchers.md says which variables). Returns also moeInvalidUsage if no launcher is recognised. */
+ * Open MPI (docs/launchers.md says which variables). Returns also moeInvalidUsage if no launcher is recognised, and
+ * moeTimeout if the meeting point's name is not resolved in time. */
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
 /* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told and do not

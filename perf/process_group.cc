@@ -43,8 +43,8 @@ LaunchPlace placeFromEnvironment() {
 
 std::unique_ptr<Group> makeProcessGroup() {
   const LaunchEnvironment launch = launchFromEnvironment();
-  const moeUniqueId_t id =
-      bootstrap::uniqueIdFor(launch.rootHost, static_cast<std::uint16_t>(launch.rootPort + 1), launch.secret);
+  const auto port = static_cast<std::uint16_t>(launch.rootPort + 1);
+  const moeUniqueId_t id = bootstrap::uniqueIdFor(launch.rootHost, port, launch.secret, kWaitMax);
   if (launch.rank == 0) bootstrap::serveUniqueId(id, kWaitMax);
   bootstrap::Options options;
   options.nranks = launch.nranks;

@@ -105,7 +105,8 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
     moe::require(comm != nullptr, "comm is NULL");
     const moe::Config resolved = moe::resolveConfig(config);
     const moe::LaunchEnvironment launch = moe::launchFromEnvironment();
-    const moeUniqueId_t id = moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret);
+    const moeUniqueId_t id =
+        moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret, timeoutOf(resolved));
     if (launch.rank == 0) moe::bootstrap::serveUniqueId(id, timeoutOf(resolved));
     *comm = reinterpret_cast<moeComm_t>(Comm::create(launch.nranks, launch.rank, id, resolved, 0).release());
   });

@@ -2,13 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstring>
-#include <memory>
-
-#include "base/error.h"
 
 namespace moe::bootstrap {
 
@@ -108,24 +105,6 @@ bool readAddresses(Reader& in, std::vector<Address>& out) {
     if (!Address::read(in, address)) return false;
   }
   return true;
-}
-
-std::vector<Address> resolveHost(const std::string& host, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int rc = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (rc != 0) throw Error(moeSystemError, fmt::format("cannot resolve host {}: {}", host, ::gai_strerror(rc)));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  std::vector<Address> addresses;
-  for (const addrinfo* entry = found; entry != nullptr && addresses.size() < kAddressCountMax; entry = entry->ai_next) {
-    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    addresses.push_back(Address::of(entry->ai_addr));
-    addresses.back().port = port;
-  }
-  if (addresses.empty()) throw Error(moeSystemError, fmt::format("host {} has no IPv4 or IPv6 address", host));
-  return addresses;
 }
 
 }  // namespace moe::bootstrap

@@ -43,7 +43,4 @@ std::string describe(const std::vector<Address>& addresses);
 void writeAddresses(Writer& out, const std::vector<Address>& addresses);
 bool readAddresses(Reader& in, std::vector<Address>& out);  // false if malformed, none or too many
 
-// The addresses of a host name or numeric address; throws moeSystemError with the resolver's words.
-std::vector<Address> resolveHost(const std::string& host, std::uint16_t port);
-
 }  // namespace moe::bootstrap

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/rendezvous_server.h"
+#include "bootstrap/resolve_host.h"
 #include "bootstrap/socket.h"
 
 namespace moe::bootstrap {
@@ -60,9 +61,10 @@ moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::strin
   return encodeUniqueId(contents);
 }
 
-moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret) {
+moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret,
+                          std::chrono::milliseconds timeout) {
   if (port == 0) throw Error(moeInvalidArgument, "the port of the meeting point is 0");
-  return encodeUniqueId({false, secret, resolveHost(host, port)});
+  return encodeUniqueId({false, secret, resolveHost(host, port, timeout)});
 }
 
 void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout) {

@@ -19,8 +19,10 @@ namespace moe::bootstrap {
 // waits. Throws moeInvalidArgument (no such interface), moeSystemError.
 moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName);
 
-// The id for a meeting point that all ranks know from elsewhere. Resolves `host`; serves nothing.
-moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret);
+// The id for a meeting point that all ranks know from elsewhere. Resolves `host`, for at most `timeout`; serves
+// nothing. Throws moeInvalidArgument (port 0), and what resolveHost throws.
+moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret,
+                          std::chrono::milliseconds timeout);
 
 // Serves an id of uniqueIdFor, on exactly its port, as createUniqueId does. Called in one process only.
 void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);

@@ -97,7 +97,7 @@ TEST(BootstrapJoin, TwoGroupsInOneProcessDoNotMeet) {
 }
 
 TEST(BootstrapJoin, RanksMeetAtAFixedPortThatIsServedLate) {
-  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", freePort(), kSecret);
+  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", freePort(), kSecret, 20s);
   expectAllWell(inThreads(4, [&](int rank) {
     if (rank == 0) {
       std::this_thread::sleep_for(300ms);
@@ -108,7 +108,7 @@ TEST(BootstrapJoin, RanksMeetAtAFixedPortThatIsServedLate) {
 }
 
 TEST(BootstrapJoin, WorksOverIpv6Loopback) {
-  const moeUniqueId_t id = uniqueIdFor("::1", freePort(), kSecret);
+  const moeUniqueId_t id = uniqueIdFor("::1", freePort(), kSecret, 20s);
   serveUniqueId(id, 20s);
   expectAllWell(inThreads(4, [&](int rank) { Bootstrap::join(id, optionsOf(rank, 4))->barrier(); }));
 }
@@ -124,7 +124,7 @@ TEST(BootstrapJoin, TriesTheNextAddressWhenOneDoesNotAnswer) {
 }
 
 TEST(BootstrapJoin, ASecondMeetingAtTheSamePortWithTheSameSecretWorks) {
-  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", freePort(), kSecret);
+  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", freePort(), kSecret, 20s);
   for (int turn = 0; turn < 3; ++turn) {
     serveUniqueId(id, 20s);
     expectAllWell(inThreads(3, [&](int rank) { Bootstrap::join(id, optionsOf(rank, 3))->barrier(); }));
@@ -134,7 +134,7 @@ TEST(BootstrapJoin, ASecondMeetingAtTheSamePortWithTheSameSecretWorks) {
 
 TEST(BootstrapJoin, SaysThatThePortIsTaken) {
   const auto listener = bootstrap::listenTcp({bootstrap::Address::any(AF_INET, 0)}, 0);
-  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", listener.port, kSecret);
+  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", listener.port, kSecret, 20s);
   const Outcome outcome = outcomeOf([&] { serveUniqueId(id, 1s); });
   EXPECT_EQ(outcome.result, moeSystemError);
   EXPECT_NE(outcome.sentence.find(std::to_string(listener.port)), std::string::npos) << outcome.sentence;
@@ -207,7 +207,7 @@ TEST(BootstrapJoin, NamesTheRanksThatAreMissingAtTheDeadline) {
 }
 
 TEST(BootstrapJoin, SaysWhenNobodyServesTheId) {
-  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", freePort(), kSecret);
+  const moeUniqueId_t id = uniqueIdFor("127.0.0.1", freePort(), kSecret, 20s);
   const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(1, 2, 300ms)); });
   EXPECT_EQ(outcome.result, moeTimeout);
   EXPECT_NE(outcome.sentence.find("refused"), std::string::npos) << outcome.sentence;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "bootstrap/interfaces.h"
+#include "bootstrap/resolve_host.h"
 #include "bootstrap/text.h"
 #include "bootstrap/unique_id.h"
 #include "unit/bootstrap_world.h"
@@ -14,9 +15,10 @@ namespace moe::test {
 namespace {
 
 using namespace bootstrap;
+using namespace std::chrono_literals;
 
 TEST(UniqueId, ComesOutAsItWentIn) {
-  const IdContents in{true, randomKey(), resolveHost("fd00::17", 4242)};
+  const IdContents in{true, randomKey(), resolveHost("fd00::17", 4242, 20s)};
   const IdContents out = decodeUniqueId(encodeUniqueId(in));
   EXPECT_EQ(out.served, in.served);
   EXPECT_EQ(out.secret, in.secret);
@@ -25,7 +27,7 @@ TEST(UniqueId, ComesOutAsItWentIn) {
 }
 
 TEST(UniqueId, IsRefusedWhenAnyByteIsDamaged) {
-  const moeUniqueId_t good = uniqueIdFor("127.0.0.1", 1234, randomKey());
+  const moeUniqueId_t good = uniqueIdFor("127.0.0.1", 1234, randomKey(), 20s);
   for (std::size_t i = 0; i < sizeof(good.bytes); ++i) {
     moeUniqueId_t bad = good;
     bad.bytes[i] ^= 0x10;
@@ -46,10 +48,10 @@ TEST(UniqueId, IsNewEveryTimeAndCarriesAPort) {
 }
 
 TEST(UniqueId, SaysWhenAHostCannotBeResolved) {
-  const Outcome outcome = outcomeOf([] { uniqueIdFor("no-such-host.invalid", 1234, Key{}); });
+  const Outcome outcome = outcomeOf([] { uniqueIdFor("no-such-host.invalid", 1234, Key{}, 20s); });
   EXPECT_EQ(outcome.result, moeSystemError);
   EXPECT_NE(outcome.sentence.find("no-such-host.invalid"), std::string::npos) << outcome.sentence;
-  EXPECT_EQ(outcomeOf([] { uniqueIdFor("127.0.0.1", 0, Key{}); }).result, moeInvalidArgument);
+  EXPECT_EQ(outcomeOf([] { uniqueIdFor("127.0.0.1", 0, Key{}, 20s); }).result, moeInvalidArgument);
 }
 
 TEST(Interfaces, ThatDoNotExistAreRefusedWithAListOfThoseThatDo) {
