@@ -35,8 +35,9 @@ class FailingBackend final : public ForwardingBackend {
 
   moeResult_t launch(Step, const StepParams& params, const LaunchShape&, moeStream_t, std::string*) noexcept override {
     params.comm.state->failuresClaimed = 1;
-    *params.comm.failure = failure_;
-    std::atomic_ref(params.comm.failure->ready).store(1, std::memory_order_release);
+    Failure& failure = *params.comm.failure;
+    failure.fault = failure_.fault, failure.phase = failure_.phase, failure.peer = failure_.peer;
+    std::atomic_ref(failure.ready).store(1, std::memory_order_release);
     return moeSuccess;
   }
 
