@@ -3,75 +3,78 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include <condition_variable>
 #include <memory>
-#include <utility>
+#include <mutex>
 
-#include "base/deadline.h"
 #include "base/error.h"
+#include "bootstrap/quiet_thread.h"
 
 namespace moe::bootstrap {
 namespace {
 
-using Found = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-// A question to the resolver, which libc asks on a thread of its own. getaddrinfo() has no deadline: a name server that
-// does not answer takes it half a minute, however short the timeout of who asks.
-class Question {
- public:
-  explicit Question(const std::string& host) : host_(host) {
-    hints_.ai_family = AF_UNSPEC;
-    hints_.ai_socktype = SOCK_STREAM;
-    hints_.ai_flags = AI_NUMERICHOST;
-    request_.ar_name = host_.c_str();
-    request_.ar_request = &hints_;
-  }
-  Question(const Question&) = delete;
-  Question& operator=(const Question&) = delete;
-
-  // 0, or why there is no answer; EAI_INPROGRESS: not yet. A numeric address needs nobody.
-  int askHere() { return ::getaddrinfo(host_.c_str(), nullptr, &hints_, &request_.ar_result); }
-  int ask(const Deadline& deadline) {
-    hints_.ai_flags = 0;
-    gaicb* requests[] = {&request_};
-    if (const int error = ::getaddrinfo_a(GAI_NOWAIT, requests, 1, nullptr); error != 0) return error;
-    for (;;) {
-      const int left = deadline.leftMs();
-      const timespec atMost{left / 1000, left % 1000 * 1000000L};
-      ::gai_suspend(requests, 1, &atMost);  // says little: glibc 2.36 returns EAI_SYSTEM when the time is over
-      const int error = ::gai_error(&request_);
-      if (error != EAI_INPROGRESS || deadline.expired()) return error;
-    }
+struct Answer {
+  Answer() = default;
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+  ~Answer() {
+    if (found != nullptr) ::freeaddrinfo(found);
   }
 
-  // True if nobody works on it any more.
-  bool isOver() { return ::gai_cancel(&request_) != EAI_NOTCANCELED; }
-
-  Found answer() { return {std::exchange(request_.ar_result, nullptr), &::freeaddrinfo}; }
-
- private:
-  std::string host_;
-  addrinfo hints_{};
-  gaicb request_{};
+  int error = EAI_AGAIN;
+  addrinfo* found = nullptr;
 };
 
-Found ask(const std::string& host, std::chrono::milliseconds timeout) {
-  auto question = std::make_unique<Question>(host);
-  if (question->askHere() == 0) return question->answer();
-  const int error = question->ask(Deadline::after(timeout));
-  if (error == 0) return question->answer();
-  if (error != EAI_INPROGRESS) {
+void ask(const std::string& host, int flags, Answer& answer) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  answer.error = ::getaddrinfo(host.c_str(), nullptr, &hints, &answer.found);
+}
+
+// getaddrinfo() has no deadline: a name server that does not answer takes it 10 s and more, however short the timeout
+// of who asks. So a thread asks, which owns what it needs, and outlives who waits for it no longer. (Not
+// getaddrinfo_a(): the thread sanitizer does not know libc's own threads, and crashes in them.)
+struct Question {
+  std::string host;
+  Answer answer;
+  std::mutex mutex;
+  std::condition_variable isAnswered;
+  bool answered = false;
+};
+
+std::shared_ptr<Question> askFor(const std::string& host, std::chrono::milliseconds timeout) {
+  const auto question = std::make_shared<Question>();
+  question->host = host;
+  ask(host, AI_NUMERICHOST, question->answer);  // needs nobody
+  if (question->answer.error == 0) return question;
+  std::thread thread = startQuietThread([question] {
+    ask(question->host, 0, question->answer);
+    const std::lock_guard lock(question->mutex);
+    question->answered = true;
+    question->isAnswered.notify_one();
+  });
+  std::unique_lock lock(question->mutex);
+  const bool answered = question->isAnswered.wait_for(lock, timeout, [&] { return question->answered; });
+  lock.unlock();
+  if (!answered) {
+    thread.detach();
+    throw Error(moeTimeout, fmt::format("host {} was not resolved within {} ms", host, timeout.count()));
+  }
+  thread.join();
+  if (const int error = question->answer.error; error != 0) {
     throw Error(moeSystemError, fmt::format("cannot resolve host {}: {}", host, ::gai_strerror(error)));
   }
-  if (!question->isOver()) static_cast<void>(question.release());  // libc's thread still writes to it: it stays
-  throw Error(moeTimeout, fmt::format("host {} was not resolved within {} ms", host, timeout.count()));
+  return question;
 }
 
 }  // namespace
 
 std::vector<Address> resolveHost(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout) {
-  const Found found = ask(host, timeout);
+  const auto question = askFor(host, timeout);
   std::vector<Address> addresses;
-  for (const addrinfo* entry = found.get(); entry != nullptr && addresses.size() < kAddressCountMax;
+  for (const addrinfo* entry = question->answer.found; entry != nullptr && addresses.size() < kAddressCountMax;
        entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     addresses.push_back(Address::of(entry->ai_addr));
