@@ -45,7 +45,7 @@ struct Question {
 };
 
 std::shared_ptr<Question> askFor(const std::string& host, std::chrono::milliseconds timeout) {
-  const auto question = std::make_shared<Question>();
+  auto question = std::make_shared<Question>();
   question->host = host;
   ask(host, AI_NUMERICHOST, question->answer);  // needs nobody
   if (question->answer.error == 0) return question;
