@@ -15,7 +15,6 @@ namespace moe::test {
 namespace {
 
 using namespace bootstrap;
-using namespace std::chrono_literals;
 
 TEST(UniqueId, ComesOutAsItWentIn) {
   const IdContents in{true, randomKey(), resolveHost("fd00::17", 4242, 20s)};
