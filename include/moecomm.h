@@ -79,12 +79,24 @@ enum {
   moeCastFp8 = 1,     /* to e4m3 with one fp32 scale for 128 elements: element = code * scale */
   moeCastFp8Ue8m0 = 2 /* the same with a power of two as the scale, one byte: 2^(byte - 127) */
 };
+/* The rule of both casts, for each block of 128 elements (docs/guide/formats.md). amax is the largest magnitude of its
+ * numbers, at least 1e-4 and at most FLT_MAX. The fp32 scale is amax / 448, rounded; the power of two is
+ * 2^ceil(log2(amax / 448)). A code is the element times 448 / amax (or times 2^-exponent), rounded to nearest even and
+ * saturated at 448. So a block whose elements are all far below 1e-4 loses digits, and is zeros from 2e-10 down: that
+ * bound is for activations, and moeCastExact takes it away. A NaN does not count towards amax and stays NaN. An
+ * infinity counts as FLT_MAX and becomes 448, so that it decodes to FLT_MAX and the rest of its block to zeros. */
 enum { moeScalesRowMajor = 0, moeScalesTokenContiguous = 1 };
 enum {
   moeWeightsApplied = 0, /* the caller has multiplied the rows by their weights, or wants a plain sum */
   moeWeightsApply = 1    /* combine multiplies each expert's row by the weight that moeRoute was given */
 };
-enum { moeSendOnly = 1 }; /* bit of `flags`: start now, finish in moeComplete */
+/* Bits of `flags`. */
+enum {
+  moeSendOnly = 1,     /* start now, finish in moeComplete */
+  moeCombineGrads = 2, /* combine: with gradients of the weights, on all ranks. weightGrads and outWeightGrads imply it;
+                          a rank at which nothing arrived, and which routed nothing, may have neither, and says it */
+  moeCastExact = 4     /* dispatch with cast: amax has no lower bound to speak of (5.3e-36). For gradients */
+};
 enum {
   moeTransportSelf = 0,
   moeTransportDirect = 1,  /* a thread of the same process: by its address */
@@ -131,8 +143,9 @@ typedef void (*moeLogFunction_t)(void* user, int32_t level, const char* line);
 typedef void* (*moeAllocate_t)(void* user, size_t bytes, int32_t kind);
 typedef void (*moeFree_t)(void* user, void* memory, size_t bytes, int32_t kind);
 
-/* What a communicator is built for. Every rank must pass the same values, except `device`, `heapBytes`, the log and the
- * allocator. An environment variable MOECOMM_<NAME> (docs/tuning.md) is used where a field is zero. */
+/* What a communicator is built for. Every rank must pass the same values, except `device`, `heapBytes`, `timeoutMs`,
+ * `sms`, `interfaceName`, the log and the allocator. An environment variable MOECOMM_<NAME> (docs/tuning.md) is used
+ * where a field is zero. */
 typedef struct moeConfig {
   size_t size;
   int32_t backend;      /* moeBackend value; 0: cuda if a usable GPU is there, else host */
@@ -207,7 +220,7 @@ MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* confi
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.
- * All later calls but the queries and moeCommDestroy return moeAborted. */
+ * All later calls return moeAborted, but the queries, moeMemFree, moeHandleDestroy and moeCommDestroy. */
 MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks. Any thread. Once failed, every later call
@@ -314,7 +327,8 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
  *   tokens       0..tokensMax; may differ per rank and call. Pointers may be NULL if 0
  * Ranks exchange counts and row positions here, in both modes. The route may then be used by any number of dispatches
- * and combines. See docs/protocol.md, "Route". */
+ * and combines. Handles that differ between ranks are refused here, on all of them: moeInvalidUsage names the field and
+ * two values. See docs/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
 
@@ -390,8 +404,10 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 
 /* ---- Dispatch and combine --------------------------------------------------------------------------------------- */
 
-/* Row pointers are device memory, aligned to 16 bytes, and stay valid until the work has run. "outRows" below is the
- * number of rows of the handle's layout: FLAT and EXPERT_MAJOR as received, PADDED and RANK_MAJOR all slots. */
+/* Row pointers are device memory, aligned to 16 bytes, and stay valid until the work has run. Other arrays are aligned
+ * to their elements, topkIdx too. "outRows" below is the number of rows of the handle's layout: FLAT and EXPERT_MAJOR
+ * as received, PADDED and RANK_MAJOR all slots. Outputs overlap neither inputs nor each other; what the host can see of
+ * that is refused. */
 typedef struct moeDispatchArgs {
   size_t size;
   const void* rows;        /* [tokens][hidden]; NULL if this rank routed 0 tokens */
@@ -399,18 +415,19 @@ typedef struct moeDispatchArgs {
   int32_t hidden;          /* elements of a row; hidden times the element size is a multiple of 16 */
   const void* side;        /* [tokens][sideBytes] carried with the rows (scales, say), or NULL */
   int32_t sideBytes;       /* multiple of 16; 0: none */
-  int32_t flags;           /* 0 or moeSendOnly */
+  int32_t flags;           /* moeSendOnly, moeCastExact */
   void* outRows;           /* [outRows][hidden]. HT: window memory is written by the peers, other memory costs a local
                               copy. LL RANK_MAJOR: NULL leaves the rows where they came, see moeHandleGetView */
   void* outSide;           /* [outRows][sideBytes], in the same kind of memory as outRows; NULL if sideBytes is 0 or
                               outRows is NULL */
   int64_t outRowsMax;      /* rows that outRows can hold. If more arrive every rank gets moeInvalidArgument naming both
                               numbers, and nothing is written */
-  void* outTopkIdx;        /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, the handle's index type; or NULL */
+  void* outTopkIdx;        /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, the handle's index type; or NULL.
+                              Other layouts: NULL */
   float* outTopkWeights;   /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the index is -1; EXPERT_MAJOR*: [outRows]; or
                               NULL */
   int32_t* outSourceIndex; /* [outRows] source rank * tokensMax of the handle + source token; or NULL */
-  int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1] copy of the offsets; or NULL */
+  int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1] copy of the offsets; or NULL. Other layouts: NULL */
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
   int32_t cast;        /* LL: moeCast value, the same on all ranks. rowType and hidden are those of `rows`, hidden a
                           multiple of 128; outRows takes [outRows][hidden] codes of one byte */
@@ -419,34 +436,39 @@ typedef struct moeDispatchArgs {
   int32_t scaleLayout; /* moeScales value. ROW_MAJOR: [outRows][words]. TOKEN_CONTIGUOUS: [words][outRowsMax], of
                           RANK_MAJOR [words][nranks * tokensMax], of EXPERT_MAJOR_PADDED
                           [localExperts][words][nranks * tokensMax]. words: hidden / 128, or a fourth, rounded up */
-  int32_t reserved;
+  int32_t reserved;    /* 0 */
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER \
   { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0 }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe. Rows
- * arrive in the order source rank, then source token, on every run. Padding rows are left untouched. Rows of hidden and
- * rowType must be the same on all ranks. Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
+ * arrive in the order source rank, then source token, on every run. Padding rows are left untouched. hidden, rowType,
+ * sideBytes and cast must be the same on all ranks; else all return moeInvalidUsage naming the field and two values.
+ * Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
  * handle still awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
  * docs/protocol.md, "Dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
 typedef struct moeCombineArgs {
   size_t size;
-  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here. Peers read
+  const void* rows; /* [outRows][hidden] in the layout that dispatch produced; NULL if nothing arrived here (else every
+                       rank gets moeInvalidArgument, as for a moeMemAlloc block that is too small). Peers read
                        them directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows
                        (LL); else rows for peers are made of them: HT in config.stagingRows, which must be enough */
   int32_t rowType;  /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;
-  int32_t weights;          /* moeWeights value. moeWeightsApply needs one row per expert: an EXPERT_MAJOR layout */
-  int32_t flags;            /* 0 or moeSendOnly */
-  void* out;                /* [tokens][hidden]; NULL if this rank routed 0 tokens */
-  const void* bias0;        /* [tokens][hidden] added to the sum, or NULL */
-  const void* bias1;        /* the same, added after bias0 */
-  const float* weightGrads; /* gradients of the weights, in the layout of outTopkWeights of dispatch; or NULL */
-  float* outWeightGrads;    /* [tokens][topk], 0 for unused entries; NULL on every rank if weightGrads is */
+  int32_t weights;   /* moeWeights value; ranks may differ. moeWeightsApply needs one row per expert: an EXPERT_MAJOR
+                        layout */
+  int32_t flags;     /* moeSendOnly, moeCombineGrads */
+  void* out;         /* [tokens][hidden]; NULL if this rank routed 0 tokens */
+  const void* bias0; /* [tokens][hidden] added to the sum, or NULL. May be `out` itself */
+  const void* bias1; /* the same, added after bias0 */
+  const float* weightGrads; /* gradients of the weights, in the layout of outTopkWeights of dispatch; NULL if there are
+                               none, on any rank, or if nothing arrived here */
+  float* outWeightGrads;    /* [tokens][topk], 0 for unused entries; NULL if there are none, or if this rank routed 0
+                               tokens. With gradients on some ranks only all get moeInvalidUsage */
   int32_t sms;
-  int32_t reserved;
+  int32_t reserved; /* 0 */
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
   { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
@@ -454,7 +476,8 @@ typedef struct moeCombineArgs {
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe. The sum is made in fp32
  * with separately rounded products and sums: per rank over its experts in top-k order, rounded to the row type, then
  * over the ranks in rank order, then the biases. So the result has the same bits on every run and on every backend. A
- * token with no expert gets the biases, or zeros. Returns as moeDispatch. docs/protocol.md, "Combine". */
+ * token with no expert gets the biases, or zeros. hidden, rowType and whether there are gradients must be the same on
+ * all ranks. Returns as moeDispatch. docs/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 
 /* Finishes the send-only dispatch or combine of this handle: waits for the peers and fills the outputs. No GPU

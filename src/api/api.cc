@@ -18,10 +18,6 @@ Handle* handleOf(moeHandle_t handle) {
   return reinterpret_cast<Handle*>(handle);
 }
 
-moeResult_t refuse(const char* sentence) {
-  return moe::guard(nullptr, [&] { throw moe::Error(moeInvalidArgument, sentence); });
-}
-
 std::chrono::milliseconds timeoutOf(const moe::Config& config) {
   return std::chrono::milliseconds(config.timeoutMs);
 }
@@ -64,7 +60,8 @@ const char* moeGetErrorString(moeResult_t result) {
 }
 
 const char* moeGetLastError(moeComm_t comm) {
-  return comm != nullptr ? commOf(comm)->errors().text() : moe::threadError().c_str();
+  if (comm == nullptr) return moe::threadError().c_str();
+  return Comm::is(comm) ? commOf(comm)->errors().text() : moe::kNoComm;
 }
 
 moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
@@ -113,23 +110,27 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
 }
 
 moeResult_t moeCommDestroy(moeComm_t comm) {
+  if (comm == nullptr) return moeSuccess;
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(nullptr, [&] { delete commOf(comm); });
 }
 
 moeResult_t moeCommAbort(moeComm_t comm) {
-  if (comm == nullptr) return refuse("comm is NULL");
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
   commOf(comm)->abort();
   return moeSuccess;
 }
 
 moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {
-  if (comm == nullptr) return refuse("comm is NULL");
-  if (error == nullptr) return refuse("error is NULL");
-  *error = commOf(comm)->status();
-  return moeSuccess;
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guard(commOf(comm), [&] {
+    moe::require(error != nullptr, "error is NULL");
+    *error = commOf(comm)->status();
+  });
 }
 
 moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
+  if (comm != nullptr && !Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] {
     using moe::Limits;
     moeLimits_t result = MOE_LIMITS_INITIALIZER;
@@ -157,20 +158,20 @@ moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
 }
 
 moeResult_t moeMemAlloc(moeComm_t comm, size_t bytes, void** memory) {
-  if (comm == nullptr) return refuse("comm is NULL");
-  return moe::guard(commOf(comm), [&] {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] {
     moe::require(memory != nullptr, "memory is NULL");
     *memory = commOf(comm)->allocateWindow(bytes);
   });
 }
 
 moeResult_t moeMemFree(moeComm_t comm, void* memory) {
-  if (comm == nullptr) return refuse("comm is NULL");
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] { commOf(comm)->freeWindow(memory); });
 }
 
 moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandleConfig_t* config) {
-  if (comm == nullptr) return refuse("comm is NULL");
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guardAlive(commOf(comm), [&] {
     moe::require(handle != nullptr, "handle is NULL");
     const moeHandleConfig_t defaults = MOE_HANDLE_CONFIG_INITIALIZER;
@@ -181,19 +182,20 @@ moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const moeHandle
 
 moeResult_t moeHandleDestroy(moeHandle_t handle) {
   if (handle == nullptr) return moeSuccess;
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   Comm& comm = handleOf(handle)->comm();
   return moe::guard(&comm, [&] { comm.remove(handleOf(handle)); });
 }
 
 moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                      moeStream_t stream) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guardAlive(&handleOf(handle)->comm(),
                          [&] { handleOf(handle)->route(topkIdx, topkWeights, tokens, stream); });
 }
 
 moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guardAlive(&handleOf(handle)->comm(), [&] {
     moe::checkStructSize(counts, "counts");
     moe::writeStruct(counts, handleOf(handle)->counts(), "counts");
@@ -201,24 +203,24 @@ moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts) {
 }
 
 moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guard(&handleOf(handle)->comm(),
                     [&] { moe::writeStruct(counts, handleOf(handle)->deviceCounts(), "counts"); });
 }
 
 moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(view, handleOf(handle)->slots(), "view"); });
 }
 
 moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guard(&handleOf(handle)->comm(),
                     [&] { moe::writeStruct(arrivals, handleOf(handle)->arrivals(), "arrivals"); });
 }
 
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guardAlive(&handleOf(handle)->comm(), [&] {
     const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
     handleOf(handle)->dispatch(moe::readStruct(args, "args", defaults), stream);
@@ -226,7 +228,7 @@ moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeSt
 }
 
 moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guardAlive(&handleOf(handle)->comm(), [&] {
     const moeCombineArgs_t defaults = MOE_COMBINE_ARGS_INITIALIZER;
     handleOf(handle)->combine(moe::readStruct(args, "args", defaults), stream);
@@ -234,6 +236,6 @@ moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStre
 }
 
 moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream) {
-  if (handle == nullptr) return refuse("handle is NULL");
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guardAlive(&handleOf(handle)->comm(), [&] { handleOf(handle)->complete(stream); });
 }

@@ -9,9 +9,9 @@
 using moe::Comm;
 
 moeResult_t moeCommGetInfo(moeComm_t handle, moeCommInfo_t* info) {
+  if (!Comm::is(handle)) return moe::refuseComm(handle);
   auto* comm = reinterpret_cast<Comm*>(handle);
   return moe::guard(comm, [&] {
-    moe::require(comm != nullptr, "comm is NULL");
     moeCommInfo_t result = MOE_COMM_INFO_INITIALIZER;
     result.nranks = comm->nranks();
     result.rank = comm->rank();
@@ -31,9 +31,9 @@ moeResult_t moeCommGetInfo(moeComm_t handle, moeCommInfo_t* info) {
 }
 
 moeResult_t moeCommGetPeerInfo(moeComm_t handle, int32_t peer, moePeerInfo_t* info) {
+  if (!Comm::is(handle)) return moe::refuseComm(handle);
   auto* comm = reinterpret_cast<Comm*>(handle);
   return moe::guard(comm, [&] {
-    moe::require(comm != nullptr, "comm is NULL");
     if (peer < 0 || peer >= comm->nranks()) {
       throw moe::Error(moeInvalidArgument, fmt::format("peer is {}, must be 0..{}", peer, comm->nranks() - 1));
     }

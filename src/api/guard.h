@@ -45,6 +45,18 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
   }
 }
 
+// A call with what is no communicator, or no handle: there is nothing that could keep the sentence but the thread.
+inline moeResult_t refuse(const char* sentence) noexcept {
+  return guard(nullptr, [&] { throw Error(moeInvalidArgument, sentence); });
+}
+inline constexpr const char* kNoComm = "comm is none, or has been destroyed";
+inline moeResult_t refuseComm(const void* comm) noexcept {
+  return refuse(comm == nullptr ? "comm is NULL" : kNoComm);
+}
+inline moeResult_t refuseHandle(const void* handle) noexcept {
+  return refuse(handle == nullptr ? "handle is NULL" : "handle is none, or has been destroyed");
+}
+
 // The same for calls that use the group: they are refused once it has failed, and report a failure that they ran into.
 template <class Body>
 moeResult_t guardAlive(Comm* comm, Body&& body) noexcept {

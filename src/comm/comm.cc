@@ -150,16 +150,28 @@ void Comm::freeWindow(void* memory) {
   heap_->giveBack(static_cast<std::uint64_t>(byte - heap));
 }
 
-std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const char* name) const {
+// The offset in the heap, or -1.
+std::int64_t Comm::heapOffset(const void* memory) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(window_->base()) + view_.at.heap;
   const auto at = reinterpret_cast<std::uintptr_t>(memory);
-  if (at < begin || at >= begin + heap_->bytes()) return -1;
-  const std::uint64_t room = heap_->roomAt(at - begin);
+  return at < begin || at >= begin + heap_->bytes() ? -1 : static_cast<std::int64_t>(at - begin);
+}
+
+std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const char* name) const {
+  const std::int64_t at = heapOffset(memory);
+  if (at < 0) return -1;
+  const std::uint64_t room = heap_->roomAt(static_cast<std::uint64_t>(at));
   if (bytes > room) {
     throw Error(moeInvalidArgument,
                 fmt::format("{} needs {} bytes, but moeMemAlloc has given only {} there", name, bytes, room));
   }
-  return static_cast<std::int64_t>(view_.at.heap + (at - begin));
+  return static_cast<std::int64_t>(view_.at.heap) + at;
+}
+
+std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const {
+  const std::int64_t at = heapOffset(memory);
+  if (at < 0) return kAnyRows;
+  return static_cast<std::int64_t>(heap_->roomAt(static_cast<std::uint64_t>(at)) / rowBytes);
 }
 
 int Comm::takeLlSet() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/alive.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/config.h"
 #include "comm/error_state.h"
@@ -26,7 +27,8 @@ struct Peer {
   bool inDomain = true;
 };
 
-class Comm {
+// "moecomm", then a letter.
+class Comm : public Alive<0x6d6f65636f6d6d43> {
  public:
   // `rendezvousRank` is the rank that serves the id, or -1 if that is not known. `backend`: NULL for the one that the
   // configuration asks for.
@@ -61,6 +63,10 @@ class Comm {
   // allocateWindow has returned.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
 
+  // How many rows of `rowBytes` bytes there is room for at `memory`: what is left of its block in the heap; elsewhere,
+  // where nobody knows, kAnyRows.
+  std::int64_t windowRoom(const void* memory, std::uint64_t rowBytes) const;
+
   OutstandingOperations& operations() { return operations_; }
   const OutstandingOperations& operations() const { return operations_; }
 
@@ -85,6 +91,7 @@ class Comm {
   void lookAtSteps() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
+  std::int64_t heapOffset(const void* memory) const;
 
   // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
   Config config_;

@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "device/terms.h"
+
 namespace moe {
 namespace {
 
@@ -43,6 +49,56 @@ const char* missing(Phase phase) {
   return "do its part";
 }
 
+const char* callOf(Phase phase) {
+  switch (phase) {
+    case Phase::routeCounts:
+    case Phase::routeHeaders:
+      return "moeRoute";
+    case Phase::combineSlots:
+    case Phase::combineRows:
+    case Phase::combineDone:
+    case Phase::combineRails:
+    case Phase::combineRailsFree:
+      return "moeCombine";
+    default:
+      return "moeDispatch";
+  }
+}
+
+// The fields of the word that differs, those first that explain a difference of the others.
+std::vector<TermField> fieldsOf(const Failure& f) {
+  namespace handle = handle_terms;
+  const std::string_view call = callOf(f.phase);
+  if (call == "moeRoute") {
+    if (f.index == 0) return {handle::kExperts};
+    if (f.index == 1) return {handle::kTokensMax};
+    if (f.index == 2) return {handle::kAlignment};
+    return {handle::kTopk, handle::kLayout, handle::kMode, handle::kArrivals};
+  }
+  if (call == "moeCombine") return {combine_terms::kRowType, combine_terms::kPieces, combine_terms::kGrads};
+  return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,
+          dispatch_terms::kSideBytes};
+}
+
+std::string valueOf(const TermField& field, std::uint64_t word) {
+  const std::uint64_t value = field.of(word);
+  if (value < field.values.size() && field.values[value] != nullptr) return field.values[value];
+  return std::to_string(value);
+}
+
+// In the words of moeCommInit, the lower rank first.
+std::string describeDisagreement(const Failure& f, int rank) {
+  auto ours = static_cast<std::uint64_t>(f.expected), theirs = static_cast<std::uint64_t>(f.actual);
+  const int lower = std::min(rank, f.peer), higher = std::max(rank, f.peer);
+  if (f.peer < rank) std::swap(ours, theirs);
+  for (const TermField& field : fieldsOf(f)) {
+    if (field.of(ours) == field.of(theirs)) continue;
+    return fmt::format("rank {}: {}: ranks disagree: {} is {} on rank {} and {} on rank {}", rank, callOf(f.phase),
+                       field.name, valueOf(field, ours), lower, valueOf(field, theirs), higher);
+  }
+  return fmt::format("rank {}: {}: rank {} called with other sizes than this rank", rank, callOf(f.phase), f.peer);
+}
+
 }  // namespace
 
 FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
@@ -70,18 +126,29 @@ FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
                           rank, f.index >> 8, f.index & 0xff, f.actual)};
     case Fault::capacity:
       if (f.phase == Phase::combineRows) {
-        return {moeInvalidArgument,
-                fmt::format("rank {}: moeCombine: the staging area of rank {} holds {} rows (0: args.rows is NULL) but "
-                            "{} had arrived there",
-                            rank, f.peer, f.expected, f.actual)};
+        return {moeInvalidArgument, f.expected == 0
+                                        ? fmt::format("rank {}: moeCombine: args.rows of rank {} is NULL or "
+                                                      "has no room, but its layout has {} rows",
+                                                      rank, f.peer, f.actual)
+                                        : fmt::format("rank {}: moeCombine: args.rows of rank {} has room "
+                                                      "for {} rows (moeMemAlloc), but its layout has {}",
+                                                      rank, f.peer, f.expected, f.actual)};
       }
       return {moeInvalidArgument, fmt::format("rank {}: moeDispatch: the output of rank {} holds {} rows but {} arrive",
                                               rank, f.peer, f.expected, f.actual)};
+    case Fault::staging:
+      return {moeInvalidArgument,
+              fmt::format(
+                  "rank {}: {}: config.stagingRows of rank {} is {}, but {} rows {}", rank, callOf(f.phase), f.peer,
+                  f.expected, f.actual,
+                  f.phase == Phase::combineRows ? "had arrived there" : "arrive for its output outside the window")};
+    case Fault::noGrads:
+      return {moeInvalidArgument,
+              fmt::format("rank {}: moeCombine: args.weightGrads of rank {} is NULL, but {} rows had arrived there and "
+                          "the combine carries gradients (args.outWeightGrads or moeCombineGrads)",
+                          rank, f.peer, f.actual)};
     case Fault::disagreement:
-      return {moeInvalidUsage,
-              fmt::format("rank {}: rank {} called with a handle or row size that differs from this rank's (experts, "
-                          "topk, layout, mode, tokensMax, alignment, row and side bytes must agree)",
-                          rank, f.peer)};
+      return {moeInvalidUsage, describeDisagreement(f, rank)};
     case Fault::none:
       break;
   }

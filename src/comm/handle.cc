@@ -6,17 +6,13 @@
 #include <thread>
 
 #include "base/deadline.h"
+#include "comm/argument_checks.h"
 #include "comm/limits.h"
 #include "comm/mode_choice.h"
 #include "device/ll_slots.h"
 
 namespace moe {
 namespace {
-
-void requireRange(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value >= least && value <= most) return;
-  throw Error(moeInvalidArgument, fmt::format("{} is {}, must be {}..{}", name, value, least, most));
-}
 
 bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm) {
   if (config.mode != moeModeAuto) return config.mode == moeModeLl;
@@ -113,6 +109,8 @@ void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, mo
   requireRange("tokens", tokens, 0, shape_.tokensMax);
   if (topkIdx == nullptr && tokens > 0)
     throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", tokens));
+  requireAligned(topkIdx, "topkIdx", indexBytes());
+  requireAligned(topkWeights, "topkWeights", alignof(float));
   if (pending_ != Pending::nothing)
     throw Error(moeInvalidUsage, "moeRoute: this handle has an operation that awaits moeComplete");
   StepParams p = params();

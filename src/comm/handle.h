@@ -8,7 +8,7 @@
 
 namespace moe {
 
-class Handle {
+class Handle : public Alive<0x6d6f65636f6d6d48> {
  public:
   // Throws moeInvalidArgument if the configuration does not fit the communicator.
   Handle(Comm& comm, const moeHandleConfig_t& config);
@@ -37,6 +37,10 @@ class Handle {
   void checkRouted(const char* call) const;
   void checkOutstanding(Pending kind, const char* call) const;
   void checkStaging(const char* call, const char* name) const;
+  void checkOutputs(const moeDispatchArgs_t& args) const;
+  void checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, std::int64_t codeBytes) const;
+  void checkGrads(const moeCombineArgs_t& args) const;
+  void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();
   DispatchArgs dispatchArgs(const moeDispatchArgs_t& args) const;
   CastArgs castArgs(const moeDispatchArgs_t& args) const;
@@ -45,6 +49,7 @@ class Handle {
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;
   void run(Pending kind, Step step, StepParams& params, const LaunchShape& shape, bool sendOnly, moeStream_t stream);
   bool lowLatency() const { return shape_.lowLatency; }
+  std::size_t indexBytes() const { return shape_.wideIndex ? sizeof(std::int64_t) : sizeof(std::int32_t); }
   bool rowsPerExpert() const {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
   }

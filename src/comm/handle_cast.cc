@@ -8,13 +8,14 @@ namespace moe {
 namespace {
 
 static_assert(int{kNoCast} == int{moeCastNone} && int{kCastFp8} == int{moeCastFp8} &&
-              int{kCastFp8Ue8m0} == int{moeCastFp8Ue8m0});
+              int{kCastFp8Ue8m0} == int{moeCastFp8Ue8m0} && kCastExact == int{moeCastExact});
 
 void refuse(const std::string& why) {
   throw Error(moeInvalidArgument, why);
 }
 
 void checkNoScales(const moeDispatchArgs_t& args) {
+  if ((args.flags & moeCastExact) != 0) refuse("args.flags has moeCastExact, but args.cast is none");
   if (args.outScales == nullptr && args.scaleLayout == 0) return;
   refuse(fmt::format("args.outScales is {} and args.scaleLayout {}, but args.cast is none", args.outScales,
                      args.scaleLayout));
@@ -50,8 +51,15 @@ CastArgs Handle::castArgs(const moeDispatchArgs_t& args) const {
   }
   checkCast(args, lowLatency());
   const int words = castScaleWords(args.cast, args.hidden);
-  CastArgs out{
-      args.cast, args.rowType, args.hidden, static_cast<std::uint32_t*>(args.outScales), words, INT32_MAX, 0, words, 1};
+  CastArgs out{args.cast | (args.flags & moeCastExact),
+               args.rowType,
+               args.hidden,
+               static_cast<std::uint32_t*>(args.outScales),
+               words,
+               INT32_MAX,
+               0,
+               words,
+               1};
   if (args.scaleLayout == moeScalesRowMajor) return out;
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
   const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * shape_.tokensMax : args.outRowsMax;

@@ -1,28 +1,29 @@
 // Dispatch and combine of a handle: argument checks and launches.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "comm/argument_checks.h"
 #include "comm/handle.h"
+#include "device/terms.h"
 
 namespace moe {
 namespace {
-
-void requireAligned(const void* pointer, const char* name) {
-  if (reinterpret_cast<std::uintptr_t>(pointer) % kRowAlignment == 0) return;
-  throw Error(moeInvalidArgument, fmt::format("{} is {}, not aligned to {} bytes", name, pointer, kRowAlignment));
-}
-
-void requirePointer(const void* pointer, const char* name, const char* when) {
-  if (pointer == nullptr) throw Error(moeInvalidArgument, fmt::format("{} is NULL {}", name, when));
-}
 
 const std::uint8_t* bytesOf(const void* pointer) {
   return static_cast<const std::uint8_t*>(pointer);
 }
 
-void checkFlags(std::int32_t flags, std::int32_t sms) {
-  if ((flags & ~moeSendOnly) != 0)
-    throw Error(moeInvalidArgument, fmt::format("args.flags is {}, must be 0 or moeSendOnly", flags));
+void checkFlags(std::int32_t flags, std::int32_t known, const char* names, std::int32_t sms) {
+  if ((flags & ~known) != 0) throw Error(moeInvalidArgument, fmt::format("args.flags is {}, must be {}", flags, names));
   if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
+}
+
+// More rows than this do not arrive: as many as a layout may have.
+constexpr std::int64_t kRowsMost = INT32_MAX;
+
+bool carriesGrads(const moeCombineArgs_t& args) {
+  return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
 // What a dispatch in one step may do with its own rows: a cast is made in slots, and side payload goes like the rows.
@@ -39,7 +40,7 @@ void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const
     out->capacity = INT64_MAX;  // rows stay in their slots
     return;
   }
-  const auto rows = static_cast<std::uint64_t>(args.outRowsMax);
+  const auto rows = static_cast<std::uint64_t>(out->capacity);
   const std::int64_t at = comm_.windowOffset(args.outRows, rows * out->rowBytes, "args.outRows");
   const std::int64_t sideAt =
       out->sideBytes == 0 ? at : comm_.windowOffset(args.outSide, rows * out->sideBytes, "args.outSide");
@@ -96,26 +97,15 @@ Workload Handle::workload(Step step, std::uint32_t rowBytes, std::uint32_t cross
 
 DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
   checkRow(args.rowType, args.hidden, "moeDispatch");
-  checkFlags(args.flags, args.sms);
+  checkFlags(args.flags, moeSendOnly | moeCastExact, "made of moeSendOnly and moeCastExact", args.sms);
+  requireRange("args.reserved", args.reserved, 0, 0);
   DispatchArgs out{};
   if (args.sideBytes < 0 || args.sideBytes % kRowAlignment != 0 || args.sideBytes > comm_.shape().sideBytesMax) {
     throw Error(moeInvalidArgument, fmt::format("args.sideBytes is {}, must be a multiple of {} and at most {} "
                                                 "(config.sideBytesMax)",
                                                 args.sideBytes, kRowAlignment, comm_.shape().sideBytesMax));
   }
-  if (args.outRowsMax < 0) throw Error(moeInvalidArgument, fmt::format("args.outRowsMax is {}", args.outRowsMax));
-  if (tokens_ > 0) requirePointer(args.rows, "args.rows", "with tokens routed");
-  if (args.outRows == nullptr && args.outSide != nullptr) {
-    throw Error(moeInvalidArgument, fmt::format("args.outSide is {}, but args.outRows is NULL", args.outSide));
-  }
-  if (tokens_ > 0 && args.sideBytes > 0) requirePointer(args.side, "args.side", "with args.sideBytes set");
-  if (args.outRowsMax > 0) requirePointer(args.outRows, "args.outRows", "with args.outRowsMax above 0");
-  if (args.outRowsMax > 0 && args.sideBytes > 0)
-    requirePointer(args.outSide, "args.outSide", "with args.sideBytes set");
-  requireAligned(args.rows, "args.rows");
-  requireAligned(args.side, "args.side");
-  requireAligned(args.outRows, "args.outRows");
-  requireAligned(args.outSide, "args.outSide");
+  checkOutputs(args);
   out.rows = bytesOf(args.rows);
   out.side = bytesOf(args.side);
   out.tokens = tokens_;
@@ -123,12 +113,14 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
   out.sideBytes = static_cast<std::uint32_t>(args.sideBytes);
   out.outRows = static_cast<std::uint8_t*>(args.outRows);
   out.outSide = static_cast<std::uint8_t*>(args.outSide);
-  out.capacity = args.outRowsMax;
+  out.capacity = std::min(args.outRowsMax, kRowsMost);
   out.outTopkIdx = args.outTopkIdx;
   out.outTopkWeights = args.outTopkWeights;
   out.outSourceIndex = args.outSourceIndex;
   out.outExpertOffsets = args.outExpertOffsets;
   out.cast = castArgs(args);
+  out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
+  checkPlaces(args, out.rowBytes, out.cast.type != kNoCast ? args.hidden : std::int64_t{out.rowBytes});
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
   placeOutput(args, &out);
   return out;
@@ -154,7 +146,8 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
 
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   checkRow(args.rowType, args.hidden, "moeCombine");
-  checkFlags(args.flags, args.sms);
+  checkFlags(args.flags, moeSendOnly | moeCombineGrads, "made of moeSendOnly and moeCombineGrads", args.sms);
+  requireRange("args.reserved", args.reserved, 0, 0);
   if (args.rowType == moeRowBytes)
     throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
   if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
@@ -165,17 +158,15 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
                 "args.weights is moeWeightsApply, which needs one row per expert: an EXPERT_MAJOR layout");
   }
   if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
-  for (auto [pointer, name] : {std::pair{args.rows, "args.rows"},
-                               {static_cast<const void*>(args.out), "args.out"},
-                               {args.bias0, "args.bias0"},
-                               {args.bias1, "args.bias1"}}) {
-    requireAligned(pointer, name);
-  }
+  checkGrads(args);
   CombineArgs out{};
   out.rows = bytesOf(args.rows);
   out.tokens = tokens_;
   out.rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
+  checkPlaces(args, out.rowBytes);
   out.rowType = args.rowType;
+  out.grads = carriesGrads(args) ? 1 : 0;
+  out.terms = packCombineTerms(out.rowBytes, out.rowType, out.grads != 0);
   out.weighted = args.weights == moeWeightsApply ? 1 : 0;
   out.out = static_cast<std::uint8_t*>(args.out);
   out.bias0 = bytesOf(args.bias0);
@@ -188,6 +179,7 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
 
 // What peers read: the caller's rows where they are, if that is possible, or rows that are prepared for them.
 void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
+  out->held = args.rows != nullptr ? comm_.windowRoom(args.rows, out->rowBytes) : 0;
   if (lowLatency()) {
     out->inPlace =
         shape_.layout == Layout::rankMajor && args.rows != nullptr && args.rows == slots().combineRows ? 1 : 0;
@@ -196,7 +188,7 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
   const std::int64_t at = rowsPerExpert() ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");
   out->inPlace = at >= 0 ? 1 : 0;
   out->rowsOffset = at >= 0 ? static_cast<std::uint64_t>(at) : comm_.layout().staging;
-  out->capacity = args.rows != nullptr ? comm_.shape().stagingRows : 0;
+  out->capacity = comm_.shape().stagingRows;
   if (at < 0 && args.rows != nullptr) checkStaging("moeCombine", "args.rows");
 }
 

@@ -55,9 +55,8 @@ MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, Wa
 
 // What is wrong with the rows that rank `from` offers, if anything. One lane.
 MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const CombineRecord& record, int from) {
-  if (record.rowBytes != a.rowBytes) return {0, Fault::disagreement, Phase::combineRows, from, 0, 0, 0, 0};
-  const bool fits = record.prepared == 0 || h.flatRowsOf[from] <= record.capacity;
-  return {0, fits ? Fault::none : Fault::capacity, Phase::combineRows, from, 0, 0, record.capacity, h.flatRowsOf[from]};
+  if (record.terms != a.terms) return disagreement(Phase::combineRows, from, a.terms, record.terms);
+  return rowsFault(h, record, from);
 }
 
 // Every rank looks at every record of its domain, so that all of them refuse together.
@@ -69,10 +68,16 @@ MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   });
 }
 
+// LL: one warp looks at the terms, which came before the flags.
+template <class Warp>
+MOE_LANES bool llTermsAgree(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
+  return w.index != w.count / 2 || combineTermsAgree(warp, p, allRanks(p.comm), epoch);
+}
+
 // LL looks rows up while it waits; HT records must be there to find one.
 template <int kWaves, class Warp>
-MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number, int wave,
-                       WarpIndex w) {
+MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                       std::uint64_t number, int wave, WarpIndex w) {
   const bool lowLatency = kWaves == 1 && p.handle.lowLatency != 0;
   const Range from = lowLatency ? allRanks(p.comm) : domainRanks(p.comm);
   const auto rowsAreThere = [&] {
@@ -81,14 +86,18 @@ MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea&
   if (!lowLatency && !rowsAreThere()) return false;
   if (!lowLatency && wave == 0 && !rowsAreGood(warp, p)) return false;
   return sumTokens(warp, p, tokensOfWave(kWaves, wave, p.combine.tokens), w,
-                   [&] { return !lowLatency || rowsAreThere(); });
+                   [&] { return !lowLatency || (rowsAreThere() && llTermsAgree(warp, p, epoch, w)); });
 }
 
 // What must be so before rows may be handed over.
 template <class Warp>
 MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, std::uint64_t epoch, bool uncombined, WarpIndex w) {
-  if (p.handle.lowLatency != 0) return uncombined || waitForReaders(warp, p, epoch, w);
-  if (w.index == 0) offerRows(warp, p);
+  if (p.handle.lowLatency == 0) {
+    if (w.index == 0) offerRows(warp, p);
+    return true;
+  }
+  if (!uncombined && !waitForReaders(warp, p, epoch, w)) return false;
+  if (w.index == 0) noteCombineTerms(warp, p, epoch);
   return true;
 }
 
@@ -130,16 +139,17 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const bool uncombined = h.lowLatency != 0 && c.state->llUncombined[h.llSet] != 0;
   if (warp.stopped(c)) return;
   if (sends) {
+    if (h.lowLatency != 0 && !llRowsAreGood(warp, p, w)) return;
     noteBegin(warp, c, area.channel, w);
     if (!beginCombine(warp, p, epoch, uncombined, w)) return;
   }
   const auto handOver = [&](int wave) {
     if (!sends) return;
     handOverWave<kWaves>(warp, p, area, number, wave, w);
-    if (split(warp, c) && h.lowLatency != 0) llPutSums(warp, p, area, number, w);
+    if (split(warp, c) && h.lowLatency != 0) llPutSums(warp, p, area, epoch, number, w);
     if (wave == kWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
   };
-  const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, number, wave, w); };
+  const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, epoch, number, wave, w); };
   if (inWaves<kWaves>(handOver, take, takesLater(w)) && receives) endCombine(warp, p, area, epoch, w);
 }
 

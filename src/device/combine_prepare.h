@@ -85,37 +85,94 @@ MOE_LANES void prepareShare(const Warp& warp, const StepParams& p, const Arrivin
 }
 
 MOE_LANES bool prepares(const CombineArgs& a) {
-  return a.inPlace == 0 || a.weightGrads != nullptr;
+  return a.inPlace == 0 || a.grads != 0;
 }
 
-// LL, right after a combine of the same set: what that one made may be written again when every rank has read it. With
-// a dispatch in between, everybody has.
+// LL, right after a combine of the same set: what that one made, and its terms, which the first warp writes, may be
+// written again when every rank has read it. With a dispatch in between, everybody has.
 template <class Warp>
 MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
   tellFree(warp, c, free, epoch, w);
-  return !prepares(p.combine) || waitForAll(warp, c, free, epoch, Phase::combineSlots);
+  const bool writes = prepares(p.combine) || w.index == 0;
+  return !writes || waitForAll(warp, c, free, epoch, Phase::combineSlots);
+}
+
+// ---- What must agree in a LL combine: a word of the receiver's, which a rank writes before its rows.
+
+template <class Warp>
+MOE_LANES void noteCombineTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const std::uint64_t terms = llFlags(c, p.handle, c.at.llCombineSizes);
+  warp.forEach(c.domainSize, [&](int i) {
+    warp.laneStore(c.in<Flag>(c.domainFirst + i, terms) + c.rank, flagWord(epoch, p.combine.terms));
+  });
+}
+
+template <class Warp>
+MOE_LANES bool combineTermsAgree(const Warp& warp, const StepParams& p, Range ranks, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const Flag* terms = c.mine<Flag>(llFlags(c, p.handle, c.at.llCombineSizes));
+  return allAreGood(warp, c, ranks, [&](int from) -> Failure {
+    const Flag theirs = warp.laneLoad(terms + from);
+    if (theirs == flagWord(epoch, p.combine.terms)) return {};
+    return disagreement(Phase::combineRows, from, p.combine.terms, static_cast<unsigned>(flagValue(theirs)));
+  });
+}
+
+// ---- Whether there are rows enough
+
+MOE_LANES CombineRecord ownRecord(const CombineArgs& a) {
+  return {a.rowsOffset,
+          a.capacity,
+          a.held,
+          a.terms,
+          static_cast<std::int16_t>(a.inPlace != 0 ? 0 : 1),
+          static_cast<std::int16_t>(a.grads != 0 && a.weightGrads == nullptr ? 1 : 0)};
+}
+
+// What rank `from` lacks for the rows that had arrived there, if anything.
+MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, int from) {
+  const std::int64_t arrived = h.flatRowsOf[from], rows = h.layoutRowsOf[from];
+  if (arrived == 0) return {};
+  if (rows > record.held) return {0, Fault::capacity, Phase::combineRows, from, 0, 0, record.held, rows};
+  if (record.gradsMiss != 0) return {0, Fault::noGrads, Phase::combineRows, from, 0, 0, 0, arrived};
+  const bool fits = record.prepared == 0 || arrived <= record.capacity;
+  return fits ? Failure{} : Failure{0, Fault::staging, Phase::combineRows, from, 0, 0, record.capacity, arrived};
+}
+
+// LL has no records: a rank that lacks something reports it before it has sent anything, and does not begin.
+template <class Warp>
+MOE_LANES bool llRowsAreGood(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const CombineArgs& a = p.combine;
+  if (a.held == kAnyRows && (a.grads == 0 || a.weightGrads != nullptr)) return true;
+  CombineRecord mine = ownRecord(a);
+  mine.prepared = 0;  // in slots, of which there are enough
+  const Failure why = rowsFault(p.handle, mine, p.comm.rank);
+  if (why.fault == Fault::none) return true;
+  if (w.index == 0) warp.forEach(1, [&](int) { warp.laneFail(p.comm, why); });
+  return false;
 }
 
 template <class Warp>
 MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
-  const CombineArgs& a = p.combine;
-  const CombineRecord mine{a.rowsOffset, a.capacity, a.rowBytes, a.inPlace != 0 ? 0 : 1, 0};
+  const CombineRecord mine = ownRecord(p.combine);
   warp.forEach(c.domainSize, [&](int i) { warp.laneStore(combineRecord(c, c.domainFirst + i, c.rank), mine); });
 }
 
-// Rows that do not fit the staging area are not made; every rank finds out from the record.
-MOE_LANES bool preparedRowsFit(const StepParams& p) {
-  return p.handle.lowLatency != 0 || *p.handle.rows <= p.combine.capacity;
+// Where something is lacking nothing is read or made; every rank finds out from the record.
+MOE_LANES bool mayPrepare(const StepParams& p) {
+  if (p.handle.lowLatency != 0) return true;
+  return rowsFault(p.handle, ownRecord(p.combine), p.comm.rank).fault == Fault::none;
 }
 
 // LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another
 // connection.
 template <class Warp>
-MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
-                         WarpIndex w) {
+MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                         std::uint64_t number, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const std::uint32_t rowBytes = p.combine.rowBytes;
@@ -124,12 +181,17 @@ MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineAre
     const std::int64_t rows = h.rankOffsets[to + 1] - h.rankOffsets[to];
     putBlock(warp, c, to, llSlotOffset(c, h, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, c.rank, 0),
              llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes, number);
-    if (p.combine.weightGrads != nullptr) {
+    if (p.combine.grads != 0) {
       putBlock(warp, c, to, llGradsRow(c, h, c.far->at.llGradsIn, c.rank, 0),
                llGradsRow(c, h, c.far->at.llGradsOut, to, 0),
                rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)), number);
     }
-    putFlag(warp, c, to, area.ready, number, number);
+    const std::uint64_t terms = llFlags(c, h, c.at.llCombineSizes) + static_cast<unsigned>(c.rank) * sizeof(Flag);
+    // Together, so that the adapter is told once.
+    warp.put(c, 2, [&](int i) {
+      return i == 0 ? putWord(to, terms, flagWord(epoch, p.combine.terms), number)
+                    : flagPut(c, to, area.ready, number, number);
+    });
     return true;
   });
 }
@@ -143,8 +205,10 @@ MOE_LANES void handOverWave(const Warp& warp, const StepParams& p, const Combine
     if (w.index == 0) tell(warp, p.comm, waveFlags(p.comm, area.ready, wave), number);
     return;
   }
-  if (a.inPlace == 0 && preparedRowsFit(p)) prepareShare(warp, p, arrivingRows(p.handle, kWaves, wave), w);
-  if (a.weightGrads != nullptr && wave == 0) pushWeightGrads(warp, p, area, w);
+  if (mayPrepare(p)) {
+    if (a.inPlace == 0) prepareShare(warp, p, arrivingRows(p.handle, kWaves, wave), w);
+    if (a.grads != 0 && wave == 0) pushWeightGrads(warp, p, area, w);
+  }
   announceWave(warp, p.comm, area.ready, wave, w);
 }
 

@@ -42,13 +42,12 @@ MOE_LANES bool forwardSums(const Warp& warp, const StepParams& p, const CombineA
   if (wave == 0 && !rowsAreGood(warp, p)) return false;
   const RailRows rows{h, wave};
   sumForRails(warp, p, rows, w);
-  const std::uint64_t sizes = payloadSizes(rowBytes, p.combine.weightGrads != nullptr ? 1 : 0);
-  return sendOverRails(warp, c, kCombineRails, sizes, c.far->at.htSumWaves, wave, number, w, [&](int domain) {
+  return sendOverRails(warp, c, kCombineRails, p.combine.terms, c.far->at.htSumWaves, wave, number, w, [&](int domain) {
     const int peer = c.railPeer(domain), first = rows.first(domain);
     const auto rowIn = [&](std::uint64_t at, int part) { return railRow(c, at, c.rowBytesMax, rowBytes, part, first); };
     putBlock(warp, c, peer, rowIn(c.far->at.railSums, c.domain()), rowIn(c.far->at.railSumsOut, domain),
              std::int64_t{rows.end(domain) - first} * rowBytes, connectionOfWave(wave));
-    if (wave != 0 || p.combine.weightGrads == nullptr) return;
+    if (wave != 0 || p.combine.grads == 0) return;
     const std::int64_t arrived = h.railStart[kHtWaves * h.domains + domain];
     putBlock(warp, c, peer, railGradsRow(c, c.far->at.railGrads, c.domain(), 0),
              railGradsRow(c, c.far->at.railGradsOut, domain, 0),
@@ -58,13 +57,12 @@ MOE_LANES bool forwardSums(const Warp& warp, const StepParams& p, const CombineA
 
 // The owner's part of a wave.
 template <class Warp>
-MOE_LANES bool takeSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number, int wave,
-                        WarpIndex w) {
+MOE_LANES bool takeSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
+                        std::uint64_t number, int wave, WarpIndex w) {
   const CommView& c = p.comm;
   if (!waitForRails(warp, c, railFlags(c, c.far->at.htSumWaves, wave), number, Phase::combineRails)) return false;
-  const std::uint64_t sizes = payloadSizes(p.combine.rowBytes, p.combine.weightGrads != nullptr ? 1 : 0);
-  if (wave == 0 && !railSizesAgree(warp, c, kCombineRails, Phase::combineRails, sizes)) return false;
-  return sumWave<kHtWaves>(warp, p, area, number, wave, w);
+  if (wave == 0 && !railSizesAgree(warp, c, kCombineRails, Phase::combineRails, p.combine.terms)) return false;
+  return sumWave<kHtWaves>(warp, p, area, epoch, number, wave, w);
 }
 
 template <class Warp>
@@ -91,7 +89,7 @@ MOE_LANES void combineRails(const Warp& warp, const StepParams& p, WarpIndex w) 
     if (wave == kHtWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
     return true;
   };
-  const auto take = [&](int wave) { return !receives || takeSums(warp, p, area, number, wave, w); };
+  const auto take = [&](int wave) { return !receives || takeSums(warp, p, area, epoch, number, wave, w); };
   if (!inWavesOverRails(handOver, forward, take) || !receives) return;
   endCombine(warp, p, area, epoch, w);
   freeRails(warp, c, kCombineRails, c.far->at.htSumsFree, number, w);

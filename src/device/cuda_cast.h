@@ -45,7 +45,7 @@ MOE_LANES void storeScales(float scale, int cast, int tile, int sinks, const Cas
   const Quad scales{__shfl_sync(kAll, own, 0 * kCastBlockPieces), __shfl_sync(kAll, own, 1 * kCastBlockPieces),
                     __shfl_sync(kAll, own, 2 * kCastBlockPieces), __shfl_sync(kAll, own, 3 * kCastBlockPieces)};
   if (lane >= sinks || mine.scales == nullptr) return;
-  if (cast == kCastFp8) {
+  if ((cast & kCastTypes) == kCastFp8) {
     reinterpret_cast<Quad*>(mine.scales)[tile] = scales;
   } else {
     reinterpret_cast<std::uint32_t*>(mine.scales)[tile] = exponentsOf(scales);

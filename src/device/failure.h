@@ -38,8 +38,10 @@ enum class Fault : std::int32_t {
   timeout,       // peer: who did not come
   badIndex,      // index: token << 8 | entry; actual: the value; expected: the number of experts
   twice,         // index: token << 8 | entry; actual: the expert that an earlier entry of the token names
-  capacity,      // peer: whose output; expected: rows it can hold; actual: rows that arrive
-  disagreement,  // peer: whose handle or row size is not like ours
+  capacity,      // peer: whose output, or rows of a combine; expected: rows it can hold; actual: rows that arrive
+  disagreement,  // peer: whose terms are not like ours; index: which word; expected: ours; actual: theirs
+  staging,       // peer: whose staging area; expected: rows it holds; actual: rows that arrive
+  noGrads,       // peer: who has given no gradients of the weights; actual: rows that had arrived there
 };
 
 // Written once. `ready` is stored last, with release; the rest is valid when it is not zero.
@@ -53,5 +55,12 @@ struct Failure {
   std::int64_t expected;
   std::int64_t actual;
 };
+
+// A rank whose word of what must agree is not like ours.
+MOE_HOST_DEVICE constexpr Failure disagreement(Phase phase, int peer, std::uint64_t ours, std::uint64_t theirs,
+                                               int word = 0) {
+  return {
+      0, Fault::disagreement, phase, peer, 0, word, static_cast<std::int64_t>(ours), static_cast<std::int64_t>(theirs)};
+}
 
 }  // namespace moe

@@ -6,8 +6,8 @@
 //
 // The rule for amax, the block's largest magnitude, is DeepEP's: at least 1e-4. A receiver that knows DeepEP's rows
 // sees what it is used to, a block of zeros has an ordinary scale, and nothing here is subnormal but elements that
-// become 0. The price: blocks whose elements are all far below 1e-4 lose digits, and are zeros from 2e-10 down. Ours
-// alone:
+// become 0. The price: blocks whose elements are all far below 1e-4 lose digits, and are zeros from 2e-10 down. So
+// there is an exact rule too, for gradients, whose lower bound is 5.3e-36. Ours alone:
 //   - A NaN does not count towards amax and becomes a NaN; the rest of its block stays what it is.
 //   - An infinity counts as the largest finite float and becomes 448, so its block decodes to 3.4e38 and zeros (DeepEP:
 //     to NaNs). No scale is infinite, zero or NaN.
@@ -135,24 +135,28 @@ struct Fp8Scale {
   float inverse;
 };
 
+// The least amax of the rule above, and of the exact rule, for gradients: from there on down a scale would not be a
+// normal float.
+inline constexpr float kFp8AmaxLeast = 1e-4f, kFp8AmaxExact = 0x1.cp-118f;
+
 // The clamp of the rule above. From a NaN: the least.
-MOE_LANES float clampAmax(float amax) {
-  constexpr float kLeast = 1e-4f, kMost = 0x1.fffffep127f;
-  return amax > kLeast ? (amax < kMost ? amax : kMost) : kLeast;
+MOE_LANES float clampAmax(float amax, float least) {
+  constexpr float kMost = 0x1.fffffep127f;
+  return amax > least ? (amax < kMost ? amax : kMost) : least;
 }
 
 // The scale as a float.
-MOE_LANES Fp8Scale fp8Scale(float amax) {
-  const float clamped = clampAmax(amax);
+MOE_LANES Fp8Scale fp8Scale(float amax, float least = kFp8AmaxLeast) {
+  const float clamped = clampAmax(amax, least);
   return {divideRounded(clamped, E4m3::kMax), divideRounded(E4m3::kMax, clamped)};
 }
 
 // The scale as a power of two: one byte, its exponent biased by 127; 255 is NaN (OCP UE8M0).
 struct Ue8m0 {
   // ceil(log2(amax / 448)), exactly: 448 is 1.75 * 2^8, so a mantissa above 1.75 takes one more. After the clamp of
-  // amax the byte is in 105..247, so that 2^exponent and 2^-exponent are normal floats.
-  static MOE_LANES std::uint32_t scaleOf(float amax) {
-    const std::uint32_t bits = floatToBits(clampAmax(amax));
+  // amax the byte is in 1..247, so that 2^exponent and 2^-exponent are normal floats.
+  static MOE_LANES std::uint32_t scaleOf(float amax, float least = kFp8AmaxLeast) {
+    const std::uint32_t bits = floatToBits(clampAmax(amax, least));
     return (bits >> 23) - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1u : 0u);
   }
   static MOE_LANES float toFloat(std::uint32_t byte) {
@@ -160,8 +164,8 @@ struct Ue8m0 {
   }
 };
 
-MOE_LANES Fp8Scale ue8m0Scale(float amax) {
-  const std::uint32_t byte = Ue8m0::scaleOf(amax);
+MOE_LANES Fp8Scale ue8m0Scale(float amax, float least = kFp8AmaxLeast) {
+  const std::uint32_t byte = Ue8m0::scaleOf(amax, least);
   return {bitsToFloat(byte << 23), bitsToFloat((254 - byte) << 23)};
 }
 

@@ -8,6 +8,8 @@
 namespace moe {
 
 enum CastType : int { kNoCast, kCastFp8, kCastFp8Ue8m0 };
+inline constexpr int kCastTypes = 3;  // the bits of a cast that are its type
+inline constexpr int kCastExact = 4;  // a bit beside it: small magnitudes are scaled up as far as floats go
 
 inline constexpr int kCastPieceElements = 16;  // one Quad of codes
 inline constexpr int kCastTileBlocks = 4, kCastTileElements = kCastTileBlocks * kFp8BlockElements;
@@ -19,11 +21,11 @@ MOE_HOST_DEVICE constexpr int castTiles(int elements) {
 }
 // Bytes of a tile's scales: four floats, or four exponents.
 MOE_HOST_DEVICE constexpr int castScaleBytes(int cast) {
-  return cast == kCastFp8 ? 16 : 4;
+  return (cast & kCastTypes) == kCastFp8 ? 16 : 4;
 }
 // 32-bit words of a row's scales, as the caller sees them.
 MOE_HOST_DEVICE constexpr int castScaleWords(int cast, int elements) {
-  return cast == kCastFp8 ? elements / kFp8BlockElements : castTiles(elements);
+  return (cast & kCastTypes) == kCastFp8 ? elements / kFp8BlockElements : castTiles(elements);
 }
 MOE_HOST_DEVICE constexpr std::uint32_t castRowBytes(int cast, int elements) {
   return static_cast<std::uint32_t>(elements +
@@ -68,7 +70,8 @@ struct CastPiece {
 };
 
 MOE_LANES Fp8Scale castScale(int cast, float amax) {
-  return cast == kCastFp8 ? fp8Scale(amax) : ue8m0Scale(amax);
+  const float least = (cast & kCastExact) != 0 ? kFp8AmaxExact : kFp8AmaxLeast;
+  return (cast & kCastTypes) == kCastFp8 ? fp8Scale(amax, least) : ue8m0Scale(amax, least);
 }
 
 // The exponents of four scales; 0 of one that is not there.
@@ -100,7 +103,7 @@ void castTile(const CastJob& job, int cast, int tile, SinkOf sinkOf, Store store
     }
   }
   const std::uint32_t exponents = exponentsOf({scales[0], scales[1], scales[2], scales[3]});
-  const void* from = cast == kCastFp8 ? scales : &exponents;
+  const void* from = (cast & kCastTypes) == kCastFp8 ? scales : static_cast<const void*>(&exponents);
   const auto bytes = static_cast<std::size_t>(castScaleBytes(cast));
   for (int sink = 0; sink < job.sinks; ++sink) {
     std::uint8_t* to = sinkOf(sink).scales;

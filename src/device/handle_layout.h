@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "device/terms.h"
 #include "device/views.h"
 
 namespace moe {
@@ -21,16 +22,6 @@ struct HandleShape {
   bool arrivals = false;  // of layouts with a row per expert
   int routeWarpsMax = 1;
 };
-
-// What must be the same on all ranks, in 32 bits (FNV-1a).
-inline std::uint32_t handleSignature(const HandleShape& s) {
-  std::uint32_t hash = 2166136261u;
-  for (int value : {s.map.experts, s.map.nranks, s.topk, static_cast<int>(s.layout), s.lowLatency ? 1 : 0, s.tokensMax,
-                    s.alignment, s.arrivals ? 1 : 0}) {
-    hash = (hash ^ static_cast<std::uint32_t>(value)) * 16777619u;
-  }
-  return hash;
-}
 
 // Most rows that may arrive at a rank, each token once.
 inline std::int64_t arrivingRowsMax(const HandleShape& s) {
@@ -59,7 +50,8 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.byAlignment = divisorOf(s.alignment);
   v.wideIndex = s.wideIndex ? 1 : 0;
   v.arrivals = s.arrivals ? 1 : 0;
-  v.signature = handleSignature(s);
+  v.terms = packHandleTerms(s.map.experts, s.tokensMax, s.alignment, s.topk, static_cast<int>(s.layout), s.lowLatency,
+                            s.arrivals);
   v.domains = s.domains;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
   const std::int64_t chunks = (s.tokensMax + kChunkTokens - 1) / kChunkTokens, warps = s.routeWarpsMax;

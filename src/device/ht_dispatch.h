@@ -16,18 +16,16 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
 
 template <class Warp>
 MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
-  const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.rowBytes, d.sideBytes, 0};
+  const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.terms, 0};
   warp.forEach(c.domainSize, [&](int i) { warp.laneStore(outputRecord(c, c.domainFirst + i, epoch, c.rank), mine); });
   tell(warp, c, c.at.htOutputReady, epoch);
 }
 
 // What is wrong with the output of rank `to`, if anything. One lane.
 MOE_LANES Failure outputFault(const HandleView& h, const DispatchArgs& d, const OutputRecord& out, int to) {
-  if (out.rowBytes != d.rowBytes || out.sideBytes != d.sideBytes) {
-    return {0, Fault::disagreement, Phase::dispatchOutput, to, 0, 0, 0, 0};
-  }
+  if (out.terms != d.terms) return disagreement(Phase::dispatchOutput, to, d.terms, out.terms);
   if (out.staged != 0 && h.flatRowsOf[to] > out.staged) {
-    return {0, Fault::capacity, Phase::dispatchOutput, to, 0, 0, out.staged, h.flatRowsOf[to]};
+    return {0, Fault::staging, Phase::dispatchOutput, to, 0, 0, out.staged, h.flatRowsOf[to]};
   }
   const Fault fault = h.layoutRowsOf[to] > out.capacity ? Fault::capacity : Fault::none;
   return {0, fault, Phase::dispatchOutput, to, 0, 0, out.capacity, h.layoutRowsOf[to]};

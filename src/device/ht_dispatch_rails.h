@@ -54,12 +54,10 @@ template <class Warp>
 MOE_LANES bool railSendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number, int wave,
                             WarpIndex w) {
   const CommView& c = p.comm;
-  const DispatchArgs& d = p.dispatch;
-  const Range tokens = tokensOfWave(kHtWaves, wave, d.tokens);
+  const Range tokens = tokensOfWave(kHtWaves, wave, p.dispatch.tokens);
   pushTokens(warp, p, epoch, tokens, AllRows{}, w);
   return sendOverRails(
-      warp, c, kDispatchRails, payloadSizes(d.rowBytes, d.sideBytes), c.far->at.htRailWaves, wave, number, w,
-      [&](int domain) {
+      warp, c, kDispatchRails, p.dispatch.terms, c.far->at.htRailWaves, wave, number, w, [&](int domain) {
         const Range rows{firstOutgoing(p.handle, domain, tokens.begin), firstOutgoing(p.handle, domain, tokens.end)};
         MOE_ROLLED
         for (int side = 0; side < 2; ++side) {
@@ -100,8 +98,7 @@ MOE_LANES bool forwardWave(const Warp& warp, const StepParams& p, std::uint64_t 
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
   if (!waitForRails(warp, c, railFlags(c, c.far->at.htRailWaves, wave), number, Phase::dispatchRails)) return false;
-  const std::uint64_t sizes = payloadSizes(d.rowBytes, d.sideBytes);
-  if (wave == 0 && !railSizesAgree(warp, c, kDispatchRails, Phase::dispatchRails, sizes)) return false;
+  if (wave == 0 && !railSizesAgree(warp, c, kDispatchRails, Phase::dispatchRails, d.terms)) return false;
   const RailRows rows{p.handle, wave};
   MOE_ROLLED
   for (int side = 0; side < (d.sideBytes != 0 ? 2 : 1); ++side) {

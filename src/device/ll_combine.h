@@ -16,34 +16,25 @@ MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
 // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
 template <class Warp>
 MOE_LANES bool hasFlags(const Warp& warp, const StepParams& p) {
-  return split(warp, p.comm) || p.combine.weightGrads != nullptr;
+  return split(warp, p.comm) || p.combine.grads != 0;
 }
 
 // ---- What must agree: a rank tells its domain before its rows
 
-MOE_LANES Flag llCombineSizes(const CombineArgs& a, std::uint64_t epoch) {
-  const auto pieces = static_cast<std::int64_t>(a.rowBytes / sizeof(Quad));
-  return flagWord(epoch, pieces * 8 + std::int64_t{a.rowType} * 2 + (a.weightGrads != nullptr ? 1 : 0));
-}
-
 template <class Warp>
-MOE_LANES void tellCombineSizes(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+MOE_LANES void tellCombineTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const std::uint64_t sizes = llFlags(c, p.handle, c.at.llCombineSizes);
   warp.publishAll(
       c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, sizes) + c.rank; },
-      llCombineSizes(p.combine, epoch));
+      flagWord(epoch, p.combine.terms));
 }
 
 template <class Warp>
-MOE_LANES bool combineSizesAgree(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+MOE_LANES bool domainAgrees(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
-  const std::uint64_t sizes = llFlags(c, p.handle, c.at.llCombineSizes);
-  if (!waitForDomain(warp, c, sizes, epoch, Phase::combineRows)) return false;
-  return allAreGood(warp, c, domainRanks(c), [&](int from) -> Failure {
-    const bool same = warp.laneLoad(c.mine<Flag>(sizes) + from) == llCombineSizes(p.combine, epoch);
-    return {0, same ? Fault::none : Fault::disagreement, Phase::combineRows, from, 0, 0, 0, 0};
-  });
+  if (!waitForDomain(warp, c, llFlags(c, p.handle, c.at.llCombineSizes), epoch, Phase::combineRows)) return false;
+  return combineTermsAgree(warp, p, domainRanks(c), epoch);
 }
 
 // ---- The expert side
@@ -117,7 +108,7 @@ MOE_LANES bool beginHandBack(const Warp& warp, const StepParams& p, Channel chan
   noteBegin(warp, c, channel, w);
   if (w.index == 0) {
     if (used && !waitForWarps(warp, c, &c.state->begun[channel], epoch)) return false;
-    tellCombineSizes(warp, p, epoch);
+    tellCombineTerms(warp, p, epoch);
   }
   return !used || waitForDomain(warp, c, llFlags(c, p.handle, c.at.llCombineSizes), epoch, Phase::combineSlots);
 }
@@ -172,12 +163,14 @@ MOE_LANES bool takeTokens(const Warp& warp, const StepParams& p, std::uint64_t e
       });
 }
 
-// One warp looks whether sizes agree. If they do not, the others stop waiting for rows that never come.
+// One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of other
+// domains come before their flags.
 template <class Warp>
 MOE_LANES void takeBack(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                         std::uint64_t number, WarpIndex w) {
-  if (w.index == 0 && !combineSizesAgree(warp, p, epoch)) return;
+  if (w.index == 0 && !domainAgrees(warp, p, epoch)) return;
   if (hasFlags(warp, p) && !waitForAll(warp, p.comm, area.ready, number, Phase::combineRows)) return;
+  if (split(warp, p.comm) && w.index == 0 && !combineTermsAgree(warp, p, allRanks(p.comm), epoch)) return;
   if (!takeTokens(warp, p, epoch, w)) return;
   if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
 }
@@ -192,11 +185,12 @@ MOE_LANES void llCombine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const std::uint64_t number = sends ? c.state->handed[0][area.channel] + 1 : h.state->combineHanded;
   if (warp.stopped(c)) return;
   if (sends) {
+    if (!llRowsAreGood(warp, p, w)) return;
     if (!beginHandBack(warp, p, area.channel, epoch, w)) return;
     handBackRows(warp, p, w);
-    if (p.combine.weightGrads != nullptr) pushWeightGrads(warp, p, area, w);
+    if (p.combine.grads != 0) pushWeightGrads(warp, p, area, w);
     if (hasFlags(warp, p)) announce(warp, c, area.ready, Meeting::rows, w);
-    if (split(warp, c)) llPutSums(warp, p, area, number, w);
+    if (split(warp, c)) llPutSums(warp, p, area, epoch, number, w);
     endHandBack(warp, p, area.channel, epoch, number, w);
   }
   if ((p.phases & kReceivePhase) != 0) takeBack(warp, p, area, epoch, number, w);

@@ -93,10 +93,6 @@ MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t
   return waitForAll(warp, c, free, epoch, Phase::dispatchSlots);
 }
 
-MOE_LANES std::uint64_t llDispatchSizes(const DispatchArgs& d) {
-  return payloadSizes(d.rowBytes, d.sideBytes) * 4 + static_cast<unsigned>(d.cast.type);
-}
-
 // Of the rows that come to this rank some, with numbers [begin, end); from `gapAt` on they are `gap` rows further.
 struct LlRows {
   const HandleView& h;
@@ -183,7 +179,7 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
   for (int turn = straight ? 0 : 1; turn < 2; ++turn) {
     const bool own = turn == 0;
     if (!own && !waitForAll(warp, c, llFlags(c, h, c.at.llRowsReady), epoch, Phase::dispatchRows)) return;
-    if (!own && !llSizesAgree(warp, c, h, llDispatchSizes(d))) return;
+    if (!own && !llSizesAgree(warp, c, h, d.terms)) return;
     const LlRows rows = own ? llOwnRows(c, h) : straight ? llRowsOfOthers(c, h) : LlRows{h, 0, *h.rows, 0, 0};
     llDeliver(warp, p, rows, own ? d.rows : nullptr, c.at.llRows, c.rowBytesMax, d.rowBytes, d.outRows, outBytes,
               d.arriving, w);
@@ -219,10 +215,10 @@ MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (warp.stopped(c)) return;
   if (sends) {
     if (uncombined && !waitForSlots(warp, p, epoch, w)) return;
-    if (w.index == 0) llSendSizes(warp, c, h, llDispatchSizes(p.dispatch));
+    if (w.index == 0) llSendSizes(warp, c, h, p.dispatch.terms);
     llSendRows(warp, p, w);
     announce(warp, c, llFlags(c, h, c.at.llRowsReady), Meeting::rows, w);
-    if (split(warp, c)) llPutRows(warp, p, llDispatchSizes(p.dispatch), epoch, w);
+    if (split(warp, c)) llPutRows(warp, p, p.dispatch.terms, epoch, w);
     if (isLast(w)) llEndSend(warp, p, channel, epoch);
   }
   if ((p.phases & kReceivePhase) != 0) llDispatchReceive(warp, p, epoch, w);

@@ -37,7 +37,7 @@ MOE_LANES std::uint64_t llOutOffset(const CommView& c, const HandleView& h, std:
          static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.llTokensMax * bytesMax + std::int64_t{token} * bytes);
 }
 
-// What must agree between the ranks of a dispatch; a rank tells every other with its rows.
+// The terms of a dispatch; a rank tells every other with its rows.
 MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, int from) {
   return c.at.llSizes + static_cast<std::uint64_t>(h.llSet * c.nranks + from) * sizeof(std::uint64_t);
 }
@@ -48,12 +48,12 @@ MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView
   });
 }
 
-// True if all ranks' sizes are `value`; else one of them is reported. After the rows' flags.
+// True if all ranks' terms are `value`; else one of them is reported. After the rows' flags.
 template <class Warp>
 MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
   return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
-    const bool same = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from))) == value;
-    return {0, same ? Fault::none : Fault::disagreement, Phase::dispatchRows, from, 0, 0, 0, 0};
+    const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from)));
+    return theirs == value ? Failure{} : disagreement(Phase::dispatchRows, from, value, theirs);
   });
 }
 

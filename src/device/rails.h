@@ -44,9 +44,9 @@ MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int doma
 template <class Warp>
 MOE_LANES bool railSizesAgree(const Warp& warp, const CommView& c, Rails rails, Phase phase, std::uint64_t sizes) {
   return allAreGood(warp, c, {0, c.domains()}, [&](int domain) -> Failure {
-    const bool same =
-        domain == c.domain() || warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, rails, domain))) == sizes;
-    return {0, same ? Fault::none : Fault::disagreement, phase, c.railPeer(domain), 0, 0, 0, 0};
+    if (domain == c.domain()) return {};
+    const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, rails, domain)));
+    return theirs == sizes ? Failure{} : disagreement(phase, c.railPeer(domain), sizes, theirs);
   });
 }
 

@@ -15,11 +15,6 @@ MOE_LANES void forRemoteRanks(const CommView& c, WarpIndex w, Serve serve) {
   }
 }
 
-// Row and side bytes as one word, for ranks to compare.
-MOE_LANES constexpr std::uint64_t payloadSizes(std::uint32_t rowBytes, std::uint32_t sideBytes) {
-  return std::uint64_t{rowBytes} << 24 ^ sideBytes;
-}
-
 // One put of `bytes` bytes, if there are any.
 template <class Warp>
 MOE_LANES void putBlock(const Warp& warp, const CommView& c, int to, std::uint64_t target, std::uint64_t source,

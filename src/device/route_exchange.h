@@ -7,14 +7,18 @@
 
 namespace moe {
 
-// The counts that rank `from` sent for this epoch: entries per expert, rows per rank (and, for HT, per domain if there
-// are several), the handle's signature.
+// What rank `from` sent for this epoch: its handle's terms, and then its counts, of entries per expert, of rows per
+// rank and, for HT, per domain if there are several.
 MOE_LANES std::uint64_t countsOffset(const CommView& c, std::uint64_t epoch, int from) {
   return c.at.routeCounts +
          static_cast<std::uint64_t>(parityOf(epoch) * c.nranks + from) * static_cast<unsigned>(c.at.countStride) * 4;
 }
 MOE_LANES std::int32_t* routeCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
-  return c.in<std::int32_t>(rank, countsOffset(c, epoch, from));
+  return c.in<std::int32_t>(rank, countsOffset(c, epoch, from)) + kTermWords;
+}
+
+MOE_LANES Quad* routeTerms(const CommView& c, int rank, std::uint64_t epoch, int from) {
+  return c.in<Quad>(rank, countsOffset(c, epoch, from));
 }
 
 // The rows that rank `from` sends here in each wave by experts.
@@ -28,14 +32,14 @@ MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t ep
 template <class Warp>
 MOE_LANES void writeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                            std::uint64_t epoch) {
-  const int shared = h.sharedBuckets();
-  warp.forEach(shared + 1, [&](int bucket) {
-    const std::int32_t count = bucket < shared ? s.totals[bucket] : static_cast<std::int32_t>(h.signature);
+  warp.forEach(h.sharedBuckets(), [&](int bucket) {
+    const std::int32_t count = s.totals[bucket];
     MOE_ROLLED
     for (int i = 0; i < c.domainSize; ++i) {
       warp.laneStore(routeCounts(c, c.domainFirst + i, epoch, c.rank) + bucket, count);
     }
   });
+  warp.forEach(c.domainSize, [&](int i) { warp.laneStore(routeTerms(c, c.domainFirst + i, epoch, c.rank), h.terms); });
   if (h.wavesByExpert()) {
     warp.forEach(c.nranks * kHtWaves, [&](int i) {
       const int to = i / kHtWaves, wave = i % kHtWaves;
@@ -50,7 +54,7 @@ MOE_LANES void tellCounts(const Warp& warp, const CommView& c, const HandleView&
   if (!split(warp, c)) return;
   // Remote ranks get a copy of what this rank has told itself.
   const std::uint64_t own = countsOffset(c, epoch, c.rank);
-  const auto bytes = static_cast<std::uint32_t>(h.sharedBuckets() + 1) * 4;
+  const auto bytes = static_cast<std::uint32_t>(h.sharedBuckets() + kTermWords) * 4;
   warp.put(c, c.remoteRanks(), [&](int i) { return putBytes(c.remoteRank(i), own, own, bytes); });
   tellRemote(warp, c, c.at.routeCountsReady, epoch);
 }
@@ -66,10 +70,14 @@ MOE_LANES Sums bucketSums(const Warp& warp, const CommView& c, std::uint64_t epo
 // True if rank `from` has a handle like ours; else that is reported. One lane.
 template <class Warp>
 MOE_LANES bool handleAgrees(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int from) {
-  const std::int32_t signature = warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.sharedBuckets());
-  const bool same = static_cast<std::uint32_t>(signature) == h.signature;
-  if (!same) warp.laneFail(c, {0, Fault::disagreement, Phase::routeCounts, from, 0, 0, 0, 0});
-  return same;
+  const Quad theirs = warp.laneLoad(routeTerms(c, c.rank, epoch, from)), ours = h.terms;
+  if (theirs.x == ours.x && theirs.y == ours.y && theirs.z == ours.z && theirs.w == ours.w) return true;
+  Failure why = disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
+  if (theirs.z != ours.z) why = disagreement(Phase::routeCounts, from, ours.z, theirs.z, 2);
+  if (theirs.y != ours.y) why = disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
+  if (theirs.x != ours.x) why = disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
+  warp.laneFail(c, why);
+  return false;
 }
 
 // Where this rank's rows begin at every rank. False, and reported, if a rank's handle is not like ours: both are looked

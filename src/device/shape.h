@@ -12,6 +12,7 @@ inline constexpr int kChunkTokens = 32;  // of the route: bits of a word
 inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens that are handed over one by one
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
+inline constexpr int kTermWords = 4;  // of a handle: terms.h
 
 struct CommShape {
   int nranks = 1;

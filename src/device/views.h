@@ -131,9 +131,9 @@ struct HandleView {
   int tokensMax;   // of a rank
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
-  int wideIndex;            // 1: int64
-  int arrivals;             // 1: there are arrival words
-  std::uint32_t signature;  // what must agree between ranks
+  int wideIndex;  // 1: int64
+  int arrivals;   // 1: there are arrival words
+  Quad terms;     // what must agree between ranks: terms.h
 
   // What this rank sends.
   std::int32_t* ids;           // [tokensMax][topk] global expert or -1
@@ -220,6 +220,7 @@ struct DispatchArgs {
   const std::uint8_t* side;
   int tokens;
   std::uint32_t rowBytes, sideBytes;  // as they travel
+  std::uint64_t terms;                // what must agree: packDispatchTerms
   Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their codes
   Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
@@ -235,20 +236,25 @@ struct DispatchArgs {
   std::int32_t* outExpertOffsets;
 };
 
+inline constexpr std::int64_t kAnyRows = INT64_MAX;
+
 struct CombineArgs {
   const std::uint8_t* rows;
+  std::int64_t held;         // rows of the layout that `rows` can hold; kAnyRows: not known, and enough
   int inPlace;               // 1: peers read `rows` itself; 0: rows that are prepared for them
   std::uint64_t rowsOffset;  // HT: window offset of what they read, `rows` or the staging area
   std::int64_t capacity;     // HT: rows that the staging area holds
   int tokens;
   std::uint32_t rowBytes;
-  int rowType;  // a moeRow value
+  std::uint32_t terms;  // what must agree: packCombineTerms
+  int rowType;          // a moeRow value
   int weighted;
   Parts parts;     // of the tokens' sums
   Parts arriving;  // of the rows that had arrived
   std::uint8_t* out;
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;
+  int grads;  // 1: gradients of the weights are carried, though a rank without rows or tokens has no array
   const float* weightGrads;
   float* outWeightGrads;
 };

@@ -21,11 +21,12 @@ struct WindowLayout {
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree;
 
   // Small records.
-  std::uint64_t routeCounts;  // int32 [parity][from][countStride]: entries per expert, rows per rank, signature
-  std::uint64_t waveCounts;   // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
-  std::uint64_t htOutputs;    // OutputRecord [parity][from]
-  std::uint64_t htCombines;   // CombineRecord [from]
-  std::uint64_t llSizes;      // uint64 [set][from]: what must agree in a dispatch
+  std::uint64_t
+      routeCounts;           // int32 [parity][from][countStride]: the handle's terms, entries per expert, rows per rank
+  std::uint64_t waveCounts;  // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
+  std::uint64_t htOutputs;   // OutputRecord [parity][from]
+  std::uint64_t htCombines;  // CombineRecord [from]
+  std::uint64_t llSizes;     // uint64 [set][from]: what must agree in a dispatch
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
@@ -84,7 +85,7 @@ struct alignas(16) OutputRecord {
   std::uint64_t side;     // window offset of the side buffer
   std::int64_t capacity;  // rows of the layout that the output holds
   std::int64_t staged;  // not 0: rows go to the staging area, which holds so many, in FLAT order; the owner places them
-  std::uint32_t rowBytes, sideBytes;  // must agree
+  std::uint64_t terms;  // must agree: packDispatchTerms
   std::uint64_t reserved;
 };
 
@@ -92,9 +93,10 @@ struct alignas(16) OutputRecord {
 struct alignas(16) CombineRecord {
   std::uint64_t rows;      // window offset
   std::int64_t capacity;   // of the staging area, if they are prepared
-  std::uint32_t rowBytes;  // must agree
-  std::int32_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: as in the handle's layout
-  std::uint64_t reserved;
+  std::int64_t held;       // rows of the layout that the caller's rows can hold
+  std::uint32_t terms;     // must agree: packCombineTerms
+  std::int16_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: as in the handle's layout
+  std::int16_t gradsMiss;  // 1: gradients are carried, but the caller has given none
 };
 
 // Areas one after another, each aligned.
@@ -136,7 +138,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   const std::int64_t n = s.nranks, flags = n * std::int64_t{sizeof(Flag)};
   const std::int64_t headerBytes = headerQuads(s.topkMax) * std::int64_t{sizeof(Quad)};
   const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, rails = domains * std::int64_t{sizeof(Flag)};
-  at.countStride = static_cast<int>(roundUp(s.expertsMax + n + domains + 1, 4));
+  at.countStride = static_cast<int>(roundUp(s.expertsMax + n + domains, 4)) + kTermWords;
   at.far.railQuads = 1 + slotsPerToken(s.topkMax, s.domainRanks());
 
   at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);

@@ -32,7 +32,7 @@ CastOutput::CastOutput(const CastCase& cast, const RouteConfig& route, std::int6
 
 CastArgs CastOutput::args(void* scales) const {
   CastArgs args{};
-  args.type = cast_.type, args.rowType = cast_.rowType, args.elements = cast_.elements;
+  args.type = cast_.type | (cast_.exact ? kCastExact : 0), args.rowType = cast_.rowType, args.elements = cast_.elements;
   args.outScales = bytes() == 0 ? nullptr : static_cast<std::uint32_t*>(scales);
   args.words = cast_.words(), args.group = INT32_MAX;
   args.rowStride = args.words, args.wordStride = 1;

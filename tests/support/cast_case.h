@@ -10,6 +10,7 @@ namespace moe::test {
 
 struct CastCase {
   int type = 0;  // a CastType
+  bool exact = false;
   int rowType = kBf16;
   int elements = 0;
   bool tokenContiguous = false;

@@ -1,6 +1,7 @@
 // The combine of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
+#include "device/terms.h"
 #include "support/operations.h"
 #include "support/payload.h"
 
@@ -53,7 +54,7 @@ void CombineOperation::fillGrads(int rank) {
 
 // One rank may say another row size than its peers, and pass rows of that size.
 std::int64_t CombineOperation::rowBytesSaid(int rank) const {
-  return options_.sum.rowBytes + (rank == options_.oddRank ? 16 : 0);
+  return options_.sum.rowBytes + (isOdd(rank, CombineOptions::Odd::rowBytes) ? 16 : 0);
 }
 
 // The rows that the caller passes: in memory of its own, or where peers can read them.
@@ -111,13 +112,21 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   a.tokens = tokens;
   a.rowBytes = static_cast<std::uint32_t>(rowBytesSaid(rank));
   a.rowType = sum.rowType;
+  if (isOdd(rank, CombineOptions::Odd::rowType)) a.rowType = sum.rowType == kBf16 ? kFp16 : kBf16;
+  const bool grads = options_.grads != isOdd(rank, CombineOptions::Odd::grads);
+  a.grads = grads ? 1 : 0;
+  a.terms = packCombineTerms(a.rowBytes, a.rowType, grads);
+  a.held = rows == nullptr ? 0 : kAnyRows;
+  if (rank == options_.shortRows) a.held = options_.noRows ? 0 : route_->arrivals[at(rank)].layoutRows - 1;
+  if (rank == options_.shortRows && options_.noRows) a.rows = nullptr;
   a.weighted = sum.weighted ? 1 : 0;
   a.parts = a.arriving = options_.parts;
   a.out = tokens == 0 ? nullptr : own.out.data();
   a.bias0 = options_.bias0 ? own.bias0.data() : nullptr;
   a.bias1 = options_.bias1 ? own.bias1.data() : nullptr;
-  a.weightGrads = options_.grads ? reinterpret_cast<const float*>(own.grads.data()) : nullptr;
-  a.outWeightGrads = options_.grads ? reinterpret_cast<float*>(own.outGrads.data()) : nullptr;
+  const bool given = grads && rank != options_.noGrads;
+  a.weightGrads = given ? reinterpret_cast<const float*>(own.grads.data()) : nullptr;
+  a.outWeightGrads = grads ? reinterpret_cast<float*>(own.outGrads.data()) : nullptr;
 }
 
 StepParams CombineOperation::params(int rank, int phases) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "device/fp8_row.h"
+#include "device/terms.h"
 #include "support/fp8_reference.h"
 #include "support/operations.h"
 #include "support/payload.h"
@@ -99,6 +100,7 @@ void DispatchOperation::start(int rank, Report& report) {
     own.scales = CastOutput(config_.cast, route_->config, wantsScales ? rows : 0, wantsScales ? d.capacity : 0);
   own.outScales = GuardedBytes(own.scales.bytes());
   d.cast = own.scales.args(own.outScales.data());
+  d.terms = packDispatchTerms(sourceBytes() + longer, config_.cast.rowType, config_.sideBytes, d.cast.type);
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
     if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
@@ -155,7 +157,7 @@ bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token,
                                   const std::uint8_t* codes) const {
   const CastCase& cast = config_.cast;
   const ReferenceCast expected = referenceCast(cast.rowType, cast.type == kCastFp8Ue8m0,
-                                               sourceRow(token.source, token.token).data(), cast.elements);
+                                               sourceRow(token.source, token.token).data(), cast.elements, cast.exact);
   scales.expect(row, expected.scales);
   const std::size_t behind = config_.inSlots ? expected.scales.size() * 4 : 0;
   return std::memcmp(codes, expected.codes.data(), expected.codes.size()) == 0 &&

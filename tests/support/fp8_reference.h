@@ -18,6 +18,6 @@ struct ReferenceCast {
   std::vector<std::uint8_t> codes;
   std::vector<std::uint32_t> scales;
 };
-ReferenceCast referenceCast(int rowType, bool power, const std::uint8_t* row, int elements);
+ReferenceCast referenceCast(int rowType, bool power, const std::uint8_t* row, int elements, bool exact = false);
 
 }  // namespace moe::test

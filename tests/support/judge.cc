@@ -19,7 +19,7 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// Every rank of the domain sees a too small HT output; with LL only its owner does.
+// Every rank of the domain sees what a rank lacks in HT; with LL only that rank does.
 std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
@@ -28,7 +28,7 @@ std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
       if (!ending.finished) wrong += followBlame(endings, r, world.culprit);
       continue;
     }
-    wrong += expectFault(endings, r, Fault::capacity);
+    wrong += expectFault(endings, r, world.refusal);
     if (ending.failure.peer != world.culprit) wrong += describe(r, ending) + ", which names the wrong rank; ";
     world.refused->checkUntouched(r, world.program->report());
   }
@@ -37,10 +37,11 @@ std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
 
 std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
-  const bool atOnce = world.trouble == Trouble::stranger || world.lowLatencyTrouble;  // all ranks look at all
+  // All ranks look at all.
+  const bool atOnce = !world.troubleSpreads && (world.trouble == Trouble::stranger || world.lowLatencyTrouble);
   const bool alone = world.comm->shape().domainSize == 1;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
-    if (!atOnce && (alone || !world.comm->reaches(r, world.culprit))) {
+    if (!atOnce && (alone || world.troubleSpreads || !world.comm->reaches(r, world.culprit))) {
       const bool finished = endings[static_cast<std::size_t>(r)].finished;
       wrong +=
           finished ? describe(r, endings[static_cast<std::size_t>(r)]) + "; " : followBlame(endings, r, world.culprit);
@@ -91,7 +92,7 @@ std::string followBlame(const std::vector<Ending>& endings, int rank, int cause)
   for (std::size_t hops = 0; hops < endings.size() && at != cause; ++hops) {
     const Ending& ending = endings[static_cast<std::size_t>(at)];
     const Fault fault = ending.failure.fault;
-    const bool names = fault == Fault::timeout || fault == Fault::capacity || fault == Fault::disagreement;
+    const bool names = fault != Fault::none && fault != Fault::badIndex && fault != Fault::twice;
     if (ending.failure.ready == 0 || !names) break;
     at = ending.failure.peer;
   }

@@ -110,7 +110,8 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
     return row;
   }
   for (int i = 0; i < case_.hidden; ++i) {
-    encodeElement(case_.rowType, valueOf(case_.seed, iteration_, source, token, i), row.data(), i);
+    const float scale = case_.exact ? 0x1p-18f : 1.0f;  // below what the other rule scales up
+    encodeElement(case_.rowType, scale * valueOf(case_.seed, iteration_, source, token, i), row.data(), i);
   }
   return row;
 }
@@ -217,11 +218,12 @@ void MoeStep::dispatch(int flags) {
   args.outRows = out_;
   args.outSide = case_.sideBytes > 0 ? outSide_ : nullptr;
   args.outRowsMax = rowsMax_;
-  args.outTopkIdx = outIds_;
+  args.outTopkIdx = hasRowPerExpert(static_cast<Layout>(case_.layout)) ? nullptr : outIds_;
   args.outTopkWeights = outWeights_;
   args.outSourceIndex = outSource_;
   args.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
   args.cast = case_.cast;
+  args.flags |= case_.exact ? moeCastExact : 0;
   args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
   args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
   ++dispatches_;

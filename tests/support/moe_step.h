@@ -28,6 +28,7 @@ struct StepCase {
   int biases = 0;
   bool weightGrads = false;
   int cast = moeCastNone;
+  bool exact = false;            // the cast
   bool tokenContiguous = false;  // the scales
   bool arrivals = false;         // arrival words
   std::uint64_t seed = 1;
@@ -75,7 +76,7 @@ class MoeStep {
     }
   }
   float gradOf(int rank, std::int64_t row, int k) const;
-  CastCase castCase() const { return {case_.cast, case_.rowType, case_.hidden, case_.tokenContiguous}; }
+  CastCase castCase() const { return {case_.cast, case_.exact, case_.rowType, case_.hidden, case_.tokenContiguous}; }
   Watch watchArrivals();
   void checkExpert(int expert) const;
   void checkArrivals();

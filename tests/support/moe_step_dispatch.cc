@@ -12,7 +12,8 @@ void MoeStep::checkCast() {
   const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * case_.hidden));
   const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
     const auto row = inputRow(arrived.source, arrived.token);
-    const auto expected = referenceCast(case_.rowType, case_.cast == moeCastFp8Ue8m0, row.data(), case_.hidden);
+    const auto expected =
+        referenceCast(case_.rowType, case_.cast == moeCastFp8Ue8m0, row.data(), case_.hidden, case_.exact);
     scales.expect(at, expected.scales);
     EXPECT_EQ(std::memcmp(out.data() + at * case_.hidden, expected.codes.data(), expected.codes.size()), 0)
         << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;

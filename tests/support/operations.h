@@ -154,7 +154,11 @@ struct CombineOptions {
   int area = -1;              // HT: of OutputAreas, for rows that peers read where they are
   std::vector<bool> inPlace;  // [nranks]; HT: in the area; LL: in the slots, on all ranks or none. Empty: on none
   int smallStaging = -1;      // HT: this rank says that its staging area holds one row less than it needs
-  int oddRank = -1;           // HT: this rank says that rows are 16 bytes longer
+  int shortRows = -1;         // this rank's rows have no room for what arrived, or are NULL
+  bool noRows = false;        // ... NULL
+  int noGrads = -1;           // this rank has no gradients though they are carried
+  int oddRank = -1;           // this rank calls with another ...
+  enum class Odd { rowBytes, rowType, grads } odd = Odd::rowBytes;
 };
 
 class CombineOperation : public Operation {
@@ -176,6 +180,7 @@ class CombineOperation : public Operation {
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
   std::uint8_t* makeRows(int rank, Report& report);
   std::int64_t rowBytesSaid(int rank) const;
+  bool isOdd(int rank, CombineOptions::Odd odd) const { return rank == options_.oddRank && odd == options_.odd; }
   void fillArgs(int rank, std::uint8_t* rows);
   void fillGrads(int rank);
   void checkGrads(int rank, Report& report) const;

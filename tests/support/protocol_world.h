@@ -83,7 +83,7 @@ class TestHandle {
   std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }
   std::uint64_t dispatches(int rank) const { return dispatches_[static_cast<std::size_t>(rank)]; }
   // Makes this rank's handle differ from its peers' in what must agree.
-  void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].signature ^= 1; }
+  void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].terms.w ^= 1; }
   std::string findStrayWrite() const;
 
  private:

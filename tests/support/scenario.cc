@@ -51,6 +51,7 @@ class Builder {
   void complete(HandleTrack& track);
   void addTrouble(const HandleTrack& track, DispatchCase& config);
   void addTrouble(const HandleTrack& track, CombineOptions& options);
+  void lackSomething(CombineOptions& options, bool lowLatency);
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
   Parts drawParts(int rowBytes);
@@ -149,6 +150,7 @@ Parts Builder::drawParts(int rowBytes) {
 CastCase Builder::drawCast() {
   CastCase cast;
   cast.type = rng_.coin() ? kCastFp8 : kCastFp8Ue8m0;
+  cast.exact = rng_.coin();
   cast.rowType = rng_.between(kBf16, kFp32);
   cast.elements = 128 * rng_.between(1, 12);
   cast.tokenContiguous = rng_.coin();
@@ -224,6 +226,7 @@ void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
   if (world_.trouble == Trouble::capacity && config.staged[at(world_.culprit)] && flatRows > 1 && rng_.coin()) {
     config.smallStaging = world_.culprit;
     ended_ = !track.handle->shape().lowLatency;
+    if (ended_) world_.refusal = Fault::staging;
   } else if (world_.trouble == Trouble::capacity && arrivals.layoutRows > 0) {
     config.capacity[at(world_.culprit)] = rng_.below(static_cast<int>(arrivals.layoutRows));
     ended_ = true;
@@ -235,19 +238,32 @@ void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
 }
 
 void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
-  // LL: those that land compare row sizes, within the domain.
   const bool lowLatency = track.handle->shape().lowLatency;
-  if (lowLatency && (!combineLands(track.handle->view(0)) || shape_.domains() > 1)) return;
-  if (lowLatency && world_.trouble == Trouble::capacity) return;
-  const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
-  if (world_.trouble == Trouble::capacity && prepared && !track.route->arrivals[at(world_.culprit)].tokens.empty()) {
-    options.smallStaging = world_.culprit;
-    ended_ = true;
-  } else if (world_.trouble == Trouble::rowSize && options.sum.rowBytes < shape_.rowBytesMax && shape_.nranks > 1) {
-    options.oddRank = world_.culprit;
-    ended_ = true;
+  if (world_.trouble == Trouble::capacity) {
+    ended_ = !track.route->arrivals[at(world_.culprit)].tokens.empty();
+    if (ended_) lackSomething(options, lowLatency);
+  } else if (world_.trouble == Trouble::rowSize && shape_.nranks > 1) {
+    options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
+    ended_ = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
+    if (ended_) options.oddRank = world_.culprit;
+    world_.troubleSpreads = lowLatency && shape_.domains() > 1;
   }
   if (ended_) world_.lowLatencyTrouble = lowLatency;
+}
+
+// What the culprit does not have for the rows that had arrived there.
+void Builder::lackSomething(CombineOptions& options, bool lowLatency) {
+  const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
+  if (options.grads && rng_.oneIn(3)) {
+    options.noGrads = world_.culprit;
+    world_.refusal = Fault::noGrads;
+  } else if (!lowLatency && prepared && rng_.coin()) {
+    options.smallStaging = world_.culprit;
+    world_.refusal = Fault::staging;
+  } else {
+    options.shortRows = world_.culprit;
+    options.noRows = rng_.coin();
+  }
 }
 
 void Builder::addDispatch(HandleTrack& track) {

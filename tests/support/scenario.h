@@ -16,11 +16,11 @@ enum class Protocol { ht, ll, both };
 
 enum class Trouble {
   none,
-  capacity,  // an output is too small
+  capacity,  // an output is too small, a staging area, or the rows or gradients of a combine
   badIndex,  // an index names no expert
   twice,     // a token names an expert twice
   stranger,  // a rank's handle is not like the others'
-  rowSize,   // a rank dispatches longer rows than the others
+  rowSize,   // a rank dispatches longer rows than the others, or combines rows of another size or type
 };
 
 struct ScenarioLimits {
@@ -39,7 +39,9 @@ struct Scenario {
   Trouble trouble = Trouble::none;
   int culprit = -1;
   bool lowLatencyTrouble = false;      // it is an operation of a LL handle
+  bool troubleSpreads = false;         // ranks may end by the end of others that looked first
   std::shared_ptr<Operation> refused;  // of Trouble::capacity
+  Fault refusal = Fault::capacity;     // what it ends with
   std::string text;                    // what the world is made of
 
   // What was written where nothing may be written.

@@ -1,0 +1,112 @@
+// Which memory dispatch and combine take: what must be there, how it is aligned, and what may not overlap.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "comm/argument_checks.h"
+#include "comm/handle.h"
+#include "device/fp8_row.h"
+
+namespace moe {
+namespace {
+
+void refuseOutput(const void* pointer, const char* name, const char* why) {
+  if (pointer == nullptr) return;
+  throw Error(moeInvalidArgument, fmt::format("{} is {}, but {}", name, pointer, why));
+}
+
+// Outputs share memory with no input and with no other output.
+template <std::size_t kOutputs, std::size_t kInputs>
+void requireAllApart(const std::array<Extent, kOutputs>& outputs, const std::array<Extent, kInputs>& inputs) {
+  for (std::size_t i = 0; i < kOutputs; ++i) {
+    for (const Extent& input : inputs) requireApart(outputs[i], input);
+    for (std::size_t j = 0; j < i; ++j) requireApart(outputs[i], outputs[j]);
+  }
+}
+
+}  // namespace
+
+void Handle::checkOutputs(const moeDispatchArgs_t& args) const {
+  if (args.outRowsMax < 0)
+    throw Error(moeInvalidArgument, fmt::format("args.outRowsMax is {}, must be 0 or more", args.outRowsMax));
+  if (args.sideBytes == 0) {
+    refuseOutput(args.side, "args.side", "args.sideBytes is 0");
+    refuseOutput(args.outSide, "args.outSide", "args.sideBytes is 0");
+  }
+  if (args.outRows == nullptr) refuseOutput(args.outSide, "args.outSide", "args.outRows is NULL");
+  if (rowsPerExpert()) {
+    refuseOutput(args.outTopkIdx, "args.outTopkIdx",
+                 "the layout has one row per expert: it is for FLAT and RANK_MAJOR");
+  }
+  if (shape_.layout != Layout::expertMajor) {
+    refuseOutput(args.outExpertOffsets, "args.outExpertOffsets", "the layout is not EXPERT_MAJOR");
+  }
+  if (tokens_ > 0) requirePointer(args.rows, "args.rows", "with tokens routed");
+  if (tokens_ > 0 && args.sideBytes > 0) requirePointer(args.side, "args.side", "with args.sideBytes set");
+  if (args.outRowsMax > 0) requirePointer(args.outRows, "args.outRows", "with args.outRowsMax above 0");
+  if (args.outRowsMax > 0 && args.sideBytes > 0)
+    requirePointer(args.outSide, "args.outSide", "with args.sideBytes set");
+}
+
+// A row has `rowBytes` bytes where it comes from and `outBytes` where it goes.
+void Handle::checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, std::int64_t outBytes) const {
+  const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
+  const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(comm_.rank());
+  const std::array<Extent, 2> inputs = {
+      {{"args.rows", args.rows, tokens_ * rowBytes}, {"args.side", args.side, tokens_ * std::int64_t{args.sideBytes}}}};
+  const std::array<Extent, 7> outputs = {
+      {{"args.outRows", args.outRows, rows * outBytes},
+       {"args.outSide", args.outSide, rows * args.sideBytes},
+       {"args.outTopkIdx", args.outTopkIdx, rows * shape_.topk * static_cast<std::int64_t>(indexBytes())},
+       {"args.outTopkWeights", args.outTopkWeights, rows * weights * 4},
+       {"args.outSourceIndex", args.outSourceIndex, rows * 4},
+       {"args.outExpertOffsets", args.outExpertOffsets, (experts + 1) * 4},
+       {"args.outScales", args.outScales,
+        args.cast != moeCastNone ? rows * castScaleWords(args.cast, args.hidden) * 4 : 0}}};
+  for (const Extent& input : inputs) requireAligned(input.begin, input.name, kRowAlignment);
+  requireAligned(args.outRows, "args.outRows", kRowAlignment);
+  requireAligned(args.outSide, "args.outSide", kRowAlignment);
+  requireAligned(args.outTopkIdx, "args.outTopkIdx", indexBytes());
+  requireAligned(args.outTopkWeights, "args.outTopkWeights", alignof(float));
+  requireAligned(args.outSourceIndex, "args.outSourceIndex", alignof(std::int32_t));
+  requireAligned(args.outExpertOffsets, "args.outExpertOffsets", alignof(std::int32_t));
+  requireAllApart(outputs, inputs);
+}
+
+// A rank without rows or tokens has no array for them; rows that have arrived are counted by the step.
+void Handle::checkGrads(const moeCombineArgs_t& args) const {
+  if (tokens_ == 0 || args.outWeightGrads != nullptr) return;
+  const bool flag = (args.flags & moeCombineGrads) != 0;
+  if (args.weightGrads == nullptr && !flag) return;
+  throw Error(moeInvalidArgument,
+              fmt::format("args.outWeightGrads is NULL with {} tokens routed, but {}", tokens_,
+                          flag ? std::string("args.flags has moeCombineGrads")
+                               : fmt::format("args.weightGrads is {}", static_cast<const void*>(args.weightGrads))));
+}
+
+// How many rows had arrived the device knows: of what has rows per arrival, one is looked at.
+void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const {
+  const std::int64_t sums = tokens_ * rowBytes;
+  for (const auto& [pointer, name] : {std::pair{args.rows, "args.rows"},
+                                      {static_cast<const void*>(args.out), "args.out"},
+                                      {args.bias0, "args.bias0"},
+                                      {args.bias1, "args.bias1"}}) {
+    requireAligned(pointer, name, kRowAlignment);
+  }
+  requireAligned(args.weightGrads, "args.weightGrads", alignof(float));
+  requireAligned(args.outWeightGrads, "args.outWeightGrads", alignof(float));
+  // A bias may be the output itself: a piece of it is read before the sum is stored there.
+  const auto bias = [&](const char* name, const void* begin) {
+    return Extent{name, begin == args.out ? nullptr : begin, sums};
+  };
+  requireAllApart(
+      std::array<Extent, 2>{{{"args.out", args.out, sums},
+                             {"args.outWeightGrads", args.outWeightGrads, std::int64_t{tokens_} * shape_.topk * 4}}},
+      std::array<Extent, 4>{{{"args.rows", args.rows, rowBytes},
+                             bias("args.bias0", args.bias0),
+                             bias("args.bias1", args.bias1),
+                             {"args.weightGrads", args.weightGrads, 4}}});
+}
+
+}  // namespace moe

@@ -1,0 +1,69 @@
+// What all ranks must have alike, as words that they send each other and compare. Steps look at whole words; the host
+// packs them, and names the field that differs (comm/failure_text.cc). Decision 0033.
+#pragma once
+
+#include <array>
+
+#include "device/lanes.h"
+
+namespace moe {
+
+// A field of a word.
+struct TermField {
+  const char* name;
+  int shift, bits;
+  std::array<const char*, 4> values{};  // names of the values; without: numbers
+
+  constexpr std::uint64_t of(std::uint64_t word) const { return word >> shift & ((std::uint64_t{1} << bits) - 1); }
+  constexpr std::uint64_t packed(std::int64_t value) const {
+    return (static_cast<std::uint64_t>(value) & ((std::uint64_t{1} << bits) - 1)) << shift;
+  }
+};
+
+inline constexpr std::array kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
+
+// Of a handle: one word each, but for the last, which has several.
+namespace handle_terms {
+inline constexpr TermField kExperts{"config.experts", 0, 32}, kTokensMax{"config.tokensMax", 0, 32},
+    kAlignment{"config.expertAlignment", 0, 32}, kTopk{"config.topk", 0, 8},
+    kLayout{"config.layout", 8, 8, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
+    kMode{"config.mode", 16, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 17, 1};
+}  // namespace handle_terms
+
+// Of a dispatch. Sizes come last, so that what explains a difference of theirs is named first.
+namespace dispatch_terms {
+inline constexpr TermField kRowType{"args.rowType", 2, 2, kRowTypeNames},
+    kCast{"args.cast", 0, 2, {"none", "fp8", "fp8 with UE8M0 scales"}},
+    kExact{"moeCastExact", 4, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 5, 19},
+    kHidden{"args.hidden", 24, 40};
+}  // namespace dispatch_terms
+
+// Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
+namespace combine_terms {
+inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 0, 1, {"without", "with"}},
+    kRowType{"args.rowType", 1, 2, kRowTypeNames}, kPieces{"row size in units of 16 bytes", 3, 21};
+}  // namespace combine_terms
+
+inline Quad packHandleTerms(int experts, int tokensMax, int alignment, int topk, int layout, bool lowLatency,
+                            bool arrivals) {
+  using namespace handle_terms;
+  const std::uint64_t small = kTopk.packed(topk) | kLayout.packed(layout) | kMode.packed(lowLatency ? 1 : 0) |
+                              kArrivals.packed(arrivals ? 1 : 0);
+  return {static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(tokensMax),
+          static_cast<std::uint32_t>(alignment), static_cast<std::uint32_t>(small)};
+}
+
+// `cast` as in CastArgs: its type and a bit beside it.
+inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast) {
+  using namespace dispatch_terms;
+  return kHidden.packed(hidden) | kSideBytes.packed(sideBytes) | kRowType.packed(rowType) | kCast.packed(cast & 3) |
+         kExact.packed(cast >> 2);
+}
+
+inline std::uint32_t packCombineTerms(std::uint32_t rowBytes, int rowType, bool grads) {
+  using namespace combine_terms;
+  return static_cast<std::uint32_t>(kPieces.packed(rowBytes / sizeof(Quad)) | kRowType.packed(rowType) |
+                                    kGrads.packed(grads ? 1 : 0));
+}
+
+}  // namespace moe
