@@ -16,6 +16,14 @@ void refuseOutput(const void* pointer, const char* name, const char* why) {
   throw Error(moeInvalidArgument, fmt::format("{} is {}, but {}", name, pointer, why));
 }
 
+// What lies in the window lies in one block.
+template <std::size_t kCount>
+void requireBlocks(const Comm& comm, const std::array<Extent, kCount>& extents) {
+  for (const Extent& extent : extents) {
+    comm.windowOffset(extent.begin, static_cast<std::uint64_t>(extent.bytes), extent.name);
+  }
+}
+
 // Outputs share memory with no input and with no other output.
 template <std::size_t kOutputs, std::size_t kInputs>
 void requireAllApart(const std::array<Extent, kOutputs>& outputs, const std::array<Extent, kInputs>& inputs) {
@@ -71,6 +79,8 @@ void Handle::checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, s
   requireAligned(args.outTopkWeights, "args.outTopkWeights", alignof(float));
   requireAligned(args.outSourceIndex, "args.outSourceIndex", alignof(std::int32_t));
   requireAligned(args.outExpertOffsets, "args.outExpertOffsets", alignof(std::int32_t));
+  requireBlocks(comm_, inputs);
+  requireBlocks(comm_, outputs);
   requireAllApart(outputs, inputs);
 }
 
@@ -100,13 +110,16 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
   const auto bias = [&](const char* name, const void* begin) {
     return Extent{name, begin == args.out ? nullptr : begin, sums};
   };
-  requireAllApart(
-      std::array<Extent, 2>{{{"args.out", args.out, sums},
-                             {"args.outWeightGrads", args.outWeightGrads, std::int64_t{tokens_} * shape_.topk * 4}}},
-      std::array<Extent, 4>{{{"args.rows", args.rows, rowBytes},
-                             bias("args.bias0", args.bias0),
-                             bias("args.bias1", args.bias1),
-                             {"args.weightGrads", args.weightGrads, 4}}});
+  const std::array<Extent, 2> outputs = {
+      {{"args.out", args.out, sums},
+       {"args.outWeightGrads", args.outWeightGrads, std::int64_t{tokens_} * shape_.topk * 4}}};
+  const std::array<Extent, 4> inputs = {{{"args.rows", args.rows, rowBytes},
+                                         bias("args.bias0", args.bias0),
+                                         bias("args.bias1", args.bias1),
+                                         {"args.weightGrads", args.weightGrads, 4}}};
+  requireBlocks(comm_, outputs);
+  requireBlocks(comm_, std::array<Extent, 2>{inputs[1], inputs[2]});
+  requireAllApart(outputs, inputs);
 }
 
 }  // namespace moe
