@@ -4,6 +4,7 @@ type with the header."""
 
 import ctypes
 import ctypes.util
+import functools
 import os
 import pathlib
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint64, c_void_p
@@ -63,6 +64,10 @@ CONSTANTS = {
     "moeMemoryPrivate": 1,
 }
 globals().update(CONSTANTS)
+
+# Bit of moeCombineArgs_t.flags: this combine carries gradients of the weights. It has to be said only where neither
+# pointer says so, since arrays without elements have the address NULL.
+COMBINE_GRADS = 2
 
 # ---- Types -----------------------------------------------------------------------------------------------------------
 
@@ -312,6 +317,12 @@ def candidates():
     beside = [str(here / name) for name in LIBRARY_NAMES if (here / name).exists()]
     found = ctypes.util.find_library("moecomm")
     return beside + list(LIBRARY_NAMES) + ([found] if found else [])
+
+
+@functools.lru_cache(maxsize=None)
+def library():
+    """The loaded libmoecomm."""
+    return load()
 
 
 def load():

@@ -1,0 +1,45 @@
+"""What the arguments of dispatch and of combine have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from .arrays import Array
+from .checks import Place, RowFormat, require_shape, take
+from .layouts import Layout
+
+
+class Arguments:
+    """Checks the arguments of one call on a handle whose last route had `tokens` tokens. `known_rows` tells the tokens
+    that came and the out rows, or None where that would take waiting."""
+
+    def __init__(
+        self,
+        place: Place,
+        layout: Layout,
+        tokens: int,
+        known_rows: Callable[[], Optional[Tuple[int, int]]],
+    ):
+        self._place = place
+        self._layout = layout
+        self._tokens = tokens
+        self._known_rows = known_rows
+        self.arrays: List[Any] = []  # all that were given, to be kept alive
+
+    def _take(self, array: Any, what: str, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
+        self.arrays.append(array)
+        return take(array, what, self._place, dtypes, writes)
+
+    def _inputs(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
+        """The address of an array [tokens, row]."""
+        format.require(found, what)
+        if found.shape is not None:
+            require_shape(found, what, (self._tokens, found.shape[-1]), axes)
+        return found.address
+
+    def _least(self) -> Optional[int]:
+        """The out rows that arrays must have, or None if that is not known."""
+        if self._layout.rows is not None:
+            return self._layout.rows
+        known = self._known_rows()
+        return known[1] if known else None

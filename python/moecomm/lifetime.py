@@ -1,0 +1,172 @@
+"""The life of a native communicator: who may call it, and how it ends when nobody ends it.
+
+Native code calls back into Python (log lines, allocators) from threads of its own, so the callbacks live as long as the
+native communicator does. It ends in one of three ways: destroy(); the Communicator is dropped; the interpreter exits."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable
+
+from . import _native, errors
+
+# A dropped communicator is destroyed by a thread of its own, for which the dropping one waits at most this long. Dropping
+# happens wherever the garbage collector runs, also under a lock that a log function needs, so it must not wait for more.
+DROP_SECONDS = 2.0
+# At exit: for calls of daemon threads, which are aborted, and for communicators to be destroyed.
+EXIT_CALL_SECONDS = 5.0
+EXIT_SECONDS = 60.0
+
+_inside = threading.local()
+
+
+def callback(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, called by native code: meanwhile its thread must destroy no communicator."""
+
+    def call(*arguments):
+        _inside.depth = getattr(_inside, "depth", 0) + 1
+        try:
+            return function(*arguments)
+        finally:
+            _inside.depth -= 1
+
+    return call
+
+
+class Native:
+    """A native communicator with what must live as long as it does. `with native as pointer:` is around every call of
+    the library that uses it, so that nobody destroys it during the call."""
+
+    def __init__(self, config: Any, has_callbacks: bool):
+        self.config = config  # keeps the callbacks alive
+        self.has_callbacks = has_callbacks
+        self.pointer = None
+        self.process = os.getpid()
+        self._calls = {}  # thread: its calls that run
+        self._idle = threading.Condition()
+        self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
+        _ALIVE.add(self)
+
+    def init(self, call: Callable[[Any], int]) -> None:
+        """Joins by `call`, which gets the place for the pointer."""
+        pointer = _native.moeComm_t()
+        self._enter()
+        try:
+            errors.check(_native.library(), call(pointer))
+            self._gone.acquire()
+            self.pointer = pointer.value
+        finally:
+            self.__exit__()
+
+    def _enter(self):
+        thread = _thread.get_ident()
+        with self._idle:
+            self._calls[thread] = self._calls.get(thread, 0) + 1
+
+    def __enter__(self) -> int:
+        if self.process != os.getpid():
+            raise errors.InvalidUsage(f"the communicator belongs to process {self.process}, of which this is a fork")
+        with self._idle:
+            if self.pointer is None:
+                raise errors.InvalidUsage("the communicator has been destroyed")
+            self._enter()
+            return self.pointer
+
+    def __exit__(self, *_):
+        thread = _thread.get_ident()
+        with self._idle:
+            self._calls[thread] -= 1
+            if self._calls[thread] == 0:
+                del self._calls[thread]
+                self._idle.notify_all()
+
+    def destroy(self) -> None:
+        """Waits for calls of other threads, then for moeCommDestroy. Idempotent. In a forked child: forgets it."""
+        if self.pointer is None:
+            return
+        if self.process != os.getpid():
+            self.pointer = None
+            return
+        if getattr(_inside, "depth", 0) or _thread.get_ident() in self._calls:
+            raise errors.InvalidUsage("destroy() must not be called by a log function, an allocator or during a call")
+        pointer = self._take()
+        if pointer is not None:
+            self._await_calls(pointer)
+            errors.check(_native.library(), self._destroy(pointer))
+
+    def _take(self):
+        """From now on calls are refused."""
+        with self._idle:
+            pointer, self.pointer = self.pointer, None
+            return pointer
+
+    def _await_calls(self, pointer):
+        try:
+            with self._idle:
+                self._idle.wait_for(lambda: not self._calls)
+        except BaseException:  # KeyboardInterrupt: nothing has happened yet
+            self.pointer = pointer
+            raise
+
+    def _destroy(self, pointer):
+        try:
+            return _native.library().moeCommDestroy(pointer)
+        finally:
+            self.config = None
+            self._gone.release()
+
+    def _destroy_elsewhere(self, pointer):
+        try:
+            _thread.start_new_thread(self._destroy, (pointer,))  # threading.Thread takes locks, maybe those held here
+        except RuntimeError:  # no more threads
+            self._destroy(pointer)
+
+    def drop(self) -> None:
+        """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS, while it goes on."""
+        if self.process != os.getpid() or self.pointer is None:
+            return
+        self._destroy_elsewhere(self._take())
+        self.await_end(DROP_SECONDS)
+
+    def await_end(self, seconds: float) -> None:
+        """Waits until the native communicator is gone, at most so long."""
+        if self._gone.acquire(timeout=max(seconds, 0)):
+            self._gone.release()
+
+    def close(self) -> Any:
+        """For the exit: refuses calls from now on and ends those that run, whose results nobody needs any more."""
+        pointer = self._take()
+        if self._calls and pointer is not None:
+            _native.library().moeCommAbort(pointer)
+        return pointer
+
+    def end(self, pointer: Any, seconds: float) -> None:
+        """Destroys it once no call runs any more. A thread that does not come back within `seconds` keeps it."""
+        if pointer is None and not self.has_callbacks:
+            return  # it joins, and native code has nothing to call here
+        with self._idle:
+            idle = self._idle.wait_for(lambda: not self._calls, max(seconds, 0))
+        if idle and pointer is not None:
+            self._destroy_elsewhere(pointer)
+
+
+_ALIVE = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    """Native threads must not call into an interpreter that is gone. Daemon threads may still be in calls."""
+    closed = [(native, native.close()) for native in list(_ALIVE) if native.process == os.getpid()]
+    end = time.monotonic() + EXIT_CALL_SECONDS
+    for native, pointer in closed:
+        native.end(pointer, end - time.monotonic())
+    end = time.monotonic() + EXIT_SECONDS
+    for native, _ in closed:
+        native.await_end(end - time.monotonic())
+
+
+atexit.register(_at_exit)
