@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from .arrays import Array
+from .arrays import NOTHING, Array
 from .checks import Place, RowFormat, require_shape, take
 from .layouts import Layout
 
@@ -27,6 +27,8 @@ class Arguments:
         self.arrays: List[Any] = []  # all that were given, to be kept alive
 
     def _take(self, array: Any, what: str, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
+        if array is None:
+            return NOTHING
         self.arrays.append(array)
         return take(array, what, self._place, dtypes, writes)
 

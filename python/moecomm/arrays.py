@@ -5,6 +5,7 @@ contiguous, since the library sees plain memory. No framework is imported."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import numbers
 import re
 import sys
@@ -33,12 +34,15 @@ def describe(array: Any, what: str = "array") -> Array:
     """What is known of an argument. `what` names it in errors."""
     if array is None:
         return NOTHING
+    interface = getattr(array, "__array_interface__", None)  # first, as it takes the longest
+    if interface is not None and interface["shape"]:
+        return _of_interface(array, interface, "cpu", what)
     if isinstance(array, bool):
         raise TypeError(f"{what}: a bool is no address")
-    if isinstance(array, numbers.Integral):
+    if isinstance(array, numbers.Integral):  # numpy's too, which look like arrays
         return Array(integer(array, what, 0, ADDRESS_MAX))
-    if hasattr(array, "__array_interface__"):
-        return _of_interface(array, array.__array_interface__, "cpu", what)
+    if interface is not None:
+        return _of_interface(array, interface, "cpu", what)
     if hasattr(array, "data_ptr"):
         return _of_tensor(array, what)
     if hasattr(array, "__cuda_array_interface__"):
@@ -54,6 +58,7 @@ def address(array: Any, what: str = "array") -> int:
     return describe(array, what).address
 
 
+@functools.lru_cache(maxsize=256)
 def dtype_name(dtype: Any) -> str:
     """"float32" for numpy and torch alike."""
     return str(dtype).rpartition(".")[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import warnings
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
@@ -161,7 +160,7 @@ class Communicator:
 
     def __del__(self):
         native = self.__dict__.get("native")  # none if joining has failed
-        if native is None or native.pointer is None or native.process != os.getpid():
+        if native is None or native.pointer is None:
             return
         warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
         native.drop()

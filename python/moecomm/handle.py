@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import warnings
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
@@ -145,9 +144,7 @@ class Handle:
         # It goes with its communicator. When something is dropped differs between ranks, and all must destroy the same
         # handles in the same order.
         comm = self.__dict__.get("_comm")
-        if comm is None or self.__dict__.get("_pointer") is None or comm.native.process != os.getpid():
-            return
-        if comm.native.pointer is not None:
+        if comm is not None and self.__dict__.get("_pointer") is not None and comm.native.pointer is not None:
             warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
 
     def destroy(self) -> None:
@@ -241,8 +238,8 @@ class Handle:
         return self._rows
 
     def _arguments(self, kind: Type[Arguments], call: str) -> Any:
-        with self._comm.native:
-            self._require_alive()
+        self._comm.native.require_alive()
+        self._require_alive()
         if self._tokens is None:
             raise errors.InvalidUsage(f"{call}: route() has not been called on this handle")
         return kind(self._comm.place, self._layout, self._tokens, self._known_rows)

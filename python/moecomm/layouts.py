@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 from . import _native
 from .arrays import Array
@@ -24,33 +24,23 @@ SCALE_TYPES = {"fp8": ("float32",), "fp8-ue8m0": ("int32", "uint32", "uint8", "f
 _BLOCK, _TILE = 128, 512  # elements of a scale, and of a word of four scales of one byte
 
 
-class Layout(NamedTuple):
-    """A handle's layout on this rank."""
+class Layout:
+    """A handle's layout on this rank.
 
-    name: str
-    nranks: int
-    tokens_max: int
-    local_experts: int
-    topk: int
+    by_expert  one row per expert of a token; else one row per token
+    slots      (groups, rows of each) where the rows do not depend on the route; else None
+    rows       the same, multiplied"""
 
-    @property
-    def by_expert(self) -> bool:
-        """One row per expert of a token; else one row per token."""
-        return self.name.startswith("expert-major")
-
-    @property
-    def slots(self) -> Optional[Tuple[int, int]]:
-        """(groups, rows of each) of layouts whose rows do not depend on the route; None for the others."""
-        if self.name == "rank-major":
-            return self.nranks, self.tokens_max
-        if self.name == "expert-major-padded":
-            return self.local_experts, self.nranks * self.tokens_max
-        return None
-
-    @property
-    def rows(self) -> Optional[int]:
-        """The rows, where they do not depend on the route."""
-        return self.slots[0] * self.slots[1] if self.slots else None
+    def __init__(self, name: str, nranks: int, tokens_max: int, local_experts: int, topk: int):
+        self.name, self.nranks, self.tokens_max, self.topk = name, nranks, tokens_max, topk
+        self.local_experts = local_experts
+        self.by_expert = name.startswith("expert-major")
+        self.slots: Optional[Tuple[int, int]] = None
+        if name == "rank-major":
+            self.slots = nranks, tokens_max
+        elif name == "expert-major-padded":
+            self.slots = local_experts, nranks * tokens_max
+        self.rows = self.slots[0] * self.slots[1] if self.slots else None
 
     def count(self, found: Array, what: str, axes: str, own_axes: int = 0, least: Optional[int] = None) -> int:
         """Rows of an array [out rows, ...] with `own_axes` axes of its own behind the rows; `axes` says so in words. The

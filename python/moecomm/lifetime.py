@@ -24,6 +24,22 @@ EXIT_SECONDS = 60.0
 
 _inside = threading.local()
 
+_ALIVE = weakref.WeakSet()
+# Natives that join or are destroyed now. Meanwhile threads may be in allocators of any communicator.
+_busy = set()
+# Configurations of communicators that are gone, but not their windows: a peer in this process has them until it goes.
+_outliving = {}  # by id, as nothing but adding and taking away single ones is safe between threads
+
+
+def _retire(config: Any) -> None:
+    """Of a communicator that is gone: keeps the allocator's functions until all of its memory has been given back."""
+    _outliving[id(config)] = config
+    if _busy:
+        return
+    for key, kept in list(_outliving.items()):
+        if not kept.blocks:
+            _outliving.pop(key, None)
+
 
 def callback(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, called by native code: meanwhile its thread must destroy no communicator."""
@@ -40,83 +56,87 @@ def callback(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class Native:
     """A native communicator with what must live as long as it does. `with native as pointer:` is around every call of
-    the library that uses it, so that nobody destroys it during the call."""
+    the library that uses it, so that nobody destroys it during the call: a call is noted before it looks at the pointer,
+    and the pointer taken away before anybody looks for calls."""
 
     def __init__(self, config: Any, has_callbacks: bool):
         self.config = config  # keeps the callbacks alive
         self.has_callbacks = has_callbacks
         self.pointer = None
         self.process = os.getpid()
-        self._calls = {}  # thread: its calls that run
-        self._idle = threading.Condition()
+        self._calls = []  # threads that are in a call
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE.add(self)
 
     def init(self, call: Callable[[Any], int]) -> None:
         """Joins by `call`, which gets the place for the pointer."""
         pointer = _native.moeComm_t()
-        self._enter()
+        self._calls.append(_thread.get_ident())
+        _busy.add(self)
         try:
             errors.check(_native.library(), call(pointer))
             self._gone.acquire()
             self.pointer = pointer.value
         finally:
+            _busy.discard(self)
+            if self.pointer is None:
+                _retire(self.config)
             self.__exit__()
 
-    def _enter(self):
-        thread = _thread.get_ident()
-        with self._idle:
-            self._calls[thread] = self._calls.get(thread, 0) + 1
-
-    def __enter__(self) -> int:
+    def require_alive(self) -> int:
+        """The pointer, unless it must not be used any more."""
+        pointer = self.pointer
+        if pointer is not None:
+            return pointer
         if self.process != os.getpid():
             raise errors.InvalidUsage(f"the communicator belongs to process {self.process}, of which this is a fork")
-        with self._idle:
-            if self.pointer is None:
-                raise errors.InvalidUsage("the communicator has been destroyed")
-            self._enter()
-            return self.pointer
+        raise errors.InvalidUsage("the communicator has been destroyed")
+
+    def __enter__(self) -> int:
+        try:
+            self._calls.append(_thread.get_ident())
+            return self.require_alive()
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_):
-        thread = _thread.get_ident()
-        with self._idle:
-            self._calls[thread] -= 1
-            if self._calls[thread] == 0:
-                del self._calls[thread]
-                self._idle.notify_all()
+        self._calls.remove(_thread.get_ident())
 
     def destroy(self) -> None:
-        """Waits for calls of other threads, then for moeCommDestroy. Idempotent. In a forked child: forgets it."""
+        """Waits for calls of other threads, then for moeCommDestroy. Idempotent."""
         if self.pointer is None:
-            return
-        if self.process != os.getpid():
-            self.pointer = None
             return
         if getattr(_inside, "depth", 0) or _thread.get_ident() in self._calls:
             raise errors.InvalidUsage("destroy() must not be called by a log function, an allocator or during a call")
-        pointer = self._take()
-        if pointer is not None:
-            self._await_calls(pointer)
-            errors.check(_native.library(), self._destroy(pointer))
-
-    def _take(self):
-        """From now on calls are refused."""
-        with self._idle:
-            pointer, self.pointer = self.pointer, None
-            return pointer
-
-    def _await_calls(self, pointer):
+        pointer, self.pointer = self.pointer, None
+        if pointer is None:
+            return
         try:
-            with self._idle:
-                self._idle.wait_for(lambda: not self._calls)
+            self._await_calls(float("inf"))
         except BaseException:  # KeyboardInterrupt: nothing has happened yet
             self.pointer = pointer
             raise
+        errors.check(_native.library(), self._destroy(pointer))
+
+    def _await_calls(self, seconds: float) -> bool:
+        """Whether no call runs any more, after so long at most."""
+        end = time.monotonic() + seconds
+        while self._calls and time.monotonic() < end:
+            time.sleep(0.001)
+        return not self._calls
+
+    def forget(self) -> None:
+        """In a forked child, where threads and connections of the native communicator are missing."""
+        self.pointer = None
 
     def _destroy(self, pointer):
+        _busy.add(self)
         try:
             return _native.library().moeCommDestroy(pointer)
         finally:
+            _busy.discard(self)
+            _retire(self.config)
             self.config = None
             self._gone.release()
 
@@ -128,10 +148,10 @@ class Native:
 
     def drop(self) -> None:
         """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS, while it goes on."""
-        if self.process != os.getpid() or self.pointer is None:
-            return
-        self._destroy_elsewhere(self._take())
-        self.await_end(DROP_SECONDS)
+        pointer, self.pointer = self.pointer, None
+        if pointer is not None:
+            self._destroy_elsewhere(pointer)
+            self.await_end(DROP_SECONDS)
 
     def await_end(self, seconds: float) -> None:
         """Waits until the native communicator is gone, at most so long."""
@@ -140,7 +160,7 @@ class Native:
 
     def close(self) -> Any:
         """For the exit: refuses calls from now on and ends those that run, whose results nobody needs any more."""
-        pointer = self._take()
+        pointer, self.pointer = self.pointer, None
         if self._calls and pointer is not None:
             _native.library().moeCommAbort(pointer)
         return pointer
@@ -149,18 +169,13 @@ class Native:
         """Destroys it once no call runs any more. A thread that does not come back within `seconds` keeps it."""
         if pointer is None and not self.has_callbacks:
             return  # it joins, and native code has nothing to call here
-        with self._idle:
-            idle = self._idle.wait_for(lambda: not self._calls, max(seconds, 0))
-        if idle and pointer is not None:
+        if self._await_calls(seconds) and pointer is not None:
             self._destroy_elsewhere(pointer)
-
-
-_ALIVE = weakref.WeakSet()
 
 
 def _at_exit() -> None:
     """Native threads must not call into an interpreter that is gone. Daemon threads may still be in calls."""
-    closed = [(native, native.close()) for native in list(_ALIVE) if native.process == os.getpid()]
+    closed = [(native, native.close()) for native in list(_ALIVE)]
     end = time.monotonic() + EXIT_CALL_SECONDS
     for native, pointer in closed:
         native.end(pointer, end - time.monotonic())
@@ -169,4 +184,12 @@ def _at_exit() -> None:
         native.await_end(end - time.monotonic())
 
 
+def _after_fork() -> None:
+    for native in list(_ALIVE):
+        native.forget()
+    _ALIVE.clear()
+    _busy.clear()
+
+
 atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

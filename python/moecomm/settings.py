@@ -62,18 +62,27 @@ def _set_allocator(config, allocate, free):
         return
     allocate, free = callback(_function(allocate, "allocate")), callback(_function(free, "free"))
 
-    def checked(_, size, kind):
+    def take(_, size, kind):
         memory = allocate(size, kind)
-        return integer(memory, "what allocate returned", 0, ADDRESS_MAX) if memory is not None else None
+        if memory is None:
+            return None
+        config.blocks.add(integer(memory, "what allocate returned", 0, ADDRESS_MAX))
+        return memory
 
-    config.allocate = _native.moeAllocate_t(checked)
-    config.free = _native.moeFree_t(lambda _, memory, size, kind: free(memory, size, kind))
+    def give_back(_, memory, size, kind):
+        config.blocks.discard(memory)
+        free(memory, size, kind)
+
+    config.allocate = _native.moeAllocate_t(take)
+    config.free = _native.moeFree_t(give_back)
 
 
 def make_config(settings: Dict[str, Any]) -> _native.moeConfig_t:
-    """moeConfig_t from the keywords of Communicator. It keeps the callbacks alive."""
+    """moeConfig_t from the keywords of Communicator. It keeps the callbacks alive, and must live until `blocks`, which
+    the caller's allocator has given, is empty."""
     settings = dict(settings)
     config = _native.moeConfig_t()
+    config.blocks = set()
     config.backend = choice(BACKENDS, settings.pop("backend", "auto"), "backend")
     config.modes = choice(MODES, settings.pop("modes", "auto"), "modes")
     config.transport = choice(REMOTE_TRANSPORTS, settings.pop("transport", "auto"), "transport")

@@ -12,9 +12,9 @@ ADDRESS_MAX = 2**64 - 1
 
 def integer(value: Any, name: str, least: int = 0, most: int = INT32_MAX) -> int:
     """`value` as an int of least..most. Takes ints and what acts as one (numpy's integers), but no bool and no float."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
-        raise TypeError(f"{name} is {value!r}, expected an integer")
     try:
+        if type(value).__name__ in ("bool", "bool_"):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r}, expected an integer") from None
