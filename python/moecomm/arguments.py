@@ -32,8 +32,13 @@ class Arguments:
         self.arrays.append(array)
         return take(array, what, self._place, dtypes, writes)
 
-    def _inputs(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
-        """The address of an array [tokens, row]."""
+    def _per_token(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
+        """The address of an array [tokens, row], which must be given if there are tokens."""
+        if not found.given and self._tokens > 0:
+            raise ValueError(f"{what} is None, expected {axes} with {self._tokens} rows of {format}")
+        return self._per_token_or_none(found, what, format, axes)
+
+    def _per_token_or_none(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
         format.require(found, what)
         if found.shape is not None:
             require_shape(found, what, (self._tokens, found.shape[-1]), axes)

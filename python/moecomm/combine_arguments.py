@@ -7,14 +7,15 @@ from typing import Any, Dict, Optional
 from . import _native
 from .arguments import Arguments
 from .arrays import Array
-from .checks import ROW_TYPES, row_format
-from .checks import require_shape
+from .checks import ROW_TYPES, require_shape, row_format
 from .values import choice, integer
 
 WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsApply}
 
 
 class CombineArguments(Arguments):
+    """`_capacity`: the out rows of the last dispatch, as far as the library was told; None if there was none."""
+
     _capacity: Optional[int]
 
     def make(
@@ -32,7 +33,7 @@ class CombineArguments(Arguments):
         send_only: bool,
         sms: int,
     ) -> _native.moeCombineArgs_t:
-        """moeCombineArgs_t of the keywords of Handle.combine. `capacity`: the out rows of the last dispatch."""
+        """moeCombineArgs_t of the keywords of Handle.combine."""
         self._capacity = capacity
         source, sums = self._take(rows, "rows"), self._take(out, "out", writes=True)
         format = row_format((("rows", source), ("out", sums)), row_type, hidden)
@@ -47,11 +48,11 @@ class CombineArguments(Arguments):
             hidden=format.hidden,
             weights=choice(WEIGHTS, weights, "weights"),
             flags=_native.moeSendOnly if send_only else 0,
-            out=self._inputs(sums, "out", format),
+            out=self._per_token(sums, "out", format),
             sms=integer(sms, "sms"),
         )
         for what, bias in biases.items():
-            setattr(args, what, self._inputs(self._take(bias, what), what, format))
+            setattr(args, what, self._per_token_or_none(self._take(bias, what), what, format))
         self._set_grads(args, weight_grads, out_weight_grads)
         return args
 

@@ -43,7 +43,7 @@ class DispatchArguments(Arguments):
         source, out = self._take(rows, "rows"), self._take(out_rows, "out_rows", writes=True)
         format = self._row_format(source, out, row_type, hidden, cast)
         args = _native.moeDispatchArgs_t(
-            rows=self._inputs(source, "rows", format),
+            rows=self._per_token(source, "rows", format),
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
             flags=_native.moeSendOnly if send_only else 0,
@@ -101,10 +101,10 @@ class DispatchArguments(Arguments):
         format = side_format((("side", source), ("out_side", out)), side_bytes)
         if format is None:
             return
-        if self._tokens > 0 and not source.given:
-            raise ValueError(f"side is None, expected [{self._tokens}, side payload] with {format}")
         args.sideBytes = format.bytes
-        args.side = self._inputs(source, "side", format, "[tokens, side payload]")
+        args.side = self._per_token(source, "side", format, "[tokens, side payload]")
+        if not out.given and args.outRows and self._capacity > 0:
+            raise ValueError(f"out_side is None, expected [out rows, side payload] with rows of {format}")
         format.require(out, "out_side")
         args.outSide = out.address
         if out.shape is not None:

@@ -24,7 +24,7 @@ EXIT_SECONDS = 60.0
 
 _inside = threading.local()
 
-_ALIVE = weakref.WeakSet()
+_ALIVE = weakref.WeakValueDictionary()  # by id
 # Natives that join or are destroyed now. Meanwhile threads may be in allocators of any communicator.
 _busy = set()
 # Configurations of communicators that are gone, but not their windows: a peer in this process has them until it goes.
@@ -66,7 +66,7 @@ class Native:
         self.process = os.getpid()
         self._calls = []  # threads that are in a call
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
-        _ALIVE.add(self)
+        _ALIVE[id(self)] = self
 
     def init(self, call: Callable[[Any], int]) -> None:
         """Joins by `call`, which gets the place for the pointer."""
@@ -169,13 +169,21 @@ class Native:
         """Destroys it once no call runs any more. A thread that does not come back within `seconds` keeps it."""
         if pointer is None and not self.has_callbacks:
             return  # it joins, and native code has nothing to call here
-        if self._await_calls(seconds) and pointer is not None:
+        if not self._await_calls(seconds):
+            return
+        pointer = self.close() if pointer is None else pointer  # it may have joined meanwhile
+        if pointer is not None:
             self._destroy_elsewhere(pointer)
+
+
+def _alive():
+    found = [reference() for reference in _ALIVE.valuerefs()]  # in one go: other threads add and drop
+    return [native for native in found if native is not None]
 
 
 def _at_exit() -> None:
     """Native threads must not call into an interpreter that is gone. Daemon threads may still be in calls."""
-    closed = [(native, native.close()) for native in list(_ALIVE)]
+    closed = [(native, native.close()) for native in _alive()]
     end = time.monotonic() + EXIT_CALL_SECONDS
     for native, pointer in closed:
         native.end(pointer, end - time.monotonic())
@@ -185,7 +193,7 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
-    for native in list(_ALIVE):
+    for native in _alive():
         native.forget()
     _ALIVE.clear()
     _busy.clear()

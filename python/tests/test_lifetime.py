@@ -43,11 +43,11 @@ def await_resources(before, seconds=30):
 """
 
 
-def run_script(text, *options):
-    """Runs it in an interpreter of its own; (status, what it wrote to standard output, to standard error)."""
+def run_script(text):
+    """Runs it in an interpreter of its own, which need not warn of forks beside threads; (status, what it wrote to standard output, to standard error)."""
     environment = dict(os.environ, PYTHONPATH=str(pathlib.Path(moecomm.__file__).resolve().parents[1]))
     done = subprocess.run(
-        [sys.executable, *options, "-c", PRELUDE + textwrap.dedent(text)],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + textwrap.dedent(text)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -219,6 +219,11 @@ class SentenceTest(unittest.TestCase):
         self.refuse("dispatch", "rows has shape (2, 8), expected [tokens, hidden] = (3, 8)", rows=wrong)
         self.refuse("combine", "out has shape (2, 8), expected [tokens, hidden] = (3, 8)", out=wrong)
 
+    def test_no_rows_although_there_are_tokens(self):
+        sentence = "is None, expected [tokens, hidden] with 3 rows of 8 float32, as"
+        self.refuse("dispatch", f"rows {sentence} out_rows has", rows=None)
+        self.refuse("combine", f"out {sentence} rows has", out=None)
+
     def test_weights_of_one_column(self):
         self.refuse(
             "route",
@@ -272,8 +277,10 @@ class SentenceTest(unittest.TestCase):
     def test_a_side_payload_that_contradicts_itself(self):
         sentence = "side_bytes is 32, but side has rows of 16 bytes: (3, 16) of uint8"
         self.refuse("dispatch", sentence, side_bytes=32)
-        sentence = "side is None, expected [3, side payload] with 16 bytes, as out_side has"
+        sentence = "side is None, expected [tokens, side payload] with 3 rows of 16 bytes, as out_side has"
         self.refuse("dispatch", sentence, side=None)
+        sentence = "out_side is None, expected [out rows, side payload] with rows of 16 bytes, as side has"
+        self.refuse("dispatch", sentence, out_side=None)
 
     def test_an_empty_output_where_none_leaves_the_rows_in_the_view(self):
         self.refuse(
