@@ -40,7 +40,7 @@ class Arguments:
 
     def _per_token_or_none(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
         format.require(found, what)
-        if found.shape is not None:
+        if found.is_array:
             require_shape(found, what, (self._tokens, found.shape[-1]), axes)
         return found.address
 

@@ -15,19 +15,20 @@ from .values import ADDRESS_MAX, integer
 
 
 class Array(NamedTuple):
-    """An argument. What an address cannot tell is None: nothing is known of the memory behind it."""
+    """An argument. Of an address no more is known: nothing of the memory behind it."""
 
     address: int  # of the first element; 0 for None and for arrays without elements
-    shape: Optional[Tuple[int, ...]] = None
+    shape: Tuple[int, ...] = ()
     dtype: Optional[str] = None  # "float32", "bfloat16", "float8_e4m3fn", "bool", ... alike for all frameworks
     itemsize: int = 0
     device: Optional[str] = None  # "cpu", "cuda", "managed" (both), or the framework's name of another one
     ordinal: Optional[int] = None  # of a cuda device
     writable: bool = True
     given: bool = True  # not None
+    is_array: bool = True  # else an address or None
 
 
-NOTHING = Array(0, given=False)
+NOTHING = Array(0, given=False, is_array=False)
 
 
 def describe(array: Any, what: str = "array") -> Array:
@@ -40,17 +41,19 @@ def describe(array: Any, what: str = "array") -> Array:
     if isinstance(array, bool):
         raise TypeError(f"{what}: a bool is no address")
     if isinstance(array, numbers.Integral):  # numpy's too, which look like arrays
-        return Array(integer(array, what, 0, ADDRESS_MAX))
+        return Array(integer(array, what, 0, ADDRESS_MAX), is_array=False)
     if interface is not None:
         return _of_interface(array, interface, "cpu", what)
-    if hasattr(array, "data_ptr"):
+    if hasattr(array, "data_ptr") and (hasattr(array, "dtype") or not hasattr(array, "__cuda_array_interface__")):
         return _of_tensor(array, what)
     if hasattr(array, "__cuda_array_interface__"):
         return _of_interface(array, array.__cuda_array_interface__, "cuda", what)
     if hasattr(array, "__dlpack__"):
         return _of_dlpack(array, what)
     of_what = f" of {array.dtype}" if hasattr(array, "dtype") else ""
-    raise TypeError(f"{what}: expected an address, a numpy array, a tensor or None, not {type(array).__name__}{of_what}")
+    raise TypeError(
+        f"{what}: expected an address, a numpy array, a tensor or None, not {type(array).__name__}{of_what}"
+    )
 
 
 def address(array: Any, what: str = "array") -> int:
@@ -60,7 +63,7 @@ def address(array: Any, what: str = "array") -> int:
 
 @functools.lru_cache(maxsize=256)
 def dtype_name(dtype: Any) -> str:
-    """"float32" for numpy and torch alike."""
+    """ "float32" for numpy and torch alike."""
     return str(dtype).rpartition(".")[2]
 
 
@@ -105,10 +108,10 @@ def _of_interface(array, interface, device, what):
 
 
 def _of_tensor(tensor, what):
-    shape = tuple(int(extent) for extent in tensor.shape) if hasattr(tensor, "shape") else None
+    shape = tuple(int(extent) for extent in getattr(tensor, "shape", ()))
     if hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
         raise ValueError(f"{what} is not contiguous: shape {shape}")
-    if not hasattr(tensor, "dtype") or shape is None:
+    if not hasattr(tensor, "dtype"):
         return Array(tensor.data_ptr(), shape)
     device = getattr(tensor, "device", None)
     return Array(

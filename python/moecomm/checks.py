@@ -32,13 +32,15 @@ class Place(NamedTuple):
 def _place_of(found: Array) -> str:
     if found.device == "cpu":
         return "host memory"
-    return f"memory of {found.device or 'an unknown device'}" + (f":{found.ordinal}" if found.ordinal is not None else "")
+    return f"memory of {found.device or 'an unknown device'}" + (
+        f":{found.ordinal}" if found.ordinal is not None else ""
+    )
 
 
 def take(array: Any, what: str, place: Place, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
     """Describes an argument and checks all but its shape. `dtypes` empty: any."""
     found = describe(array, what)
-    if found.shape is None:
+    if not found.is_array:
         return found
     if found.dtype is None:
         raise TypeError(f"{what}: a {type(array).__name__} that does not tell its dtype")
@@ -54,7 +56,7 @@ def take(array: Any, what: str, place: Place, dtypes: Sequence[str] = (), writes
 
 def require_shape(found: Array, what: str, expected: Tuple[int, ...], axes: str) -> None:
     """Exactly this shape."""
-    if found.shape is not None and found.shape != expected:
+    if found.is_array and found.shape != expected:
         raise ValueError(f"{what} has shape {found.shape}, expected {axes} = {expected}")
 
 
@@ -76,11 +78,11 @@ class RowFormat(NamedTuple):
     def require(self, found: Array, what: str) -> None:
         """An array of such rows: of the same dtype; or, where the row type was given, of that type or of integers of
         its size or of bytes, that carry it."""
-        if found.shape is None:
+        if not found.is_array:
             return
         size = _ELEMENT_BYTES[self.name]
         if self.dtype is not None:
-            allowed = (self.dtype,)
+            allowed: Tuple[str, ...] = (self.dtype,)
         else:
             allowed = (self.name, f"uint{8 * size}", f"int{8 * size}", "uint8", "int8")
         if (self.dtype is not None or self.name != "bytes") and found.dtype not in allowed:
@@ -99,7 +101,7 @@ def _alternatives(format, allowed):
 def row_format(arrays: Sequence[Tuple[str, Array]], row_type: Optional[str], hidden: Optional[int]) -> RowFormat:
     """The format of rows, from the first of `arrays` (names and arguments) that is an array and from what was given.
     Types that are not summed travel as bytes, of which `hidden` is the number then."""
-    known = next(((name, found) for name, found in arrays if found.shape is not None), None)
+    known = next(((name, found) for name, found in arrays if found.is_array), None)
     if row_type is not None:
         choice(ROW_TYPES, row_type, "row_type")
     if hidden is not None:
@@ -123,7 +125,7 @@ def row_format(arrays: Sequence[Tuple[str, Array]], row_type: Optional[str], hid
 
 def side_format(arrays: Sequence[Tuple[str, Array]], side_bytes: Optional[int]) -> Optional[RowFormat]:
     """The format of side payloads, or None if there are none."""
-    known = next(((name, found) for name, found in arrays if found.shape is not None), None)
+    known = next(((name, found) for name, found in arrays if found.is_array), None)
     if side_bytes is not None:
         side_bytes = integer(side_bytes, "side_bytes")
     if known is None:
@@ -135,5 +137,7 @@ def side_format(arrays: Sequence[Tuple[str, Array]], side_bytes: Optional[int]) 
         raise ValueError(f"{what} has shape {found.shape}, expected [rows, side payload]")
     width = found.shape[-1] * found.itemsize
     if side_bytes is not None and side_bytes != width:
-        raise ValueError(f"side_bytes is {side_bytes}, but {what} has rows of {width} bytes: {found.shape} of {found.dtype}")
+        raise ValueError(
+            f"side_bytes is {side_bytes}, but {what} has rows of {width} bytes: {found.shape} of {found.dtype}"
+        )
     return RowFormat("bytes", width, width, found.dtype if side_bytes is None else None, what)

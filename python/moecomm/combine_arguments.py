@@ -41,7 +41,9 @@ class CombineArguments(Arguments):
             summed = "bfloat16, float16 or float32"
             raise TypeError(f"{format.source or 'row_type'} holds {format.dtype or 'bytes'}, expected {summed}")
         format.require(source, "rows")
-        self._require_rows(source, "rows", lambda least: self._layout.count(source, "rows", "[out rows, hidden]", 1, least))
+        self._require_rows(
+            source, "rows", lambda least: self._layout.count(source, "rows", "[out rows, hidden]", 1, least)
+        )
         args = _native.moeCombineArgs_t(
             rows=source.address,
             rowType=ROW_TYPES[format.name],
@@ -63,9 +65,11 @@ class CombineArguments(Arguments):
             return  # nothing came, so nothing is read
         if found.address == 0:
             if known is not None:
-                raise ValueError(f"{what} is None or has no rows, expected {self._least()}: {known[0]} tokens came to this rank")
+                raise ValueError(
+                    f"{what} is None or has no rows, expected {self._least()}: {known[0]} tokens came to this rank"
+                )
             return  # the library refuses if anything came
-        if found.shape is None:
+        if not found.is_array:
             return
         least = self._least()
         if least is None:
@@ -86,7 +90,9 @@ class CombineArguments(Arguments):
         if weight_grads is None:
             return
         grads = self._take(weight_grads, "weight_grads", ("float32",))
-        self._require_rows(grads, "weight_grads", lambda least: self._layout.count_entries(grads, "weight_grads", least))
+        self._require_rows(
+            grads, "weight_grads", lambda least: self._layout.count_entries(grads, "weight_grads", least)
+        )
         out = self._take(out_weight_grads, "out_weight_grads", ("float32",), writes=True)
         require_shape(out, "out_weight_grads", (self._tokens, self._layout.topk), "[tokens, topk]")
         args.weightGrads, args.outWeightGrads = grads.address, out.address

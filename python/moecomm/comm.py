@@ -219,7 +219,7 @@ class Communicator:
 
     @property
     def backend(self) -> str:
-        """"host" or "cuda"."""
+        """ "host" or "cuda"."""
         return "cuda" if self.info.backend == _native.moeBackendCuda else "host"
 
     @property

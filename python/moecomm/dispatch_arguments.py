@@ -64,7 +64,7 @@ class DispatchArguments(Arguments):
             self._capacity = min(self._capacity, rows)
 
     def _row_format(self, source, out, row_type, hidden, cast):
-        if cast is None or source.shape is not None:
+        if cast is None or source.is_array:
             return row_format((("rows", source), ("out_rows", out)), row_type, hidden)
         if row_type is None:
             raise TypeError("row_type is needed where rows is an address or None and cast is set")
@@ -73,7 +73,7 @@ class DispatchArguments(Arguments):
     def _require_output(self, out: Array, format: RowFormat, cast: Optional[str]) -> None:
         if cast is None:
             return format.require(out, "out_rows")
-        if out.shape is None:
+        if not out.is_array:
             return None
         if out.dtype not in CODE_TYPES:
             raise TypeError(f"out_rows holds {out.dtype}, expected {' or '.join(CODE_TYPES)}, for the codes of a cast")
@@ -84,7 +84,7 @@ class DispatchArguments(Arguments):
     def _rows_of_output(self, out: Array, given: Optional[int], stays_in_view: bool) -> int:
         if given is not None:
             given = integer(given, "out_rows_max", 0, INT64_MAX)
-        if out.shape is None:
+        if not out.is_array:
             if given is None:
                 raise TypeError("out_rows_max is needed where out_rows is an address or None")
             return given
@@ -107,7 +107,7 @@ class DispatchArguments(Arguments):
             raise ValueError(f"out_side is None, expected [out rows, side payload] with rows of {format}")
         format.require(out, "out_side")
         args.outSide = out.address
-        if out.shape is not None:
+        if out.is_array:
             self._place_for(self._layout.count(out, "out_side", "[out rows, side payload]", 1, self._least()))
 
     def _set_describing(self, args, given: Dict[str, Any], index_type: str) -> None:
@@ -125,7 +125,7 @@ class DispatchArguments(Arguments):
 
     def _describing(self, given: Dict[str, Any], what: str, dtypes: Sequence[str], count: Any) -> int:
         found = self._take(given[what], what, dtypes, writes=True)
-        if found.shape is not None:
+        if found.is_array:
             self._place_for(count(found, what, self._least()))
         return found.address
 
@@ -137,7 +137,7 @@ class DispatchArguments(Arguments):
         args.cast, args.scaleLayout = CASTS[cast], SCALE_LAYOUTS[scale_layout]
         found = self._take(out_scales, "out_scales", SCALE_TYPES[cast], writes=True)
         args.outScales = found.address
-        if found.shape is None:
+        if not found.is_array:
             return
         rows = count_scales(self._layout, found, cast, format.hidden, scale_layout, self._capacity, self._least())
         if rows is not None:

@@ -157,9 +157,7 @@ class Handle:
 
     # ---- Routes ------------------------------------------------------------------------------------------------------
 
-    def route(
-        self, topk_idx: Any, topk_weights: Any = None, tokens: Optional[int] = None, stream: Any = None
-    ) -> None:
+    def route(self, topk_idx: Any, topk_weights: Any = None, tokens: Optional[int] = None, stream: Any = None) -> None:
         """Decides who gets which token. Collective.
 
         topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused
@@ -168,7 +166,7 @@ class Handle:
         idx = take(topk_idx, "topk_idx", self._comm.place, (self._index_type,))
         weights = take(topk_weights, "topk_weights", self._comm.place, ("float32",))
         if tokens is None:
-            if idx.shape is None:
+            if not idx.is_array:
                 raise ValueError("topk_idx is an address or None, where tokens is needed")
             tokens = idx.shape[0] if idx.shape else 0
         tokens = integer(tokens, "tokens")
@@ -203,7 +201,7 @@ class Handle:
 
     @property
     def mode(self) -> str:
-        """"ht" or "ll": what the handle uses, also where it was made with "auto"."""
+        """ "ht" or "ll": what the handle uses, also where it was made with "auto"."""
         mode = self._device_counts().mode
         return next(name for name, value in HANDLE_MODES.items() if value == mode)
 

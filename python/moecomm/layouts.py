@@ -70,8 +70,9 @@ class Layout:
         return self.count(found, what, "[out rows, topk]", 1, least)
 
 
-def count_scales(layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int,
-                 least: Optional[int]) -> Optional[int]:
+def count_scales(
+    layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
+) -> Optional[int]:
     """Checks the shape of out_scales. Returns its rows, where these may be more than arrive."""
     words = -(-hidden // _BLOCK) if cast == "fp8" else -(-hidden // _TILE)
     last = words * 4 // found.itemsize if cast != "fp8" else words
@@ -81,12 +82,13 @@ def count_scales(layout: Layout, found: Array, cast: str, hidden: int, scale_lay
         return layout.count(found, "out_scales", f"[out rows, {last}]", 1, least)
     if found.itemsize != 4:
         raise TypeError(f"out_scales holds {found.dtype}, expected 32-bit words with scale_layout 'token-contiguous'")
-    if layout.name == "expert-major-padded":
-        expected, axes = (layout.slots[0], words, layout.slots[1]), "[local experts, words, nranks * tokens_max]"
-    elif layout.name == "rank-major":
-        expected, axes = (words, layout.rows), "[words, nranks * tokens_max]"
-    else:
-        expected, axes = (words, capacity), "[words, out_rows_max]"
+    expected: Tuple[int, ...] = (words, capacity)
+    axes = "[words, out_rows_max]"
+    if layout.slots is not None:
+        groups, rows = layout.slots
+        expected, axes = (words, groups * rows), "[words, nranks * tokens_max]"
+        if layout.by_expert:
+            expected, axes = (groups, words, rows), "[local experts, words, nranks * tokens_max]"
     if found.shape != expected:
         raise ValueError(f"out_scales has shape {found.shape}, expected {axes} = {expected}")
     return None

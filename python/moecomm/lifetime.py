@@ -1,7 +1,8 @@
 """The life of a native communicator: who may call it, and how it ends when nobody ends it.
 
 Native code calls back into Python (log lines, allocators) from threads of its own, so the callbacks live as long as the
-native communicator does. It ends in one of three ways: destroy(); the Communicator is dropped; the interpreter exits."""
+native communicator does. It ends in one of three ways: destroy(); the Communicator is dropped; the interpreter exits.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import _native, errors
 
@@ -24,11 +25,11 @@ EXIT_SECONDS = 60.0
 
 _inside = threading.local()
 
-_ALIVE = weakref.WeakValueDictionary()  # by id
+_ALIVE: weakref.WeakValueDictionary[int, Native] = weakref.WeakValueDictionary()  # by id
 # Natives that join or are destroyed now. Meanwhile threads may be in allocators of any communicator.
-_busy = set()
+_busy: Set[Native] = set()
 # Configurations of communicators that are gone, but not their windows: a peer in this process has them until it goes.
-_outliving = {}  # by id, as nothing but adding and taking away single ones is safe between threads
+_outliving: Dict[int, Any] = {}  # by id, as nothing but adding and taking away single ones is safe between threads
 
 
 def _retire(config: Any) -> None:
@@ -62,9 +63,9 @@ class Native:
     def __init__(self, config: Any, has_callbacks: bool):
         self.config = config  # keeps the callbacks alive
         self.has_callbacks = has_callbacks
-        self.pointer = None
+        self.pointer: Optional[int] = None
         self.process = os.getpid()
-        self._calls = []  # threads that are in a call
+        self._calls: List[int] = []  # threads that are in a call
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
 

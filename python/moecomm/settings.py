@@ -19,7 +19,10 @@ TRANSPORTS = {
     _native.moeTransportVerbs: "verbs",
     _native.moeTransportIbgda: "ibgda",
 }
-REMOTE_TRANSPORTS = {"auto": 0, **{name: value for value, name in TRANSPORTS.items() if value >= _native.moeTransportTcp}}
+REMOTE_TRANSPORTS = {
+    "auto": 0,
+    **{name: value for value, name in TRANSPORTS.items() if value >= _native.moeTransportTcp},
+}
 LOG_LEVELS = {name: number for number, name in enumerate(("none", "error", "warn", "info", "debug", "trace"))}
 
 # keyword: (field, default, least, most)

@@ -73,5 +73,7 @@ class Guards:
         """How many guard bytes have changed."""
         changed = 0
         for buffer, begin, nbytes in self._buffers:
-            changed += numpy.count_nonzero(buffer[:begin] != FILL) + numpy.count_nonzero(buffer[begin + nbytes :] != FILL)
+            changed += numpy.count_nonzero(buffer[:begin] != FILL) + numpy.count_nonzero(
+                buffer[begin + nbytes :] != FILL
+            )
         return changed

@@ -1,6 +1,7 @@
 """What becomes of arrays on their way to the library, without the library: devices, how many rows it is told of where
 nobody knows how many will come, scales of casts, gradients of ranks without rows."""
 
+import types
 import unittest
 
 from support import numpy
@@ -9,7 +10,9 @@ from moecomm import _native
 from moecomm.checks import ROW_TYPES, Place, take
 from moecomm.combine_arguments import CombineArguments
 from moecomm.dispatch_arguments import DispatchArguments
+from moecomm.errors import InvalidUsage
 from moecomm.layouts import CASTS, Layout
+from moecomm.window import WindowMemory
 
 try:
     import torch
@@ -95,6 +98,21 @@ class DeviceTest(unittest.TestCase):
             take(OnGpu(3, 8, read_only=True), "rows", GPU, writes=True)
         with self.assertRaisesRegex(ValueError, "^rows is not contiguous"):
             take(OnGpu(3, 8, strides=(64, 4)), "rows", GPU)
+
+
+class WindowTest(unittest.TestCase):
+    def test_window_memory_of_a_gpu_is_an_array(self):
+        memory = WindowMemory.__new__(WindowMemory)
+        memory.shape, memory.typestr, memory.address = (6, 8), "<f4", ADDRESS
+        memory._on_host, memory._freed = False, False
+        memory._comm = types.SimpleNamespace(native=types.SimpleNamespace(pointer=1))
+        found = take(memory, "out_rows", GPU, ("float32",), writes=True)
+        self.assertEqual((found.address, found.shape), (ADDRESS, (6, 8)))
+        with self.assertRaisesRegex(ValueError, "^out_rows is in memory of cuda, expected host memory"):
+            take(memory, "out_rows", Place("cpu", None))
+        memory._comm.native.pointer = None
+        with self.assertRaisesRegex(InvalidUsage, "^the window memory has been freed$"):
+            take(memory, "out_rows", GPU)
 
 
 class CapacityTest(unittest.TestCase):

@@ -100,7 +100,9 @@ class BitForBitTest(unittest.TestCase):
                 handle.dispatch(rows, out, row_type="bfloat16")
                 handle.combine(out, rows, bias0=out, row_type="bfloat16")
                 self.assertTrue((rows == 0x4000).all())  # 2.0
-                with self.assertRaisesRegex(TypeError, "^rows holds uint16, expected float32 or uint32 or int32 or uint8"):
+                with self.assertRaisesRegex(
+                    TypeError, "^rows holds uint16, expected float32 or uint32 or int32 or uint8"
+                ):
                     handle.dispatch(rows, out, row_type="float32")
                 with self.assertRaisesRegex(ValueError, "^hidden is 16, but rows has rows of 32 bfloat16"):
                     handle.dispatch(rows, out, row_type="bfloat16", hidden=16)

@@ -198,7 +198,9 @@ class ScriptTest(unittest.TestCase):
 
 @unittest.skipIf(MISSING, MISSING)
 class LifeTest(unittest.TestCase):
-    SETTINGS = dict(backend="host", tokens_max=16, ll_tokens_max=16, row_bytes_max=64, heap_bytes=4096, log_level="none")
+    SETTINGS = dict(
+        backend="host", tokens_max=16, ll_tokens_max=16, row_bytes_max=64, heap_bytes=4096, log_level="none"
+    )
 
     def alone(self, **settings):
         return moecomm.Communicator(1, 0, moecomm.unique_id(), **{**self.SETTINGS, **settings})
@@ -241,7 +243,9 @@ class LifeTest(unittest.TestCase):
     def test_calls_after_a_handle_s_destroy_say_so(self):
         with self.alone() as comm:
             handle = comm.handle(2, 1)
-            with self.assertRaisesRegex(moecomm.InvalidUsage, r"^dispatch: route\(\) has not been called on this handle$"):
+            with self.assertRaisesRegex(
+                moecomm.InvalidUsage, r"^dispatch: route\(\) has not been called on this handle$"
+            ):
                 handle.dispatch(None, None)
             handle.destroy()
             handle.destroy()
@@ -326,7 +330,8 @@ class LifeTest(unittest.TestCase):
         import ctypes
 
         with self.alone() as comm, comm.handle(1, 1) as handle:
-            handle.route(ctypes.addressof(ctypes.c_int32(0)), tokens=1)
+            expert = ctypes.c_int32(0)
+            handle.route(ctypes.addressof(expert), tokens=1)
             handle.dispatch(Tensor(), Tensor(), send_only=True)
             gc.collect()
             self.assertEqual(Tensor.dropped, 0)

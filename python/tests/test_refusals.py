@@ -15,7 +15,9 @@ LOCAL = EXPERTS // RANKS
 LAYOUTS = ("flat", "expert-major", "expert-major-padded", "rank-major")
 OUTPUTS = ("out_rows", "out_side", "out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets", "out",
            "out_weight_grads")  # fmt: skip
-SETTINGS = dict(tokens_max=TOKENS_MAX, ll_tokens_max=TOKENS_MAX, row_bytes_max=256, side_bytes_max=64, heap_bytes=1 << 16)
+SETTINGS = dict(
+    tokens_max=TOKENS_MAX, ll_tokens_max=TOKENS_MAX, row_bytes_max=256, side_bytes_max=64, heap_bytes=1 << 16
+)
 
 
 class OnlyDlpack:
@@ -328,6 +330,24 @@ class CapacityTest(unittest.TestCase):
                     handle.combine(out_rows, step.combine["out"])
                     numpy.testing.assert_array_equal(step.combine["out"], numpy.full((TOKENS, HIDDEN), 2))
                     self.assertEqual(step.guards.broken(), 0)
+
+        world(body, **SETTINGS)
+
+    def test_window_memory_is_an_array(self):
+        def body(comm):
+            with comm.handle(EXPERTS, TOPK, mode="ht", tokens_max=TOKENS_MAX) as handle:
+                step = Step(comm.rank, "flat", RANKS * TOKENS)
+                handle.route(**step.route)
+                memory = comm.window((RANKS * TOKENS, HIDDEN), "<f4")
+                handle.dispatch(step.dispatch["rows"], memory)
+                expected = numpy.concatenate([tokens_of(rank)[2] for rank in range(RANKS)])
+                numpy.testing.assert_array_equal(numpy.asarray(memory), expected)
+                handle.combine(memory, step.combine["out"])
+                numpy.testing.assert_array_equal(step.combine["out"], 2 * step.tokens)
+                self.assertEqual(step.guards.broken(), 0)
+                memory.free()
+                with self.assertRaisesRegex(moecomm.InvalidUsage, "^the window memory has been freed$"):
+                    handle.combine(memory, step.combine["out"])
 
         world(body, **SETTINGS)
 

@@ -18,7 +18,9 @@ class NumbersTest(unittest.TestCase):
     def test_settings_that_do_not_fit(self):
         for name in INTEGERS:
             for wrong in (2**64 + 4, -(2**63), -7):
-                with self.subTest(name=name, value=wrong), self.assertRaisesRegex(ValueError, rf"^{name} is {wrong}, expected"):
+                with self.subTest(name=name, value=wrong), self.assertRaisesRegex(
+                    ValueError, rf"^{name} is {wrong}, expected"
+                ):
                     sized(name, wrong)
             for wrong in (True, 4.0, "4", None):
                 with self.subTest(name=name, value=wrong):
@@ -38,7 +40,9 @@ class NumbersTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"^experts is 4294967300, expected 0..2147483647$"):
                 comm.handle(2**32 + 4, 2)
             for wrong in (dict(experts=-1), dict(topk=2**32 + 1), dict(tokens_max=-1), dict(expert_alignment=2**31)):
-                with self.assertRaisesRegex(ValueError, f"^{next(iter(wrong))} is {next(iter(wrong.values()))}, expected"):
+                with self.assertRaisesRegex(
+                    ValueError, f"^{next(iter(wrong))} is {next(iter(wrong.values()))}, expected"
+                ):
                     comm.handle(**{"experts": 4, "topk": 2, **wrong})
             with self.assertRaisesRegex(TypeError, "^topk is True, expected an integer$"):
                 comm.handle(4, True)
@@ -56,7 +60,9 @@ class NumbersTest(unittest.TestCase):
                 handle.route(None, tokens=0)
                 step = dict(row_type="float32", hidden=4, out_rows_max=0)
                 for wrong in (dict(hidden=2**32 + 4), dict(out_rows_max=2**64), dict(sms=-1), dict(side_bytes=2**32)):
-                    with self.assertRaisesRegex(ValueError, f"^{next(iter(wrong))} is {next(iter(wrong.values()))}, expected"):
+                    with self.assertRaisesRegex(
+                        ValueError, f"^{next(iter(wrong))} is {next(iter(wrong.values()))}, expected"
+                    ):
                         handle.dispatch(None, None, **{**step, **wrong})
                 handle.dispatch(None, None, **step)
                 handle.combine(None, None, row_type="float32", hidden=4)
