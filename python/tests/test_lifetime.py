@@ -288,7 +288,8 @@ class LifeTest(unittest.TestCase):
             handle = comm.handle(RANKS, 1)
             if comm.rank == 1:
                 leaving.wait(PATIENCE)
-                return handle.route(None, tokens=0)
+                handle.route(None, tokens=0)
+                return handle.destroy()
             result = []
 
             def route():

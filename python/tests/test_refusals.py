@@ -248,8 +248,7 @@ class SentenceTest(unittest.TestCase):
     def test_fewer_rows_to_combine_than_came(self):
         wrong = numpy.zeros((5, HIDDEN), numpy.float32)
         self.refuse("combine", "rows has shape (5, 8), expected [out rows, hidden] of at least 6 rows", rows=wrong)
-        sentence = "rows is None or has no rows, expected 6: 6 tokens came to this rank"
-        self.refuse("combine", sentence, rows=None)
+        sentence = "rows has shape (0, 8), expected [out rows, hidden] of at least 6 rows"
         self.refuse("combine", sentence, rows=wrong[:0])
 
     def test_outputs_that_a_layout_does_not_have(self):
@@ -309,6 +308,17 @@ class CapacityTest(unittest.TestCase):
                     handle.dispatch(step.dispatch["rows"], out_rows)
                 self.assertTrue((out_rows.view(numpy.uint8) == 0xA5).all())
                 self.assertEqual(step.guards.broken(), 0)
+
+        world(body, **SETTINGS)
+
+    def test_none_where_rows_came_is_told_to_all_ranks(self):
+        def body(comm):
+            with comm.handle(EXPERTS, TOPK, mode="ht", tokens_max=TOKENS_MAX) as handle:
+                step = Step(comm.rank, "flat", RANKS * TOKENS)
+                handle.route(**step.route)
+                rows = step.combine["rows"] if comm.rank == 0 else None
+                with self.assertRaisesRegex(moecomm.InvalidArgument, "rank 1"):
+                    handle.combine(rows, step.combine["out"])
 
         world(body, **SETTINGS)
 
