@@ -66,6 +66,7 @@ class Native:
         self.pointer: Optional[int] = None
         self.process = os.getpid()
         self._calls: List[int] = []  # threads that are in a call
+        self._taking = _thread.allocate_lock()
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
 
@@ -110,7 +111,7 @@ class Native:
             return
         if getattr(_inside, "depth", 0) or _thread.get_ident() in self._calls:
             raise errors.InvalidUsage("destroy() must not be called by a log function, an allocator or during a call")
-        pointer, self.pointer = self.pointer, None
+        pointer = self._take()
         if pointer is None:
             return
         try:
@@ -119,6 +120,14 @@ class Native:
             self.pointer = pointer
             raise
         errors.check(_native.library(), self._destroy(pointer))
+
+    def _take(self) -> Optional[int]:
+        """The pointer, for the one thread that gets it: from now on calls are refused."""
+        if not self._taking.acquire(blocking=False):
+            return None  # another thread is at it; the collector, in this one too, must not wait
+        pointer, self.pointer = self.pointer, None
+        self._taking.release()
+        return pointer
 
     def _await_calls(self, seconds: float) -> bool:
         """Whether no call runs any more, after so long at most."""
@@ -149,7 +158,7 @@ class Native:
 
     def drop(self) -> None:
         """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS, while it goes on."""
-        pointer, self.pointer = self.pointer, None
+        pointer = self._take()
         if pointer is not None:
             self._destroy_elsewhere(pointer)
             self.await_end(DROP_SECONDS)
@@ -161,7 +170,7 @@ class Native:
 
     def close(self) -> Any:
         """For the exit: refuses calls from now on and ends those that run, whose results nobody needs any more."""
-        pointer, self.pointer = self.pointer, None
+        pointer = self._take()
         if self._calls and pointer is not None:
             _native.library().moeCommAbort(pointer)
         return pointer

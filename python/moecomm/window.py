@@ -21,6 +21,8 @@ class WindowMemory:
     Freed by free() or with the communicator: no view may be used afterwards."""
 
     def __init__(self, comm: Communicator, shape: Sequence[int], typestr: str):
+        if not hasattr(shape, "__iter__"):
+            raise TypeError(f"shape is {shape!r}, expected a sequence of integers")
         self.shape: Tuple[int, ...] = tuple(
             integer(extent, f"shape[{axis}]", 0, INT64_MAX) for axis, extent in enumerate(shape)
         )

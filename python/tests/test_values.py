@@ -50,6 +50,8 @@ class NumbersTest(unittest.TestCase):
                 comm.peer(2**32)
             with self.assertRaisesRegex(ValueError, r"^shape\[1\] is -4, expected"):
                 comm.window((4, -4))
+            with self.assertRaisesRegex(TypeError, "^shape is 4, expected a sequence of integers$"):
+                comm.window(4)
             with self.assertRaisesRegex(ValueError, "^typestr is 'float', expected a kind of number"):
                 comm.window((4,), "float")
             with comm.handle(4, 2) as handle:
