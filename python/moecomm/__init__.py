@@ -9,8 +9,9 @@
 The rules of include/moecomm.h hold: every rank makes the same calls in the same order."""
 
 from ._version import VERSION as __version__
-from .comm import Communicator, Info, Limits, MemorySize, Peer, WindowMemory
-from .comm import error_string, library, limits, memory_size, unique_id, version
+from ._native import library
+from .comm import Communicator, Info, Limits, MemorySize, Peer
+from .comm import error_string, limits, memory_size, unique_id, version
 from .errors import (
     Aborted,
     CudaError,
@@ -25,6 +26,7 @@ from .errors import (
     Unsupported,
 )
 from .handle import Counts, DeviceCounts, Handle, HandleView
+from .window import WindowMemory
 
 __all__ = [
     "Aborted",

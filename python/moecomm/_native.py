@@ -4,9 +4,11 @@ type with the header."""
 
 import ctypes
 import ctypes.util
+import functools
 import os
 import pathlib
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Dict, List
 
 # ---- Constants -------------------------------------------------------------------------------------------------------
 
@@ -63,6 +65,14 @@ CONSTANTS = {
     "moeMemoryPrivate": 1,
 }
 globals().update(CONSTANTS)
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> int: ...
+
+
+# Bit of moeCombineArgs_t.flags: this combine carries gradients of the weights. It has to be said only where neither
+# pointer says so, since arrays without elements have the address NULL.
+COMBINE_GRADS = 2
 
 # ---- Types -----------------------------------------------------------------------------------------------------------
 
@@ -79,7 +89,7 @@ moeFree_t = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32)
 class _Sized(ctypes.Structure):
     """A struct whose first field is its size, set here as the C initializers do; keywords set other fields."""
 
-    _defaults_ = {}
+    _defaults_: Dict[str, int] = {}
 
     def __init__(self, **fields):
         super().__init__(size=ctypes.sizeof(type(self)), **{**self._defaults_, **fields})
@@ -303,7 +313,7 @@ PROTOTYPES = {
 LIBRARY_NAMES = ("libmoecomm.so.0", "libmoecomm.so")
 
 
-def candidates():
+def candidates() -> List[str]:
     """Where the library may be, best first: MOECOMM_LIBRARY, beside this package, then the system's places."""
     chosen = os.environ.get("MOECOMM_LIBRARY")
     if chosen:
@@ -314,7 +324,13 @@ def candidates():
     return beside + list(LIBRARY_NAMES) + ([found] if found else [])
 
 
-def load():
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """The loaded libmoecomm."""
+    return load()
+
+
+def load() -> ctypes.CDLL:
     """Loads the library and declares its functions. Raises OSError naming every place that was tried."""
     reasons = []
     for path in candidates():

@@ -1,9 +1,151 @@
 """What may be passed where the C interface wants an address: an int, a numpy array, an object with data_ptr() (torch),
-or one with __dlpack__. All but ints must be contiguous, since the library sees plain memory. No framework is imported."""
+or one with __cuda_array_interface__ or __dlpack__. describe() tells all of them in the same words. All but ints must be
+contiguous, since the library sees plain memory. No framework is imported."""
+
+from __future__ import annotations
 
 import ctypes
+import functools
+import numbers
+import re
+import sys
+from typing import Any, NamedTuple, Optional, Tuple
 
-_DLPACK_NAMES = (b"dltensor", b"dltensor_versioned")
+from .values import ADDRESS_MAX, integer
+
+
+class Array(NamedTuple):
+    """An argument. Of an address no more is known: nothing of the memory behind it."""
+
+    address: int  # of the first element; 0 for None and for arrays without elements
+    shape: Tuple[int, ...] = ()
+    dtype: Optional[str] = None  # "float32", "bfloat16", "float8_e4m3fn", "bool", ... alike for all frameworks
+    itemsize: int = 0
+    device: Optional[str] = None  # "cpu", "cuda", "managed" (both), or the framework's name of another one
+    ordinal: Optional[int] = None  # of a cuda device
+    writable: bool = True
+    given: bool = True  # not None
+    is_array: bool = True  # else an address or None
+
+
+NOTHING = Array(0, given=False, is_array=False)
+
+
+def describe(array: Any, what: str = "array") -> Array:
+    """What is known of an argument. `what` names it in errors."""
+    if array is None:
+        return NOTHING
+    interface = getattr(array, "__array_interface__", None)  # first, as it takes the longest
+    if interface is not None and interface["shape"]:
+        return _of_interface(array, interface, "cpu", what)
+    if isinstance(array, bool):
+        raise TypeError(f"{what}: a bool is no address")
+    if isinstance(array, numbers.Integral):  # numpy's too, which look like arrays
+        return Array(integer(array, what, 0, ADDRESS_MAX), is_array=False)
+    if interface is not None:
+        return _of_interface(array, interface, "cpu", what)
+    if hasattr(array, "data_ptr") and (hasattr(array, "dtype") or not hasattr(array, "__cuda_array_interface__")):
+        return _of_tensor(array, what)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _of_interface(array, array.__cuda_array_interface__, "cuda", what)
+    if hasattr(array, "__dlpack__"):
+        return _of_dlpack(array, what)
+    of_what = f" of {array.dtype}" if hasattr(array, "dtype") else ""
+    raise TypeError(
+        f"{what}: expected an address, a numpy array, a tensor or None, not {type(array).__name__}{of_what}"
+    )
+
+
+def address(array: Any, what: str = "array") -> int:
+    """The address of the first element; 0 for None and for arrays without elements."""
+    return describe(array, what).address
+
+
+@functools.lru_cache(maxsize=256)
+def dtype_name(dtype: Any) -> str:
+    """ "float32" for numpy and torch alike."""
+    return str(dtype).rpartition(".")[2]
+
+
+_KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex", "V": "void"}
+
+
+def type_of_typestr(typestr: str, what: str) -> Tuple[str, int]:
+    """Name and bytes of a type string: "<f4" is ("float32", 4)."""
+    match = re.fullmatch(r"([<>|=])([biufcV])([1-9]\d*)", typestr) if isinstance(typestr, str) else None
+    if match is None:
+        raise ValueError(f"{what} is {typestr!r}, expected a kind of number and its bytes, like '<f4' or '|u1'")
+    order, kind, digits = match.groups()
+    if order == (">" if sys.byteorder == "little" else "<"):
+        return typestr, int(digits)  # bytes in an order that no type has here
+    return _KINDS[kind] + ("" if kind == "b" else str(8 * int(digits))), int(digits)
+
+
+def _require_contiguous(shape, strides, itemsize, what):
+    """Strides in bytes, or None."""
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides or ())):
+        if extent != 1 and stride != expected:
+            raise ValueError(f"{what} is not contiguous: shape {tuple(shape)}, strides {tuple(strides)} bytes")
+        expected *= extent
+
+
+def _of_interface(array, interface, device, what):
+    shape = tuple(int(extent) for extent in interface["shape"])
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None:
+        name, itemsize = dtype_name(dtype), int(dtype.itemsize)
+        if getattr(dtype, "hasobject", False):
+            raise TypeError(f"{what} holds {name}: Python objects cannot travel")
+    else:
+        name, itemsize = type_of_typestr(interface["typestr"], f"{what}: the type string")
+    pointer, read_only = interface["data"]
+    if 0 in shape:
+        pointer = 0
+    else:
+        _require_contiguous(shape, interface.get("strides"), itemsize, what)
+    return Array(int(pointer), shape, name, itemsize, device, None, not read_only)
+
+
+def _of_tensor(tensor, what):
+    shape = tuple(int(extent) for extent in getattr(tensor, "shape", ()))
+    if hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
+        raise ValueError(f"{what} is not contiguous: shape {shape}")
+    if not hasattr(tensor, "dtype"):
+        return Array(tensor.data_ptr(), shape)
+    device = getattr(tensor, "device", None)
+    return Array(
+        0 if 0 in shape else tensor.data_ptr(),
+        shape,
+        dtype_name(tensor.dtype),
+        int(tensor.element_size()),
+        getattr(device, "type", None),
+        getattr(device, "index", None),
+    )
+
+
+def _of_dlpack(array, what):
+    tensor = _read(_capsule_of(array, what), what)
+    if 0 in tensor.shape:
+        return tensor.as_array(0)
+    if tensor.strides is not None:
+        strides = [stride * tensor.itemsize for stride in tensor.strides]
+        _require_contiguous(tensor.shape, strides, tensor.itemsize, what)
+    return tensor.as_array(tensor.address)
+
+
+def stream_address(stream: Any) -> int:
+    """A CUDA stream as an int: None is the default stream; an int, or an object with cuda_stream (torch.cuda.Stream)."""
+    if stream is None:
+        return 0
+    if hasattr(stream, "cuda_stream"):
+        return stream.cuda_stream
+    if isinstance(stream, numbers.Integral) and not isinstance(stream, bool):
+        return integer(stream, "stream", 0, ADDRESS_MAX)
+    raise TypeError(f"stream: expected an int, a torch.cuda.Stream or None, not {type(stream).__name__}")
+
+
+# ---- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _DLDevice(ctypes.Structure):
@@ -38,91 +180,107 @@ class _VersionedHead(ctypes.Structure):
     ]
 
 
+_READ_ONLY, _COPIED = 1, 2  # bits of flags
+_NAMES = (b"dltensor", b"dltensor_versioned")
+_VERSION = (1, 1)  # the newest that is read here
+
+_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
+_DEVICES = {_CPU: "cpu", _CUDA_HOST: "cpu", _CUDA: "cuda", _CUDA_MANAGED: "managed"}
 # A stream argument to __dlpack__ that asks for no synchronisation: the caller orders the streams.
-_DLPACK_CUDA = 2
 _NO_SYNC = -1
 
+_SIZED_TYPES = {0: "int", 1: "uint", 2: "float", 5: "complex"}
+_OTHER_TYPES = {
+    6: "bool",
+    7: "float8_e3m4",
+    8: "float8_e4m3",
+    9: "float8_e4m3b11fnuz",
+    10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
+    12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
+}
+_BFLOAT = 4
 
-def _contiguous(shape, strides):
-    expected = 1
-    for extent, stride in zip(reversed(shape), reversed(strides)):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
+
+class _Exported(NamedTuple):
+    """What a capsule says. Strides in elements, or None: contiguous."""
+
+    address: int
+    shape: Tuple[int, ...]
+    strides: Optional[Tuple[int, ...]]
+    dtype: Optional[str]
+    itemsize: int
+    device: str
+    ordinal: int
+    writable: bool
+
+    def as_array(self, pointer: int) -> Array:
+        return Array(pointer, self.shape, self.dtype, self.itemsize, self.device, self.ordinal, self.writable)
 
 
-def _capsule_name(capsule):
+def _name_of(dtype: _DLDataType, what: str) -> Tuple[Optional[str], int]:
+    if dtype.bits == 0:
+        return None, 1  # not told
+    if dtype.bits % 8 != 0:
+        raise TypeError(f"{what}: elements of {dtype.bits} bits, expected whole bytes")
+    if dtype.code in _SIZED_TYPES:
+        name = f"{_SIZED_TYPES[dtype.code]}{dtype.bits}"
+    else:
+        name = f"bfloat{dtype.bits}" if dtype.code == _BFLOAT else _OTHER_TYPES.get(dtype.code, f"type{dtype.code}")
+    if dtype.lanes > 1:
+        name += f"x{dtype.lanes}"
+    return name, dtype.bits // 8 * max(dtype.lanes, 1)
+
+
+def _capsule_of(array: Any, what: str) -> Any:
+    on_cuda = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == _CUDA
+    keywords = {"stream": _NO_SYNC} if on_cuda else {}
+    try:
+        try:
+            return array.__dlpack__(max_version=_VERSION, **keywords)
+        except TypeError:  # an exporter from before there were versions
+            return array.__dlpack__(**keywords)
+    except BufferError as error:
+        raise ValueError(f"{what}: {error}") from error
+
+
+def _name_of_capsule(capsule: Any, what: str) -> bytes:
     is_valid = ctypes.pythonapi.PyCapsule_IsValid
     is_valid.restype = ctypes.c_int
     is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    for name in _DLPACK_NAMES:
+    for name in _NAMES:
         if is_valid(capsule, name):
             return name
-    raise TypeError("__dlpack__ returned no DLPack capsule")
+    raise TypeError(f"{what}: __dlpack__ returned no DLPack capsule")
 
 
-def _address_of_capsule(capsule, what):
-    name = _capsule_name(capsule)
+def _read(capsule: Any, what: str) -> _Exported:
+    """The capsule is not taken over: its destructor gives the tensor back, and the caller keeps the array alive."""
+    name = _name_of_capsule(capsule, what)
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p
     get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    address = get_pointer(capsule, name)
+    at = get_pointer(capsule, name)
+    flags = 0
     if name == b"dltensor_versioned":
-        address += ctypes.sizeof(_VersionedHead)
-    tensor = _DLTensor.from_address(address)
-    shape = tensor.shape[: tensor.ndim]
-    if 0 in shape:
-        return 0
-    if tensor.strides and not _contiguous(shape, tensor.strides[: tensor.ndim]):
-        raise ValueError(f"{what} is not contiguous: shape {shape}, strides {tensor.strides[: tensor.ndim]}")
-    return (tensor.data or 0) + tensor.byte_offset
-
-
-def _address_of_dlpack(array, what):
-    # The capsule is not consumed: its destructor gives the tensor back, and the caller keeps the array alive.
-    if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == _DLPACK_CUDA:
-        return _address_of_capsule(array.__dlpack__(stream=_NO_SYNC), what)
-    return _address_of_capsule(array.__dlpack__(), what)
-
-
-def address(array, what="array"):
-    """The address of the first element; 0 for None and for empty arrays. `what` names the argument in errors."""
-    if array is None:
-        return 0
-    if isinstance(array, bool):
-        raise TypeError(f"{what}: a bool is no address")
-    if isinstance(array, int):
-        return array
-    if hasattr(array, "data_ptr"):
-        if hasattr(array, "is_contiguous") and not array.is_contiguous():
-            raise ValueError(f"{what} is not contiguous: shape {tuple(array.shape)}")
-        return array.data_ptr()
-    if hasattr(array, "__array_interface__"):
-        interface = array.__array_interface__
-        strides = interface.get("strides")
-        itemsize = int(interface["typestr"][2:])
-        if strides and 0 not in interface["shape"]:
-            if not _contiguous(interface["shape"], [stride / itemsize for stride in strides]):
-                raise ValueError(f"{what} is not contiguous: shape {interface['shape']}, strides {strides} bytes")
-        return interface["data"][0] if 0 not in interface["shape"] else 0
-    if hasattr(array, "__dlpack__"):
-        return _address_of_dlpack(array, what)
-    raise TypeError(f"{what}: expected an address, a numpy array, a tensor or None, not {type(array).__name__}")
-
-
-def stream_address(stream):
-    """A CUDA stream as an int: None is the default stream; an int, or an object with cuda_stream (torch.cuda.Stream)."""
-    if stream is None:
-        return 0
-    if hasattr(stream, "cuda_stream"):
-        return stream.cuda_stream
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
-    raise TypeError(f"stream: expected an int, a torch.cuda.Stream or None, not {type(stream).__name__}")
-
-
-def shape_of(array):
-    """The shape of an array as a tuple, or None for addresses and None."""
-    shape = getattr(array, "shape", None)
-    return tuple(int(extent) for extent in shape) if shape is not None else None
+        head = _VersionedHead.from_address(at)
+        if head.major > _VERSION[0]:
+            raise TypeError(f"{what}: DLPack {head.major}.{head.minor}, expected {_VERSION[0]} or older")
+        flags = head.flags
+        at += ctypes.sizeof(_VersionedHead)
+    if flags & _COPIED:
+        raise ValueError(f"{what}: __dlpack__ gave a copy, which nobody would see")
+    tensor = _DLTensor.from_address(at)
+    dtype, itemsize = _name_of(tensor.dtype, what)
+    return _Exported(
+        (tensor.data or 0) + tensor.byte_offset,
+        tuple(tensor.shape[: tensor.ndim]),
+        tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None,
+        dtype,
+        itemsize,
+        _DEVICES.get(tensor.device.device_type, f"DLPack device {tensor.device.device_type}"),
+        tensor.device.device_id,
+        not flags & _READ_ONLY,
+    )

@@ -1,58 +1,86 @@
-"""Communicators: one rank's membership of a group of ranks, and its window memory."""
+"""Communicators: one rank's membership of a group of ranks."""
+
+from __future__ import annotations
 
 import ctypes
-import functools
-import operator
-from collections import namedtuple
+import warnings
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
+from ._native import library
+from .checks import Place
 from .handle import Handle
-
-Info = namedtuple(
-    "Info",
-    "nranks rank backend device domain domain_count domain_rank domain_size timeout_ms bulk_copies window_bytes heap_bytes",
-)
-Peer = namedtuple("Peer", "rank transport domain process_id device host_name")
-Limits = namedtuple(
-    "Limits",
-    "ranks_max topk_max experts_max tokens_max ll_tokens_max row_alignment row_bytes_max side_bytes_max outstanding_max",
-)
-MemorySize = namedtuple("MemorySize", "window_bytes control_bytes ll_bytes ht_bytes heap_bytes")
-
-BACKENDS = {"auto": _native.moeBackendAuto, "host": _native.moeBackendHost, "cuda": _native.moeBackendCuda}
-MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
-TRANSPORTS = {
-    _native.moeTransportSelf: "self",
-    _native.moeTransportDirect: "direct",
-    _native.moeTransportShm: "shm",
-    _native.moeTransportCudaIpc: "cuda-ipc",
-    _native.moeTransportTcp: "tcp",
-    _native.moeTransportVerbs: "verbs",
-    _native.moeTransportIbgda: "ibgda",
-}
-REMOTE_TRANSPORTS = {"auto": 0, **{name: value for value, name in TRANSPORTS.items() if value >= _native.moeTransportTcp}}
-LOG_LEVELS = {name: number for number, name in enumerate(("none", "error", "warn", "info", "debug", "trace"))}
+from .lifetime import Native
+from .settings import TRANSPORTS, has_callbacks, make_config
+from .values import INT32_MAX, integer
+from .window import WindowMemory
 
 
-@functools.lru_cache(maxsize=None)
-def library():
-    """The loaded libmoecomm."""
-    return _native.load()
+class Info(NamedTuple):
+    """What moeCommGetInfo tells."""
+
+    nranks: int
+    rank: int
+    backend: int
+    device: int
+    domain: int
+    domain_count: int
+    domain_rank: int
+    domain_size: int
+    timeout_ms: int
+    bulk_copies: int
+    window_bytes: int
+    heap_bytes: int
 
 
-def version():
+class Peer(NamedTuple):
+    """What moeCommGetPeerInfo tells."""
+
+    rank: int
+    transport: str
+    domain: int
+    process_id: int
+    device: int
+    host_name: str
+
+
+class Limits(NamedTuple):
+    """What moeGetLimits tells."""
+
+    ranks_max: int
+    topk_max: int
+    experts_max: int
+    tokens_max: int
+    ll_tokens_max: int
+    row_alignment: int
+    row_bytes_max: int
+    side_bytes_max: int
+    outstanding_max: int
+
+
+class MemorySize(NamedTuple):
+    """What moeCommGetMemorySize tells."""
+
+    window_bytes: int
+    control_bytes: int
+    ll_bytes: int
+    ht_bytes: int
+    heap_bytes: int
+
+
+def version() -> Tuple[int, int, int]:
     """The version of the loaded library, as (major, minor, patch)."""
     code = ctypes.c_int32()
     errors.check(library(), library().moeGetVersion(ctypes.byref(code)))
     return code.value // 10000, code.value // 100 % 100, code.value % 100
 
 
-def error_string(result):
+def error_string(result: int) -> str:
     """The short name of a result."""
-    return library().moeGetErrorString(result).decode()
+    return library().moeGetErrorString(integer(result, "result", -INT32_MAX)).decode()
 
 
-def unique_id():
+def unique_id() -> bytes:
     """128 bytes that name a new group. One process calls this, sends them to every rank over a trusted channel, and
     lives until all ranks have joined."""
     identity = _native.moeUniqueId_t()
@@ -60,15 +88,16 @@ def unique_id():
     return bytes(identity.bytes)
 
 
-def limits():
+def limits() -> Limits:
     """What the library can do at most."""
     return _limits_of(None)
 
 
-def memory_size(nranks, **config):
+def memory_size(nranks: int, **config: Any) -> MemorySize:
     """Bytes that a rank of `nranks` will allocate with these settings (those of Communicator)."""
     size = _native.moeMemorySize_t()
-    errors.check(library(), library().moeCommGetMemorySize(nranks, _make_config(config), ctypes.byref(size)))
+    nranks = integer(nranks, "nranks")
+    errors.check(library(), library().moeCommGetMemorySize(nranks, make_config(config), ctypes.byref(size)))
     return MemorySize(*_values_of(size))
 
 
@@ -82,166 +111,130 @@ def _limits_of(comm):
     return Limits(*_values_of(values))
 
 
-def _make_config(settings):
-    """moeConfig_t from the keywords of Communicator."""
-    config = _native.moeConfig_t()
-    config.backend = BACKENDS[settings.pop("backend", "auto")]
-    config.modes = MODES[settings.pop("modes", "auto")]
-    log, log_level = settings.pop("log", None), settings.pop("log_level", None)
-    if log_level == "none":  # 0 in the struct stands for the default, so the lines are dropped here
-        log, log_level = (lambda level, line: None), "error"
-    config.logLevel = LOG_LEVELS[log_level] if log_level is not None else 0
-    config.device = settings.pop("device", -1)
-    names = {
-        "tokens_max": "tokensMax",
-        "ll_tokens_max": "llTokensMax",
-        "row_bytes_max": "rowBytesMax",
-        "side_bytes_max": "sideBytesMax",
-        "topk_max": "topkMax",
-        "experts_max": "expertsMax",
-        "timeout_ms": "timeoutMs",
-        "sms": "sms",
-        "staging_rows": "stagingRows",
-        "heap_bytes": "heapBytes",
-        "domain_size": "domainSize",
-    }
-    for keyword, field in names.items():
-        setattr(config, field, settings.pop(keyword, 0))
-    config.transport = REMOTE_TRANSPORTS[settings.pop("transport", "auto")]
-    interface = settings.pop("interface_name", None)
-    config.interfaceName = interface.encode() if interface is not None else None
-    if log is not None:
-        # A log line must never end in an exception: there is nobody to catch it.
-        config.log = _native.moeLogFunction_t(lambda _, level, line: log(level, line.decode(errors="replace")))
-    allocate, free = settings.pop("allocate", None), settings.pop("free", None)
-    if (allocate is None) != (free is None):
-        raise ValueError("allocate and free come together")
-    if allocate is not None:
-        config.allocate = _native.moeAllocate_t(lambda _, size, kind: allocate(size, kind) or None)
-        config.free = _native.moeFree_t(lambda _, memory, size, kind: free(memory, size, kind))
-    if settings:
-        raise TypeError(f"unknown settings: {', '.join(sorted(settings))}")
-    return config
-
-
-class WindowMemory:
-    """Memory of this rank that peers write without a copy. numpy.asarray(memory) (host backend) and
-    torch.as_tensor(memory) (cuda backend) are views of it; `shape` and `typestr` ("<f4", "<u2", ...) say of what.
-    Freed by free() or with the communicator: no view may be used afterwards."""
-
-    def __init__(self, comm, shape, typestr):
-        self.shape = tuple(shape)
-        self.typestr = typestr
-        self.nbytes = functools.reduce(operator.mul, self.shape, 1) * int(typestr[2:])
-        self._comm = comm
-        memory = ctypes.c_void_p()
-        comm._check(library().moeMemAlloc(comm.pointer, self.nbytes, ctypes.byref(memory)))
-        self.address = memory.value or 0
-        name = "__array_interface__" if comm.backend == "host" else "__cuda_array_interface__"
-        setattr(self, name, {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "version": 3})
-
-    def data_ptr(self):
-        return self.address
-
-    def free(self):
-        """Gives the memory back. No queued work may still use it."""
-        if self.address and self._comm.pointer:
-            self._comm._check(library().moeMemFree(self._comm.pointer, self.address))
-        self.address = 0
+def _unique_id_from(identity):
+    try:
+        found = bytes(memoryview(identity))
+    except TypeError:
+        raise TypeError(f"identity is a {type(identity).__name__}, expected the 128 bytes of unique_id()") from None
+    if len(found) != 128:
+        raise ValueError(f"identity has {len(found)} bytes, expected the 128 of unique_id()")
+    return _native.moeUniqueId_t((ctypes.c_uint8 * 128)(*found))
 
 
 class Communicator:
     """One rank of a group. Joining blocks until all `nranks` ranks have joined; use as a context manager, or call
-    destroy().
+    destroy(). One that is dropped without is destroyed in the background, and one that is left when the interpreter
+    exits is destroyed then; both warn (ResourceWarning) or are late, so do not rely on it.
 
     Settings, all optional (moeConfig_t has their meaning): backend "auto" | "host" | "cuda", modes "auto" | "ht" | "ll",
     device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max, timeout_ms, sms,
-    staging_rows, heap_bytes, interface_name, log_level "none".."trace", log (callable of level and line), allocate
-    (callable of size and kind, returning an address) and free (of address, size and kind)."""
+    staging_rows, heap_bytes, domain_size, transport "auto" | "tcp" | "verbs" | "ibgda", interface_name, log_level
+    "none".."trace", log (callable of level and line), allocate (callable of size and kind, returning an address) and
+    free (of address, size and kind). Log functions and allocators may be called by any thread, until the communicator
+    is gone; they must not destroy it."""
 
-    def __init__(self, nranks, rank, identity, **settings):
-        config = _make_config(settings)
-        uid = _native.moeUniqueId_t((ctypes.c_uint8 * 128).from_buffer_copy(identity))
-        pointer = _native.moeComm_t()
-        result = library().moeCommInit(ctypes.byref(pointer), nranks, rank, ctypes.byref(uid), config)
-        self._adopt(result, pointer, config)
+    native: Native
+
+    def __init__(self, nranks: int, rank: int, identity: bytes, **settings: Any):
+        nranks, rank = integer(nranks, "nranks"), integer(rank, "rank")
+        uid = _unique_id_from(identity)
+        self._join(
+            lambda pointer, config: library().moeCommInit(pointer, nranks, rank, ctypes.byref(uid), config), settings
+        )
 
     @classmethod
-    def from_env(cls, **settings):
+    def from_env(cls, **settings: Any) -> Communicator:
         """Joins as the launcher's environment says: moerun, torchrun, Slurm/PMI or Open MPI."""
-        config = _make_config(settings)
         self = cls.__new__(cls)
-        pointer = _native.moeComm_t()
-        self._adopt(library().moeCommInitFromEnv(ctypes.byref(pointer), config), pointer, config)
+        self._join(lambda pointer, config: library().moeCommInitFromEnv(pointer, config), settings)
         return self
 
-    def _adopt(self, result, pointer, config):
-        self.pointer = None
-        errors.check(library(), result)
-        self.pointer = pointer.value
-        self._config = config  # keeps the callbacks alive
+    def _join(self, init: Callable[[Any, Any], int], settings: Any) -> None:
+        config = make_config(settings)
+        native = Native(config, has_callbacks(config))
+        native.init(lambda pointer: init(ctypes.byref(pointer), config))
+        self.native = native
+        info = self.info
+        # What arrays of this communicator's steps must be on.
+        self.place = Place("cuda", info.device) if info.backend == _native.moeBackendCuda else Place("cpu", None)
 
-    def _check(self, result):
-        errors.check(library(), result, self.pointer)
+    def __del__(self):
+        native = self.__dict__.get("native")  # none if joining has failed
+        if native is None or native.pointer is None:
+            return
+        warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
+        native.drop()
 
-    def __enter__(self):
+    @property
+    def pointer(self) -> Optional[int]:
+        """The moeComm_t, for callers of the C interface; None once destroyed."""
+        return self.native.pointer
+
+    def __enter__(self) -> Communicator:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.destroy()
 
-    def destroy(self):
-        """Leaves the group and frees everything, handles and window memory included. Not collective."""
-        pointer, self.pointer = self.pointer, None
-        if pointer:
-            errors.check(library(), library().moeCommDestroy(pointer))
+    def destroy(self) -> None:
+        """Leaves the group and frees everything, handles and window memory included. Not collective. Idempotent. Waits
+        for calls that other threads are in; all later calls raise InvalidUsage."""
+        self.native.destroy()
 
-    def abort(self):
+    def abort(self) -> None:
         """Ends all waits, here and on the peers. Any thread."""
-        self._check(library().moeCommAbort(self.pointer))
+        with self.native as pointer:
+            errors.check(library(), library().moeCommAbort(pointer), pointer)
 
-    def async_error(self):
+    def async_error(self) -> Optional[errors.MoeError]:
         """The communicator's first asynchronous failure as an exception object, or None. Does not wait for a failure,
         only for its sentence (moeGetLastError)."""
         failure = _native.moeResult_t()
-        self._check(library().moeCommGetAsyncError(self.pointer, ctypes.byref(failure)))
-        if failure.value == _native.moeSuccess:
-            return None
-        return errors.make(library(), failure.value, self.pointer)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommGetAsyncError(pointer, ctypes.byref(failure)), pointer)
+            if failure.value == _native.moeSuccess:
+                return None
+            return errors.make(library(), failure.value, pointer)
 
-    def last_error(self):
+    def last_error(self) -> str:
         """The sentence of the first failure or latest refusal; empty if there was none."""
-        return library().moeGetLastError(self.pointer).decode(errors="replace")
+        with self.native as pointer:
+            return library().moeGetLastError(pointer).decode(errors="replace")
 
     @property
-    def info(self):
+    def info(self) -> Info:
         """Info: nranks, rank, backend, device, domain, ..."""
         info = _native.moeCommInfo_t()
-        self._check(library().moeCommGetInfo(self.pointer, ctypes.byref(info)))
+        with self.native as pointer:
+            errors.check(library(), library().moeCommGetInfo(pointer, ctypes.byref(info)), pointer)
         return Info(*_values_of(info))
 
     @property
-    def rank(self):
+    def rank(self) -> int:
         return self.info.rank
 
     @property
-    def nranks(self):
+    def nranks(self) -> int:
         return self.info.nranks
 
     @property
-    def backend(self):
-        """"host" or "cuda"."""
+    def backend(self) -> str:
+        """ "host" or "cuda"."""
         return "cuda" if self.info.backend == _native.moeBackendCuda else "host"
 
     @property
-    def limits(self):
+    def limits(self) -> Limits:
         """What this communicator was built for."""
-        return _limits_of(self.pointer)
+        with self.native as pointer:
+            return _limits_of(pointer)
 
-    def peer(self, rank):
-        """Peer: rank, transport ("self", "direct", "shm", "cuda-ipc"), domain, process_id, device, host_name."""
+    def peer(self, rank: int) -> Peer:
+        """Peer: rank, transport ("self", "direct", "shm", "cuda-ipc", "tcp", "verbs", "ibgda"), domain, process_id,
+        device, host_name."""
         info = _native.moePeerInfo_t()
-        self._check(library().moeCommGetPeerInfo(self.pointer, rank, ctypes.byref(info)))
+        rank = integer(rank, "rank")
+        with self.native as pointer:
+            errors.check(library(), library().moeCommGetPeerInfo(pointer, rank, ctypes.byref(info)), pointer)
         return Peer(
             info.rank,
             TRANSPORTS.get(info.transport, str(info.transport)),
@@ -251,10 +244,10 @@ class Communicator:
             info.hostName.decode(errors="replace"),
         )
 
-    def window(self, shape, typestr="|u1"):
+    def window(self, shape: Sequence[int], typestr: str = "|u1") -> WindowMemory:
         """WindowMemory of this shape and element type, from heap_bytes."""
         return WindowMemory(self, shape, typestr)
 
-    def handle(self, experts, topk, **settings):
+    def handle(self, experts: int, topk: int, **settings: Any) -> Handle:
         """A Handle; all ranks make the same ones."""
         return Handle(self, experts, topk, **settings)

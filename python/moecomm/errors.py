@@ -1,14 +1,18 @@
 """One exception per result of the library. The text is the sentence of moeGetLastError: who noticed what, on which rank."""
 
+from __future__ import annotations
+
+from typing import Any, Optional
+
 from . import _native
 
 
 class MoeError(Exception):
     """A call of the library failed. `result` is the moeResult value."""
 
-    result = None
+    result: Optional[int] = None
 
-    def __init__(self, sentence, result=None):
+    def __init__(self, sentence: str, result: Optional[int] = None):
         super().__init__(sentence)
         if result is not None:
             self.result = result
@@ -91,7 +95,7 @@ BY_RESULT = {
 }
 
 
-def make(library, result, comm=None):
+def make(library: Any, result: int, comm: Optional[int] = None) -> MoeError:
     """The exception for `result`, with the sentence of `comm` (None: of the calling thread)."""
     sentence = library.moeGetLastError(comm).decode(errors="replace")
     if not sentence:
@@ -100,7 +104,7 @@ def make(library, result, comm=None):
     return kind(sentence) if kind is not None else MoeError(sentence, result)
 
 
-def check(library, result, comm=None):
+def check(library: Any, result: int, comm: Optional[int] = None) -> None:
     """Raises the exception for `result` unless it is moeSuccess."""
     if result != _native.moeSuccess:
         raise make(library, result, comm)

@@ -1,69 +1,61 @@
 """Handles: a route, and dispatch and combine along it."""
 
+from __future__ import annotations
+
 import ctypes
-from collections import namedtuple
+import warnings
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
 
 from . import _native, errors
-from .arrays import address, shape_of, stream_address
+from .arguments import Arguments
+from .arrays import stream_address
+from .checks import require_shape, take
+from .combine_arguments import CombineArguments
+from .dispatch_arguments import DispatchArguments
+from .layouts import LAYOUTS, Layout
+from .values import choice, integer
 
-LAYOUTS = {
-    "flat": _native.moeLayoutFlat,
-    "expert-major": _native.moeLayoutExpertMajor,
-    "expert-major-padded": _native.moeLayoutExpertMajorPadded,
-    "rank-major": _native.moeLayoutRankMajor,
-}
+if TYPE_CHECKING:
+    from .comm import Communicator
+
 HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
-ROW_TYPES = {
-    "bytes": _native.moeRowBytes,
-    "bfloat16": _native.moeRowBf16,
-    "float16": _native.moeRowFp16,
-    "float32": _native.moeRowFp32,
-}
-WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsApply}
-CASTS = {None: _native.moeCastNone, "fp8": _native.moeCastFp8, "fp8-ue8m0": _native.moeCastFp8Ue8m0}
-SCALE_LAYOUTS = {
-    "row-major": _native.moeScalesRowMajor,
-    "token-contiguous": _native.moeScalesTokenContiguous,
-}
-
-Counts = namedtuple("Counts", "rows layout_rows local_experts first_expert rows_per_rank rows_per_expert")
-DeviceCounts = namedtuple("DeviceCounts", "rows rank_offsets rows_per_expert expert_offsets")
-HandleView = namedtuple("HandleView", "rows side combine_rows")
-Arrivals = namedtuple("Arrivals", "words failed")
 ARRIVAL_SHIFT = 24
 
 
-def _dtype_name(array):
-    """"float32" for numpy and torch alike; None for addresses."""
-    dtype = getattr(array, "dtype", None)
-    return str(dtype).rpartition(".")[2] if dtype is not None else None
+class Counts(NamedTuple):
+    """What moeHandleGetCounts tells; the lists are copies."""
+
+    rows: int
+    layout_rows: int
+    local_experts: int
+    first_expert: int
+    rows_per_rank: List[int]
+    rows_per_expert: List[int]
 
 
-def _row_type(rows, given):
-    if given is not None:
-        return ROW_TYPES[given]
-    name = _dtype_name(rows)
-    if name is None:
-        raise TypeError("row_type is needed where rows is an address or None")
-    return ROW_TYPES.get(name, _native.moeRowBytes)
+class DeviceCounts(NamedTuple):
+    """Addresses of int32 on the device."""
+
+    rows: int
+    rank_offsets: int
+    rows_per_expert: int
+    expert_offsets: int
 
 
-def _width(array, given, name):
-    """The extent of the last axis, unless it is given."""
-    if given is not None:
-        return given
-    shape = shape_of(array)
-    if not shape:
-        raise TypeError(f"{name} is needed where the rows are an address or None")
-    return shape[-1]
+class HandleView(NamedTuple):
+    """Addresses of window memory."""
+
+    rows: int
+    side: Optional[int]
+    combine_rows: int
 
 
-def _expect(array, names, what):
-    found = _dtype_name(array)
-    if found is not None and found not in names:
-        raise TypeError(f"{what} holds {found}, expected {' or '.join(names)}")
-    return address(array, what)
+class Arrivals(NamedTuple):
+    """Addresses of arrival words on the device."""
+
+    words: int
+    failed: int
 
 
 class Handle:
@@ -71,228 +63,306 @@ class Handle:
     "auto", "ht" or "ll"; `index_type` "int32" or "int64". `arrivals`, of expert-major layouts: see arrivals().
 
     Arrays are device memory with the cuda backend, host memory with the host backend: numpy arrays, tensors, objects
-    with __dlpack__, or addresses. With the cuda backend the calls only queue work on `stream` (an int, a
-    torch.cuda.Stream, None for the default stream); keep the arrays alive until it has run."""
+    with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, of outputs,
+    writability are checked: ValueError and TypeError say what was found and what was expected. An address tells none of
+    this, so that whoever passes one answers for the memory behind it. "out rows" below are the rows of the handle's
+    layout, counts().layout_rows; arrays for them may have more. With grouped layouts they may be two axes: rank-major
+    [nranks, tokens_max], expert-major-padded [local experts, nranks * tokens_max].
+
+    With the cuda backend the calls only queue work on `stream` (an int, a torch.cuda.Stream, None for the default
+    stream); keep the arrays alive until it has run. Those of a send-only operation are kept until complete()."""
 
     def __init__(
         self,
-        comm,
-        experts,
-        topk,
-        layout="flat",
-        mode="auto",
-        tokens_max=0,
-        expert_alignment=0,
-        index_type="int32",
-        arrivals=False,
+        comm: Communicator,
+        experts: int,
+        topk: int,
+        layout: str = "flat",
+        mode: str = "auto",
+        tokens_max: int = 0,
+        expert_alignment: int = 0,
+        index_type: str = "int32",
+        arrivals: bool = False,
     ):
-        from .comm import library  # comm imports this module
-
-        self._library = library()
         self._comm = comm
-        self.pointer = None
-        self.topk = topk
+        self._pointer = None
+        self.topk = integer(topk, "topk")
         self.layout = layout
         self._index_type = index_type
         config = _native.moeHandleConfig_t(
-            experts=experts,
-            topk=topk,
-            layout=LAYOUTS[layout],
-            mode=HANDLE_MODES[mode],
-            tokensMax=tokens_max,
-            expertAlignment=expert_alignment,
-            indexType=INDEX_TYPES[index_type],
+            experts=integer(experts, "experts"),
+            topk=self.topk,
+            layout=choice(LAYOUTS, layout, "layout"),
+            mode=choice(HANDLE_MODES, mode, "mode"),
+            tokensMax=integer(tokens_max, "tokens_max"),
+            expertAlignment=integer(expert_alignment, "expert_alignment"),
+            indexType=choice(INDEX_TYPES, index_type, "index_type"),
             arrivals=1 if arrivals else 0,
         )
         pointer = _native.moeHandle_t()
-        self._check(self._library.moeHandleCreate(ctypes.byref(pointer), comm.pointer, ctypes.byref(config)))
-        self.pointer = pointer.value
+        with comm.native as owner:
+            self._check(_native.library().moeHandleCreate(ctypes.byref(pointer), owner, ctypes.byref(config)), owner)
+            self._pointer = pointer.value
+        self._tokens: Optional[int] = None  # of the last route
+        self._rows: Optional[Tuple[int, int]] = None  # of the last route, if asked for: tokens that came, out rows
+        self._capacity: Optional[int] = None  # of the last dispatch along this route
+        self._kept: Tuple[Any, ...] = ()  # arrays of the operation that awaits complete()
+        info, limits = comm.info, comm.limits
+        limit = limits.ll_tokens_max if self.mode == "ll" else limits.tokens_max
+        experts_here = config.experts // info.nranks + (1 if info.rank < config.experts % info.nranks else 0)
+        self._layout = Layout(layout, info.nranks, config.tokensMax or limit, experts_here, self.topk)
 
-    def _check(self, result):
-        errors.check(self._library, result, self._comm.pointer)
+    @property
+    def pointer(self) -> Optional[int]:
+        """The moeHandle_t, for callers of the C interface; None once it or its communicator is destroyed."""
+        return self._pointer if self._comm.native.pointer is not None else None
 
-    def __enter__(self):
+    @property
+    def tokens_max(self) -> int:
+        """The most tokens of a rank."""
+        return self._layout.tokens_max
+
+    def _check(self, result, owner):
+        errors.check(_native.library(), result, owner)
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        with self._comm.native as owner:
+            self._require_alive()
+            self._check(getattr(_native.library(), function)(self._pointer, *arguments), owner)
+
+    def _require_alive(self):
+        if self._pointer is None:
+            raise errors.InvalidUsage("the handle has been destroyed")
+
+    def __enter__(self) -> Handle:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.destroy()
 
-    def destroy(self):
-        """Frees the handle. All work that uses it must have run. The communicator's destroy does it too."""
-        pointer, self.pointer = self.pointer, None
-        if pointer and self._comm.pointer:
-            self._check(self._library.moeHandleDestroy(pointer))
+    def __del__(self):
+        # It goes with its communicator. When something is dropped differs between ranks, and all must destroy the same
+        # handles in the same order.
+        comm = self.__dict__.get("_comm")
+        if comm is not None and self.__dict__.get("_pointer") is not None and comm.native.pointer is not None:
+            warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
 
-    def route(self, topk_idx, topk_weights=None, tokens=None, stream=None):
+    def destroy(self) -> None:
+        """Frees the handle. All work that uses it must have run. Idempotent. The communicator's destroy does it too; a
+        handle that is dropped without stays until then."""
+        pointer, self._pointer, self._kept = self._pointer, None, ()
+        if pointer is not None and self._comm.native.pointer is not None:
+            with self._comm.native as owner:
+                self._check(_native.library().moeHandleDestroy(pointer), owner)
+
+    # ---- Routes ------------------------------------------------------------------------------------------------------
+
+    def route(self, topk_idx: Any, topk_weights: Any = None, tokens: Optional[int] = None, stream: Any = None) -> None:
         """Decides who gets which token. Collective.
 
         topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1.0 everywhere
         tokens        needed where topk_idx is an address or None"""
+        idx = take(topk_idx, "topk_idx", self._comm.place, (self._index_type,))
+        weights = take(topk_weights, "topk_weights", self._comm.place, ("float32",))
         if tokens is None:
-            shape = shape_of(topk_idx)
-            if shape is None or len(shape) != 2 or shape[1] != self.topk:
-                raise ValueError(f"topk_idx: shape {shape}, expected [tokens, {self.topk}]")
-            tokens = shape[0]
-        self._check(
-            self._library.moeRoute(
-                self.pointer,
-                _expect(topk_idx, (self._index_type,), "topk_idx"),
-                _expect(topk_weights, ("float32",), "topk_weights"),
-                tokens,
-                stream_address(stream),
-            )
-        )
+            if not idx.is_array:
+                raise ValueError("topk_idx is an address or None, where tokens is needed")
+            tokens = idx.shape[0] if idx.shape else 0
+        tokens = integer(tokens, "tokens")
+        require_shape(idx, "topk_idx", (tokens, self.topk), "[tokens, topk]")
+        require_shape(weights, "topk_weights", (tokens, self.topk), "[tokens, topk]")
+        self._call("moeRoute", idx.address, weights.address, tokens, stream_address(stream))
+        self._tokens, self._rows, self._capacity = tokens, None, None
 
-    def counts(self):
-        """Counts of what this rank receives. Waits for the last route; the lists are copies."""
+    def _native_counts(self):
         counts = _native.moeCounts_t()
-        self._check(self._library.moeHandleGetCounts(self.pointer, ctypes.byref(counts)))
+        self._call("moeHandleGetCounts", ctypes.byref(counts))
+        self._rows = (counts.rows, counts.layoutRows)
+        return counts
+
+    def counts(self) -> Counts:
+        """Counts of what this rank receives. Waits for the last route; the lists are copies."""
+        counts = self._native_counts()
         return Counts(
             counts.rows,
             counts.layoutRows,
             counts.localExperts,
             counts.firstExpert,
-            counts.rowsPerRank[: self._comm.nranks],
+            counts.rowsPerRank[: self._layout.nranks],
             counts.rowsPerExpert[: counts.localExperts],
         )
 
-    def device_counts(self):
+    def device_counts(self) -> DeviceCounts:
         """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. They
         stay the same; each route writes the counts, in stream order."""
         counts = self._device_counts()
         return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
 
     @property
-    def mode(self):
-        """"ht" or "ll": what the handle uses, also where it was made with "auto"."""
+    def mode(self) -> str:
+        """ "ht" or "ll": what the handle uses, also where it was made with "auto"."""
         mode = self._device_counts().mode
         return next(name for name, value in HANDLE_MODES.items() if value == mode)
 
     def _device_counts(self):
         counts = _native.moeDeviceCounts_t()
-        self._check(self._library.moeHandleGetDeviceCounts(self.pointer, ctypes.byref(counts)))
+        self._call("moeHandleGetDeviceCounts", ctypes.byref(counts))
         return counts
 
-    def arrivals(self):
+    def arrivals(self) -> Arrivals:
         """Arrivals of a handle made with arrivals=True: addresses on the device. `words`, uint64 [local experts]: shifted
         right by ARRIVAL_SHIFT, the dispatches whose rows of an expert are complete, for kernels that run beside dispatch;
         `failed`, uint32 [1]: not 0: what is missing will not come. They stay the same: see moeHandleGetArrivals."""
         found = _native.moeArrivals_t()
-        self._check(self._library.moeHandleGetArrivals(self.pointer, ctypes.byref(found)))
+        self._call("moeHandleGetArrivals", ctypes.byref(found))
         return Arrivals(found.words, found.failed)
 
-    def view(self):
+    def view(self) -> HandleView:
         """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
         rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None;
         `combine_rows` may be filled and passed to combine, which then copies nothing. They stay the same. They are the
         caller's from the end of dispatch until combine begins: see moeHandleGetView."""
         view = _native.moeHandleView_t()
-        self._check(self._library.moeHandleGetView(self.pointer, ctypes.byref(view)))
+        self._call("moeHandleGetView", ctypes.byref(view))
         return HandleView(view.rows, view.side, view.combineRows)
+
+    # ---- Dispatch and combine ----------------------------------------------------------------------------------------
+
+    def _known_rows(self) -> Optional[Tuple[int, int]]:
+        """Tokens that come and out rows of the last route, as far as that is known without waiting."""
+        if self._rows is None and self._comm.place.device == "cpu":
+            self._native_counts()
+        return self._rows
+
+    def _arguments(self, kind: Type[Arguments], call: str) -> Any:
+        self._comm.native.require_alive()
+        self._require_alive()
+        if self._tokens is None:
+            raise errors.InvalidUsage(f"{call}: route() has not been called on this handle")
+        return kind(self._comm.place, self._layout, self._tokens, self._known_rows)
 
     def dispatch(
         self,
-        rows,
-        out_rows,
+        rows: Any,
+        out_rows: Any,
         *,
-        row_type=None,
-        hidden=None,
-        out_rows_max=None,
-        side=None,
-        side_bytes=0,
-        out_side=None,
-        out_topk_idx=None,
-        out_topk_weights=None,
-        out_source_index=None,
-        out_expert_offsets=None,
-        cast=None,
-        out_scales=None,
-        scale_layout="row-major",
-        send_only=False,
-        sms=0,
-        stream=None,
-    ):
+        row_type: Optional[str] = None,
+        hidden: Optional[int] = None,
+        out_rows_max: Optional[int] = None,
+        side: Any = None,
+        side_bytes: Optional[int] = None,
+        out_side: Any = None,
+        out_topk_idx: Any = None,
+        out_topk_weights: Any = None,
+        out_source_index: Any = None,
+        out_expert_offsets: Any = None,
+        cast: Optional[str] = None,
+        out_scales: Any = None,
+        scale_layout: str = "row-major",
+        send_only: bool = False,
+        sms: int = 0,
+        stream: Any = None,
+    ) -> None:
         """Sends each token to the ranks of its experts, once per rank. Collective.
 
-        rows      [tokens, hidden]
-        out_rows  [out rows, hidden] in the handle's layout (its leading axes may be several). Low-latency rank-major
-                  handles: None, with out_rows_max 0, leaves the rows in view().rows
-        side      [tokens, side_bytes] carried along, to out_side [out rows, side_bytes]
-        out_topk_idx, out_topk_weights, out_source_index, out_expert_offsets: as moeDispatchArgs_t
-        row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given
-        cast      low-latency handles: "fp8" or "fp8-ue8m0" casts the rows on their way. out_rows takes codes of one byte,
-                  out_scales (float32; 32-bit words of four bytes with "fp8-ue8m0") the scales, "row-major" or
-                  "token-contiguous" as moeDispatchArgs_t says
-        out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None"""
-        hidden = _width(rows if shape_of(rows) else out_rows, hidden, "hidden")
-        if out_rows_max is None:
-            shape = shape_of(out_rows)
-            if shape is None:
-                raise TypeError("out_rows_max is needed where out_rows is an address or None")
-            out_rows_max = 1
-            for extent in shape[:-1]:
-                out_rows_max *= extent
-        args = _native.moeDispatchArgs_t(
-            rows=address(rows, "rows"),
-            rowType=_row_type(rows if _dtype_name(rows) else out_rows, row_type),
+        rows      [tokens, hidden] of any dtype. bfloat16, float16 and float32 are typed; elements of all others travel
+                  bit for bit. None or without rows if this rank routed 0 tokens
+        out_rows  [out rows, hidden] of the same dtype, in the handle's layout. Low-latency rank-major handles: None, with
+                  out_rows_max 0, leaves the rows in view().rows
+        side      [tokens, any] of any dtype, carried along, to out_side [out rows, any] of the same dtype
+        out_topk_idx        flat, rank-major: [out rows, topk] local expert or -1, of the handle's index type
+        out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
+        out_source_index    [out rows] int32
+        out_expert_offsets  expert-major: [local experts + 1] int32
+        row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given. If given, the
+                  arrays may also hold integers of that size, or bytes
+        hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
+        out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None
+        side_bytes    bytes of a row's side payload; needed where side and out_side are addresses or None
+        cast      low-latency handles: "fp8" or "fp8-ue8m0" casts the rows on their way. out_rows takes [out rows, hidden]
+                  codes of one byte (float8_e4m3fn, uint8, int8), out_scales the scales: float32 [out rows, words] with
+                  hidden / 128 words; with "fp8-ue8m0" 32-bit words of four bytes (int32, uint32), hidden / 512 rounded
+                  up, or their bytes. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
+                  rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
+                  nranks * tokens_max] words"""
+        arguments = self._arguments(DispatchArguments, "dispatch")
+        args = arguments.make(
+            rows,
+            out_rows,
+            row_type=row_type,
             hidden=hidden,
-            side=address(side, "side"),
-            sideBytes=side_bytes,
-            flags=_native.moeSendOnly if send_only else 0,
-            outRows=address(out_rows, "out_rows"),
-            outSide=address(out_side, "out_side"),
-            outRowsMax=out_rows_max,
-            outTopkIdx=_expect(out_topk_idx, (self._index_type,), "out_topk_idx"),
-            outTopkWeights=_expect(out_topk_weights, ("float32",), "out_topk_weights"),
-            outSourceIndex=_expect(out_source_index, ("int32",), "out_source_index"),
-            outExpertOffsets=_expect(out_expert_offsets, ("int32",), "out_expert_offsets"),
+            out_rows_max=out_rows_max,
+            side=side,
+            side_bytes=side_bytes,
+            out_side=out_side,
+            describing=dict(
+                out_topk_idx=out_topk_idx,
+                out_topk_weights=out_topk_weights,
+                out_source_index=out_source_index,
+                out_expert_offsets=out_expert_offsets,
+            ),
+            index_type=self._index_type,
+            stays_in_view=self.layout == "rank-major" and self.mode == "ll",
+            cast=cast,
+            out_scales=out_scales,
+            scale_layout=scale_layout,
+            send_only=send_only,
             sms=sms,
-            cast=CASTS[cast],
-            outScales=address(out_scales, "out_scales"),
-            scaleLayout=SCALE_LAYOUTS[scale_layout] if cast is not None else 0,
         )
-        self._check(self._library.moeDispatch(self.pointer, ctypes.byref(args), stream_address(stream)))
+        self._call("moeDispatch", ctypes.byref(args), stream_address(stream))
+        self._capacity = args.outRowsMax
+        self._kept = arguments.arrays if send_only else ()
 
     def combine(
         self,
-        rows,
-        out,
+        rows: Any,
+        out: Any,
         *,
-        row_type=None,
-        hidden=None,
-        weights="applied",
-        bias0=None,
-        bias1=None,
-        weight_grads=None,
-        out_weight_grads=None,
-        send_only=False,
-        sms=0,
-        stream=None,
-    ):
+        row_type: Optional[str] = None,
+        hidden: Optional[int] = None,
+        weights: str = "applied",
+        bias0: Any = None,
+        bias1: Any = None,
+        weight_grads: Any = None,
+        out_weight_grads: Any = None,
+        send_only: bool = False,
+        sms: int = 0,
+        stream: Any = None,
+    ) -> None:
         """Brings the experts' rows back and sums them for each token. Collective.
 
-        rows     [out rows, hidden] in the layout that dispatch produced; view().combine_rows, or high-throughput window
-                 memory in a layout with one row per token, is read without a copy
-        out      [tokens, hidden]
+        rows     [out rows, hidden] bfloat16, float16 or float32, in the layout that dispatch produced;
+                 view().combine_rows, or high-throughput window memory in a layout with one row per token, is read without
+                 a copy. None or without rows if nothing came here
+        out      [tokens, hidden] of the same dtype. None or without rows if this rank routed 0 tokens
         weights  "applied": a plain sum; "apply": each expert's row times its weight (expert-major layouts)
-        bias0, bias1  [tokens, hidden] added to the sum
-        weight_grads, out_weight_grads: as moeCombineArgs_t"""
-        args = _native.moeCombineArgs_t(
-            rows=address(rows, "rows"),
-            rowType=_row_type(rows if _dtype_name(rows) else out, row_type),
-            hidden=_width(rows if shape_of(rows) else out, hidden, "hidden"),
-            weights=WEIGHTS[weights],
-            flags=_native.moeSendOnly if send_only else 0,
-            out=address(out, "out"),
-            bias0=address(bias0, "bias0"),
-            bias1=address(bias1, "bias1"),
-            weightGrads=_expect(weight_grads, ("float32",), "weight_grads"),
-            outWeightGrads=_expect(out_weight_grads, ("float32",), "out_weight_grads"),
+        bias0, bias1      [tokens, hidden] of the same dtype, added to the sum
+        weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
+                          all ranks or on none. A rank where nothing came passes an array without rows
+        out_weight_grads  [tokens, topk] float32
+        row_type, hidden  as in dispatch
+
+        With the cuda backend rows must be as many as out_rows of the dispatch, unless counts() has told how many there
+        are."""
+        arguments = self._arguments(CombineArguments, "combine")
+        args = arguments.make(
+            rows,
+            out,
+            row_type=row_type,
+            hidden=hidden,
+            weights=weights,
+            biases=dict(bias0=bias0, bias1=bias1),
+            weight_grads=weight_grads,
+            out_weight_grads=out_weight_grads,
+            capacity=self._capacity,
+            send_only=send_only,
             sms=sms,
         )
-        self._check(self._library.moeCombine(self.pointer, ctypes.byref(args), stream_address(stream)))
+        self._call("moeCombine", ctypes.byref(args), stream_address(stream))
+        self._kept = arguments.arrays if send_only else ()
 
-    def complete(self, stream=None):
+    def complete(self, stream: Any = None) -> None:
         """Finishes the send-only dispatch or combine of this handle. Collective."""
-        self._check(self._library.moeComplete(self.pointer, stream_address(stream)))
+        self._call("moeComplete", stream_address(stream))
+        self._kept = ()

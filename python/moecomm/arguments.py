@@ -1,0 +1,52 @@
+"""What the arguments of dispatch and of combine have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from .arrays import NOTHING, Array
+from .checks import Place, RowFormat, require_shape, take
+from .layouts import Layout
+
+
+class Arguments:
+    """Checks the arguments of one call on a handle whose last route had `tokens` tokens. `known_rows` tells the tokens
+    that came and the out rows, or None where that would take waiting."""
+
+    def __init__(
+        self,
+        place: Place,
+        layout: Layout,
+        tokens: int,
+        known_rows: Callable[[], Optional[Tuple[int, int]]],
+    ):
+        self._place = place
+        self._layout = layout
+        self._tokens = tokens
+        self._known_rows = known_rows
+        self.arrays: List[Any] = []  # all that were given, to be kept alive
+
+    def _take(self, array: Any, what: str, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
+        if array is None:
+            return NOTHING
+        self.arrays.append(array)
+        return take(array, what, self._place, dtypes, writes)
+
+    def _per_token(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
+        """The address of an array [tokens, row], which must be given if there are tokens."""
+        if not found.given and self._tokens > 0:
+            raise ValueError(f"{what} is None, expected {axes} with {self._tokens} rows of {format}")
+        return self._per_token_or_none(found, what, format, axes)
+
+    def _per_token_or_none(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
+        format.require(found, what)
+        if found.is_array:
+            require_shape(found, what, (self._tokens, found.shape[-1]), axes)
+        return found.address
+
+    def _least(self) -> Optional[int]:
+        """The out rows that arrays must have, or None if that is not known."""
+        if self._layout.rows is not None:
+            return self._layout.rows
+        known = self._known_rows()
+        return known[1] if known else None

@@ -1,0 +1,96 @@
+"""The arguments of combine, checked."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from . import _native
+from .arguments import Arguments
+from .arrays import Array
+from .checks import ROW_TYPES, require_shape, row_format
+from .values import choice, integer
+
+WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsApply}
+
+
+class CombineArguments(Arguments):
+    """`_capacity`: the out rows of the last dispatch, as far as the library was told; None if there was none."""
+
+    _capacity: Optional[int]
+
+    def make(
+        self,
+        rows: Any,
+        out: Any,
+        *,
+        row_type: Optional[str],
+        hidden: Optional[int],
+        weights: str,
+        biases: Dict[str, Any],
+        weight_grads: Any,
+        out_weight_grads: Any,
+        capacity: Optional[int],
+        send_only: bool,
+        sms: int,
+    ) -> _native.moeCombineArgs_t:
+        """moeCombineArgs_t of the keywords of Handle.combine."""
+        self._capacity = capacity
+        source, sums = self._take(rows, "rows"), self._take(out, "out", writes=True)
+        format = row_format((("rows", source), ("out", sums)), row_type, hidden)
+        if format.name == "bytes":
+            summed = "bfloat16, float16 or float32"
+            raise TypeError(f"{format.source or 'row_type'} holds {format.dtype or 'bytes'}, expected {summed}")
+        format.require(source, "rows")
+        self._require_rows(
+            source, "rows", lambda least: self._layout.count(source, "rows", "[out rows, hidden]", 1, least)
+        )
+        args = _native.moeCombineArgs_t(
+            rows=source.address,
+            rowType=ROW_TYPES[format.name],
+            hidden=format.hidden,
+            weights=choice(WEIGHTS, weights, "weights"),
+            flags=_native.moeSendOnly if send_only else 0,
+            out=self._per_token(sums, "out", format),
+            sms=integer(sms, "sms"),
+        )
+        for what, bias in biases.items():
+            setattr(args, what, self._per_token_or_none(self._take(bias, what), what, format))
+        self._set_grads(args, weight_grads, out_weight_grads)
+        return args
+
+    def _require_rows(self, found: Array, what: str, count: Any) -> None:
+        """Enough rows in an array that is read, `count`ed with the least of them."""
+        if not found.is_array:
+            return  # of NULL where rows came the library tells all ranks
+        known = self._known_rows()
+        if known is not None and known[0] == 0:
+            return  # nothing came, so nothing is read
+        if known is None and found.address == 0:
+            return  # the same as NULL
+        least = self._least()
+        if least is None:
+            least = self._capacity
+        if least is None:
+            raise ValueError(f"{what} needs as many rows as came, which is not known here: call counts() after route()")
+        count(least)
+
+    def _set_grads(self, args, weight_grads: Any, out_weight_grads: Any) -> None:
+        if (weight_grads is None) != (out_weight_grads is None):
+            given, missing = "weight_grads", "out_weight_grads"
+            if weight_grads is None:
+                given, missing = missing, given
+            raise ValueError(
+                f"{given} is given, but {missing} is None: expected both or neither, alike on all ranks (a rank without "
+                "rows passes an array without rows)"
+            )
+        if weight_grads is None:
+            return
+        grads = self._take(weight_grads, "weight_grads", ("float32",))
+        self._require_rows(
+            grads, "weight_grads", lambda least: self._layout.count_entries(grads, "weight_grads", least)
+        )
+        out = self._take(out_weight_grads, "out_weight_grads", ("float32",), writes=True)
+        require_shape(out, "out_weight_grads", (self._tokens, self._layout.topk), "[tokens, topk]")
+        args.weightGrads, args.outWeightGrads = grads.address, out.address
+        if grads.address == 0 or out.address == 0:
+            args.flags |= _native.COMBINE_GRADS

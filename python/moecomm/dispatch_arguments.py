@@ -1,0 +1,144 @@
+"""The arguments of dispatch, checked."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Sequence
+
+from . import _native
+from .arguments import Arguments
+from .arrays import Array
+from .checks import ROW_TYPES, RowFormat, require_shape, row_format, side_format
+from .layouts import CASTS, CODE_TYPES, SCALE_LAYOUTS, SCALE_TYPES, count_scales
+from .values import INT64_MAX, choice, integer
+
+
+class DispatchArguments(Arguments):
+    """`_capacity` is what the library is told of: no more rows than there is place for in every output."""
+
+    _capacity: int
+
+    def make(
+        self,
+        rows: Any,
+        out_rows: Any,
+        *,
+        row_type: Optional[str],
+        hidden: Optional[int],
+        out_rows_max: Optional[int],
+        side: Any,
+        side_bytes: Optional[int],
+        out_side: Any,
+        describing: Dict[str, Any],
+        index_type: str,
+        stays_in_view: bool,
+        cast: Optional[str],
+        out_scales: Any,
+        scale_layout: str,
+        send_only: bool,
+        sms: int,
+    ) -> _native.moeDispatchArgs_t:
+        """moeDispatchArgs_t of the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they come."""
+        choice(CASTS, cast, "cast")
+        choice(SCALE_LAYOUTS, scale_layout, "scale_layout")
+        source, out = self._take(rows, "rows"), self._take(out_rows, "out_rows", writes=True)
+        format = self._row_format(source, out, row_type, hidden, cast)
+        args = _native.moeDispatchArgs_t(
+            rows=self._per_token(source, "rows", format),
+            rowType=ROW_TYPES[format.name],
+            hidden=format.hidden,
+            flags=_native.moeSendOnly if send_only else 0,
+            outRows=out.address,
+            sms=integer(sms, "sms"),
+        )
+        self._require_output(out, format, cast)
+        self._capacity = self._rows_of_output(out, out_rows_max, stays_in_view)
+        self._set_side(args, side, side_bytes, out_side)
+        self._set_describing(args, describing, index_type)
+        self._set_cast(args, out_scales, format, cast, scale_layout)
+        args.outRowsMax = self._capacity
+        return args
+
+    def _place_for(self, rows: int) -> None:
+        """An output has place for so many rows. If their number is known, that is enough."""
+        if self._least() is None:
+            self._capacity = min(self._capacity, rows)
+
+    def _row_format(self, source, out, row_type, hidden, cast):
+        if cast is None or source.is_array:
+            return row_format((("rows", source), ("out_rows", out)), row_type, hidden)
+        if row_type is None:
+            raise TypeError("row_type is needed where rows is an address or None and cast is set")
+        return row_format((), row_type, out.shape[-1] if hidden is None and out.shape else hidden)
+
+    def _require_output(self, out: Array, format: RowFormat, cast: Optional[str]) -> None:
+        if cast is None:
+            return format.require(out, "out_rows")
+        if not out.is_array:
+            return None
+        if out.dtype not in CODE_TYPES:
+            raise TypeError(f"out_rows holds {out.dtype}, expected {' or '.join(CODE_TYPES)}, for the codes of a cast")
+        if out.shape[-1:] != (format.hidden,):
+            raise ValueError(f"out_rows has shape {out.shape}, expected rows of {format.hidden} codes, one per element")
+        return None
+
+    def _rows_of_output(self, out: Array, given: Optional[int], stays_in_view: bool) -> int:
+        if given is not None:
+            given = integer(given, "out_rows_max", 0, INT64_MAX)
+        if not out.is_array:
+            if given is None:
+                raise TypeError("out_rows_max is needed where out_rows is an address or None")
+            return given
+        rows = self._layout.count(out, "out_rows", "[out rows, hidden]", 1)
+        if rows == 0 and stays_in_view:
+            slots = self._layout.rows
+            raise ValueError(f"out_rows has shape {out.shape}, expected {slots} rows, or None to leave them in view()")
+        if given is not None and given > rows:
+            raise ValueError(f"out_rows_max is {given}, but out_rows has {rows} rows: shape {out.shape}")
+        return rows if given is None else given
+
+    def _set_side(self, args, side: Any, side_bytes: Optional[int], out_side: Any) -> None:
+        source, out = self._take(side, "side"), self._take(out_side, "out_side", writes=True)
+        format = side_format((("side", source), ("out_side", out)), side_bytes)
+        if format is None:
+            return
+        args.sideBytes = format.bytes
+        args.side = self._per_token(source, "side", format, "[tokens, side payload]")
+        if not out.given and args.outRows and self._capacity > 0:
+            raise ValueError(f"out_side is None, expected [out rows, side payload] with rows of {format}")
+        format.require(out, "out_side")
+        args.outSide = out.address
+        if out.is_array:
+            self._place_for(self._layout.count(out, "out_side", "[out rows, side payload]", 1, self._least()))
+
+    def _set_describing(self, args, given: Dict[str, Any], index_type: str) -> None:
+        absent = "out_topk_idx" if self._layout.by_expert else "out_expert_offsets"
+        names = [absent] if self._layout.name != "expert-major-padded" else ["out_topk_idx", "out_expert_offsets"]
+        for what in names:
+            if given[what] is not None:
+                raise ValueError(f"{what} is given, but the layout {self._layout.name} has none: expected None")
+        args.outTopkIdx = self._describing(given, "out_topk_idx", (index_type,), self._layout.count_entries)
+        args.outTopkWeights = self._describing(given, "out_topk_weights", ("float32",), self._layout.count_entries)
+        args.outSourceIndex = self._describing(given, "out_source_index", ("int32",), self._layout.count_plain)
+        offsets = self._take(given["out_expert_offsets"], "out_expert_offsets", ("int32",), writes=True)
+        require_shape(offsets, "out_expert_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
+        args.outExpertOffsets = offsets.address
+
+    def _describing(self, given: Dict[str, Any], what: str, dtypes: Sequence[str], count: Any) -> int:
+        found = self._take(given[what], what, dtypes, writes=True)
+        if found.is_array:
+            self._place_for(count(found, what, self._least()))
+        return found.address
+
+    def _set_cast(self, args, out_scales: Any, format: RowFormat, cast: Optional[str], scale_layout: str) -> None:
+        if cast is None:
+            if out_scales is not None:
+                raise ValueError("out_scales is given, but cast is None")
+            return
+        args.cast, args.scaleLayout = CASTS[cast], SCALE_LAYOUTS[scale_layout]
+        found = self._take(out_scales, "out_scales", SCALE_TYPES[cast], writes=True)
+        args.outScales = found.address
+        if not found.is_array:
+            return
+        rows = count_scales(self._layout, found, cast, format.hidden, scale_layout, self._capacity, self._least())
+        if rows is not None:
+            self._place_for(rows)

@@ -1,0 +1,94 @@
+"""The rows that a handle's layout has, and what is known of their number where arrays for them are passed."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Tuple
+
+from . import _native
+from .arrays import Array
+
+LAYOUTS = {
+    "flat": _native.moeLayoutFlat,
+    "expert-major": _native.moeLayoutExpertMajor,
+    "expert-major-padded": _native.moeLayoutExpertMajorPadded,
+    "rank-major": _native.moeLayoutRankMajor,
+}
+CASTS = {None: _native.moeCastNone, "fp8": _native.moeCastFp8, "fp8-ue8m0": _native.moeCastFp8Ue8m0}
+SCALE_LAYOUTS = {
+    "row-major": _native.moeScalesRowMajor,
+    "token-contiguous": _native.moeScalesTokenContiguous,
+}
+CODE_TYPES = ("float8_e4m3fn", "uint8", "int8")
+SCALE_TYPES = {"fp8": ("float32",), "fp8-ue8m0": ("int32", "uint32", "uint8", "float8_e8m0fnu")}
+_BLOCK, _TILE = 128, 512  # elements of a scale, and of a word of four scales of one byte
+
+
+class Layout:
+    """A handle's layout on this rank.
+
+    by_expert  one row per expert of a token; else one row per token
+    slots      (groups, rows of each) where the rows do not depend on the route; else None
+    rows       the same, multiplied"""
+
+    def __init__(self, name: str, nranks: int, tokens_max: int, local_experts: int, topk: int):
+        self.name, self.nranks, self.tokens_max, self.topk = name, nranks, tokens_max, topk
+        self.local_experts = local_experts
+        self.by_expert = name.startswith("expert-major")
+        self.slots: Optional[Tuple[int, int]] = None
+        if name == "rank-major":
+            self.slots = nranks, tokens_max
+        elif name == "expert-major-padded":
+            self.slots = local_experts, nranks * tokens_max
+        self.rows = self.slots[0] * self.slots[1] if self.slots else None
+
+    def count(self, found: Array, what: str, axes: str, own_axes: int = 0, least: Optional[int] = None) -> int:
+        """Rows of an array [out rows, ...] with `own_axes` axes of its own behind the rows; `axes` says so in words. The
+        rows may be one axis, or, of layouts in groups, [groups, rows of each]. Refuses fewer than `least`."""
+        lead = found.shape[: len(found.shape) - own_axes]
+        rows = math.prod(lead)
+        grouped = self.slots is not None and lead[:1] == self.slots[:1] and rows == self.rows
+        if len(lead) < 1 or (len(lead) > 1 and not grouped and (self.slots is not None or own_axes == 0)):
+            raise ValueError(f"{what} has shape {found.shape}, expected {axes}{self._groups()}")
+        if least is not None and rows < least:
+            raise ValueError(f"{what} has shape {found.shape}, expected {axes} of at least {least} rows")
+        return rows
+
+    def _groups(self) -> str:
+        return f" with {self.slots[0]} x {self.slots[1]} rows" if self.slots else ""
+
+    def count_plain(self, found: Array, what: str, least: Optional[int]) -> int:
+        """Rows of an array [out rows]."""
+        return self.count(found, what, "[out rows]", 0, least)
+
+    def count_entries(self, found: Array, what: str, least: Optional[int]) -> int:
+        """Rows of an array of entries: [out rows, topk], or [out rows] in layouts by expert."""
+        if self.by_expert:
+            return self.count_plain(found, what, least)
+        if len(found.shape) < 2 or found.shape[-1] != self.topk:
+            raise ValueError(f"{what} has shape {found.shape}, expected [out rows, topk] with topk {self.topk}")
+        return self.count(found, what, "[out rows, topk]", 1, least)
+
+
+def count_scales(
+    layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
+) -> Optional[int]:
+    """Checks the shape of out_scales. Returns its rows, where these may be more than arrive."""
+    words = -(-hidden // _BLOCK) if cast == "fp8" else -(-hidden // _TILE)
+    last = words * 4 // found.itemsize if cast != "fp8" else words
+    if scale_layout == "row-major":
+        if len(found.shape) < 2 or found.shape[-1] != last:
+            raise ValueError(f"out_scales has shape {found.shape} of {found.dtype}, expected [out rows, {last}]")
+        return layout.count(found, "out_scales", f"[out rows, {last}]", 1, least)
+    if found.itemsize != 4:
+        raise TypeError(f"out_scales holds {found.dtype}, expected 32-bit words with scale_layout 'token-contiguous'")
+    expected: Tuple[int, ...] = (words, capacity)
+    axes = "[words, out_rows_max]"
+    if layout.slots is not None:
+        groups, rows = layout.slots
+        expected, axes = (words, groups * rows), "[words, nranks * tokens_max]"
+        if layout.by_expert:
+            expected, axes = (groups, words, rows), "[local experts, words, nranks * tokens_max]"
+    if found.shape != expected:
+        raise ValueError(f"out_scales has shape {found.shape}, expected {axes} = {expected}")
+    return None

@@ -1,0 +1,213 @@
+"""The life of a native communicator: who may call it, and how it ends when nobody ends it.
+
+Native code calls back into Python (log lines, allocators) from threads of its own, so the callbacks live as long as the
+native communicator does. It ends in one of three ways: destroy(); the Communicator is dropped; the interpreter exits.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from . import _native, errors
+
+# A dropped communicator is destroyed by a thread of its own, for which the dropping one waits at most this long. Dropping
+# happens wherever the garbage collector runs, also under a lock that a log function needs, so it must not wait for more.
+DROP_SECONDS = 2.0
+# At exit: for calls of daemon threads, which are aborted, and for communicators to be destroyed.
+EXIT_CALL_SECONDS = 5.0
+EXIT_SECONDS = 60.0
+
+_inside = threading.local()
+
+_ALIVE: weakref.WeakValueDictionary[int, Native] = weakref.WeakValueDictionary()  # by id
+# Natives that join or are destroyed now. Meanwhile threads may be in allocators of any communicator.
+_busy: Set[Native] = set()
+# Configurations of communicators that are gone, but not their windows: a peer in this process has them until it goes.
+_outliving: Dict[int, Any] = {}  # by id, as nothing but adding and taking away single ones is safe between threads
+
+
+def _retire(config: Any) -> None:
+    """Of a communicator that is gone: keeps the allocator's functions until all of its memory has been given back."""
+    _outliving[id(config)] = config
+    if _busy:
+        return
+    for key, kept in list(_outliving.items()):
+        if not kept.blocks:
+            _outliving.pop(key, None)
+
+
+def callback(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, called by native code: meanwhile its thread must destroy no communicator."""
+
+    def call(*arguments):
+        _inside.depth = getattr(_inside, "depth", 0) + 1
+        try:
+            return function(*arguments)
+        finally:
+            _inside.depth -= 1
+
+    return call
+
+
+class Native:
+    """A native communicator with what must live as long as it does. `with native as pointer:` is around every call of
+    the library that uses it, so that nobody destroys it during the call: a call is noted before it looks at the pointer,
+    and the pointer taken away before anybody looks for calls."""
+
+    def __init__(self, config: Any, has_callbacks: bool):
+        self.config = config  # keeps the callbacks alive
+        self.has_callbacks = has_callbacks
+        self.pointer: Optional[int] = None
+        self.process = os.getpid()
+        self._calls: List[int] = []  # threads that are in a call
+        self._taking = _thread.allocate_lock()
+        self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
+        _ALIVE[id(self)] = self
+
+    def init(self, call: Callable[[Any], int]) -> None:
+        """Joins by `call`, which gets the place for the pointer."""
+        pointer = _native.moeComm_t()
+        self._calls.append(_thread.get_ident())
+        _busy.add(self)
+        try:
+            errors.check(_native.library(), call(pointer))
+            self._gone.acquire()
+            self.pointer = pointer.value
+        finally:
+            _busy.discard(self)
+            if self.pointer is None:
+                _retire(self.config)
+            self.__exit__()
+
+    def require_alive(self) -> int:
+        """The pointer, unless it must not be used any more."""
+        pointer = self.pointer
+        if pointer is not None:
+            return pointer
+        if self.process != os.getpid():
+            raise errors.InvalidUsage(f"the communicator belongs to process {self.process}, of which this is a fork")
+        raise errors.InvalidUsage("the communicator has been destroyed")
+
+    def __enter__(self) -> int:
+        try:
+            self._calls.append(_thread.get_ident())
+            return self.require_alive()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_):
+        self._calls.remove(_thread.get_ident())
+
+    def destroy(self) -> None:
+        """Waits for calls of other threads, then for moeCommDestroy. Idempotent."""
+        if self.pointer is None:
+            return
+        if getattr(_inside, "depth", 0) or _thread.get_ident() in self._calls:
+            raise errors.InvalidUsage("destroy() must not be called by a log function, an allocator or during a call")
+        pointer = self._take()
+        if pointer is None:
+            return
+        try:
+            self._await_calls(float("inf"))
+        except BaseException:  # KeyboardInterrupt: nothing has happened yet
+            self.pointer = pointer
+            raise
+        errors.check(_native.library(), self._destroy(pointer))
+
+    def _take(self) -> Optional[int]:
+        """The pointer, for the one thread that gets it: from now on calls are refused."""
+        if not self._taking.acquire(blocking=False):
+            return None  # another thread is at it; the collector, in this one too, must not wait
+        pointer, self.pointer = self.pointer, None
+        self._taking.release()
+        return pointer
+
+    def _await_calls(self, seconds: float) -> bool:
+        """Whether no call runs any more, after so long at most."""
+        end = time.monotonic() + seconds
+        while self._calls and time.monotonic() < end:
+            time.sleep(0.001)
+        return not self._calls
+
+    def forget(self) -> None:
+        """In a forked child, where threads and connections of the native communicator are missing."""
+        self.pointer = None
+
+    def _destroy(self, pointer):
+        _busy.add(self)
+        try:
+            return _native.library().moeCommDestroy(pointer)
+        finally:
+            _busy.discard(self)
+            _retire(self.config)
+            self.config = None
+            self._gone.release()
+
+    def _destroy_elsewhere(self, pointer):
+        try:
+            _thread.start_new_thread(self._destroy, (pointer,))  # threading.Thread takes locks, maybe those held here
+        except RuntimeError:  # no more threads
+            self._destroy(pointer)
+
+    def drop(self) -> None:
+        """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS, while it goes on."""
+        pointer = self._take()
+        if pointer is not None:
+            self._destroy_elsewhere(pointer)
+            self.await_end(DROP_SECONDS)
+
+    def await_end(self, seconds: float) -> None:
+        """Waits until the native communicator is gone, at most so long."""
+        if self._gone.acquire(timeout=max(seconds, 0)):
+            self._gone.release()
+
+    def close(self) -> Any:
+        """For the exit: refuses calls from now on and ends those that run, whose results nobody needs any more."""
+        pointer = self._take()
+        if self._calls and pointer is not None:
+            _native.library().moeCommAbort(pointer)
+        return pointer
+
+    def end(self, pointer: Any, seconds: float) -> None:
+        """Destroys it once no call runs any more. A thread that does not come back within `seconds` keeps it."""
+        if pointer is None and not self.has_callbacks:
+            return  # it joins, and native code has nothing to call here
+        if not self._await_calls(seconds):
+            return
+        pointer = self.close() if pointer is None else pointer  # it may have joined meanwhile
+        if pointer is not None:
+            self._destroy_elsewhere(pointer)
+
+
+def _alive():
+    found = [reference() for reference in _ALIVE.valuerefs()]  # in one go: other threads add and drop
+    return [native for native in found if native is not None]
+
+
+def _at_exit() -> None:
+    """Native threads must not call into an interpreter that is gone. Daemon threads may still be in calls."""
+    closed = [(native, native.close()) for native in _alive()]
+    end = time.monotonic() + EXIT_CALL_SECONDS
+    for native, pointer in closed:
+        native.end(pointer, end - time.monotonic())
+    end = time.monotonic() + EXIT_SECONDS
+    for native, _ in closed:
+        native.await_end(end - time.monotonic())
+
+
+def _after_fork() -> None:
+    for native in _alive():
+        native.forget()
+    _ALIVE.clear()
+    _busy.clear()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

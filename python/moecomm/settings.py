@@ -1,0 +1,108 @@
+"""The keywords of Communicator as the library's configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Tuple
+
+from . import _native
+from .lifetime import callback
+from .values import ADDRESS_MAX, INT32_MAX, INT64_MAX, choice, integer
+
+BACKENDS = {"auto": _native.moeBackendAuto, "host": _native.moeBackendHost, "cuda": _native.moeBackendCuda}
+MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
+TRANSPORTS = {
+    _native.moeTransportSelf: "self",
+    _native.moeTransportDirect: "direct",
+    _native.moeTransportShm: "shm",
+    _native.moeTransportCudaIpc: "cuda-ipc",
+    _native.moeTransportTcp: "tcp",
+    _native.moeTransportVerbs: "verbs",
+    _native.moeTransportIbgda: "ibgda",
+}
+REMOTE_TRANSPORTS = {
+    "auto": 0,
+    **{name: value for value, name in TRANSPORTS.items() if value >= _native.moeTransportTcp},
+}
+LOG_LEVELS = {name: number for number, name in enumerate(("none", "error", "warn", "info", "debug", "trace"))}
+
+# keyword: (field, default, least, most)
+NUMBERS: Dict[str, Tuple[str, int, int, int]] = {
+    "device": ("device", -1, -1, INT32_MAX),
+    "tokens_max": ("tokensMax", 0, 0, INT32_MAX),
+    "ll_tokens_max": ("llTokensMax", 0, 0, INT32_MAX),
+    "row_bytes_max": ("rowBytesMax", 0, 0, INT32_MAX),
+    "side_bytes_max": ("sideBytesMax", 0, 0, INT32_MAX),
+    "topk_max": ("topkMax", 0, 0, INT32_MAX),
+    "experts_max": ("expertsMax", 0, 0, INT32_MAX),
+    "timeout_ms": ("timeoutMs", 0, 0, INT32_MAX),
+    "sms": ("sms", 0, 0, INT32_MAX),
+    "staging_rows": ("stagingRows", 0, -1, INT64_MAX),
+    "heap_bytes": ("heapBytes", 0, 0, INT64_MAX),
+    "domain_size": ("domainSize", 0, 0, INT32_MAX),
+}
+
+
+def _function(function: Any, name: str) -> Callable[..., Any]:
+    if not callable(function):
+        raise TypeError(f"{name} is {function!r}, expected a callable")
+    return function
+
+
+def _set_log(config, log, level):
+    if level is not None:
+        config.logLevel = choice(LOG_LEVELS, level, "log_level")
+    if level == "none":  # 0 in the struct stands for the default, so the lines are dropped here
+        log, config.logLevel = (lambda level, line: None), _native.moeLogError
+    if log is not None:
+        log = callback(_function(log, "log"))
+        config.log = _native.moeLogFunction_t(lambda _, level, line: log(level, line.decode(errors="replace")))
+
+
+def _set_allocator(config, allocate, free):
+    if (allocate is None) != (free is None):
+        raise ValueError("allocate and free come together")
+    if allocate is None:
+        return
+    allocate, free = callback(_function(allocate, "allocate")), callback(_function(free, "free"))
+
+    def take(_, size, kind):
+        memory = allocate(size, kind)
+        if memory is None:
+            return None
+        config.blocks.add(integer(memory, "what allocate returned", 0, ADDRESS_MAX))
+        return memory
+
+    def give_back(_, memory, size, kind):
+        config.blocks.discard(memory)
+        free(memory, size, kind)
+
+    config.allocate = _native.moeAllocate_t(take)
+    config.free = _native.moeFree_t(give_back)
+
+
+def make_config(settings: Dict[str, Any]) -> _native.moeConfig_t:
+    """moeConfig_t from the keywords of Communicator. It keeps the callbacks alive, and must live until `blocks`, which
+    the caller's allocator has given, is empty."""
+    settings = dict(settings)
+    config = _native.moeConfig_t()
+    config.blocks = set()
+    config.backend = choice(BACKENDS, settings.pop("backend", "auto"), "backend")
+    config.modes = choice(MODES, settings.pop("modes", "auto"), "modes")
+    config.transport = choice(REMOTE_TRANSPORTS, settings.pop("transport", "auto"), "transport")
+    for keyword, (field, default, least, most) in NUMBERS.items():
+        setattr(config, field, integer(settings.pop(keyword, default), keyword, least, most))
+    interface = settings.pop("interface_name", None)
+    if interface is not None:
+        if not isinstance(interface, str):
+            raise TypeError(f"interface_name is {interface!r}, expected a str")
+        config.interfaceName = interface.encode()
+    _set_log(config, settings.pop("log", None), settings.pop("log_level", None))
+    _set_allocator(config, settings.pop("allocate", None), settings.pop("free", None))
+    if settings:
+        raise TypeError(f"unknown settings: {', '.join(sorted(settings))}")
+    return config
+
+
+def has_callbacks(config: _native.moeConfig_t) -> bool:
+    """Whether native code calls Python."""
+    return bool(config.log) or bool(config.allocate)

@@ -1,0 +1,70 @@
+"""Window memory: memory of a rank that its peers write without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
+
+from . import _native, errors
+from .arrays import type_of_typestr
+from .values import INT64_MAX, integer
+
+if TYPE_CHECKING:
+    from .comm import Communicator
+
+
+class WindowMemory:
+    """Memory of this rank that peers write without a copy. numpy.asarray(memory) (host backend) and
+    torch.as_tensor(memory) (cuda backend) are views of it; `shape` and `typestr` ("<f4", "<u2", ...) say of what.
+    Freed by free() or with the communicator: no view may be used afterwards."""
+
+    def __init__(self, comm: Communicator, shape: Sequence[int], typestr: str):
+        if not hasattr(shape, "__iter__"):
+            raise TypeError(f"shape is {shape!r}, expected a sequence of integers")
+        self.shape: Tuple[int, ...] = tuple(
+            integer(extent, f"shape[{axis}]", 0, INT64_MAX) for axis, extent in enumerate(shape)
+        )
+        self.typestr = typestr
+        self.nbytes = functools.reduce(operator.mul, self.shape, 1) * type_of_typestr(typestr, "typestr")[1]
+        integer(self.nbytes, "the bytes of shape and typestr", 0, INT64_MAX)
+        self._comm = comm
+        memory = ctypes.c_void_p()
+        with comm.native as pointer:
+            result = _native.library().moeMemAlloc(pointer, self.nbytes, ctypes.byref(memory))
+            errors.check(_native.library(), result, pointer)
+            self._on_host = comm.place.device == "cpu"
+        self.address: int = memory.value or 0
+        self._freed = False
+
+    def _interface(self, on_host: bool) -> Dict[str, Any]:
+        if on_host != self._on_host:
+            raise AttributeError("this window memory is on the other kind of device")
+        self._require_memory()
+        return {"shape": self.shape, "typestr": self.typestr, "data": (self.address, False), "version": 3}
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        return self._interface(True)
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        return self._interface(False)
+
+    def _require_memory(self):
+        if self._freed or self._comm.native.pointer is None:
+            raise errors.InvalidUsage("the window memory has been freed")
+
+    def data_ptr(self) -> int:
+        """The address of the first byte."""
+        self._require_memory()
+        return self.address
+
+    def free(self) -> None:
+        """Gives the memory back. No queued work may still use it. Idempotent, and done by the communicator's destroy."""
+        if self.address and self._comm.native.pointer is not None:
+            with self._comm.native as pointer:
+                errors.check(_native.library(), _native.library().moeMemFree(pointer, self.address), pointer)
+        self.address = 0
+        self._freed = True
