@@ -21,8 +21,7 @@ struct BlockState {
 
 MOE_LANES void offerOutput(const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
   if (lane() >= c.nranks) return;
-  *outputRecord(c, lane(), epoch, c.rank) = {d.outRowsOffset, d.outSideOffset, d.capacity, d.staged,
-                                             d.rowBytes,      d.sideBytes,     0};
+  *outputRecord(c, lane(), epoch, c.rank) = {d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.terms, 0};
   cuda_flags::storeRelease(c.in<Flag>(lane(), c.at.htOutputReady) + c.rank, flagWord(epoch));
 }
 

@@ -48,6 +48,8 @@ CONSTANTS = {
     "moeWeightsApplied": 0,
     "moeWeightsApply": 1,
     "moeSendOnly": 1,
+    "moeCombineGrads": 2,
+    "moeCastExact": 4,
     "moeTransportSelf": 0,
     "moeTransportDirect": 1,
     "moeTransportShm": 2,

@@ -57,9 +57,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
                 "config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of one expert");
   }
   shape.arrivals = config.arrivals != 0;
-  const std::int64_t copies = shape.layout == Layout::expertMajorPadded ? shape.map.count(0) : shape.topk;
-  const std::int64_t padding = std::int64_t{shape.map.count(0)} * shape.alignment;
-  requireRange("the rows of the layout", arrivingRowsMax(shape) * (expertRows ? copies : 1) + padding, 0, INT32_MAX);
+  requireRange("the rows of the layout", layoutRowsMax(shape), 0, INT32_MAX);
   return shape;
 }
 

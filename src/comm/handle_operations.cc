@@ -179,7 +179,9 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
 
 // What peers read: the caller's rows where they are, if that is possible, or rows that are prepared for them.
 void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
+  // Steps look at how many rows there are only where they may be too few.
   out->held = args.rows != nullptr ? comm_.windowRoom(args.rows, out->rowBytes) : 0;
+  if (out->held >= layoutRowsMax(shape_)) out->held = kAnyRows;
   if (lowLatency()) {
     out->inPlace =
         shape_.layout == Layout::rankMajor && args.rows != nullptr && args.rows == slots().combineRows ? 1 : 0;

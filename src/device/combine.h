@@ -68,12 +68,6 @@ MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   });
 }
 
-// LL: one warp looks at the terms, which came before the flags.
-template <class Warp>
-MOE_LANES bool llTermsAgree(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
-  return w.index != w.count / 2 || combineTermsAgree(warp, p, allRanks(p.comm), epoch);
-}
-
 // LL looks rows up while it waits; HT records must be there to find one.
 template <int kWaves, class Warp>
 MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
@@ -85,8 +79,9 @@ MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea&
   };
   if (!lowLatency && !rowsAreThere()) return false;
   if (!lowLatency && wave == 0 && !rowsAreGood(warp, p)) return false;
-  return sumTokens(warp, p, tokensOfWave(kWaves, wave, p.combine.tokens), w,
-                   [&] { return !lowLatency || (rowsAreThere() && llTermsAgree(warp, p, epoch, w)); });
+  return sumTokens(warp, p, tokensOfWave(kWaves, wave, p.combine.tokens), w, [&] {
+    return !lowLatency || (rowsAreThere() && (!isLast(w) || termsAgree(warp, p, allRanks(p.comm), epoch)));
+  });
 }
 
 // What must be so before rows may be handed over.
@@ -97,7 +92,7 @@ MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, std::uint64_t
     return true;
   }
   if (!uncombined && !waitForReaders(warp, p, epoch, w)) return false;
-  if (w.index == 0) noteCombineTerms(warp, p, epoch);
+  if (tellsTerms(w)) tellTerms(warp, p, epoch);
   return true;
 }
 

@@ -88,37 +88,45 @@ MOE_LANES bool prepares(const CombineArgs& a) {
   return a.inPlace == 0 || a.grads != 0;
 }
 
-// LL, right after a combine of the same set: what that one made, and its terms, which the first warp writes, may be
-// written again when every rank has read it. With a dispatch in between, everybody has.
+// ---- What must agree in a LL combine: words of their own, so that rows need not wait for them
+
+// One warp tells the domain. In combines that do not land neither the first, which hands rows over, nor the last, which
+// has the fewest and so looks at what the others say.
+MOE_LANES bool tellsTerms(WarpIndex w) {
+  return w.index == (w.count > 2 ? w.count - 2 : 0);
+}
+
+template <class Warp>
+MOE_LANES void tellTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const std::uint64_t terms = llFlags(c, p.handle, c.at.llCombineSizes);
+  warp.publishAll(
+      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, terms) + c.rank; },
+      flagWord(epoch, p.combine.terms));
+}
+
+// Looks at the terms of `ranks`. Those of other domains come before their rows' flags; for others it waits.
+template <class Warp>
+MOE_LANES bool termsAgree(const Warp& warp, const StepParams& p, Range ranks, std::uint64_t epoch) {
+  const CommView& c = p.comm;
+  const std::uint64_t area = llFlags(c, p.handle, c.at.llCombineSizes);
+  if (!waitForDomain(warp, c, area, epoch, Phase::combineRows)) return false;
+  return allAreGood(warp, c, ranks, [&](int from) -> Failure {
+    const Flag theirs = warp.laneLoad(c.mine<Flag>(area) + from);
+    if (theirs == flagWord(epoch, p.combine.terms)) return {};
+    return disagreement(Phase::combineRows, from, p.combine.terms, static_cast<unsigned>(flagValue(theirs)));
+  });
+}
+
+// LL, right after a combine of the same set: what that one made, and its terms, may be written again when every rank
+// has read it. With a dispatch in between, everybody has.
 template <class Warp>
 MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
   tellFree(warp, c, free, epoch, w);
-  const bool writes = prepares(p.combine) || w.index == 0;
+  const bool writes = prepares(p.combine) || tellsTerms(w);
   return !writes || waitForAll(warp, c, free, epoch, Phase::combineSlots);
-}
-
-// ---- What must agree in a LL combine: a word of the receiver's, which a rank writes before its rows.
-
-template <class Warp>
-MOE_LANES void noteCombineTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  const std::uint64_t terms = llFlags(c, p.handle, c.at.llCombineSizes);
-  warp.forEach(c.domainSize, [&](int i) {
-    warp.laneStore(c.in<Flag>(c.domainFirst + i, terms) + c.rank, flagWord(epoch, p.combine.terms));
-  });
-}
-
-template <class Warp>
-MOE_LANES bool combineTermsAgree(const Warp& warp, const StepParams& p, Range ranks, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  const Flag* terms = c.mine<Flag>(llFlags(c, p.handle, c.at.llCombineSizes));
-  return allAreGood(warp, c, ranks, [&](int from) -> Failure {
-    const Flag theirs = warp.laneLoad(terms + from);
-    if (theirs == flagWord(epoch, p.combine.terms)) return {};
-    return disagreement(Phase::combineRows, from, p.combine.terms, static_cast<unsigned>(flagValue(theirs)));
-  });
 }
 
 // ---- Whether there are rows enough

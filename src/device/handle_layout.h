@@ -28,6 +28,14 @@ inline std::int64_t arrivingRowsMax(const HandleShape& s) {
   return std::int64_t{s.map.nranks} * s.tokensMax;
 }
 
+// Most rows that a layout may have, padding included.
+inline std::int64_t layoutRowsMax(const HandleShape& s) {
+  const std::int64_t arriving = arrivingRowsMax(s), experts = s.map.count(0);
+  if (s.layout == Layout::expertMajorPadded) return arriving * experts;
+  if (s.layout == Layout::expertMajor) return arriving * s.topk + experts * s.alignment;
+  return arriving;
+}
+
 // Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
 // the size alone.
 inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, HandleView* view) {

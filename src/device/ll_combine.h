@@ -19,24 +19,6 @@ MOE_LANES bool hasFlags(const Warp& warp, const StepParams& p) {
   return split(warp, p.comm) || p.combine.grads != 0;
 }
 
-// ---- What must agree: a rank tells its domain before its rows
-
-template <class Warp>
-MOE_LANES void tellCombineTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  const std::uint64_t sizes = llFlags(c, p.handle, c.at.llCombineSizes);
-  warp.publishAll(
-      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, sizes) + c.rank; },
-      flagWord(epoch, p.combine.terms));
-}
-
-template <class Warp>
-MOE_LANES bool domainAgrees(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  if (!waitForDomain(warp, c, llFlags(c, p.handle, c.at.llCombineSizes), epoch, Phase::combineRows)) return false;
-  return combineTermsAgree(warp, p, domainRanks(c), epoch);
-}
-
 // ---- The expert side
 
 // Beginning with this rank's own rows: in FLAT order all ranks would store to the same one at the same time. Those of
@@ -108,7 +90,7 @@ MOE_LANES bool beginHandBack(const Warp& warp, const StepParams& p, Channel chan
   noteBegin(warp, c, channel, w);
   if (w.index == 0) {
     if (used && !waitForWarps(warp, c, &c.state->begun[channel], epoch)) return false;
-    tellCombineTerms(warp, p, epoch);
+    tellTerms(warp, p, epoch);
   }
   return !used || waitForDomain(warp, c, llFlags(c, p.handle, c.at.llCombineSizes), epoch, Phase::combineSlots);
 }
@@ -168,9 +150,9 @@ MOE_LANES bool takeTokens(const Warp& warp, const StepParams& p, std::uint64_t e
 template <class Warp>
 MOE_LANES void takeBack(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                         std::uint64_t number, WarpIndex w) {
-  if (w.index == 0 && !domainAgrees(warp, p, epoch)) return;
+  if (w.index == 0 && !termsAgree(warp, p, domainRanks(p.comm), epoch)) return;
   if (hasFlags(warp, p) && !waitForAll(warp, p.comm, area.ready, number, Phase::combineRows)) return;
-  if (split(warp, p.comm) && w.index == 0 && !combineTermsAgree(warp, p, allRanks(p.comm), epoch)) return;
+  if (split(warp, p.comm) && w.index == 0 && !termsAgree(warp, p, allRanks(p.comm), epoch)) return;
   if (!takeTokens(warp, p, epoch, w)) return;
   if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
 }

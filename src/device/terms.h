@@ -46,24 +46,24 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
 
 inline Quad packHandleTerms(int experts, int tokensMax, int alignment, int topk, int layout, bool lowLatency,
                             bool arrivals) {
-  using namespace handle_terms;
-  const std::uint64_t small = kTopk.packed(topk) | kLayout.packed(layout) | kMode.packed(lowLatency ? 1 : 0) |
-                              kArrivals.packed(arrivals ? 1 : 0);
+  namespace terms = handle_terms;
+  const std::uint64_t small = terms::kTopk.packed(topk) | terms::kLayout.packed(layout) |
+                              terms::kMode.packed(lowLatency ? 1 : 0) | terms::kArrivals.packed(arrivals ? 1 : 0);
   return {static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(tokensMax),
           static_cast<std::uint32_t>(alignment), static_cast<std::uint32_t>(small)};
 }
 
 // `cast` as in CastArgs: its type and a bit beside it.
 inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast) {
-  using namespace dispatch_terms;
-  return kHidden.packed(hidden) | kSideBytes.packed(sideBytes) | kRowType.packed(rowType) | kCast.packed(cast & 3) |
-         kExact.packed(cast >> 2);
+  namespace terms = dispatch_terms;
+  return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
+         terms::kCast.packed(cast & 3) | terms::kExact.packed(cast >> 2);
 }
 
 inline std::uint32_t packCombineTerms(std::uint32_t rowBytes, int rowType, bool grads) {
-  using namespace combine_terms;
-  return static_cast<std::uint32_t>(kPieces.packed(rowBytes / sizeof(Quad)) | kRowType.packed(rowType) |
-                                    kGrads.packed(grads ? 1 : 0));
+  namespace terms = combine_terms;
+  return static_cast<std::uint32_t>(terms::kPieces.packed(rowBytes / sizeof(Quad)) | terms::kRowType.packed(rowType) |
+                                    terms::kGrads.packed(grads ? 1 : 0));
 }
 
 }  // namespace moe

@@ -82,7 +82,7 @@ void CombineOperation::start(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const CombineCase& sum = options_.sum;
   const int tokens = route_->inputs[at(rank)].tokens;
-  const std::int64_t tokenBytes = tokens * sum.rowBytes;
+  const std::int64_t tokenBytes = tokens * rowBytesSaid(rank);  // some may be read and written before it is refused
   own.params = emptyParams(rank, 0);
   std::uint8_t* rows = makeRows(rank, report);
   own.bias0 = GuardedBytes(at(tokenBytes));

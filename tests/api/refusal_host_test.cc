@@ -1,0 +1,170 @@
+// What the host can see of wrong arguments: a sentence that names the argument, and the next right call works.
+#include "support/refusal_calls.h"
+
+namespace moe::test {
+namespace {
+
+class HostRefusal : public Refusal {};
+
+// What the host sees: each call is refused, and the next one works.
+TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    moeConfig_t wide = small();
+    wide.sideBytesMax = 64;
+    world(2, wide, [&](RankContext& context) {
+      Calls calls(context, shape);
+      const bool perExpert = shape.layout == moeLayoutExpertMajor || shape.layout == moeLayoutExpertMajorPadded;
+      auto* bytes = static_cast<std::uint8_t*>(calls.take(4096));
+      const auto refusesRoute = [&](const void* ids, const void* weights, const char* sentence) {
+        EXPECT_EQ(moeRoute(calls.handle(), ids, static_cast<const float*>(weights), 1, context.stream()),
+                  moeInvalidArgument);
+        EXPECT_TRUE(says(context.error(), sentence));
+      };
+      context.meet();
+      refusesRoute(bytes + 2, nullptr, "topkIdx is ");
+      refusesRoute(bytes, bytes + 2, "topkWeights is ");
+      EXPECT_TRUE(says(context.error(), "not aligned to 4 bytes"));
+      MOE_EXPECT_OK(calls.route(), context);
+      const auto refuses = [&](const char* sentence, const auto& spoil) {
+        moeDispatchArgs_t args = calls.dispatchArgs();
+        spoil(args);
+        EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << sentence;
+        EXPECT_TRUE(says(context.error(), sentence));
+      };
+      refuses("args.side is ", [&](auto& args) { args.side = bytes; });
+      EXPECT_TRUE(says(context.error(), "but args.sideBytes is 0"));
+      refuses("args.outSide is ", [&](auto& args) { args.outSide = bytes; });
+      refuses("args.reserved is 5", [&](auto& args) { args.reserved = 5; });
+      refuses("args.flags is 8, must be made of moeSendOnly and moeCastExact", [](auto& args) { args.flags = 8; });
+      refuses("args.flags has moeCastExact, but args.cast is none", [](auto& args) { args.flags = moeCastExact; });
+      refuses("args.outTopkWeights is ",
+              [&](auto& args) { args.outTopkWeights = reinterpret_cast<float*>(bytes + 1); });
+      refuses("args.outSourceIndex is ",
+              [&](auto& args) { args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes + 2); });
+      refuses("args.outRows (", [&](auto& args) { args.outRows = const_cast<void*>(args.rows); });
+      EXPECT_TRUE(says(context.error(), "overlaps args.rows ("));
+      refuses("args.outSourceIndex (",
+              [&](auto& args) { args.outSourceIndex = static_cast<std::int32_t*>(calls.arrived()) + 8; });
+      EXPECT_TRUE(says(context.error(), "overlaps args.outRows ("));
+      refuses("args.outRowsMax is -1, must be 0 or more", [](auto& args) { args.outRowsMax = -1; });
+      if (perExpert) {
+        refuses("args.outTopkIdx is ", [&](auto& args) { args.outTopkIdx = bytes; });
+        EXPECT_TRUE(says(context.error(), "it is for FLAT and RANK_MAJOR"));
+      } else {
+        refuses("args.outTopkIdx is ", [&](auto& args) { args.outTopkIdx = bytes + 2; });
+      }
+      if (shape.layout != moeLayoutExpertMajor) {
+        refuses("the layout is not EXPERT_MAJOR",
+                [&](auto& args) { args.outExpertOffsets = reinterpret_cast<std::int32_t*>(bytes); });
+      }
+      calls.roundTrip();
+    });
+  });
+}
+
+TEST_P(HostRefusal, OfACombineLetsTheCommunicatorGoOn) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      auto* bytes = static_cast<std::uint8_t*>(calls.take(4096));
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      const auto refusesSum = [&](const char* sentence, const auto& spoil) {
+        moeCombineArgs_t args = calls.combineArgs();
+        spoil(args);
+        EXPECT_EQ(calls.combine(args), moeInvalidArgument) << sentence;
+        EXPECT_TRUE(says(context.error(), sentence));
+      };
+      refusesSum("args.reserved is -1", [](auto& args) { args.reserved = -1; });
+      refusesSum("args.flags is 4, must be made of moeSendOnly and moeCombineGrads",
+                 [](auto& args) { args.flags = 4; });
+      refusesSum("args.out (", [&](auto& args) { args.out = const_cast<void*>(args.rows); });
+      EXPECT_TRUE(says(context.error(), "overlaps args.rows ("));
+      refusesSum("overlaps args.bias0 (", [&](auto& args) { args.bias0 = static_cast<char*>(args.out) + 16; });
+      refusesSum("args.weightGrads is ", [&](auto& args) {
+        args.weightGrads = reinterpret_cast<float*>(bytes + 2), args.outWeightGrads = calls.outGrads();
+      });
+      refusesSum("args.outWeightGrads is ", [&](auto& args) {
+        args.weightGrads = calls.grads(), args.outWeightGrads = reinterpret_cast<float*>(bytes + 2);
+      });
+      calls.roundTrip();
+    });
+  });
+}
+
+TEST_P(HostRefusal, MoreRowsThanABlockCanHoldAreNotMultipliedAway) {
+  world(1, small(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    moeHandle_t alone = calls.handle();
+    void* block = nullptr;
+    MOE_ASSERT_OK(moeMemAlloc(context.comm, 256, &block), context);
+    MOE_EXPECT_OK(moeRoute(alone, nullptr, nullptr, 0, context.stream()), context);
+    moeDispatchArgs_t args = calls.dispatchArgs();
+    args.outRows = block, args.outRowsMax = std::int64_t{1} << 59;  // times 32 bytes: 2^64
+    EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "but moeMemAlloc has given only 256 there"));
+  });
+}
+
+TEST_P(HostRefusal, ABiasMayBeTheOutput) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      calls.roundTrip();
+      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+      moeCombineArgs_t args = calls.combineArgs();
+      args.bias0 = args.out;
+      MOE_EXPECT_OK(calls.combine(args), context);
+      for (float value : context.arena.get(static_cast<float*>(calls.out()), kTokens * kHidden)) {
+        ASSERT_EQ(value, 4.0f);
+      }
+    });
+  });
+}
+
+TEST_P(HostRefusal, WindowMemoryAfterAnAbort) {
+  world(1, small(), [](RankContext& context) {
+    void *before = nullptr, *after = nullptr;
+    MOE_ASSERT_OK(moeMemAlloc(context.comm, 256, &before), context);
+    EXPECT_EQ(moeCommGetAsyncError(context.comm, nullptr), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "error is NULL"));
+    EXPECT_EQ(moeCommAbort(context.comm), moeSuccess);
+    EXPECT_EQ(moeMemAlloc(context.comm, 256, &after), moeAborted);
+    EXPECT_EQ(after, nullptr);
+    EXPECT_EQ(moeMemFree(context.comm, before), moeSuccess);
+  });
+}
+
+TEST_P(HostRefusal, WhatIsDestroyedIsNotUsed) {
+  world(1, small(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    const moeHandle_t handle = calls.handle();
+    MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+    EXPECT_EQ(moeHandleDestroy(handle), moeInvalidArgument);
+    EXPECT_TRUE(says(moeGetLastError(nullptr), "handle is none, or has been destroyed"));
+    EXPECT_EQ(calls.route(), moeInvalidArgument);
+    moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+    EXPECT_EQ(moeHandleGetCounts(handle, &counts), moeInvalidArgument);
+  });
+  if (startedRanks() != 0) return;
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
+  const moeConfig_t alone = small();
+  moeComm_t comm = nullptr;
+  ASSERT_EQ(moeCommInit(&comm, 1, 0, &id, &alone), moeSuccess);
+  ASSERT_EQ(moeCommDestroy(comm), moeSuccess);
+  EXPECT_EQ(moeCommDestroy(comm), moeInvalidArgument);
+  EXPECT_TRUE(says(moeGetLastError(nullptr), "comm is none, or has been destroyed"));
+  EXPECT_TRUE(says(moeGetLastError(comm), "comm is none, or has been destroyed"));
+  moeHandle_t handle = nullptr;
+  const moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+  EXPECT_EQ(moeHandleCreate(&handle, comm, &shape), moeInvalidArgument);
+  EXPECT_EQ(moeCommAbort(comm), moeInvalidArgument);
+}
+
+MOE_INSTANTIATE_BACKENDS(HostRefusal);
+
+}  // namespace
+}  // namespace moe::test
