@@ -116,8 +116,16 @@ void Bootstrap::reportLateWait(int awaited, moeResult_t result, const std::strin
   node_->mailbox().postLate({{rank(), result, sentence}, awaited});
 }
 
+void Bootstrap::announceLeaving() noexcept {
+  node_->mailbox().endWork();
+}
+
 bool Bootstrap::hasLeft(int rank) const {
   return node_->left(rank);
+}
+
+bool Bootstrap::isLeaving(int rank) const {
+  return node_->leaving(rank);
 }
 
 void Bootstrap::leave(const Company& company) noexcept {

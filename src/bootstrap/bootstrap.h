@@ -72,8 +72,7 @@ class Bootstrap {
   //  - onFailure once for every rank that dies or announces a failure, what was noticed before first; and once with
   //    this rank's own, if it finds whose fault a late wait was (reportLateWait);
   //  - onTick every `tick`, if it is set; it must cost next to nothing.
-  // Callbacks must not call leave or destroy the Bootstrap; announceFailure, reportLateWait and hasLeft are
-  // fine.
+  // Callbacks must not call leave or destroy the Bootstrap; what any thread may call is fine.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10));
 
@@ -87,7 +86,12 @@ class Bootstrap {
   // who leaves waits for that. Every other rank is told.
   void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 
-  bool hasLeft(int rank) const;  // any thread: the rank has said goodbye
+  // Any thread, never blocks, after startMonitor. This rank does nothing for the others any more, what it has sent has
+  // arrived, and it is going to leave. Every other rank is told.
+  void announceLeaving() noexcept;
+
+  bool hasLeft(int rank) const;    // any thread: the rank has said goodbye
+  bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
 
   // Waits for `company` (needs the monitor), says goodbye to all, for at most about a second, and ends the monitor.
   // Again: does nothing. Afterwards only the queries may be called.

@@ -50,7 +50,7 @@ bool Monitor::mayLeave() {
     waited_ = Deadline::after(company_.patience);
   }
   for (int rank = company_.first; rank < company_.first + company_.count; ++rank) {
-    if (!node_.leaving(rank)) return false;
+    if (!node_.leaving(rank) && !node_.failed(rank)) return false;
   }
   return true;
 }

@@ -20,8 +20,8 @@ Node::Node(Group group, Fd listener)
     : group_(std::move(group)),
       lobby_(std::move(listener), group_.key, kPeerFrames, Lobby::Limits{}),
       left_(static_cast<std::size_t>(group_.nranks)),
-      failed_(static_cast<std::size_t>(group_.nranks)),
       leaving_(static_cast<std::size_t>(group_.nranks)),
+      failed_(static_cast<std::size_t>(group_.nranks)),
       gather_(group_.nranks) {}
 
 void Node::round(int waitMs) {
@@ -55,6 +55,7 @@ void Node::round(int waitMs) {
 void Node::readMail() {
   for (const Failure& failure : mailbox_.take()) announce(failure);
   for (const LateWait& wait : mailbox_.takeLateWaits()) askWhoIsLate(wait);
+  if (mailbox_.workEnded()) announceLeaving();
 }
 
 void Node::flush() {
@@ -115,7 +116,7 @@ void Node::greet(Peer& peer) {
   };
   for (std::size_t rank = 0; rank < left_.size(); ++rank) {
     if (left_[rank].load()) set(0, rank);
-    if (leaving_[rank]) set(bytes, rank);
+    if (leaving_[rank].load()) set(bytes, rank);
   }
   peer.link->send(FrameType::State, group_.rank, bits);
   for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
@@ -177,8 +178,7 @@ void Node::learnGoodbye(int rank, Peer* from) {
 
 void Node::learnLeaving(int rank, const Peer* from) {
   const auto index = static_cast<std::size_t>(rank);
-  if (leaving_[index]) return;
-  leaving_[index] = true;
+  if (leaving_[index].exchange(true)) return;
   flood(share(FrameType::Leaving, rank), from);
 }
 

@@ -87,8 +87,8 @@ class Node {
 
   // Tells everybody that this rank will leave. It goes on as before.
   void announceLeaving() { learnLeaving(group_.rank, nullptr); }
-  // The rank has no more work: it will leave, has left or has failed.
-  bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)] || left(rank) || failed(rank); }
+  // The rank has no more work, and will leave or has left. Any thread.
+  bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)].load() || left(rank); }
 
   // Tells everybody that this rank leaves, passes news on while that takes, and closes all connections.
   void sayGoodbye(Deadline deadline);
@@ -146,8 +146,8 @@ class Node {
   std::vector<std::unique_ptr<Peer>> peers_;
   PollSet set_;
 
-  std::vector<std::atomic<bool>> left_;
-  std::vector<bool> failed_, leaving_;
+  std::vector<std::atomic<bool>> left_, leaving_;
+  std::vector<bool> failed_;
   std::optional<int> firstLeft_;
   std::optional<Failure> firstFailure_;
   std::vector<Failure> failures_;

@@ -83,6 +83,7 @@ class Comm {
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
   void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
   void lookAtSteps() noexcept;
+  void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
 
@@ -94,7 +95,7 @@ class Comm {
   ErrorState errors_;
   KeptBack transportReports_;
   std::unique_ptr<Backend> backend_;
-  Memory state_, failure_, abort_, table_, far_;
+  Memory state_, failure_, abort_, departed_, table_, far_;
   std::unique_ptr<Window> window_;
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains

@@ -167,6 +167,8 @@ class CommInit {
     comm.state_ = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
     comm.failure_ = comm.backend_->allocateHostVisible(sizeof(Failure));
     comm.abort_ = comm.backend_->allocateHostVisible(sizeof(std::uint64_t));
+    comm.departed_ =
+        comm.backend_->allocateHostVisible(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint32_t));
     comm.table_ = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
                                                  comm.allocator());
   }
@@ -246,6 +248,9 @@ class CommInit {
       if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
     }
     setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
+    setup.allArrived = [&comm] {
+      if (comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
+    };
     setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
     return setup;
   }
@@ -268,6 +273,7 @@ class CommInit {
     view.state = reinterpret_cast<CommState*>(comm.state_.get());
     view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
     view.abort = reinterpret_cast<std::uint64_t*>(comm.abort_.get());
+    view.departed = reinterpret_cast<std::uint32_t*>(comm.departed_.get());
     view.timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
     view.tokensMax = comm.shape_.tokensMax;
     view.llTokensMax = comm.shape_.llTokensMax;
@@ -280,7 +286,11 @@ class CommInit {
     Comm* comm = comm_.get();
     comm->bootstrap_->startMonitor(
         [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
-        [comm] { comm->lookAtSteps(); }, std::chrono::milliseconds(10));
+        [comm] {
+          comm->lookAtSteps();
+          comm->lookForLeavers();
+        },
+        std::chrono::milliseconds(10));
     if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
   }
 

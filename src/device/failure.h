@@ -40,7 +40,11 @@ enum class Fault : std::int32_t {
   twice,         // index: token << 8 | entry; actual: the expert that an earlier entry of the token names
   capacity,      // peer: whose output; expected: rows it can hold; actual: rows that arrive
   disagreement,  // peer: whose handle or row size is not like ours
+  left,          // peer: who has left and did not come; the rest as of a timeout
 };
+
+// What a rank has sent is there before its goodbye is heard. This much longer a wait for it still lasts.
+inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 
 // Written once. `ready` is stored last, with release; the rest is valid when it is not zero.
 struct Failure {

@@ -91,7 +91,8 @@ std::string followBlame(const std::vector<Ending>& endings, int rank, int cause)
   for (std::size_t hops = 0; hops < endings.size() && at != cause; ++hops) {
     const Ending& ending = endings[static_cast<std::size_t>(at)];
     const Fault fault = ending.failure.fault;
-    const bool names = fault == Fault::timeout || fault == Fault::capacity || fault == Fault::disagreement;
+    const bool names =
+        fault == Fault::timeout || fault == Fault::left || fault == Fault::capacity || fault == Fault::disagreement;
     if (ending.failure.ready == 0 || !names) break;
     at = ending.failure.peer;
   }
