@@ -203,8 +203,9 @@ MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* confi
 
 /* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told, and do not
  * see it as a failure unless they wait for this rank in an operation, then or later: that ends at once with
- * moeRemoteError, "rank 1 has left ...". Waits for this rank's queued work; after LL combines for peers of its domain to leave too, and
- * after moeTimeout for what moeGetLastError waits for, each at most a second. comm NULL: does nothing. */
+ * moeRemoteError, "rank 1 has left ...". Waits for this rank's queued work; after LL combines for peers of its domain
+ * to leave too, and after moeTimeout for what moeGetLastError waits for, each at most a second. comm NULL: does
+ * nothing. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.
