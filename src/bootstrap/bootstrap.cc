@@ -21,7 +21,8 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const moeUniqueId_t& id, const Option
   return std::unique_ptr<Bootstrap>(new Bootstrap(joinGroup(id, options)));
 }
 
-Bootstrap::Bootstrap(std::unique_ptr<Node> node) : node_(std::move(node)) {}
+Bootstrap::Bootstrap(std::unique_ptr<Node> node)
+    : node_(std::move(node)), fetchEnd_(Deadline::after(node_->group().timeout * 3 / 4)) {}
 Bootstrap::~Bootstrap() {
   leave();
 }
@@ -44,7 +45,9 @@ void Bootstrap::requireCollectives(const char* what) const {
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::uint8_t> mine, const char* what) {
   requireCollectives(what);
-  return node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+  auto all = node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+  fetchEnd_ = Deadline::after(node_->group().timeout * 3 / 4);
+  return all;
 }
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
@@ -85,6 +88,7 @@ void Bootstrap::stopServingFd() {
 
 Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
   requireCollectives("fetchFdFrom");
+  if (fetchEnd_.at() < deadline.at()) deadline = fetchEnd_;
   FdFetch fetch(fdKeyOf(rank));
   const auto remove = [&](FdFetch* f) { node_->removeSource(*f); };
   const std::unique_ptr<FdFetch, decltype(remove)> registered(&fetch, remove);

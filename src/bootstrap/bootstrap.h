@@ -63,7 +63,8 @@ class Bootstrap {
 
   // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served
   // inside this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier,
-  // stop.
+  // stop. A fetch ends before others, who wait in the next collective, would say that this rank does not come: three
+  // quarters of the timeout after the last collective.
   void serveFd(int fd);
   Fd fetchFdFrom(int rank, Deadline deadline);
   void stopServingFd();
@@ -109,6 +110,7 @@ class Bootstrap {
   std::unique_ptr<Node> node_;
   std::unique_ptr<FdServer> fdServer_;
   std::unique_ptr<Monitor> monitor_;
+  Deadline fetchEnd_;
   bool left_ = false;
 };
 

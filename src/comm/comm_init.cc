@@ -216,7 +216,9 @@ class CommInit {
     const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
     together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
-    together([&] { comm.remote_->connect(cards, Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs))); });
+    // Who has connected waits in the next round: it must not be the first to give up, for it knows nothing.
+    const std::chrono::milliseconds patience(std::max(comm.config_.timeoutMs / 4 * 3, 1));
+    together([&] { comm.remote_->connect(cards, Deadline::after(patience)); });
     comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
   }

@@ -82,6 +82,29 @@ TEST(FdChannel, NamesTheRankThatDoesNotServe) {
   }));
 }
 
+// The others wait for it, and it waits for the others in the next collective: they know, and are first to say it.
+TEST(FdChannel, ARankThatDoesNotServeIsNamedByAll) {
+  const moeUniqueId_t id = createUniqueId(20s, "");
+  Meet over(4);
+  const auto outcomes = inThreads(4, [&](int rank) {
+    auto member = Bootstrap::join(id, optionsOf(rank, 4, 2s));
+    const Fd mine = fileWith(rank);
+    if (rank != 2) member->serveFd(mine.get());
+    member->allGather({});
+    Outcome fetched;
+    if (rank != 2) fetched = outcomeOf([&] { member->fetchFdFrom(2, Deadline::after(2300ms)); });
+    const std::vector<std::uint8_t> said(fetched.sentence.begin(), fetched.sentence.end());
+    std::vector<std::vector<std::uint8_t>> all;
+    const Outcome gathered = outcomeOf([&] { all = member->allGather(said); });
+    over.wait();
+    if (gathered.result != moeSuccess) throw Error(gathered.result, gathered.sentence);
+    throw Error(moeTimeout, {all[0].begin(), all[0].end()});
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.sentence, "rank 2 did not pass its descriptor to rank 0 in time (Connection refused)");
+  }
+}
+
 // Runs a server until it is told to stop.
 class Serving {
  public:
