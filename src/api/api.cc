@@ -64,7 +64,8 @@ const char* moeGetErrorString(moeResult_t result) {
 }
 
 const char* moeGetLastError(moeComm_t comm) {
-  return comm != nullptr ? commOf(comm)->errors().text() : moe::threadError().c_str();
+  const bool kept = comm != nullptr && !commOf(comm)->isForked();
+  return kept ? commOf(comm)->errors().text() : moe::threadError().c_str();
 }
 
 moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
@@ -113,20 +114,20 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
 }
 
 moeResult_t moeCommDestroy(moeComm_t comm) {
+  // In a forked process it stays as it is: who ends it would wait for threads that are not there.
+  if (comm != nullptr && commOf(comm)->isForked()) return moeSuccess;
   return moe::guard(nullptr, [&] { delete commOf(comm); });
 }
 
 moeResult_t moeCommAbort(moeComm_t comm) {
   if (comm == nullptr) return refuse("comm is NULL");
-  commOf(comm)->abort();
-  return moeSuccess;
+  return moe::guard(commOf(comm), [&] { commOf(comm)->abort(); });
 }
 
 moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {
   if (comm == nullptr) return refuse("comm is NULL");
   if (error == nullptr) return refuse("error is NULL");
-  *error = commOf(comm)->status();
-  return moeSuccess;
+  return moe::guard(commOf(comm), [&] { *error = commOf(comm)->status(); });
 }
 
 moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {

@@ -105,11 +105,12 @@ Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
 }
 
 void Bootstrap::startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick,
-                             std::chrono::milliseconds tick) {
+                             std::chrono::milliseconds tick, const std::vector<HostIdentity>& processes) {
   requireCollectives("startMonitor");
   stopServingFd();
   tick = std::max(tick, std::chrono::milliseconds(1));
-  monitor_ = std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick});
+  monitor_ =
+      std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick}, processes);
 }
 
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {

@@ -21,6 +21,7 @@
 #include "bootstrap/address.h"
 #include "bootstrap/company.h"
 #include "bootstrap/failure.h"
+#include "bootstrap/host_identity.h"
 #include "moecomm.h"
 
 namespace moe::bootstrap {
@@ -74,8 +75,10 @@ class Bootstrap {
   //    this rank's own, if it finds whose fault a late wait was (reportLateWait);
   //  - onTick every `tick`, if it is set; it must cost next to nothing.
   // Callbacks must not call leave or destroy the Bootstrap; what any thread may call is fine.
+  // It watches the processes of this host among `processes`, those of all ranks, if that is not empty.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
-                    std::chrono::milliseconds tick = std::chrono::milliseconds(10));
+                    std::chrono::milliseconds tick = std::chrono::milliseconds(10),
+                    const std::vector<HostIdentity>& processes = {});
 
   // Any thread, never blocks. Every other rank is told (onFailure, or its collective throws). Before startMonitor it is
   // sent by this rank's next collective call or by leave, and a collective that is running here throws it.

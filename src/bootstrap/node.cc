@@ -37,7 +37,10 @@ void Node::round(int waitMs) {
   set_.wait(std::max(waitMs, 0));
   mailbox_.serve(set_);
   lobby_.serve(set_);
-  for (const auto& peer : peers_) peer->link->pump(set_.at(peer->index));
+  for (const auto& peer : peers_) {
+    peer->quiet = (set_.at(peer->index) & POLLIN) == 0;
+    peer->link->pump(set_.at(peer->index));
+  }
   for (auto& guest : lobby_.takeGuests()) welcome(std::move(guest));
   readMail();
   for (const auto& peer : peers_) {
@@ -128,13 +131,29 @@ void Node::lose(const Peer& peer) {
   // this one: it is leaving, and others know about that.
   if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
   const std::string why = peer.link->reason().empty() ? "its process has ended" : peer.link->reason();
-  const auto& addresses = group_.addresses[static_cast<std::size_t>(peer.rank)];
+  learnFailure(
+      deathOf(peer.rank, fmt::format("its connection to rank {} closed without a goodbye ({})", group_.rank, why)),
+      &peer);
+}
+
+Failure Node::deathOf(int rank, const std::string& why) const {
+  const auto& addresses = group_.addresses[static_cast<std::size_t>(rank)];
   const std::string where = addresses.empty() ? "?" : addresses.front().text();
-  const Failure failure{peer.rank, moeRemoteError,
-                        fmt::format("rank {} ({}) has died: its connection to rank {} closed without a goodbye ({})",
-                                    peer.rank, where, group_.rank, why)};
+  const Failure failure{rank, moeRemoteError, fmt::format("rank {} ({}) has died: {}", rank, where, why)};
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);
-  learnFailure(failure, &peer);
+  return failure;
+}
+
+// A neighbour's last words have come when its process has ended, and are read. News of other ranks take their time.
+bool Node::processEnded(int rank, bool goodbyesHeard) {
+  if (left(rank) || failed(rank)) return true;
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
+  const bool known = found == peers_.end() ? goodbyesHeard : (*found)->quiet;
+  if (!known) return false;
+  learnFailure(deathOf(rank, fmt::format("rank {} on the same host sees that its process has ended", group_.rank)),
+               found == peers_.end() ? nullptr : found->get());
+  if (found != peers_.end()) (*found)->link->close("");
+  return true;
 }
 
 void Node::violate(Peer& peer, const char* what) {

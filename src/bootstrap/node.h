@@ -82,6 +82,10 @@ class Node {
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
+  // The process of a rank has ended, perhaps with connections that others hold open. True: that has been dealt with, or
+  // was no news. False: ask again. `goodbyesHeard`: if it has said goodbye, this rank has heard of that.
+  bool processEnded(int rank, bool goodbyesHeard);
+
   // A wait of this rank was late, and it is not known yet whose fault that is.
   bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
 
@@ -102,6 +106,7 @@ class Node {
     bool acked = false;                                // it has passed on our goodbye
     std::optional<Deadline> answerEnd = std::nullopt;  // for its answer whether it lives; none: it was not asked
     bool lives = false;                                // it has answered
+    bool quiet = false;                                // the latest round has read all that it had sent
     std::size_t index = 0;
   };
 
@@ -116,6 +121,7 @@ class Node {
   void handleWaiting(const Frame& frame);
   void violate(Peer& peer, const char* what);
   void lose(const Peer& peer);
+  Failure deathOf(int rank, const std::string& why) const;
   void learnFailure(const Failure& failure, const Peer* from);
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);

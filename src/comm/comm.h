@@ -2,6 +2,8 @@
 // comm_init.cc; api.cc is its only other user.
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <vector>
 
@@ -51,6 +53,10 @@ class Comm {
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
   ErrorState& errors() { return errors_; }
 
+  // This process has been forked from the communicator's: its threads are not here, its locks may be held for ever.
+  bool isForked() const noexcept { return ::getpid() != process_; }
+  int process() const { return process_; }
+
   // The first failure so far, also of steps that have run in the background. Any thread.
   moeResult_t status() noexcept;
   void abort() noexcept;
@@ -86,6 +92,8 @@ class Comm {
   void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
+
+  const pid_t process_ = ::getpid();
 
   // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
   Config config_;

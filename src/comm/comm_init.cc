@@ -286,13 +286,15 @@ class CommInit {
 
   void startMonitor() {
     Comm* comm = comm_.get();
+    std::vector<bootstrap::HostIdentity> processes;
+    for (const Peer& peer : comm->peers_) processes.push_back(peer.card.host);
     comm->bootstrap_->startMonitor(
         [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
         [comm] {
           comm->lookAtSteps();
           comm->lookForLeavers();
         },
-        std::chrono::milliseconds(10));
+        std::chrono::milliseconds(10), processes);
     if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
   }
 
