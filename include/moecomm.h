@@ -214,9 +214,11 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
  * moeTimeout if the meeting point's name is not resolved in time. */
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
-/* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told and do not
- * see it as a failure. Waits for this rank's queued work; after LL combines for peers of its domain to leave too, and
- * after moeTimeout for what moeGetLastError waits for, each at most a second. comm NULL: does nothing. */
+/* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told, and do not
+ * see it as a failure unless they wait for this rank in an operation, then or later: that ends at once with
+ * moeRemoteError, "rank 1 has left ...". Waits for this rank's queued work; after LL combines for peers of its domain
+ * to leave too, and after moeTimeout for what moeGetLastError waits for, each at most a second. comm NULL: does
+ * nothing. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.

@@ -61,7 +61,8 @@ const char* moeGetErrorString(moeResult_t result) {
 
 const char* moeGetLastError(moeComm_t comm) {
   if (comm == nullptr) return moe::threadError().c_str();
-  return Comm::is(comm) ? commOf(comm)->errors().text() : moe::kNoComm;
+  if (!Comm::is(comm)) return moe::kNoComm;
+  return commOf(comm)->isForked() ? moe::threadError().c_str() : commOf(comm)->errors().text();
 }
 
 moeResult_t moeGetUniqueId(moeUniqueId_t* id) {
@@ -112,13 +113,14 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
 moeResult_t moeCommDestroy(moeComm_t comm) {
   if (comm == nullptr) return moeSuccess;
   if (!Comm::is(comm)) return moe::refuseComm(comm);
+  // In a forked process it stays as it is: who ends it would wait for threads that are not there.
+  if (commOf(comm)->isForked()) return moeSuccess;
   return moe::guard(nullptr, [&] { delete commOf(comm); });
 }
 
 moeResult_t moeCommAbort(moeComm_t comm) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
-  commOf(comm)->abort();
-  return moeSuccess;
+  return moe::guard(commOf(comm), [&] { commOf(comm)->abort(); });
 }
 
 moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {

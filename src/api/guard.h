@@ -1,6 +1,8 @@
 // Where exceptions become results. Everything that api.cc does goes through one of these.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <new>
 #include <string>
 
@@ -28,8 +30,21 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
   }
 }
 
+// Touches nothing of the communicator, not even to keep the sentence.
+inline moeResult_t refuseForked(const Comm& comm) noexcept {
+  try {
+    threadError() = fmt::format(
+        "the communicator belongs to process {}, which has forked this process ({}): here nothing but moeCommDestroy "
+        "may be called",
+        comm.process(), ::getpid());
+  } catch (const std::exception&) {  // NOLINT: no memory for the sentence
+  }
+  return moeInvalidUsage;
+}
+
 template <class Body>
 moeResult_t guard(Comm* comm, Body&& body) noexcept {
+  if (comm != nullptr && comm->isForked()) return refuseForked(*comm);
   try {
     body();
     return moeSuccess;
@@ -60,6 +75,7 @@ inline moeResult_t refuseHandle(const void* handle) noexcept {
 // The same for calls that use the group: they are refused once it has failed, and report a failure that they ran into.
 template <class Body>
 moeResult_t guardAlive(Comm* comm, Body&& body) noexcept {
+  if (comm->isForked()) return refuseForked(*comm);
   if (const moeResult_t before = comm->status(); before != moeSuccess) return before;
   const moeResult_t result = guard(comm, body);
   return result != moeSuccess ? result : comm->status();

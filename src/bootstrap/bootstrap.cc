@@ -21,7 +21,8 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const moeUniqueId_t& id, const Option
   return std::unique_ptr<Bootstrap>(new Bootstrap(joinGroup(id, options)));
 }
 
-Bootstrap::Bootstrap(std::unique_ptr<Node> node) : node_(std::move(node)) {}
+Bootstrap::Bootstrap(std::unique_ptr<Node> node)
+    : node_(std::move(node)), fetchEnd_(Deadline::after(node_->group().timeout * 3 / 4)) {}
 Bootstrap::~Bootstrap() {
   leave();
 }
@@ -44,7 +45,9 @@ void Bootstrap::requireCollectives(const char* what) const {
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::uint8_t> mine, const char* what) {
   requireCollectives(what);
-  return node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+  auto all = node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+  fetchEnd_ = Deadline::after(node_->group().timeout * 3 / 4);
+  return all;
 }
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
@@ -85,6 +88,7 @@ void Bootstrap::stopServingFd() {
 
 Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
   requireCollectives("fetchFdFrom");
+  if (fetchEnd_.at() < deadline.at()) deadline = fetchEnd_;
   FdFetch fetch(fdKeyOf(rank));
   const auto remove = [&](FdFetch* f) { node_->removeSource(*f); };
   const std::unique_ptr<FdFetch, decltype(remove)> registered(&fetch, remove);
@@ -101,11 +105,12 @@ Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
 }
 
 void Bootstrap::startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick,
-                             std::chrono::milliseconds tick) {
+                             std::chrono::milliseconds tick, const std::vector<HostIdentity>& processes) {
   requireCollectives("startMonitor");
   stopServingFd();
   tick = std::max(tick, std::chrono::milliseconds(1));
-  monitor_ = std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick});
+  monitor_ =
+      std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick}, processes);
 }
 
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {
@@ -116,8 +121,16 @@ void Bootstrap::reportLateWait(int awaited, moeResult_t result, const std::strin
   node_->mailbox().postLate({{rank(), result, sentence}, awaited});
 }
 
+void Bootstrap::announceLeaving() noexcept {
+  node_->mailbox().endWork();
+}
+
 bool Bootstrap::hasLeft(int rank) const {
   return node_->left(rank);
+}
+
+bool Bootstrap::isLeaving(int rank) const {
+  return node_->leaving(rank);
 }
 
 void Bootstrap::leave(const Company& company) noexcept {

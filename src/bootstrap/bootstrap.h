@@ -21,6 +21,7 @@
 #include "bootstrap/address.h"
 #include "bootstrap/company.h"
 #include "bootstrap/failure.h"
+#include "bootstrap/host_identity.h"
 #include "moecomm.h"
 
 namespace moe::bootstrap {
@@ -63,7 +64,8 @@ class Bootstrap {
 
   // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served
   // inside this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier,
-  // stop.
+  // stop. A fetch ends before others, who wait in the next collective, would say that this rank does not come: three
+  // quarters of the timeout after the last collective.
   void serveFd(int fd);
   Fd fetchFdFrom(int rank, Deadline deadline);
   void stopServingFd();
@@ -72,10 +74,11 @@ class Bootstrap {
   //  - onFailure once for every rank that dies or announces a failure, what was noticed before first; and once with
   //    this rank's own, if it finds whose fault a late wait was (reportLateWait);
   //  - onTick every `tick`, if it is set; it must cost next to nothing.
-  // Callbacks must not call leave or destroy the Bootstrap; announceFailure, reportLateWait and hasLeft are
-  // fine.
+  // Callbacks must not call leave or destroy the Bootstrap; what any thread may call is fine.
+  // It watches the processes of this host among `processes`, those of all ranks, if that is not empty.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
-                    std::chrono::milliseconds tick = std::chrono::milliseconds(10));
+                    std::chrono::milliseconds tick = std::chrono::milliseconds(10),
+                    const std::vector<HostIdentity>& processes = {});
 
   // Any thread, never blocks. Every other rank is told (onFailure, or its collective throws). Before startMonitor it is
   // sent by this rank's next collective call or by leave, and a collective that is running here throws it.
@@ -87,7 +90,12 @@ class Bootstrap {
   // who leaves waits for that. Every other rank is told.
   void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 
-  bool hasLeft(int rank) const;  // any thread: the rank has said goodbye
+  // Any thread, never blocks, after startMonitor. This rank does nothing for the others any more, what it has sent has
+  // arrived, and it is going to leave. Every other rank is told.
+  void announceLeaving() noexcept;
+
+  bool hasLeft(int rank) const;    // any thread: the rank has said goodbye
+  bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
 
   // Waits for `company` (needs the monitor), says goodbye to all, for at most about a second, and ends the monitor.
   // Again: does nothing. Afterwards only the queries may be called.
@@ -105,6 +113,7 @@ class Bootstrap {
   std::unique_ptr<Node> node_;
   std::unique_ptr<FdServer> fdServer_;
   std::unique_ptr<Monitor> monitor_;
+  Deadline fetchEnd_;
   bool left_ = false;
 };
 

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 
@@ -17,13 +19,21 @@ namespace {
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr Lobby::Limits kLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
 
+// Who is at the other end: if that was not found out, nobody. A listener is who called listen().
+std::optional<uid_t> userOf(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  return peer.uid;
+}
+
 struct LocalName {
   sockaddr_un address{};
   socklen_t length = 0;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// Strangers cannot know the name, which is a hash of the key.
+// A hash of the key, so that groups do not meet by chance.
 LocalName nameOf(const Key& key) {
   const Key hash = deriveKey(key, "fd name");
   const std::string text = fmt::format("moecomm-fd-{:02x}", fmt::join(hash, ""));
@@ -47,7 +57,9 @@ Fd listenLocal(const Key& key) {
 }  // namespace
 
 FdServer::FdServer(const Key& key, int fd)
-    : lobby_(listenLocal(key), key, maskOf(FrameType::FdRequest), kLimits), fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+    : lobby_(listenLocal(key), key, maskOf(FrameType::FdRequest), kLimits,
+             [](int socket) { return userOf(socket) == ::geteuid(); }),
+      fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
   if (!fd_) throw systemError("cannot duplicate the descriptor to pass");
 }
 
@@ -67,7 +79,13 @@ void FdFetch::arm(PollSet& set) {
       problem_ = std::strerror(errno);  // not served yet, or too many ask at once
       return;
     }
+    if (const auto user = userOf(socket.get()); user != ::geteuid()) {
+      problem_ = fmt::format("its socket belongs to user {}, this process to user {}",
+                             user ? std::to_string(*user) : "unknown", ::geteuid());
+      return;
+    }
     link_ = std::make_unique<Link>(std::move(socket), Handshake::Side::Client, key_, maskOf(FrameType::FdReply));
+    link_->wantFd();
     asked_ = false;
   }
   index_ = set.add(link_->fd(), link_->wanted());

@@ -1,6 +1,7 @@
 // Passes a file descriptor to other processes of this host: an abstract UNIX socket whose name and handshake come from
 // a key, and SCM_RIGHTS. Different keys never meet, nothing exists outside the sockets (a killed process leaves
-// nothing), and no privilege is needed. Reaches processes of the same network namespace only.
+// nothing), and no privilege is needed. Reaches processes of the same network namespace and the same user only. Every
+// local user sees the socket (in /proc/net/unix): its name is no secret, and keeps nobody out.
 #pragma once
 
 #include <memory>

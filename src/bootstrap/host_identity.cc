@@ -21,10 +21,11 @@ void store(std::array<char, N>& out, std::string_view text) {
   std::copy_n(text.begin(), std::min(text.size(), N - 1), out.begin());
 }
 
-// Field 22 of /proc/self/stat; the fields after the process name, which may contain anything, start behind the last
-// ')'.
-std::uint64_t startOfProcess() {
-  std::ifstream file("/proc/self/stat");
+}  // namespace
+
+// Field 22 of its stat; the fields after the process name, which may contain anything, start behind the last ')'.
+std::uint64_t startOfProcess(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
   std::string line;
   std::getline(file, line);
   const std::size_t nameEnd = line.rfind(')');
@@ -37,8 +38,6 @@ std::uint64_t startOfProcess() {
   return start;
 }
 
-}  // namespace
-
 HostIdentity HostIdentity::current() {
   HostIdentity self{};
   (void)::gethostname(self.hostName.data(), self.hostName.size() - 1);
@@ -49,7 +48,7 @@ HostIdentity HostIdentity::current() {
   self.netNamespace = inodeOf("/proc/self/ns/net");
   self.ipcNamespace = inodeOf("/proc/self/ns/ipc");
   self.pidNamespace = inodeOf("/proc/self/ns/pid");
-  self.processStart = startOfProcess();
+  self.processStart = startOfProcess("self");
   self.processId = ::getpid();
   return self;
 }

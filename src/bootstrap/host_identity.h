@@ -25,6 +25,9 @@ struct HostIdentity {
   bool sameHost(const HostIdentity& other) const;     // descriptors can be passed (fd_channel.h)
   bool sameProcess(const HostIdentity& other) const;  // pointers can be used directly
 };
+// When a process began, in clock ticks after boot; 0 if that cannot be found out. `process`: its id, or "self".
+std::uint64_t startOfProcess(const std::string& process);
+
 static_assert(std::is_trivially_copyable_v<HostIdentity> && sizeof(HostIdentity) == 152);
 
 }  // namespace moe::bootstrap

@@ -20,6 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
+constexpr const char* kWhat = "the join";  // as in "rank 2 did not do the join within 30000 ms"
 
 // Who to look for when the rendezvous is not there.
 std::string serverOf(const Options& options) {
@@ -47,11 +48,14 @@ class Meeting : public Source {
  public:
   Meeting(std::unique_ptr<Link> link, std::string where) : link_(std::move(link)), where_(std::move(where)) {}
 
+  void hearFirst(const Node& node) { node_ = &node; }  // what the group knows is said in place of a closed connection
+
   void arm(PollSet& set) override { index_ = set.add(link_->fd(), link_->wanted()); }
   void serve(const PollSet& set) override {
     link_->pump(set.at(index_));
     while (const auto frame = link_->next()) handle(*frame);
     if (!link_->closed()) return;
+    if (node_ != nullptr) node_->throwIfBroken(kWhat);
     throw Error(moeRemoteError, fmt::format("the rendezvous at {} closed the connection before all ranks had joined: "
                                             "the process that serves the unique id has ended{}{}",
                                             where_, link_->reason().empty() ? "" : ", ", link_->reason()));
@@ -77,6 +81,7 @@ class Meeting : public Source {
   std::unique_ptr<Link> link_;
   std::string where_;
   std::size_t index_ = 0;
+  const Node* node_ = nullptr;
   std::vector<std::uint8_t> table_;
 };
 
@@ -135,7 +140,7 @@ void connectToParent(Node& node, const Options& options, Deadline deadline) {
     if (dialer.state() == Dialer::State::Connected) node.attachTo(parent, dialer.take());
     while (node.parentState() == Node::ParentState::Asked && !deadline.expired()) node.round(deadline.leftMs());
     if (node.parentState() == Node::ParentState::Attached) return;
-    node.throwIfBroken("joining");
+    node.throwIfBroken(kWhat);
     problem = dialer.problem();
     node.round(std::min(50, deadline.leftMs()));
   }
@@ -155,8 +160,9 @@ void checkOptions(const Options& options) {
 
 void takePlace(Node& node, Meeting& meeting, const Options& options, Deadline deadline) {
   node.addSource(meeting);
+  meeting.hearFirst(node);
   if (options.rank > 0) connectToParent(node, options, deadline);
-  node.allGather({}, "joining", deadline);
+  node.allGather({}, kWhat, deadline);
   node.removeSource(meeting);
   meeting.send(FrameType::Joined, options.rank);
 }

@@ -59,23 +59,33 @@ void Link::pump(short events) {
   if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) readSome();
 }
 
+// Strangers may attach descriptors to what they send. Without room for them the kernel closes them.
 ssize_t Link::receive(std::span<std::uint8_t> into) {
   iovec part{into.data(), into.size()};
   FdControl control;
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  const ssize_t got = ::recvmsg(fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0) return got;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(sizeof(int))) continue;
-    int fdValue = -1;
-    std::memcpy(&fdValue, CMSG_DATA(c), sizeof(fdValue));
-    received_ = Fd(fdValue);
+  if (wantsFd_ && open()) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
   }
+  const ssize_t got = ::recvmsg(fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got >= 0) keepFirst(message);
   return got;
+}
+
+// Each of them is this process's now: what is not kept is closed. There may be room for more than one, by alignment.
+void Link::keepFirst(const msghdr& message) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&message), c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+      int value = -1;
+      std::memcpy(&value, reinterpret_cast<const char*>(c) + at, sizeof value);
+      Fd fd(value);
+      if (!received_) received_ = std::move(fd);
+    }
+  }
 }
 
 void Link::readSome() {
@@ -97,6 +107,7 @@ void Link::runHandshake() {
   while (handshake_.state() == Handshake::State::Running) {
     const auto frame = parser_.next();
     if (!frame) return;
+    spoken_ = true;
     auto reply = std::make_shared<std::vector<std::uint8_t>>();
     if (handshake_.onFrame(*frame, *reply) == Handshake::State::Refused) {
       return close(wrongKey() ? "it does not know the secret of this group" : "it broke the handshake");

@@ -12,6 +12,8 @@
 #include "bootstrap/frame.h"
 #include "bootstrap/handshake.h"
 
+struct msghdr;  // what recvmsg() fills
+
 namespace moe::bootstrap {
 
 using SharedBytes = std::shared_ptr<const std::vector<std::uint8_t>>;
@@ -33,9 +35,11 @@ class Link {
 
   void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
   void send(SharedBytes bytes);                   // encoded frames
-  Fd takeFd();                                    // the descriptor that came along, if any (UNIX sockets)
+  void wantFd() { wantsFd_ = true; }              // UNIX sockets: from now on a descriptor may come along, once open
+  Fd takeFd();                                    // the first that came along, if any
   bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, now; false if that is not possible
 
+  bool spoken() const { return spoken_; }  // something valid has come: a whole frame of the handshake
   bool open() const { return handshake_.state() == Handshake::State::Done && socket_; }  // may send and receive
   bool closed() const { return !socket_; }  // frames that arrived before may still be there
   bool drained() const { return output_.empty(); }
@@ -51,6 +55,7 @@ class Link {
  private:
   void readSome();
   ssize_t receive(std::span<std::uint8_t> into);
+  void keepFirst(const msghdr& message);
   void runHandshake();
   void writeSome();
 
@@ -60,9 +65,11 @@ class Link {
   FrameParser parser_{kHandshakeFrames};
   std::deque<SharedBytes> output_;
   std::size_t firstSent_ = 0;  // bytes of output_.front() that have been sent
-  bool connected_ = false;     // the socket has been writable once
-  bool writable_ = true;       // false: writing has failed or ended
+  bool spoken_ = false;
+  bool connected_ = false;  // the socket has been writable once
+  bool writable_ = true;    // false: writing has failed or ended
   bool finishing_ = false;
+  bool wantsFd_ = false;
   Fd received_;
   std::string reason_;
   int error_ = 0;

@@ -11,20 +11,22 @@ namespace {
 
 constexpr std::size_t kNotArmed = SIZE_MAX;
 constexpr int kAcceptsPerRound = 64;
+constexpr std::chrono::milliseconds kSilent{10};  // who has come says its first words at once
 
 }  // namespace
 
-Lobby::Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits)
-    : listener_(std::move(listener)), key_(key), accepted_(accepted), limits_(limits) {}
+Lobby::Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits, Admits admits)
+    : listener_(std::move(listener)), key_(key), accepted_(accepted), limits_(limits), admits_(std::move(admits)) {}
 
 void Lobby::arm(PollSet& set) {
-  listenerArmed_ = listener_ && pending_.size() < limits_.pendingMax && Clock::now() >= acceptAgain_;
+  listenerArmed_ = listener_ && (!full() || mayGo() != pending_.end()) && Clock::now() >= acceptAgain_;
   if (listenerArmed_) listenerIndex_ = set.add(listener_.get(), POLLIN);
   for (Pending& pending : pending_) pending.index = set.add(pending.link->fd(), pending.link->wanted());
 }
 
 int Lobby::waitMsMax() const {
-  if (pending_.empty() && (listenerArmed_ || !listener_)) return 1 << 30;
+  if (!listener_ || (pending_.empty() && listenerArmed_)) return 1 << 30;
+  if (!listenerArmed_) return static_cast<int>(kSilent.count());  // until somebody may go
   return 50;  // often enough for the deadlines of strangers, which need not be exact
 }
 
@@ -40,22 +42,47 @@ void Lobby::serve(const PollSet& set) {
 }
 
 void Lobby::expire() {
-  const bool full = pending_.size() >= limits_.pendingMax || Clock::now() < acceptAgain_;
-  const auto oldest = Clock::now() - (full ? limits_.pressed : limits_.patience);
+  const auto oldest = Clock::now() - limits_.patience;
   std::erase_if(pending_, [&](const Pending& pending) { return pending.since < oldest; });
 }
 
+// Who gives up its place for another: the oldest that has said nothing, else the oldest. None: all are new, or know the
+// key.
+std::vector<Lobby::Pending>::iterator Lobby::mayGo() {
+  const auto now = Clock::now();
+  const auto silent = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+    return !pending.link->spoken() && pending.since < now - kSilent;
+  });
+  if (silent != pending_.end()) return silent;
+  return std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+    return !pending.link->open() && pending.since < now - limits_.pressed;
+  });
+}
+
 void Lobby::acceptSome() {
-  for (int i = 0; i < kAcceptsPerRound && pending_.size() < limits_.pendingMax; ++i) {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
+    const auto goes = full() ? mayGo() : pending_.end();
+    if (full() && goes == pending_.end()) return;
     Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-      if (exhausted) acceptAgain_ = Clock::now() + std::chrono::milliseconds(50);
+      if (exhausted) makeRoom();
       return;  // nothing left to accept, or a connection that has gone already
     }
+    if (admits_ && !admits_(socket.get())) continue;
+    if (goes != pending_.end()) pending_.erase(goes);
     sendAtOnce(socket.get());
     pending_.push_back(
         {std::make_unique<Link>(std::move(socket), Handshake::Side::Server, key_, accepted_), Clock::now(), kNotArmed});
+  }
+}
+
+// The process is out of descriptors.
+void Lobby::makeRoom() {
+  if (const auto goes = mayGo(); goes != pending_.end()) {
+    pending_.erase(goes);
+  } else {
+    acceptAgain_ = Clock::now() + std::chrono::milliseconds(50);
   }
 }
 

@@ -1,9 +1,12 @@
 // A listening socket and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
 // descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first
-// frame is handed to the owner. Used by the rendezvous, by every rank's listener and by the descriptor servers.
+// frame is handed to the owner. When all places are taken, whoever comes takes the place of the oldest stranger, of
+// those that have said nothing first: so strangers keep nobody out, however many they are. Used by the rendezvous, by
+// every rank's listener and by the descriptor servers.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,11 +22,12 @@ class Lobby : public Source {
   struct Limits {
     std::size_t pendingMax = 128;
     std::chrono::milliseconds patience{5000};  // for the handshake and the first frame
-    std::chrono::milliseconds pressed{500};    // the same when all places or descriptors are taken
+    std::chrono::milliseconds pressed{100};    // so much of it is sure for who speaks, if all places are taken
   };
+  using Admits = std::function<bool(int socket)>;  // whether a connection is looked at
 
-  // `accepted`: the frames that a guest may send.
-  Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits);
+  // `accepted`: the frames that a guest may send. `admits` may be empty.
+  Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits, Admits admits = {});
 
   void arm(PollSet& set) override;
   void serve(const PollSet& set) override;
@@ -41,13 +45,17 @@ class Lobby : public Source {
     Clock::time_point since;
     std::size_t index;  // in the poll set; kNotArmed if it came after
   };
+  bool full() const { return pending_.size() >= limits_.pendingMax; }
+  std::vector<Pending>::iterator mayGo();
   void acceptSome();
+  void makeRoom();
   void expire();
 
   Fd listener_;
   Key key_;
   FrameMask accepted_;
   Limits limits_;
+  Admits admits_;
   std::vector<Pending> pending_;  // oldest first
   std::vector<std::unique_ptr<Link>> guests_;
   std::size_t listenerIndex_ = 0;

@@ -1,6 +1,6 @@
-// How other threads talk to the one thread that runs a Node: they leave failures to announce, waits that were late, or
-// the wish to leave, and wake its poll loop. The only part of a Node that is thread-safe, besides its record of who has
-// left.
+// How other threads talk to the one thread that runs a Node: they leave failures to announce, waits that were late,
+// word that this rank's work has ended, or the wish to leave, and wake its poll loop. The only part of a Node that is
+// thread-safe, besides its record of who has left and who is leaving.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -39,6 +39,12 @@ class Mailbox : public Source {
     wake();
   }
 
+  void endWork() noexcept {
+    workEnded_.store(true);
+    wake();
+  }
+  bool workEnded() const noexcept { return workEnded_.load(); }
+
   void askToLeave() noexcept {
     leaveAsked_.store(true);
     wake();
@@ -71,7 +77,7 @@ class Mailbox : public Source {
   std::mutex mutex_;
   std::vector<Failure> failures_;
   std::vector<LateWait> lateWaits_;
-  std::atomic<bool> leaveAsked_ = false;
+  std::atomic<bool> workEnded_ = false, leaveAsked_ = false;
 };
 
 }  // namespace moe::bootstrap

@@ -17,8 +17,10 @@ constexpr int kIdleWaitMs = 1000;
 
 }  // namespace
 
-Monitor::Monitor(Node& node, Callbacks callbacks) : node_(node), callbacks_(std::move(callbacks)), reparent_(node) {
+Monitor::Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes)
+    : node_(node), callbacks_(std::move(callbacks)), reparent_(node), processes_(node.group().rank, processes) {
   node_.endCollectives();
+  node_.addSource(processes_);
   thread_ = startQuietThread([this] { run(); });
 }
 
@@ -50,7 +52,7 @@ bool Monitor::mayLeave() {
     waited_ = Deadline::after(company_.patience);
   }
   for (int rank = company_.first; rank < company_.first + company_.count; ++rank) {
-    if (!node_.leaving(rank)) return false;
+    if (!node_.leaving(rank) && !node_.failed(rank)) return false;
   }
   return true;
 }
@@ -60,6 +62,7 @@ void Monitor::watch() {
   while (!mayLeave()) {
     for (const Failure& failure : node_.takeNewFailures()) report(failure);  // first: some may be from before the start
     reparent_.step();
+    lookAtProcesses();
     if (callbacks_.onTick && tick.expired()) {
       callbacks_.onTick();
       tick = Deadline::after(callbacks_.tick);
@@ -69,6 +72,13 @@ void Monitor::watch() {
     node_.round(wait);
   }
   for (const Failure& failure : node_.takeNewFailures()) report(failure);
+}
+
+// After the round in which the end was seen, whose events may be older.
+void Monitor::lookAtProcesses() {
+  std::erase_if(processes_.ended(), [&](ProcessWatch::Ended& ended) {
+    return ended.seen++ > 0 && node_.processEnded(ended.rank, ended.goodbyeEnd.expired());
+  });
 }
 
 void Monitor::report(const Failure& failure) noexcept {

@@ -9,6 +9,7 @@
 
 #include "bootstrap/company.h"
 #include "bootstrap/node.h"
+#include "bootstrap/process_watch.h"
 #include "bootstrap/reparent.h"
 
 namespace moe::bootstrap {
@@ -22,8 +23,12 @@ class Monitor {
   };
 
   // `node` must outlive the monitor and is not touched by others while it runs.
-  Monitor(Node& node, Callbacks callbacks);
-  ~Monitor() { stop(); }
+  // `processes`: where the ranks run, or empty.
+  Monitor(Node& node, Callbacks callbacks, const std::vector<HostIdentity>& processes);
+  ~Monitor() {
+    stop();
+    node_.removeSource(processes_);
+  }
 
   // Waits for `company`, says goodbye to the group and ends the thread. Called on the monitor's own thread it only asks
   // for it.
@@ -32,6 +37,7 @@ class Monitor {
  private:
   void run();
   void watch();
+  void lookAtProcesses();
   bool mayLeave();
   void report(const Failure& failure) noexcept;
   void findParentBeforeLeaving();
@@ -39,6 +45,7 @@ class Monitor {
   Node& node_;
   Callbacks callbacks_;
   Reparent reparent_;
+  ProcessWatch processes_;
   Company company_;                 // read when leaving has been asked for
   std::optional<Deadline> waited_;  // for the company, since it was announced that this rank will leave
   std::thread thread_;

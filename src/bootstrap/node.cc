@@ -20,8 +20,8 @@ Node::Node(Group group, Fd listener)
     : group_(std::move(group)),
       lobby_(std::move(listener), group_.key, kPeerFrames, Lobby::Limits{}),
       left_(static_cast<std::size_t>(group_.nranks)),
-      failed_(static_cast<std::size_t>(group_.nranks)),
       leaving_(static_cast<std::size_t>(group_.nranks)),
+      failed_(static_cast<std::size_t>(group_.nranks)),
       gather_(group_.nranks) {}
 
 void Node::round(int waitMs) {
@@ -37,7 +37,10 @@ void Node::round(int waitMs) {
   set_.wait(std::max(waitMs, 0));
   mailbox_.serve(set_);
   lobby_.serve(set_);
-  for (const auto& peer : peers_) peer->link->pump(set_.at(peer->index));
+  for (const auto& peer : peers_) {
+    peer->quiet = (set_.at(peer->index) & POLLIN) == 0;
+    peer->link->pump(set_.at(peer->index));
+  }
   for (auto& guest : lobby_.takeGuests()) welcome(std::move(guest));
   readMail();
   for (const auto& peer : peers_) {
@@ -55,6 +58,7 @@ void Node::round(int waitMs) {
 void Node::readMail() {
   for (const Failure& failure : mailbox_.take()) announce(failure);
   for (const LateWait& wait : mailbox_.takeLateWaits()) askWhoIsLate(wait);
+  if (mailbox_.workEnded()) announceLeaving();
 }
 
 void Node::flush() {
@@ -115,7 +119,7 @@ void Node::greet(Peer& peer) {
   };
   for (std::size_t rank = 0; rank < left_.size(); ++rank) {
     if (left_[rank].load()) set(0, rank);
-    if (leaving_[rank]) set(bytes, rank);
+    if (leaving_[rank].load()) set(bytes, rank);
   }
   peer.link->send(FrameType::State, group_.rank, bits);
   for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
@@ -127,13 +131,29 @@ void Node::lose(const Peer& peer) {
   // this one: it is leaving, and others know about that.
   if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
   const std::string why = peer.link->reason().empty() ? "its process has ended" : peer.link->reason();
-  const auto& addresses = group_.addresses[static_cast<std::size_t>(peer.rank)];
+  learnFailure(
+      deathOf(peer.rank, fmt::format("its connection to rank {} closed without a goodbye ({})", group_.rank, why)),
+      &peer);
+}
+
+Failure Node::deathOf(int rank, const std::string& why) const {
+  const auto& addresses = group_.addresses[static_cast<std::size_t>(rank)];
   const std::string where = addresses.empty() ? "?" : addresses.front().text();
-  const Failure failure{peer.rank, moeRemoteError,
-                        fmt::format("rank {} ({}) has died: its connection to rank {} closed without a goodbye ({})",
-                                    peer.rank, where, group_.rank, why)};
+  const Failure failure{rank, moeRemoteError, fmt::format("rank {} ({}) has died: {}", rank, where, why)};
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);
-  learnFailure(failure, &peer);
+  return failure;
+}
+
+// A neighbour's last words have come when its process has ended, and are read. News of other ranks take their time.
+bool Node::processEnded(int rank, bool goodbyesHeard) {
+  if (left(rank) || failed(rank)) return true;
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
+  const bool known = found == peers_.end() ? goodbyesHeard : (*found)->quiet;
+  if (!known) return false;
+  learnFailure(deathOf(rank, fmt::format("rank {} on the same host sees that its process has ended", group_.rank)),
+               found == peers_.end() ? nullptr : found->get());
+  if (found != peers_.end()) (*found)->link->close("");
+  return true;
 }
 
 void Node::violate(Peer& peer, const char* what) {
@@ -177,8 +197,7 @@ void Node::learnGoodbye(int rank, Peer* from) {
 
 void Node::learnLeaving(int rank, const Peer* from) {
   const auto index = static_cast<std::size_t>(rank);
-  if (leaving_[index]) return;
-  leaving_[index] = true;
+  if (leaving_[index].exchange(true)) return;
   flood(share(FrameType::Leaving, rank), from);
 }
 

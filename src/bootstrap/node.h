@@ -82,13 +82,17 @@ class Node {
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
+  // The process of a rank has ended, perhaps with connections that others hold open. True: that has been dealt with, or
+  // was no news. False: ask again. `goodbyesHeard`: if it has said goodbye, this rank has heard of that.
+  bool processEnded(int rank, bool goodbyesHeard);
+
   // A wait of this rank was late, and it is not known yet whose fault that is.
   bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
 
   // Tells everybody that this rank will leave. It goes on as before.
   void announceLeaving() { learnLeaving(group_.rank, nullptr); }
-  // The rank has no more work: it will leave, has left or has failed.
-  bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)] || left(rank) || failed(rank); }
+  // The rank has no more work, and will leave or has left. Any thread.
+  bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)].load() || left(rank); }
 
   // Tells everybody that this rank leaves, passes news on while that takes, and closes all connections.
   void sayGoodbye(Deadline deadline);
@@ -102,6 +106,7 @@ class Node {
     bool acked = false;                                // it has passed on our goodbye
     std::optional<Deadline> answerEnd = std::nullopt;  // for its answer whether it lives; none: it was not asked
     bool lives = false;                                // it has answered
+    bool quiet = false;                                // the latest round has read all that it had sent
     std::size_t index = 0;
   };
 
@@ -116,6 +121,7 @@ class Node {
   void handleWaiting(const Frame& frame);
   void violate(Peer& peer, const char* what);
   void lose(const Peer& peer);
+  Failure deathOf(int rank, const std::string& why) const;
   void learnFailure(const Failure& failure, const Peer* from);
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);
@@ -146,8 +152,8 @@ class Node {
   std::vector<std::unique_ptr<Peer>> peers_;
   PollSet set_;
 
-  std::vector<std::atomic<bool>> left_;
-  std::vector<bool> failed_, leaving_;
+  std::vector<std::atomic<bool>> left_, leaving_;
+  std::vector<bool> failed_;
   std::optional<int> firstLeft_;
   std::optional<Failure> firstFailure_;
   std::vector<Failure> failures_;

@@ -17,6 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr Lobby::Limits kLimits{1024, milliseconds(5000), milliseconds(500)};
 constexpr milliseconds kAfterFailure{10000};  // late ranks are told the reason for this long
+constexpr milliseconds kOutlives{5000};       // its end is never what ends the ranks' waiting: they know who is missing
 
 // Ranks are answered a little before they would give up by themselves: then they hear who is missing.
 Deadline patienceOf(const JoinRequest& request) {
@@ -143,7 +144,8 @@ void RendezvousServer::sendTable() {
   }
   tableSent_ = true;
   for (const Member& member : members_) {
-    if (member.patience.at() > lifetime_.at()) lifetime_ = member.patience;
+    const Deadline end = Deadline::after(milliseconds(member.patience.leftMs()) + kOutlives);
+    if (end.at() > lifetime_.at()) lifetime_ = end;
   }
 }
 

@@ -121,6 +121,13 @@ void Comm::lookAtSteps() noexcept {
   }
 }
 
+// A wait for a rank that does nothing any more would never end. Steps look here when they have waited for a while.
+void Comm::lookForLeavers() noexcept {
+  for (int rank = 0; rank < nranks(); ++rank) {
+    if (bootstrap_->isLeaving(rank)) std::atomic_ref(view_.departed[rank]).store(1, std::memory_order_release);
+  }
+}
+
 moeResult_t Comm::status() noexcept {
   lookAtSteps();
   return errors_.result();

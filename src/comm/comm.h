@@ -2,6 +2,8 @@
 // comm_init.cc; api.cc is its only other user.
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <vector>
 
@@ -53,6 +55,10 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
   ErrorState& errors() { return errors_; }
 
+  // This process has been forked from the communicator's: its threads are not here, its locks may be held for ever.
+  bool isForked() const noexcept { return ::getpid() != process_; }
+  int process() const { return process_; }
+
   // The first failure so far, also of steps that have run in the background. Any thread.
   moeResult_t status() noexcept;
   void abort() noexcept;
@@ -89,9 +95,12 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
   void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
   void lookAtSteps() noexcept;
+  void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
   std::int64_t heapOffset(const void* memory) const;
+
+  const pid_t process_ = ::getpid();
 
   // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
   Config config_;
@@ -101,7 +110,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   ErrorState errors_;
   KeptBack transportReports_;
   std::unique_ptr<Backend> backend_;
-  Memory state_, failure_, abort_, table_, far_;
+  Memory state_, failure_, abort_, departed_, table_, far_;
   std::unique_ptr<Window> window_;
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains

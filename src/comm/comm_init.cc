@@ -167,6 +167,8 @@ class CommInit {
     comm.state_ = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
     comm.failure_ = comm.backend_->allocateHostVisible(sizeof(Failure));
     comm.abort_ = comm.backend_->allocateHostVisible(sizeof(std::uint64_t));
+    comm.departed_ =
+        comm.backend_->allocateHostVisible(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint32_t));
     comm.table_ = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
                                                  comm.allocator());
   }
@@ -214,7 +216,9 @@ class CommInit {
     const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
     together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
-    together([&] { comm.remote_->connect(cards, Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs))); });
+    // Who has connected waits in the next round: it must not be the first to give up, for it knows nothing.
+    const std::chrono::milliseconds patience(std::max(comm.config_.timeoutMs / 4 * 3, 1));
+    together([&] { comm.remote_->connect(cards, Deadline::after(patience)); });
     comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
   }
@@ -246,6 +250,9 @@ class CommInit {
       if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
     }
     setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
+    setup.allArrived = [&comm] {
+      if (comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
+    };
     setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
     return setup;
   }
@@ -268,6 +275,7 @@ class CommInit {
     view.state = reinterpret_cast<CommState*>(comm.state_.get());
     view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
     view.abort = reinterpret_cast<std::uint64_t*>(comm.abort_.get());
+    view.departed = reinterpret_cast<std::uint32_t*>(comm.departed_.get());
     view.timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
     view.tokensMax = comm.shape_.tokensMax;
     view.llTokensMax = comm.shape_.llTokensMax;
@@ -278,9 +286,15 @@ class CommInit {
 
   void startMonitor() {
     Comm* comm = comm_.get();
+    std::vector<bootstrap::HostIdentity> processes;
+    for (const Peer& peer : comm->peers_) processes.push_back(peer.card.host);
     comm->bootstrap_->startMonitor(
         [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
-        [comm] { comm->lookAtSteps(); }, std::chrono::milliseconds(10));
+        [comm] {
+          comm->lookAtSteps();
+          comm->lookForLeavers();
+        },
+        std::chrono::milliseconds(10), processes);
     if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
   }
 

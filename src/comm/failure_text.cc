@@ -116,6 +116,9 @@ FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
               fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank, f.peer,
                           missing(f.phase), timeoutMs, f.expected, f.actual),
               f.peer};
+    case Fault::left:
+      return {moeRemoteError, fmt::format("rank {}: rank {} has left and did not {} (operation {}, it is at {})", rank,
+                                          f.peer, missing(f.phase), f.expected, f.actual)};
     case Fault::badIndex:
       return {moeInvalidArgument, fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] is {}, not -1..{}", rank,
                                               f.index >> 8, f.index & 0xff, f.actual, f.expected - 1)};

@@ -8,17 +8,21 @@ namespace moe {
 
 class CudaPatience {
  public:
-  enum class End { notYet, stopped, late };
+  enum class End { notYet, stopped, late, left };
 
-  // To be called between polls, of which this is number `polls`.
-  MOE_LANES End look(const CommView& comm, unsigned polls) {
+  // To be called between polls, of which this is number `polls`, for rank rankOf().
+  template <class RankOf>
+  MOE_LANES End look(const CommView& comm, unsigned polls, RankOf rankOf) {
     if (polls % kPollsPerLook != 0) return End::notYet;
     const std::uint64_t now = cuda_flags::nanoseconds();
     if (begin_ == 0) begin_ = now, lookAt_ = now + kLookNs;
     if (now < lookAt_) return End::notYet;
     lookAt_ = now + kLookNs;
     if (!mayWait(comm)) return End::stopped;
-    return now - begin_ < comm.timeoutNs ? End::notYet : End::late;
+    const bool left = cuda_flags::loadRelaxed(comm.departed + rankOf()) != 0;
+    if (left && now - begin_ + kLeftGraceNs < comm.timeoutNs) begin_ = now + kLeftGraceNs - comm.timeoutNs;
+    if (now - begin_ < comm.timeoutNs) return End::notYet;
+    return left ? End::left : End::late;
   }
 
  private:

@@ -318,6 +318,12 @@ class CudaWarp {
     __syncwarp();
   }
 
+  // What a wait reports that came to this end.
+  static MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
+    if (end == CudaPatience::End::left) late.fault = Fault::left;
+    return late;
+  }
+
   // How a lane waits for landing words of a term that is at place `at` of the desk.
   template <class LateOf>
   struct Landing {
@@ -331,9 +337,10 @@ class CudaWarp {
         *piece = cuda_landing::load(place);
         if (hasLanded(*piece)) return true;
         __nanosleep(kLandingNapNs);
-        const CudaPatience::End end = patience.look(comm, polls);
-        if (end == CudaPatience::End::late) CudaWarp{}.laneFail(comm, lateOf(at));
-        if (end != CudaPatience::End::notYet) return false;
+        const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
+        if (end == CudaPatience::End::notYet) continue;
+        if (end != CudaPatience::End::stopped) CudaWarp{}.laneFail(comm, inVain(lateOf(at), end));
+        return false;
       }
     }
   };
@@ -356,11 +363,18 @@ class CudaWarp {
       if (polls <= kPollsAtOnce && flagEpoch(cuda_flags::loadAcquire(flag)) >= epoch) return true;
       if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
       if (polls > kPollsAtOnce) __nanosleep(kNapNs);
-      const CudaPatience::End end = patience.look(comm, polls);
+      const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
       if (end == CudaPatience::End::notYet) continue;
-      if (end == CudaPatience::End::late) {
-        laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, static_cast<std::int64_t>(epoch),
-                        static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))});
+      if (end != CudaPatience::End::stopped) {
+        const Failure late{0,
+                           Fault::timeout,
+                           awaited.phase,
+                           awaited.rank(index),
+                           0,
+                           0,
+                           static_cast<std::int64_t>(epoch),
+                           static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
+        laneFail(comm, inVain(late, end));
       }
       return false;
     }

@@ -42,7 +42,11 @@ enum class Fault : std::int32_t {
   disagreement,  // peer: whose terms are not like ours; index: which word; expected: ours; actual: theirs
   staging,       // peer: whose staging area; expected: rows it holds; actual: rows that arrive
   noGrads,       // peer: who has given no gradients of the weights; actual: rows that had arrived there
+  left,          // peer: who has left and did not come; the rest as of a timeout
 };
+
+// What a rank has sent is there before its goodbye is heard. This much longer a wait for it still lasts.
+inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 
 // Written once. `ready` is stored last, with release; the rest is valid when it is not zero.
 struct Failure {

@@ -113,8 +113,9 @@ class HostWarpOver {
         const auto tileOf = [&](int term, std::uint32_t begin, std::uint32_t bytes) -> const std::uint8_t* {
           const std::uint8_t* row = termOf(i, term) + begin;
           if (term >= job.landing) return row;
-          const auto tellLate = [&] { laneFail(comm, lateOf(i, term)); };
-          good = good && host_landing::take(tile, row, bytes, [&] { return patience.goesOn(tellLate); });
+          const auto late = [&] { return lateOf(i, term); };
+          const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+          good = good && host_landing::take(tile, row, bytes, [&] { return patience.goesOn(late, report); });
           return tile;
         };
         reduceRow<decltype(type), false, false>(job.sum, tileOf, [](int) { return 1.0f; });
@@ -160,8 +161,8 @@ class HostWarpOver {
         1, [&](int) { return word; }, meeting, team);
   }
 
-  // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout
-  // (reported) or an abort.
+  // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout or
+  // if a rank has left (reported), or after an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     HostPatience patience(comm);
     for (int i = 0; i < n; ++i) {
@@ -192,12 +193,12 @@ class HostWarpOver {
     const std::atomic_ref ref(*flag);
     patience.anew();
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
-      const auto tellLate = [&] {
+      const auto late = [&]() -> Failure {
         const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
         const auto expected = static_cast<std::int64_t>(epoch);
-        laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, seen});
+        return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, seen};
       };
-      if (!patience.goesOn(tellLate)) return false;
+      if (!patience.goesOn(late, [&](const Failure& failure) { laneFail(comm, failure); })) return false;
     }
     return true;
   }

@@ -30,6 +30,8 @@ struct RemoteSetup {
   std::function<void(moeResult_t, const std::string&)> fail;
   // Offset of Flags [nranks] of the window, zero, that the transport may use to say and hear who has left.
   std::uint64_t leaving = 0;
+  // To be called by finish() when all that this rank has put has arrived, and it goes on to wait for its peers.
+  std::function<void()> allArrived = [] {};
   // To be called again and again by connect() while it waits: throws what the group has heard of a rank that is gone.
   // Without it a rank would wait for one of which others know that it is dead, and be taken for dead itself.
   std::function<void()> hearGroup = [] {};

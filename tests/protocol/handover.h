@@ -33,7 +33,9 @@ int handOver(int rounds) {
   CommState state{};
   Failure failure{};
   std::uint64_t abort = 0;
+  std::uint32_t departed[1] = {};
   CommView comm{};
+  comm.departed = departed;
   comm.state = &state, comm.failure = &failure, comm.abort = &abort, comm.timeoutNs = 60'000'000'000;
   fillRow(1, row.data(), kBytes);
   std::memcpy(copies.data() + kBytes, row.data(), kBytes);

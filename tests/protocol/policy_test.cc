@@ -6,33 +6,15 @@
 #include <vector>
 
 #include "protocol/handover.h"
+#include "protocol/one_warp.h"
 #include "support/payload.h"
 #include "support/thread_runner.h"
 
 namespace moe::test {
 namespace {
 
-// Runs body(warp) on all lanes of one warp.
-template <class Team, class Body>
-void onOneWarp(Body body) {
-  if constexpr (Team::kLanes == 1) {
-    body(HostWarp());
-  } else {
-    LaneGroup<Team::kLanes> group;
-    runTogether(Team::kLanes, [&](int lane) { body(ThreadedWarp<Team::kLanes>(group, lane)); });
-  }
-}
-
 template <class Team>
 class Policy : public testing::Test {};
-using Teams = testing::Types<HostTeam, LaneTeam<4>, LaneTeam<7>>;
-class TeamNames {
- public:
-  template <class Team>
-  static std::string GetName(int) {
-    return std::to_string(Team::kLanes) + (Team::kLanes == 1 ? "Lane" : "Lanes");
-  }
-};
 TYPED_TEST_SUITE(Policy, Teams, TeamNames);
 
 TYPED_TEST(Policy, CallsTheBodyOnceForEachItem) {
@@ -177,19 +159,6 @@ TYPED_TEST(Policy, SumsRowsInOrder) {
   }
 }
 
-// What takeRows needs of a communicator.
-struct Waiting {
-  CommState state{};
-  Failure failure{};
-  std::uint64_t abort = 0;
-  CommView view{};
-
-  Waiting() {
-    view.state = &state, view.failure = &failure, view.abort = &abort;
-    view.timeoutNs = 50'000'000;
-  }
-};
-
 // Three rows: one is copied and one is summed into landing words, one is there. Some of their words are all ones.
 template <class Team>
 void expectLanding(int rowType) {
@@ -240,26 +209,6 @@ void expectLanding(int rowType) {
 
 TYPED_TEST(Policy, TakesRowsThatLand) {
   for (const int rowType : {kBf16, kFp16, kFp32}) expectLanding<TypeParam>(rowType);
-}
-
-TYPED_TEST(Policy, SaysWhichRowDoesNotLand) {
-  constexpr int kBytes = 208;
-  GuardedBytes landing(2 * kBytes), out(kBytes);
-  std::memset(landing.data(), 0x55, landing.size());
-  std::memset(landing.data() + kBytes + 100, 0, 4);
-  Waiting waiting;
-  onOneWarp<TypeParam>([&](const auto& warp) {
-    const bool taken = warp.takeRows(
-        waiting.view, 1, kFp32, 2,
-        [&](int) {
-          return TakeJob{{out.data(), kBytes, 2}, 2};
-        },
-        [&](int, int term) { return static_cast<const std::uint8_t*>(landing.data() + term * kBytes); },
-        [](int, int term) -> Failure { return {0, Fault::timeout, Phase::combineRows, 40 + term, 0, 0, 0, 0}; });
-    EXPECT_FALSE(taken);
-  });
-  EXPECT_NE(waiting.failure.ready, 0u);
-  EXPECT_EQ(waiting.failure.peer, 41);
 }
 
 TEST(ThreadedWarp, FindsLanesThatDisagreeAboutACount) {

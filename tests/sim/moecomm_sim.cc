@@ -41,10 +41,16 @@ std::uint64_t runWorlds(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app("Runs seeded simulations of the protocols; ends with 1 if a world goes wrong");
   const std::map<std::string, Protocol> protocols{{"ht", Protocol::ht}, {"ll", Protocol::ll}, {"both", Protocol::both}};
-  const std::map<std::string, Mishap> mishaps{
-      {"any", Mishap::any},     {"nothing", Mishap::nothing},   {"death", Mishap::death},
-      {"abort", Mishap::abort}, {"capacity", Mishap::capacity}, {"bad-index", Mishap::badIndex},
-      {"twice", Mishap::twice}, {"stranger", Mishap::stranger}, {"row-size", Mishap::rowSize}};
+  const std::map<std::string, Mishap> mishaps{{"any", Mishap::any},
+                                              {"nothing", Mishap::nothing},
+                                              {"death", Mishap::death},
+                                              {"leave", Mishap::leave},
+                                              {"abort", Mishap::abort},
+                                              {"capacity", Mishap::capacity},
+                                              {"bad-index", Mishap::badIndex},
+                                              {"twice", Mishap::twice},
+                                              {"stranger", Mishap::stranger},
+                                              {"row-size", Mishap::rowSize}};
   Options options;
   app.add_option("--protocol", options.protocol, "ht, ll or both")->transform(CLI::CheckedTransformer(protocols));
   app.add_option("--mishap", options.mishap, "what happens to the worlds")->transform(CLI::CheckedTransformer(mishaps));

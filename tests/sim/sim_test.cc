@@ -36,6 +36,12 @@ TEST(Simulation, EndsEveryWaitForADeadRankAndLeadsToIt) {
   expectGoodWorlds(Protocol::ll, Mishap::death, 400);
   expectGoodWorlds(Protocol::both, Mishap::death, 400);
 }
+// In all other worlds too, ranks are told at once of each that has left at its end: nobody may still wait for it.
+TEST(Simulation, EndsEveryWaitForARankThatHasLeft) {
+  expectGoodWorlds(Protocol::ht, Mishap::leave, 400);
+  expectGoodWorlds(Protocol::ll, Mishap::leave, 400);
+  expectGoodWorlds(Protocol::both, Mishap::leave, 400);
+}
 TEST(Simulation, StopsAtOnceWhenItIsToldTo) {
   expectGoodWorlds(Protocol::both, Mishap::abort, 300);
 }

@@ -16,24 +16,42 @@ constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
 // No rank may be at work longer than this without a failure: stalls are far shorter than the timeout.
 constexpr std::uint64_t kWorkNsMax = kTimeoutNs / 4;
 
-Faults drawFaults(const Scenario& world, bool death, Rng& rng) {
+Faults drawFaults(const Scenario& world, Mishap mishap, Rng& rng) {
   Faults faults;
-  if (!death) {
+  if (mishap == Mishap::abort) {
     faults.abortNs = 1 + rng.next() % 3'000'000;
     return faults;
   }
-  faults.deadRank = rng.below(world.comm->nranks());
-  faults.deadTask = static_cast<std::size_t>(rng.below(static_cast<int>(world.program->tasks(0).size())));
+  const int rank = rng.below(world.comm->nranks());
+  const auto task = static_cast<std::size_t>(rng.below(static_cast<int>(world.program->tasks(0).size())));
+  if (mishap == Mishap::leave) {
+    faults.leaver = rank, faults.leaveTask = task;
+    return faults;
+  }
+  faults.deadRank = rank, faults.deadTask = task;
   faults.deadPause = rng.below(1 << rng.below(9));
   return faults;
 }
 
-// A survivor has finished, or its failure leads to the dead rank. After an abort every rank just stops.
+// Who waits for a rank that has left ends soon after that, and says so.
+std::string judgeLeaver(const Outcome& outcome, const Faults& faults, std::size_t rank) {
+  const RankResult& result = outcome.ranks[rank];
+  if (result.failure.peer != faults.leaver) return {};
+  const std::uint64_t leftNs = outcome.ranks[static_cast<std::size_t>(faults.leaver)].endNs;
+  const bool soon = result.failure.fault == Fault::left && result.endNs < leftNs + kWorkNsMax;
+  return soon ? "" : fmt::format("rank {} waited for who has left; ", rank);
+}
+
+// A survivor has finished, or its failure leads to the rank that died or left. After an abort every rank just stops.
 std::string judgeSurvivors(const Outcome& outcome, const Faults& faults, const std::vector<Ending>& endings) {
   std::string wrong;
   for (std::size_t r = 0; r < outcome.ranks.size(); ++r) {
     const RankResult& result = outcome.ranks[r];
-    if (result.died || result.finished) continue;
+    if (result.died || result.left || result.finished) continue;
+    if (faults.leaver >= 0) {
+      wrong += followBlame(endings, static_cast<int>(r), faults.leaver) + judgeLeaver(outcome, faults, r);
+      continue;
+    }
     if (faults.deadRank >= 0) {
       wrong += followBlame(endings, static_cast<int>(r), faults.deadRank);
       continue;
@@ -58,9 +76,10 @@ std::string judgeTimes(const Outcome& outcome) {
 
 Mishap drawMishap(Rng& rng) {
   const int kind = rng.below(16);
-  return kind < 3   ? Mishap::death
-         : kind < 9 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
-                    : Mishap::nothing;
+  return kind < 2    ? Mishap::death
+         : kind == 2 ? Mishap::leave
+         : kind < 9  ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
+                     : Mishap::nothing;
 }
 
 Trouble troubleOf(Mishap mishap) {
@@ -85,14 +104,14 @@ Trouble troubleOf(Mishap mishap) {
 Verdict runWorld(std::uint64_t seed, Protocol protocol, Mishap mishap, bool trace) {
   Rng rng(seed);
   if (mishap == Mishap::any) mishap = drawMishap(rng);
-  const bool death = mishap == Mishap::death, abort = mishap == Mishap::abort;
+  const bool ends = mishap == Mishap::death || mishap == Mishap::leave || mishap == Mishap::abort;
   Scenario world = makeScenario(rng.next(), protocol, troubleOf(mishap), {}, kTimeoutNs);
-  const Faults faults = death || abort ? drawFaults(world, death, rng) : Faults{};
+  const Faults faults = ends ? drawFaults(world, mishap, rng) : Faults{};
   const Outcome outcome = Simulator(*world.comm, *world.program, rng.next(), faults, trace).run();
   std::vector<Ending> endings;
   for (const RankResult& result : outcome.ranks) endings.push_back({result.finished, result.failure});
   Verdict verdict{outcome.defect + judgeTimes(outcome), world.text, outcome.events};
-  if (death || abort) {
+  if (ends) {
     verdict.wrong += judgeSurvivors(outcome, faults, endings) + world.findStrayWrite() + world.program->report().text();
   } else {
     verdict.wrong += judge(world, endings);

@@ -9,7 +9,7 @@
 namespace moe::sim {
 
 // What happens to a world. `any` draws one, mostly nothing.
-enum class Mishap { any, nothing, death, abort, capacity, badIndex, twice, stranger, rowSize };
+enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize };
 
 struct Verdict {
   std::string wrong;  // empty: all is as it must be

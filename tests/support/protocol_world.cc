@@ -12,6 +12,7 @@ TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
   listAreas();
   for (int r = 0; r < shape.nranks; ++r) {
     ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
+    ranks_.back()->departed.resize(static_cast<std::size_t>(shape.nranks));
     // Flags and landing words start at zero; the rest of the window may hold anything.
     for (const Area& area : areas_) {
       if (area.begin < at_.routeCounts || area.begin == at_.llCombineRows)
@@ -104,6 +105,7 @@ CommView TestComm::view(int r) {
   std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kNearRanks), view.near);
   view.windows = memory.windows.data(), view.at = at_;
   view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
+  view.departed = memory.departed.data();
   view.timeoutNs = timeoutNs_;
   view.tokensMax = shape_.tokensMax, view.llTokensMax = shape_.llTokensMax, view.topkMax = shape_.topkMax;
   view.rowBytesMax = shape_.rowBytesMax, view.sideBytesMax = shape_.sideBytesMax;

@@ -31,6 +31,7 @@ struct RankMemory {
   CommState state{};
   Failure failure{};
   std::uint64_t abort = 0;
+  std::vector<std::uint32_t> departed;  // [nranks]
 };
 
 class TestComm {

@@ -224,12 +224,13 @@ class SimWarp {
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     sim_.note("wait", flags, epoch);
     int missing = -1;
-    if (sim_.wait(comm, flags, n, epoch, &missing)) return true;
-    if (missing < 0) return false;
-    const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
-    const int late = awaited.rank(missing);
-    laneFail(comm, {0, Fault::timeout, awaited.phase, late, 0, 0, static_cast<std::int64_t>(epoch), seen});
-    return false;
+    const Simulator::RankOf rankOf = [&] { return awaited.rank(missing); };
+    const Simulator::WaitEnd end = sim_.wait(comm, flags, n, epoch, rankOf, &missing);
+    if (isInVain(end)) {
+      const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
+      laneFail(comm, {0, faultOf(end), awaited.phase, rankOf(), 0, 0, static_cast<std::int64_t>(epoch), seen});
+    }
+    return end == Simulator::WaitEnd::reached;
   }
 
   bool stopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || *comm.abort != 0; }
@@ -243,6 +244,13 @@ class SimWarp {
   }
 
  private:
+  static bool isInVain(Simulator::WaitEnd end) {
+    return end == Simulator::WaitEnd::late || end == Simulator::WaitEnd::left;
+  }
+  static Fault faultOf(Simulator::WaitEnd end) {
+    return end == Simulator::WaitEnd::left ? Fault::left : Fault::timeout;
+  }
+
   template <bool kLanding>
   void store(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) const {
     if (!kLanding) return sim_.store(to, from, bytes);
@@ -257,10 +265,14 @@ class SimWarp {
   template <class Late>
   bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, Late late) const {
     auto* place = reinterpret_cast<std::uint32_t*>(const_cast<std::uint8_t*>(from));
-    bool isLate = false;
-    const bool there = sim_.waitLanding(comm, place, sizeof(Quad) / sizeof *place, &isLate);
-    if (isLate) laneFail(comm, late());
-    if (!there) return false;
+    const Simulator::RankOf rankOf = [&] { return late().peer; };
+    const Simulator::WaitEnd end = sim_.waitLanding(comm, place, sizeof(Quad) / sizeof *place, rankOf);
+    if (isInVain(end)) {
+      Failure failure = late();
+      failure.fault = faultOf(end);
+      laneFail(comm, failure);
+    }
+    if (end != Simulator::WaitEnd::reached) return false;
     std::memcpy(piece, place, sizeof *piece);
     *piece = fromLanding(*piece);
     const Quad nothing{};

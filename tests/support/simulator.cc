@@ -81,6 +81,9 @@ Simulator::Warp* Simulator::nextWarp() {
       case Kind::complete:
         complete(event.index);
         break;
+      case Kind::depart:
+        depart(static_cast<int>(event.index));
+        break;
       case Kind::resume:
       case Kind::deadline:
         if (warps_[event.index]->generation != event.generation) break;
@@ -139,8 +142,10 @@ Outcome Simulator::run() {
 
 void Simulator::startTask(Rank& rank) {
   const auto& tasks = program_.tasks(rank.rank);
-  if (rank.nextTask == tasks.size()) {
-    rank.result.finished = true;
+  rank.result.finished = rank.nextTask == tasks.size();
+  rank.result.left = !rank.result.finished && rank.rank == faults_.leaver && rank.nextTask == faults_.leaveTask;
+  if (rank.result.finished || rank.result.left) {
+    push(now_ + rng_.next() % 20'000, Kind::depart, static_cast<std::uint32_t>(rank.rank));
     return endRank(rank);
   }
   const test::Task& task = tasks[rank.nextTask];
@@ -181,6 +186,17 @@ void Simulator::endRank(Rank& rank) {
   rank.result.endNs = now_;
 }
 
+// The others are told when all that it has sent is there.
+void Simulator::depart(int rank) {
+  if (hasPutsUnderWay(rank)) return push(now_ + 10'000, Kind::depart, static_cast<std::uint32_t>(rank));
+  if (trace_) fmt::print("{:>10} rank {} has left\n", now_, rank);
+  someHaveLeft_ = true;
+  for (int other = 0; other < program_.nranks(); ++other) {
+    comm_.rank(other).departed[static_cast<std::size_t>(rank)] = 1;
+    wakeStopped(comm_.view(other));
+  }
+}
+
 void Simulator::runWarp(Warp& warp) {
   Rank& rank = *ranks_[static_cast<std::size_t>(warp.rank)];
   if (&warp == rank.warps.back()) {
@@ -197,10 +213,12 @@ void Simulator::runWarp(Warp& warp) {
 void Simulator::lookOn(Rank& rank) {
   const test::Watch& watch = rank.watch;
   int missing = -1;
+  const RankOf self = [&] { return rank.rank; };
   const int first = rng_.below(watch.count);
   for (int n = 0; n < watch.count; ++n) {
     const int i = (first + n) % watch.count;
-    if (!wait(rank.params.comm, const_cast<Flag*>(watch.words + i), 1, watch.number, &missing)) return;
+    Flag* word = const_cast<Flag*>(watch.words + i);
+    if (wait(rank.params.comm, word, 1, watch.number, self, &missing) != WaitEnd::reached) return;
     watch.look(i);
   }
 }

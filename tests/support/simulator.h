@@ -26,12 +26,15 @@ struct Faults {
   std::size_t deadTask = 0;   // ... in this task ...
   int deadPause = 0;          // ... at this pause of its warps
   std::uint64_t abortNs = 0;  // not 0: from this time on the ranks are told to give up, one after another
+  int leaver = -1;            // leaves ...
+  std::size_t leaveTask = 0;  // ... before this task
 };
 
 struct RankResult {
   bool finished = false;  // ran its whole program without a failure
   bool died = false;
   bool stopped = false;  // by the abort word
+  bool left = false;     // before its program's end
   std::uint64_t endNs = 0;
   Failure failure{};
 };
@@ -59,10 +62,13 @@ class Simulator {
   void ring(std::uint64_t doorbell);                            // an adapter learns of it at some time
   void nap(int before);                                         // a longer pause, the more there were before
   std::uint64_t now() const { return now_; }
-  // True: all reached. False: `*missing` has not within the time, or, if it is -1, the rank was stopped.
-  bool wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing);
+  // How a wait of this warp ends: `left` and `late` are told by who waits.
+  enum class WaitEnd { reached, stopped, late, left };
+  using RankOf = std::function<int()>;  // who is awaited at this time
+  // If it is late or left, `*missing` is the first that has not reached the epoch: that of rank rankOf().
+  WaitEnd wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf, int* missing);
   // The same for n consecutive landing words.
-  bool waitLanding(const CommView& comm, const std::uint32_t* words, int n, bool* late);
+  WaitEnd waitLanding(const CommView& comm, const std::uint32_t* words, int n, const RankOf& rankOf);
   void wakeStopped(const CommView& comm);                                 // waits of this rank end
   void note(const char* what, const void* address, std::uint64_t value);  // trace
 
@@ -72,7 +78,7 @@ class Simulator {
   struct Store;
   struct Queue;
   struct Parcel;
-  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort, look, carry, complete };
+  enum class Kind : std::uint8_t { resume, land, deadline, startTask, abort, look, carry, complete, depart };
   struct Event {
     std::uint64_t time, order;
     Kind kind;
@@ -89,8 +95,8 @@ class Simulator {
   void land(std::uint32_t index);
   void storeEagerly(void* to, const void* from, std::uint32_t bytes);
   void wakeWaiters(const void* landed);
-  bool waitFor(const CommView& comm, const void* begin, std::size_t bytes, const std::function<bool()>& reached,
-               bool* late);
+  WaitEnd waitFor(const CommView& comm, const void* begin, std::size_t bytes, const std::function<bool()>& reached,
+                  const RankOf& rankOf);
   void sleepUntil(std::uint64_t time);
   void makeQueues();
   bool adapterIsGone(const Queue& queue) const;
@@ -107,6 +113,8 @@ class Simulator {
   void endTask(Rank& rank);
   void endRank(Rank& rank);
   void kill(Rank& rank);
+  void depart(int rank);
+  bool hasPutsUnderWay(int rank) const;
   bool mayDie(Rank& rank);
   std::uint64_t pauseNs(const Warp& warp);
   std::uint64_t landingNs();
@@ -131,6 +139,7 @@ class Simulator {
   Event mainEvent_{};
   bool mainHasEvent_ = false;
   Warp* current_ = nullptr;
+  bool someHaveLeft_ = false;
   std::string defect_;
   Fiber main_;
 };

@@ -112,6 +112,11 @@ void Simulator::carry(std::uint32_t index) {
   finish(queue, parcel.index);
 }
 
+bool Simulator::hasPutsUnderWay(int rank) const {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [&](const Queue& queue) { return queue.from == rank && queue.ended != queue.counters.posted; });
+}
+
 // A parcel of this work has arrived. Work ends in order; a completion tells of it late.
 void Simulator::finish(Queue& queue, std::uint64_t index) {
   --queue.work[static_cast<std::size_t>(index - queue.ended)].parcels;

@@ -9,6 +9,11 @@
 #include "support/simulator_parts.h"
 
 namespace moe::sim {
+namespace {
+
+constexpr std::uint64_t kLookNs = 10'000'000;
+
+}  // namespace
 
 std::uint64_t Simulator::landingNs() {
   const int kind = rng_.below(64);
@@ -111,7 +116,8 @@ void Simulator::wakeStopped(const CommView& comm) {
   }
 }
 
-bool Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, int* missing) {
+Simulator::WaitEnd Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf,
+                                   int* missing) {
   const auto reached = [&] {
     *missing = -1;
     for (int i = n - 1; i >= 0; --i) {
@@ -120,35 +126,32 @@ bool Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epo
     return *missing < 0;
   };
   pause();
-  bool late = false;
-  const bool good = waitFor(comm, flags, static_cast<std::size_t>(n) * sizeof *flags, std::ref(reached), &late);
-  if (!late) *missing = -1;
-  return good;
+  return waitFor(comm, flags, static_cast<std::size_t>(n) * sizeof *flags, std::ref(reached), rankOf);
 }
 
-bool Simulator::waitLanding(const CommView& comm, const std::uint32_t* words, int n, bool* late) {
+Simulator::WaitEnd Simulator::waitLanding(const CommView& comm, const std::uint32_t* words, int n,
+                                          const RankOf& rankOf) {
   const auto reached = [&] { return std::find(words, words + n, kNothingLanded) == words + n; };
-  return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), late);
+  return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), rankOf);
 }
 
 // A warp of a rank that dies stays here for ever: what it waits for must hold no memory.
-bool Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
-                        const std::function<bool()>& reached, bool* late) {
+Simulator::WaitEnd Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
+                                      const std::function<bool()>& reached, const RankOf& rankOf) {
   const std::uint64_t end = now_ + comm.timeoutNs;
   Warp& self = *current_;
   while (!reached()) {
-    if (comm.state->failuresClaimed != 0 || *comm.abort != 0) return false;
-    if (now_ >= end) {
-      *late = true;
-      return false;
-    }
+    if (comm.state->failuresClaimed != 0 || *comm.abort != 0) return WaitEnd::stopped;
+    if (comm.departed[rankOf()] != 0) return WaitEnd::left;  // no grace: what it has sent would be there
+    if (now_ >= end) return WaitEnd::late;
     self.waiting = true, self.awaited = static_cast<const std::uint8_t*>(begin), self.awaitedBytes = bytes;
     self.reached = &reached;
-    push(end, Kind::deadline, self.id, self.generation);
+    // Of several that are awaited one may have left: it is looked for when those before it have come.
+    push(someHaveLeft_ ? std::min(end, now_ + kLookNs) : end, Kind::deadline, self.id, self.generation);
     giveUp();
     self.waiting = false;
   }
-  return true;
+  return WaitEnd::reached;
 }
 
 }  // namespace moe::sim

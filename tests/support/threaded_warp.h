@@ -299,8 +299,8 @@ class ThreadedWarp {
   bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, bool landing, HostPatience& patience,
                  Late late) const {
     auto* bytes = reinterpret_cast<std::uint8_t*>(piece);
-    const auto tellLate = [&] { laneFail(comm, late()); };
-    if (landing) return host_landing::take(bytes, from, kPiece, [&] { return patience.goesOn(tellLate); });
+    const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+    if (landing) return host_landing::take(bytes, from, kPiece, [&] { return patience.goesOn(late, report); });
     std::memcpy(bytes, from, kPiece);
     return true;
   }
@@ -308,12 +308,12 @@ class ThreadedWarp {
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
                HostPatience& patience) const {
     const std::atomic_ref ref(*flag);
-    const auto tellLate = [&] {
+    const auto late = [&]() -> Failure {
       const auto expected = static_cast<std::int64_t>(epoch);
-      laneFail(comm, {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, 0});
+      return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, 0};
     };
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
-      if (!patience.goesOn(tellLate)) return false;
+      if (!patience.goesOn(late, [&](const Failure& failure) { laneFail(comm, failure); })) return false;
     }
     return true;
   }

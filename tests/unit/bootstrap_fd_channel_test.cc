@@ -1,10 +1,15 @@
 // Passing descriptors between processes of one host.
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <cstring>
+#include <fstream>
 
 #include "bootstrap/fd_channel.h"
 #include "bootstrap/host_identity.h"
@@ -77,6 +82,29 @@ TEST(FdChannel, NamesTheRankThatDoesNotServe) {
   }));
 }
 
+// The others wait for it, and it waits for the others in the next collective: they know, and are first to say it.
+TEST(FdChannel, ARankThatDoesNotServeIsNamedByAll) {
+  const moeUniqueId_t id = createUniqueId(20s, "");
+  Meet over(4);
+  const auto outcomes = inThreads(4, [&](int rank) {
+    auto member = Bootstrap::join(id, optionsOf(rank, 4, 2s));
+    const Fd mine = fileWith(rank);
+    if (rank != 2) member->serveFd(mine.get());
+    member->allGather({});
+    Outcome fetched;
+    if (rank != 2) fetched = outcomeOf([&] { member->fetchFdFrom(2, Deadline::after(2300ms)); });
+    const std::vector<std::uint8_t> said(fetched.sentence.begin(), fetched.sentence.end());
+    std::vector<std::vector<std::uint8_t>> all;
+    const Outcome gathered = outcomeOf([&] { all = member->allGather(said); });
+    over.wait();
+    if (gathered.result != moeSuccess) throw Error(gathered.result, gathered.sentence);
+    throw Error(moeTimeout, {all[0].begin(), all[0].end()});
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.sentence, "rank 2 did not pass its descriptor to rank 0 in time (Connection refused)");
+  }
+}
+
 // Runs a server until it is told to stop.
 class Serving {
  public:
@@ -144,6 +172,112 @@ TEST(FdChannel, LeavesNoDescriptorsBehind) {
     for (int i = 0; i < 20; ++i) fetchFd(key, Deadline::after(5s));
   }
   EXPECT_EQ(openDescriptors(), before);
+}
+
+// As anybody on this host sees the name.
+std::string localNameOf(const Key& key) {
+  const std::string name = fmt::format("moecomm-fd-{:02x}", fmt::join(deriveKey(key, "fd name"), ""));
+  std::ifstream sockets("/proc/net/unix");
+  const std::string all(std::istreambuf_iterator<char>(sockets), {});
+  EXPECT_NE(all.find("@" + name), std::string::npos);
+  return name;
+}
+
+Fd connectTo(const std::string& name) {
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length), 0) << std::strerror(errno);
+  return fd;
+}
+
+// Sends `bytes` with descriptors attached.
+void sendWith(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds) {
+  iovec part{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part, message.msg_iovlen = 1;
+  message.msg_control = control.data(), message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(fds.size_bytes());
+  std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  EXPECT_EQ(::sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())) << std::strerror(errno);
+}
+
+// A pipe that tells whether anybody holds its writing end.
+struct Pipe {
+  Fd reading, writing;
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    reading = Fd(ends[0]), writing = Fd(ends[1]);
+  }
+  bool isForgotten(std::chrono::milliseconds patience) {
+    writing.reset();
+    pollfd end{reading.get(), POLLIN, 0};
+    return ::poll(&end, 1, static_cast<int>(patience.count())) == 1 && (end.revents & POLLHUP) != 0;
+  }
+};
+
+TEST(FdChannel, KeepsNoDescriptorThatAStrangerSends) {
+  const Key key = randomKey();
+  const Fd file = fileWith(5);
+  const Serving serving(key, file.get());
+  const auto hello = Handshake(Handshake::Side::Client, Key{}, Key{}).start();
+  std::vector<Fd> strangers;  // they cannot answer the challenge that comes then, and stay
+  for (const std::size_t count : {1, 2, 9}) {
+    strangers.push_back(connectTo(localNameOf(key)));
+    Pipe pipe;
+    sendWith(strangers.back().get(), hello, std::vector<int>(count, pipe.writing.get()));
+    EXPECT_TRUE(pipe.isForgotten(2s)) << count << " descriptors";
+  }
+  EXPECT_EQ(valueIn(fetchFd(key, Deadline::after(5s))), 5);
+}
+
+TEST(FdChannel, KeepsTheFirstDescriptorOfThoseThatCome) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  const Key key = randomKey();
+  Link server(Fd(ends[0]), Handshake::Side::Server, key, maskOf(FrameType::FdRequest));
+  Link client(Fd(ends[1]), Handshake::Side::Client, key, maskOf(FrameType::FdReply));
+  client.wantFd();
+  for (int i = 0; i < 4; ++i) client.pump(POLLOUT | POLLIN), server.pump(POLLOUT | POLLIN);
+  ASSERT_TRUE(server.open() && client.open());
+  Pipe second, third;
+  const Fd file = fileWith(7);
+  const auto reply = encodeFrame(FrameType::FdReply, 0);
+  sendWith(server.fd(), reply, std::array{file.get(), second.writing.get()});
+  sendWith(server.fd(), reply, std::array{third.writing.get()});
+  client.pump(POLLIN), client.pump(POLLIN);
+  EXPECT_EQ(valueIn(client.takeFd()), 7);
+  EXPECT_TRUE(second.isForgotten(10s));
+  EXPECT_TRUE(third.isForgotten(10s));
+}
+
+TEST(FdChannel, DealsWithProcessesOfTheSameUserAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  constexpr uid_t kOther = 65534;
+  const Key ours = randomKey(), theirs = randomKey();
+  Children children(1, [&](int, const moeUniqueId_t&, const auto& say) {
+    if (::setresuid(kOther, kOther, kOther) != 0) throw Error(moeSystemError, "setresuid");
+    const Fd file = fileWith(1);
+    const Serving serving(theirs, file.get());
+    const Outcome outcome = outcomeOf([&] { fetchFd(ours, Deadline::after(300ms)); });
+    const bool says =
+        outcome.sentence.find("its socket belongs to user 0, this process to user 65534") != std::string::npos;
+    if (!says) throw Error(moeInternalError, outcome.sentence);
+    say();
+    std::this_thread::sleep_for(60s);
+  });
+  const Fd file = fileWith(5);
+  const Serving serving(ours, file.get());
+  children.start({});
+  children.awaitWord(0);
+  const Outcome outcome = outcomeOf([&] { fetchFd(theirs, Deadline::after(300ms)); });
+  EXPECT_NE(outcome.sentence.find("its socket belongs to user 65534, this process to user 0"), std::string::npos)
+      << outcome.sentence;
 }
 
 TEST(HostIdentity, TellsProcessesOfOneHostApart) {

@@ -1,9 +1,12 @@
 // Joining a group and its collectives, ranks as threads.
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <numeric>
 
+#include "bootstrap/dialer.h"
+#include "bootstrap/rendezvous_server.h"
 #include "bootstrap/socket.h"
 #include "unit/bootstrap_world.h"
 
@@ -203,6 +206,43 @@ TEST(BootstrapJoin, NamesTheRanksThatAreMissingAtTheDeadline) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.result, moeTimeout);
     EXPECT_EQ(outcome.sentence, "ranks 3, 7 did not join within 800 ms");
+  }
+}
+
+// Comes to the rendezvous as `rank` and then does nothing any more, until `over`.
+void comeAndStop(const moeUniqueId_t& id, int rank, bootstrap::JoinRequest request, Meet& over) {
+  using namespace bootstrap;
+  const IdContents contents = decodeUniqueId(id);
+  const Listener listener = listenTcp({Address::any(AF_INET, 0)}, 0);
+  request.addresses = {contents.addresses.front()};
+  request.addresses.front().port = listener.port;
+  Dialer dialer(contents.addresses, rendezvousKey(contents.secret), maskOf(FrameType::Table, FrameType::Refusal), 20s);
+  PollSet set;
+  while (dialer.state() == Dialer::State::Trying) {
+    set.clear();
+    dialer.arm(set);
+    set.wait(20);
+    dialer.serve(set);
+  }
+  const auto link = dialer.take();
+  link->send(FrameType::Join, rank, request.encode());
+  link->pump(POLLOUT);
+  over.wait();
+}
+
+TEST(BootstrapJoin, NamesTheRankThatIsStoppedWhenAllHaveCome) {
+  const moeUniqueId_t id = createUniqueId(1500ms, "");
+  Meet over(4);
+  const auto outcomes = inThreads(4, [&](int rank) {
+    std::this_thread::sleep_for(300ms);  // ids are older than their users
+    if (rank == 2) return comeAndStop(id, rank, {4, 1500, 1500, {}}, over);
+    const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(rank, 4, 1500ms)); });
+    over.wait();
+    throw Error(outcome.result, outcome.sentence);
+  });
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].result, moeTimeout);
+    EXPECT_EQ(outcomes[static_cast<std::size_t>(rank)].sentence, "rank 2 did not do the join within 1500 ms");
   }
 }
 

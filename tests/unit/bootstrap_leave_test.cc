@@ -36,6 +36,21 @@ TEST(BootstrapLeave, IsNoFailureAndIsRemembered) {
   }));
 }
 
+// It goes on, but nobody need wait for it any more.
+TEST(BootstrapLeave, IsAnnouncedByWhoHasNoMoreWork) {
+  Meet watching(20);
+  Meet over(20);
+  expectAllWell(world(20, [&](Bootstrap& member) {
+    member.startMonitor([](const auto& failure) { ADD_FAILURE() << failure.sentence; });
+    watching.wait();
+    if (member.rank() == 5) member.announceLeaving();
+    EXPECT_TRUE(waitUntil([&] { return member.isLeaving(5); })) << "rank " << member.rank();
+    EXPECT_FALSE(member.hasLeft(5));
+    EXPECT_FALSE(member.isLeaving(6));
+    over.wait();
+  }));
+}
+
 // All leave with the last of those that all wait for.
 TEST(BootstrapLeave, WaitsForItsCompany) {
   constexpr int kRanks = 12;

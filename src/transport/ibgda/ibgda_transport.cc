@@ -55,6 +55,7 @@ class IbgdaTransport final : public RemoteTransport {
       const auto stop = [&] { return completer_.failed() || giveUp(); };
       const auto allHaveArrived = [&] { return queues_.waitsFor() < 0; };
       if (queues_.takeBack() && pollUntil(deadline, allHaveArrived, stop)) {
+        setup_.allArrived();
         queues_.postWords([&](int peer) { return verbs::goodbyeTo(peer, setup_); }, false, shortly());
         pollUntil(
             deadline, [&] { return allHaveArrived() && end_.allHaveLeft(); }, stop);

@@ -80,6 +80,7 @@ class VerbsTransport final : public RemoteTransport {
       for (const auto& poster : posters_) poster->countPosted();
       if (pollUntil(
               deadline, [&] { return allHaveArrived(); }, stop)) {
+        setup_.allArrived();
         sayGoodbye();
         pollUntil(
             deadline, [&] { return allHaveArrived() && end_.allHaveLeft(); }, stop);

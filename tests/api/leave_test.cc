@@ -1,0 +1,175 @@
+// A rank that destroys its communicator while others still need it, and while they do not.
+#include <algorithm>
+#include <chrono>
+#include <latch>
+#include <thread>
+
+#include "support/api_world.h"
+
+namespace moe::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Nobody waits for its timeout here: it would be seen.
+constexpr int kTimeoutMs = 60000;
+constexpr double kSoon = 10.0;  // seconds, on a busy machine; else it takes some 30 ms
+constexpr int kRanks = 3, kTokens = 4, kTopk = 2, kHidden = 64;
+
+// One rank's handle and what a step of it needs.
+class Member {
+ public:
+  Member(int rank, const moeUniqueId_t& id, moeConfig_t config, int mode) : rank_(rank) {
+    if (config.backend == moeBackendCuda) config.device = rank % cudaDeviceCount();
+    arena_ = config.backend == moeBackendCuda ? makeCudaArena(config.device) : makeHostArena();
+    EXPECT_EQ(moeCommInit(&comm_, kRanks, rank, &id, &config), moeSuccess) << moeGetLastError(nullptr);
+    moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
+    shape.experts = kRanks, shape.topk = kTopk, shape.mode = mode, shape.tokensMax = kTokens;
+    EXPECT_EQ(moeHandleCreate(&handle_, comm_, &shape), moeSuccess) << error();
+    std::vector<std::int32_t> experts;
+    for (int t = 0; t < kTokens; ++t) {
+      for (int k = 0; k < kTopk; ++k) experts.push_back((rank + t + k) % kRanks);
+    }
+    experts_ = arena_->put<std::int32_t>(experts);
+    rows_ = arena_->put<float>(std::vector<float>(kTokens * kHidden, 1.0f));
+    arrived_ = static_cast<float*>(arena_->take(kRanks * kTokens * kHidden * sizeof(float)));
+    sums_ = static_cast<float*>(arena_->take(kTokens * kHidden * sizeof(float)));
+  }
+  ~Member() { destroy(); }
+
+  moeResult_t route() { return ended(moeRoute(handle_, experts_, nullptr, kTokens, stream())); }
+  moeResult_t dispatch() {
+    moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+    args.rows = rows_, args.rowType = moeRowFp32, args.hidden = kHidden;
+    args.outRows = arrived_, args.outRowsMax = kRanks * kTokens;
+    return ended(moeDispatch(handle_, &args, stream()));
+  }
+  moeResult_t combine() {
+    moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+    args.rows = arrived_, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = sums_;
+    return ended(moeCombine(handle_, &args, stream()));
+  }
+  void step() {
+    EXPECT_EQ(route(), moeSuccess) << error();
+    EXPECT_EQ(dispatch(), moeSuccess) << error();
+    EXPECT_EQ(combine(), moeSuccess) << error();
+  }
+  moeResult_t failure() {
+    moeResult_t result = moeSuccess;
+    EXPECT_EQ(moeCommGetAsyncError(comm_, &result), moeSuccess);
+    return result;
+  }
+  void destroy() { EXPECT_EQ(moeCommDestroy(std::exchange(comm_, nullptr)), moeSuccess); }
+
+  int rank() const { return rank_; }
+  std::string error() const { return moeGetLastError(comm_); }
+  float sum(int i) { return arena_->get<float>(sums_, kTokens * kHidden)[static_cast<std::size_t>(i)]; }
+
+ private:
+  moeStream_t stream() { return arena_->stream(); }
+  moeResult_t ended(moeResult_t called) {
+    arena_->synchronize();
+    return called != moeSuccess ? called : failure();
+  }
+
+  int rank_;
+  std::unique_ptr<Arena> arena_;
+  moeComm_t comm_ = nullptr;
+  moeHandle_t handle_ = nullptr;
+  std::int32_t* experts_ = nullptr;
+  float *rows_ = nullptr, *arrived_ = nullptr, *sums_ = nullptr;
+};
+
+class Leave : public OnBackend {
+ protected:
+  moeConfig_t patient() const {
+    moeConfig_t config = this->config();
+    config.timeoutMs = kTimeoutMs;
+    return config;
+  }
+};
+
+void inRanks(const moeConfig_t& config, int mode, const std::function<void(Member&)>& body) {
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess) << moeGetLastError(nullptr);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Member member(rank, id, config, mode);
+      body(member);
+    });
+  }
+}
+
+// A communicator has failed because rank 1 has left: a call says so soon, and every later one.
+void expectLeft(Member& member, moeResult_t called, Clock::time_point left) {
+  EXPECT_EQ(called, moeRemoteError) << member.error();
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - left).count(), kSoon);
+  const std::string sentence = member.error();
+  EXPECT_NE(sentence.find(": rank 1 has left and did not "), std::string::npos) << sentence;
+  EXPECT_EQ(member.route(), moeRemoteError);
+  EXPECT_EQ(member.error(), sentence);
+}
+
+void leaveBeforeDispatch(const moeConfig_t& config, int mode, int stepsBefore) {
+  std::latch routed(kRanks);
+  inRanks(config, mode, [&](Member& member) {
+    for (int i = 0; i < stepsBefore; ++i) member.step();
+    EXPECT_EQ(member.route(), moeSuccess) << member.error();
+    routed.arrive_and_wait();
+    if (member.rank() == 1) return;
+    expectLeft(member, member.dispatch(), Clock::now());
+  });
+}
+
+TEST_P(Leave, OfARankThatOthersWaitForEndsTheirWaits) {
+  leaveBeforeDispatch(patient(), moeModeHt, 0);
+  leaveBeforeDispatch(patient(), moeModeLl, 0);
+}
+
+// Then its window stays for a while, for ranks that may still read it.
+TEST_P(Leave, AfterCombinesOfRowsThatLandedEndsTheWaitsOfOthersToo) {
+  leaveBeforeDispatch(patient(), moeModeLl, 2);
+}
+
+TEST_P(Leave, OfARankOfAnotherDomainEndsTheWaitsForIt) {
+  moeConfig_t config = patient();
+  config.domainSize = 1, config.transport = moeTransportTcp;
+  leaveBeforeDispatch(config, moeModeHt, 1);
+  leaveBeforeDispatch(config, moeModeLl, 1);
+}
+
+// A wait that begins long after the goodbye ends as soon.
+TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
+  std::latch gone(kRanks);
+  inRanks(patient(), moeModeHt, [&](Member& member) {
+    member.step();
+    if (member.rank() == 1) member.destroy();
+    gone.arrive_and_wait();
+    if (member.rank() == 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    expectLeft(member, member.route(), Clock::now());
+  });
+}
+
+// Nothing happens to ranks that need no more of it: not while they idle, and not in a last step that they make long
+// after the rank that left has done its part of it.
+TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    std::latch gone(kRanks);
+    inRanks(patient(), mode, [&](Member& member) {
+      member.step();
+      if (member.rank() == 1) member.destroy();
+      gone.arrive_and_wait();
+      if (member.rank() == 1) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_EQ(member.failure(), moeSuccess) << member.error();
+      EXPECT_EQ(member.sum(0), 2.0f);
+    });
+  }
+}
+
+MOE_INSTANTIATE_BACKENDS(Leave);
+
+}  // namespace
+}  // namespace moe::test

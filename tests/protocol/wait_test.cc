@@ -1,0 +1,100 @@
+// How waits of the policies end that are in vain.
+#include <array>
+#include <cstring>
+
+#include "protocol/one_warp.h"
+#include "support/guarded_bytes.h"
+
+namespace moe::test {
+namespace {
+
+template <class Team>
+class Wait : public testing::Test {};
+TYPED_TEST_SUITE(Wait, Teams, TeamNames);
+
+TYPED_TEST(Wait, SaysWhichRowDoesNotLand) {
+  constexpr int kBytes = 208;
+  GuardedBytes landing(2 * kBytes), out(kBytes);
+  std::memset(landing.data(), 0x55, landing.size());
+  std::memset(landing.data() + kBytes + 100, 0, 4);
+  Waiting waiting;
+  onOneWarp<TypeParam>([&](const auto& warp) {
+    const bool taken = warp.takeRows(
+        waiting.view, 1, kFp32, 2,
+        [&](int) {
+          return TakeJob{{out.data(), kBytes, 2}, 2};
+        },
+        [&](int, int term) { return static_cast<const std::uint8_t*>(landing.data() + term * kBytes); },
+        [](int, int term) -> Failure { return {0, Fault::timeout, Phase::combineRows, 40 + term, 0, 0, 0, 0}; });
+    EXPECT_FALSE(taken);
+  });
+  EXPECT_NE(waiting.failure.ready, 0u);
+  EXPECT_EQ(waiting.failure.peer, 41);
+}
+
+// Waits for flags of ranks 7 and 8 to reach 2; what the wait reports.
+template <class Team>
+Failure failureOfWait(Waiting& waiting, std::array<Flag, 2> flags) {
+  onOneWarp<Team>([&](const auto& warp) {
+    EXPECT_FALSE(warp.waitAll(waiting.view, flags.data(), 2, 2, Awaited{Phase::dispatchRows, 7, 1}));
+  });
+  EXPECT_NE(waiting.failure.ready, 0u);
+  return waiting.failure;
+}
+
+TYPED_TEST(Wait, EndsAWaitForARankThatHasLeft) {
+  for (const int leaver : {7, 8}) {
+    Waiting waiting;
+    waiting.view.timeoutNs = 60'000'000'000;
+    waiting.departed[leaver] = 1;
+    std::array<Flag, 2> flags{flagWord(2), flagWord(2)};
+    flags[static_cast<std::size_t>(leaver - 7)] = flagWord(1);
+    const Failure failure = failureOfWait<TypeParam>(waiting, flags);
+    EXPECT_EQ(failure.fault, Fault::left);
+    EXPECT_EQ(failure.phase, Phase::dispatchRows);
+    EXPECT_EQ(failure.peer, leaver);
+    EXPECT_EQ(failure.expected, 2);
+  }
+}
+
+TYPED_TEST(Wait, WaitsForARankThoughAnotherHasLeft) {
+  Waiting waiting;
+  waiting.departed[7] = 1;  // it has sent its part before
+  const Failure failure = failureOfWait<TypeParam>(waiting, {flagWord(2), flagWord(1)});
+  EXPECT_EQ(failure.fault, Fault::timeout);
+  EXPECT_EQ(failure.peer, 8);
+}
+
+// What a rank has sent counts, though the wait begins when it has left.
+TYPED_TEST(Wait, TakesWhatWasSentByARankThatHasLeft) {
+  Waiting waiting;
+  waiting.departed[7] = waiting.departed[8] = 1;
+  std::array<Flag, 2> flags{flagWord(2), flagWord(3)};
+  onOneWarp<TypeParam>([&](const auto& warp) {
+    EXPECT_TRUE(warp.waitAll(waiting.view, flags.data(), 2, 2, Awaited{Phase::dispatchRows, 7, 1}));
+  });
+  EXPECT_EQ(waiting.failure.ready, 0u);
+}
+
+TYPED_TEST(Wait, EndsAWaitForARowOfARankThatHasLeft) {
+  constexpr int kBytes = 208;
+  GuardedBytes landing(kBytes), out(kBytes);
+  std::memset(landing.data(), 0, landing.size());
+  Waiting waiting;
+  waiting.view.timeoutNs = 60'000'000'000;
+  waiting.departed[40] = 1;
+  onOneWarp<TypeParam>([&](const auto& warp) {
+    EXPECT_FALSE(warp.takeRows(
+        waiting.view, 1, kFp32, 1,
+        [&](int) {
+          return TakeJob{{out.data(), kBytes, 1}, 1};
+        },
+        [&](int, int) { return static_cast<const std::uint8_t*>(landing.data()); },
+        [](int, int) -> Failure { return {0, Fault::timeout, Phase::combineRows, 40, 0, 0, 0, 0}; }));
+  });
+  EXPECT_EQ(waiting.failure.fault, Fault::left);
+  EXPECT_EQ(waiting.failure.peer, 40);
+}
+
+}  // namespace
+}  // namespace moe::test

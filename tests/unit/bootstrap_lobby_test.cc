@@ -1,0 +1,134 @@
+// Who is let in while strangers take all the places.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "bootstrap/dialer.h"
+#include "bootstrap/lobby.h"
+#include "bootstrap/socket.h"
+#include "unit/bootstrap_world.h"
+
+namespace moe::test {
+namespace {
+
+using namespace bootstrap;
+
+// A rank's listener, and how many have been let in.
+class Door {
+ public:
+  explicit Door(const Key& key) : Door(key, listenTcp({Address::any(AF_INET, 0)}, 0)) {}
+  ~Door() {
+    stop_ = true;
+    thread_.join();
+  }
+  Address address() const {
+    Address address = Address::any(AF_INET, port_);
+    address.ip = {127, 0, 0, 1};
+    return address;
+  }
+  int letIn() const { return letIn_; }
+
+ private:
+  Door(const Key& key, Listener listener)
+      : port_(listener.port),
+        lobby_(std::move(listener.fd), key, maskOf(FrameType::Attach), Lobby::Limits{}),
+        thread_([this] { run(); }) {}
+  void run() {
+    PollSet set;
+    while (!stop_) {
+      set.clear();
+      lobby_.arm(set);
+      set.wait(std::min(10, lobby_.waitMsMax()));
+      lobby_.serve(set);
+      letIn_ += static_cast<int>(lobby_.takeGuests().size());
+    }
+  }
+
+  std::uint16_t port_;
+  Lobby lobby_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> letIn_ = 0;
+  std::thread thread_;
+};
+
+// So many connections that say `words` and no more; whoever is thrown out comes again at once.
+class Strangers {
+ public:
+  Strangers(int count, const Address& door, std::vector<std::uint8_t> words) : door_(door), words_(std::move(words)) {
+    for (int i = 0; i < count; ++i) sockets_.push_back(come());
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Strangers() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  Fd come() const {
+    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketName name = door_.socketName();
+    EXPECT_EQ(::connect(fd.get(), name.get(), name.length), 0);
+    (void)!::send(fd.get(), words_.data(), words_.size(), MSG_NOSIGNAL);
+    return fd;
+  }
+  void run() {
+    while (!stop_) {
+      std::vector<pollfd> polled;
+      for (const Fd& socket : sockets_) polled.push_back({socket.get(), POLLRDHUP, 0});
+      if (::poll(polled.data(), polled.size(), 20) <= 0) continue;
+      for (std::size_t i = 0; i < polled.size(); ++i) {
+        if (polled[i].revents != 0) sockets_[i] = come();
+      }
+    }
+  }
+
+  Address door_;
+  std::vector<std::uint8_t> words_;
+  std::vector<Fd> sockets_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+// A rank comes through the door: it tries again when it is thrown out, as ranks do.
+bool comesIn(const Key& key, const Door& door, std::chrono::milliseconds patience) {
+  const Deadline deadline = Deadline::after(patience);
+  std::unique_ptr<Link> link;
+  while (door.letIn() == 0 && !deadline.expired()) {
+    Dialer dialer({door.address()}, key, maskOf(FrameType::State), patience);
+    PollSet set;
+    while (dialer.state() == Dialer::State::Trying && !deadline.expired()) {
+      set.clear();
+      dialer.arm(set);
+      set.wait(20);
+      dialer.serve(set);
+    }
+    if (dialer.state() != Dialer::State::Connected) continue;
+    link = dialer.take();
+    link->send(FrameType::Attach, 1, std::vector<std::uint8_t>(4));
+    while (!link->closed() && door.letIn() == 0 && !deadline.expired()) {
+      set.clear();
+      const std::size_t index = set.add(link->fd(), link->wanted());
+      set.wait(10);
+      link->pump(set.at(index));
+    }
+  }
+  return door.letIn() > 0;
+}
+
+TEST(Lobby, ManySilentConnectionsKeepNobodyOut) {
+  allowManyDescriptors();
+  const Key key = randomKey();
+  const Door door(key);
+  const Strangers strangers(3000, door.address(), {});
+  EXPECT_TRUE(comesIn(key, door, 6s));
+}
+
+TEST(Lobby, NorDoThoseThatBeginTheHandshake) {
+  allowManyDescriptors();
+  const Key key = randomKey();
+  const Door door(key);
+  const Strangers strangers(3000, door.address(), Handshake(Handshake::Side::Client, Key{}, Key{}).start());
+  EXPECT_TRUE(comesIn(key, door, 8s));
+}
+
+}  // namespace
+}  // namespace moe::test
