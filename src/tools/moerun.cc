@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -20,9 +21,11 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "moecomm.h"
+#include "tools/moerun_job.h"
 #include "tools/moerun_plan.h"
 #include "tools/moerun_process.h"
 #include "tools/moerun_supervisor.h"
+#include "tools/moerun_watcher.h"
 
 namespace moe::tools {
 namespace {
@@ -134,7 +137,16 @@ void takeCommand(std::vector<std::string> words, Arguments& arguments) {
   arguments.command = std::move(words);
 }
 
+void warnOfNames(const std::vector<Placement>& placements) {
+  if (std::all_of(placements.begin(), placements.end(), [](const Placement& place) { return place.local; })) return;
+  for (const std::string& name : namesLeftOut()) {
+    fmt::print(stderr, "moerun: '{}' is not passed to other hosts: a shell takes no such name for a variable's\n",
+               name);
+  }
+}
+
 int launch(const Arguments& arguments) {
+  checkExports(arguments.exports);
   const std::string thisHost = thisHostName();
   const auto hosts = arguments.hosts.empty() ? std::vector<HostSlots>{} : parseHosts(arguments.hosts);
   const auto placements = placeRanks(arguments.nranks, hosts, thisHost);
@@ -149,8 +161,10 @@ int launch(const Arguments& arguments) {
   options.grace = toMs(arguments.graceSeconds);
   options.timeout = toMs(arguments.timeoutSeconds);
   options.tag = arguments.tag;
-  Supervisor supervisor(takeSignals(), options);
-  for (const Placement& placement : placements) supervisor.add(startRank(job, placement));
+  warnOfNames(placements);
+  const Watcher watcher;
+  Supervisor supervisor(takeSignals(), watcher, options);
+  for (const Placement& placement : placements) supervisor.add(startRank(job, placement, watcher));
   return supervisor.run();
 }
 

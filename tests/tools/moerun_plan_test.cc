@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "tools/moerun_process.h"
+#include "tools/moerun_job.h"
+#include "tools/moerun_remote.h"
 
 namespace moe::test {
 namespace {
@@ -68,12 +69,28 @@ TEST(MoerunRemote, QuotesForTheShell) {
   EXPECT_EQ(shellQuote("it's $HOME"), "'it'\\''s $HOME'");
 }
 
-TEST(MoerunRemote, LeavesTheSecretOutOfTheScript) {
+TEST(MoerunRemote, LeavesEveryValueOutOfTheScript) {
   const Job job{2, "a:1", "0123456789abcdef0123456789abcdef", {"program", "an argument"}, {"ssh"}, {}};
-  const std::string script = remoteScript(job, {1, 0, 1, "b", false});
+  const std::string script = remoteScript(job);
   EXPECT_EQ(script.find(job.secret), std::string::npos);
-  EXPECT_NE(script.find("MOECOMM_RANK='1'"), std::string::npos);
+  EXPECT_EQ(script.find("MOECOMM_RANK"), std::string::npos);
   EXPECT_NE(script.find("'an argument'"), std::string::npos);
+  const std::string input = remoteInput(job, {1, 0, 1, "b", false});
+  EXPECT_NE(input.find("MOECOMM_RANK='1'\n"), std::string::npos);
+  EXPECT_NE(input.find("MOECOMM_SECRET='" + job.secret + "'\n"), std::string::npos);
+}
+
+TEST(MoerunRemote, RefusesNamesThatAShellWouldRun) {
+  for (const char* name : {"", "1A", "A B", "A;ls", "A=B", "A-B", "$(ls)", "A\nB"}) {
+    try {
+      checkExports({"GOOD_1", name});
+      ADD_FAILURE() << "not refused: " << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), "--export: '" + std::string(name) +
+                                  "' is no name of a variable; expected are letters, digits and _, and no digit first");
+    }
+  }
+  checkExports({"_", "a", "A1_b"});
 }
 
 }  // namespace
