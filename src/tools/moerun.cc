@@ -26,6 +26,7 @@
 #include "tools/moerun_process.h"
 #include "tools/moerun_supervisor.h"
 #include "tools/moerun_watcher.h"
+#include "tools/standard_output.h"
 
 namespace moe::tools {
 namespace {
@@ -168,21 +169,25 @@ int launch(const Arguments& arguments) {
   return supervisor.run();
 }
 
-}  // namespace
-}  // namespace moe::tools
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Starts N ranks of a program: moerun -n N [options] COMMAND [ARGUMENTS]");
-  moe::tools::Arguments arguments;
-  moe::tools::declare(app, arguments);
+  Arguments arguments;
+  declare(app, arguments);
   try {
     app.parse(argc, argv);
-    moe::tools::takeCommand(app.remaining(), arguments);
-    return moe::tools::launch(arguments);
+    takeCommand(app.remaining(), arguments);
+    return launch(arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "moerun: {}\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+}  // namespace moe::tools
+
+int main(int argc, char** argv) {
+  return moe::tools::statusOfOutput("moerun", moe::tools::run(argc, argv));
 }

@@ -109,6 +109,12 @@ class Unread(unittest.TestCase):
             self.assertEqual(self.ended(job), 1)
         self.assertEqual(said, "moerun: standard output: No space left on device; what was to be written there is lost\n")
 
+    def test_lost_help_is_no_success(self):
+        with open("/dev/full", "w") as full:
+            lost = subprocess.run([MOERUN, "--help"], stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+        self.assertEqual((lost.returncode, lost.stderr), (
+            1, b"moerun: standard output: No space left on device; what was to be written there is lost\n"))
+
     def test_a_reader_that_leaves_is_said_and_the_work_goes_on(self):
         job = start("-n", "1", "sh", "-c", "for i in $(seq 30000); do echo line; done; echo done >&2")
         job.stdout.close()
