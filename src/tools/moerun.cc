@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "moecomm.h"
+#include "tools/moerun_bind.h"
 #include "tools/moerun_job.h"
 #include "tools/moerun_plan.h"
 #include "tools/moerun_process.h"
@@ -37,6 +38,7 @@ struct Arguments {
   double timeoutSeconds = 0;
   double graceSeconds = 10;
   bool tag = true;
+  std::string bind = "none";
   std::string rootHost;
   std::string ssh = "ssh -o BatchMode=yes";
   std::vector<std::string> exports;
@@ -123,6 +125,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--tag,!--no-tag", arguments.tag, "start every output line with [rank]; on unless --no-tag");
+  app.add_option("--bind", arguments.bind,
+                 "core: each rank gets a core of its own; share: an equal share of the processors; none: all of them")
+      ->check(CLI::IsMember({"none", "core", "share"}))
+      ->capture_default_str();
   app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host");
   app.add_option("--ssh", arguments.ssh, "how to reach a host; the host and one command follow")->capture_default_str();
   app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")
@@ -150,7 +156,8 @@ int launch(const Arguments& arguments) {
   checkExports(arguments.exports);
   const std::string thisHost = thisHostName();
   const auto hosts = arguments.hosts.empty() ? std::vector<HostSlots>{} : parseHosts(arguments.hosts);
-  const auto placements = placeRanks(arguments.nranks, hosts, thisHost);
+  auto placements = placeRanks(arguments.nranks, hosts, thisHost);
+  bindRanks(parseBind(arguments.bind), &placements);
   const std::string root = arguments.rootHost.empty() ? rootHost(placements, thisHost) : arguments.rootHost;
   const Job job{arguments.nranks,
                 fmt::format("{}:{}", root, choosePort()),

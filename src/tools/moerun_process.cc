@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tools/moerun_bind.h"
 #include "tools/moerun_remote.h"
 
 namespace moe::tools {
@@ -57,23 +59,40 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-// What the child does between fork and exec. Never returns.
-[[noreturn]] void becomeRank(int in, int out, int err, pid_t launcher, const Watcher& watcher, char** argv,
-                             char** envp) {
+// What the child needs between fork and exec, where nothing may be allocated.
+struct Start {
+  int in, out, err;
+  pid_t launcher;
+  const Watcher& watcher;
+  std::vector<char*> argv, envp;
+  std::vector<unsigned long> mask;  // empty: moerun's
+};
+
+void bindTo(const std::vector<unsigned long>& mask) {
+  if (mask.empty()) return;
+  const auto* set = reinterpret_cast<const cpu_set_t*>(mask.data());
+  if (::sched_setaffinity(0, mask.size() * sizeof mask[0], set) == 0) return;
+  ::dprintf(STDERR_FILENO, "moerun: cannot bind this rank to its processors: %s\n", ::strerror(errno));
+  ::_exit(126);
+}
+
+// What the child does then. Never returns.
+[[noreturn]] void becomeRank(const Start& start) {
   ::setpgid(0, 0);
-  watcher.enroll(::getpid());
+  start.watcher.enroll(::getpid());
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(1);  // moerun died before the line above took effect
-  ::dup2(in, STDIN_FILENO);
-  ::dup2(out, STDOUT_FILENO);
-  ::dup2(err, STDERR_FILENO);
+  if (::getppid() != start.launcher) ::_exit(1);  // moerun died before the line above took effect
+  ::dup2(start.in, STDIN_FILENO);
+  ::dup2(start.out, STDOUT_FILENO);
+  ::dup2(start.err, STDERR_FILENO);
+  bindTo(start.mask);
   ::signal(SIGPIPE, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execvpe(argv[0], argv, envp);
+  ::execvpe(start.argv[0], start.argv.data(), start.envp.data());
   const int error = errno;
-  ::dprintf(STDERR_FILENO, "moerun: cannot run '%s': %s\n", argv[0], ::strerror(error));
+  ::dprintf(STDERR_FILENO, "moerun: cannot run '%s': %s\n", start.argv[0], ::strerror(error));
   ::_exit(error == ENOENT ? 127 : 126);
 }
 
@@ -81,15 +100,11 @@ RankProcess spawn(const Placement& placement, const Watcher& watcher, std::vecto
                   std::vector<std::string> environment, Fd in) {
   Pipe out = makePipe();
   Pipe err = makePipe();
-  const std::vector<char*> argv = pointers(command);
-  const std::vector<char*> envp = pointers(environment);
-  const pid_t launcher = ::getpid();
+  const Start start{in.get(), out.write.get(),   err.write.get(),       ::getpid(),
+                    watcher,  pointers(command), pointers(environment), affinityMask(placement.processors)};
   const pid_t pid = ::fork();
   if (pid < 0) throw systemError(fmt::format("cannot fork for rank {}", placement.rank));
-  if (pid == 0) {
-    becomeRank(in.get(), out.write.get(), err.write.get(), launcher, watcher, const_cast<char**>(argv.data()),
-               const_cast<char**>(envp.data()));
-  }
+  if (pid == 0) becomeRank(start);
   ::setpgid(pid, pid);  // here too: a signal may be due before the child has run
   return {placement, pid, std::move(out.read), std::move(err.read), Fd()};
 }

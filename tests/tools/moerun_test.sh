@@ -78,6 +78,24 @@ check 'arguments reach the command unchanged' '[0] -n|a b|
 CUDA_VISIBLE_DEVICES=5 run -n 1 --no-tag sh -c 'echo $CUDA_VISIBLE_DEVICES'
 check 'CUDA_VISIBLE_DEVICES is left alone' 5 "$(cat "$work/out")"
 
+# ---- Processors ----
+allowed() { "$@" sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status; }
+one() { allowed | sed 's/[-,].*//'; } # the first that this script may use
+check 'without --bind a rank may use what moerun may' "$(allowed)" "$(allowed "$moerun" -n 1 --no-tag)"
+check 'a share for one rank is everything' "$(allowed)" "$(allowed "$moerun" -n 1 --no-tag --bind share)"
+check 'only what moerun may use is shared' "$(one)" "$(allowed taskset -c "$(one)" "$moerun" -n 1 --no-tag --bind share)"
+for bind in core share; do
+  taskset -c "$(one)" "$moerun" -n 2 --bind $bind true 2>"$work/err"
+  check "--bind $bind refuses more ranks than there is room for" "1 moerun: --bind $bind: 2 ranks on this host, but $(
+    [ $bind = core ] && echo cores || echo processors) that moerun may use: 1" "$? $(cat "$work/err")"
+done
+if [ "$(nproc)" -ge 2 ]; then
+  run -n 2 --no-tag --bind share sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status
+  check 'two ranks have different processors' 2 "$(tr ',' '\n' <"$work/out" | sort -u | wc -l)"
+fi
+run -n 1 --bind everything true
+check '--bind knows its words' '2 1' "$status $(grep -c 'none,core,share' "$work/err")"
+
 # ---- Failures ----
 run -n 3 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 1 ]; then exit 7; fi; sleep 30'
 check 'the first failing rank gives the status' 7 $status
@@ -215,6 +233,11 @@ done
 run -n 2 --hosts nodea,nodeb --ssh "$work/ssh" --grace 0.2 sh -c "echo \$\$ >$work/remote\$MOECOMM_RANK; if [ \$MOECOMM_RANK = 1 ]; then exit 9; fi; exec sleep 30"
 check 'a rank on another host gives its status' 9 $status
 eventually 'ranks on other hosts are ended' gone "$(cat "$work/remote0")"
+
+run -n 2 --hosts localhost,nodea --ssh "$work/ssh" --bind core true
+check '--bind refuses ranks on other hosts' \
+  'moerun: --bind is for ranks of this machine, but rank 1 is to run on nodea; let the command bind itself there, with taskset for example' \
+  "$(cat "$work/err")"
 
 run -n 3 --hosts nodea:1,nodeb:1 --ssh "$work/ssh" true
 check 'too few slots are refused' 1 $status

@@ -64,6 +64,19 @@ class Unread(unittest.TestCase):
                 job.send_signal(number)
                 self.assertEqual(self.ended(job), 128 + number)
 
+    def test_a_signal_ends_the_wait_for_the_reader_of_a_job_that_is_done(self):
+        job = start("-n", "1", "sh", "-c", "seq 80000")  # 0.8 MB: less than moerun keeps
+
+        def only_the_watcher_is_left():
+            children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            return [Path(f"/proc/{pid}/comm").read_text() for pid in children] == ["moerun-watcher\n"]
+        wait_until("the rank has ended", only_the_watcher_is_left)
+        self.assertIsNone(job.poll())
+        job.send_signal(signal.SIGTERM)
+        said = job.stderr.read().decode()
+        self.assertEqual(self.ended(job), 143)
+        self.assertRegex(said, r"^moerun: standard output: nobody reads it; [1-9]\d* bytes are lost\n$")
+
     def test_a_failing_rank_is_reported_while_nobody_reads_the_output(self):
         job = start("-n", "2", "--grace", "0.1", "sh", "-c",
                     f'if [ $MOECOMM_RANK = 1 ]; then exit 7; fi; {TALK}')
