@@ -1,4 +1,5 @@
-# What `cmake --install` puts where: header, library, tools, and the files by which CMake and pkg-config users find them.
+# What `cmake --install` puts where: header, library, tools, the files by which CMake and pkg-config users find them, the
+# Python package, examples and documents.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS moecomm EXPORT moecommTargets
@@ -25,3 +26,19 @@ cmake_path(RELATIVE_PATH pc_dir BASE_DIRECTORY "/" OUTPUT_VARIABLE pc_dir)
 file(RELATIVE_PATH MOECOMM_PC_UP "/${pc_dir}" "/")
 configure_file(cmake/moecomm.pc.in moecomm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/moecomm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Python and examples lie side by side, as in the sources: the examples look for the package there. The package looks for
+# the library beside itself, and a link survives that an installed tree is moved.
+set(share_dir ${CMAKE_INSTALL_DATADIR}/moecomm)
+install(DIRECTORY python/moecomm DESTINATION ${share_dir}/python
+  FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+cmake_path(SET python_dir NORMALIZE "/${share_dir}/python/moecomm")
+cmake_path(SET library_dir NORMALIZE "/${CMAKE_INSTALL_LIBDIR}")
+file(RELATIVE_PATH library_from_python ${python_dir} ${library_dir}/libmoecomm.so)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/python_link)
+file(CREATE_LINK ${library_from_python} ${PROJECT_BINARY_DIR}/python_link/libmoecomm.so SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/python_link/libmoecomm.so DESTINATION ${share_dir}/python/moecomm)
+install(DIRECTORY examples DESTINATION ${share_dir}
+  FILES_MATCHING PATTERN "*.c" PATTERN "*.cu" PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -2,9 +2,11 @@
 #   MOECOMM_WITH_VERBS, moecomm_verbs   its header: for the transport, which loads the library at run time
 #   MOECOMM_WITH_IBGDA                  that of libmlx5 too: for the transport whose puts steps post themselves
 #   MOECOMM_WITH_RDMA, moecomm_rdma     the libraries and the header of libmlx5 too: for tests
+#   MOECOMM_RDMA_MISSING                what was not found, as text
 set(MOECOMM_WITH_VERBS OFF)
 set(MOECOMM_WITH_IBGDA OFF)
 set(MOECOMM_WITH_RDMA OFF)
+set(MOECOMM_RDMA_MISSING)
 if(MOECOMM_RDMA STREQUAL "OFF")
   return()
 endif()
@@ -43,6 +45,7 @@ if(NOT missing)
   set(MOECOMM_WITH_RDMA ON)
 else()
   list(JOIN missing ", " missing)
+  set(MOECOMM_RDMA_MISSING "${missing}")
   set(advice "${missing} not found; install libibverbs-dev and ibverbs-providers (scripts/install_deps.sh does it)")
   if(MOECOMM_RDMA STREQUAL "ON")
     message(FATAL_ERROR "MOECOMM_RDMA is ON, but ${advice}")

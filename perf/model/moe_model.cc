@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tables.h"
+#include "tools/standard_output.h"
 
 namespace moe::model {
 namespace {
@@ -149,5 +150,5 @@ int run(int argc, const char* const* argv) {
 }  // namespace moe::model
 
 int main(int argc, char** argv) {
-  return moe::model::run(argc, argv);
+  return moe::tools::statusOfOutput("moe_model", moe::model::run(argc, argv));
 }

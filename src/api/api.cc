@@ -1,5 +1,6 @@
 // The C ABI: pointers and struct sizes are checked, C++ objects found, errors translated. No logic.
 #include "api/guard.h"
+#include "api/traced.h"
 #include "base/sized_struct.h"
 #include "bootstrap/unique_id.h"
 #include "comm/handle.h"
@@ -192,13 +193,13 @@ moeResult_t moeHandleDestroy(moeHandle_t handle) {
 moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                      moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::guardAlive(&handleOf(handle)->comm(),
-                         [&] { handleOf(handle)->route(topkIdx, topkWeights, tokens, stream); });
+  return moe::traced(handleOf(handle), "moeRoute",
+                     [&](auto&) { handleOf(handle)->route(topkIdx, topkWeights, tokens, stream); });
 }
 
 moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+  return moe::traced(handleOf(handle), "moeHandleGetCounts", [&](auto&) {
     moe::checkStructSize(counts, "counts");
     moe::writeStruct(counts, handleOf(handle)->counts(), "counts");
   });
@@ -223,21 +224,25 @@ moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals) {
 
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+  return moe::traced(handleOf(handle), "moeDispatch", [&](std::int64_t& rowBytes) {
     const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
-    handleOf(handle)->dispatch(moe::readStruct(args, "args", defaults), stream);
+    const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
+    rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+    handleOf(handle)->dispatch(own, stream);
   });
 }
 
 moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+  return moe::traced(handleOf(handle), "moeCombine", [&](std::int64_t& rowBytes) {
     const moeCombineArgs_t defaults = MOE_COMBINE_ARGS_INITIALIZER;
-    handleOf(handle)->combine(moe::readStruct(args, "args", defaults), stream);
+    const moeCombineArgs_t own = moe::readStruct(args, "args", defaults);
+    rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+    handleOf(handle)->combine(own, stream);
   });
 }
 
 moeResult_t moeComplete(moeHandle_t handle, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::guardAlive(&handleOf(handle)->comm(), [&] { handleOf(handle)->complete(stream); });
+  return moe::traced(handleOf(handle), "moeComplete", [&](auto&) { handleOf(handle)->complete(stream); });
 }

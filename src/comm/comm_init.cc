@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/handle.h"
+#include "comm/init_log.h"
 #include "comm/limits.h"
 #include "transport/remote_choice.h"
 
@@ -55,6 +56,7 @@ class CommInit {
     comm_->config_ = config;
     comm_->log_ =
         std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
+    logEnvironment(*comm_->log_, config, namesInEnvironment());
     const std::chrono::milliseconds timeout(config.timeoutMs);
     comm_->view_.rank = rank;
     comm_->view_.nranks = nranks;
@@ -66,10 +68,13 @@ class CommInit {
 
   std::unique_ptr<Comm> build() {
     agree();
+    logStage("all ranks have met, and are configured alike");
     chooseDomains();
     together([&] { makeWindow(); });
+    logStage("all ranks have their windows");
     exchangeCards();
     together([&] { openWindows(); });
+    logStage("all ranks of a domain have mapped their windows");
     comm_->bootstrap_->stopServingFd();
     if (comm_->shape_.domains() > 1) connectDomains();
     makeView();
@@ -78,6 +83,7 @@ class CommInit {
     comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
                        milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
                        comm_->view_.at.totalBytes);
+    comm_->log_->write(moeLogInfo, "init", "peers: {}", describePeers(*comm_));
     return std::move(comm_);
   }
 
@@ -297,6 +303,8 @@ class CommInit {
         std::chrono::milliseconds(10), processes);
     if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
   }
+
+  void logStage(const char* what) const { comm_->log_->write(moeLogDebug, "init", "{} ms: {}", milliseconds(), what); }
 
   std::int64_t milliseconds() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin_).count();

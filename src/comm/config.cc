@@ -1,6 +1,7 @@
 #include "comm/config.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string_view>
@@ -84,14 +85,19 @@ Value* targetIn(const Setting& setting, Config* config) {
 void resolveSetting(const Setting& setting, const moeConfig_t& user, const Lookup& lookup, Config* config) {
   if (std::holds_alternative<std::monostate>(setting.target)) return;
   const char* text = lookup(setting.variable);
-  if (text == nullptr || *text == '\0') text = setting.defaultText;
+  const bool given = text != nullptr && *text != '\0';
+  if (!given) text = setting.defaultText;
+  const auto take = [&] {
+    if (given) config->fromEnvironment.push_back(fmt::format("{}={}", setting.variable, text));
+    return text;
+  };
   if (auto* target = targetIn<std::string>(setting, config)) {
     const char* field = textOfField(setting, user);
-    *target = field != nullptr ? field : text;
+    *target = field != nullptr ? field : take();
     return;
   }
   std::int64_t value = 0;
-  if (!numberOfField(setting, user, &value)) value = parseNumber(setting, text);
+  if (!numberOfField(setting, user, &value)) value = parseNumber(setting, take());
   if (auto* target = targetIn<std::int32_t>(setting, config)) {
     *target = static_cast<std::int32_t>(value);
   } else {
@@ -104,6 +110,15 @@ void resolveSetting(const Setting& setting, const moeConfig_t& user, const Looku
 const Lookup& processEnvironment() {
   static const Lookup lookup = [](const char* name) -> const char* { return std::getenv(name); };
   return lookup;
+}
+
+std::vector<std::string> namesInEnvironment() {
+  std::vector<std::string> names;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    if (variable.starts_with(kPrefix)) names.emplace_back(variable.substr(0, variable.find('=')));
+  }
+  return names;
 }
 
 Config resolveConfig(const moeConfig_t* user, const Lookup& lookup) {

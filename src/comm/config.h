@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "backend/bulk.h"
 #include "moecomm.h"
@@ -40,6 +41,7 @@ struct Config {
   moeAllocate_t allocate = nullptr;
   moeFree_t free = nullptr;
   void* allocateUser = nullptr;
+  std::vector<std::string> fromEnvironment;  // NAME=value of the variables that were taken
 
   bool ht() const { return modes != moeModeLl; }
   bool ll() const { return modes != moeModeHt; }
@@ -50,6 +52,9 @@ using Lookup = std::function<const char*(const char* name)>;
 
 // The environment of this process.
 const Lookup& processEnvironment();
+
+// The names in this process's environment that begin like ours.
+std::vector<std::string> namesInEnvironment();
 
 // `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An
 // empty variable counts as unset.

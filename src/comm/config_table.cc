@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <iterator>
 
 #include "comm/limits.h"
 #include "device/remote_view.h"
@@ -129,11 +130,18 @@ const Setting kSettings[] = {
      "moeCommInitFromEnv: number of ranks.", None{}, None{}},
     {"MOECOMM_LOCAL_RANK", nullptr, "", "set by moerun", IntegerRange{0, Limits::kRanks - 1},
      "moeCommInitFromEnv: this rank's index on its host.", None{}, None{}},
+    {"MOECOMM_LOCAL_NRANKS", nullptr, "", "set by moerun", IntegerRange{1, Limits::kRanks},
+     "For programs: number of ranks on this rank's host.", None{}, None{}},
     {"MOECOMM_ROOT", nullptr, "", "set by moerun; else from the launcher", FreeText{"host:port"},
      "moeCommInitFromEnv: where rank 0 waits for the others.", None{}, None{}},
     {"MOECOMM_SECRET", nullptr, "", "set by moerun; else from the job's id", FreeText{"32 hexadecimal digits"},
      "moeCommInitFromEnv: what every connection must present.", None{}, None{}},
+    {"MOECOMM_LIBRARY", nullptr, "", "looked for", FreeText{"path"}, "Python: the library to load.", None{}, None{}},
 };
+
+// Taken by tests and their scripts.
+constexpr const char* kTestVariables[] = {"MOECOMM_UPDATE_DOCS", "MOECOMM_SIM_SEED", "MOECOMM_RXE_VM_ACCEL",
+                                          "MOECOMM_RXE_VM_CACHE", "MOECOMM_RXE_VM_KERNEL"};
 
 std::string describeRange(const IntegerRange& range) {
   if (range.multiple == 1) return fmt::format("{} to {}", range.min, range.max);
@@ -144,6 +152,12 @@ std::string describeRange(const IntegerRange& range) {
 
 std::span<const Setting> settings() {
   return kSettings;
+}
+
+std::vector<std::string> knownVariables() {
+  std::vector<std::string> names(std::begin(kTestVariables), std::end(kTestVariables));
+  for (const Setting& setting : settings()) names.emplace_back(setting.variable);
+  return names;
 }
 
 std::string describeAllowed(const Allowed& allowed) {

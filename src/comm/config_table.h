@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "comm/config.h"
 
@@ -48,6 +50,12 @@ struct Setting {
 };
 
 std::span<const Setting> settings();
+
+// What the names of our variables begin with.
+inline constexpr std::string_view kPrefix = "MOECOMM_";
+
+// The names of all variables that the library, its tools, its Python package or its tests take.
+std::vector<std::string> knownVariables();
 
 // "1 to 32", "a multiple of 16, 16 to 1048576", "auto, host, cuda", ...
 std::string describeAllowed(const Allowed& allowed);

@@ -66,14 +66,17 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
 Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
     : comm_(comm), shape_(shapeOf(config, comm, comm.backend().routeWarpsMax())) {
   Backend& backend = comm.backend();
-  block_ = backend.allocatePrivate(static_cast<std::size_t>(layOutHandle(shape_, nullptr, &view_)), comm.allocator());
+  const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
+  block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
   if (lowLatency()) view_.llSet = comm.takeLlSet();
+  tell(config, bytes);
 }
 
 Handle::~Handle() {
+  comm_.log().write(moeLogDebug, "dev", "handle {} goes", fmt::ptr(this));
   forgetPending();
   if (lowLatency()) comm_.giveBackLlSet(view_.llSet);
 }

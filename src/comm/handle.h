@@ -15,6 +15,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   ~Handle();
 
   Comm& comm() { return comm_; }
+  int tokens() const { return tokens_; }
   void route(const void* topkIdx, const float* topkWeights, int tokens, moeStream_t stream);
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
   void combine(const moeCombineArgs_t& args, moeStream_t stream);
@@ -31,6 +32,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     return kind == Pending::dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0;
   }
 
+  // Of this handle as it was made, to the log.
+  void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   StepParams params() const;
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
   void checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const;

@@ -16,6 +16,7 @@
 #include "comm/config.h"
 #include "moecomm.h"
 #include "tools/moe_info_report.h"
+#include "tools/standard_output.h"
 
 namespace moe::tools {
 namespace {
@@ -75,20 +76,29 @@ Report makeReport() {
   return report;
 }
 
-}  // namespace
-}  // namespace moe::tools
+// Names of adapters and settings may be any bytes.
+std::string jsonText(const Report& report) {
+  return toJson(report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Shows what this machine and this library offer.");
   bool json = false;
   app.add_flag("--json", json, "for programs");
   CLI11_PARSE(app, argc, argv);
   try {
-    const moe::tools::Report report = moe::tools::makeReport();
-    const std::string text = json ? moe::tools::toJson(report).dump(2) + "\n" : moe::tools::toText(report);
+    const Report report = makeReport();
+    const std::string text = json ? jsonText(report) : toText(report);
     return std::fputs(text.c_str(), stdout) >= 0 ? 0 : 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "moe_info: {}\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+}  // namespace moe::tools
+
+int main(int argc, char** argv) {
+  return moe::tools::statusOfOutput("moe_info", moe::tools::run(argc, argv));
 }

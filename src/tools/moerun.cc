@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -20,9 +21,13 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "moecomm.h"
+#include "tools/moerun_bind.h"
+#include "tools/moerun_job.h"
 #include "tools/moerun_plan.h"
 #include "tools/moerun_process.h"
 #include "tools/moerun_supervisor.h"
+#include "tools/moerun_watcher.h"
+#include "tools/standard_output.h"
 
 namespace moe::tools {
 namespace {
@@ -33,6 +38,7 @@ struct Arguments {
   double timeoutSeconds = 0;
   double graceSeconds = 10;
   bool tag = true;
+  std::string bind = "none";
   std::string rootHost;
   std::string ssh = "ssh -o BatchMode=yes";
   std::vector<std::string> exports;
@@ -119,6 +125,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--tag,!--no-tag", arguments.tag, "start every output line with [rank]; on unless --no-tag");
+  app.add_option("--bind", arguments.bind,
+                 "core: each rank gets a core of its own; share: an equal share of the processors; none: all of them")
+      ->check(CLI::IsMember({"none", "core", "share"}))
+      ->capture_default_str();
   app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host");
   app.add_option("--ssh", arguments.ssh, "how to reach a host; the host and one command follow")->capture_default_str();
   app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")
@@ -134,10 +144,20 @@ void takeCommand(std::vector<std::string> words, Arguments& arguments) {
   arguments.command = std::move(words);
 }
 
+void warnOfNames(const std::vector<Placement>& placements) {
+  if (std::all_of(placements.begin(), placements.end(), [](const Placement& place) { return place.local; })) return;
+  for (const std::string& name : namesLeftOut()) {
+    fmt::print(stderr, "moerun: '{}' is not passed to other hosts: a shell takes no such name for a variable's\n",
+               name);
+  }
+}
+
 int launch(const Arguments& arguments) {
+  checkExports(arguments.exports);
   const std::string thisHost = thisHostName();
   const auto hosts = arguments.hosts.empty() ? std::vector<HostSlots>{} : parseHosts(arguments.hosts);
-  const auto placements = placeRanks(arguments.nranks, hosts, thisHost);
+  auto placements = placeRanks(arguments.nranks, hosts, thisHost);
+  bindRanks(parseBind(arguments.bind), &placements);
   const std::string root = arguments.rootHost.empty() ? rootHost(placements, thisHost) : arguments.rootHost;
   const Job job{arguments.nranks,
                 fmt::format("{}:{}", root, choosePort()),
@@ -149,26 +169,32 @@ int launch(const Arguments& arguments) {
   options.grace = toMs(arguments.graceSeconds);
   options.timeout = toMs(arguments.timeoutSeconds);
   options.tag = arguments.tag;
-  Supervisor supervisor(takeSignals(), options);
-  for (const Placement& placement : placements) supervisor.add(startRank(job, placement));
+  warnOfNames(placements);
+  const Watcher watcher;
+  Supervisor supervisor(takeSignals(), watcher, options);
+  for (const Placement& placement : placements) supervisor.add(startRank(job, placement, watcher));
   return supervisor.run();
 }
 
-}  // namespace
-}  // namespace moe::tools
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Starts N ranks of a program: moerun -n N [options] COMMAND [ARGUMENTS]");
-  moe::tools::Arguments arguments;
-  moe::tools::declare(app, arguments);
+  Arguments arguments;
+  declare(app, arguments);
   try {
     app.parse(argc, argv);
-    moe::tools::takeCommand(app.remaining(), arguments);
-    return moe::tools::launch(arguments);
+    takeCommand(app.remaining(), arguments);
+    return launch(arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "moerun: {}\n", error.what());
     return 1;
   }
+}
+
+}  // namespace
+}  // namespace moe::tools
+
+int main(int argc, char** argv) {
+  return moe::tools::statusOfOutput("moerun", moe::tools::run(argc, argv));
 }

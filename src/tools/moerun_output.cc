@@ -1,7 +1,6 @@
 #include "tools/moerun_output.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,26 +13,12 @@ namespace {
 // A longer line is written in pieces, so that a rank without line ends cannot fill the memory.
 constexpr std::size_t kLineBytesMax = std::size_t{1} << 20;
 
-bool writeAll(int fd, const std::string& text) {
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = ::write(fd, text.data() + done, text.size() - done);
-    if (count >= 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (errno == EAGAIN) {
-      // Whoever gave us the descriptor made it non-blocking.
-      pollfd wait{fd, POLLOUT, 0};
-      ::poll(&wait, 1, 1000);
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
+// What a pipe holds at most, unless the system was told otherwise.
+constexpr std::size_t kPipeBytesMax = std::size_t{1} << 20;
 
 }  // namespace
 
-OutputStream::OutputStream(Fd source, int sink, std::string tag)
+OutputStream::OutputStream(Fd source, Sink* sink, std::string tag)
     : source_(std::move(source)), sink_(sink), tag_(std::move(tag)) {
   const int flags = ::fcntl(source_.get(), F_GETFL);
   ::fcntl(source_.get(), F_SETFL, flags | O_NONBLOCK);
@@ -43,7 +28,7 @@ void OutputStream::drain() {
   std::array<char, 65536> buffer;
   while (open()) {
     const ssize_t count = ::read(source_.get(), buffer.data(), buffer.size());
-    if (count > 0) {
+    if (count > 0 && !overdrawn(static_cast<std::size_t>(count))) {
       pending_.append(buffer.data(), static_cast<std::size_t>(count));
       writeLines();
       // One buffer per turn keeps a talkative rank from starving the others.
@@ -56,6 +41,18 @@ void OutputStream::drain() {
       finish();
     }
   }
+}
+
+void OutputStream::takeRest() {
+  rest_ = kPipeBytesMax;
+}
+
+// A process that a rank has left behind, out of our reach, may write for ever.
+bool OutputStream::overdrawn(std::size_t bytes) {
+  if (!rest_) return false;
+  if (*rest_ < bytes) return true;
+  *rest_ -= bytes;
+  return false;
 }
 
 void OutputStream::finish() {
@@ -79,8 +76,7 @@ void OutputStream::writeLines() {
 }
 
 void OutputStream::writeLine(const char* text, std::size_t length) {
-  // Once nobody reads the output any more, the ranks' work still goes on.
-  if (!sinkBroken_) sinkBroken_ = !writeAll(sink_, tag_ + std::string(text, length) + "\n");
+  sink_->write(tag_ + std::string(text, length) + "\n");
 }
 
 }  // namespace moe::tools

@@ -86,8 +86,12 @@ std::vector<Placement> placeRanks(int nranks, const std::vector<HostSlots>& host
   std::vector<Placement> placements;
   for (std::size_t host = 0; host < used.size(); ++host) {
     for (int local = 0; local < sizes[host]; ++local) {
-      placements.push_back({static_cast<int>(placements.size()), local, sizes[host], used[host].name,
-                            isThisHost(used[host].name, thisHost)});
+      placements.push_back({static_cast<int>(placements.size()),
+                            local,
+                            sizes[host],
+                            used[host].name,
+                            isThisHost(used[host].name, thisHost),
+                            {}});
     }
   }
   return placements;

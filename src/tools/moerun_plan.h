@@ -17,7 +17,8 @@ struct Placement {
   int localRank = 0;
   int localCount = 0;
   std::string host;
-  bool local = true;  // started by fork rather than through ssh
+  bool local = true;            // started by fork rather than through ssh
+  std::vector<int> processors;  // that the rank may use; empty: those of moerun
 };
 
 // Parses "a,b" or "a:4,b:4"; an IPv6 address with slots is written "[fe80::1]:4". Throws moe::Error.

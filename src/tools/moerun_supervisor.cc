@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -17,21 +17,33 @@ namespace moe::tools {
 namespace {
 
 constexpr int kTimeoutStatus = 124;
+constexpr int kLossStatus = 1;
 
 // Output that a rank's own children may still produce after the rank has ended.
 constexpr std::chrono::milliseconds kDrainTime{500};
 
-template <class... Args>
-void say(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print(stderr, "moerun: {}\n", fmt::format(format, std::forward<Args>(args)...));
-  std::fflush(stderr);
-}
+// For a reader that is behind, once moerun was told to end.
+constexpr std::chrono::milliseconds kFlushTime{1000};
 
 std::string describeEnd(int status) {
   if (WIFSIGNALED(status)) {
     return fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
   }
   return fmt::format("ended with status {}", WEXITSTATUS(status));
+}
+
+bool sameFile(int a, int b) {
+  struct stat first = {};
+  struct stat second = {};
+  return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+// For poll.
+int millisecondsTo(std::optional<std::chrono::steady_clock::time_point> moment) {
+  if (!moment) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*moment - std::chrono::steady_clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 1 << 30));
 }
 
 }  // namespace
@@ -47,8 +59,14 @@ Fd takeSignals() {
   return signals;
 }
 
-Supervisor::Supervisor(Fd signals, const SupervisorOptions& options) : signals_(std::move(signals)), options_(options) {
-  if (options_.timeout.count() > 0) deadline_ = Clock::now() + options_.timeout;
+Supervisor::Supervisor(Fd signals, const Watcher& watcher, const SupervisorOptions& options)
+    : signals_(std::move(signals)), watcher_(watcher), options_(options) {
+  sinks_.push_back(std::make_unique<Sink>(STDOUT_FILENO, "standard output"));
+  // Two threads would change the order of what goes to one place.
+  if (!sameFile(STDOUT_FILENO, STDERR_FILENO)) {
+    sinks_.push_back(std::make_unique<Sink>(STDERR_FILENO, "standard error"));
+  }
+  if (options_.timeout.count() > 0) jobEnd_ = deadline_ = Clock::now() + options_.timeout;
 }
 
 Supervisor::~Supervisor() {
@@ -57,43 +75,86 @@ Supervisor::~Supervisor() {
     ::kill(-rank.process.pid, SIGKILL);
     ::waitpid(rank.process.pid, nullptr, 0);
   }
+  // What main still has to say may wait for a reader: from here on signals end the process.
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+template <class... Args>
+void Supervisor::say(fmt::format_string<Args...> format, Args&&... args) {
+  errors().write(fmt::format("moerun: {}\n", fmt::format(format, std::forward<Args>(args)...)));
 }
 
 void Supervisor::add(RankProcess process) {
   const std::string tag = options_.tag ? fmt::format("[{}] ", process.placement.rank) : "";
-  OutputStream out(std::move(process.out), STDOUT_FILENO, tag);
-  OutputStream err(std::move(process.err), STDERR_FILENO, tag);
+  OutputStream out(std::move(process.out), sinks_.front().get(), tag);
+  OutputStream err(std::move(process.err), sinks_.back().get(), tag);
   ranks_.push_back({std::move(process), std::move(out), std::move(err)});
 }
 
 int Supervisor::run() {
   while (anyRunning()) pollOnce();
-  phase_ = Phase::kKilled;
-  deadline_ = Clock::now() + kDrainTime;
-  while (anyOutputOpen() && Clock::now() < *deadline_) pollOnce();
+  writeRest();
+  reportLoss();
+  return status_.value_or(0);
+}
+
+// The ranks are gone. What they have written may still be in pipes, and behind a reader that takes its time.
+void Supervisor::writeRest() {
+  const bool told = userSignals_ > 0 || (jobEnd_ && Clock::now() >= *jobEnd_);
+  phase_ = Phase::kWriting;
+  deadline_ = told ? Clock::now() + kFlushTime : jobEnd_;
+  const auto drained = Clock::now() + kDrainTime;
+  for (Rank& rank : ranks_) {
+    rank.out.takeRest();
+    rank.err.takeRest();
+  }
+  while (anyOutputOpen() && Clock::now() < drained && !tooLate()) pollOnce(drained);
   for (Rank& rank : ranks_) {
     rank.out.finish();
     rank.err.finish();
   }
-  return status_.value_or(0);
+  while (!allWritten() && !tooLate()) pollOnce();
+  if (!allWritten() && !told && !status_) status_ = kTimeoutStatus;
 }
 
-void Supervisor::pollOnce() {
+void Supervisor::reportLoss() {
+  std::vector<std::string> losses;
+  for (const auto& sink : sinks_) losses.push_back(sink->loss());
+  for (const std::string& loss : losses) {
+    if (loss.empty()) continue;
+    if (!status_) status_ = kLossStatus;
+    say("{}", loss);
+  }
+  deadline_ = Clock::now() + kFlushTime;
+  while (!errors().idle() && !tooLate()) pollOnce();
+}
+
+bool Supervisor::tooLate() const {
+  return deadline_ && Clock::now() >= *deadline_;
+}
+
+void Supervisor::pollOnce(std::optional<Clock::time_point> until) {
   std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
+  for (const auto& sink : sinks_) fds.push_back({sink->changed(), POLLIN, 0});
+  const std::size_t firstStream = fds.size();
   std::vector<OutputStream*> streams;
   for (Rank& rank : ranks_) {
     for (OutputStream* stream : {&rank.out, &rank.err}) {
-      if (!stream->open()) continue;
+      if (!stream->wanted()) continue;
       fds.push_back({stream->fd(), POLLIN, 0});
       streams.push_back(stream);
     }
   }
-  if (::poll(fds.data(), fds.size(), waitMs()) < 0 && errno != EINTR) throw systemError("cannot poll the ranks");
+  if (::poll(fds.data(), fds.size(), millisecondsTo(until)) < 0 && errno != EINTR)
+    throw systemError("cannot poll the ranks");
+  for (const auto& sink : sinks_) sink->acknowledge();
   for (std::size_t i = 0; i < streams.size(); ++i) {
-    if (fds[i + 1].revents != 0) streams[i]->drain();
+    if (fds[firstStream + i].revents != 0) streams[i]->drain();
   }
   if ((fds[0].revents & POLLIN) != 0) readSignals();
-  if (deadline_ && Clock::now() >= *deadline_) onDeadline();
+  if (phase_ != Phase::kWriting && tooLate()) onDeadline();
 }
 
 void Supervisor::readSignals() {
@@ -111,7 +172,12 @@ void Supervisor::readSignals() {
 
 void Supervisor::onUserSignal(int signal) {
   if (!status_) status_ = 128 + signal;
-  if (++userSignals_ > 1) {
+  ++userSignals_;
+  if (phase_ == Phase::kWriting) {
+    deadline_ = Clock::now() + (userSignals_ > 1 ? std::chrono::milliseconds(0) : kFlushTime);
+    return;
+  }
+  if (userSignals_ > 1) {
     say("told to end again, killing the ranks");
     signalAll(SIGKILL);
     enter(Phase::kKilled, options_.kill);
@@ -131,6 +197,7 @@ void Supervisor::reapRanks() {
     ::kill(-rank.process.pid, SIGKILL);
     int status = 0;
     ::waitpid(rank.process.pid, &status, 0);
+    watcher_.forget(rank.process.pid);
     rank.running = false;
     rank.out.drain();
     rank.err.drain();
@@ -188,10 +255,8 @@ bool Supervisor::anyOutputOpen() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.out.open() || rank.err.open(); });
 }
 
-int Supervisor::waitMs() const {
-  if (!deadline_) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now()).count();
-  return static_cast<int>(std::clamp<long long>(left, 0, 1 << 30));
+bool Supervisor::allWritten() const {
+  return std::all_of(sinks_.begin(), sinks_.end(), [](const auto& sink) { return sink->idle(); });
 }
 
 }  // namespace moe::tools

@@ -1,10 +1,12 @@
 // Watches the ranks of a job: moves their output, notices how each ends, and ends the others when one has failed. One
-// poll loop, no threads.
+// poll loop, which nothing can hold up.
 #pragma once
 
+#include <fmt/format.h>
 #include <sys/signalfd.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,8 @@
 #include "base/fd.h"
 #include "tools/moerun_output.h"
 #include "tools/moerun_process.h"
+#include "tools/moerun_sink.h"
+#include "tools/moerun_watcher.h"
 
 namespace moe::tools {
 
@@ -28,13 +32,15 @@ Fd takeSignals();
 
 class Supervisor {
  public:
-  Supervisor(Fd signals, const SupervisorOptions& options);
+  // Tells the watcher which groups are gone.
+  Supervisor(Fd signals, const Watcher& watcher, const SupervisorOptions& options);
 
   // From here on the rank is ended if the supervisor goes away.
   void add(RankProcess process);
 
   // Returns when all ranks have ended and their output is written: 0, or the first failing rank's status (128 + signal
-  // for a signal), 124 after the timeout, 128 + signal when moerun itself was told to end.
+  // for a signal), 124 after the timeout, 128 + signal when moerun itself was told to end, 1 if output was lost. Waits
+  // for who reads the output, but not beyond the timeout, and not once it was told to end.
   int run();
 
   ~Supervisor();
@@ -45,7 +51,7 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
 
   // What happens next if nothing else does.
-  enum class Phase { kRunning, kGrace, kTerminating, kKilled };
+  enum class Phase { kRunning, kGrace, kTerminating, kKilled, kWriting };
 
   struct Rank {
     RankProcess process;
@@ -54,7 +60,11 @@ class Supervisor {
     bool running = true;
   };
 
-  void pollOnce();
+  void writeRest();
+  void reportLoss();
+  bool tooLate() const;
+  void pollOnce() { pollOnce(deadline_); }
+  void pollOnce(std::optional<Clock::time_point> until);
   void readSignals();
   void onUserSignal(int signal);
   void reapRanks();
@@ -64,12 +74,18 @@ class Supervisor {
   void signalAll(int signal);
   bool anyRunning() const;
   bool anyOutputOpen() const;
-  int waitMs() const;
+  bool allWritten() const;
+  Sink& errors() { return *sinks_.back(); }
+  template <class... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args);
 
   Fd signals_;
+  const Watcher& watcher_;
   SupervisorOptions options_;
+  std::vector<std::unique_ptr<Sink>> sinks_;  // standard output, standard error; one if they are the same
   std::vector<Rank> ranks_;
   Phase phase_ = Phase::kRunning;
+  std::optional<Clock::time_point> jobEnd_;  // from the timeout
   std::optional<Clock::time_point> deadline_;
   std::optional<int> status_;  // decided by the first failure
   int userSignals_ = 0;

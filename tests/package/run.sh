@@ -16,7 +16,7 @@ step "install, then move the prefix"
 cmake --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
-library=$(find "$prefix" -name libmoecomm.so)
+library=$(find "$prefix" -name libmoecomm.so -not -path "*/python/*")
 [ -n "$library" ] || { echo "libmoecomm.so is not installed"; exit 1; }
 
 step "the header alone, as C99 and as C++17"
@@ -58,4 +58,25 @@ for tool in "$prefix"/bin/*; do
   [ -e "$tool" ] || continue
   "$tool" --help >/dev/null || { echo "$tool --help failed"; exit 1; }
 done
+
+step "documents, licence, examples"
+documents=$(find "$prefix/share" -path '*doc/moecomm/LICENSE' -exec dirname {} \;)
+for file in README.md CHANGELOG.md LICENSE docs/tuning.md docs/launchers.md docs/decisions/README.md; do
+  cmp "$here/../../$file" "$documents/$file" || { echo "$file is not installed"; exit 1; }
+done
+"$cc" -std=c99 -I"$prefix/include" "$prefix/share/moecomm/examples/minimal.c" -L"$(dirname "$library")" -lmoecomm -o "$work/minimal"
+LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/minimal" >/dev/null
+
+step "the Python package, where it lies and on PYTHONPATH"
+[ -z "$(find "$prefix" -name '*.pyc')" ] || { echo "byte code is installed"; exit 1; }
+cd "$work" # not where the sources are
+found=$(env -u MOECOMM_LIBRARY -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$prefix/share/moecomm/python" \
+  python3 -c 'import moecomm; print(moecomm.__file__); print(".".join(map(str, moecomm.version())))' 2>"$work/log") ||
+  { cat "$work/log"; exit 1; }
+[ "$found" = "$prefix/share/moecomm/python/moecomm/__init__.py
+$version" ] || { echo "Python found $found, not version $version in the prefix"; exit 1; }
+if python3 -c 'import numpy' 2>/dev/null; then
+  env -u MOECOMM_LIBRARY PYTHONDONTWRITEBYTECODE=1 "$prefix/bin/moerun" -n 2 python3 "$prefix/share/moecomm/examples/moe_layer.py" \
+    >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+fi
 step "version $version: all right"

@@ -32,4 +32,18 @@ assert all(one["presence"] in ("present", "missing", "not checkable here") and o
 assert all(one["advice"] for one in found.values() if one["presence"] == "missing")
 assert not any(one["advice"] for one in found.values() if one["presence"] == "present")
 assert report["rdma"]["between_hosts"]'
+# Settings may be any bytes.
+MOECOMM_NICS=$(printf 'a\377b') "$1" --json | python3 -c '
+import json, sys
+reason = json.load(sys.stdin)["rdma"]["reason"]
+assert "a\N{REPLACEMENT CHARACTER}b" in reason, reason'
+for option in '' --json --help; do
+  # shellcheck disable=SC2086
+  if said=$("$1" $option 2>&1 >/dev/full); then
+    echo "lost output of moe_info $option is taken for success"
+    exit 1
+  fi
+  [ "$said" = 'moe_info: standard output: No space left on device; what was to be written there is lost' ] ||
+    { echo "moe_info $option says: $said"; exit 1; }
+done
 echo 'all checks passed'

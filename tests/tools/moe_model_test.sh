@@ -31,4 +31,18 @@ cmp "$dir/scaling.svg" "$image" || {
   echo "docs/images/scaling.svg is old. Run: MOECOMM_UPDATE_DOCS=1 ctest --preset dev -R MoeModel"
   exit 1
 }
+if said=$("$model" 2>&1 >/dev/full); then
+  echo 'lost output is taken for success'
+  exit 1
+fi
+[ "$said" = 'moe_model: cannot write to file: No space left on device' ]
+if said=$("$model" --help 2>&1 >/dev/full); then
+  echo 'lost help is taken for success'
+  exit 1
+fi
+[ "$said" = 'moe_model: standard output: No space left on device; what was to be written there is lost' ]
+if "$model" --json=/dev/full >/dev/null 2>&1; then
+  echo 'a lost report is taken for success'
+  exit 1
+fi
 echo 'all checks passed'

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "tools/moerun_process.h"
+#include "tools/moerun_bind.h"
+#include "tools/moerun_job.h"
+#include "tools/moerun_remote.h"
 
 namespace moe::test {
 namespace {
@@ -64,16 +66,71 @@ TEST(MoerunPlan, RefusesMoreRanksThanSlots) {
   EXPECT_THROW(placeRanks(5, parseHosts("a:2,b:2"), ""), Error);
 }
 
+// Two packages of two cores of two threads: 0 and 4 are a core, 1 and 5, ... Packages are 0 1 4 5 and 2 3 6 7.
+const std::vector<Processor> kEight = {{0, 0, 0}, {4, 0, 0}, {1, 0, 1}, {5, 0, 1},
+                                       {2, 1, 2}, {6, 1, 2}, {3, 1, 3}, {7, 1, 3}};
+using Shares = std::vector<std::vector<int>>;
+
+TEST(MoerunBind, GivesEachRankACore) {
+  EXPECT_EQ(shareProcessors(kEight, Bind::core, 3), (Shares{{0, 4}, {1, 5}, {2, 6}}));
+}
+
+TEST(MoerunBind, SharesCoresThatLieTogether) {
+  EXPECT_EQ(shareProcessors(kEight, Bind::share, 1), (Shares{{0, 4, 1, 5, 2, 6, 3, 7}}));
+  EXPECT_EQ(shareProcessors(kEight, Bind::share, 2), (Shares{{0, 4, 1, 5}, {2, 6, 3, 7}}));
+  EXPECT_EQ(shareProcessors(kEight, Bind::share, 3), (Shares{{0, 4}, {1, 5}, {2, 6, 3, 7}}));
+}
+
+TEST(MoerunBind, SharesProcessorsWhereCoresAreTooFew) {
+  EXPECT_EQ(shareProcessors(kEight, Bind::share, 5), (Shares{{0}, {4, 1}, {5}, {2, 6}, {3, 7}}));
+}
+
+TEST(MoerunBind, RefusesMoreRanksThanThereIsRoomFor) {
+  const auto refusal = [](Bind bind, int ranks) -> std::string {
+    try {
+      shareProcessors(kEight, bind, ranks);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "not refused";
+  };
+  EXPECT_EQ(refusal(Bind::core, 5), "--bind core: 5 ranks on this host, but cores that moerun may use: 4");
+  EXPECT_EQ(refusal(Bind::share, 9), "--bind share: 9 ranks on this host, but processors that moerun may use: 8");
+  std::vector<Placement> elsewhere = {{0, 0, 1, "far", false, {}}};
+  EXPECT_THROW(bindRanks(Bind::core, &elsewhere), Error);
+}
+
+TEST(MoerunBind, MakesMasksOfAnyLength) {
+  EXPECT_EQ(affinityMask({}), std::vector<unsigned long>());
+  EXPECT_EQ(affinityMask({0, 3, 65}), (std::vector<unsigned long>{9, 2}));
+}
+
 TEST(MoerunRemote, QuotesForTheShell) {
   EXPECT_EQ(shellQuote("it's $HOME"), "'it'\\''s $HOME'");
 }
 
-TEST(MoerunRemote, LeavesTheSecretOutOfTheScript) {
+TEST(MoerunRemote, LeavesEveryValueOutOfTheScript) {
   const Job job{2, "a:1", "0123456789abcdef0123456789abcdef", {"program", "an argument"}, {"ssh"}, {}};
-  const std::string script = remoteScript(job, {1, 0, 1, "b", false});
+  const std::string script = remoteScript(job);
   EXPECT_EQ(script.find(job.secret), std::string::npos);
-  EXPECT_NE(script.find("MOECOMM_RANK='1'"), std::string::npos);
+  EXPECT_EQ(script.find("MOECOMM_RANK"), std::string::npos);
   EXPECT_NE(script.find("'an argument'"), std::string::npos);
+  const std::string input = remoteInput(job, {1, 0, 1, "b", false, {}});
+  EXPECT_NE(input.find("MOECOMM_RANK='1'\n"), std::string::npos);
+  EXPECT_NE(input.find("MOECOMM_SECRET='" + job.secret + "'\n"), std::string::npos);
+}
+
+TEST(MoerunRemote, RefusesNamesThatAShellWouldRun) {
+  for (const char* name : {"", "1A", "A B", "A;ls", "A=B", "A-B", "$(ls)", "A\nB"}) {
+    try {
+      checkExports({"GOOD_1", name});
+      ADD_FAILURE() << "not refused: " << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), "--export: '" + std::string(name) +
+                                  "' is no name of a variable; expected are letters, digits and _, and no digit first");
+    }
+  }
+  checkExports({"_", "a", "A1_b"});
 }
 
 }  // namespace

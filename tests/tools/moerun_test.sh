@@ -25,6 +25,7 @@ eventually() { # what, command...
   check "$what" true false
 }
 gone() { ! kill -0 "$1" 2>/dev/null; }
+two_lines() { [ "$(wc -l 2>/dev/null <"$1")" = 2 ]; }
 present() { [ -s "$1" ]; }
 
 run() { # arguments of moerun; leaves $work/out, $work/err and $status
@@ -77,6 +78,24 @@ check 'arguments reach the command unchanged' '[0] -n|a b|
 CUDA_VISIBLE_DEVICES=5 run -n 1 --no-tag sh -c 'echo $CUDA_VISIBLE_DEVICES'
 check 'CUDA_VISIBLE_DEVICES is left alone' 5 "$(cat "$work/out")"
 
+# ---- Processors ----
+allowed() { "$@" sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status; }
+one() { allowed | sed 's/[-,].*//'; } # the first that this script may use
+check 'without --bind a rank may use what moerun may' "$(allowed)" "$(allowed "$moerun" -n 1 --no-tag)"
+check 'a share for one rank is everything' "$(allowed)" "$(allowed "$moerun" -n 1 --no-tag --bind share)"
+check 'only what moerun may use is shared' "$(one)" "$(allowed taskset -c "$(one)" "$moerun" -n 1 --no-tag --bind share)"
+for bind in core share; do
+  taskset -c "$(one)" "$moerun" -n 2 --bind $bind true 2>"$work/err"
+  check "--bind $bind refuses more ranks than there is room for" "1 moerun: --bind $bind: 2 ranks on this host, but $(
+    [ $bind = core ] && echo cores || echo processors) that moerun may use: 1" "$? $(cat "$work/err")"
+done
+if [ "$(nproc)" -ge 2 ]; then
+  run -n 2 --no-tag --bind share sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status
+  check 'two ranks have different processors' 2 "$(tr ',' '\n' <"$work/out" | sort -u | wc -l)"
+fi
+run -n 1 --bind everything true
+check '--bind knows its words' '2 1' "$status $(grep -c 'none,core,share' "$work/err")"
+
 # ---- Failures ----
 run -n 3 --grace 0.2 sh -c 'if [ $MOECOMM_RANK = 1 ]; then exit 7; fi; sleep 30'
 check 'the first failing rank gives the status' 7 $status
@@ -124,12 +143,38 @@ kill -KILL $pid
 wait $pid 2>/dev/null
 eventually 'ranks die with moerun' gone "$(cat "$work/orphan")"
 
+for signal in KILL QUIT USR1 SEGV; do
+  rm -f "$work/behind"
+  env --default-signal=QUIT "$moerun" -n 2 sh -c "sleep 300 & echo \$! >>$work/behind; wait" &
+  pid=$!
+  eventually 'both wrappers start' two_lines "$work/behind"
+  kill -$signal $pid
+  wait $pid 2>/dev/null
+  for child in $(cat "$work/behind"); do
+    eventually "what stands behind a wrapper dies with moerun that $signal ends" gone "$child"
+  done
+done
+
+# Who waits for the end of moerun's output, or for its children, waits for no watcher.
+end=$( ("$moerun" -n 1 sh -c 'setsid sleep 5 >/dev/null 2>&1 </dev/null & exit 0'; echo ended) | cat)
+check 'nothing holds the output open' ended "$end"
+"$moerun" -n 1 sh -c "echo >$work/up; exec sleep 300" &
+pid=$!
+eventually 'the rank starts' present "$work/up"
+watcher=$(tr ' ' '\n' <"/proc/$pid/task/$pid/children" | while read -r child; do
+  if [ "$(cat "/proc/$child/comm" 2>/dev/null)" = moerun-watcher ]; then echo "$child"; fi
+done)
+check 'there is one watcher' 1 "$(echo "$watcher" | grep -c .)"
+kill -TERM $pid
+wait $pid
+eventually 'the watcher ends with moerun' gone "$watcher"
+
 # ---- Hosts ----
 cat >"$work/ssh" <<'END'
 #!/bin/sh
 echo "$*" >>"$(dirname "$0")/ssh-arguments"
 shift
-env -i PATH="$PATH" /bin/sh -c "$1"
+setsid env -i PATH="$PATH" /bin/sh -c "$1" # in a session of its own, as on another host
 END
 chmod +x "$work/ssh"
 run -n 5 --hosts nodea:3,nodeb:2 --ssh "$work/ssh" sh -c 'echo $MOECOMM_RANK $MOECOMM_LOCAL_RANK/$MOECOMM_LOCAL_NRANKS ${MOECOMM_ROOT%:*}'
@@ -149,9 +194,50 @@ check 'the secret is in no argument' 0 "$(grep -c "$secret" "$work/ssh-arguments
 FOO="it's" MOECOMM_LOG_LEVEL=info run -n 1 --hosts nodea --ssh "$work/ssh" -x FOO --no-tag sh -c 'echo "$FOO $MOECOMM_LOG_LEVEL"'
 check 'settings and exported variables reach other hosts' "it's info" "$(cat "$work/out")"
 
+rm -f "$work/ssh-arguments"
+value=$(printf "two\nlines, it's \$HOME \134 'quoted' \n\nend")
+FOO=$value MOECOMM_LOG_FILE=/tmp/a-secret-place run -n 1 --hosts nodea --ssh "$work/ssh" -x FOO --no-tag \
+  sh -c 'printf "%s in %s" "$FOO" "$MOECOMM_LOG_FILE"'
+check 'any value reaches other hosts' "$value in /tmp/a-secret-place" "$(cat "$work/out")"
+check 'values are in no argument' 0 "$(grep -cE 'two|quoted|a-secret-place' "$work/ssh-arguments")"
+
+FOO=$(head -c 100000 /dev/zero | tr '\0' x) run -n 2 --hosts nodea --ssh "$work/ssh" -x FOO --no-tag \
+  sh -c 'printf "%s" "$FOO" | wc -c'
+check 'a long value reaches other hosts' '100000
+100000' "$(cat "$work/out")"
+
+run -n 1 --hosts nodea --ssh "$work/ssh" -x "FOO;touch $work/hacked;A" true
+check 'a name that a shell would run is refused' \
+  "moerun: --export: 'FOO;touch $work/hacked;A' is no name of a variable; expected are letters, digits and _, and no digit first" \
+  "$(cat "$work/err")"
+check 'no rank starts then' 1 $status
+env "MOECOMM_A;touch $work/hacked;B=1" "$moerun" -n 1 --hosts nodea --ssh "$work/ssh" true 2>"$work/err"
+check 'a setting whose name a shell would run is left out' \
+  "0 moerun: 'MOECOMM_A;touch $work/hacked;B' is not passed to other hosts: a shell takes no such name for a variable's" \
+  "$? $(cat "$work/err")"
+check 'no name was run' false "$([ -e "$work/hacked" ] && echo true || echo false)"
+
+run -n 1 --hosts nodea --ssh "$work/ssh" sh -c "sleep 300 & echo \$! >$work/child; exit 0"
+eventually 'what a rank leaves behind on another host is ended' gone "$(cat "$work/child")"
+
+rm -f "$work/behind"
+"$moerun" -n 2 --hosts nodea,nodeb --ssh "$work/ssh" sh -c "sleep 300 & echo \$! >>$work/behind; wait" &
+pid=$!
+eventually 'both wrappers start on other hosts' two_lines "$work/behind"
+kill -KILL $pid
+wait $pid 2>/dev/null
+for child in $(cat "$work/behind"); do
+  eventually 'what stands behind a wrapper on another host dies with moerun' gone "$child"
+done
+
 run -n 2 --hosts nodea,nodeb --ssh "$work/ssh" --grace 0.2 sh -c "echo \$\$ >$work/remote\$MOECOMM_RANK; if [ \$MOECOMM_RANK = 1 ]; then exit 9; fi; exec sleep 30"
 check 'a rank on another host gives its status' 9 $status
 eventually 'ranks on other hosts are ended' gone "$(cat "$work/remote0")"
+
+run -n 2 --hosts localhost,nodea --ssh "$work/ssh" --bind core true
+check '--bind refuses ranks on other hosts' \
+  'moerun: --bind is for ranks of this machine, but rank 1 is to run on nodea; let the command bind itself there, with taskset for example' \
+  "$(cat "$work/err")"
 
 run -n 3 --hosts nodea:1,nodeb:1 --ssh "$work/ssh" true
 check 'too few slots are refused' 1 $status

@@ -203,6 +203,14 @@ TEST(Config, KeepsTheCallersFunctions) {
   EXPECT_EQ(config.allocateUser, &allocatorUser);
 }
 
+TEST(Config, KnowsWhatItHasFromTheEnvironment) {
+  moeConfig_t user = kUnset;
+  user.topkMax = 4;
+  const Config config =
+      resolve(&user, {{"MOECOMM_TOPK_MAX", "3"}, {"MOECOMM_SMS", "20"}, {"MOECOMM_NICS", "a"}, {"MOECOMM_BULK", ""}});
+  EXPECT_EQ(config.fromEnvironment, (std::vector<std::string>{"MOECOMM_SMS=20", "MOECOMM_NICS=a"}));
+}
+
 TEST(Config, RefusesHalfAnAllocator) {
   moeConfig_t user = kUnset;
   user.free = [](void*, void*, std::size_t, std::int32_t) {};

@@ -12,37 +12,11 @@
 #include <vector>
 
 #include "device/host_queue_memory.h"
+#include "support/log_lines.h"
 #include "transport/tcp_transport.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {
-
-// What is logged, one "level: sentence" per line.
-class LogLines {
- public:
-  Log::Options options() {
-    Log::Options options;
-    options.level = moeLogInfo;
-    options.sink = [](void* user, std::int32_t level, const char* line) {
-      static_cast<LogLines*>(user)->add(level, line);
-    };
-    options.user = this;
-    return options;
-  }
-  std::string text() {
-    const std::lock_guard lock(mutex_);
-    return text_;
-  }
-
- private:
-  void add(std::int32_t level, const char* line) {
-    const std::lock_guard lock(mutex_);
-    text_ += std::string(level <= moeLogWarn ? "warn: " : "info: ") + line + "\n";
-  }
-
-  std::mutex mutex_;
-  std::string text_;
-};
 
 struct MemberOptions {
   std::size_t windowBytes = std::size_t{1} << 20;

@@ -1,0 +1,34 @@
+// Calls that use a handle tell of themselves at level trace. api.cc calls it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "api/guard.h"
+#include "comm/handle.h"
+
+namespace moe {
+
+// Like guardAlive. `body` takes the place for the bytes of one row, for the line.
+template <class Body>
+moeResult_t traced(Handle* handle, const char* call, Body&& body) noexcept {
+  Comm& comm = handle->comm();
+  std::int64_t rowBytes = 0;
+  const auto guarded = [&] { return guardAlive(&comm, [&] { body(rowBytes); }); };
+  if (!comm.log().enabled(moeLogTrace)) return guarded();
+  const auto begin = std::chrono::steady_clock::now();
+  const moeResult_t result = guarded();
+  try {
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+    const std::string rows = rowBytes > 0 ? fmt::format(", rows of {} bytes", rowBytes) : "";
+    comm.log().write(moeLogTrace, "dev", "{}: handle {}, {} tokens{}: {} after {} us", call, fmt::ptr(handle),
+                     std::max(handle->tokens(), 0), rows, moeGetErrorString(result), took.count());
+  } catch (const std::exception&) {  // NOLINT: out of memory; the log lacks a line
+  }
+  return result;
+}
+
+}  // namespace moe

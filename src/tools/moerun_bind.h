@@ -1,0 +1,39 @@
+// Gives ranks of this machine processors of their own, so that none waits for another's time slice.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/moerun_plan.h"
+
+namespace moe::tools {
+
+enum class Bind {
+  none,
+  core,   // each rank has one core, with all its threads
+  share,  // the ranks have all processors, equally many of them each
+};
+
+// "none", "core" or "share". Throws moe::Error for anything else.
+Bind parseBind(const std::string& word);
+
+struct Processor {
+  int number = 0;
+  int package = 0;
+  int core = 0;  // smallest number of a processor of the same core
+};
+
+// Those that this process may use, by package, core and number. Where `sys` does not tell, each is a core of its own.
+std::vector<Processor> usableProcessors(const std::string& sys = "/sys");
+
+// For each of `ranks` its processors, which no other has and which lie together. `processors` as usableProcessors gives
+// them. Throws moe::Error if there are too few.
+std::vector<std::vector<int>> shareProcessors(const std::vector<Processor>& processors, Bind bind, int ranks);
+
+// Fills the processors of the ranks of this machine. Throws moe::Error if there are too few, or ranks elsewhere.
+void bindRanks(Bind bind, std::vector<Placement>* placements);
+
+// What sched_setaffinity takes.
+std::vector<unsigned long> affinityMask(const std::vector<int>& processors);
+
+}  // namespace moe::tools

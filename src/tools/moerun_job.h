@@ -1,0 +1,34 @@
+// What all ranks of a moerun job share, and the environment of each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/moerun_plan.h"
+
+namespace moe::tools {
+
+// What all ranks of a job share.
+struct Job {
+  int nranks = 0;
+  std::string root;    // host:port where rank 0 listens
+  std::string secret;  // 32 hexadecimal digits
+  std::vector<std::string> command;
+  std::vector<std::string> sshCommand;  // "ssh" and its options, without the host
+  std::vector<std::string> exports;     // further variables that ssh ranks inherit
+};
+
+// What moerun sets for a rank, as NAME=value.
+std::vector<std::string> rankVariables(const Job& job, const Placement& placement);
+
+// The caller's MOECOMM_ settings and the variables named by --export, as NAME=value, for ranks on other hosts. Names
+// that a shell does not take are left out; see `namesLeftOut`.
+std::vector<std::string> exportedVariables(const Job& job);
+
+// Names of the caller's MOECOMM_ settings that cannot be passed to another host.
+std::vector<std::string> namesLeftOut();
+
+// Throws moe::Error unless each is a name that a shell takes for a variable's: it would run anything else.
+void checkExports(const std::vector<std::string>& names);
+
+}  // namespace moe::tools

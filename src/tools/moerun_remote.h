@@ -1,0 +1,22 @@
+// What a rank on another host is started with: a shell program as ssh's argument, which every user of that host can
+// read, and what nobody shall read, which the program takes from its standard input.
+#pragma once
+
+#include <string>
+
+#include "tools/moerun_job.h"
+#include "tools/moerun_plan.h"
+
+namespace moe::tools {
+
+// Text that a POSIX shell reads back as one word.
+std::string shellQuote(const std::string& text);
+
+// The shell program that runs a rank on the far side of ssh. It reads `remoteInput` first, and ends the rank when its
+// input closes. No value of a variable is part of it.
+std::string remoteScript(const Job& job);
+
+// The rank's variables, a line each.
+std::string remoteInput(const Job& job, const Placement& placement);
+
+}  // namespace moe::tools

@@ -1,0 +1,33 @@
+#!/bin/sh
+# A configuration ends with what will be built, and says why something will not. Usage: summary_test.sh
+set -eu
+source=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+configure() { # options; leaves the summary in $work/summary
+  rm -rf "$work/build"
+  cmake -S "$source" -B "$work/build" -DMOECOMM_TESTS=OFF -DMOECOMM_PERF=OFF -DCMAKE_INSTALL_PREFIX=/opt/here "$@" \
+    >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  sed -n '/^-- moecomm [0-9.]*, [A-Za-z]*:$/,$p' "$work/log" | grep '^--   ' >"$work/summary"
+}
+says() {
+  grep -Fxq -e "--   $1" "$work/summary" || { echo "not said: $1"; cat "$work/summary"; exit 1; }
+}
+
+configure -DCMAKE_CUDA_COMPILER= -DMOECOMM_RDMA=OFF
+says 'Host backend: on'
+says 'GPU backend: off, because no CUDA compiler was found; CMAKE_CUDA_COMPILER or CUDACXX may name one'
+says 'RDMA: off, because MOECOMM_RDMA is OFF'
+says 'Tests: off'
+says 'moe_perf: off'
+says 'Installs to: /opt/here'
+grep -Eq '^--   hwloc: /.*/hwloc\.h$' "$work/summary"
+
+configure -DMOECOMM_CUDA=OFF \
+  -DMOECOMM_LIBRARY_mlx5= -DMOECOMM_SANITIZE=thread -DMOECOMM_INSTALL=OFF
+says 'GPU backend: off, because MOECOMM_CUDA is OFF'
+grep -Eq '^--   RDMA: .*because of what was not found: .*libmlx5' "$work/summary" || { cat "$work/summary"; exit 1; }
+says 'Sanitizers: thread'
+says 'Installs to: off'
+echo 'all checks passed'
