@@ -1,0 +1,46 @@
+// The known name that somebody may have meant who wrote another one.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moe {
+
+// The least number of letters to insert, drop, change or swap with their neighbour.
+inline std::size_t editDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> beforeLast, last(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], beforeLast[j - 2] + 1);
+    }
+    beforeLast = last;
+    last = row;
+  }
+  return last[b.size()];
+}
+
+// Empty if none is near: if more than a third of the letters differ.
+inline std::string nearestName(std::string_view given, const std::vector<std::string>& known) {
+  std::string nearest;
+  std::size_t least = std::max<std::size_t>(given.size() / 3, 1) + 1;
+  for (const std::string& name : known) {
+    const std::size_t distance = editDistance(given, name);
+    if (distance < least) nearest = name, least = distance;
+  }
+  return nearest;
+}
+
+// For the end of a sentence: "; did you mean --tokens?", or nothing.
+inline std::string didYouMean(std::string_view given, const std::vector<std::string>& known) {
+  const std::string nearest = nearestName(given, known);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
+}  // namespace moe
