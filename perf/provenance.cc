@@ -8,6 +8,7 @@
 
 #include "moecomm.h"
 #include "tools/command_line.h"
+#include "topology/machine.h"
 #include "topology/sysfs.h"
 
 namespace moe::perf {
@@ -28,13 +29,6 @@ std::string timeNow() {
   return text.data();
 }
 
-// "model name : Intel(R) Xeon(R) ..." on x86; other machines do not tell.
-std::string cpuModel() {
-  const std::string value = topology::valueIn("/proc/cpuinfo", "model name");
-  const std::size_t text = value.find_first_not_of(": \t");
-  return text == std::string::npos ? "" : value.substr(text);
-}
-
 }  // namespace
 
 Provenance findProvenance() {
@@ -42,7 +36,7 @@ Provenance findProvenance() {
           tools::buildCommit(),
           hostName(),
           timeNow(),
-          cpuModel(),
+          topology::processorModel(),
           topology::readLine("/sys/module/nvidia/version")};
 }
 

@@ -19,7 +19,7 @@ fetch_disassemblers() {
     echo "install_deps: no cuobjdump and no nvdisasm: the codegen step is skipped" >&2
 }
 
-packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libhwloc-plugins libgtest-dev python3"
+packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
 packages="$packages libibverbs-dev ibverbs-providers ibverbs-utils"
 if [ "$what" = all ]; then
   packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"

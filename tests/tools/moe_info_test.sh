@@ -32,4 +32,12 @@ assert all(one["presence"] in ("present", "missing", "not checkable here") and o
 assert all(one["advice"] for one in found.values() if one["presence"] == "missing")
 assert not any(one["advice"] for one in found.values() if one["presence"] == "present")
 assert report["rdma"]["between_hosts"]'
+# Without hwloc: a file of its name that is no library. What it knows is left out, and all else is there.
+mkdir "$adapters/lib"
+: >"$adapters/lib/libhwloc.so.15"
+LD_LIBRARY_PATH=$adapters/lib SYSFS_PATH=$adapters "$1" >"$adapters/out"
+grep -q 'no more is known: libhwloc.so.15 cannot be loaded; install hwloc (Debian, Ubuntu: libhwloc15)$' "$adapters/out"
+grep -q '^  host: available$' "$adapters/out"
+grep -Eq '^Processor: .*, [0-9]+ threads$' "$adapters/out"
+grep -Eq '^ *rail 0: mlx5_9, InfiniBand 400 Gb/sec' "$adapters/out"
 echo 'all checks passed'
