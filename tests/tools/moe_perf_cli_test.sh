@@ -56,7 +56,7 @@ refuses 'moe_perf: --csv has a line for each case: --soak and --transport-test h
 refuses "moe_perf: --json: cannot write $work/none/x.json: No such file or directory" \
   --ranks-as-threads 2 --json "$work/none/x.json"
 refuses "moe_perf: --csv: cannot write $work: Is a directory" --ranks-as-threads 2 --csv "$work"
-"$moerun" --timeout 60 --no-tag -n 2 "$perf" --backend host --json "$work/none/x.json" >"$work/out" 2>"$work/err" &&
+"$moerun" --grace 0.2 --timeout 60 --no-tag -n 2 "$perf" --backend host --json "$work/none/x.json" >"$work/out" 2>"$work/err" &&
   fail 'a report that cannot be written, of processes'
 grep -q "^moe_perf: --json: cannot write $work/none/x.json: No such file or directory$" "$work/err" ||
   fail "a report that cannot be written, of processes: $(cat "$work/err")"

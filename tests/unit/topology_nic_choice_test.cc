@@ -1,5 +1,5 @@
-// Who takes which adapter, on machines that hwloc reads from unit/machines/*.xml (which have no comments, as hwloc's own
-// parser takes none):
+// Who takes which adapter, on machines that hwloc reads from unit/machines/*.xml (which have no comments, as hwloc's
+// own parser takes none):
 //   cloud_vm      a virtual machine whose devices all hang at one host bridge, whatever the host looks like
 //   dgx_h100      like a DGX H100: each GPU shares a switch with one adapter; mlx5_2 and mlx5_7 (storage) have switches
 //                 of their own
