@@ -1,7 +1,7 @@
 # Finds what we build on. Headers and libraries are looked for by file, so that a Debian machine and a folder given in
 # CMAKE_PREFIX_PATH (<folder>/include, <folder>/lib) work alike. Nothing is downloaded.
 #   moecomm_fmt   fmt, compiled into what uses it: libmoecomm.so does not need libfmt.so
-#   moecomm_hwloc hwloc (machine topology)
+#   moecomm_hwloc the header of hwloc (machine topology), whose library is looked for at run time
 #   moecomm_cli   CLI11 and nlohmann/json, for the tools and for moe_perf
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
@@ -46,7 +46,7 @@ if(MOECOMM_FMT_IN_ONE_FILE)
 else() # another version of fmt, whose code is divided differently
   target_compile_definitions(moecomm_fmt INTERFACE FMT_HEADER_ONLY=1)
 endif()
-moecomm_find(moecomm_hwloc HEADERS hwloc.h LIBRARY hwloc PACKAGE libhwloc-dev)
+moecomm_find(moecomm_hwloc HEADERS hwloc.h PACKAGE libhwloc-dev)
 moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11-dev and nlohmann-json3-dev")
 
 # Files that read a program's arguments, and do nothing that takes time: optimising CLI11's templates takes 4 to 10 s for

@@ -16,7 +16,7 @@ endforeach()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/moecomm)
 install(EXPORT moecommTargets NAMESPACE moecomm:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/moecommConfig.cmake.in moecommConfig.cmake INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(moecommConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+write_basic_package_version_file(moecommConfigVersion.cmake COMPATIBILITY ${MOECOMM_COMPATIBILITY})
 install(FILES ${PROJECT_BINARY_DIR}/moecommConfig.cmake ${PROJECT_BINARY_DIR}/moecommConfigVersion.cmake
   DESTINATION ${package_dir})
 

@@ -1,4 +1,5 @@
-# Reads the version from the macros of the public header, the only place where it stands. Sets MOECOMM_VERSION.
+# Reads the version from the macros of the public header, the only place where it stands. Sets MOECOMM_VERSION,
+# and what the ABI stays the same within: MOECOMM_ABI_VERSION (of the SONAME) and MOECOMM_COMPATIBILITY (of find_package).
 set(header ${CMAKE_CURRENT_LIST_DIR}/../include/moecomm.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
 file(STRINGS ${header} lines REGEX "^#define MOE_VERSION_(MAJOR|MINOR|PATCH) [0-9]+$")
@@ -8,3 +9,10 @@ if(NOT count EQUAL 3)
   message(FATAL_ERROR "include/moecomm.h does not define MOE_VERSION_MAJOR, MINOR and PATCH as plain numbers")
 endif()
 list(JOIN lines "." MOECOMM_VERSION)
+if(MOECOMM_VERSION VERSION_LESS 1.0)
+  string(REGEX REPLACE "\\.[0-9]+$" "" MOECOMM_ABI_VERSION ${MOECOMM_VERSION})
+  set(MOECOMM_COMPATIBILITY SameMinorVersion)
+else()
+  string(REGEX REPLACE "\\..*" "" MOECOMM_ABI_VERSION ${MOECOMM_VERSION})
+  set(MOECOMM_COMPATIBILITY SameMajorVersion)
+endif()

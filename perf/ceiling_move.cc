@@ -10,8 +10,8 @@
 namespace moe::perf {
 
 std::string CeilingVariant::name(int multiprocessors) const {
-  const std::string how = stages == 0 ? "16-byte loads and stores" : fmt::format("bulk copies in {} stages", stages);
-  return fmt::format("{}, {} SMs of {} warps", how, multiprocessors, warps);
+  const std::string how = stages == 0 ? "16-byte accesses" : fmt::format("bulk copies in {} stages", stages);
+  return fmt::format("{}, {} SMs x {} warps", how, multiprocessors, warps);
 }
 
 CeilingMove::CeilingMove(Device& device, int rank, MoveSetup setup, std::vector<MoveRows> versions)

@@ -3,10 +3,12 @@
 #include "host_bench.h"
 
 #include <atomic>
+#include <cstdio>
 #include <exception>
 #include <string>
 
 #include "moecomm.h"
+#include "tools/command_line.h"
 
 namespace moe::perf {
 namespace {
@@ -34,6 +36,9 @@ bool anyFailed() {
 }  // namespace moe::perf
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--version") {
+    return std::puts(moe::tools::versionText("host_bench").c_str()) < 0 ? 1 : 0;
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   moe::perf::addApiBenchmarks();

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -21,6 +23,7 @@
 #include "moecomm.h"
 #include "options.h"
 #include "report.h"
+#include "report_file.h"
 #include "runner.h"
 #include "soak.h"
 #include "soak_plan.h"
@@ -155,8 +158,29 @@ CaseResult runCase(const Options& options, Rank& rank, int tokens,
   return result;
 }
 
+// Where rank 0 reports; files that were not asked for are empty.
+struct Reports {
+  ReportFile json, csv;
+  Provenance provenance;
+};
+
+Reports openReports(const Options& options) {
+  Reports reports;
+  if (!options.json.empty()) reports.json = ReportFile("--json", options.json);
+  if (!options.csv.empty()) reports.csv = ReportFile("--csv", options.csv);
+  reports.provenance = findProvenance();
+  return reports;
+}
+
+// At once: a case may take long.
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  }
+}
+
 // These return true if everything was correct.
-bool runCases(const Options& options, Rank& rank) {
+bool runCases(const Options& options, Reports& reports, Rank& rank) {
   Progress progress(rank.reports());
   std::vector<CaseResult> results;
   for (std::size_t i = 0; i < options.tokens.size(); ++i) {
@@ -165,65 +189,65 @@ bool runCases(const Options& options, Rank& rank) {
     results.push_back(
         runCase(options, rank, options.tokens[i], [&](const std::string& what) { progress.say(name + ": " + what); }));
     progress.clear();
-    if (rank.reports() && i == 0) printHeader(options, results.back());
-    if (rank.reports()) printCase(results.back());
+    if (rank.reports() && i == 0) print(headerText(options, results.back()));
+    if (rank.reports()) print(caseText(options, results.back()));
   }
-  if (rank.reports() && !options.json.empty()) writeJson(options.json, options, results);
+  if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, results));
+  if (rank.reports() && reports.csv) reports.csv.write(csvText(reports.provenance, options, results));
   return std::all_of(results.begin(), results.end(), [](const CaseResult& result) { return result.verdict.correct(); });
 }
 
-bool soak(const Options& options, Rank& rank) {
+bool soak(const Options& options, Reports& reports, Rank& rank) {
   SoakResult result = runSoak(options, *rank.device, rank.comm, rank.group, [&](const std::string& sentence) {
     if (rank.reports()) fmt::print(stderr, "moe_perf: soak: {}\n", sentence);
   });
   result.machine = rank.machine;
-  if (rank.reports()) printSoak(result);
-  if (rank.reports() && !options.json.empty()) writeJson(options.json, options, result);
+  if (rank.reports()) print(soakText(result));
+  if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, result));
   return result.verdict.correct();
 }
 
-bool transportTest(const Options& options, Group& group) {
+bool transportTest(const Options& options, Reports& reports, Group& group) {
   Progress progress(group.rank() == 0);
   const TransportResult result =
       testTransport(options, group, [&](const std::string& what) { progress.say("transport test: " + what); });
   progress.clear();
-  if (group.rank() == 0) printTransport(result);
-  if (group.rank() == 0 && !options.json.empty()) writeJson(options.json, result);
+  if (group.rank() == 0) print(transportText(result));
+  if (group.rank() == 0 && reports.json) reports.json.write(jsonText(reports.provenance, result));
   return result.correct();
 }
 
-bool runRank(const Options& options, moeComm_t comm, Group& group) {
+bool runRank(const Options& options, Reports& reports, moeComm_t comm, Group& group) {
   Rank rank(options, comm, group);
-  return options.soak > 0 ? soak(options, rank) : runCases(options, rank);
+  return options.soak > 0 ? soak(options, reports, rank) : runCases(options, reports, rank);
 }
 
 void complain(int rank, const char* sentence) {
   fmt::print(stderr, "moe_perf: rank {}: {}\n", rank, sentence);
 }
 
-bool runAsProcess(const Options& options) {
-  const LaunchPlace place = placeFromEnvironment();
+bool runAsProcess(const Options& options, Reports& reports, const LaunchPlace& place) {
   try {
     const std::unique_ptr<Group> group = makeProcessGroup();
-    if (options.transportTest) return transportTest(options, *group);
+    if (options.transportTest) return transportTest(options, reports, *group);
     const moeConfig_t config = makeConfig(options, place.nranks, place.localRank);
     CommOwner owner;
     check(moeCommInitFromEnv(&owner.comm, &config), nullptr, "moeCommInitFromEnv");
-    return runRank(options, owner.comm, *group);
+    return runRank(options, reports, owner.comm, *group);
   } catch (const std::exception& error) {
     complain(place.rank, error.what());
     return false;
   }
 }
 
-bool runThread(const Options& options, const moeUniqueId_t& id, ThreadMeeting& meeting, int rank) {
+bool runThread(const Options& options, Reports& reports, const moeUniqueId_t& id, ThreadMeeting& meeting, int rank) {
   try {
     const std::unique_ptr<Group> group = makeThreadGroup(meeting, rank, options.threads);
-    if (options.transportTest) return transportTest(options, *group);
+    if (options.transportTest) return transportTest(options, reports, *group);
     const moeConfig_t config = makeConfig(options, options.threads, rank);
     CommOwner owner;
     check(moeCommInit(&owner.comm, options.threads, rank, &id, &config), nullptr, "moeCommInit");
-    return runRank(options, owner.comm, *group);
+    return runRank(options, reports, owner.comm, *group);
   } catch (const std::exception& error) {
     complain(rank, error.what());
     meeting.giveUp();
@@ -231,18 +255,44 @@ bool runThread(const Options& options, const moeUniqueId_t& id, ThreadMeeting& m
   }
 }
 
-bool runAsThreads(const Options& options) {
+bool runAsThreads(const Options& options, Reports& reports) {
   moeUniqueId_t id;
   check(moeGetUniqueId(&id), nullptr, "moeGetUniqueId");
   ThreadMeeting meeting(options.threads);
   std::vector<char> correct(static_cast<std::size_t>(options.threads));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < options.threads; ++rank) {
-    threads.emplace_back(
-        [&, rank] { correct[static_cast<std::size_t>(rank)] = runThread(options, id, meeting, rank) ? 1 : 0; });
+    threads.emplace_back([&, rank] {
+      correct[static_cast<std::size_t>(rank)] = runThread(options, reports, id, meeting, rank) ? 1 : 0;
+    });
   }
   for (std::thread& thread : threads) thread.join();
   return std::all_of(correct.begin(), correct.end(), [](char one) { return one == 1; });
+}
+
+// What must hold before ranks meet. Opens the reports on the rank that writes them.
+bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
+  if ((options.ceiling || options.twin) && gpuCount() == 0) {
+    fmt::print(stderr, "moe_perf: --{} needs GPUs, and there is none that can be used\n",
+               options.ceiling ? "ceiling" : "twin");
+    return false;
+  }
+  try {
+    if (isRank0) reports = openReports(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moe_perf: {}\n", error.what());
+    return false;
+  }
+  return true;
+}
+
+int run(const Options& options) {
+  const bool threads = options.threads > 0;
+  const LaunchPlace place = threads ? LaunchPlace{0, options.threads, 0} : placeFromEnvironment();
+  Reports reports;
+  if (!readyToRun(options, place.rank == 0, reports)) return 2;
+  const bool correct = threads ? runAsThreads(options, reports) : runAsProcess(options, reports, place);
+  return correct ? 0 : 1;
 }
 
 }  // namespace
@@ -252,14 +302,7 @@ int main(int argc, char** argv) {
   try {
     int status = 0;
     const std::optional<moe::perf::Options> options = moe::perf::parseOptions(argc, argv, &status);
-    if (!options) return status;
-    if ((options->ceiling || options->twin) && moe::perf::gpuCount() == 0) {
-      fmt::print(stderr, "moe_perf: --{} needs GPUs, and there is none that can be used\n",
-                 options->ceiling ? "ceiling" : "twin");
-      return 2;
-    }
-    const bool correct = options->threads > 0 ? moe::perf::runAsThreads(*options) : moe::perf::runAsProcess(*options);
-    return correct ? 0 : 1;
+    return options ? moe::perf::run(*options) : status;
   } catch (const std::exception& error) {
     fmt::print(stderr, "moe_perf: {}\n", error.what());
     return 1;

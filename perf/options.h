@@ -48,7 +48,9 @@ struct Options {
   bool twin = false;
   bool transportTest = false;
   bool plantWrong = false;
-  std::string json;
+  bool wide = false;
+  std::string json;  // files for reports, or empty
+  std::string csv;
 
   bool expertMajor() const;  // a row per expert rather than per token
   ExpertStyle style() const;
@@ -80,6 +82,9 @@ struct Options {
   std::string routingText() const;  // with its groups
   std::string weightsName() const;
 };
+
+// Throws CLI::ValidationError for options that do not go together.
+void checkTogether(const Options& options);
 
 // Empty if there is nothing to run: the help was asked for and printed (*status 0), or an option is wrong and was
 // reported (*status 2).

@@ -1,167 +1,16 @@
+// The report for people.
 #include "report.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <fstream>
-#include <stdexcept>
+#include <iterator>
 
-#include <nlohmann/json.hpp>
+#include "tools/command_line.h"
 
 namespace moe::perf {
 namespace {
 
-// Bytes per microsecond are megabytes per second; 0 where nothing was measured or moved.
-double gigabytesPerSecond(double bytes, double microseconds) {
-  return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
-}
-
-double dispatchToMemcpy(const CaseResult& result) {
-  const double dispatch = summarize(result.dispatch).median;
-  return dispatch > 0 ? summarize(result.memcpyTimes).median / dispatch : 0;
-}
-
-nlohmann::ordered_json toJson(const std::vector<double>& samples) {
-  const Summary summary = summarize(samples);
-  return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}};
-}
-
-nlohmann::ordered_json toJson(const CeilingTime& ceiling) {
-  return {{"variant", ceiling.variant}, {"us", toJson(ceiling.times)}};
-}
-
-void addCeilings(const CaseResult& result, nlohmann::ordered_json& json) {
-  const Ceilings& ceilings = *result.ceilings;
-  const CeilingShares of = ceilingShares(result);
-  json["dispatch_of_ceiling"] = of.dispatch;
-  json["combine_of_ceiling"] = of.combine;
-  json["pair_of_ceiling"] = of.pair;
-  json["dispatch_ceiling"] = toJson(ceilings.push);
-  json["combine_ceiling"] = toJson(combineCeiling(ceilings));
-  json["push_back_ceiling"] = toJson(ceilings.pushBack);
-  json["pull_ceiling"] = toJson(ceilings.pull);
-  json["pull_with_sums"] = toJson(ceilings.pullSums);
-  const CeilingShares ofChoice = ceilingShares(result, ceilings.atChoice);
-  json["dispatch_of_ceiling_at_sms"] = ofChoice.dispatch;
-  json["combine_of_ceiling_at_sms"] = ofChoice.combine;
-  json["pair_of_ceiling_at_sms"] = ofChoice.pair;
-  json["dispatch_ceiling_at_sms"] = toJson(ceilings.atChoice.push);
-  json["combine_ceiling_at_sms"] = toJson(combineCeiling(ceilings.atChoice));
-  json["flag_round_trip"] = toJson(ceilings.roundTrip);
-  json["barrier_kernel"] = toJson(ceilings.barrier);
-}
-
-nlohmann::ordered_json parameters(const Options& options, const CaseResult& result) {
-  return {{"backend", result.machine.backend},
-          {"mode", options.modeName()},
-          {"layout", options.layoutName()},
-          {"format", options.formatName()},
-          {"cast", options.castName()},
-          {"scales", options.scalesName()},
-          {"tokens", result.tokens},
-          {"hidden", options.hidden},
-          {"topk", options.topk},
-          {"experts", options.experts},
-          {"sms", options.sms},
-          {"iters", options.iters},
-          {"timed", options.timedIterations()},
-          {"chain", options.chain},
-          {"warmup", options.warmup},
-          {"graph", options.graph},
-          {"interleave", options.interleave},
-          {"routing", options.routingName()},
-          {"groups", options.routing == Routing::kGroupLimited ? options.groups : 0},
-          {"groups-per-token", options.routing == Routing::kGroupLimited ? options.groupsPerToken : 0},
-          {"seed", options.seed},
-          {"weights", options.weightsName()},
-          {"window", options.window},
-          {"send-only", options.sendOnly},
-          {"ceiling", options.ceiling},
-          {"twin", options.twin},
-          {"ranks-as-threads", options.threads},
-          {"timeout-ms", options.timeoutMs},
-          {"verify-every", options.verifyEvery},
-          {"nranks", result.machine.nranks},
-          {"domains", result.machine.domains},
-          {"transport", result.machine.transport},
-          {"device", result.machine.device}};
-}
-
-void addVerdict(const Verdict& verdict, nlohmann::ordered_json& json) {
-  json["wrong_payloads"] = verdict.wrongPayloads;
-  json["wrong_metadata"] = verdict.wrongMetadata;
-  json["wrong_combines"] = verdict.wrongCombines;
-  json["max_rel_error"] = verdict.maxRelError;
-}
-
-nlohmann::ordered_json toJson(const Options& options, const SoakResult& result) {
-  nlohmann::ordered_json json = {{"backend", result.machine.backend},
-                                 {"mode", options.modeName()},
-                                 {"tokens", options.tokensMax()},
-                                 {"hidden", options.hidden},
-                                 {"topk", options.topk},
-                                 {"experts", options.experts},
-                                 {"sms", options.sms},
-                                 {"soak", options.soak},
-                                 {"graph", options.graph},
-                                 {"seed", options.seed},
-                                 {"nranks", result.machine.nranks},
-                                 {"domains", result.machine.domains},
-                                 {"transport", result.machine.transport},
-                                 {"device", result.machine.device},
-                                 {"iterations", result.iterations},
-                                 {"ll_iterations", result.llIterations},
-                                 {"shapes", result.shapes}};
-  addVerdict(result.verdict, json);
-  json["wrong_shapes"] = result.wrongShapes;
-  json["seconds"] = result.seconds;
-  return json;
-}
-
-nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) {
-  nlohmann::ordered_json json = parameters(options, result);
-  const double dispatch = summarize(result.dispatch).median;
-  addVerdict(result.verdict, json);
-  json["dispatch_sms"] = result.multiprocessors.dispatch;
-  json["combine_sms"] = result.multiprocessors.combine;
-  json["route_us"] = toJson(result.route);
-  json["dispatch_us"] = toJson(result.dispatch);
-  json["combine_us"] = toJson(result.combine);
-  json["pair_us"] = toJson(result.pair);
-  json["remote_bytes"] = result.remoteBytes;
-  json["remote_gbps"] = gigabytesPerSecond(result.remoteBytes, dispatch);
-  json["logical_bytes"] = result.logicalBytes;
-  json["logical_gbps"] = gigabytesPerSecond(result.logicalBytes, dispatch);
-  json["combine_remote_bytes"] = result.combineRemoteBytes;
-  json["combine_remote_gbps"] = gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median);
-  if (!result.memcpyTimes.empty()) {
-    json["memcpy_gbps"] = gigabytesPerSecond(result.logicalBytes, summarize(result.memcpyTimes).median);
-    json["dispatch_vs_memcpy"] = dispatchToMemcpy(result);
-  }
-  if (result.ceilings) addCeilings(result, json);
-  if (result.twin) {
-    json["library_us"] = toJson(result.twin->library);
-    json["twin_us"] = toJson(result.twin->twin);
-    json["library_to_twin"] = dispatchToTwin(result);
-  }
-  return json;
-}
-
-nlohmann::ordered_json toJson(const PairResult& pair) {
-  nlohmann::ordered_json speeds = nlohmann::ordered_json::array();
-  for (const PutSpeed& speed : pair.speeds) {
-    speeds.push_back(
-        {{"bytes", speed.bytes}, {"puts_per_second", speed.putsPerSecond}, {"gbps", speed.gigabytesPerSecond()}});
-  }
-  return {{"from", pair.from},
-          {"to", pair.to},
-          {"rounds", pair.rounds},
-          {"wrong_rounds", pair.wrongRounds},
-          {"round_trip_us", toJson(pair.roundTrips)},
-          {"puts", speeds}};
-}
+using Text = std::back_insert_iterator<std::string>;
 
 // "4 ranks", "4 ranks in 2 domains joined by TCP"
 std::string ranksOf(const Machine& machine) {
@@ -169,40 +18,14 @@ std::string ranksOf(const Machine& machine) {
   return fmt::format("{} ranks in {} domains joined by {}", machine.nranks, machine.domains, machine.transport);
 }
 
-std::string toText(const Verdict& verdict) {
-  if (verdict.correct()) return fmt::format("correct, max rel error {:.2g}", verdict.maxRelError);
+std::string wrongText(const Verdict& verdict) {
   return fmt::format("WRONG: {} payloads, {} metadata, {} combines", verdict.wrongPayloads, verdict.wrongMetadata,
                      verdict.wrongCombines);
 }
 
-void writeFile(const std::string& file, const nlohmann::ordered_json& cases) {
-  std::ofstream out(file);
-  out << cases.dump(2) << "\n";
-  out.close();
-  if (!out) throw std::runtime_error("cannot write " + file);
-}
-
-std::string times(const std::vector<double>& samples) {
-  const Summary summary = summarize(samples);
-  return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
-}
-
-std::string sizeText(std::uint32_t bytes) {
-  constexpr std::uint32_t kKilo = 1U << 10U, kMega = 1U << 20U;
-  if (bytes < kKilo) return fmt::format("{} B", bytes);
-  return bytes < kMega ? fmt::format("{} KiB", bytes / kKilo) : fmt::format("{} MiB", bytes / kMega);
-}
-
-// Columns of the table, empty without --ceiling.
-std::string shares(const CaseResult& result) {
-  if (!result.ceilings) return "";
-  const CeilingShares of = ceilingShares(result);
-  return fmt::format("{:>8.1f}% {:>8.1f}% {:>8.1f}% ", 100 * of.dispatch, 100 * of.combine, 100 * of.pair);
-}
-
-std::string shareTitles(const CaseResult& first) {
-  if (!first.ceilings) return "";
-  return fmt::format("{:>9} {:>9} {:>9} ", "dsp/ceil", "cmb/ceil", "pair/ceil");
+std::string toText(const Verdict& verdict) {
+  if (verdict.correct()) return fmt::format("correct, max rel error {:.2g}", verdict.maxRelError);
+  return wrongText(verdict);
 }
 
 // A launch on its own has its start in its time, operations in a row overlap that with the end of the one before.
@@ -211,53 +34,115 @@ std::string launchesText(const Options& options) {
   return fmt::format("dispatch, combine and pair in chains of {} (their mean)", options.chain);
 }
 
-void printCeiling(const char* what, const CeilingTime& ceiling) {
+// "64", "32 Ki", "8 Mi"
+std::string shortSize(std::uint32_t bytes) {
+  constexpr std::uint32_t kKilo = 1U << 10U, kMega = 1U << 20U;
+  if (bytes < kKilo) return fmt::format("{}", bytes);
+  return bytes < kMega ? fmt::format("{} Ki", bytes / kKilo) : fmt::format("{} Mi", bytes / kMega);
+}
+
+std::string times(const std::vector<double>& samples) {
+  const Summary summary = summarize(samples);
+  return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
+}
+
+// A time that is a difference. No time is below zero.
+std::string difference(double microseconds) {
+  return microseconds > 0 ? fmt::format("{:.1f}", microseconds) : "~0";
+}
+
+std::string routeMedian(const CaseResult& result) {
+  return insideNoise(result.route) ? "~0" : difference(summarize(result.route).median);
+}
+
+std::string routeTimes(const CaseResult& result) {
+  const Summary summary = summarize(result.route);
+  return fmt::format("{:>8} {:>8} {:>8}", difference(summary.min), routeMedian(result), difference(summary.p99));
+}
+
+void addCeiling(const char* what, const CeilingTime& ceiling, Text out) {
   const Summary summary = summarize(ceiling.times);
-  fmt::print("{:>7} {:<21} {:>8.2f} {:>8.2f} {:>8.2f}  {}\n", "", what, summary.min, summary.median, summary.p99,
-             ceiling.variant);
+  fmt::format_to(out, "{:>2}{:<19} {:>7.2f} {:>7.2f} {:>7.2f}  {}\n", "", what, summary.min, summary.median,
+                 summary.p99, ceiling.variant);
+}
+
+void addShares(const char* of, const CeilingShares& shares, Text out) {
+  fmt::format_to(out, "{:>2}of {} ceilings: dispatch {:.1f}%, combine {:.1f}%, pair {:.1f}%\n", "", of,
+                 100 * shares.dispatch, 100 * shares.combine, 100 * shares.pair);
 }
 
 // Of the library's own choice.
-void printChoice(const CaseResult& result) {
+void addChoice(const CaseResult& result, Text out) {
   const Multiprocessors& sms = result.multiprocessors;
-  fmt::print("{:>7} the library chose {} SMs for dispatch and {} for combine\n", "", sms.dispatch, sms.combine);
+  fmt::format_to(out, "{:>2}the library chose {} SMs for dispatch and {} for combine\n", "", sms.dispatch, sms.combine);
   if (!result.ceilings) return;
   const RowCeilings& at = result.ceilings->atChoice;
-  const CeilingShares of = ceilingShares(result, at);
-  printCeiling("dispatch, that many", at.push);
-  printCeiling("combine, that many", combineCeiling(at));
-  fmt::print("{:>7} of these ceilings: dispatch {:.1f}%, combine {:.1f}%, pair {:.1f}%\n", "", 100 * of.dispatch,
-             100 * of.combine, 100 * of.pair);
+  addCeiling("dispatch, that many", at.push, out);
+  addCeiling("combine, that many", combineCeiling(at), out);
+  addShares("these", ceilingShares(result, at), out);
 }
 
-void printCeilings(const CaseResult& result) {
+void addCeilings(const CaseResult& result, Text out) {
   const Ceilings& ceilings = *result.ceilings;
-  fmt::print("{:>7} bare kernels, launched in a row in a graph, time of one:\n", "");
-  printCeiling("ceiling of dispatch", ceilings.push);
-  printCeiling("ceiling of combine", combineCeiling(ceilings));
-  printCeiling("rows pushed back", ceilings.pushBack);
-  printCeiling("rows pulled", ceilings.pull);
-  printCeiling("rows pulled, summed", ceilings.pullSums);
-  printCeiling("flag round trip", ceilings.roundTrip);
-  printCeiling("empty operation", ceilings.barrier);
+  addShares("the", ceilingShares(result), out);
+  fmt::format_to(out, "{:>2}bare kernels, launched in a row in a graph, time of one:\n", "");
+  addCeiling("ceiling of dispatch", ceilings.push, out);
+  addCeiling("ceiling of combine", combineCeiling(ceilings), out);
+  addCeiling("rows pushed back", ceilings.pushBack, out);
+  addCeiling("rows pulled", ceilings.pull, out);
+  addCeiling("rows pulled, summed", ceilings.pullSums, out);
+  addCeiling("flag round trip", ceilings.roundTrip, out);
+  addCeiling("empty operation", ceilings.barrier, out);
 }
 
-void printTwin(const CaseResult& result) {
-  printCeiling("dispatch, library", {"the library's kernel, in turns with", result.twin->library});
-  printCeiling("dispatch, twin",
-               {fmt::format("its twin: library / twin {:.3f}", dispatchToTwin(result)), result.twin->twin});
+void addTwin(const CaseResult& result, Text out) {
+  addCeiling("dispatch, library", {"the library's kernel, in turns with", result.twin->library}, out);
+  addCeiling("dispatch, twin",
+             {fmt::format("its twin: library / twin {:.3f}", dispatchToTwin(result)), result.twin->twin}, out);
 }
+
+// Two lines.
+std::string titles(const Options& options) {
+  if (!options.wide) {
+    return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
+           fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "route",
+                       "dispatch", "combine", "pair", "min", "p99", "dispatch", "combine", "error", "result");
+  }
+  return fmt::format("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>26} {:>9}\n", "", "route us", "dispatch us",
+                     "combine us", "pair us", "remote", "GB/s of", "dispatch") +
+         fmt::format(
+             "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>12} {:>8} {:>8} "
+             "{:>8} {:>9} {}\n",
+             "tokens", "min", "median", "p99", "min", "median", "p99", "min", "median", "p99", "min", "median", "p99",
+             "bytes", "dispatch", "logical", "combine", "of memcpy", "result");
+}
+
+// One line of the table.
+std::string row(const Options& options, const CaseResult& result) {
+  const double dispatch = summarize(result.dispatch).median, combine = summarize(result.combine).median;
+  const double rate = gigabytesPerSecond(result.remoteBytes, dispatch);
+  const double combineRate = gigabytesPerSecond(result.combineRemoteBytes, combine);
+  if (options.wide) {
+    const std::string memcpyShare =
+        result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
+    return fmt::format("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,
+                       routeTimes(result), times(result.dispatch), times(result.combine), times(result.pair),
+                       result.remoteBytes, rate, gigabytesPerSecond(result.logicalBytes, dispatch), combineRate,
+                       memcpyShare, toText(result.verdict));
+  }
+  const Summary pair = summarize(result.pair);
+  const bool correct = result.verdict.correct();
+  const std::string line =
+      fmt::format("{:>7} {:>8} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f} {:>8.2f} {:>8.1e}  {}\n",
+                  result.tokens, routeMedian(result), dispatch, combine, pair.median, pair.min, pair.p99, rate,
+                  combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
+  return correct ? line : line + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
+}
+
+// So many blanks that the second column of a pair's line is under its title.
+constexpr const char* kPairFormat = "{:>12} {:>8} {:>8} {:>7}";
 
 }  // namespace
-
-Summary summarize(std::vector<double> samples) {
-  if (samples.empty()) return {};
-  std::sort(samples.begin(), samples.end());
-  const auto at = [&](double share) {
-    return samples[static_cast<std::size_t>(std::ceil(share * static_cast<double>(samples.size()))) - 1];
-  };
-  return {samples.front(), at(0.5), at(0.99)};
-}
 
 const CeilingTime& combineCeiling(const RowCeilings& ceilings) {
   const bool pull = summarize(ceilings.pull.times).median < summarize(ceilings.pushBack.times).median;
@@ -283,87 +168,72 @@ double dispatchToTwin(const CaseResult& result) {
   return twin > 0 ? summarize(result.twin->library).median / twin : 0;
 }
 
-void printHeader(const Options& options, const CaseResult& first) {
-  fmt::print("{}, {} ({}), mode {}, layout {}, format {}, hidden {}, top-{} of {} experts, routing {}, weights {}\n",
-             ranksOf(first.machine), first.machine.backend, first.machine.device, options.modeName(),
-             options.layoutName(),
-             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castText()),
-             options.hidden, options.topk, options.experts, options.routingText(), options.weightsName());
-  fmt::print("times in us, min / median / p99 over {} iterations of the slowest rank, {}{}{}{}\n",
-             options.timedIterations(), launchesText(options), options.graph ? ", graph replays" : "",
-             options.sendOnly ? ", send-only and complete" : "", options.interleave ? ", two handles together" : "");
-  fmt::print(
-      "bytes per rank (mean): remote = (token, other rank) pairs * ({} row + {} side bytes); logical = the same "
-      "with the own rank; GB/s = bytes / median dispatch time / 1e9\n",
-      options.travellingRowBytes(), options.sideBytes());
-  const std::string how = options.chain == 1 ? ", alone" : ", in a row";
-  fmt::print("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>8} {:>8} {:>8} {:>9} {} {}\n", "tokens",
-             "route, on top of a pair", "dispatch" + how, "combine" + how, "pair" + how, "remote bytes", "rem GB/s",
-             "log GB/s", "cmb GB/s", "vs memcpy", shareTitles(first), "result");
+double gigabytesPerSecond(double bytes, double microseconds) {
+  return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
 }
 
-void printCase(const CaseResult& result) {
+double dispatchToMemcpy(const CaseResult& result) {
   const double dispatch = summarize(result.dispatch).median;
-  const std::string memcpyShare =
-      result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
-  fmt::print("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {} {}\n", result.tokens, times(result.route),
-             times(result.dispatch), times(result.combine), times(result.pair), result.remoteBytes,
-             gigabytesPerSecond(result.remoteBytes, dispatch), gigabytesPerSecond(result.logicalBytes, dispatch),
-             gigabytesPerSecond(result.combineRemoteBytes, summarize(result.combine).median), memcpyShare,
-             shares(result), toText(result.verdict));
-  if (result.ceilings) printCeilings(result);
-  if (result.choseMultiprocessors) printChoice(result);
-  if (result.twin) printTwin(result);
-  std::fflush(stdout);
+  return dispatch > 0 ? summarize(result.memcpyTimes).median / dispatch : 0;
 }
 
-void printSoak(const SoakResult& result) {
-  fmt::print("{}, {} ({}), soak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n", ranksOf(result.machine),
-             result.machine.backend, result.machine.device, result.iterations, result.llIterations,
-             result.iterations - result.llIterations, result.shapes, result.seconds, toText(result.verdict));
-  for (const std::string& shape : result.wrongShapes) fmt::print("  wrong in shape {}\n", shape);
-  std::fflush(stdout);
+std::string headerText(const Options& options, const CaseResult& first) {
+  const auto line = [](const std::string& text) { return tools::wrapped(text, tools::kTerminalColumns) + "\n"; };
+  return line(fmt::format(
+             "{}, {} ({}), mode {}, layout {}, format {}", ranksOf(first.machine), first.machine.backend,
+             first.machine.device, options.modeName(), options.layoutName(),
+             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castText()))) +
+         line(fmt::format("hidden {}, top-{} of {} experts, routing {}, weights {}", options.hidden, options.topk,
+                          options.experts, options.routingText(), options.weightsName())) +
+         line(fmt::format("times over {} iterations of the slowest rank, {}{}{}{}", options.timedIterations(),
+                          launchesText(options), options.graph ? ", graph replays" : "",
+                          options.sendOnly ? ", send-only and complete" : "",
+                          options.interleave ? ", two handles together" : "")) +
+         line(fmt::format("route: what one adds to a pair, ~0 inside its noise; GB/s: per rank, {} row + {} side bytes "
+                          "for each (token, other rank), by the median time",
+                          options.travellingRowBytes(), options.sideBytes())) +
+         titles(options);
 }
 
-void printTransport(const TransportResult& result) {
-  fmt::print(
-      "{} ranks in {} domains joined by {}, transport test: puts between host memory, one pair after the other\n",
+std::string caseText(const Options& options, const CaseResult& result) {
+  std::string text = row(options, result);
+  const Text out(text);
+  if (result.ceilings) addCeilings(result, out);
+  if (result.choseMultiprocessors) addChoice(result, out);
+  if (result.twin) addTwin(result, out);
+  return text;
+}
+
+std::string soakText(const SoakResult& result) {
+  std::string text = fmt::format("{}, {} ({})\nsoak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n",
+                                 ranksOf(result.machine), result.machine.backend, result.machine.device,
+                                 result.iterations, result.llIterations, result.iterations - result.llIterations,
+                                 result.shapes, result.seconds, toText(result.verdict));
+  for (const std::string& shape : result.wrongShapes) text += fmt::format("  wrong in shape {}\n", shape);
+  return text;
+}
+
+std::string transportText(const TransportResult& result) {
+  std::string text = fmt::format(
+      "{} ranks in {} domains joined by {}, transport test:\nputs between host memory, one pair after the other\n"
+      "round trip: a word there and one back, us; Kput/s: of 64 bytes; GB/s by the bytes of a put\n",
       result.nranks, result.nranks / result.domainSize, result.transport);
-  fmt::print(
-      "round trip: a word there and one back, us, min / median / p99; Kput/s: of 64 bytes; GB/s by bytes of a put\n");
-  fmt::print("{:>12} {:^26} {:>8}", "from -> to", "round trip", "Kput/s");
-  for (const PutSpeed& speed : result.pairs.at(0).speeds) fmt::print(" {:>7}", sizeText(speed.bytes));
-  fmt::print(" order\n");
+  const Text out(text);
+  fmt::format_to(out, "{:>12} {:>17} {:>7} {:>6}\n", "", "round trip", "", "GB/s");
+  fmt::format_to(out, kPairFormat, "from -> to", "median", "p99", "Kput/s");
+  for (const PutSpeed& speed : result.pairs.at(0).speeds) fmt::format_to(out, " {:>6}", shortSize(speed.bytes));
+  fmt::format_to(out, "  order\n");
   for (const PairResult& pair : result.pairs) {
-    fmt::print("{:>12} {} {:>8.1f}", fmt::format("{} -> {}", pair.from, pair.to), times(pair.roundTrips),
-               pair.speeds.at(0).putsPerSecond * 1e-3);
-    for (const PutSpeed& speed : pair.speeds) fmt::print(" {:>7.3f}", speed.gigabytesPerSecond());
-    fmt::print(" {}\n", pair.wrongRounds == 0
-                            ? std::string("correct")
-                            : fmt::format("WRONG: in {} of {} rounds a word came before its rows, or they were wrong",
-                                          pair.wrongRounds, pair.rounds));
+    const Summary trip = summarize(pair.roundTrips);
+    fmt::format_to(out, kPairFormat, fmt::format("{} -> {}", pair.from, pair.to), fmt::format("{:.1f}", trip.median),
+                   fmt::format("{:.1f}", trip.p99), fmt::format("{:.1f}", pair.speeds.at(0).putsPerSecond * 1e-3));
+    for (const PutSpeed& speed : pair.speeds) fmt::format_to(out, " {:>6.2f}", speed.gigabytesPerSecond());
+    fmt::format_to(out, "  {}\n", pair.wrongRounds == 0 ? "correct" : "WRONG");
+    if (pair.wrongRounds == 0) continue;
+    fmt::format_to(out, "{:>12} WRONG: in {} of {} rounds a word came before its rows, or they were wrong\n", "",
+                   pair.wrongRounds, pair.rounds);
   }
-  std::fflush(stdout);
-}
-
-void writeJson(const std::string& file, const TransportResult& result) {
-  nlohmann::ordered_json pairs = nlohmann::ordered_json::array();
-  for (const PairResult& pair : result.pairs) pairs.push_back(toJson(pair));
-  writeFile(file, nlohmann::ordered_json::array({{{"transport_test", true},
-                                                  {"nranks", result.nranks},
-                                                  {"domains", result.nranks / result.domainSize},
-                                                  {"transport", result.transport},
-                                                  {"pairs", pairs}}}));
-}
-
-void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results) {
-  nlohmann::ordered_json cases = nlohmann::ordered_json::array();
-  for (const CaseResult& result : results) cases.push_back(toJson(options, result));
-  writeFile(file, cases);
-}
-
-void writeJson(const std::string& file, const Options& options, const SoakResult& result) {
-  writeFile(file, nlohmann::ordered_json::array({toJson(options, result)}));
+  return text;
 }
 
 }  // namespace moe::perf

@@ -1,22 +1,17 @@
-// What moe_perf says: a table for people, a JSON array for programs. Rank 0 alone reports.
+// What moe_perf says: a table for people, JSON and CSV for programs. Rank 0 alone reports.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "options.h"
+#include "provenance.h"
 #include "runner.h"
 #include "soak.h"
+#include "statistics.h"
 #include "transport_test.h"
 
 namespace moe::perf {
-
-struct Summary {
-  double min = 0;
-  double median = 0;
-  double p99 = 0;
-};
-Summary summarize(std::vector<double> samples);
 
 // The faster of the two ways of moving the combine's rows.
 const CeilingTime& combineCeiling(const RowCeilings& ceilings);
@@ -34,15 +29,24 @@ CeilingShares ceilingShares(const CaseResult& result);
 // The library's dispatch by its twin's: above 1 where the twin is faster. 0 where there was none.
 double dispatchToTwin(const CaseResult& result);
 
-void printHeader(const Options& options, const CaseResult& first);
-void printCase(const CaseResult& result);
+// Bytes per microsecond are megabytes per second; 0 where nothing was measured or moved.
+double gigabytesPerSecond(double bytes, double microseconds);
 
-void printSoak(const SoakResult& result);
-void printTransport(const TransportResult& result);
+// How fast dispatch was beside memcpy: medians; 0 where nothing was measured.
+double dispatchToMemcpy(const CaseResult& result);
 
-// Throw std::runtime_error if the file cannot be written.
-void writeJson(const std::string& file, const Options& options, const std::vector<CaseResult>& results);
-void writeJson(const std::string& file, const Options& options, const SoakResult& result);
-void writeJson(const std::string& file, const TransportResult& result);
+// The table's lines have at most 100 columns, unless --wide was given. A case follows the header.
+std::string headerText(const Options& options, const CaseResult& first);
+std::string caseText(const Options& options, const CaseResult& result);
+std::string soakText(const SoakResult& result);
+std::string transportText(const TransportResult& result);
+
+// Arrays of objects, one per case; a soak and a transport test have one each.
+std::string jsonText(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);
+std::string jsonText(const Provenance& provenance, const Options& options, const SoakResult& result);
+std::string jsonText(const Provenance& provenance, const TransportResult& result);
+
+// A line of names, then one line per case: the numbers of the JSON report, "route_us.median" for one inside another.
+std::string csvText(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);
 
 }  // namespace moe::perf

@@ -1,25 +1,43 @@
 #!/bin/bash
 # Builds moecomm and shows dispatch and combine between four ranks, with every result checked: on the GPUs if the
-# machine has some and a CUDA compiler, else on the CPU. Installs what is missing. Usage: scripts/demo.sh
+# machine has some and a CUDA compiler, else on the CPU. Installs what is missing. Usage: scripts/demo.sh [BUILD_DIRECTORY]
 set -euo pipefail
+build=$(realpath -m "${1:-$(dirname "$0")/../build/demo}")
 cd "$(dirname "$0")/.."
 
+echo "demo: 1. what building needs, installed with apt where it is missing (scripts/install_deps.sh build)"
 scripts/install_deps.sh build
 [ -d /usr/local/cuda/bin ] && PATH=$PATH:/usr/local/cuda/bin
 
-backend=host cuda=OFF architectures=()
-if command -v nvcc >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
-  backend=cuda cuda=ON architectures=(-DCMAKE_CUDA_ARCHITECTURES=native)
+backend=host why="no GPU" cuda=OFF architectures=()
+if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  why="no CUDA compiler"
+  if command -v nvcc >/dev/null; then backend=cuda why=GPUs cuda=ON architectures=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
 fi
 
-build=build/demo
+# Ninja's own line on a terminal. Else a line for every tenth of the work.
+tenths() {
+  local line built all tenths=1
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    built=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+    ((10 * built >= tenths * all)) || continue
+    echo "demo: $built of $all steps of the build are done, $SECONDS s"
+    tenths=$((10 * built / all + 1))
+  done
+}
+compile() {
+  if [ -t 1 ]; then cmake --build "$build"; else cmake --build "$build" | tee -a "$build/log" | tenths; fi
+}
+
 mkdir -p "$build"
-echo "demo: building ($backend) into $build"
+echo "demo: 2. building the library and its tools, $backend backend ($why), into $build"
+echo "demo:    some minutes the first time, on $(nproc) processors; what is not shown is in $build/log"
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMOECOMM_CUDA=$cuda -DMOECOMM_TESTS=OFF "${launcher[@]}" \
   "${architectures[@]}" >"$build/log" 2>&1 || { cat "$build/log"; exit 1; }
-cmake --build "$build" >>"$build/log" 2>&1 || { tail -40 "$build/log"; exit 1; }
+compile || { [ -t 1 ] || tail -40 "$build/log"; echo "demo: the build failed"; exit 1; }
 
 # The CPU moves what it can in a few seconds; the GPUs get a size that real models have.
 ht_size="--tokens 128 --hidden 1024 --experts 32 --topk 4"
@@ -37,6 +55,8 @@ run() { # title, arguments of moe_perf...
 }
 # The sizes are words.
 # shellcheck disable=SC2086
-run "high throughput, 4 ranks, $backend backend" --mode ht $ht_size
+run "3. high throughput, 4 ranks, $backend backend; every payload and sum is verified" --mode ht $ht_size
 # shellcheck disable=SC2086
-run "low latency, 4 ranks, $backend backend" --mode ll $ll_size
+run "4. low latency, 4 ranks, $backend backend; every payload and sum is verified" --mode ll $ll_size
+echo
+echo "demo: all results were correct. More: $build/perf/moe_perf --help, and README.md"

@@ -62,8 +62,12 @@ def find(cases, wanted):
 
 
 def times(case, what):
+    """A route's times are differences: inside their noise, or below zero, there is nothing to show."""
     us = case[f"{what}_us"]
-    return f"{us['min']:.1f} / {us['median']:.1f} / {us['p99']:.1f}"
+    least = us.get("noise", 0)
+    median = "~0" if us["median"] <= least else f"{us['median']:.1f}"
+    low, high = (f"{us[name]:.1f}" if us[name] > 0 else "~0" for name in ("min", "p99"))
+    return f"{low} / {median} / {high}"
 
 
 def share(case, what):

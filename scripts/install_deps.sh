@@ -1,8 +1,10 @@
 #!/bin/sh
 # Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
-# Ubuntu 24.04 and later; needs root or sudo if something is missing. Usage: install_deps.sh [build|all]
-# Where there is a CUDA compiler without its disassemblers, `all` also fetches those from PyPI into build/nvdisasm.
-#   build  enough to build, test and run      all  also what scripts/test.sh checks with (the default)
+# Ubuntu 24.04 and later; needs root or sudo if something is missing. Where there is a CUDA compiler without its
+# disassemblers, `all` also fetches those from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|all]
+#   build  enough to build, test and run
+#   numpy  enough for the Python examples
+#   all    both, and what scripts/test.sh checks with (the default)
 set -eu
 what=${1:-all}
 
@@ -19,10 +21,11 @@ fetch_disassemblers() {
     echo "install_deps: no cuobjdump and no nvdisasm: the codegen step is skipped" >&2
 }
 
-packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libhwloc-plugins libgtest-dev python3"
+packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libhwloc-dev libgtest-dev python3"
 packages="$packages libibverbs-dev ibverbs-providers ibverbs-utils"
+if [ "$what" = numpy ]; then packages="python3 python3-numpy"; fi
 if [ "$what" = all ]; then
-  packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
+  packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
   packages="$packages iproute2 qemu-system-x86 busybox-static" # networks of tests; tests/rxe_vm
 fi
 
@@ -46,7 +49,7 @@ if [ "$(id -u)" != 0 ]; then
   command -v sudo >/dev/null || { echo "install_deps: not root and no sudo; missing:$missing" >&2; exit 1; }
   as_root="sudo"
 fi
-echo "install_deps: installing$missing"
+echo "install_deps: installing with apt, which may take some minutes:$missing"
 $as_root apt-get update -qq
 # The names are separate words.
 # shellcheck disable=SC2086

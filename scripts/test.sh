@@ -28,7 +28,6 @@ run_tests() { # preset, ctest arguments...
   shift
   export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   if [ "$preset" = asan ]; then
-    export HWLOC_COMPONENTS=-pci # a plugin of hwloc's, whose libpciaccess leaks
     # The sanitizer guesses where a loaded library's thread-local memory begins, and its search for leaks then crashes.
     export ASAN_OPTIONS=intercept_tls_get_addr=0
   fi
@@ -122,7 +121,8 @@ step_codegen() {
 
 step_package() {
   build_main all || return
-  tests/package/run.sh "$main_build" && tests/abi/check_exports.sh "$main_build/src/libmoecomm.so"
+  tests/package/run.sh "$main_build" && tests/abi/check_exports.sh "$main_build/src/libmoecomm.so" &&
+    tests/abi/check_needed.sh "$main_build/src/libmoecomm.so" && tests/package/readme_test.sh "$main_build"
 }
 
 # The binding's own tests, then the example; Debian's Python has numpy where another one has not.

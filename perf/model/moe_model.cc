@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tables.h"
+#include "tools/command_line.h"
 #include "tools/standard_output.h"
 
 namespace moe::model {
@@ -129,17 +130,17 @@ int run(int argc, const char* const* argv) {
   CLI::App app(
       "Computes what dispatch and combine would cost on many ranks. Without options: the tables of "
       "docs/scaling.md. Nothing is measured.");
+  tools::prepareCommandLine(app, "moe_model");
   Options options;
   declareWorkload(app, options);
   declareMachine(app, options);
   app.add_option("--json", options.json, "file for the same as JSON");
+  const int status = tools::parseCommandLine(app, argc, argv, [] {});
+  if (status >= 0) return status;
   try {
-    app.parse(argc, argv);
     const nlohmann::ordered_json json = asksForACase(app) ? printStudy(options) : printDocument();
     if (!options.json.empty()) writeJson(options.json, json);
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "moe_model: {}\n", error.what());
     return 2;

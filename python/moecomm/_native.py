@@ -312,7 +312,7 @@ PROTOTYPES = {
     "moeComplete": (moeResult_t, [moeHandle_t, moeStream_t]),
 }
 
-LIBRARY_NAMES = ("libmoecomm.so.0", "libmoecomm.so")
+LIBRARY_NAMES = ("libmoecomm.so.0.1", "libmoecomm.so")
 
 
 def candidates() -> List[str]:

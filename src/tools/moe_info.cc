@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "comm/config.h"
 #include "moecomm.h"
+#include "tools/command_line.h"
 #include "tools/moe_info_report.h"
 #include "tools/standard_output.h"
 
@@ -83,9 +84,11 @@ std::string jsonText(const Report& report) {
 
 int run(int argc, char** argv) {
   CLI::App app("Shows what this machine and this library offer.");
+  moe::tools::prepareCommandLine(app, "moe_info");
   bool json = false;
   app.add_flag("--json", json, "for programs");
-  CLI11_PARSE(app, argc, argv);
+  const int status = moe::tools::parseCommandLine(app, argc, argv, [] {});
+  if (status >= 0) return status;
   try {
     const Report report = makeReport();
     const std::string text = json ? jsonText(report) : toText(report);

@@ -73,8 +73,11 @@ nlohmann::ordered_json machineJson(const topology::Machine& machine) {
                      {"threads", node.threads},
                      {"thread_list", node.threadList}});
   }
-  return {
-      {"processor", machine.processor}, {"cores", machine.cores}, {"threads", machine.threads}, {"numa_nodes", nodes}};
+  return {{"processor", machine.processor},
+          {"cores", machine.cores},
+          {"threads", machine.threads},
+          {"numa_nodes", nodes},
+          {"reason", machine.reason}};
 }
 
 nlohmann::ordered_json railsJson(const topology::Rdma& rdma) {

@@ -1,38 +1,51 @@
 #include "topology/machine.h"
 
-#include <cstdlib>
-#include <memory>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "topology/sysfs.h"
 
 namespace moe::topology {
 namespace {
 
-int countInside(hwloc_topology_t topology, hwloc_const_cpuset_t set, hwloc_obj_type_t type) {
-  const int count = hwloc_get_nbobjs_inside_cpuset_by_type(topology, set, type);
-  return count < 0 ? 0 : count;
+// hwloc's name for what /proc/cpuinfo has too.
+std::string modelOf(const HwlocTopology& topology) {
+  for (const hwloc_obj_t package : topology.objects(HWLOC_OBJ_PACKAGE)) {
+    for (unsigned i = 0; i < package->infos_count; ++i) {
+      if (std::strcmp(package->infos[i].name, "CPUModel") == 0) return package->infos[i].value;
+    }
+  }
+  return "";
 }
 
-std::string listOf(hwloc_const_cpuset_t set) {
-  char* text = nullptr;
-  if (hwloc_bitmap_list_asprintf(&text, set) < 0) return "";
-  const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
-  return text;
+Machine withoutHwloc(std::string reason) {
+  Machine machine;
+  machine.processor = processorModel();
+  machine.threads = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  machine.reason = std::move(reason);
+  return machine;
 }
 
 }  // namespace
 
+std::string processorModel() {
+  const std::string value = valueIn("/proc/cpuinfo", "model name");
+  const std::size_t text = value.find_first_not_of(": \t");
+  return text == std::string::npos ? "" : value.substr(text);
+}
+
 Machine describeMachine(const HwlocTopology& topology) {
-  const hwloc_topology_t raw = topology.get();
-  const hwloc_obj_t root = hwloc_get_root_obj(raw);
+  if (!topology.reason().empty()) return withoutHwloc(topology.reason());
   Machine machine;
-  const hwloc_obj_t package = hwloc_get_obj_by_type(raw, HWLOC_OBJ_PACKAGE, 0);
-  const char* model = package == nullptr ? nullptr : hwloc_obj_get_info_by_name(package, "CPUModel");
-  machine.processor = model == nullptr ? "" : model;
-  machine.cores = countInside(raw, root->cpuset, HWLOC_OBJ_CORE);
-  machine.threads = countInside(raw, root->cpuset, HWLOC_OBJ_PU);
-  for (hwloc_obj_t node = nullptr; (node = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
+  machine.processor = modelOf(topology);
+  machine.cores = static_cast<int>(topology.objects(HWLOC_OBJ_CORE).size());
+  machine.threads = static_cast<int>(topology.objects(HWLOC_OBJ_PU).size());
+  for (const hwloc_obj_t node : topology.objects(HWLOC_OBJ_NUMANODE)) {
     machine.nodes.push_back({static_cast<int>(node->os_index), node->attr->numanode.local_memory,
-                             countInside(raw, node->cpuset, HWLOC_OBJ_CORE),
-                             countInside(raw, node->cpuset, HWLOC_OBJ_PU), listOf(node->cpuset)});
+                             topology.countInside(node->cpuset, HWLOC_OBJ_CORE),
+                             topology.countInside(node->cpuset, HWLOC_OBJ_PU), topology.listOf(node->cpuset)});
   }
   return machine;
 }

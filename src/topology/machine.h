@@ -1,4 +1,5 @@
-// Cores and memory of this machine by NUMA node, from hwloc.
+// Cores and memory of this machine by NUMA node, from hwloc. Without hwloc: what the system says
+// about processors alone.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,14 @@ struct NumaNode {
 
 struct Machine {
   std::string processor;
-  int cores = 0;
+  int cores = 0;  // 0: not known
   int threads = 0;
   std::vector<NumaNode> nodes;
+  std::string reason;  // why cores and nodes are not known; empty if they are
 };
+
+// As /proc/cpuinfo has it, "model name : Intel(R) Xeon(R) ..."; empty on machines whose does not tell.
+std::string processorModel();
 
 Machine describeMachine(const HwlocTopology& topology);
 

@@ -24,15 +24,16 @@ std::string bridgeName(const BridgeAttributes& bridge) {
   return fmt::format("{:04x}:{:02x}", bridge.downstream.pci.domain, bridge.downstream.pci.secondary_bus);
 }
 
-PciPlace placeOf(hwloc_topology_t topology, hwloc_obj_t device) {
+PciPlace placeOf(const HwlocTopology& topology, hwloc_obj_t device) {
   PciPlace place;
   hwloc_obj_t above = device->parent;
-  const hwloc_obj_t processors = hwloc_get_non_io_ancestor_obj(topology, device);
+  hwloc_obj_t processors = above;
+  while (processors->cpuset == nullptr) processors = processors->parent;
   for (; above != nullptr && above != processors; above = above->parent) {
     if (above->type == HWLOC_OBJ_BRIDGE) place.bridges.push_back(bridgeName(above->attr->bridge));
   }
   std::reverse(place.bridges.begin(), place.bridges.end());
-  if (hwloc_bitmap_weight(processors->nodeset) == 1) place.numaNode = hwloc_bitmap_first(processors->nodeset);
+  place.numaNode = topology.onlyOne(processors->nodeset);
   for (; above != nullptr; above = above->parent) {
     if (above->type == HWLOC_OBJ_PACKAGE) place.package = static_cast<int>(above->os_index);
   }
@@ -67,15 +68,16 @@ int wayBetween(const PciPlace& a, const PciPlace& b) {
 
 PciTree readPciTree(const HwlocTopology& topology) {
   PciTree tree;
-  const hwloc_topology_t raw = topology.get();
-  for (hwloc_obj_t pci = nullptr; (pci = hwloc_get_next_pcidev(raw, pci)) != nullptr;) {
+  tree.reason = topology.reason();
+  if (!tree.reason.empty()) return tree;
+  for (const hwloc_obj_t pci : topology.objects(HWLOC_OBJ_PCI_DEVICE)) {
     const PciAttributes& attributes = pci->attr->pcidev;
     if (attributes.vendor_id != kNvidia || attributes.class_id >> 8 != kDisplay) continue;
-    tree.gpus.push_back({busIdOf(attributes), placeOf(raw, pci)});
+    tree.gpus.push_back({busIdOf(attributes), placeOf(topology, pci)});
   }
   std::sort(tree.gpus.begin(), tree.gpus.end(), [](const auto& a, const auto& b) { return a.busId < b.busId; });
-  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_osdev(raw, device)) != nullptr;) {
-    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS) tree.nics[device->name] = placeOf(raw, device);
+  for (const hwloc_obj_t device : topology.objects(HWLOC_OBJ_OS_DEVICE)) {
+    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS) tree.nics[device->name] = placeOf(topology, device);
   }
   return tree;
 }

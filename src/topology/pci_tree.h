@@ -35,6 +35,7 @@ struct PciTree {
   };
   std::vector<Gpu> gpus;                 // in the order of their bus ids, which is that of nvidia-smi
   std::map<std::string, PciPlace> nics;  // by the RDMA device's name
+  std::string reason;                    // why nothing of this is known; empty if it is
 };
 
 PciTree readPciTree(const HwlocTopology& topology);

@@ -34,11 +34,22 @@ cmake --build "$work/consumer" >"$work/log" || { cat "$work/log"; exit 1; }
 "$work/consumer/consumer_c"
 "$work/consumer/consumer_cpp"
 
-step "find_package refuses another major version"
-if cmake -S "$here" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DMOECOMM_WANTED=1000 >/dev/null 2>&1; then
-  echo "version 1000 was accepted"
-  exit 1
-fi
+# Before 1.0 the ABI may change with the minor version, from 1.0 on with the major one.
+series=0.1
+step "the library's name and find_package promise what the ABI does: $series"
+soname=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
+[ "$soname" = "libmoecomm.so.$series" ] || { echo "the SONAME is $soname"; exit 1; }
+[ -e "$(dirname "$library")/$soname" ] || { echo "$soname is not installed"; exit 1; }
+objdump -p "$work/consumer/consumer_c" | grep -q "NEEDED *libmoecomm.so.$series\$" || { echo "the program needs another"; exit 1; }
+for wanted in 0.1 0.1.0; do
+  cmake -S "$here" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DMOECOMM_WANTED=$wanted >"$work/log" 2>&1 ||
+    { echo "version $wanted was refused"; cat "$work/log"; exit 1; }
+done
+for wanted in 0.0 0.2 0.1.99 1.0 1000; do
+  cmake -S "$here" -B "$work/other" -DCMAKE_PREFIX_PATH="$prefix" -DMOECOMM_WANTED=$wanted >"$work/log" 2>&1 &&
+    { echo "version $wanted was accepted"; exit 1; }
+  grep -q "requested version \"$wanted\"" "$work/log" || { cat "$work/log"; exit 1; }
+done
 
 step "pkg-config"
 PKG_CONFIG_PATH=$(dirname "$library")/pkgconfig

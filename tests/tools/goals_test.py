@@ -34,6 +34,13 @@ class Goals(unittest.TestCase):
         self.assertEqual(row([case(500)], "HT bf16 4096, combine, 16 SMs"),
                          ["<= 492", "499.0 / 500.0 / 509.0", "50 %", "**missed**"])
 
+    def test_shows_no_difference_that_is_noise(self):
+        name = "a fresh route on top of a pair, 4096"
+        route = {"min": -3.25, "median": 1.5, "p99": 20.5, "noise": 2}
+        self.assertEqual(row([case(489, sms=0, route_us=route)], name)[1], "~0 / ~0 / 20.5")
+        route["noise"] = 1
+        self.assertEqual(row([case(489, sms=0, route_us=route)], name)[1], "~0 / 1.5 / 20.5")
+
     def test_takes_no_other_case(self):
         others = [case(1, sms=8), case(1, tokens=8192), case(1, format="fp8"), case(1, routing="zipf"), case(1, mode="ll"),
                   case(1, layout="expert-major"), case(1, graph=False), case(1, ceiling=False)]

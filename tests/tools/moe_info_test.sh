@@ -46,4 +46,12 @@ for option in '' --json --help; do
   [ "$said" = 'moe_info: standard output: No space left on device; what was to be written there is lost' ] ||
     { echo "moe_info $option says: $said"; exit 1; }
 done
+# Without hwloc: a file of its name that is no library. What it knows is left out, and all else is there.
+mkdir "$adapters/lib"
+: >"$adapters/lib/libhwloc.so.15"
+LD_LIBRARY_PATH=$adapters/lib SYSFS_PATH=$adapters "$1" >"$adapters/out"
+grep -q 'no more is known: libhwloc.so.15 cannot be loaded; install hwloc (Debian, Ubuntu: libhwloc15)$' "$adapters/out"
+grep -q '^  host: available$' "$adapters/out"
+grep -Eq '^Processor: .*, [0-9]+ threads$' "$adapters/out"
+grep -Eq '^ *rail 0: mlx5_9, InfiniBand 400 Gb/sec' "$adapters/out"
 echo 'all checks passed'

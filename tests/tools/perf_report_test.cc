@@ -1,7 +1,10 @@
 // What moe_perf reports beside its times: results are related to the right ones.
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -42,9 +45,7 @@ TEST(PerfReport, RelatesTimesToTheirCeilings) {
 }
 
 TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
-  const std::string file = testing::TempDir() + "/ceilings.json";
-  writeJson(file, Options{}, {resultWithCeilings(), CaseResult{}});
-  const auto cases = nlohmann::json::parse(std::ifstream(file));
+  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {resultWithCeilings(), CaseResult{}}));
   EXPECT_EQ(cases[0]["dispatch_of_ceiling"], 0.7);
   EXPECT_EQ(cases[0]["combine_ceiling"]["variant"], "pull: other");
   EXPECT_EQ(cases[0]["dispatch_ceiling"]["us"]["min"], 300);
@@ -60,13 +61,97 @@ TEST(PerfReport, RelatesTheLibraryToItsTwin) {
   EXPECT_EQ(dispatchToTwin(result), 0);
   result.twin = TwinTimes{{510, 505, 700}, {500, 490, 600}};
   EXPECT_DOUBLE_EQ(dispatchToTwin(result), 1.02);
-  const std::string file = testing::TempDir() + "/twin.json";
-  writeJson(file, Options{}, {result, CaseResult{}});
-  const auto cases = nlohmann::json::parse(std::ifstream(file));
+  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {result, CaseResult{}}));
   EXPECT_EQ(cases[0]["twin_us"]["median"], 500);
   EXPECT_EQ(cases[0]["library_us"]["median"], 510);
   EXPECT_EQ(cases[0]["library_to_twin"], 1.02);
   EXPECT_FALSE(cases[1].contains("library_to_twin"));
+}
+
+CaseResult resultWithRoute(std::vector<double> differences) {
+  CaseResult result = resultWithCeilings();
+  result.machine = {"host", "host", 4};
+  result.route = std::move(differences);
+  return result;
+}
+
+// "tokens route dispatch ..." of the first line.
+std::string routeColumn(const CaseResult& result) {
+  std::string tokens, route;
+  std::istringstream(caseText(Options{}, result)) >> tokens >> route;
+  return route;
+}
+
+TEST(PerfReport, ShowsNoDifferenceThatIsInsideTheNoiseOrBelowZero) {
+  EXPECT_DOUBLE_EQ(noiseOfMedian({1, 2, 3, 4}), 1.57 * 2 / 2);
+  EXPECT_EQ(noiseOfMedian({}), 0);
+  EXPECT_EQ(routeColumn(resultWithRoute({-7, -6, -5, -5.5})), "~0");
+  EXPECT_EQ(routeColumn(resultWithRoute({-30, -2, 3, 40})), "~0");
+  EXPECT_EQ(routeColumn(resultWithRoute({4, 5, 5.5, 6})), "5.0");
+  Options wide;
+  wide.wide = true;
+  for (const bool all : {false, true}) {
+    wide.wide = all;
+    EXPECT_EQ(caseText(wide, resultWithRoute({-30, 20, 21, 22})).find("-30"), std::string::npos);
+  }
+  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {resultWithRoute({-30, -2, 3, 40})}));
+  EXPECT_EQ(cases[0]["route_us"]["min"], -30);  // a program gets the samples' numbers, and how much of them is noise
+  EXPECT_DOUBLE_EQ(cases[0]["route_us"]["noise"].get<double>(), 1.57 * 33 / 2);
+}
+
+std::size_t longestLine(const std::string& text) {
+  std::size_t longest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(PerfReport, FitsInAHundredColumns) {
+  Options options;
+  options.chain = options.timed = 1000;
+  options.graph = options.sendOnly = options.interleave = true;
+  options.cast = Cast::kFp8Ue8m0;
+  options.routing = Routing::kGroupLimited;
+  CaseResult result = resultWithRoute({1e6, 1.1e6});
+  result.tokens = 1 << 20;
+  result.dispatch = result.combine = result.pair = {999999.9};
+  result.remoteBytes = result.combineRemoteBytes = 9e11;
+  result.machine = {"cuda", "NVIDIA H200 NVL with a long name that some GPUs have", 1024, 128, "ibgda"};
+  EXPECT_LE(longestLine(headerText(options, result)), 100U);
+  result.choseMultiprocessors = true;
+  result.ceilings->pullSums = {"pull with sums: 16-byte accesses, 132 SMs x 16 warps", {1234.56}};
+  result.twin = TwinTimes{{510}, {500}};
+  EXPECT_LE(longestLine(caseText(options, result)), 100U);
+  result.verdict.wrongPayloads = result.verdict.wrongMetadata = result.verdict.wrongCombines = 1234567890;
+  EXPECT_LE(longestLine(caseText(options, result)), 100U);
+  EXPECT_NE(caseText(options, result).find("WRONG: 1234567890 payloads"), std::string::npos);
+  TransportResult transport{1024, 1, "verbs", {{1000, 1023, 50, 0, {12345.6}, {}}}};
+  transport.pairs[0].speeds.assign(7, {64, 99999999});
+  EXPECT_LE(longestLine(transportText(transport)), 100U);
+}
+
+TEST(PerfReport, SaysWithWhatItWasMade) {
+  const Provenance provenance = findProvenance();
+  EXPECT_EQ(provenance.version, "0.1.0");
+  EXPECT_FALSE(provenance.host.empty());
+  EXPECT_EQ(provenance.date.size(), std::string("2026-11-23T13:00:00Z").size());
+  CaseResult result = resultWithCeilings();
+  result.machine = {"cuda", "NVIDIA H200", 4};
+  const Provenance given{"0.1.0", "1a2b", "node, the \"first\"", "2026-11-23T13:00:00Z", "a CPU", "580.95.05"};
+  const auto cases = nlohmann::json::parse(jsonText(given, Options{}, {result}));
+  EXPECT_EQ(cases[0]["version"], "0.1.0");
+  EXPECT_EQ(cases[0]["commit"], "1a2b");
+  EXPECT_EQ(cases[0]["host"], "node, the \"first\"");
+  EXPECT_EQ(cases[0]["date"], "2026-11-23T13:00:00Z");
+  EXPECT_EQ(cases[0]["cpu"], "a CPU");
+  EXPECT_EQ(cases[0]["gpu"], "NVIDIA H200");
+  EXPECT_EQ(cases[0]["driver"], "580.95.05");
+  const std::string csv = csvText(given, Options{}, {result, result});
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  EXPECT_EQ(csv.rfind("backend,mode,layout,", 0), 0U);
+  EXPECT_NE(csv.find(",pair_us.median,"), std::string::npos);
+  EXPECT_NE(csv.find("\ncuda,auto,flat,"), std::string::npos);
+  EXPECT_NE(csv.find(",\"node, the \"\"first\"\"\","), std::string::npos);
 }
 
 }  // namespace

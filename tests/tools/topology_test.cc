@@ -71,6 +71,16 @@ TEST(Topology, SeesTheCoresOfThisMachine) {
   EXPECT_GE(machine.nodes[0].memoryBytes, 1U << 20);
 }
 
+TEST(Topology, CountsThreadsOfThisMachineWithoutHwloc) {
+  const Machine machine = describeMachine(loadHwloc({}, "libno_such_hwloc.so.15")),
+                known = describeMachine(loadHwloc());
+  EXPECT_EQ(machine.processor, known.processor);
+  EXPECT_GE(machine.threads, 1);
+  EXPECT_EQ(machine.cores, 0);
+  EXPECT_NE(machine.reason, "");
+  EXPECT_EQ(known.reason, "");
+}
+
 TEST(Topology, SaysWhyThereAreNoGpus) {
   const GpuInventory gpus = findGpus("/sys");
   EXPECT_EQ(gpus.gpus.empty(), !gpus.reason.empty());

@@ -1,4 +1,12 @@
-// Who takes which adapter, on machines that hwloc reads from unit/machines/*.xml.
+// Who takes which adapter, on machines that hwloc reads from unit/machines/*.xml (which have no comments, as hwloc's
+// own parser takes none):
+//   cloud_vm      a virtual machine whose devices all hang at one host bridge, whatever the host looks like
+//   dgx_h100      like a DGX H100: each GPU shares a switch with one adapter; mlx5_2 and mlx5_7 (storage) have switches
+//                 of their own
+//   few_nics      three GPUs at each socket; two adapters, both at the first, at root ports of another host bridge than
+//                 the GPUs
+//   no_nic        two GPUs at one switch, no adapter; a VGA controller of the mainboard that is no GPU for us
+//   two_sockets   two sockets, two switches each, with two GPUs and one adapter at each switch
 #include <gtest/gtest.h>
 
 #include <string>
@@ -225,6 +233,17 @@ TEST(NicChoice, RefusesMalformedLists) {
 TEST(PciTree, NeedsAFileThatHwlocReads) {
   EXPECT_THROW(loadHwloc("/nonexistent.xml"), Error);
   EXPECT_THROW(loadHwloc(MOECOMM_SOURCE_DIR "/README.md"), Error);
+}
+
+TEST(PciTree, SaysWhyItIsEmptyWithoutHwloc) {
+  const HwlocTopology missing = loadHwloc({}, "libno_such_hwloc.so.15");
+  EXPECT_EQ(missing.reason(), "libno_such_hwloc.so.15 cannot be loaded; install hwloc (Debian, Ubuntu: libhwloc15)");
+  EXPECT_EQ(loadHwloc({}, "libm.so.6").reason(), "libm.so.6 is not that of hwloc 2");
+  const PciTree tree = readPciTree(missing);
+  EXPECT_EQ(tree.reason, missing.reason());
+  EXPECT_TRUE(tree.gpus.empty());
+  EXPECT_TRUE(tree.nics.empty());
+  EXPECT_EQ(readPciTree(loadHwloc()).reason, "");
 }
 
 TEST(PciTree, MeasuresDistances) {

@@ -1,0 +1,30 @@
+// A file that a report will be written to. It is opened before anything runs, so that hours of measuring do not end
+// with "cannot write".
+#pragma once
+
+#include <string>
+
+#include "base/fd.h"
+
+namespace moe::perf {
+
+class ReportFile {
+ public:
+  ReportFile() = default;
+
+  // `option` is the option that named it; "-" is standard output. What is in a file stays until write(). Throws
+  // std::runtime_error.
+  ReportFile(const std::string& option, const std::string& path);
+
+  explicit operator bool() const { return static_cast<bool>(file_); }
+
+  // Replaces what is in the file. Throws std::runtime_error.
+  void write(const std::string& text);
+
+ private:
+  std::string name_;  // for sentences
+  bool replaces_ = false;
+  Fd file_;
+};
+
+}  // namespace moe::perf

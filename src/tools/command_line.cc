@@ -1,0 +1,101 @@
+#include "tools/command_line.h"
+
+#include <charconv>
+#include <memory>
+#include <sstream>
+#include <system_error>
+
+#include "moecomm.h"
+
+namespace moe::tools {
+namespace {
+
+constexpr std::size_t kNameColumns = 30;
+
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(kNameColumns); }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrapped(option->get_description(), kTerminalColumns - kNameColumns);
+  }
+
+  // The value's kind and what it is if it is not given; the limits are told when they are broken.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    std::string kind = option->get_type_name();
+    kind = kind.substr(0, kind.find(':'));
+    const std::string usual = option->get_default_str();
+    return " " + kind + (usual.empty() ? "" : "=" + usual);
+  }
+};
+
+std::vector<std::string> optionNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// What the parser did not expect: unknown options, or words if there are only these.
+std::string unexpected(const CLI::App& app) {
+  const std::vector<std::string> known = optionNames(app);
+  std::string sentence;
+  for (const std::string& word : app.remaining()) {
+    if (word.size() < 2 || word.front() != '-') continue;
+    const std::string name = word.substr(0, word.find('='));
+    sentence += fmt::format("{}there is no option {}{}", sentence.empty() ? "" : "; ", name, didYouMean(name, known));
+  }
+  if (!sentence.empty()) return sentence;
+  return fmt::format("no option takes {}", fmt::join(app.remaining(), " "));
+}
+
+}  // namespace
+
+std::string wrapped(const std::string& text, std::size_t columns) {
+  std::string lines, word;
+  std::size_t used = 0;
+  for (std::istringstream words(text); words >> word; used += word.size()) {
+    if (used > 0 && used + 1 + word.size() > columns) {
+      lines += '\n';
+      used = 0;
+    } else if (used > 0) {
+      lines += ' ';
+      used += 1;
+    }
+    lines += word;
+  }
+  return lines;
+}
+
+CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    std::int64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [after, error] = std::from_chars(text.data(), end, number);
+    if (after == end && error == std::errc() && number >= least && number <= most) return "";
+    return fmt::format("{} is no whole number from {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, "");
+}
+
+std::string versionText(const std::string& program) {
+  const std::string commit = buildCommit();
+  return fmt::format("{} {}.{}.{}{}", program, MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH,
+                     commit.empty() ? "" : ", commit " + commit);
+}
+
+void prepareCommandLine(CLI::App& app, const std::string& program) {
+  app.name(program);
+  app.description(wrapped(app.get_description(), kTerminalColumns));
+  app.formatter(std::make_shared<Help>());
+  app.set_version_flag("--version", versionText(program));
+  app.failure_message([program](const CLI::App* failed, const CLI::Error& error) {
+    const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    return fmt::format("{}: {}\n{} --help lists the options\n", program, unknown ? unexpected(*failed) : error.what(),
+                       program);
+  });
+}
+
+}  // namespace moe::tools

@@ -1,0 +1,73 @@
+// What the command lines of all programs have in common: --version, help that fits a terminal, and sentences about
+// wrong options that name the one that was meant.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/nearest_name.h"
+
+namespace moe::tools {
+
+inline constexpr std::size_t kTerminalColumns = 100;
+
+// The text with line ends in place of blanks, so that no line is longer than `columns` unless one word is.
+std::string wrapped(const std::string& text, std::size_t columns);
+
+// "moe_perf 0.1.0, commit 1a2b3c4d5e6f"; without the commit if the program was not built from a checkout.
+std::string versionText(const std::string& program);
+
+// The commit that this program was built from, "-dirty" behind it if files differed; empty if that is not known.
+std::string buildCommit();
+
+// Gives the program --version, and the help and the sentences described above.
+void prepareCommandLine(CLI::App& app, const std::string& program);
+
+// Parses and returns -1; or prints help, version or what is wrong, and returns the exit status: 0, or 2 if something
+// is. `check` may throw CLI::ValidationError for options that do not go together.
+template <class Check>
+int parseCommandLine(CLI::App& app, int argc, const char* const* argv, const Check& check) {
+  try {
+    app.parse(argc, argv);
+    check();
+    return -1;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+}
+
+// Takes whole numbers of these, and says so of anything else. It has no text in the help.
+CLI::Validator wholeNumber(std::int64_t least, std::int64_t most = std::numeric_limits<int>::max());
+
+// For options whose value is one of a few names.
+template <class Value>
+CLI::Option* addChoice(CLI::App& app, const std::string& option, Value& value,
+                       const std::map<std::string, Value>& names, const std::string& text) {
+  std::vector<std::string> known;
+  std::string usual;
+  for (const auto& [name, meaning] : names) {
+    known.push_back(name);
+    if (meaning == value) usual = name;
+  }
+  const auto take = [known](const std::string& given) -> std::string {
+    if (std::find(known.begin(), known.end(), given) != known.end()) return "";
+    return fmt::format("{} is none of {}{}", given, fmt::join(known, ", "), didYouMean(given, known));
+  };
+  return app
+      .add_option_function<std::string>(
+          option, [&value, &names](const std::string& name) { value = names.at(name); },
+          fmt::format("{}: {}", text, fmt::join(known, ", ")))
+      ->check(take, "")
+      ->type_name("NAME")
+      ->default_str(usual);
+}
+
+}  // namespace moe::tools

@@ -1,0 +1,12 @@
+#!/bin/sh
+# The library needs the C and the C++ library and nothing else: fmt and CUDA's runtime are inside, and hwloc, libibverbs,
+# libmlx5, NVML and the GPU driver are looked for at run time. Usage: check_needed.sh LIBRARY
+set -eu
+library=$1
+allowed='libc\.so\.6|libm\.so\.6|libdl\.so\.2|librt\.so\.1|libpthread\.so\.0|ld-linux[-a-z0-9_]*\.so\.[0-9]+'
+allowed="$allowed|libstdc\+\+\.so\.6|libgcc_s\.so\.1"
+
+needed=$(LC_ALL=C readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+[ -n "$needed" ] || { echo "readelf shows nothing that $library needs"; exit 1; }
+others=$(echo "$needed" | grep -Evx "$allowed" || true)
+[ -z "$others" ] || { echo "$library must not need" $others; exit 1; }

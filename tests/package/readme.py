@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""README.md as a shell script: its programs become files, its commands are typed one after the other in one shell.
+
+Usage: readme.py README OUTPUT_FOLDER [SKIPPED_COMMAND_PREFIX]...
+Writes example.c, example.py and commands.sh. A command that fails ends the script with its status. Every skipped prefix
+must stand before some command, so that none is skipped that has gone.
+"""
+import pathlib
+import re
+import sys
+
+PROGRAMS = {"c": "example.c", "python": "example.py"}
+
+
+def parts(text):
+    """Programs by their names, and the commands: the indented blocks."""
+    programs, commands = {}, []
+    language, block = None, []
+    for line in text.splitlines():
+        fence = re.match(r"```(\w*)$", line)
+        if fence and language is None:
+            language, block = fence.group(1), []
+        elif fence:
+            if language in PROGRAMS:
+                assert PROGRAMS[language] not in programs, f"two programs in {language}"
+                programs[PROGRAMS[language]] = "\n".join(block) + "\n"
+            language = None
+        elif language is not None:
+            block.append(line)
+        elif line.startswith("    "):
+            commands.append(line[4:].split("  #")[0].rstrip())
+    return programs, commands
+
+
+def script(commands):
+    typed = "\n".join(f"printf '%s\\n' {quoted(command)}\n{command}\nstatus=$?\n[ $status = 0 ] || exit $status"
+                      for command in commands)
+    return f"{typed}\necho 'README: all commands worked'\n"
+
+
+def quoted(command):
+    return "'+ " + command.replace("'", "'\\''") + "'"
+
+
+def main(readme, folder, *skipped):
+    programs, commands = parts(pathlib.Path(readme).read_text(encoding="utf-8"))
+    assert set(programs) == set(PROGRAMS.values()), f"{readme} has the programs {sorted(programs)}"
+    for prefix in skipped:
+        assert any(command.startswith(prefix) for command in commands), f"{readme} has no command {prefix}"
+    commands = [command for command in commands if not command.startswith(skipped)]
+    for name, text in programs.items():
+        pathlib.Path(folder, name).write_text(text, encoding="utf-8")
+    pathlib.Path(folder, "commands.sh").write_text(script(commands), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -1,0 +1,100 @@
+#!/bin/sh
+# The command line of moe_perf as a user meets it: help, versions, wrong options, ranges of tokens, and reports, whose
+# files are opened before anything runs. Usage: moe_perf_cli_test.sh PATH_OF_MOE_PERF PATH_OF_MOERUN [OTHER_TOOL]...
+set -u
+perf=$1
+moerun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  printf 'FAILED: %s\n' "$1"
+  failures=$((failures + 1))
+}
+
+# What is wrong is one sentence with the program's name, and the status 2.
+refuses() { # sentence, arguments...
+  sentence=$1
+  shift
+  "$perf" "$@" >"$work/out" 2>"$work/err"
+  [ $? = 2 ] || fail "moe_perf $*: the status is not 2"
+  [ "$(head -n 1 "$work/err")" = "$sentence" ] || fail "moe_perf $*: $(cat "$work/err")"
+  [ ! -s "$work/out" ] || fail "moe_perf $*: something was printed"
+}
+fits() { # name, file
+  awk 'length > 100 { print FILENAME ": " $0; bad = 1 } END { exit bad }' "$2" || fail "$1 is wider than 100 columns"
+}
+
+# Help and versions.
+"$perf" --help >"$work/help" || fail '--help'
+fits --help "$work/help"
+for group in 'What is run' Routing Ranks 'Measuring and verifying' 'Instead of cases' Report Examples; do
+  grep -q "^$group:$" "$work/help" || fail "the help has no group $group"
+done
+grep -q '^  moerun -n 4 moe_perf --mode ll ' "$work/help" || fail 'the help has no example'
+for tool in "$@"; do
+  "$tool" --version >"$work/out" 2>&1 || fail "$tool --version"
+  grep -Eq "^$(basename "$tool") [0-9]+\.[0-9]+\.[0-9]+(, commit [0-9a-f]+(-dirty)?)?$" "$work/out" ||
+    fail "$tool --version: $(cat "$work/out")"
+done
+
+# Wrong options.
+refuses 'moe_perf: there is no option --tokns; did you mean --tokens?' --tokns 5
+refuses 'moe_perf: there is no option --hiden; did you mean --hidden?' --hiden=5 --mode ll
+refuses 'moe_perf: there is no option --bandwidth' --bandwidth
+refuses 'moe_perf: no option takes 4096' 4096
+refuses 'moe_perf: --mode: htt is none of auto, ht, ll; did you mean ht?' --mode htt
+refuses 'moe_perf: --hidden: abc is no whole number from 1 to 2147483647' --hidden abc
+refuses 'moe_perf: --topk: 33 is no whole number from 1 to 32' --topk 33
+refuses 'moe_perf: --tokens: 1:8:y2: expected xFACTOR or +STEP behind the second colon' --tokens 1:8:y2
+refuses 'moe_perf: --tokens: 1048577 cases, of at most 1000' --tokens 0:1048576:+1
+refuses 'moe_perf: --csv has a line for each case: --soak and --transport-test have none; use --json' \
+  --csv "$work/x" --soak 3
+
+# Reports that cannot be written are refused before ranks meet, by rank 0 of several too.
+refuses "moe_perf: --json: cannot write $work/none/x.json: No such file or directory" \
+  --ranks-as-threads 2 --json "$work/none/x.json"
+refuses "moe_perf: --csv: cannot write $work: Is a directory" --ranks-as-threads 2 --csv "$work"
+"$moerun" --grace 0.2 --timeout 60 --no-tag -n 2 "$perf" --backend host --json "$work/none/x.json" >"$work/out" 2>"$work/err" &&
+  fail 'a report that cannot be written, of processes'
+grep -q "^moe_perf: --json: cannot write $work/none/x.json: No such file or directory$" "$work/err" ||
+  fail "a report that cannot be written, of processes: $(cat "$work/err")"
+[ ! -s "$work/out" ] || fail 'a report that cannot be written, of processes: cases ran'
+if [ -w /dev/full ]; then
+  "$perf" --ranks-as-threads 1 --backend host --tokens 1 --hidden 64 --iters 1 >/dev/full 2>"$work/err"
+  [ $? = 1 ] || fail 'a table that is lost'
+  grep -q 'cannot write to standard output: No space left on device$' "$work/err" || fail "a lost table: $(cat "$work/err")"
+fi
+
+# Ranges, the table's width, and what the reports say.
+small='--backend host --hidden 256 --topk 4 --experts 8 --iters 3 --warmup 1'
+# shellcheck disable=SC2086 # words
+"$perf" --ranks-as-threads 2 $small --tokens 0,1:8:x2,10:20:+10 --json "$work/r.json" --csv "$work/r.csv" \
+  >"$work/out" 2>"$work/err" || fail "ranges: $(cat "$work/err")"
+[ "$(awk '/correct$/ { printf "%s ", $1 }' "$work/out")" = '0 1 2 4 8 10 20 ' ] || fail "ranges: $(cat "$work/out")"
+fits 'the table' "$work/out"
+awk '/correct$/' "$work/out" | grep -q -e ' -[0-9]' && fail "a negative time: $(cat "$work/out")"
+python3 - "$work/r.json" "$work/r.csv" <<'PYTHON' || fail 'the reports'
+import csv, datetime, json, socket, sys
+cases = json.load(open(sys.argv[1]))
+rows = list(csv.DictReader(open(sys.argv[2])))
+assert [case["tokens"] for case in cases] == [0, 1, 2, 4, 8, 10, 20], cases
+assert [int(row["tokens"]) for row in rows] == [case["tokens"] for case in cases], rows
+for case, row in zip(cases, rows):
+    assert case["version"].count(".") == 2 and case["host"] == socket.gethostname(), case
+    assert {"commit", "cpu", "gpu", "driver"} <= set(case), case
+    datetime.datetime.strptime(case["date"], "%Y-%m-%dT%H:%M:%SZ")
+    assert float(row["pair_us.median"]) == case["pair_us"]["median"] and row["host"] == case["host"], row
+    assert case["route_us"]["noise"] >= 0, case
+PYTHON
+# shellcheck disable=SC2086 # words
+"$perf" --ranks-as-threads 2 $small --tokens 4 --wide --csv - >"$work/out" 2>"$work/err" || fail '--wide --csv -'
+grep -q '^host,auto,flat,' "$work/out" || fail "--csv -: $(cat "$work/out")"
+grep -Eq '^ tokens( +min +median +p99){4} ' "$work/out" || fail "--wide: $(cat "$work/out")"
+
+if [ $failures -gt 0 ]; then
+  echo "$failures checks failed"
+  exit 1
+fi
+echo 'all checks passed'

@@ -1,0 +1,29 @@
+// The name that is offered in place of an unknown one.
+#include <gtest/gtest.h>
+
+#include "base/nearest_name.h"
+
+namespace moe::test {
+namespace {
+
+TEST(NearestName, CountsInsertedDroppedChangedAndSwappedLetters) {
+  EXPECT_EQ(editDistance("tokens", "tokens"), 0U);
+  EXPECT_EQ(editDistance("tokns", "tokens"), 1U);
+  EXPECT_EQ(editDistance("tokenss", "tokens"), 1U);
+  EXPECT_EQ(editDistance("tokans", "tokens"), 1U);
+  EXPECT_EQ(editDistance("toekns", "tokens"), 1U);
+  EXPECT_EQ(editDistance("", "ht"), 2U);
+}
+
+TEST(NearestName, OffersWhatIsNearAndNothingElse) {
+  const std::vector<std::string> known = {"--tokens", "--topk", "--hidden", "--layout"};
+  EXPECT_EQ(nearestName("--tokns", known), "--tokens");
+  EXPECT_EQ(nearestName("--hiden", known), "--hidden");
+  EXPECT_EQ(nearestName("--bandwidth", known), "");
+  EXPECT_EQ(nearestName("", known), "");
+  EXPECT_EQ(didYouMean("--laoyut", known), "; did you mean --layout?");
+  EXPECT_EQ(didYouMean("--bandwidth", known), "");
+}
+
+}  // namespace
+}  // namespace moe::test
