@@ -132,8 +132,9 @@ void Node::lose(const Peer& peer) {
   const Failure failure{peer.rank, moeRemoteError,
                         fmt::format("rank {} ({}) has died: its connection to rank {} closed without a goodbye ({})",
                                     peer.rank, where, group_.rank, why)};
-  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);
   learnFailure(failure, &peer);
+  flush();  // the others first: a log may take its time
+  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);
 }
 
 void Node::violate(Peer& peer, const char* what) {
