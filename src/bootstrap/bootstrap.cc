@@ -14,6 +14,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeWithoutMonitor{300};  // neighbours answer inside their collectives only
+constexpr std::string_view kFdPurpose = "fd";
 
 }  // namespace
 
@@ -65,16 +66,16 @@ void Bootstrap::throwIfBroken(const char* what) {
   node_->throwIfBroken(what);
 }
 
-Key Bootstrap::fdKeyOf(int rank) const {
+Key Bootstrap::keyFor(std::string_view purpose, int rank) const {
   Writer context;
   context.u32(static_cast<std::uint32_t>(rank));
-  return deriveKey(node_->group().key, "fd", context.view());
+  return deriveKey(node_->group().key, purpose, context.view());
 }
 
 void Bootstrap::serveFd(int fd) {
   requireCollectives("serveFd");
   stopServingFd();
-  fdServer_ = std::make_unique<FdServer>(fdKeyOf(rank()), fd);
+  fdServer_ = std::make_unique<FdServer>(keyFor(kFdPurpose, rank()), fd);
   node_->addSource(*fdServer_);
 }
 
@@ -85,7 +86,7 @@ void Bootstrap::stopServingFd() {
 
 Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
   requireCollectives("fetchFdFrom");
-  FdFetch fetch(fdKeyOf(rank));
+  FdFetch fetch(keyFor(kFdPurpose, rank));
   const auto remove = [&](FdFetch* f) { node_->removeSource(*f); };
   const std::unique_ptr<FdFetch, decltype(remove)> registered(&fetch, remove);
   node_->addSource(fetch);

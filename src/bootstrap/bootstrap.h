@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
@@ -21,6 +22,7 @@
 #include "bootstrap/address.h"
 #include "bootstrap/company.h"
 #include "bootstrap/failure.h"
+#include "bootstrap/siphash.h"
 #include "moecomm.h"
 
 namespace moe::bootstrap {
@@ -93,13 +95,15 @@ class Bootstrap {
   // Again: does nothing. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
+  // A key that the ranks of this group share and nobody else knows, for one purpose of `rank`'s.
+  Key keyFor(std::string_view purpose, int rank) const;
+
   // Where a rank listens: for tests and log lines.
   const std::vector<Address>& addressesOf(int rank) const;
 
  private:
   explicit Bootstrap(std::unique_ptr<Node> node);
   void requireCollectives(const char* what) const;
-  std::array<std::uint8_t, 16> fdKeyOf(int rank) const;
   std::vector<std::vector<std::uint8_t>> collect(std::span<const std::uint8_t> mine, const char* what);
 
   std::unique_ptr<Node> node_;

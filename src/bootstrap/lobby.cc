@@ -14,17 +14,20 @@ constexpr int kAcceptsPerRound = 64;
 
 }  // namespace
 
-Lobby::Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits)
-    : listener_(std::move(listener)), key_(key), accepted_(accepted), limits_(limits) {}
+Lobby::Lobby(std::vector<Fd> listeners, const Key& key, FrameMask accepted, const Limits& limits)
+    : listeners_(std::move(listeners)), key_(key), accepted_(accepted), limits_(limits) {}
 
 void Lobby::arm(PollSet& set) {
-  listenerArmed_ = listener_ && pending_.size() < limits_.pendingMax && Clock::now() >= acceptAgain_;
-  if (listenerArmed_) listenerIndex_ = set.add(listener_.get(), POLLIN);
+  listenerArmed_ = !listeners_.empty() && pending_.size() < limits_.pendingMax && Clock::now() >= acceptAgain_;
+  for (std::size_t i = 0; listenerArmed_ && i < listeners_.size(); ++i) {
+    const std::size_t index = set.add(listeners_[i].get(), POLLIN);
+    if (i == 0) listenerIndex_ = index;
+  }
   for (Pending& pending : pending_) pending.index = set.add(pending.link->fd(), pending.link->wanted());
 }
 
 int Lobby::waitMsMax() const {
-  if (pending_.empty() && (listenerArmed_ || !listener_)) return 1 << 30;
+  if (pending_.empty() && (listenerArmed_ || listeners_.empty())) return 1 << 30;
   return 50;  // often enough for the deadlines of strangers, which need not be exact
 }
 
@@ -36,7 +39,9 @@ void Lobby::serve(const PollSet& set) {
   }
   std::erase_if(pending_, [](const Pending& pending) { return !pending.link || pending.link->closed(); });
   expire();
-  if (listenerArmed_ && set.at(listenerIndex_) != 0) acceptSome();
+  for (std::size_t i = 0; listenerArmed_ && i < listeners_.size(); ++i) {
+    if (set.at(listenerIndex_ + i) != 0) acceptSome(listeners_[i]);
+  }
 }
 
 void Lobby::expire() {
@@ -45,9 +50,9 @@ void Lobby::expire() {
   std::erase_if(pending_, [&](const Pending& pending) { return pending.since < oldest; });
 }
 
-void Lobby::acceptSome() {
+void Lobby::acceptSome(const Fd& listener) {
   for (int i = 0; i < kAcceptsPerRound && pending_.size() < limits_.pendingMax; ++i) {
-    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
       if (exhausted) acceptAgain_ = Clock::now() + std::chrono::milliseconds(50);
@@ -60,7 +65,7 @@ void Lobby::acceptSome() {
 }
 
 void Lobby::shut() {
-  listener_.reset();
+  listeners_.clear();
   pending_.clear();
   guests_.clear();
 }

@@ -1,4 +1,4 @@
-// A listening socket and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
+// Listening sockets and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
 // descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first
 // frame is handed to the owner. Used by the rendezvous, by every rank's listener and by the descriptor servers.
 #pragma once
@@ -23,13 +23,13 @@ class Lobby : public Source {
   };
 
   // `accepted`: the frames that a guest may send.
-  Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits);
+  Lobby(std::vector<Fd> listeners, const Key& key, FrameMask accepted, const Limits& limits);
 
   void arm(PollSet& set) override;
   void serve(const PollSet& set) override;
   int waitMsMax() const override;
 
-  void shut();  // closes the listener and everybody who waits; the lobby stays a source without events
+  void shut();  // closes the listeners and everybody who waits; the lobby stays a source without events
 
   // Connections with a first frame waiting in next(), oldest first.
   std::vector<std::unique_ptr<Link>> takeGuests();
@@ -41,16 +41,16 @@ class Lobby : public Source {
     Clock::time_point since;
     std::size_t index;  // in the poll set; kNotArmed if it came after
   };
-  void acceptSome();
+  void acceptSome(const Fd& listener);
   void expire();
 
-  Fd listener_;
+  std::vector<Fd> listeners_;
   Key key_;
   FrameMask accepted_;
   Limits limits_;
   std::vector<Pending> pending_;  // oldest first
   std::vector<std::unique_ptr<Link>> guests_;
-  std::size_t listenerIndex_ = 0;
+  std::size_t listenerIndex_ = 0;  // of the first; the others follow
   bool listenerArmed_ = false;
   Clock::time_point acceptAgain_{};  // not before: the process was out of descriptors
 };

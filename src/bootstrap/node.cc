@@ -16,9 +16,9 @@ SharedBytes failureFrame(const Failure& failure) {
 
 }  // namespace
 
-Node::Node(Group group, Fd listener)
+Node::Node(Group group, std::vector<Fd> listeners)
     : group_(std::move(group)),
-      lobby_(std::move(listener), group_.key, kPeerFrames, Lobby::Limits{}),
+      lobby_(std::move(listeners), group_.key, kPeerFrames, Lobby::Limits{}),
       left_(static_cast<std::size_t>(group_.nranks)),
       failed_(static_cast<std::size_t>(group_.nranks)),
       leaving_(static_cast<std::size_t>(group_.nranks)),

@@ -49,7 +49,7 @@ struct Group {
 
 class Node {
  public:
-  Node(Group group, Fd listener);
+  Node(Group group, std::vector<Fd> listeners);
 
   const Group& group() const { return group_; }
   Mailbox& mailbox() { return mailbox_; }

@@ -50,9 +50,9 @@ std::optional<JoinRequest> JoinRequest::decode(std::span<const std::uint8_t> pay
   return request;
 }
 
-RendezvousServer::RendezvousServer(Fd listener, const Key& secret, milliseconds timeout)
-    : lobby_(std::move(listener), rendezvousKey(secret), maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal),
-             kLimits),
+RendezvousServer::RendezvousServer(std::vector<Fd> listeners, const Key& secret, milliseconds timeout)
+    : lobby_(std::move(listeners), rendezvousKey(secret),
+             maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal), kLimits),
       lifetime_(Deadline::after(timeout)) {}
 
 void RendezvousServer::run() {
@@ -191,8 +191,8 @@ void RendezvousServer::checkPatience() {
   refuseAll(moeTimeout, fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs));
 }
 
-void startRendezvous(Fd listener, const Key& secret, milliseconds timeout) {
-  auto server = std::make_shared<RendezvousServer>(std::move(listener), secret, timeout);
+void startRendezvous(std::vector<Fd> listeners, const Key& secret, milliseconds timeout) {
+  auto server = std::make_shared<RendezvousServer>(std::move(listeners), secret, timeout);
   startQuietThread([server] { server->run(); }).detach();
 }
 

@@ -31,7 +31,7 @@ Key rendezvousKey(const Key& secret);
 
 class RendezvousServer {
  public:
-  RendezvousServer(Fd listener, const Key& secret, std::chrono::milliseconds timeout);
+  RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
   void run();  // until the group has met or failed
 
  private:
@@ -63,6 +63,6 @@ class RendezvousServer {
 };
 
 // Runs a server in a thread of its own that ends by itself.
-void startRendezvous(Fd listener, const Key& secret, std::chrono::milliseconds timeout);
+void startRendezvous(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
 
 }  // namespace moe::bootstrap

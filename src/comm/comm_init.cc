@@ -246,6 +246,10 @@ class CommInit {
       if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
     }
     setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
+    setup.keyOf = [&comm](int rank) { return comm.bootstrap_->keyFor("puts", rank); };
+    setup.oneHost = std::all_of(comm.peers_.begin(), comm.peers_.end(), [&](const Peer& peer) {
+      return peer.card.host.sameHost(comm.peers_[static_cast<std::size_t>(comm.rank())].card.host);
+    });
     setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
     return setup;
   }

@@ -25,11 +25,11 @@ TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
   const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
   Outcome ofHigh;
   std::thread connecting([&] { ofHigh = outcomeOf([&] { high.connect(cards); }); });
-  const bootstrap::Key wrong{1, 2, 3};
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, &wrong).letIn());
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 1, 2).letIn()) << "its own rank";
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 7, 2).letIn()) << "no rank of the group";
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 3).letIn()) << "another size of group";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, {1, 2, 3}).letIn());
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, tcpKeyOf(0)).letIn()) << "with the key of another rank";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 1, 2, tcpKeyOf(1)).letIn()) << "its own rank";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 7, 2, tcpKeyOf(1)).letIn()) << "no rank of the group";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 3, tcpKeyOf(1)).letIn()) << "another size of group";
 
   const auto address = TcpCard::decode(cards[1], 1).addresses.front();
   std::vector<Fd> silent;
@@ -53,14 +53,56 @@ TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
   expectAllWell(high.failures());
 }
 
+// Cards pass through the group's sockets, where whoever sees the wire can read them.
+TEST(TcpMeeting, WhoHasReadTheCardsIsNotLetIn) {
+  Member low(0, 2, {});
+  Member high(1, 2, {});
+  const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
+  Outcome ofHigh;
+  std::thread connecting([&] { ofHigh = outcomeOf([&] { high.connect(cards); }); });
+  for (std::size_t at = 0; at + sizeof(bootstrap::Key) <= cards[1].size(); ++at) {
+    bootstrap::Key read{};
+    std::copy_n(cards[1].begin() + static_cast<std::ptrdiff_t>(at), read.size(), read.begin());
+    EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, read).letIn()) << "with the bytes from " << at;
+  }
+  low.connect(cards);
+  connecting.join();
+  EXPECT_EQ(ofHigh.result, moeSuccess) << ofHigh.sentence;
+}
+
+// Somebody listens where the card of rank 1 says, and has read it too.
+TEST(TcpMeeting, ARankThatDialsIsNotDeceived) {
+  MemberOptions deceiver;
+  deceiver.keyOf = [](int) { return bootstrap::Key{}; };
+  Member low(0, 2, {});
+  Member other(1, 2, deceiver);
+  const std::vector<CardBytes> cards{low.transport().card(), other.transport().card()};
+  std::thread listening([&] { outcomeOf([&] { other.connect(cards, 500ms); }); });
+  expectSays(outcomeOf([&] { low.connect(cards, 300ms); }), moeTimeout, "it does not know the secret of this group");
+  listening.join();
+}
+
+TEST(TcpMeeting, ListensOnlyUntilAllPeersHaveCome) {
+  Members members(3);
+  for (const CardBytes& card : members.cards()) {
+    for (const auto& address : TcpCard::decode(card, 0).addresses) {
+      EXPECT_TRUE(address.isLoopback()) << address.text();
+      const Fd socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const bootstrap::SocketName name = address.socketName();
+      EXPECT_EQ(::connect(socket.get(), name.get(), name.length), -1) << address.text();
+      EXPECT_EQ(errno, ECONNREFUSED);
+    }
+  }
+}
+
 TEST(TcpMeeting, ARankThatComesAgainReplacesItsFirstConnection) {
   Member member(2, 3, {});
   const std::vector<CardBytes> cards{emptyCard(), emptyCard(), member.transport().card()};
   Outcome outcome;
   std::thread connecting([&] { outcome = outcomeOf([&] { member.connect(cards); }); });
-  FakeTcpPeer first(cards[2], 0, 3);
-  FakeTcpPeer again(cards[2], 0, 3);
-  FakeTcpPeer other(cards[2], 1, 3);
+  FakeTcpPeer first(cards[2], 0, 3, tcpKeyOf(2));
+  FakeTcpPeer again(cards[2], 0, 3, tcpKeyOf(2));
+  FakeTcpPeer other(cards[2], 1, 3, tcpKeyOf(2));
   connecting.join();
   EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
   again.send(TcpFrame{TcpKind::Word, 0, 64, 9});
@@ -141,8 +183,8 @@ TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
   std::vector<Outcome> outcomes(2);
   std::thread a([&] { outcomes[0] = outcomeOf([&] { middle.connect(cards); }); });
   std::thread b([&] { outcomes[1] = outcomeOf([&] { high.connect(cards); }); });
-  FakeTcpPeer ofMiddle(cards[1], 0, 3);
-  FakeTcpPeer ofHigh(cards[2], 0, 3);
+  FakeTcpPeer ofMiddle(cards[1], 0, 3, tcpKeyOf(1));
+  FakeTcpPeer ofHigh(cards[2], 0, 3, tcpKeyOf(2));
   a.join();
   b.join();
   expectAllWell(outcomes);
@@ -177,8 +219,8 @@ struct FakeRankZero {
     expectAllWell(inThreads(3, [&](int part) {
       if (part == 1) return early.connect(cards);
       if (part == 2) return late.connect(cards);
-      toEarly = std::make_unique<FakeTcpPeer>(cards[1], 0, 3);
-      toLate = std::make_unique<FakeTcpPeer>(cards[2], 0, 3);
+      toEarly = std::make_unique<FakeTcpPeer>(cards[1], 0, 3, tcpKeyOf(1));
+      toLate = std::make_unique<FakeTcpPeer>(cards[2], 0, 3, tcpKeyOf(2));
     }));
   }
   std::unique_ptr<FakeTcpPeer> toEarly, toLate;
