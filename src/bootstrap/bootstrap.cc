@@ -113,6 +113,10 @@ void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence)
   node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
 }
 
+void Bootstrap::announceIfFirst(const Error& error) {
+  if (!node_->broken()) announceFailure(error.result(), error.what());
+}
+
 void Bootstrap::reportLateWait(int awaited, moeResult_t result, const std::string& sentence) {
   node_->mailbox().postLate({{rank(), result, sentence}, awaited});
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "bootstrap/address.h"
@@ -82,6 +83,9 @@ class Bootstrap {
   // Any thread, never blocks. Every other rank is told (onFailure, or its collective throws). Before startMonitor it is
   // sent by this rank's next collective call or by leave, and a collective that is running here throws it.
   void announceFailure(moeResult_t result, const std::string& sentence);
+
+  // Before startMonitor, when this rank gives up: the others are told, unless they told this rank.
+  void announceIfFirst(const Error& error);
 
   // Any thread, never blocks, after startMonitor. A wait of this rank has ended by its deadline; it was for rank
   // `awaited`, or, if that is this rank itself, for a part of it. The group is asked whose fault that is. Within

@@ -169,10 +169,7 @@ void takePlace(Node& node, Meeting& meeting, const Options& options, Deadline de
   meeting.send(FrameType::Joined, options.rank);
 }
 
-}  // namespace
-
-std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options) {
-  checkOptions(options);
+std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& options) {
   const Deadline deadline = Deadline::after(options.timeout);
   const IdContents contents = decodeUniqueId(id);
   JoinRequest request;
@@ -197,15 +194,27 @@ std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options)
   auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));
   try {
     takePlace(*node, meeting, options, deadline);
-  } catch (const Error& error) {
+  } catch (...) {
     // Others may notice that this rank goes before they notice why: they are told the cause first.
+    const Error error = currentErrorOf(options.rank);
     node->removeSource(meeting);
     node->announce({options.rank, error.result(), error.what()});
     meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
     node->sayGoodbye(Deadline::after(kFarewell));
-    throw;
+    throw error;
   }
   return node;
+}
+
+}  // namespace
+
+std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options) {
+  checkOptions(options);
+  try {
+    return meetAndJoin(id, options);
+  } catch (...) {
+    throw currentErrorOf(options.rank);
+  }
 }
 
 }  // namespace moe::bootstrap

@@ -34,6 +34,7 @@ class Monitor {
   void watch();
   bool mayLeave();
   void report(const Failure& failure) noexcept;
+  void giveUp(const Failure& failure);
   void findParentBeforeLeaving();
 
   Node& node_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/error.h"
 #include "bootstrap/socket.h"
@@ -122,16 +123,24 @@ void Node::greet(Peer& peer) {
   tellLateWaits(peer);
 }
 
+std::string Node::describeLoss(const Peer& peer) const {
+  const auto& addresses = group_.addresses[static_cast<std::size_t>(peer.rank)];
+  const std::string where = addresses.empty() ? "?" : addresses.front().text();
+  const std::string& why = peer.link->reason();
+  // Of a silent peer nobody knows more than that: it may be well, and the way from it cut.
+  if (peer.link->error() == ETIMEDOUT) {
+    return fmt::format("nothing arrives from rank {} ({}) at rank {} any more ({})", peer.rank, where, group_.rank,
+                       why);
+  }
+  return fmt::format("rank {} ({}) has died: its connection to rank {} closed without a goodbye ({})", peer.rank, where,
+                     group_.rank, why.empty() ? "its process has ended" : why);
+}
+
 void Node::lose(const Peer& peer) {
   // Whoever has heard that this rank leaves may close first. A rank that closes before it has greeted did not accept
   // this one: it is leaving, and others know about that.
   if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
-  const std::string why = peer.link->reason().empty() ? "its process has ended" : peer.link->reason();
-  const auto& addresses = group_.addresses[static_cast<std::size_t>(peer.rank)];
-  const std::string where = addresses.empty() ? "?" : addresses.front().text();
-  const Failure failure{peer.rank, moeRemoteError,
-                        fmt::format("rank {} ({}) has died: its connection to rank {} closed without a goodbye ({})",
-                                    peer.rank, where, group_.rank, why)};
+  const Failure failure{peer.rank, moeRemoteError, describeLoss(peer)};
   learnFailure(failure, &peer);
   flush();  // the others first: a log may take its time
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);

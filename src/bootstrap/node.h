@@ -75,6 +75,7 @@ class Node {
                                                    Deadline deadline);
   void endCollectives() { collectivesOver_ = true; }  // blobs of ranks that begin another one are ignored
   void throwIfBroken(const char* what) const;         // a rank has failed or left
+  bool broken() const { return firstFailure_ || firstLeft_; }
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
   // Not those that this rank has announced, but those that it has found by asking.
@@ -116,6 +117,7 @@ class Node {
   void handleWaiting(const Frame& frame);
   void violate(Peer& peer, const char* what);
   void lose(const Peer& peer);
+  std::string describeLoss(const Peer& peer) const;
   void learnFailure(const Failure& failure, const Peer* from);
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);

@@ -153,6 +153,10 @@ void RendezvousServer::refuseAll(moeResult_t result, const std::string& sentence
   for (Member& member : members_) refuse(member);
 }
 
+void RendezvousServer::giveUp(moeResult_t result, const std::string& sentence) {
+  if (refusal_.empty()) refuseAll(result, "the process that serves the unique id: " + sentence);
+}
+
 void RendezvousServer::refuse(Member& member) {
   if (member.done) return;
   member.link->send(FrameType::Refusal, 0, refusal_);
@@ -193,7 +197,13 @@ void RendezvousServer::checkPatience() {
 
 void startRendezvous(std::vector<Fd> listeners, const Key& secret, milliseconds timeout) {
   auto server = std::make_shared<RendezvousServer>(std::move(listeners), secret, timeout);
-  startQuietThread([server] { server->run(); }).detach();
+  startQuietThread([server] {
+    try {
+      server->run();
+    } catch (...) {  // NOLINT: it is reported
+      reportCurrentError([&](moeResult_t result, const std::string& sentence) { server->giveUp(result, sentence); });
+    }
+  }).detach();
 }
 
 }  // namespace moe::bootstrap

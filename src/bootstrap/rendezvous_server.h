@@ -33,6 +33,8 @@ class RendezvousServer {
  public:
   RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
   void run();  // until the group has met or failed
+  // What run() has thrown: tells those who wait.
+  void giveUp(moeResult_t result, const std::string& sentence);
 
  private:
   struct Member {

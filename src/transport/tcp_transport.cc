@@ -66,8 +66,8 @@ class TcpTransport final : public RemoteTransport {
   void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     try {
       drain(deadline, giveUp);  // after a failure too: else those who survive take the closed connection for a death
-    } catch (const std::exception& error) {
-      group_.fail(moeInternalError, error.what());
+    } catch (...) {             // NOLINT: it is reported
+      reportCurrentError([this](moeResult_t result, const std::string& sentence) { group_.fail(result, sentence); });
     }
     group_.setFinished();
   }

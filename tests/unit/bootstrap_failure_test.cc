@@ -208,6 +208,28 @@ TEST_P(BootstrapDeath, IsReportedByEveryMonitor) {
 
 INSTANTIATE_TEST_SUITE_P(Positions, BootstrapDeath, testing::Values(0, 1, 30));
 
+// Nobody could tell of a failure of that rank any more.
+TEST(BootstrapFailure, AMonitorWithoutMemoryTellsTheOthers) {
+  Meet watching(3);
+  Meet over(3);
+  expectAllWell(world(3, [&](Bootstrap& member) {
+    Reports reports;
+    std::atomic<bool> noMemory = false;
+    const auto tick = [&] {
+      if (noMemory) throw std::bad_alloc();
+    };
+    member.startMonitor([&](const auto& failure) { reports.add(failure); }, tick);
+    watching.wait();
+    noMemory = member.rank() == 1;
+    EXPECT_TRUE(reports.waitForOne(10s)) << "rank " << member.rank();
+    over.wait();
+    ASSERT_EQ(reports.all().size(), 1U);
+    EXPECT_EQ(reports.all()[0].rank, 1);
+    EXPECT_EQ(reports.all()[0].result, moeSystemError);
+    EXPECT_EQ(reports.all()[0].sentence, "rank 1: its monitor has failed: out of host memory");
+  }));
+}
+
 TEST(BootstrapFailure, TwoDeathsAtOnceReachEveryRank) {
   Children children(2, [](int index, const moeUniqueId_t& id, const auto& say) {
     auto member = Bootstrap::join(id, optionsOf(index, 40));  // the root and one of its children, which has children

@@ -156,8 +156,10 @@ TEST(TcpMeeting, RefusesAnInterfaceThatDoesNotExist) {
 TEST(TcpFailure, APeerThatClosesIsNamed) {
   Members members(3);
   members[1].leave();  // without finish
-  expectSays(members[0].awaitFailure(10s), moeRemoteError, "rank 1: it closed the connection");
-  expectSays(members[2].awaitFailure(10s), moeRemoteError, "rank 1: it closed the connection");
+  expectSays(members[0].awaitFailure(10s), moeRemoteError,
+             "rank 0: rank 1 closed the connection for puts without a goodbye");
+  expectSays(members[2].awaitFailure(10s), moeRemoteError,
+             "rank 2: rank 1 closed the connection for puts without a goodbye");
   EXPECT_TRUE(members[0].putWord(1, 0, 1)) << "puts to it go nowhere";
   EXPECT_TRUE(members[0].putWord(2, 8, 3)) << "others are still served";
   members[2].await(8, 3);
@@ -171,7 +173,7 @@ TEST(TcpFailure, APeerThatClosesInTheMiddleOfAPutIsNamed) {
   pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   pair.fake->close();
-  expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 1: rank 0 closed the connection");
 }
 
 TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
@@ -196,7 +198,8 @@ TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
     ASSERT_TRUE(middle.putWord(2, 8, round));
     high.await(8, round);
   }
-  expectSays(middle.awaitFailure(1ms), moeTimeout, "rank 0: nothing sent to it arrived for 1500 ms");
+  expectSays(middle.awaitFailure(1ms), moeTimeout,
+             "rank 1: rank 0 has not acknowledged what is sent to it for 1500 ms");
   EXPECT_GT(secondsSince(before), 1.0);
   EXPECT_LT(secondsSince(before), 10.0);
   EXPECT_GT(high.load(8), 100U);
@@ -208,7 +211,8 @@ TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {
   pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   const auto before = Clock::now();
-  expectSays(pair.member.awaitFailure(10s), moeTimeout, "rank 0: it sent a part of a put and then nothing for 500 ms");
+  expectSays(pair.member.awaitFailure(10s), moeTimeout,
+             "rank 1: nothing arrives from rank 0 any more: a part of a put, and then nothing for 500 ms");
   EXPECT_GT(secondsSince(before), 0.3);
 }
 
@@ -232,7 +236,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   FakeRankZero zero(early, late);
 
   zero.toEarly->close();
-  expectSays(early.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  expectSays(early.awaitFailure(10s), moeRemoteError, "rank 1: rank 0 closed the connection");
   ASSERT_TRUE(early.putWord(2, 8, 5));
   early.finish();
   early.leave();
@@ -241,7 +245,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   std::this_thread::sleep_for(100ms);
   expectAllWell(late.failures());
   zero.toLate->close();
-  expectSays(late.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  expectSays(late.awaitFailure(10s), moeRemoteError, "rank 2: rank 0 closed the connection");
   EXPECT_EQ(late.failures().size(), 1U);
 }
 
@@ -298,7 +302,7 @@ TEST(TcpFailure, FramesThatDoNotFitTheWindowAreRefusedWithTheirNumbers) {
     pair.fake->send(TcpFrame{TcpKind::Word, 0, kWindow - 8, 7});  // the last one that fits
     pair.fake->send(frame);
     const Outcome outcome = pair.member.awaitFailure(10s);
-    expectSays(outcome, moeRemoteError, "rank 0: " + text);
+    expectSays(outcome, moeRemoteError, "rank 1: rank 0: " + text);
     EXPECT_EQ(pair.member.load(kWindow - 8), 7U);
     EXPECT_EQ(pair.member.failures().size(), 1U);
   }
@@ -340,7 +344,7 @@ TEST(TcpFailure, PutsThatThisRankMayNotPostAreItsFailure) {
   for (const Put& put : wrong) {
     Members members(2);
     members[0].post(put);
-    expectSays(members[0].awaitFailure(10s), moeInternalError, "this rank posted a put of 8 bytes");
+    expectSays(members[0].awaitFailure(10s), moeInternalError, "rank 0: it posted a put of 8 bytes");
   }
 }
 
