@@ -59,6 +59,9 @@ TransportLink::TransportLink(const Options& options, Group& group, std::size_t d
       sent_(static_cast<std::size_t>(nranks_)),
       seen_(static_cast<std::size_t>(nranks_)) {
   std::memset(window_.get(), 0, windowBytes_);
+  const bootstrap::Key offered = bootstrap::randomKey();
+  const CardBytes first = gatherCards(group, {offered.begin(), offered.end()}).front();
+  std::copy(first.begin(), first.end(), key_.begin());
   const int asked = config_.transport;
   transport_ = makeFirstPossible(setup(), asked != 0 ? std::vector{asked} : fastestFirst(moeBackendHost),
                                  [&](const std::string& mine) { return gatherTexts(group, mine); });
@@ -84,6 +87,7 @@ RemoteSetup TransportLink::setup() {
   for (int peer = 0; peer < nranks_; ++peer) {
     if (isRemote(peer)) setup.peers.push_back(peer);
   }
+  setup.keyOf = [key = key_](int) { return key; };
   setup.fail = [this](moeResult_t, const std::string& sentence) {
     const std::lock_guard lock(mutex_);
     if (failure_.empty()) failure_ = sentence;

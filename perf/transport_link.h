@@ -56,6 +56,7 @@ class TransportLink {
   std::uint64_t abort_ = 0;                 // not zero: failure_ says why
   std::mutex mutex_;
   std::string failure_;
+  bootstrap::Key key_{};  // rank 0's, which all ranks use
   RemoteView view_{};
   std::unique_ptr<RemoteTransport> transport_;  // last: its threads use the others
 };

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -23,6 +24,40 @@ class Error : public std::runtime_error {
 // A failed system call: "what: <text of errno>".
 inline Error systemError(const std::string& what, int error = errno) {
   return Error(moeSystemError, what + ": " + std::strerror(error));
+}
+
+// In a handler: what is being handled, as an Error.
+inline Error currentError() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(moeSystemError, "out of host memory");
+  } catch (const std::exception& error) {
+    return Error(moeInternalError, error.what());
+  } catch (...) {  // NOLINT: of a caller's function
+    return Error(moeInternalError, "an exception of an unknown type");
+  }
+}
+
+// The same with the rank in front, for sentences that other ranks read too; unless it begins with ranks.
+inline Error currentErrorOf(int rank) {
+  const Error error = currentError();
+  const std::string sentence = error.what();
+  const bool names = sentence.rfind("rank ", 0) == 0 || sentence.rfind("ranks ", 0) == 0;
+  return names ? error : Error(error.result(), "rank " + std::to_string(rank) + ": " + sentence);
+}
+
+// In a handler of a thread, which has nobody who could catch: fail(result, sentence), if need be without a sentence.
+template <class Fail>
+void reportCurrentError(Fail fail) noexcept {
+  try {
+    const Error error = currentError();
+    fail(error.result(), error.what());
+  } catch (...) {  // NOLINT: no memory for the sentence
+    fail(moeSystemError, std::string());
+  }
 }
 
 inline void require(bool condition, const char* message) {

@@ -1,13 +1,24 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/fd.h"
 
 namespace moe {
 namespace {
+
+constexpr int kPatienceMs = 250;  // for a pipe whose reader has no turn
 
 std::string expandName(const std::string& pattern) {
   std::string name;
@@ -33,30 +44,86 @@ const char* levelName(std::int32_t level) {
   return level >= 0 && level < static_cast<std::int32_t>(kNames.size()) ? kNames[static_cast<std::size_t>(level)] : "?";
 }
 
+// A write to a pipe that nobody reads any more raises SIGPIPE, which would end a program that does not expect it.
+class PipeSignalHeld {
+ public:
+  PipeSignalHeld() noexcept {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    held_ = sigismember(&pending, SIGPIPE) == 0 && ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_) == 0;
+  }
+  ~PipeSignalHeld() {
+    if (held_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  PipeSignalHeld(const PipeSignalHeld&) = delete;
+  PipeSignalHeld& operator=(const PipeSignalHeld&) = delete;
+
+  // After a write that has raised it.
+  void forget() noexcept {
+    constexpr timespec kAtOnce{};
+    while (held_ && ::sigtimedwait(&pipe_, nullptr, &kAtOnce) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  sigset_t pipe_, before_;
+  bool held_;
+};
+
+bool takesMore(int fd, int waitMs) {
+  pollfd entry{fd, POLLOUT, 0};
+  return ::poll(&entry, 1, waitMs) > 0;
+}
+
+// In pieces that a pipe with room takes whole. False: the rest is lost.
+bool writeText(int fd, std::string_view text, int waitMs) {
+  PipeSignalHeld signal;
+  while (!text.empty()) {
+    if (!takesMore(fd, waitMs)) return false;
+    const ssize_t written = ::write(fd, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EPIPE) signal.forget();
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
 }  // namespace
+
+struct Log::Output {
+  Fd file;  // empty: standard error
+  std::atomic<bool> stuck = false;
+
+  // One write per line, so that lines of several ranks do not mix. Who has waited for a reader in vain does not wait
+  // again until a line has gone through.
+  void write(std::string_view line) {
+    stuck = !writeText(file ? file.get() : STDERR_FILENO, line, stuck ? 0 : kPatienceMs);
+  }
+};
 
 Log::Log(const Options& options, int rank, int nranks)
     : level_(options.level),
       sink_(options.sink),
       user_(options.user),
       rank_(fmt::format("[rank {}/{}]", rank, nranks)) {
-  if (sink_ != nullptr || options.file.empty()) return;
+  if (sink_ != nullptr) return;
+  // Where standard error is closed, its number will be that of a socket or of a window.
+  if (options.file.empty() && ::fcntl(STDERR_FILENO, F_GETFD) < 0) return;
+  output_ = std::make_shared<Output>();
+  if (options.file.empty()) return;
   const std::string name = expandName(options.file);
-  file_.reset(std::fopen(name.c_str(), "ae"), [](std::FILE* file) {
-    if (file != nullptr) std::fclose(file);
-  });
-  if (!file_) throw systemError("cannot open MOECOMM_LOG_FILE " + name);
+  output_->file = Fd(::open(name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (!output_->file) throw systemError("cannot open MOECOMM_LOG_FILE " + name);
 }
 
 void Log::emit(std::int32_t level, const char* subsys, const std::string& sentence) const {
-  const std::string line = fmt::format("moecomm {} {} {}: {}", levelName(level), rank_, subsys, sentence);
-  if (sink_ != nullptr) {
-    sink_(user_, level, line.c_str());
-    return;
-  }
-  std::FILE* out = file_ ? file_.get() : stderr;
-  fmt::print(out, "{}\n", line);  // one write per line, so that lines of several ranks do not mix
-  std::fflush(out);
+  std::string line = fmt::format("moecomm {} {} {}: {}", levelName(level), rank_, subsys, sentence);
+  if (sink_ != nullptr) return sink_(user_, level, line.c_str());
+  line += '\n';
+  if (output_) output_->write(line);
 }
 
 }  // namespace moe

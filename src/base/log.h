@@ -1,11 +1,11 @@
 // Log lines: "moecomm <level> [rank 3/16] <subsys>: lower-case sentence with values". Each communicator has its own
-// Log; there is no global one. Thread-safe.
+// Log; there is no global one. Thread-safe. A line that cannot be written (a full disk, a closed pipe, a reader that
+// does not read) is lost, and nobody fails or is held up because of it.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,24 +24,30 @@ class Log {
   };
 
   Log() : Log(Options{}, 0, 1) {}
-  Log(const Options& options, int rank, int nranks);
+  Log(const Options& options, int rank, int nranks);  // throws moeSystemError if the file cannot be opened
 
   bool enabled(std::int32_t level) const { return level <= level_; }
 
   // Writes one line if `level` is enabled. `subsys` is one of init, topo, mem, net, dev.
   template <class... Args>
-  void write(std::int32_t level, const char* subsys, fmt::format_string<Args...> format, Args&&... args) const {
-    if (enabled(level)) emit(level, subsys, fmt::format(format, std::forward<Args>(args)...));
+  void write(std::int32_t level, const char* subsys, fmt::format_string<Args...> format,
+             Args&&... args) const noexcept {
+    if (!enabled(level)) return;
+    try {
+      emit(level, subsys, fmt::format(format, std::forward<Args>(args)...));
+    } catch (...) {  // NOLINT: out of memory, or the caller's function has thrown; the log lacks a line
+    }
   }
 
  private:
+  struct Output;
   void emit(std::int32_t level, const char* subsys, const std::string& sentence) const;
 
   std::int32_t level_;
   moeLogFunction_t sink_;
   void* user_;
   std::string rank_;
-  std::shared_ptr<std::FILE> file_;  // null: stderr
+  std::shared_ptr<Output> output_;  // null: the sink, or nowhere
 };
 
 }  // namespace moe

@@ -9,10 +9,19 @@
 
 namespace moe::bootstrap {
 
+Address Address::loopback(int family) {
+  Address address = any(family, 0);
+  if (family == AF_INET) {
+    address.ip[0] = 127;
+    address.ip[3] = 1;
+  } else {
+    address.ip[15] = 1;
+  }
+  return address;
+}
+
 bool Address::isLoopback() const {
-  if (family == AF_INET) return ip[0] == 127;
-  constexpr std::array<std::uint8_t, 16> kLoopback = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-  return ip == kLoopback;
+  return family == AF_INET ? ip[0] == 127 : ip == loopback(family).ip;
 }
 
 std::string Address::text() const {

@@ -32,6 +32,7 @@ struct Address {
 
   static Address of(const sockaddr* name);  // name->sa_family is AF_INET or AF_INET6; IPv4-mapped becomes IPv4
   static Address any(int family, std::uint16_t port);
+  static Address loopback(int family);  // without a port
 
   void write(Writer& out) const;               // 20 bytes
   static bool read(Reader& in, Address& out);  // false if malformed

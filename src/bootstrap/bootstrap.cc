@@ -14,6 +14,7 @@ namespace moe::bootstrap {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeWithoutMonitor{300};  // neighbours answer inside their collectives only
+constexpr std::string_view kFdPurpose = "fd";
 
 }  // namespace
 
@@ -68,16 +69,16 @@ void Bootstrap::throwIfBroken(const char* what) {
   node_->throwIfBroken(what);
 }
 
-Key Bootstrap::fdKeyOf(int rank) const {
+Key Bootstrap::keyFor(std::string_view purpose, int rank) const {
   Writer context;
   context.u32(static_cast<std::uint32_t>(rank));
-  return deriveKey(node_->group().key, "fd", context.view());
+  return deriveKey(node_->group().key, purpose, context.view());
 }
 
 void Bootstrap::serveFd(int fd) {
   requireCollectives("serveFd");
   stopServingFd();
-  fdServer_ = std::make_unique<FdServer>(fdKeyOf(rank()), fd);
+  fdServer_ = std::make_unique<FdServer>(keyFor(kFdPurpose, rank()), fd);
   node_->addSource(*fdServer_);
 }
 
@@ -89,7 +90,7 @@ void Bootstrap::stopServingFd() {
 Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
   requireCollectives("fetchFdFrom");
   if (fetchEnd_.at() < deadline.at()) deadline = fetchEnd_;
-  FdFetch fetch(fdKeyOf(rank));
+  FdFetch fetch(keyFor(kFdPurpose, rank));
   const auto remove = [&](FdFetch* f) { node_->removeSource(*f); };
   const std::unique_ptr<FdFetch, decltype(remove)> registered(&fetch, remove);
   node_->addSource(fetch);
@@ -115,6 +116,10 @@ void Bootstrap::startMonitor(std::function<void(const Failure&)> onFailure, std:
 
 void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {
   node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
+}
+
+void Bootstrap::announceIfFirst(const Error& error) {
+  if (!node_->broken()) announceFailure(error.result(), error.what());
 }
 
 void Bootstrap::reportLateWait(int awaited, moeResult_t result, const std::string& sentence) {

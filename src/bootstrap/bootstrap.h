@@ -13,15 +13,18 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "bootstrap/address.h"
 #include "bootstrap/company.h"
 #include "bootstrap/failure.h"
 #include "bootstrap/host_identity.h"
+#include "bootstrap/siphash.h"
 #include "moecomm.h"
 
 namespace moe::bootstrap {
@@ -84,6 +87,9 @@ class Bootstrap {
   // sent by this rank's next collective call or by leave, and a collective that is running here throws it.
   void announceFailure(moeResult_t result, const std::string& sentence);
 
+  // Before startMonitor, when this rank gives up: the others are told, unless they told this rank.
+  void announceIfFirst(const Error& error);
+
   // Any thread, never blocks, after startMonitor. A wait of this rank has ended by its deadline; it was for rank
   // `awaited`, or, if that is this rank itself, for a part of it. The group is asked whose fault that is. Within
   // kVerdict (late_waits.h) onFailure is called with what is found, or has been called with a failure that came before;
@@ -101,13 +107,15 @@ class Bootstrap {
   // Again: does nothing. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
+  // A key that the ranks of this group share and nobody else knows, for one purpose of `rank`'s.
+  Key keyFor(std::string_view purpose, int rank) const;
+
   // Where a rank listens: for tests and log lines.
   const std::vector<Address>& addressesOf(int rank) const;
 
  private:
   explicit Bootstrap(std::unique_ptr<Node> node);
   void requireCollectives(const char* what) const;
-  std::array<std::uint8_t, 16> fdKeyOf(int rank) const;
   std::vector<std::vector<std::uint8_t>> collect(std::span<const std::uint8_t> mine, const char* what);
 
   std::unique_ptr<Node> node_;

@@ -44,14 +44,16 @@ LocalName nameOf(const Key& key) {
   return name;
 }
 
-Fd listenLocal(const Key& key) {
+std::vector<Fd> listenLocal(const Key& key) {
   Fd fd(::socket(AF_UNIX, kSocketFlags, 0));
   if (!fd) throw systemError("socket");
   const LocalName name = nameOf(key);
   if (::bind(fd.get(), name.get(), name.length) != 0 || ::listen(fd.get(), 4096) != 0) {
     throw systemError("cannot listen on an abstract UNIX socket");
   }
-  return fd;
+  std::vector<Fd> listeners;
+  listeners.push_back(std::move(fd));
+  return listeners;
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <string>
 #include <type_traits>
 
+#include "bootstrap/siphash.h"
+
 namespace moe::bootstrap {
 
 struct HostIdentity {
@@ -18,8 +20,9 @@ struct HostIdentity {
   std::uint64_t processStart;  // clock ticks after boot: tells processes apart that had the same id
   std::int32_t processId;      // in its own process namespace
   std::int32_t reserved;
+  Key processNumber;  // random, of this process alone: a forked child has another one
 
-  static HostIdentity current();
+  static HostIdentity current();  // throws moeSystemError if there is no random number
 
   bool sameKernel(const HostIdentity& other) const;
   bool sameHost(const HostIdentity& other) const;     // descriptors can be passed (fd_channel.h)
@@ -28,6 +31,6 @@ struct HostIdentity {
 // When a process began, in clock ticks after boot; 0 if that cannot be found out. `process`: its id, or "self".
 std::uint64_t startOfProcess(const std::string& process);
 
-static_assert(std::is_trivially_copyable_v<HostIdentity> && sizeof(HostIdentity) == 152);
+static_assert(std::is_trivially_copyable_v<HostIdentity> && sizeof(HostIdentity) == 168);
 
 }  // namespace moe::bootstrap

@@ -114,6 +114,14 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
   }
 }
 
+// If the ranks meet at a loopback address, all of them are on this host.
+std::vector<Address> ownAddresses(const IdContents& id, const Options& options) {
+  const auto isLoopback = [](const Address& address) { return address.isLoopback(); };
+  const bool oneHost = std::all_of(id.addresses.begin(), id.addresses.end(), isLoopback);
+  if (!oneHost || !options.interfaceName.empty()) return localAddresses(options.interfaceName);
+  return {Address::loopback(id.addresses.front().family)};
+}
+
 Group readTable(const std::vector<std::uint8_t>& table, const Key& secret, const Options& options) {
   Group group{options.rank, options.nranks, {}, {}, options.timeout, options.log};
   Reader in(table);
@@ -167,16 +175,12 @@ void takePlace(Node& node, Meeting& meeting, const Options& options, Deadline de
   meeting.send(FrameType::Joined, options.rank);
 }
 
-}  // namespace
-
-std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options) {
-  checkOptions(options);
+std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& options) {
   const Deadline deadline = Deadline::after(options.timeout);
   const IdContents contents = decodeUniqueId(id);
   JoinRequest request;
-  request.addresses = localAddresses(options.interfaceName);
-  Listener listener = listenTcp(request.addresses, 0);
-  for (Address& address : request.addresses) address.port = listener.port;
+  Listener listener = listenTcp(ownAddresses(contents, options), 0);
+  request.addresses = listener.addresses;
 
   Meeting meeting(reachRendezvous(contents, options, deadline), describe(contents.addresses) + serverOf(options));
   request.nranks = static_cast<std::uint32_t>(options.nranks);
@@ -192,18 +196,31 @@ std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options)
                                         describe(contents.addresses) + serverOf(options), options.timeout.count()));
   }
 
-  auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.fd));
+  if (options.rank == options.nranks - 1) listener.sockets.clear();  // only ranks above a rank ever dial it
+  auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));
   try {
     takePlace(*node, meeting, options, deadline);
-  } catch (const Error& error) {
+  } catch (...) {
     // Others may notice that this rank goes before they notice why: they are told the cause first.
+    const Error error = currentErrorOf(options.rank);
     node->removeSource(meeting);
     node->announce({options.rank, error.result(), error.what()});
     meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
     node->sayGoodbye(Deadline::after(kFarewell));
-    throw;
+    throw error;
   }
   return node;
+}
+
+}  // namespace
+
+std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options) {
+  checkOptions(options);
+  try {
+    return meetAndJoin(id, options);
+  } catch (...) {
+    throw currentErrorOf(options.rank);
+  }
 }
 
 }  // namespace moe::bootstrap

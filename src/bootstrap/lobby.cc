@@ -15,17 +15,20 @@ constexpr std::chrono::milliseconds kSilent{10};  // who has come says its first
 
 }  // namespace
 
-Lobby::Lobby(Fd listener, const Key& key, FrameMask accepted, const Limits& limits, Admits admits)
-    : listener_(std::move(listener)), key_(key), accepted_(accepted), limits_(limits), admits_(std::move(admits)) {}
+Lobby::Lobby(std::vector<Fd> listeners, const Key& key, FrameMask accepted, const Limits& limits, Admits admits)
+    : listeners_(std::move(listeners)), key_(key), accepted_(accepted), limits_(limits), admits_(std::move(admits)) {}
 
 void Lobby::arm(PollSet& set) {
-  listenerArmed_ = listener_ && (!full() || mayGo() != pending_.end()) && Clock::now() >= acceptAgain_;
-  if (listenerArmed_) listenerIndex_ = set.add(listener_.get(), POLLIN);
+  listenerArmed_ = !listeners_.empty() && (!full() || mayGo() != pending_.end()) && Clock::now() >= acceptAgain_;
+  for (std::size_t i = 0; listenerArmed_ && i < listeners_.size(); ++i) {
+    const std::size_t index = set.add(listeners_[i].get(), POLLIN);
+    if (i == 0) listenerIndex_ = index;
+  }
   for (Pending& pending : pending_) pending.index = set.add(pending.link->fd(), pending.link->wanted());
 }
 
 int Lobby::waitMsMax() const {
-  if (!listener_ || (pending_.empty() && listenerArmed_)) return 1 << 30;
+  if (listeners_.empty() || (pending_.empty() && listenerArmed_)) return 1 << 30;
   if (!listenerArmed_) return static_cast<int>(kSilent.count());  // until somebody may go
   return 50;  // often enough for the deadlines of strangers, which need not be exact
 }
@@ -38,7 +41,9 @@ void Lobby::serve(const PollSet& set) {
   }
   std::erase_if(pending_, [](const Pending& pending) { return !pending.link || pending.link->closed(); });
   expire();
-  if (listenerArmed_ && set.at(listenerIndex_) != 0) acceptSome();
+  for (std::size_t i = 0; listenerArmed_ && i < listeners_.size(); ++i) {
+    if (set.at(listenerIndex_ + i) != 0) acceptSome(listeners_[i]);
+  }
 }
 
 void Lobby::expire() {
@@ -59,11 +64,11 @@ std::vector<Lobby::Pending>::iterator Lobby::mayGo() {
   });
 }
 
-void Lobby::acceptSome() {
+void Lobby::acceptSome(const Fd& listener) {
   for (int i = 0; i < kAcceptsPerRound; ++i) {
     const auto goes = full() ? mayGo() : pending_.end();
     if (full() && goes == pending_.end()) return;
-    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
       const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
       if (exhausted) makeRoom();
@@ -87,7 +92,7 @@ void Lobby::makeRoom() {
 }
 
 void Lobby::shut() {
-  listener_.reset();
+  listeners_.clear();
   pending_.clear();
   guests_.clear();
 }

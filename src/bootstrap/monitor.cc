@@ -36,10 +36,19 @@ void Monitor::run() {
     watch();
     findParentBeforeLeaving();
     node_.sayGoodbye(Deadline::after(kGoodbye));
-  } catch (const std::exception& error) {
-    report({rank, moeInternalError,
-            fmt::format("rank {}: the monitor of the bootstrap has failed: {}", rank, error.what())});
+  } catch (...) {  // NOLINT: it is reported
+    reportCurrentError([&](moeResult_t result, const std::string& sentence) {
+      giveUp(
+          {rank, result, sentence.empty() ? "" : fmt::format("rank {}: its monitor has failed: {}", rank, sentence)});
+    });
   }
+}
+
+// Nobody watches any more, and nobody will hear of later failures: the others are told now.
+void Monitor::giveUp(const Failure& failure) {
+  report(failure);
+  node_.announce(failure);
+  node_.sayGoodbye(Deadline::after(milliseconds(0)));
 }
 
 bool Monitor::mayLeave() {

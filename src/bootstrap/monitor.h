@@ -40,6 +40,7 @@ class Monitor {
   void lookAtProcesses();
   bool mayLeave();
   void report(const Failure& failure) noexcept;
+  void giveUp(const Failure& failure);
   void findParentBeforeLeaving();
 
   Node& node_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "base/error.h"
 #include "bootstrap/socket.h"
@@ -16,9 +17,9 @@ SharedBytes failureFrame(const Failure& failure) {
 
 }  // namespace
 
-Node::Node(Group group, Fd listener)
+Node::Node(Group group, std::vector<Fd> listeners)
     : group_(std::move(group)),
-      lobby_(std::move(listener), group_.key, kPeerFrames, Lobby::Limits{}),
+      lobby_(std::move(listeners), group_.key, kPeerFrames, Lobby::Limits{}),
       left_(static_cast<std::size_t>(group_.nranks)),
       leaving_(static_cast<std::size_t>(group_.nranks)),
       failed_(static_cast<std::size_t>(group_.nranks)),
@@ -130,18 +131,30 @@ void Node::lose(const Peer& peer) {
   // Whoever has heard that this rank leaves may close first. A rank that closes before it has greeted did not accept
   // this one: it is leaving, and others know about that.
   if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
-  const std::string why = peer.link->reason().empty() ? "its process has ended" : peer.link->reason();
-  learnFailure(
-      deathOf(peer.rank, fmt::format("its connection to rank {} closed without a goodbye ({})", group_.rank, why)),
-      &peer);
+  learnDeath(peer.rank, describeLoss(peer), &peer);
 }
 
-Failure Node::deathOf(int rank, const std::string& why) const {
+// Of a silent peer nobody knows more than that: it may be well, and the way from it cut.
+std::string Node::describeLoss(const Peer& peer) const {
+  const std::string& why = peer.link->reason();
+  const std::string rank = nameOf(peer.rank);
+  if (peer.link->error() == ETIMEDOUT)
+    return fmt::format("nothing arrives from {} at rank {} any more ({})", rank, group_.rank, why);
+  return fmt::format("{} has died: its connection to rank {} closed without a goodbye ({})", rank, group_.rank,
+                     why.empty() ? "its process has ended" : why);
+}
+
+std::string Node::nameOf(int rank) const {
   const auto& addresses = group_.addresses[static_cast<std::size_t>(rank)];
-  const std::string where = addresses.empty() ? "?" : addresses.front().text();
-  const Failure failure{rank, moeRemoteError, fmt::format("rank {} ({}) has died: {}", rank, where, why)};
-  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", failure.sentence);
-  return failure;
+  return fmt::format("rank {} ({})", rank, addresses.empty() ? "?" : addresses.front().text());
+}
+
+// The others hear of it first: a log may take its time.
+void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
+  const Failure failure{rank, moeRemoteError, sentence};
+  learnFailure(failure, from);
+  flush();
+  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
 }
 
 // A neighbour's last words have come when its process has ended, and are read. News of other ranks take their time.
@@ -150,8 +163,10 @@ bool Node::processEnded(int rank, bool goodbyesHeard) {
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
   const bool known = found == peers_.end() ? goodbyesHeard : (*found)->quiet;
   if (!known) return false;
-  learnFailure(deathOf(rank, fmt::format("rank {} on the same host sees that its process has ended", group_.rank)),
-               found == peers_.end() ? nullptr : found->get());
+  learnDeath(
+      rank,
+      fmt::format("{} has died: rank {} on the same host sees that its process has ended", nameOf(rank), group_.rank),
+      found == peers_.end() ? nullptr : found->get());
   if (found != peers_.end()) (*found)->link->close("");
   return true;
 }

@@ -49,7 +49,7 @@ struct Group {
 
 class Node {
  public:
-  Node(Group group, Fd listener);
+  Node(Group group, std::vector<Fd> listeners);
 
   const Group& group() const { return group_; }
   Mailbox& mailbox() { return mailbox_; }
@@ -75,6 +75,7 @@ class Node {
                                                    Deadline deadline);
   void endCollectives() { collectivesOver_ = true; }  // blobs of ranks that begin another one are ignored
   void throwIfBroken(const char* what) const;         // a rank has failed or left
+  bool broken() const { return firstFailure_ || firstLeft_; }
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
   // Not those that this rank has announced, but those that it has found by asking.
@@ -121,7 +122,9 @@ class Node {
   void handleWaiting(const Frame& frame);
   void violate(Peer& peer, const char* what);
   void lose(const Peer& peer);
-  Failure deathOf(int rank, const std::string& why) const;
+  std::string nameOf(int rank) const;
+  std::string describeLoss(const Peer& peer) const;
+  void learnDeath(int rank, const std::string& sentence, const Peer* from);
   void learnFailure(const Failure& failure, const Peer* from);
   void learnGoodbye(int rank, Peer* from);
   void learnLeaving(int rank, const Peer* from);

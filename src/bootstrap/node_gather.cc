@@ -130,9 +130,9 @@ void Node::giveUp(const char* what) {
   }
   const std::string sentence =
       fmt::format("{} did not do {} within {} ms", describeRanks(suspects, total), what, group_.timeout.count());
-  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
   announce({group_.rank, moeTimeout, sentence});
-  flush();
+  flush();  // the others first: a log may take its time
+  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
   throw Error(moeTimeout, sentence);
 }
 

@@ -13,27 +13,38 @@
 
 namespace moe::bootstrap {
 
+// While it lives no signal is delivered to the calling thread; a thread that it starts inherits that.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Throws moeSystemError if there can be no thread.
 template <class Body>
 std::thread startQuietThread(Body body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
-  std::thread thread;
-  int error = 0;
+  const SignalsHeld held;
   try {
-    thread = std::thread([body = std::move(body)]() mutable {
+    return std::thread([body = std::move(body)]() mutable {
       try {
         body();
       } catch (...) {  // NOLINT: the body has reported what it could
       }
     });
   } catch (const std::system_error& failure) {
-    error = failure.code().value();
+    throw systemError("cannot start a thread", failure.code().value());
+  } catch (const std::bad_alloc&) {
+    throw systemError("cannot start a thread", ENOMEM);
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) throw systemError("cannot start a thread", error);
-  return thread;
 }
 
 }  // namespace moe::bootstrap

@@ -51,9 +51,9 @@ std::optional<JoinRequest> JoinRequest::decode(std::span<const std::uint8_t> pay
   return request;
 }
 
-RendezvousServer::RendezvousServer(Fd listener, const Key& secret, milliseconds timeout)
-    : lobby_(std::move(listener), rendezvousKey(secret), maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal),
-             kLimits),
+RendezvousServer::RendezvousServer(std::vector<Fd> listeners, const Key& secret, milliseconds timeout)
+    : lobby_(std::move(listeners), rendezvousKey(secret),
+             maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal), kLimits),
       lifetime_(Deadline::after(timeout)) {}
 
 void RendezvousServer::run() {
@@ -155,6 +155,10 @@ void RendezvousServer::refuseAll(moeResult_t result, const std::string& sentence
   for (Member& member : members_) refuse(member);
 }
 
+void RendezvousServer::giveUp(moeResult_t result, const std::string& sentence) {
+  if (refusal_.empty()) refuseAll(result, "the process that serves the unique id: " + sentence);
+}
+
 void RendezvousServer::refuse(Member& member) {
   if (member.done) return;
   member.link->send(FrameType::Refusal, 0, refusal_);
@@ -193,9 +197,15 @@ void RendezvousServer::checkPatience() {
   refuseAll(moeTimeout, fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs));
 }
 
-void startRendezvous(Fd listener, const Key& secret, milliseconds timeout) {
-  auto server = std::make_shared<RendezvousServer>(std::move(listener), secret, timeout);
-  startQuietThread([server] { server->run(); }).detach();
+void startRendezvous(std::vector<Fd> listeners, const Key& secret, milliseconds timeout) {
+  auto server = std::make_shared<RendezvousServer>(std::move(listeners), secret, timeout);
+  startQuietThread([server] {
+    try {
+      server->run();
+    } catch (...) {  // NOLINT: it is reported
+      reportCurrentError([&](moeResult_t result, const std::string& sentence) { server->giveUp(result, sentence); });
+    }
+  }).detach();
 }
 
 }  // namespace moe::bootstrap

@@ -31,8 +31,10 @@ Key rendezvousKey(const Key& secret);
 
 class RendezvousServer {
  public:
-  RendezvousServer(Fd listener, const Key& secret, std::chrono::milliseconds timeout);
+  RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
   void run();  // until the group has met or failed
+  // What run() has thrown: tells those who wait.
+  void giveUp(moeResult_t result, const std::string& sentence);
 
  private:
   struct Member {
@@ -63,6 +65,6 @@ class RendezvousServer {
 };
 
 // Runs a server in a thread of its own that ends by itself.
-void startRendezvous(Fd listener, const Key& secret, std::chrono::milliseconds timeout);
+void startRendezvous(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
 
 }  // namespace moe::bootstrap

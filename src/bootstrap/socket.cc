@@ -26,42 +26,74 @@ std::uint16_t boundPort(int fd) {
   return Address::of(name.get()).port;
 }
 
-// An empty Fd if this family does not exist here.
-Fd tryListen(const Address& where) {
+// Empty, with the reason in errno, if there is no such address here or its port is taken.
+Fd tryListen(const Address& where, bool bothFamilies) {
   Fd fd(::socket(where.family, SOCK_STREAM | kSocketFlags, 0));
   if (!fd) {
     if (errno == EAFNOSUPPORT) return {};
     throw systemError("socket");
   }
   if (where.port != 0) setOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (where.family == AF_INET6) setOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, where.isLoopback() ? 1 : 0);
+  if (where.family == AF_INET6) setOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, bothFamilies ? 0 : 1);
   const SocketName name = where.socketName();
-  if (::bind(fd.get(), name.get(), name.length) != 0) {
-    if (errno == EADDRNOTAVAIL && where.family == AF_INET6) return {};  // IPv6 is switched off
-    throw systemError(fmt::format("cannot listen on {}", where.text()));
+  if (::bind(fd.get(), name.get(), name.length) == 0 && ::listen(fd.get(), 4096) == 0) return fd;
+  if (errno == EADDRNOTAVAIL || errno == EADDRINUSE) return {};
+  throw systemError(fmt::format("cannot listen on {}", where.text()));
+}
+
+Error cannotListen(const Address& where, int error) {
+  return systemError(fmt::format("cannot listen on {}", where.text()), error);
+}
+
+// Takes the first address's port for all. Without sockets if another address has that port taken.
+Listener tryListenAt(const std::vector<Address>& addresses, std::uint16_t port) {
+  Listener listener;
+  listener.port = port;
+  int error = 0;
+  for (Address where : addresses) {
+    where.port = listener.port;
+    Fd fd = tryListen(where, false);
+    error = errno;
+    if (!fd && error == EADDRINUSE && port == 0 && listener.port != 0) return {};
+    if (!fd && error == EADDRINUSE) throw cannotListen(where, error);
+    if (!fd) continue;
+    where.port = listener.port = boundPort(fd.get());
+    listener.sockets.push_back(std::move(fd));
+    listener.addresses.push_back(where);
   }
-  if (::listen(fd.get(), 4096) != 0) throw systemError(fmt::format("cannot listen on {}", where.text()));
-  return fd;
+  if (listener.sockets.empty()) throw cannotListen(addresses.front(), error);
+  return listener;
 }
 
 }  // namespace
 
-Listener listenTcp(const std::vector<Address>& advertised, std::uint16_t port) {
-  std::vector<Address> candidates;
-  if (advertised.size() == 1 && advertised.front().isLoopback()) {
-    candidates.push_back(advertised.front());
-    candidates.back().port = port;
-  } else {
-    candidates = {Address::any(AF_INET6, port), Address::any(AF_INET, port)};
+Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port) {
+  constexpr int kAttempts = 64;  // each with another port
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    Listener listener = tryListenAt(addresses, port);
+    if (!listener.sockets.empty()) return listener;
   }
-  for (const Address& where : candidates) {
-    Fd fd = tryListen(where);
-    if (!fd) continue;
-    const std::uint16_t bound = boundPort(fd.get());
-    return {std::move(fd), bound};
-  }
-  throw Error(moeSystemError,
-              fmt::format("cannot listen on {}: the address is not available here", candidates.front().text()));
+  throw Error(moeSystemError, fmt::format("cannot listen on {} addresses with the same port", addresses.size()));
+}
+
+Listener listenTcpEverywhere(std::uint16_t port) {
+  Address where = Address::any(AF_INET6, port);
+  Fd fd = tryListen(where, true);
+  if (!fd && errno != EADDRINUSE) fd = tryListen(where = Address::any(AF_INET, port), false);  // IPv6 is switched off
+  if (!fd) throw cannotListen(where, errno);
+  Listener listener;
+  where.port = listener.port = boundPort(fd.get());
+  listener.sockets.push_back(std::move(fd));
+  listener.addresses.push_back(where);
+  return listener;
+}
+
+bool isOfThisHost(const Address& address) {
+  const Fd fd(::socket(address.family, SOCK_STREAM | kSocketFlags, 0));
+  Address anyPort = address;
+  anyPort.port = 0;
+  const SocketName name = anyPort.socketName();
+  return fd && ::bind(fd.get(), name.get(), name.length) == 0;
 }
 
 Connecting startConnect(const Address& to) {

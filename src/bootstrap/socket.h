@@ -10,14 +10,21 @@
 
 namespace moe::bootstrap {
 
+// One socket for each address, all with the same port.
 struct Listener {
-  Fd fd;
+  std::vector<Fd> sockets;
+  std::vector<Address> addresses;  // with the port
   std::uint16_t port = 0;
 };
 
-// Listens for connections to any of `advertised` (their ports are ignored): on the loopback address if that is the only
-// one, else on all interfaces. port 0: any free one. Throws moeSystemError.
-Listener listenTcp(const std::vector<Address>& advertised, std::uint16_t port);
+// Listens for connections to `addresses` (their ports are ignored), leaving out those that are not of this host. port
+// 0: one that is free at all of them. Throws moeSystemError, also if none of the addresses is of this host.
+Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port);
+
+// The same at all addresses of this host.
+Listener listenTcpEverywhere(std::uint16_t port);
+
+bool isOfThisHost(const Address& address);
 
 struct Connecting {
   Fd fd;          // empty if it failed at once

@@ -54,10 +54,9 @@ IdContents decodeUniqueId(const moeUniqueId_t& id) {
 }
 
 moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName) {
-  IdContents contents{true, randomKey(), localAddresses(interfaceName)};
-  Listener listener = listenTcp(contents.addresses, 0);
-  for (Address& address : contents.addresses) address.port = listener.port;
-  startRendezvous(std::move(listener.fd), contents.secret, timeout);
+  Listener listener = listenTcp(localAddresses(interfaceName), 0);
+  const IdContents contents{true, randomKey(), listener.addresses};
+  startRendezvous(std::move(listener.sockets), contents.secret, timeout);
   return encodeUniqueId(contents);
 }
 
@@ -69,8 +68,11 @@ moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std
 
 void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout) {
   const IdContents contents = decodeUniqueId(id);
-  Listener listener = listenTcp(contents.addresses, contents.addresses.front().port);
-  startRendezvous(std::move(listener.fd), contents.secret, timeout);
+  const std::uint16_t port = contents.addresses.front().port;
+  // Others may come through a service address or a forwarded port, which are not of this host.
+  const bool here = std::any_of(contents.addresses.begin(), contents.addresses.end(), isOfThisHost);
+  Listener listener = here ? listenTcp(contents.addresses, port) : listenTcpEverywhere(port);
+  startRendezvous(std::move(listener.sockets), contents.secret, timeout);
 }
 
 }  // namespace moe::bootstrap

@@ -90,10 +90,7 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
   // Not by the view: a transport may fail before that is made.
   auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
   if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
-  try {
-    log_->write(moeLogError, "dev", "{}", sentence);  // last: the caller's function may take its time
-  } catch (const std::exception&) {                   // NOLINT: out of memory; the log lacks a line
-  }
+  log_->write(moeLogError, "dev", "{}", sentence);  // last: the caller's function may take its time
 }
 
 void Comm::transportFailed(moeResult_t result, const std::string& sentence) noexcept {

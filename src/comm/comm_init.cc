@@ -27,12 +27,14 @@ AgreedValues agreedValues(const Config& c, int backend) {
           c.sideBytesMax,   c.topkMax, c.expertsMax, c.stagingRows, c.domainSize,  c.transport};
 }
 
-void requireAgreement(const AgreedValues& first, const AgreedValues& other, int rank) {
+// Empty if they agree.
+std::string disagreement(const AgreedValues& first, const AgreedValues& other, int rank) {
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (first[i] == other[i]) continue;
-    throw Error(moeInvalidUsage, fmt::format("moeCommInit: ranks disagree: {} is {} on rank 0 and {} on rank {}",
-                                             kAgreedNames[i], first[i], other[i], rank));
+    return fmt::format("moeCommInit: ranks disagree: {} is {} on rank 0 and {} on rank {}", kAgreedNames[i], first[i],
+                       other[i], rank);
   }
+  return {};
 }
 
 // A round's outcome on one rank, in front of its payload.
@@ -67,6 +69,17 @@ class CommInit {
   }
 
   std::unique_ptr<Comm> build() {
+    try {
+      return buildTogether();
+    } catch (...) {
+      const Error error = allKnow_ ? currentError() : currentErrorOf(comm_->rank());
+      if (!allKnow_) comm_->bootstrap_->announceIfFirst(error);
+      throw error;
+    }
+  }
+
+ private:
+  std::unique_ptr<Comm> buildTogether() {
     agree();
     logStage("all ranks have met, and are configured alike");
     chooseDomains();
@@ -87,7 +100,12 @@ class CommInit {
     return std::move(comm_);
   }
 
- private:
+  // A failure that every rank finds by itself, in the same words.
+  Error ofAll(moeResult_t result, const std::string& sentence) {
+    allKnow_ = true;
+    return Error(result, sentence);
+  }
+
   void chooseBackend() {
     const Config& config = comm_->config_;
     std::string why = "the host backend was asked for";
@@ -103,7 +121,8 @@ class CommInit {
     const auto all = comm_->bootstrap_->allGather(asBytes(agreedValues(comm_->config_, comm_->backend_->kind())));
     const auto first = readCard<AgreedValues>(all.front(), 0);
     for (int rank = 1; rank < comm_->nranks(); ++rank) {
-      requireAgreement(first, readCard<AgreedValues>(all[static_cast<std::size_t>(rank)], rank), rank);
+      const auto other = readCard<AgreedValues>(all[static_cast<std::size_t>(rank)], rank);
+      if (const std::string why = disagreement(first, other, rank); !why.empty()) throw ofAll(moeInvalidUsage, why);
     }
   }
 
@@ -123,15 +142,16 @@ class CommInit {
     Outcome mine;
     try {
       work();
-    } catch (const Error& e) {
-      mine.result = e.result();
-      fmt::format_to_n(mine.sentence, sizeof mine.sentence - 1, "rank {}: {}", comm_->rank(), e.what());
+    } catch (...) {
+      const Error error = currentErrorOf(comm_->rank());
+      mine.result = error.result();
+      fmt::format_to_n(mine.sentence, sizeof mine.sentence - 1, "{}", error.what());
     }
     const auto all = comm_->bootstrap_->allGather(asBytes(mine));
     for (int rank = 0; rank < comm_->nranks(); ++rank) {
       Outcome theirs = readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank);
       theirs.sentence[sizeof theirs.sentence - 1] = 0;
-      if (theirs.result != moeSuccess) throw Error(static_cast<moeResult_t>(theirs.result), theirs.sentence);
+      if (theirs.result != moeSuccess) throw ofAll(static_cast<moeResult_t>(theirs.result), theirs.sentence);
     }
   }
 
@@ -153,7 +173,7 @@ class CommInit {
     if (comm_->config_.domainSize == 0) {
       while (nranks % size != 0 || !shareHosts(size)) --size;
     } else if (!shareHosts(size)) {
-      throw Error(moeInvalidUsage, fmt::format("moeCommInit: config.domainSize is {}, but not all domains of so many "
+      throw ofAll(moeInvalidUsage, fmt::format("moeCommInit: config.domainSize is {}, but not all domains of so many "
                                                "consecutive ranks lie on one host each",
                                                size));
     }
@@ -259,6 +279,10 @@ class CommInit {
     setup.allArrived = [&comm] {
       if (comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
     };
+    setup.keyOf = [&comm](int rank) { return comm.bootstrap_->keyFor("puts", rank); };
+    setup.oneHost = std::all_of(comm.peers_.begin(), comm.peers_.end(), [&](const Peer& peer) {
+      return peer.card.host.sameHost(comm.peers_[static_cast<std::size_t>(comm.rank())].card.host);
+    });
     setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
     return setup;
   }
@@ -313,6 +337,7 @@ class CommInit {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
   RemoteLayout farLayout_{};
+  bool allKnow_ = false;  // of the failure that is being thrown
 };
 
 void requireRanks(int nranks) {

@@ -1,8 +1,11 @@
 #include "topology/sysfs.h"
 
+#include <dirent.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <memory>
 #include <system_error>
 
 namespace moe::topology {
@@ -34,10 +37,12 @@ std::optional<long> readNumber(const std::filesystem::path& file) {
 }
 
 std::vector<std::string> listNames(const std::filesystem::path& directory) {
+  // Not by a directory_iterator: where memory runs out in one, it ends the process.
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(directory.c_str()), &::closedir);
   std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    names.push_back(entry.path().filename().string());
+  while (const dirent* entry = open ? ::readdir(open.get()) : nullptr) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -1,6 +1,9 @@
 // A window in host memory: a memfd, mapped by the processes of one host. The descriptor travels over a UNIX socket, so
-// nothing has a name in /dev/shm that could be left behind.
+// nothing has a name in /dev/shm that could be left behind. The file is sealed: if somebody could cut it, every access
+// behind its end would be a SIGBUS in all ranks.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -16,6 +19,31 @@ Memory mapShared(int fd, std::size_t bytes, const std::string& whose) {
   return {static_cast<std::uint8_t*>(address), [bytes](std::uint8_t* p) { ::munmap(p, bytes); }};
 }
 
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+Fd makeFile(std::size_t bytes) {
+  Fd fd(::memfd_create("moecomm-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) throw systemError("cannot create the window (memfd_create)");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    throw systemError("cannot size the window to " + std::to_string(bytes) + " bytes");
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) throw systemError("cannot seal the size of the window");
+  return fd;
+}
+
+// A window that may be mapped stays as large as its owner says.
+void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    throw Error(moeRemoteError, whose + " is a file that could be cut: it is not sealed");
+  }
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw systemError("cannot see how large " + whose + " is");
+  if (static_cast<std::uint64_t>(info.st_size) == bytes) return;
+  throw Error(moeRemoteError, whose + " is a file of " + std::to_string(info.st_size) + " bytes, not of " +
+                                  std::to_string(bytes) + " as its card says");
+}
+
 class HostWindow final : public Window {
  public:
   HostWindow(std::size_t bytes, const Allocator& allocator) : bytes_(bytes) {
@@ -24,11 +52,7 @@ class HostWindow final : public Window {
       std::memset(memory_.get(), 0, bytes);
       return;
     }
-    fd_ = Fd(::memfd_create("moecomm-window", MFD_CLOEXEC));
-    if (!fd_) throw systemError("cannot create the window (memfd_create)");
-    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) {
-      throw systemError("cannot size the window to " + std::to_string(bytes) + " bytes");
-    }
+    fd_ = makeFile(bytes);
     memory_ = mapShared(fd_.get(), bytes, "the window");
   }
 
@@ -48,6 +72,7 @@ class HostWindow final : public Window {
     }
     requireSameHost(rank, mine, peer);
     const Fd fd = fetch(rank);
+    requireWindowFile(fd.get(), peer.bytes, whose);
     return {mapShared(fd.get(), peer.bytes, whose), moeTransportShm};
   }
 

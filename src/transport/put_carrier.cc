@@ -38,10 +38,8 @@ void PutCarrier::start() {
   thread_ = bootstrap::startQuietThread([this] {
     try {
       run();
-    } catch (const Error& error) {
-      fail_(error.result(), error.what());
-    } catch (const std::exception& error) {
-      fail_(moeInternalError, error.what());
+    } catch (...) {  // NOLINT: it is reported
+      reportCurrentError(fail_);
     }
   });
 }

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "base/deadline.h"
 #include "base/log.h"
+#include "bootstrap/siphash.h"
 #include "device/remote_view.h"
 #include "topology/rdma_settings.h"
 
@@ -35,6 +36,9 @@ struct RemoteSetup {
   // To be called again and again by connect() while it waits: throws what the group has heard of a rank that is gone.
   // Without it a rank would wait for one of which others know that it is dead, and be taken for dead itself.
   std::function<void()> hearGroup = [] {};
+  // What a rank's peers know and nobody else does. Never travels: cards are read by whoever sees the wire.
+  std::function<bootstrap::Key(int rank)> keyOf = [](int) { return bootstrap::Key{}; };
+  bool oneHost = false;  // all ranks are on this one, and can reach each other at its loopback address
 };
 
 using CardBytes = std::vector<std::uint8_t>;

@@ -20,7 +20,7 @@ using bootstrap::FrameType;
 using bootstrap::Link;
 
 constexpr std::uint32_t kCardMagic = 0x54454f4d;  // "MOET"
-constexpr std::uint8_t kCardVersion = 1;
+constexpr std::uint8_t kCardVersion = 2;
 constexpr std::chrono::milliseconds kPerAddress{3000};  // a rank may come to the meeting later than its card
 constexpr std::chrono::milliseconds kRedial{50};
 constexpr int kHearMs = 50;  // of the group, at least so often
@@ -83,7 +83,7 @@ class Caller final : public bootstrap::Source {
   }
 
  private:
-  void dial() { dialer_ = std::make_unique<Dialer>(card_.addresses, card_.secret, kHello, kPerAddress); }
+  void dial() { dialer_ = std::make_unique<Dialer>(card_.addresses, setup_.keyOf(rank_), kHello, kPerAddress); }
 
   void answered() {
     const auto dialer = std::move(dialer_);
@@ -112,8 +112,8 @@ class Caller final : public bootstrap::Source {
 // Everything that one rank does until it is connected.
 class Introduction {
  public:
-  Introduction(const RemoteSetup& setup, const std::vector<CardBytes>& cards, Fd listener, const bootstrap::Key& secret)
-      : setup_(setup), lobby_(std::move(listener), secret, kHello, {}) {
+  Introduction(const RemoteSetup& setup, const std::vector<CardBytes>& cards, std::vector<Fd> listeners)
+      : setup_(setup), lobby_(std::move(listeners), setup.keyOf(setup.rank), kHello, {}) {
     for (const int rank : setup.peers) {
       TcpCard card = TcpCard::decode(cards.at(static_cast<std::size_t>(rank)), rank);
       if (rank > setup.rank) callers_.push_back(std::make_unique<Caller>(rank, std::move(card), setup));
@@ -149,7 +149,7 @@ class Introduction {
     std::erase_if(callers_, [](const auto& caller) { return caller->done(); });
   }
 
-  // Somebody who knows our secret. A rank that comes again has lost its first connection.
+  // Somebody who knows our key. A rank that comes again has lost its first connection.
   void welcome(Link& link) {
     const auto hello = link.next();
     const int rank = hello ? rankIn(*hello, setup_) : -1;
@@ -181,6 +181,13 @@ class Introduction {
   bootstrap::PollSet set_;
 };
 
+std::vector<bootstrap::Address> whereToListen(const RemoteSetup& setup) {
+  if (setup.oneHost && setup.interfaceName.empty()) {
+    return {bootstrap::Address::loopback(AF_INET), bootstrap::Address::loopback(AF_INET6)};
+  }
+  return bootstrap::localAddresses(setup.interfaceName);
+}
+
 void giveUpAfter(int fd, std::int64_t timeoutMs) {
   bootstrap::keepAlive(fd, std::chrono::milliseconds(timeoutMs));
   const auto limit = static_cast<unsigned>(std::min<std::int64_t>(timeoutMs, 1 << 30));
@@ -193,7 +200,6 @@ CardBytes TcpCard::encode() const {
   bootstrap::Writer out;
   out.u32(kCardMagic);
   out.u8(kCardVersion);
-  out.bytes(secret);
   bootstrap::writeAddresses(out, addresses);
   return out.take();
 }
@@ -202,20 +208,15 @@ TcpCard TcpCard::decode(const CardBytes& bytes, int rank) {
   bootstrap::Reader in(bytes);
   TcpCard card;
   const bool known = in.u32() == kCardMagic && in.u8() == kCardVersion;
-  in.bytes(card.secret);
   if (known && bootstrap::readAddresses(in, card.addresses) && in.ok() && in.left() == 0) return card;
   throw Error(moeInvalidUsage, fmt::format("the card of rank {} is not that of a TCP transport of this version", rank));
 }
 
-TcpMeeting::TcpMeeting(const std::string& interfaceName)
-    : card_{bootstrap::randomKey(), bootstrap::localAddresses(interfaceName)},
-      listener_(bootstrap::listenTcp(card_.addresses, 0)) {
-  for (bootstrap::Address& address : card_.addresses) address.port = listener_.port;
-}
+TcpMeeting::TcpMeeting(const RemoteSetup& setup) : listener_(bootstrap::listenTcp(whereToListen(setup), 0)) {}
 
 std::vector<TcpConnection> TcpMeeting::meet(const RemoteSetup& setup, const std::vector<CardBytes>& cards,
                                             const Deadline& deadline) {
-  Introduction all(setup, cards, std::move(listener_.fd), card_.secret);
+  Introduction all(setup, cards, std::move(listener_.sockets));
   std::vector<TcpConnection> connections = all.run(deadline);
   for (const TcpConnection& connection : connections) giveUpAfter(connection.socket.get(), setup.timeoutMs);
   return connections;

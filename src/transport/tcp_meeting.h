@@ -1,5 +1,5 @@
-// How the ranks of a TCP transport find each other: every rank listens and says where on its card, with a secret of its
-// own; of two ranks the lower one dials. Both prove that they know the secret of the card (handshake.h).
+// How the ranks of a TCP transport find each other: every rank listens and says where on its card; of two ranks the
+// lower one dials. Both prove that they know the key of the rank that listens (handshake.h), which is on no card.
 #pragma once
 
 #include <string>
@@ -7,14 +7,12 @@
 
 #include "base/deadline.h"
 #include "bootstrap/address.h"
-#include "bootstrap/siphash.h"
 #include "bootstrap/socket.h"
 #include "transport/remote.h"
 
 namespace moe {
 
 struct TcpCard {
-  bootstrap::Key secret{};
   std::vector<bootstrap::Address> addresses;
 
   CardBytes encode() const;
@@ -30,16 +28,15 @@ struct TcpConnection {
 
 class TcpMeeting {
  public:
-  explicit TcpMeeting(const std::string& interfaceName);
+  explicit TcpMeeting(const RemoteSetup& setup);
 
-  const TcpCard& card() const { return card_; }
+  TcpCard card() const { return {listener_.addresses}; }
   // A connection to each of setup.peers. Stops listening: it is called once. Strangers may come meanwhile; what they do
   // costs time and descriptors within bounds, and they are never let in.
   std::vector<TcpConnection> meet(const RemoteSetup& setup, const std::vector<CardBytes>& cards,
                                   const Deadline& deadline);
 
  private:
-  TcpCard card_;
   bootstrap::Listener listener_;
 };
 

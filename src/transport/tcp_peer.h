@@ -2,6 +2,7 @@
 // and one that receives.
 #pragma once
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -43,13 +44,17 @@ class TcpGroup {
 
   void setFinished() { finished_ = true; }
 
-  void fail(moeResult_t result, const std::string& sentence) { setup_.fail(result, sentence); }
+  // All ranks read the sentence: this one, which has noticed, is put in front.
+  void fail(moeResult_t result, const std::string& sentence) {
+    setup_.fail(result, sentence.empty() ? sentence : fmt::format("rank {}: {}", setup_.rank, sentence));
+  }
 
   // The connection is of no use any more. A failure unless the peer has said that it leaves, or nobody needs it.
-  void lose(TcpPeer& peer, moeResult_t result, const std::string& why) {
+  // `sentence` names the peer.
+  void lose(TcpPeer& peer, moeResult_t result, const std::string& sentence) {
     if (peer.gone.exchange(true)) return;
     ::shutdown(peer.socket.get(), SHUT_RDWR);  // wakes the other thread
-    if (!finished_ && !peer.leaving) fail(result, "rank " + std::to_string(peer.rank) + ": " + why);
+    if (!finished_ && !peer.leaving) fail(result, sentence);
   }
 
  private:

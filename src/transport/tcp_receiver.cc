@@ -51,10 +51,8 @@ void TcpReceiver::start() {
   thread_ = bootstrap::startQuietThread([this] {
     try {
       run();
-    } catch (const Error& error) {
-      group_.fail(error.result(), error.what());
-    } catch (const std::exception& error) {
-      group_.fail(moeInternalError, error.what());
+    } catch (...) {  // NOLINT: it is reported
+      reportCurrentError([this](moeResult_t result, const std::string& sentence) { group_.fail(result, sentence); });
     }
   });
 }
@@ -161,7 +159,7 @@ void TcpReceiver::obey(Inbound& in) {
   in.headerBytes = 0;
   const TcpFrame& frame = in.header;
   if (const std::string fault = faultOf(frame, group_.setup().windowBytes); !fault.empty()) {
-    return group_.lose(*in.peer, moeRemoteError, fault);
+    return group_.lose(*in.peer, moeRemoteError, fmt::format("rank {}: {}", in.peer->rank, fault));
   }
   switch (frame.kind) {
     case TcpKind::Bytes:
@@ -183,10 +181,11 @@ void TcpReceiver::obey(Inbound& in) {
 
 void TcpReceiver::closed(Inbound& in, int error) {
   if (error == ETIMEDOUT) {
-    group_.lose(*in.peer, moeTimeout, "its host does not answer any more");
+    group_.lose(*in.peer, moeTimeout, fmt::format("nothing arrives from rank {} any more", in.peer->rank));
   } else {
-    const std::string why = error == 0 ? "" : std::string(" (") + std::strerror(error) + ")";
-    group_.lose(*in.peer, moeRemoteError, "it closed the connection" + why);
+    const std::string why = error == 0 ? "" : fmt::format(" ({})", std::strerror(error));
+    group_.lose(*in.peer, moeRemoteError,
+                fmt::format("rank {} closed the connection for puts without a goodbye{}", in.peer->rank, why));
   }
 }
 
@@ -199,7 +198,8 @@ void TcpReceiver::findStuck() {
   for (const auto& in : inbound_) {
     if (in->peer->gone || (in->bytesLeft == 0 && in->headerBytes == 0) || in->heard > late) continue;
     group_.lose(*in->peer, moeTimeout,
-                fmt::format("it sent a part of a put and then nothing for {} ms", group_.setup().timeoutMs));
+                fmt::format("nothing arrives from rank {} any more: a part of a put, and then nothing for {} ms",
+                            in->peer->rank, group_.setup().timeoutMs));
   }
 }
 

@@ -38,8 +38,8 @@ bool TcpSender::carry(const Put& put) {
   const std::uint64_t windowBytes = group_.setup().windowBytes;
   Outbound* out = group_.peer(put.to) != nullptr ? byRank_[static_cast<std::size_t>(put.to)] : nullptr;
   if (out == nullptr || (put.bytes > 0 && (put.bytes > windowBytes || put.source > windowBytes - put.bytes))) {
-    group_.fail(moeInternalError, fmt::format("this rank posted a put of {} bytes at offset {} to rank {}", put.bytes,
-                                              put.source, put.to));
+    group_.fail(moeInternalError,
+                fmt::format("it posted a put of {} bytes at offset {} to rank {}", put.bytes, put.source, put.to));
     return true;
   }
   if (out->peer->gone || out->broken) return true;
@@ -175,12 +175,19 @@ void TcpSender::advance(Outbound& out, std::size_t bytes) {
 void TcpSender::stopWriting(Outbound& out, int error) {
   out.broken = true;
   if (error == EPIPE || error == ECONNRESET) return;
-  const auto& setup = group_.setup();
   if (error == ETIMEDOUT) {
-    group_.lose(*out.peer, moeTimeout, fmt::format("nothing sent to it arrived for {} ms", setup.timeoutMs));
+    loseSilent(*out.peer);
   } else {
-    group_.lose(*out.peer, moeRemoteError, std::string("cannot send to it: ") + std::strerror(error));
+    group_.lose(*out.peer, moeRemoteError,
+                fmt::format("nothing can be sent to rank {}: {}", out.peer->rank, std::strerror(error)));
   }
+}
+
+// Whose fault that is is not known: the peer's, its host's, or that of the way there or back.
+void TcpSender::loseSilent(TcpPeer& peer) {
+  group_.lose(
+      peer, moeTimeout,
+      fmt::format("rank {} has not acknowledged what is sent to it for {} ms", peer.rank, group_.setup().timeoutMs));
 }
 
 // Finds peers to which nothing moves any more: full backlogs, and bytes that the kernel holds and nobody acknowledges.
@@ -199,7 +206,7 @@ void TcpSender::watch() {
     if (arrived != out->arrived || idle) out->moved = now;
     out->arrived = arrived;
     if (now - out->moved < timeout) continue;
-    group_.lose(*out->peer, moeTimeout, fmt::format("nothing sent to it arrived for {} ms", timeout.count()));
+    loseSilent(*out->peer);
   }
 }
 

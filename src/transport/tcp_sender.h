@@ -55,6 +55,7 @@ class TcpSender final : public PutSink {
   bool sendGathered(Outbound& out, std::size_t total);
   void advance(Outbound& out, std::size_t bytes);
   void stopWriting(Outbound& out, int error);
+  void loseSilent(TcpPeer& peer);
   void pollBlocked(std::chrono::microseconds most);
   void watch();
 

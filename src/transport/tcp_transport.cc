@@ -31,7 +31,7 @@ struct TcpRing {
 
 class TcpTransport final : public RemoteTransport {
  public:
-  TcpTransport(RemoteSetup setup, const TcpOptions& options) : meeting_(setup.interfaceName), group_(std::move(setup)) {
+  TcpTransport(RemoteSetup setup, const TcpOptions& options) : meeting_(setup), group_(std::move(setup)) {
     const int most = std::clamp(static_cast<int>(group_.peers().size()), 1, kPutRingsMax);
     for (int i = 0; i < std::clamp(options.rings, 1, most); ++i) {
       rings_.push_back(std::make_unique<TcpRing>(group_, options));
@@ -66,8 +66,8 @@ class TcpTransport final : public RemoteTransport {
   void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     try {
       drain(deadline, giveUp);  // after a failure too: else those who survive take the closed connection for a death
-    } catch (const std::exception& error) {
-      group_.fail(moeInternalError, error.what());
+    } catch (...) {             // NOLINT: it is reported
+      reportCurrentError([this](moeResult_t result, const std::string& sentence) { group_.fail(result, sentence); });
     }
     group_.setFinished();
   }

@@ -1,4 +1,5 @@
 // Ranks that die, fail or leave: who notices, how fast, and in which words. Ranks that are killed are child processes.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "unit/bootstrap_world.h"
@@ -16,6 +17,21 @@ Children::Body joinAndWait(int rank, int nranks) {
     std::this_thread::sleep_for(60s);
   };
 }
+
+// Standard error, while it lives.
+class OnAFullDisk {
+ public:
+  OnAFullDisk() : before_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) {
+    const Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    EXPECT_EQ(::dup2(full.get(), STDERR_FILENO), STDERR_FILENO);
+  }
+  ~OnAFullDisk() { ::dup2(before_.get(), STDERR_FILENO); }
+  OnAFullDisk(const OnAFullDisk&) = delete;
+  OnAFullDisk& operator=(const OnAFullDisk&) = delete;
+
+ private:
+  Fd before_;
+};
 
 TEST(BootstrapFailure, ADeathWhileJoiningIsNoticedAtOnceAndNamed) {
   Children children(1, [](int, const moeUniqueId_t& id, const auto&) { Bootstrap::join(id, optionsOf(2, 4)); });
@@ -59,6 +75,39 @@ TEST(BootstrapFailure, TheEndOfTheProcessThatServesTheIdIsNoticed) {
   EXPECT_NE(outcome.sentence.find("the process that serves the unique id has ended"), std::string::npos)
       << outcome.sentence;
   EXPECT_LT(secondsSince(start), 2.0);
+}
+
+// Where the line that says so cannot be written too: the others hear of it first, and the watching goes on.
+TEST(BootstrapFailure, ADeathIsNamedByRanksWhoseDiskIsFull) {
+  Children children(1, joinAndWait(2, 4));
+  const moeUniqueId_t id = createUniqueId(20s, "");
+  children.start(id);
+  const OnAFullDisk standardError;
+  Meet watching(4);
+  std::thread killer([&] {
+    children.awaitWord(0);
+    watching.wait();
+    children.kill(0);
+  });
+  Meet over(3);
+  expectAllWell(inThreads(3, [&](int i) {
+    const int rank = i < 2 ? i : 3;
+    const Log log({}, rank, 4);
+    bootstrap::Options options = optionsOf(rank, 4);
+    options.log = &log;
+    Reports reports;
+    auto member = Bootstrap::join(id, options);
+    member->startMonitor([&](const auto& failure) { reports.add(failure); });
+    watching.wait();
+    EXPECT_TRUE(reports.waitForOne(10s)) << "rank " << rank;
+    for (const auto& failure : reports.all()) {
+      EXPECT_EQ(failure.rank, 2);
+      EXPECT_NE(failure.sentence.find("has died: its connection to rank 0 closed without a goodbye"), std::string::npos)
+          << failure.sentence;
+    }
+    over.wait();
+  }));
+  killer.join();
 }
 
 TEST(BootstrapFailure, ADeathIsHeardOfWhileARankDoesSomethingElse) {
@@ -158,6 +207,28 @@ TEST_P(BootstrapDeath, IsReportedByEveryMonitor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Positions, BootstrapDeath, testing::Values(0, 1, 30));
+
+// Nobody could tell of a failure of that rank any more.
+TEST(BootstrapFailure, AMonitorWithoutMemoryTellsTheOthers) {
+  Meet watching(3);
+  Meet over(3);
+  expectAllWell(world(3, [&](Bootstrap& member) {
+    Reports reports;
+    std::atomic<bool> noMemory = false;
+    const auto tick = [&] {
+      if (noMemory) throw std::bad_alloc();
+    };
+    member.startMonitor([&](const auto& failure) { reports.add(failure); }, tick);
+    watching.wait();
+    noMemory = member.rank() == 1;
+    EXPECT_TRUE(reports.waitForOne(10s)) << "rank " << member.rank();
+    over.wait();
+    ASSERT_EQ(reports.all().size(), 1U);
+    EXPECT_EQ(reports.all()[0].rank, 1);
+    EXPECT_EQ(reports.all()[0].result, moeSystemError);
+    EXPECT_EQ(reports.all()[0].sentence, "rank 1: its monitor has failed: out of host memory");
+  }));
+}
 
 TEST(BootstrapFailure, TwoDeathsAtOnceReachEveryRank) {
   Children children(2, [](int index, const moeUniqueId_t& id, const auto& say) {

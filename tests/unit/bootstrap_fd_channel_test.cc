@@ -301,6 +301,34 @@ TEST(HostIdentity, TellsProcessesOfOneHostApart) {
   EXPECT_NE(self.netNamespace, 0U);
 }
 
+// All that processes see who are the first of their own process namespaces, and have no /proc.
+HostIdentity seenWithoutProc(HostIdentity identity) {
+  identity.bootId = {};
+  identity.netNamespace = identity.ipcNamespace = identity.pidNamespace = identity.processStart = 0;
+  identity.processId = 1;
+  return identity;
+}
+
+TEST(HostIdentity, TellsProcessesApartThatHaveTheSameIdAndNoProc) {
+  const HostIdentity self = seenWithoutProc(HostIdentity::current());
+  int up[2];
+  ASSERT_EQ(::pipe(up), 0);
+  Children children(1, [&](int, const moeUniqueId_t&, const auto&) {
+    const HostIdentity identity = seenWithoutProc(HostIdentity::current());
+    (void)!::write(up[1], &identity, sizeof(identity));
+  });
+  children.start({});
+  HostIdentity child{};
+  ASSERT_EQ(::read(up[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  ::close(up[0]);
+  ::close(up[1]);
+  EXPECT_TRUE(self.sameHost(child));
+  EXPECT_FALSE(self.sameProcess(child)) << "the number of a process was inherited by its child";
+  std::vector<HostIdentity> ofThreads(8);
+  expectAllWell(inThreads(8, [&](int i) { ofThreads[static_cast<std::size_t>(i)] = HostIdentity::current(); }));
+  for (const HostIdentity& other : ofThreads) EXPECT_TRUE(self.sameProcess(seenWithoutProc(other)));
+}
+
 TEST(HostIdentity, OtherKernelsAndNetworkNamespacesAreOtherHosts) {
   const HostIdentity self = HostIdentity::current();
   HostIdentity other = self;

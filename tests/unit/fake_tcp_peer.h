@@ -19,16 +19,16 @@ inline CardBytes emptyCard() {
   bootstrap::Address nowhere;
   nowhere.ip = {127, 0, 0, 1};
   nowhere.port = 9;
-  return TcpCard{{}, {nowhere}}.encode();
+  return TcpCard{{nowhere}}.encode();
 }
 
 class FakeTcpPeer {
  public:
-  // Knocks at the rank with this card, as `rank` of `nranks`; waits until it is let in, or turned away.
-  FakeTcpPeer(const CardBytes& card, int rank, int nranks, const bootstrap::Key* secret = nullptr) {
+  // Knocks at the rank with this card and key, as `rank` of `nranks`; waits until it is let in, or turned away.
+  FakeTcpPeer(const CardBytes& card, int rank, int nranks, const bootstrap::Key& key) {
     const TcpCard known = TcpCard::decode(card, 0);
     constexpr auto kHello = bootstrap::maskOf(bootstrap::FrameType::Attach);
-    bootstrap::Dialer dialer(known.addresses, secret != nullptr ? *secret : known.secret, kHello, 10s);
+    bootstrap::Dialer dialer(known.addresses, key, kHello, 10s);
     bootstrap::PollSet set;
     while (dialer.state() == bootstrap::Dialer::State::Trying) turn(set, dialer);
     if (dialer.state() == bootstrap::Dialer::State::Failed) return;
@@ -85,7 +85,7 @@ class MemberAndFake {
     std::thread connecting([&] {
       outcome = outcomeOf([&] { member.connect({emptyCard(), member.transport().card()}); });
     });
-    fake = std::make_unique<FakeTcpPeer>(member.transport().card(), 0, 2);
+    fake = std::make_unique<FakeTcpPeer>(member.transport().card(), 0, 2, tcpKeyOf(1));
     connecting.join();
     EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
     EXPECT_TRUE(fake->letIn());

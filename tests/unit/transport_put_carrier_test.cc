@@ -11,6 +11,7 @@ class Sink final : public PutSink {
   bool carry(const Put& put) override {
     if (refuse.fetch_sub(1) > 0) return false;
     refuse = 0;
+    if (noMemory) throw std::bad_alloc();
     if (broken) throw Error(moeCudaError, "the adapter is gone");
     got.push_back(put);
     return true;
@@ -21,7 +22,7 @@ class Sink final : public PutSink {
   }
 
   std::atomic<int> refuse = 0;
-  std::atomic<bool> broken = false;
+  std::atomic<bool> broken = false, noMemory = false;
   std::atomic<int> rounds = 0;
   std::vector<Put> got;
 };
@@ -95,6 +96,16 @@ TEST_F(PutCarrierTest, ReportsWhatTheSinkThrows) {
   carrier.stop();
   EXPECT_EQ(failure.result, moeCudaError);
   EXPECT_EQ(failure.sentence, "the adapter is gone");
+}
+
+TEST_F(PutCarrierTest, ReportsThatMemoryRanOut) {
+  sink.noMemory = true;
+  carrier.start();
+  ASSERT_TRUE(post(putBytes(0, 0, 0, 4)));
+  EXPECT_FALSE(waitTaken());
+  carrier.stop();
+  EXPECT_EQ(failure.result, moeSystemError);
+  EXPECT_EQ(failure.sentence, "out of host memory");
 }
 
 TEST_F(PutCarrierTest, WaitsLongerAndLongerWhereThereIsNothingToDo) {

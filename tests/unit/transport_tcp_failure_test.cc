@@ -25,11 +25,11 @@ TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
   const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
   Outcome ofHigh;
   std::thread connecting([&] { ofHigh = outcomeOf([&] { high.connect(cards); }); });
-  const bootstrap::Key wrong{1, 2, 3};
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, &wrong).letIn());
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 1, 2).letIn()) << "its own rank";
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 7, 2).letIn()) << "no rank of the group";
-  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 3).letIn()) << "another size of group";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, {1, 2, 3}).letIn());
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, tcpKeyOf(0)).letIn()) << "with the key of another rank";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 1, 2, tcpKeyOf(1)).letIn()) << "its own rank";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 7, 2, tcpKeyOf(1)).letIn()) << "no rank of the group";
+  EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 3, tcpKeyOf(1)).letIn()) << "another size of group";
 
   const auto address = TcpCard::decode(cards[1], 1).addresses.front();
   std::vector<Fd> silent;
@@ -53,14 +53,56 @@ TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
   expectAllWell(high.failures());
 }
 
+// Cards pass through the group's sockets, where whoever sees the wire can read them.
+TEST(TcpMeeting, WhoHasReadTheCardsIsNotLetIn) {
+  Member low(0, 2, {});
+  Member high(1, 2, {});
+  const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
+  Outcome ofHigh;
+  std::thread connecting([&] { ofHigh = outcomeOf([&] { high.connect(cards); }); });
+  for (std::size_t at = 0; at + sizeof(bootstrap::Key) <= cards[1].size(); ++at) {
+    bootstrap::Key read{};
+    std::copy_n(cards[1].begin() + static_cast<std::ptrdiff_t>(at), read.size(), read.begin());
+    EXPECT_FALSE(FakeTcpPeer(cards[1], 0, 2, read).letIn()) << "with the bytes from " << at;
+  }
+  low.connect(cards);
+  connecting.join();
+  EXPECT_EQ(ofHigh.result, moeSuccess) << ofHigh.sentence;
+}
+
+// Somebody listens where the card of rank 1 says, and has read it too.
+TEST(TcpMeeting, ARankThatDialsIsNotDeceived) {
+  MemberOptions deceiver;
+  deceiver.keyOf = [](int) { return bootstrap::Key{}; };
+  Member low(0, 2, {});
+  Member other(1, 2, deceiver);
+  const std::vector<CardBytes> cards{low.transport().card(), other.transport().card()};
+  std::thread listening([&] { outcomeOf([&] { other.connect(cards, 500ms); }); });
+  expectSays(outcomeOf([&] { low.connect(cards, 300ms); }), moeTimeout, "it does not know the secret of this group");
+  listening.join();
+}
+
+TEST(TcpMeeting, ListensOnlyUntilAllPeersHaveCome) {
+  Members members(3);
+  for (const CardBytes& card : members.cards()) {
+    for (const auto& address : TcpCard::decode(card, 0).addresses) {
+      EXPECT_TRUE(address.isLoopback()) << address.text();
+      const Fd socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const bootstrap::SocketName name = address.socketName();
+      EXPECT_EQ(::connect(socket.get(), name.get(), name.length), -1) << address.text();
+      EXPECT_EQ(errno, ECONNREFUSED);
+    }
+  }
+}
+
 TEST(TcpMeeting, ARankThatComesAgainReplacesItsFirstConnection) {
   Member member(2, 3, {});
   const std::vector<CardBytes> cards{emptyCard(), emptyCard(), member.transport().card()};
   Outcome outcome;
   std::thread connecting([&] { outcome = outcomeOf([&] { member.connect(cards); }); });
-  FakeTcpPeer first(cards[2], 0, 3);
-  FakeTcpPeer again(cards[2], 0, 3);
-  FakeTcpPeer other(cards[2], 1, 3);
+  FakeTcpPeer first(cards[2], 0, 3, tcpKeyOf(2));
+  FakeTcpPeer again(cards[2], 0, 3, tcpKeyOf(2));
+  FakeTcpPeer other(cards[2], 1, 3, tcpKeyOf(2));
   connecting.join();
   EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
   again.send(TcpFrame{TcpKind::Word, 0, 64, 9});
@@ -114,8 +156,10 @@ TEST(TcpMeeting, RefusesAnInterfaceThatDoesNotExist) {
 TEST(TcpFailure, APeerThatClosesIsNamed) {
   Members members(3);
   members[1].leave();  // without finish
-  expectSays(members[0].awaitFailure(10s), moeRemoteError, "rank 1: it closed the connection");
-  expectSays(members[2].awaitFailure(10s), moeRemoteError, "rank 1: it closed the connection");
+  expectSays(members[0].awaitFailure(10s), moeRemoteError,
+             "rank 0: rank 1 closed the connection for puts without a goodbye");
+  expectSays(members[2].awaitFailure(10s), moeRemoteError,
+             "rank 2: rank 1 closed the connection for puts without a goodbye");
   EXPECT_TRUE(members[0].putWord(1, 0, 1)) << "puts to it go nowhere";
   EXPECT_TRUE(members[0].putWord(2, 8, 3)) << "others are still served";
   members[2].await(8, 3);
@@ -129,7 +173,7 @@ TEST(TcpFailure, APeerThatClosesInTheMiddleOfAPutIsNamed) {
   pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   pair.fake->close();
-  expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 1: rank 0 closed the connection");
 }
 
 TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
@@ -141,8 +185,8 @@ TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
   std::vector<Outcome> outcomes(2);
   std::thread a([&] { outcomes[0] = outcomeOf([&] { middle.connect(cards); }); });
   std::thread b([&] { outcomes[1] = outcomeOf([&] { high.connect(cards); }); });
-  FakeTcpPeer ofMiddle(cards[1], 0, 3);
-  FakeTcpPeer ofHigh(cards[2], 0, 3);
+  FakeTcpPeer ofMiddle(cards[1], 0, 3, tcpKeyOf(1));
+  FakeTcpPeer ofHigh(cards[2], 0, 3, tcpKeyOf(2));
   a.join();
   b.join();
   expectAllWell(outcomes);
@@ -154,7 +198,8 @@ TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
     ASSERT_TRUE(middle.putWord(2, 8, round));
     high.await(8, round);
   }
-  expectSays(middle.awaitFailure(1ms), moeTimeout, "rank 0: nothing sent to it arrived for 1500 ms");
+  expectSays(middle.awaitFailure(1ms), moeTimeout,
+             "rank 1: rank 0 has not acknowledged what is sent to it for 1500 ms");
   EXPECT_GT(secondsSince(before), 1.0);
   EXPECT_LT(secondsSince(before), 10.0);
   EXPECT_GT(high.load(8), 100U);
@@ -166,7 +211,8 @@ TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {
   pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
   pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
   const auto before = Clock::now();
-  expectSays(pair.member.awaitFailure(10s), moeTimeout, "rank 0: it sent a part of a put and then nothing for 500 ms");
+  expectSays(pair.member.awaitFailure(10s), moeTimeout,
+             "rank 1: nothing arrives from rank 0 any more: a part of a put, and then nothing for 500 ms");
   EXPECT_GT(secondsSince(before), 0.3);
 }
 
@@ -177,8 +223,8 @@ struct FakeRankZero {
     expectAllWell(inThreads(3, [&](int part) {
       if (part == 1) return early.connect(cards);
       if (part == 2) return late.connect(cards);
-      toEarly = std::make_unique<FakeTcpPeer>(cards[1], 0, 3);
-      toLate = std::make_unique<FakeTcpPeer>(cards[2], 0, 3);
+      toEarly = std::make_unique<FakeTcpPeer>(cards[1], 0, 3, tcpKeyOf(1));
+      toLate = std::make_unique<FakeTcpPeer>(cards[2], 0, 3, tcpKeyOf(2));
     }));
   }
   std::unique_ptr<FakeTcpPeer> toEarly, toLate;
@@ -190,7 +236,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   FakeRankZero zero(early, late);
 
   zero.toEarly->close();
-  expectSays(early.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  expectSays(early.awaitFailure(10s), moeRemoteError, "rank 1: rank 0 closed the connection");
   ASSERT_TRUE(early.putWord(2, 8, 5));
   early.finish();
   early.leave();
@@ -199,7 +245,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   std::this_thread::sleep_for(100ms);
   expectAllWell(late.failures());
   zero.toLate->close();
-  expectSays(late.awaitFailure(10s), moeRemoteError, "rank 0: it closed the connection");
+  expectSays(late.awaitFailure(10s), moeRemoteError, "rank 2: rank 0 closed the connection");
   EXPECT_EQ(late.failures().size(), 1U);
 }
 
@@ -256,7 +302,7 @@ TEST(TcpFailure, FramesThatDoNotFitTheWindowAreRefusedWithTheirNumbers) {
     pair.fake->send(TcpFrame{TcpKind::Word, 0, kWindow - 8, 7});  // the last one that fits
     pair.fake->send(frame);
     const Outcome outcome = pair.member.awaitFailure(10s);
-    expectSays(outcome, moeRemoteError, "rank 0: " + text);
+    expectSays(outcome, moeRemoteError, "rank 1: rank 0: " + text);
     EXPECT_EQ(pair.member.load(kWindow - 8), 7U);
     EXPECT_EQ(pair.member.failures().size(), 1U);
   }
@@ -298,7 +344,7 @@ TEST(TcpFailure, PutsThatThisRankMayNotPostAreItsFailure) {
   for (const Put& put : wrong) {
     Members members(2);
     members[0].post(put);
-    expectSays(members[0].awaitFailure(10s), moeInternalError, "this rank posted a put of 8 bytes");
+    expectSays(members[0].awaitFailure(10s), moeInternalError, "rank 0: it posted a put of 8 bytes");
   }
 }
 

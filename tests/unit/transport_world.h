@@ -18,6 +18,10 @@
 
 namespace moe::test {
 
+inline bootstrap::Key tcpKeyOf(int rank) {
+  return {7, 7, 7, static_cast<std::uint8_t>(rank)};
+}
+
 struct MemberOptions {
   std::size_t windowBytes = std::size_t{1} << 20;
   std::int64_t timeoutMs = 20000;
@@ -30,6 +34,7 @@ struct MemberOptions {
   std::function<std::unique_ptr<Backend>()> makeBackend = makeHostBackend;
   LogLines* lines = nullptr;
   std::function<void()> hearGroup = [] {};
+  std::function<bootstrap::Key(int rank)> keyOf = tcpKeyOf;
 };
 
 class Member {
@@ -56,6 +61,7 @@ class Member {
       if (peer != rank) setup.peers.push_back(peer);
     }
     setup.hearGroup = options.hearGroup;
+    setup.keyOf = options.keyOf;
     setup.fail = [this](moeResult_t result, const std::string& sentence) {
       const std::lock_guard lock(mutex_);
       failures_.push_back({result, sentence});

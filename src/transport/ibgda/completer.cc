@@ -25,8 +25,12 @@ Completer::~Completer() {
 void Completer::start(const std::vector<int>& cpus, verbs::FailureReport::Tell report) {
   report_.setTell(std::move(report));
   thread_ = bootstrap::startQuietThread([this, cpus] {
-    verbs::runOn(cpus);
-    run();
+    try {
+      verbs::runOn(cpus);
+      run();
+    } catch (...) {  // NOLINT: it is reported
+      report_.fail(verbs::currentFailure());
+    }
   });
 }
 

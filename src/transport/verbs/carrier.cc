@@ -13,8 +13,12 @@ Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, Fa
                  const std::vector<int>& cpus)
     : intake_(intake), sender_(sender), events_(events), report_(std::move(report)) {
   thread_ = bootstrap::startQuietThread([this, cpus] {
-    runOn(cpus);
-    run();
+    try {
+      runOn(cpus);
+      run();
+    } catch (...) {  // NOLINT: it is reported
+      report_.fail(currentFailure());
+    }
   });
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "moecomm.h"
+#include "base/error.h"
 
 namespace moe::verbs {
 
@@ -16,6 +16,12 @@ struct SendFailure {
   int rank = -1;     // the peer, if it is about one
   int rail = 0;      // the adapter of the connection, by its place among this rank's
 };
+
+// In a handler of a transport's thread: what is being handled.
+inline SendFailure currentFailure() {
+  const Error error = currentError();
+  return {error.result(), error.what()};
+}
 
 // When the first completion of a queue pair that reports an error says that its request was not tried: none of this
 // rank's requests has failed, so it was one of the peer's, which ended the queue pair here too.

@@ -1,0 +1,120 @@
+// Where a group listens, and until when.
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "bootstrap/interfaces.h"
+#include "bootstrap/socket.h"
+#include "unit/bootstrap_world.h"
+
+namespace moe::test {
+namespace {
+
+using bootstrap::Address;
+
+// The addresses at which this process takes connections over IP, one for each socket.
+std::vector<Address> listening() {
+  std::vector<Address> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    int accepts = 0;
+    socklen_t length = sizeof accepts;
+    bootstrap::SocketName name;
+    name.length = sizeof name.storage;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &length) != 0 || accepts == 0) continue;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&name.storage), &name.length) != 0) continue;
+    if (name.storage.ss_family == AF_INET || name.storage.ss_family == AF_INET6) {
+      found.push_back(Address::of(name.get()));
+    }
+  }
+  return found;
+}
+
+bool isOneOf(const std::vector<Address>& addresses, Address address) {
+  address.port = 0;
+  return std::find(addresses.begin(), addresses.end(), address) != addresses.end();
+}
+
+// What a group of `nranks` threads listens at once all have joined, and the rendezvous has ended.
+std::vector<Address> listeningOf(int nranks, const moeUniqueId_t& id, const std::string& interfaceName) {
+  std::vector<Address> found;
+  Meet joined(nranks);
+  Meet seen(nranks);
+  expectAllWell(inThreads(nranks, [&](int rank) {
+    bootstrap::Options options = optionsOf(rank, nranks);
+    options.interfaceName = interfaceName;
+    auto member = Bootstrap::join(id, options);
+    member->startMonitor({});
+    joined.wait();
+    if (rank == 0) {
+      const auto port = bootstrap::decodeUniqueId(id).addresses.front().port;
+      const auto end = Clock::now() + 10s;
+      do {
+        found = listening();
+      } while (std::any_of(found.begin(), found.end(), [&](const auto& a) { return a.port == port; }) &&
+               Clock::now() < end);
+    }
+    seen.wait();
+  }));
+  return found;
+}
+
+std::uint16_t freePort() {
+  return bootstrap::listenTcp({Address::any(AF_INET, 0)}, 0).port;
+}
+
+TEST(BootstrapListen, RanksThatMeetOnTheLoopbackAddressListenThereAlone) {
+  const moeUniqueId_t id = bootstrap::uniqueIdFor("127.0.0.1", freePort(), {1, 2, 3}, 20s);
+  bootstrap::serveUniqueId(id, 20s);
+  for (const Address& address : listening()) EXPECT_EQ(address.text().rfind("127.0.0.1:", 0), 0U) << address.text();
+  const auto found = listeningOf(3, id, "");
+  EXPECT_FALSE(found.empty());
+  for (const Address& address : found) EXPECT_TRUE(address.isLoopback()) << address.text();
+}
+
+TEST(BootstrapListen, RanksListenOnTheInterfaceThatWasChosenAlone) {
+  const moeUniqueId_t id = bootstrap::createUniqueId(20s, "lo");
+  const auto ofInterface = bootstrap::localAddresses("lo");
+  for (const Address& address : listening()) EXPECT_TRUE(isOneOf(ofInterface, address)) << address.text();
+  const auto found = listeningOf(3, id, "lo");
+  EXPECT_FALSE(found.empty());
+  for (const Address& address : found) EXPECT_TRUE(isOneOf(ofInterface, address)) << address.text();
+}
+
+TEST(BootstrapListen, WithoutAChoiceRanksListenAtTheAddressesThatTheyTellOthers) {
+  const moeUniqueId_t id = bootstrap::createUniqueId(20s, "");
+  const auto told = bootstrap::localAddresses("");
+  const auto found = listeningOf(3, id, "");
+  EXPECT_FALSE(found.empty());
+  for (const Address& address : found) EXPECT_TRUE(isOneOf(told, address)) << address.text();
+}
+
+// Only ranks above a rank ever dial it, also after repairs of the tree.
+TEST(BootstrapListen, TheLastRankDoesNotListenOnceAllHaveMet) {
+  const moeUniqueId_t one = bootstrap::createUniqueId(20s, "lo");
+  EXPECT_TRUE(listeningOf(1, one, "lo").empty());
+  const moeUniqueId_t three = bootstrap::createUniqueId(20s, "lo");
+  EXPECT_EQ(listeningOf(3, three, "lo").size(), 2 * bootstrap::localAddresses("lo").size());
+}
+
+TEST(BootstrapListen, AMeetingPointThatIsNotOfThisHostIsServedAtAllAddresses) {
+  // As behind a service address or a forwarded port: documentation addresses are nobody's.
+  const moeUniqueId_t id = bootstrap::uniqueIdFor("203.0.113.7", freePort(), {1, 2, 3}, 20s);
+  const auto before = listening().size();
+  bootstrap::serveUniqueId(id, 100ms);
+  EXPECT_EQ(listening().size(), before + 1);
+  while (listening().size() > before) std::this_thread::sleep_for(1ms);
+}
+
+TEST(Listen, EveryAddressHasTheSamePort) {
+  const auto addresses = bootstrap::localAddresses("lo");
+  const bootstrap::Listener listener = bootstrap::listenTcp(addresses, 0);
+  for (const Address& address : listening()) EXPECT_EQ(address.port, listener.port);
+  for (Address address : addresses) {
+    address.port = listener.port;
+    EXPECT_TRUE(bootstrap::startConnect(address).fd) << address.text();
+  }
+}
+
+}  // namespace
+}  // namespace moe::test

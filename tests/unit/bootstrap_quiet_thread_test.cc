@@ -1,0 +1,47 @@
+// Threads of the library: signals go to the program's own, also when a thread cannot be started.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "bootstrap/quiet_thread.h"
+
+namespace moe::test {
+namespace {
+
+bool holds(int signal) {
+  sigset_t now;
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &now);
+  return sigismember(&now, signal) != 0;
+}
+
+TEST(QuietThread, GetsNoSignals) {
+  bool held = false;
+  bootstrap::startQuietThread([&] { held = holds(SIGTERM) && holds(SIGINT) && holds(SIGUSR1); }).join();
+  EXPECT_TRUE(held);
+  EXPECT_FALSE(holds(SIGTERM));
+}
+
+TEST(QuietThread, ThatThrowsEndsAlone) {
+  bootstrap::startQuietThread([] { throw std::runtime_error("for want of anything better"); }).join();
+}
+
+// What a thread is given has to be copied to memory that may not be there.
+struct NoMemory {
+  NoMemory() = default;
+  NoMemory(NoMemory&&) { throw std::bad_alloc(); }
+  void operator()() {}
+};
+
+TEST(QuietThread, ThatCannotStartLeavesSignalsAsTheyWere) {
+  try {
+    bootstrap::startQuietThread<NoMemory>(NoMemory());
+    FAIL() << "it has started";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.result(), moeSystemError);
+    EXPECT_STREQ(error.what(), "cannot start a thread: Cannot allocate memory");
+  }
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) EXPECT_FALSE(holds(signal)) << signal;
+}
+
+}  // namespace
+}  // namespace moe::test

@@ -1,0 +1,81 @@
+// Windows in host memory between processes: which files are mapped, and which are not.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "transport/window.h"
+#include "unit/bootstrap_world.h"
+
+namespace moe::test {
+namespace {
+
+constexpr std::size_t kBytes = 65536;
+
+WindowCard cardOf(const Window& window, std::int32_t process) {
+  WindowCard card;
+  card.host = bootstrap::HostIdentity::current();
+  card.host.processId = process;
+  window.describe(&card);
+  return card;
+}
+
+Fd fileOf(std::size_t bytes, int seals) {
+  Fd fd(::memfd_create("moecomm-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+// What happens when rank 1, another process, passes this file for its window of kBytes.
+Outcome open(int fd) {
+  const auto mine = makeHostWindow(kBytes, {});
+  const auto theirs = makeHostWindow(kBytes, {});
+  return outcomeOf([&] {
+    const auto duplicate = [&](int) { return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); };
+    const PeerWindow window = mine->open(1, cardOf(*mine, 100), cardOf(*theirs, 101), duplicate);
+    window.memory.get()[kBytes - 1] = 1;
+  });
+}
+
+TEST(HostWindow, IsMappedByOtherProcesses) {
+  const auto window = makeHostWindow(kBytes, {});
+  const Outcome outcome = open(window->fd());
+  EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
+  EXPECT_EQ(window->base()[kBytes - 1], 1);
+}
+
+// Who has the descriptor could cut the file, and every access behind its end is a SIGBUS.
+TEST(HostWindow, CannotBeCutOrGrown) {
+  const auto window = makeHostWindow(kBytes, {});
+  EXPECT_EQ(::ftruncate(window->fd(), 4096), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::ftruncate(window->fd(), 2 * kBytes), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::fcntl(window->fd(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(errno, EPERM);
+}
+
+TEST(HostWindow, AFileThatCouldBeCutIsNotMapped) {
+  for (const int seals : {0, F_SEAL_GROW | F_SEAL_SEAL}) {
+    const Outcome outcome = open(fileOf(kBytes, seals).get());
+    EXPECT_EQ(outcome.result, moeRemoteError);
+    EXPECT_EQ(outcome.sentence, "the window of rank 1 is a file that could be cut: it is not sealed");
+  }
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const Fd reader(ends[0]), writer(ends[1]);
+  EXPECT_EQ(open(writer.get()).sentence, "the window of rank 1 is a file that could be cut: it is not sealed");
+}
+
+TEST(HostWindow, AFileOfAnotherSizeIsNotMapped) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, 2 * kBytes}) {
+    const Outcome outcome = open(fileOf(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL).get());
+    EXPECT_EQ(outcome.result, moeRemoteError);
+    EXPECT_EQ(outcome.sentence,
+              "the window of rank 1 is a file of " + std::to_string(bytes) + " bytes, not of 65536 as its card says");
+  }
+}
+
+}  // namespace
+}  // namespace moe::test
