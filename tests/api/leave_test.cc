@@ -48,11 +48,13 @@ class Member {
     args.outRows = arrived_, args.outRowsMax = kRanks * kTokens;
     return ended(moeDispatch(handle_, &args, stream()));
   }
-  moeResult_t combine() {
+  moeResult_t combine(int flags = 0) {
     moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+    args.flags = flags;
     args.rows = arrived_, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = sums_;
     return ended(moeCombine(handle_, &args, stream()));
   }
+  moeResult_t complete() { return ended(moeComplete(handle_, stream())); }
   void step() {
     EXPECT_EQ(route(), moeSuccess) << error();
     EXPECT_EQ(dispatch(), moeSuccess) << error();
@@ -161,8 +163,7 @@ TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
   });
 }
 
-// Nothing happens to ranks that need no more of it: not while they idle, and not in a last step that they make long
-// after the rank that left has done its part of it.
+// Nothing happens to ranks that need no more of it.
 TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     std::latch gone(kRanks);
@@ -176,6 +177,24 @@ TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
       EXPECT_EQ(member.sum(0), 2.0f);
     });
   }
+}
+
+// Nor to one that is slow, and takes what the rank has sent it when that has left.
+TEST_P(Leave, OfARankThatHasDoneItsPartOfAStepLetsOthersEndIt) {
+  std::latch gone(kRanks);
+  inRanks(patient(), moeModeLl, [&](Member& member) {
+    EXPECT_EQ(member.route(), moeSuccess) << member.error();
+    EXPECT_EQ(member.dispatch(), moeSuccess) << member.error();
+    const bool slow = member.rank() == 2;
+    EXPECT_EQ(member.combine(slow ? moeSendOnly : 0), moeSuccess) << member.error();
+    if (member.rank() == 1) member.destroy();
+    gone.arrive_and_wait();
+    if (slow) {
+      EXPECT_EQ(member.complete(), moeSuccess) << member.error();
+    }
+    if (member.rank() == 1) return;
+    EXPECT_EQ(member.sum(0), 2.0f);
+  });
 }
 
 MOE_INSTANTIATE_BACKENDS(Leave);
