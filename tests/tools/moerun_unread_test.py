@@ -68,8 +68,7 @@ class Unread(unittest.TestCase):
         job = start("-n", "1", "sh", "-c", "seq 80000")  # 0.8 MB: less than moerun keeps
 
         def only_the_watcher_is_left():
-            children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-            return [Path(f"/proc/{pid}/comm").read_text() for pid in children] == ["moerun-watcher\n"]
+            return len(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()) == 1
         wait_until_full(job.stdout)  # so the rank has started
         wait_until("the rank has ended", only_the_watcher_is_left)
         self.assertIsNone(job.poll())
