@@ -143,7 +143,7 @@ kill -KILL $pid
 wait $pid 2>/dev/null
 eventually 'ranks die with moerun' gone "$(cat "$work/orphan")"
 
-for signal in KILL QUIT USR1 SEGV; do
+for signal in KILL QUIT USR1 ABRT; do
   rm -f "$work/behind"
   env --default-signal=QUIT "$moerun" -n 2 sh -c "sleep 300 & echo \$! >>$work/behind; wait" &
   pid=$!
