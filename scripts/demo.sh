@@ -32,12 +32,12 @@ compile() {
 
 mkdir -p "$build"
 echo "demo: 2. building the library and its tools, $backend backend ($why), into $build"
-echo "demo:    some minutes the first time, on $(nproc) processors; all output is in $build/log"
+echo "demo:    some minutes the first time, on $(nproc) processors; what is not shown is in $build/log"
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMOECOMM_CUDA=$cuda -DMOECOMM_TESTS=OFF "${launcher[@]}" \
   "${architectures[@]}" >"$build/log" 2>&1 || { cat "$build/log"; exit 1; }
-compile || { tail -40 "$build/log"; echo "demo: the build failed"; exit 1; }
+compile || { [ -t 1 ] || tail -40 "$build/log"; echo "demo: the build failed"; exit 1; }
 
 # The CPU moves what it can in a few seconds; the GPUs get a size that real models have.
 ht_size="--tokens 128 --hidden 1024 --experts 32 --topk 4"
