@@ -169,8 +169,9 @@ std::string gpuOf(const Machine& machine) {
   return machine.backend == "cuda" ? machine.device : "";
 }
 
+// A host's name may be any bytes; those that are no UTF-8 are replaced.
 std::string text(const nlohmann::ordered_json& json) {
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 nlohmann::ordered_json casesOf(const Provenance& provenance, const Options& options,

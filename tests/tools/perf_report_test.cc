@@ -146,6 +146,9 @@ TEST(PerfReport, SaysWithWhatItWasMade) {
   EXPECT_EQ(cases[0]["cpu"], "a CPU");
   EXPECT_EQ(cases[0]["gpu"], "NVIDIA H200");
   EXPECT_EQ(cases[0]["driver"], "580.95.05");
+  Provenance strange = given;
+  strange.host = "node \xff";
+  EXPECT_EQ(nlohmann::json::parse(jsonText(strange, Options{}, {result}))[0]["host"], "node \xef\xbf\xbd");
   const std::string csv = csvText(given, Options{}, {result, result});
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   EXPECT_EQ(csv.rfind("backend,mode,layout,", 0), 0U);
