@@ -83,11 +83,14 @@ class HostBackend final : public Backend {
 
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape&, moeStream_t,
                      std::string*) noexcept override {
-    runHostStep(step, params);
+    runHostStep(step, params, pace_);
     return moeSuccess;
   }
   bool capturing(moeStream_t) const noexcept override { return false; }
   void synchronize() noexcept override {}
+
+ private:
+  HostPace pace_;
 };
 
 }  // namespace

@@ -6,13 +6,15 @@
 #include <chrono>
 #include <thread>
 
+#include "device/host_pace.h"
 #include "device/views.h"
 
 namespace moe {
 
 class HostPatience {
  public:
-  explicit HostPatience(const CommView& comm) : comm_(comm) {}
+  // `pace`: what the calling thread has found out so far; NULL: nothing.
+  explicit HostPatience(const CommView& comm, HostPace* pace = nullptr) : comm_(comm), pace_(pace) {}
 
   // True if this rank has failed or was told to stop.
   static bool stopped(const CommView& comm) {
@@ -20,43 +22,51 @@ class HostPatience {
            std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
   }
 
-  // The next thing may come soon again. The time goes on.
-  void anew() { spins_ = 0, nap_ = {}; }
+  // What was waited for is there, and the next thing may come soon again. The time goes on.
+  void anew() {
+    if (yields_ > 0 && nap_ == Clock::duration::zero()) pace().noteSaved();
+    spins_ = yields_ = 0, nap_ = {};
+  }
 
   // Between looks. False if it is over; if that is because it is late, tellLate() has been called.
   template <class TellLate>
   bool goesOn(TellLate tellLate) {
-    const End end = pause();
+    if (++spins_ <= kSpins) return true;
+    const End end = rest();
     if (end == End::late) tellLate();
     return end == End::notYet;
   }
 
  private:
   enum class End { notYet, stopped, late };
+  using Clock = HostPace::Clock;
 
-  End pause() {
-    ++spins_;
-    if (spins_ <= kSpins) return End::notYet;
-    if (spins_ <= kSpins + kYields) {
+  HostPace& pace() { return pace_ != nullptr ? *pace_ : own_; }
+
+  End rest() {
+    const auto now = Clock::now();
+    if (yields_ < kYields && pace().mayYield(now)) {
+      ++yields_;
       std::this_thread::yield();
+      pace().noteYield(now, Clock::now());
       return End::notYet;
     }
     if (stopped(comm_)) return End::stopped;
-    const auto now = Clock::now();
     if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
     if (now >= end_) return End::late;
-    nap_ = nap_ < kNapMax ? nap_ + kNapStep : kNapMax;
+    nap_ = std::min(nap_ + kNapStep, kNapMax);
     std::this_thread::sleep_for(nap_);
     return End::notYet;
   }
 
-  using Clock = std::chrono::steady_clock;
   static constexpr int kSpins = 200, kYields = 50;
-  static constexpr std::chrono::microseconds kNapStep{20}, kNapMax{500};
+  static constexpr Clock::duration kNapStep = std::chrono::microseconds(4), kNapMax = std::chrono::microseconds(500);
 
   const CommView& comm_;
-  int spins_ = 0;
-  std::chrono::microseconds nap_{};
+  HostPace* pace_;
+  HostPace own_;
+  int spins_ = 0, yields_ = 0;
+  Clock::duration nap_{};
   Clock::time_point end_{};
 };
 

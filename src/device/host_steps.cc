@@ -4,8 +4,8 @@
 
 namespace moe {
 
-void runHostStep(Step step, const StepParams& params) noexcept {
-  runNamedStep(HostWarp{}, step, params, WarpIndex{0, 1, 1});
+void runHostStep(Step step, const StepParams& params, HostPace& pace) noexcept {
+  runNamedStep(HostWarp(HostQueueMemory(), &pace), step, params, WarpIndex{0, 1, 1});
 }
 
 }  // namespace moe
