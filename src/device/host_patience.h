@@ -54,7 +54,7 @@ class HostPatience {
     if (stopped(comm_)) return End::stopped;
     if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
     if (now >= end_) return End::late;
-    nap_ = std::min(nap_ + kNapStep, kNapMax);
+    nap_ = std::min(nap_ + nap_ / 4 + kNapStep, kNapMax);
     std::this_thread::sleep_for(nap_);
     return End::notYet;
   }

@@ -20,6 +20,7 @@ class HostWarpOver {
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
   static constexpr int kNearBytes = 0;
+  static constexpr bool kWholeTokens = true;
 
   // `pace`: of the calling thread, see HostPatience.
   explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory(), HostPace* pace = nullptr)
