@@ -20,20 +20,20 @@ namespace moe {
 // (28 MiB). What is above was not measured.
 //
 // On the host backend a copy costs as much as crossing, and LL makes one more: where a token has one row, LL wins by
-// its missing exchange up to some 64 KiB only. 2 ranks of 2 cores, rows of 4096 bytes, a pair, HT and LL: FLAT 6.8 and
-// 6.3 us at 1 token, 14.1 and 10.8 at 4, 27.9 and 91.0 at 16; RANK_MAJOR 33.1 and 41.8 at 16. HT of rows per expert
-// goes in waves, which cost more there than they hide: EXPERT_MAJOR 18.0 and 7.5 at 1, 791 and 531 at 64, 4603 and 4076
-// at 256; rows of 14336 bytes at 512 tokens (14 MiB) 55.8 and 48.5 ms.
+// its missing exchange up to some 32 KiB only. Rows of 4096 bytes, a pair, HT and LL: 2 ranks FLAT 6.8 and 6.3 us at 1
+// token, 11.1 and 10.8 at 4, 16.4 and 19.5 at 8, 22.2 and 27.6 at 12; 4 ranks 19.2 and 14.9 at 1, 22.8 and 21.5 at 2,
+// 35.3 and 43.9 at 4; RANK_MAJOR alike. HT of rows per expert goes in waves, which cost more there than they hide: 2
+// ranks EXPERT_MAJOR 18.0 and 7.5 at 1, 791 and 531 at 64, 4603 and 4076 at 256.
 struct LowLatencyLimit {
   Layout layout;
   std::int64_t oneDomain, severalDomains, onHost;
 };
 inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
-    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte, 64 * kKibibyte},
+    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte, 32 * kKibibyte},
     {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte, 32 * kMebibyte},
     {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte, 32 * kMebibyte},
-    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte, 64 * kKibibyte},
+    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte, 32 * kKibibyte},
 };
 inline constexpr int kRanksOfToken = 8;  // a token goes to no more, as a rule
 
