@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   moe::perf::addApiBenchmarks();
   moe::perf::addPlanBenchmarks();
   moe::perf::addBootstrapBenchmarks();
+  moe::perf::addRouteBenchmarks();
   benchmark::AddCustomContext("moecomm", std::to_string(MOE_VERSION_CODE));
   benchmark::RunSpecifiedBenchmarks();
   benchmark::ClearRegisteredBenchmarks();  // and the communicators that they share

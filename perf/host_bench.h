@@ -12,6 +12,7 @@ namespace moe::perf {
 void addApiBenchmarks();        // calls of moecomm.h, on both backends
 void addPlanBenchmarks();       // how a call is spread over a GPU; argument checks
 void addBootstrapBenchmarks();  // the all-gather of init
+void addRouteBenchmarks();      // the host's route beside one written by hand
 
 // Runs `body`. If it throws, the benchmark is reported with the exception's text, and the program will end with 1.
 void runGuarded(benchmark::State& state, const std::function<void()>& body);

@@ -1,5 +1,5 @@
 // What a communicator needs from the machine it runs on: memory, and a way to run a step. There are two: the host
-// backend (steps run on the calling thread) and the cuda backend (steps are kernels on a stream).
+// backend (steps run in the call, on its thread and others) and the cuda backend (steps are kernels on a stream).
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/bulk.h"
+#include "backend/host_options.h"
 #include "backend/memory.h"
 #include "backend/window_port.h"
 #include "device/steps.h"
@@ -47,6 +48,9 @@ class Backend {
   virtual int kind() const noexcept = 0;    // a moeBackend value
   virtual int device() const noexcept = 0;  // CUDA ordinal, or -1
   virtual bool bulkCopies() const noexcept = 0;
+  // Whether LL combines of rows that are made here land at their owners (ll_combine.h), or are read by them
+  // (combine.h).
+  virtual bool landingCombines() const noexcept = 0;
 
   // How many ranks share this rank's device: their kernels must fit beside each other.
   virtual void setSharers(int ranks) noexcept = 0;
@@ -82,6 +86,7 @@ class Backend {
 
 // NULL if there is no usable GPU or this build has no CUDA; `why` then says what is missing.
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why);
-std::unique_ptr<Backend> makeHostBackend();
+// Throws moeUnsupported if the options ask for what this processor has not got.
+std::unique_ptr<Backend> makeHostBackend(const HostOptions& options = {});
 
 }  // namespace moe

@@ -1,10 +1,18 @@
-// The host backend: every step runs to its end on the calling thread, one warp of one lane.
+// The host backend: a step runs to its end in the call, on the calling thread and, if there is much to do, others of
+// its team beside it: one warp of one lane each.
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #include "backend/backend.h"
+#include "backend/host_team.h"
 #include "device/host_steps.h"
 
 namespace moe {
@@ -37,12 +45,30 @@ class HostWriter final : public WindowWriter {
   std::uint8_t* window_;
 };
 
+// Processors that this thread may run on, if `ranks` of this machine share them. Ranks may also have been bound to
+// processors of their own.
+int shareOfProcessors(int ranks) {
+  cpu_set_t allowed;
+  const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const int online = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  return std::clamp(online / std::max(ranks, 1), 1, known ? std::max(1, CPU_COUNT(&allowed)) : 1);
+}
+
+// A page of 2 MiB saves most address translations.
+constexpr std::size_t kHugePage = 2 << 20;
+constexpr std::align_val_t kAlignment{256}, kHugeAlignment{kHugePage};
+
 class HostBackend final : public Backend {
  public:
+  HostBackend(const HostOptions& options, HostStepRunner steps) : options_(options), steps_(steps) {}
+
   int kind() const noexcept override { return moeBackendHost; }
   int device() const noexcept override { return -1; }
   bool bulkCopies() const noexcept override { return false; }
-  void setSharers(int) noexcept override {}
+  bool landingCombines() const noexcept override { return false; }
+  void setSharers(int ranks) noexcept override {
+    threads_ = options_.threads > 0 ? options_.threads : std::min(shareOfProcessors(ranks), HostOptions::kThreadsAuto);
+  }
 
   Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) override {
     if (!allocator) return allocateHostVisible(bytes);
@@ -52,7 +78,7 @@ class HostBackend final : public Backend {
   }
 
   Memory allocateHostVisible(std::size_t bytes) override {
-    constexpr std::align_val_t kAlignment{256};
+    if (bytes >= kHugePage) return allocateLarge(bytes);
     auto* memory = static_cast<std::uint8_t*>(::operator new(bytes, kAlignment));
     std::memset(memory, 0, bytes);
     return {memory, [](std::uint8_t* p) { ::operator delete(p, kAlignment); }};
@@ -77,23 +103,72 @@ class HostBackend final : public Backend {
     return std::make_unique<HostWriter>(window);
   }
 
-  int routeWarpsMax() const noexcept override { return 1; }
-  LaunchShape shapeFor(const Workload&) const noexcept override { return {.straight = true}; }
-  Parts partsFor(const LaunchShape&, int, std::uint32_t rowBytes) const noexcept override { return {1, rowBytes}; }
+  int routeWarpsMax() const noexcept override { return threads_; }
 
-  moeResult_t launch(Step step, const StepParams& params, const LaunchShape&, moeStream_t,
-                     std::string*) noexcept override {
-    runHostStep(step, params);
-    return moeSuccess;
+  // A thread that has little to do costs more than it saves.
+  LaunchShape shapeFor(const Workload& work) const noexcept override {
+    const std::int64_t warps = work.step == Step::route ? work.rows / kTokensPerThread : work.bytes / kBytesPerThread;
+    return {.blocks = static_cast<int>(std::clamp<std::int64_t>(warps, 1, threads_)), .straight = true};
+  }
+  // Few rows are cut, so that every thread has its share; a cast cuts them at its tiles.
+  Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
+    constexpr std::int64_t kPiece = 1024;
+    const int warps = shape.warps();
+    if (warps == 1 || rows >= 4 * warps || rowBytes <= kPiece) return {1, rowBytes};
+    const std::int64_t parts = (4 * warps + std::max(rows, 1) - 1) / std::max(rows, 1);
+    const std::int64_t bytes = roundUp((rowBytes + parts - 1) / parts, kPiece);
+    return {static_cast<int>((rowBytes + bytes - 1) / bytes), static_cast<std::uint32_t>(bytes)};
+  }
+
+  moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t,
+                     std::string* what) noexcept override {
+    const int warps = shape.warps();
+    if (warps == 1) {
+      steps_(step, params, {0, 1, 1}, team_.pace());
+      return moeSuccess;
+    }
+    try {
+      const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
+      team_.run(warps, std::ref(part));  // as a reference it needs no memory
+      return moeSuccess;
+    } catch (const Error& error) {
+      *what = error.what();
+      return error.result();
+    } catch (const std::exception& error) {
+      *what = error.what();
+      return moeSystemError;
+    }
   }
   bool capturing(moeStream_t) const noexcept override { return false; }
   void synchronize() noexcept override {}
+
+ private:
+  static constexpr int kTokensPerThread = 256;
+  static constexpr std::int64_t kBytesPerThread = 256 << 10;
+
+  static Memory allocateLarge(std::size_t bytes) {
+    auto* memory = static_cast<std::uint8_t*>(::operator new(bytes, kHugeAlignment));
+    ::madvise(memory, bytes, MADV_HUGEPAGE);  // refused by kernels without such pages
+    std::memset(memory, 0, bytes);
+    return {memory, [](std::uint8_t* p) { ::operator delete(p, kHugeAlignment); }};
+  }
+
+  const HostOptions options_;
+  const HostStepRunner steps_;
+  int threads_ = 1;
+  HostTeam team_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> makeHostBackend() {
-  return std::make_unique<HostBackend>();
+std::unique_ptr<Backend> makeHostBackend(const HostOptions& options) {
+  const HostStepRunner steps = hostStepRunner(options.simd);
+  if (steps == nullptr) {
+    throw Error(moeUnsupported, std::string("MOECOMM_HOST_SIMD is ") +
+                                    (options.simd == HostSimd::avx2 ? "avx2" : "avx512") +
+                                    ", but this processor, or this build of the library, has no such instructions");
+  }
+  return std::make_unique<HostBackend>(options, steps);
 }
 
 }  // namespace moe

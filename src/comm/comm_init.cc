@@ -114,7 +114,7 @@ class CommInit {
     if (comm_->backend_) return;
     if (config.backend == moeBackendCuda) throw Error(moeUnsupported, "the cuda backend is not available: " + why);
     comm_->log_->write(moeLogInfo, "init", "using the host backend: {}", why);
-    comm_->backend_ = makeHostBackend();
+    comm_->backend_ = makeHostBackend({static_cast<HostSimd>(config.hostSimd), config.hostThreads});
   }
 
   void agree() {

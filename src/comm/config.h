@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/bulk.h"
+#include "backend/host_options.h"
 #include "moecomm.h"
 #include "topology/rdma_settings.h"
 
@@ -33,8 +34,10 @@ struct Config {
   std::int32_t domainSize = 0;  // 0: chosen
   std::int32_t transport = 0;   // a moeTransport value between domains; 0: chosen
   std::int32_t bulk = static_cast<std::int32_t>(Bulk::kAuto);
-  std::string interfaceName;  // empty: chosen
-  std::string logFile;        // empty: stderr
+  std::int32_t hostSimd = static_cast<std::int32_t>(HostSimd::automatic);
+  std::int32_t hostThreads = 0;  // 0: chosen
+  std::string interfaceName;     // empty: chosen
+  std::string logFile;           // empty: stderr
   topology::RdmaSettings rdma;
   moeLogFunction_t log = nullptr;
   void* logUser = nullptr;

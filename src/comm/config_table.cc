@@ -24,6 +24,8 @@ template <class Enum>
 constexpr Choice choice(const char* word, Enum value) {
   return {word, static_cast<std::int32_t>(value)};
 }
+constexpr std::array kHostSimds = {choice("auto", HostSimd::automatic), choice("none", HostSimd::none),
+                                   choice("avx2", HostSimd::avx2), choice("avx512", HostSimd::avx512)};
 constexpr std::array kLinkLayers = {choice("auto", topology::LinkLayer::kAuto),
                                     choice("infiniband", topology::LinkLayer::kInfiniBand),
                                     choice("ethernet", topology::LinkLayer::kEthernet)};
@@ -89,6 +91,14 @@ const Setting kSettings[] = {
      &Config::logFile, None{}},
     {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulk),
      "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
+    {"MOECOMM_HOST_THREADS", nullptr, "0", "0 (the processors of the rank's share, at most 8)",
+     IntegerRange{0, HostOptions::kThreadsMax},
+     "Host backend: threads that run one call, the caller's among them. Small calls take fewer.", &Config::hostThreads,
+     None{}},
+    {"MOECOMM_HOST_SIMD", nullptr, "auto", "auto (the best that the processor has)",
+     std::span<const Choice>(kHostSimds),
+     "Host backend: instructions for sums, casts and counts. The results have the same bits.", &Config::hostSimd,
+     None{}},
     {"MOECOMM_NICS", nullptr, "", "chosen", FreeText{"adapters"},
      "RDMA: adapters to use, mlx5_0,mlx5_1:2 for example, or for each GPU 0=mlx5_0;1=mlx5_1.", &Rdma::nics, None{}},
     {"MOECOMM_NICS_PER_GPU", nullptr, "0", "0 (2 if every GPU has two on its switch, else 1)", IntegerRange{0, 4},

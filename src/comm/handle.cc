@@ -14,14 +14,14 @@
 namespace moe {
 namespace {
 
-bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm) {
+bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm, bool host) {
   if (config.mode != moeModeAuto) return config.mode == moeModeLl;
   if (!comm.ll || !comm.ht) return comm.ll;
   return chooseMode(config.tokensMax, static_cast<Layout>(config.layout), comm.rowBytesMax, comm.nranks, comm.domains(),
-                    comm.llTokensMax) == moeModeLl;
+                    comm.llTokensMax, host) == moeModeLl;
 }
 
-HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int routeWarpsMax) {
+HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Backend& backend) {
   const CommShape& c = comm.shape();
   requireRange("config.experts", config.experts, 1, c.expertsMax);
   requireRange("config.topk", config.topk, 1, c.topkMax);
@@ -32,7 +32,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
   requireRange("config.arrivals", config.arrivals, 0, 1);
   requireRange("config.reserved", config.reserved, 0, 0);
   HandleShape shape;
-  shape.lowLatency = usesLowLatency(config, c);
+  shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
   if (shape.lowLatency ? !c.ll : !c.ht) {
     throw Error(moeInvalidArgument,
                 fmt::format("config.mode is {}, but the communicator was built with config.modes {}",
@@ -48,7 +48,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
   shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
-  shape.routeWarpsMax = routeWarpsMax;
+  shape.routeWarpsMax = backend.routeWarpsMax();
   // Padding included, so that every row number fits 31 bits.
   requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
@@ -64,7 +64,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, int route
 }  // namespace
 
 Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
-    : comm_(comm), shape_(shapeOf(config, comm, comm.backend().routeWarpsMax())) {
+    : comm_(comm), shape_(shapeOf(config, comm, comm.backend())) {
   Backend& backend = comm.backend();
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
@@ -167,7 +167,7 @@ void Handle::complete(moeStream_t stream) {
   const bool dispatch = pending_ == Pending::dispatch;
   StepParams p = pendingParams_;
   p.phases = kReceivePhase;
-  const Step step = dispatch ? dispatchStep(view_) : combineStep(view_);
+  const Step step = dispatch ? dispatchStep(view_) : combineStep(view_, comm_.backend().landingCombines());
   launch(step, p, pendingShape_, stream);
   forgetPending();
 }

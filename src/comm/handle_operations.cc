@@ -197,7 +197,7 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
   checkOutstanding(Pending::combine, "moeCombine");
-  const Step step = combineStep(view_);
+  const Step step = combineStep(view_, comm_.backend().landingCombines());
   StepParams p = params();
   p.combine = combineArgs(args);
   const std::uint32_t bytes = p.combine.rowBytes;

@@ -9,36 +9,44 @@
 
 namespace moe {
 
-// What LL is taken for: bytes that one rank may send in a dispatch, at most. LL pays for every byte (no bulk copies,
-// and rows that do not stay in their slots are copied once more), HT for the exchange of outputs before the first byte.
+// What LL is taken for: bytes that one rank may send in a dispatch, at most. On GPUs LL pays for every byte (no bulk
+// copies, and rows that do not stay in their slots are copied once more), HT for the exchange of outputs before the
+// first byte.
 //
 // Measured at 2 ranks of one domain, rows of 14336 bytes, a pair, LL and HT: FLAT 26.2 and 30.8 us at 128 tokens, 40.7
 // and 41.6 at 256, 54.6 and 53.2 at 384, 67.9 and 65.9 at 512; RANK_MAJOR in its slots 57.8 and 65.8 at 512;
 // EXPERT_MAJOR 33.0 and 96.7 at 128, 93.7 and 187.6 at 512 (512 tokens are 14 MiB here). At 4 ranks RANK_MAJOR
 // takes 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096: LL as far as it was measured, 512 tokens of 4 ranks
 // (28 MiB). What is above was not measured.
+//
+// On the host backend a copy costs as much as crossing, and LL makes one more: where a token has one row, LL wins by
+// its missing exchange up to some 32 KiB only. Rows of 4096 bytes, a pair, HT and LL: 2 ranks FLAT 6.8 and 6.3 us at 1
+// token, 11.1 and 10.8 at 4, 16.4 and 19.5 at 8, 22.2 and 27.6 at 12; 4 ranks 19.2 and 14.9 at 1, 22.8 and 21.5 at 2,
+// 35.3 and 43.9 at 4; RANK_MAJOR alike. HT of rows per expert goes in waves, which cost more there than they hide: 2
+// ranks EXPERT_MAJOR 18.0 and 7.5 at 1, 791 and 531 at 64, 4603 and 4076 at 256.
 struct LowLatencyLimit {
   Layout layout;
-  std::int64_t oneDomain, severalDomains;
+  std::int64_t oneDomain, severalDomains, onHost;
 };
-inline constexpr std::int64_t kMebibyte = 1 << 20;
+inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
-    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte},
-    {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte},
-    {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte},
-    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte},
+    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte, 32 * kKibibyte},
+    {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte, 32 * kMebibyte},
+    {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte, 32 * kMebibyte},
+    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte, 32 * kKibibyte},
 };
 inline constexpr int kRanksOfToken = 8;  // a token goes to no more, as a rule
 
 // moeModeHt or moeModeLl, for a communicator that has both. `rowBytesMax` and `llTokensMax` are the communicator's: a
-// handle does not know its rows yet.
+// handle does not know its rows yet. `host`: of the host backend.
 constexpr std::int32_t chooseMode(int tokensMax, Layout layout, int rowBytesMax, int nranks, int domains,
-                                  int llTokensMax) {
+                                  int llTokensMax, bool host) {
   if (tokensMax <= 0 || tokensMax > llTokensMax) return moeModeHt;
   const std::int64_t bytes = std::int64_t{tokensMax} * std::min(nranks, kRanksOfToken) * rowBytesMax;
   for (const LowLatencyLimit& limit : kLowLatencyLimits) {
     if (limit.layout != layout) continue;
-    return bytes <= (domains > 1 ? limit.severalDomains : limit.oneDomain) ? moeModeLl : moeModeHt;
+    const std::int64_t most = domains > 1 ? limit.severalDomains : host ? limit.onHost : limit.oneDomain;
+    return bytes <= most ? moeModeLl : moeModeHt;
   }
   return moeModeHt;
 }

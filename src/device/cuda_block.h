@@ -10,6 +10,7 @@ class CudaBlock : public CudaWarp {
  public:
   // The tables of 128 tokens with top-8 of 256 experts want 32 KiB; a block has 48 without asking for more.
   static constexpr int kNearBytes = 40 << 10;
+  static constexpr bool kWholeTokens = false;
 
   template <class Body>
   MOE_LANES void forEach(int n, Body body) const {

@@ -7,13 +7,15 @@
 #include <chrono>
 #include <thread>
 
+#include "device/host_pace.h"
 #include "device/views.h"
 
 namespace moe {
 
 class HostPatience {
  public:
-  explicit HostPatience(const CommView& comm) : comm_(comm) {}
+  // `pace`: what the calling thread has found out so far; NULL: nothing.
+  explicit HostPatience(const CommView& comm, HostPace* pace = nullptr) : comm_(comm), pace_(pace) {}
 
   // True if this rank has failed or was told to stop.
   static bool stopped(const CommView& comm) {
@@ -21,14 +23,18 @@ class HostPatience {
            std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
   }
 
-  // The next thing may come soon again. The time goes on.
-  void anew() { spins_ = 0, nap_ = {}; }
+  // What was waited for is there, and the next thing may come soon again. The time goes on.
+  void anew() {
+    if (yields_ > 0 && nap_ == Clock::duration::zero()) pace().noteSaved();
+    spins_ = yields_ = 0, nap_ = {};
+  }
 
   // Between looks. False if it is over. If that is because it is in vain, report() has been called, with what lateOf()
   // says of a wait that is late, or with the same of a rank that has left.
   template <class LateOf, class Report>
   bool goesOn(LateOf lateOf, Report report) {
-    const End end = pause([&] { return lateOf().peer; });
+    if (++spins_ <= kSpins) return true;
+    const End end = rest([&] { return lateOf().peer; });
     if (end == End::late || end == End::left) {
       Failure failure = lateOf();
       if (end == End::left) failure.fault = Fault::left;
@@ -39,26 +45,27 @@ class HostPatience {
 
  private:
   enum class End { notYet, stopped, late, left };
+  using Clock = HostPace::Clock;
+
+  HostPace& pace() { return pace_ != nullptr ? *pace_ : own_; }
 
   template <class RankOf>
-  End pause(RankOf rankOf) {
-    ++spins_;
-    if (spins_ <= kSpins) return End::notYet;
-    if (spins_ <= kSpins + kYields) {
+  End rest(RankOf rankOf) {
+    const auto now = Clock::now();
+    if (yields_ < kYields && pace().mayYield(now)) {
+      ++yields_;
       std::this_thread::yield();
+      pace().noteYield(now, Clock::now());
       return End::notYet;
     }
     if (stopped(comm_)) return End::stopped;
-    const auto now = Clock::now();
     if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
     if (hasLeft(rankOf(), now)) return End::left;
     if (now >= end_) return End::late;
-    nap_ = nap_ < kNapMax ? nap_ + kNapStep : kNapMax;
+    nap_ = std::min(nap_ + nap_ / 4 + kNapStep, kNapMax);
     std::this_thread::sleep_for(nap_);
     return End::notYet;
   }
-
-  using Clock = std::chrono::steady_clock;
 
   // For so long that what it has sent would have been seen.
   bool hasLeft(int rank, Clock::time_point now) {
@@ -68,11 +75,13 @@ class HostPatience {
   }
 
   static constexpr int kSpins = 200, kYields = 50;
-  static constexpr std::chrono::microseconds kNapStep{20}, kNapMax{500};
+  static constexpr Clock::duration kNapStep = std::chrono::microseconds(4), kNapMax = std::chrono::microseconds(500);
 
   const CommView& comm_;
-  int spins_ = 0;
-  std::chrono::microseconds nap_{};
+  HostPace* pace_;
+  HostPace own_;
+  int spins_ = 0, yields_ = 0;
+  Clock::duration nap_{};
   Clock::time_point end_{}, leftEnd_{};
   int leftRank_ = -1;
 };

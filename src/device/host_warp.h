@@ -20,8 +20,11 @@ class HostWarpOver {
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
   static constexpr int kNearBytes = 0;
+  static constexpr bool kWholeTokens = true;
 
-  explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory()) : queueMemory_(queueMemory) {}
+  // `pace`: of the calling thread, see HostPatience.
+  explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory(), HostPace* pace = nullptr)
+      : queueMemory_(queueMemory), pace_(pace) {}
 
   template <class Body>
   void forEach(int n, Body body) const {
@@ -104,7 +107,7 @@ class HostWarpOver {
   template <class JobOf, class TermOf, class LateOf>
   bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
     alignas(Quad) std::uint8_t tile[kSumTile];
-    HostPatience patience(comm);
+    HostPatience patience(comm, pace_);
     bool good = true;
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n && good; ++i) {
@@ -164,7 +167,7 @@ class HostWarpOver {
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout or
   // if a rank has left (reported), or after an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    HostPatience patience(comm);
+    HostPatience patience(comm, pace_);
     for (int i = 0; i < n; ++i) {
       if (!waitOne(comm, flags + i, epoch, awaited, i, patience)) return false;
     }
@@ -191,7 +194,6 @@ class HostWarpOver {
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
                HostPatience& patience) const {
     const std::atomic_ref ref(*flag);
-    patience.anew();
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
       const auto late = [&]() -> Failure {
         const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
@@ -200,6 +202,7 @@ class HostWarpOver {
       };
       if (!patience.goesOn(late, [&](const Failure& failure) { laneFail(comm, failure); })) return false;
     }
+    patience.anew();
     return true;
   }
 
@@ -251,6 +254,7 @@ class HostWarpOver {
   static constexpr std::uint32_t kSumTile = 1024;  // bytes: the sums stay in the first-level cache
 
   QueueMemory queueMemory_;
+  HostPace* pace_;
 };
 
 using HostWarp = HostWarpOver<HostQueueMemory>;

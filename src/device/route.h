@@ -4,11 +4,12 @@
 //   exchange  all ranks learn all counts and compute every offset themselves                        (route_exchange.h)
 //   place     positions of every entry and row                                                      (here)
 //   headers   go to the receivers, which keep them in the handle                                    (route_headers.h)
+// What a lane that has tokens for itself sends is in route_tokens.h.
 // It is bound by the number of dependent look-ups, not by their size: see docs/performance.md, "The route's steps".
 // Flags: docs/protocol.md, "Route".
 #pragma once
 
-#include "device/route_headers.h"
+#include "device/route_tokens.h"
 
 namespace moe {
 
@@ -57,6 +58,16 @@ MOE_LANES void placeTokens(const Warp& warp, const RouteSlice& s, const StepPara
 }
 
 template <class Warp>
+MOE_LANES void sendTokens(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
+  if (takesWholeTokens(warp, p.handle)) {
+    warp.forEach(s.tokens.count, [&](int token) { laneSendToken(warp, s, p, epoch, token); });
+    return;
+  }
+  sendHeaders(warp, s, p, epoch);
+  if (takesRails(warp, p.handle)) fillRemoteHeads(warp, s, p, epoch);
+}
+
+template <class Warp>
 MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -74,8 +85,7 @@ MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   if (!takeRankBases(warp, s, c, h, epoch)) return;  // the peers have our counts and find out for themselves
   if (expertRows(h)) addExpertBases(warp, s, c, h, epoch);
   placeTokens(warp, s, p);
-  sendHeaders(warp, s, p, epoch);
-  if (takesRails(warp, h)) fillRemoteHeads(warp, s, p, epoch);
+  sendTokens(warp, s, p, epoch);
   announce(warp, c, c.at.routeHeadersReady, Meeting::rows, w);
   markAlone(warp, c, w);
   if (split(warp, c)) putHeaders(warp, p, epoch, w);

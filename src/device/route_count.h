@@ -80,14 +80,63 @@ MOE_LANES void markUsers(const Warp& warp, const RouteSlice& s, const StepParams
   });
 }
 
+// A lane may have its tokens for itself (`kWholeTokens`): then it looks at each entry once, and both ways come to the
+// same. Rails want more of a token: there its lanes share it on every machine.
+template <class Warp>
+MOE_LANES bool takesWholeTokens(const Warp& warp, const HandleView& h) {
+  return Warp::kWholeTokens && !takesRails(warp, h);
+}
+
+// One entry, as the handle keeps it: without those that cannot be. Returns the expert, or -1.
+template <class Warp>
+MOE_LANES int laneTakeEntry(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, int k) {
+  const HandleView& h = p.handle;
+  const int own = token * h.topk + k, entry = s.tokens.begin * h.topk + own;
+  const std::int64_t id = indexAt(h, p.route, entry);
+  const Fault fault = indexFault(h, id);
+  if (fault != Fault::none) laneFailEntry(warp, p, fault, s.tokens.begin + token, k, id);
+  const int expert = fault == Fault::none ? static_cast<int>(id) : -1;
+  s.ids[own] = h.ids[entry] = expert;
+  s.weights[own] = h.weights[entry] = p.route.topkWeights != nullptr ? p.route.topkWeights[entry] : 1.0f;
+  return expert;
+}
+
+// The entries of this warp's token `token`, and the buckets that it uses.
+template <class Warp>
+MOE_LANES void laneTakeToken(const Warp& warp, const RouteSlice& s, const StepParams& p, int token) {
+  const HandleView& h = p.handle;
+  std::uint32_t* users = s.users + std::int64_t{token / kChunkTokens} * h.buckets();
+  const std::uint32_t bit = 1u << token % kChunkTokens;
+  for (int k = 0; k < h.topk; ++k) {
+    const int expert = laneTakeEntry(warp, s, p, token, k);
+    if (expert < 0) continue;
+    if ((users[expert] & bit) != 0) laneFailEntry(warp, p, Fault::twice, s.tokens.begin + token, k, expert);
+    users[expert] |= bit;
+    users[h.map.experts + h.map.rankOf(expert)] |= bit;
+  }
+  if (!h.wavesByExpert()) return;
+  const std::int32_t* ids = s.idsOf(h, token);
+  for (int k = 0; k < h.topk; ++k) {
+    if (ids[k] < 0) continue;
+    const int rank = h.map.rankOf(ids[k]);
+    if (isLowestOnRank(h, ids, ids[k], rank)) {
+      users[h.waveBucket(rank, waveOfExpert(ids[k] - h.map.first(rank), h.map.count(rank)))] |= bit;
+    }
+  }
+}
+
 // The users of each bucket among this warp's tokens, and how many there are.
 template <class Warp>
 MOE_LANES void countTokens(const Warp& warp, const RouteSlice& s, const StepParams& p, WarpIndex w) {
   const HandleView& h = p.handle;
   const int buckets = h.buckets();
   warp.forEach(s.chunks.count * buckets, [&](int i) { s.users[i] = 0; });
-  takeEntries(warp, s, p);
-  markUsers(warp, s, p);
+  if (takesWholeTokens(warp, h)) {
+    warp.forEach(s.tokens.count, [&](int token) { laneTakeToken(warp, s, p, token); });
+  } else {
+    takeEntries(warp, s, p);
+    markUsers(warp, s, p);
+  }
   warp.forEach(buckets, [&](int bucket) {
     int sum = 0;
     MOE_ROLLED

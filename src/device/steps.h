@@ -31,8 +31,9 @@ inline Step dispatchStep(const HandleView& h) {
   if (h.hasRails()) return Step::htDispatchRails;
   return goesInWaves(h) ? Step::htDispatchWaves : Step::htDispatch;
 }
-inline Step combineStep(const HandleView& h) {
-  if (combineLands(h)) return Step::llCombine;
+// `landing`: whether rows land where they can. All ranks of a communicator have the same.
+inline Step combineStep(const HandleView& h, bool landing) {
+  if (landing && combineLands(h)) return Step::llCombine;
   if (h.hasRails()) return Step::combineRails;
   return goesInWaves(h) ? Step::combineWaves : Step::combine;
 }

@@ -16,6 +16,7 @@ namespace {
 Memory mapShared(int fd, std::size_t bytes, const std::string& whose) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) throw systemError("cannot map " + std::to_string(bytes) + " bytes of " + whose);
+  ::madvise(address, bytes, MADV_HUGEPAGE);  // where the kernel gives them; else nothing is lost
   return {static_cast<std::uint8_t*>(address), [bytes](std::uint8_t* p) { ::munmap(p, bytes); }};
 }
 

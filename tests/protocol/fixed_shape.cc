@@ -87,7 +87,7 @@ class Rounds {
     const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
     for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);
     addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
-             combineStep(handle().view(0)));
+             combineStep(handle().view(0), shape_.landing));
   }
 
   FixedShape shape_;

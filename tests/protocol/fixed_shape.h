@@ -22,6 +22,7 @@ struct FixedShape {
   int alignment = 1;
   bool wideIndex = false;
   bool split = false;         // dispatch and combine in two parts
+  bool landing = true;        // LL rows land where they can
   bool combineFirst = false;  // HT: as in a backward pass
   int rounds = 3;
 };

@@ -69,6 +69,11 @@ TYPED_TEST(Protocol, CombinesBeforeItDispatchesAsABackwardPassDoes) {
   this->run({.ranks = 2, .experts = 6, .topk = 5, .tokens = 9, .combineFirst = true, .rounds = 4});
 }
 
+TYPED_TEST(Protocol, ReadsLowLatencyRowsWhereTheyAreMade) {
+  this->run({.ranks = 3, .experts = 6, .topk = 4, .rowBytes = 112, .warps = 2, .landing = false, .combineFirst = true});
+  this->run({.ranks = 4, .domainSize = 2, .experts = 9, .topk = 3, .warps = 2, .split = true, .landing = false});
+}
+
 TYPED_TEST(Protocol, TakesThirtyTwoExpertsPerTokenAndMoreRanksThanExperts) {
   this->run({.ranks = 4, .experts = 3, .topk = 3, .tokens = 3});
   this->run({.ranks = 3, .experts = 40, .topk = 32, .tokens = 3, .rowBytes = 16});

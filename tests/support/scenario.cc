@@ -33,7 +33,7 @@ struct HandleTrack {
 class Builder {
  public:
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
-      : rng_(seed), protocol_(protocol), limits_(limits) {
+      : rng_(seed), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
     world_.trouble = trouble;
   }
 
@@ -64,6 +64,7 @@ class Builder {
   std::string name(const char* what, const HandleTrack& track);
 
   Rng rng_;
+  bool landing_;  // LL rows land where they can, as on GPUs
   Protocol protocol_;
   ScenarioLimits limits_;
   CommShape shape_;
@@ -323,14 +324,14 @@ void Builder::addCombine(HandleTrack& track) {
                                                       options, name("combine", track));
   if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
-  world_.program->addStep(operation, combineStep(track.handle->view(0)),
+  world_.program->addStep(operation, combineStep(track.handle->view(0), landing_),
                           split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
 
 void Builder::complete(HandleTrack& track) {
   const HandleView view = track.handle->view(0);
-  const Step step = track.kind == kCombine ? combineStep(view) : dispatchStep(view);
+  const Step step = track.kind == kCombine ? combineStep(view, landing_) : dispatchStep(view);
   world_.program->addStep(track.outstanding, step, kReceivePhase, drawWarps());
   track.outstanding.reset();
 }

@@ -48,6 +48,7 @@ class SimWarp {
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
   static constexpr int kNearBytes = 0;
+  static constexpr bool kWholeTokens = false;
 
   explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
 

@@ -34,6 +34,7 @@ class ThreadedWarp {
   static constexpr int kLanes = kLaneCount;
   static constexpr bool kPuts = true;
   static constexpr int kNearBytes = 1024;
+  static constexpr bool kWholeTokens = false;
 
   ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
 

@@ -33,7 +33,8 @@ while read -r call; do
 done <"$work/calls"
 for name in Refused_null/host Refused_tokens/host Refused_hidden/host Nothing PlanLaunch/route \
   PlanLaunch/htDispatch PlanLaunch/llDispatch PlanLaunch/combine PlanParts/1 PlanParts/128 PlanParts/4096 \
-  ReadStruct/moeDispatchArgs ResolveConfig AllGather/8 AllGather/64; do
+  ReadStruct/moeDispatchArgs ResolveConfig AllGather/8 AllGather/64 Route1024/byHand \
+  Route1024/byHandFor2Ranks Route1024/byLibrary; do
   measured "$name" || fail "$name was not measured"
 done
 

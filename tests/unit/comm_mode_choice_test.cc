@@ -5,25 +5,45 @@
 namespace moe::test {
 namespace {
 
+std::int32_t onGpus(int tokens, Layout layout, int rowBytes, int nranks, int domains, int llTokensMax) {
+  return chooseMode(tokens, layout, rowBytes, nranks, domains, llTokensMax, false);
+}
+std::int32_t onHost(int tokens, Layout layout, int rowBytes, int nranks) {
+  return chooseMode(tokens, layout, rowBytes, nranks, 1, 8192, true);
+}
+
 constexpr Layout kLayouts[] = {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor};
 constexpr int kRowBytes = 14336, kBuffers = 8192;
 
 TEST(ModeChoice, IsLowLatencyWhereItWasMeasured) {
   for (const int tokens : {1, 8, 32, 64, 128}) {
-    for (const Layout layout : kLayouts) EXPECT_EQ(chooseMode(tokens, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
+    for (const Layout layout : kLayouts) EXPECT_EQ(onGpus(tokens, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
   }
   for (const Layout layout : {Layout::rankMajor, Layout::expertMajor}) {
-    EXPECT_EQ(chooseMode(512, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
+    EXPECT_EQ(onGpus(512, layout, kRowBytes, 4, 1, kBuffers), moeModeLl);
   }
-  EXPECT_EQ(chooseMode(4096, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeHt);
-  EXPECT_EQ(chooseMode(4096, Layout::flat, kRowBytes, 4, 1, kBuffers), moeModeHt);
+  EXPECT_EQ(onGpus(4096, Layout::rankMajor, kRowBytes, 4, 1, kBuffers), moeModeHt);
+  EXPECT_EQ(onGpus(4096, Layout::flat, kRowBytes, 4, 1, kBuffers), moeModeHt);
+}
+
+TEST(ModeChoice, OfTheHostIsHighThroughputWhereATokenHasOneRow) {
+  for (const Layout layout : {Layout::flat, Layout::rankMajor}) {
+    EXPECT_EQ(onHost(1, layout, 4096, 2), moeModeLl);
+    for (const int tokens : {16, 64, 128, 512}) EXPECT_EQ(onHost(tokens, layout, kRowBytes, 2), moeModeHt) << tokens;
+  }
+}
+
+TEST(ModeChoice, OfTheHostIsLowLatencyWhereHighThroughputGoesInWaves) {
+  for (const Layout layout : {Layout::expertMajor, Layout::expertMajorPadded}) {
+    for (const int tokens : {1, 16, 128, 512}) EXPECT_EQ(onHost(tokens, layout, kRowBytes, 2), moeModeLl) << tokens;
+  }
 }
 
 TEST(ModeChoice, KeepsToTheBuffers) {
   for (const Layout layout : kLayouts) {
-    EXPECT_EQ(chooseMode(17, layout, kRowBytes, 4, 1, 16), moeModeHt);
-    EXPECT_EQ(chooseMode(16, layout, kRowBytes, 4, 1, 16), moeModeLl);
-    EXPECT_EQ(chooseMode(0, layout, kRowBytes, 4, 1, kBuffers), moeModeHt) << "as many as the communicator takes";
+    EXPECT_EQ(onGpus(17, layout, kRowBytes, 4, 1, 16), moeModeHt);
+    EXPECT_EQ(onGpus(16, layout, kRowBytes, 4, 1, 16), moeModeLl);
+    EXPECT_EQ(onGpus(0, layout, kRowBytes, 4, 1, kBuffers), moeModeHt) << "as many as the communicator takes";
   }
 }
 
@@ -31,7 +51,7 @@ TEST(ModeChoice, MoreTokensRowsOrRanksNeverLeadBackToLowLatency) {
   for (const Layout layout : kLayouts) {
     for (const int domains : {1, 4}) {
       const auto highThroughput = [&](int tokens, int rowBytes, int nranks) {
-        return chooseMode(tokens, layout, rowBytes, nranks, domains, kBuffers) == moeModeHt;
+        return onGpus(tokens, layout, rowBytes, nranks, domains, kBuffers) == moeModeHt;
       };
       for (int tokens = 1; tokens < kBuffers; tokens = tokens * 3 / 2 + 1) {
         for (int rowBytes = 16; rowBytes <= 1 << 20; rowBytes *= 4) {
@@ -49,8 +69,8 @@ TEST(ModeChoice, MoreTokensRowsOrRanksNeverLeadBackToLowLatency) {
 
 TEST(ModeChoice, BeyondTheExpertsOfATokenMoreRanksChangeNothing) {
   for (const int tokens : {1, 128, 200, 256, 300}) {
-    EXPECT_EQ(chooseMode(tokens, Layout::flat, 16384, 8, 1, kBuffers),
-              chooseMode(tokens, Layout::flat, 16384, 1024, 1, kBuffers));
+    EXPECT_EQ(onGpus(tokens, Layout::flat, 16384, 8, 1, kBuffers),
+              onGpus(tokens, Layout::flat, 16384, 1024, 1, kBuffers));
   }
 }
 

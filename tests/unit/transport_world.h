@@ -31,7 +31,7 @@ struct MemberOptions {
   // What carries the puts, over which backend; the log's lines go to `lines`, if there is one.
   std::function<std::unique_ptr<RemoteTransport>(RemoteSetup, const TcpOptions&)> make =
       [](RemoteSetup setup, const TcpOptions& tcpOptions) { return makeTcpTransport(std::move(setup), tcpOptions); };
-  std::function<std::unique_ptr<Backend>()> makeBackend = makeHostBackend;
+  std::function<std::unique_ptr<Backend>()> makeBackend = [] { return makeHostBackend(); };
   LogLines* lines = nullptr;
   std::function<void()> hearGroup = [] {};
   std::function<bootstrap::Key(int rank)> keyOf = tcpKeyOf;

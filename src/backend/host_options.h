@@ -1,0 +1,16 @@
+// How the host backend runs steps (MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS).
+#pragma once
+
+#include "device/host_simd.h"
+
+namespace moe {
+
+struct HostOptions {
+  HostSimd simd = HostSimd::automatic;
+  int threads =
+      0;  // that run a step, the caller's among them; 0: the processors of the rank's share, at most kThreadsAuto
+
+  static constexpr int kThreadsAuto = 8, kThreadsMax = 64;
+};
+
+}  // namespace moe

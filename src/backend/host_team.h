@@ -1,0 +1,56 @@
+// Threads that run a rank's steps together with the calling thread. They sleep between steps, take no signals of the
+// program, and end with the team.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "device/host_pace.h"
+
+namespace moe {
+
+class HostTeam {
+ public:
+  using Part = std::function<void(int warp, HostPace& pace)>;
+
+  HostTeam() = default;
+  ~HostTeam();
+  HostTeam(const HostTeam&) = delete;
+  HostTeam& operator=(const HostTeam&) = delete;
+
+  // part(0) on the calling thread and part(1) to part(warps - 1) on threads of the team, all at once. Threads are
+  // started when they are needed first. Throws an Error if there are none; then no part has run.
+  void run(int warps, const Part& part);
+
+  // What the calling thread has found out.
+  HostPace& pace() { return pace_; }
+
+ private:
+  struct Member {
+    std::condition_variable called;
+    bool busy = false;
+    HostPace pace;
+    std::thread thread;
+  };
+
+  bool ofAnotherProcess() const;
+  void need(int members);
+  void serve(Member& member, int warp);
+
+  std::mutex mutex_;
+  std::condition_variable done_;
+  const Part* part_ = nullptr;
+  int left_ = 0;
+  bool over_ = false;
+  pid_t process_ = 0;  // that the members belong to
+  HostPace pace_;
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+}  // namespace moe

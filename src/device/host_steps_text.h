@@ -1,0 +1,15 @@
+// The steps over the host policy, as each build of them has it. What is passed is that of device/views.h, which every
+// build knows by a name of its own.
+#pragma once
+
+#include "device/host_warp.h"
+#include "device/steps.h"
+
+namespace moe {
+
+void runHostStepHere(int step, const void* params, const int* warp, void* pace) {
+  runNamedStep(HostWarp(HostQueueMemory(), static_cast<HostPace*>(pace)), static_cast<Step>(step),
+               *static_cast<const StepParams*>(params), WarpIndex{warp[0], warp[1], warp[1]});
+}
+
+}  // namespace moe
