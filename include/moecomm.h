@@ -218,7 +218,8 @@ MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* confi
  * see it as a failure unless they wait for this rank in an operation, then or later: that ends at once with
  * moeRemoteError, "rank 1 has left ...". Waits for this rank's queued work; after LL combines for peers of its domain
  * to leave too, and after moeTimeout for what moeGetLastError waits for, each at most a second. comm NULL: does
- * nothing. */
+ * nothing. In a process that the communicator's has forked it does nothing either, and every other call is refused
+ * there with moeInvalidUsage. */
 MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
 
 /* Ends all waits of this communicator, here and on the peers (there as moeAborted too, naming this rank). Any thread.
