@@ -32,9 +32,11 @@ python3 "$source/tests/package/readme.py" "$source/README.md" "$checkout" script
 
 # Mounts and processes end with the namespace.
 out=$checkout/output
-ROOT=$root unshare --mount --pid --fork --kill-child sh -c 'mount -t proc proc "$ROOT/proc" && mount --rbind /dev "$ROOT/dev" &&
-  exec chroot "$ROOT" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb sh -c "cd && cd checkout && exec bash commands.sh"' \
-  2>&1 | tee "$out"
+# shellcheck disable=SC2016 # the shell inside reads them
+ROOT=$root unshare --mount --pid --fork --kill-child sh -c '
+  mount -t proc proc "$ROOT/proc" && mount --rbind /dev "$ROOT/dev" && mount --rbind /sys "$ROOT/sys" &&
+  exec chroot "$ROOT" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
+    sh -c "cd && cd checkout && exec bash commands.sh"' 2>&1 | tee "$out"
 status=${PIPESTATUS[0]}
 expect() { # how often at least, regular expression
   [ "$(grep -Ec "$2" "$out")" -ge "$1" ] && return
