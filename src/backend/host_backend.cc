@@ -143,8 +143,8 @@ class HostBackend final : public Backend {
   void synchronize() noexcept override {}
 
  private:
-  static constexpr int kTokensPerThread = 256;
-  static constexpr std::int64_t kBytesPerThread = 256 << 10;
+  static constexpr int kTokensPerThread = 1024;
+  static constexpr std::int64_t kBytesPerThread = 512 << 10;
 
   static Memory allocateLarge(std::size_t bytes) {
     auto* memory = static_cast<std::uint8_t*>(::operator new(bytes, kHugeAlignment));

@@ -73,7 +73,7 @@ TEST(HostBackend, TakesThreadsByTheWorkThereIs) {
   EXPECT_EQ(warps({.step = Step::route, .tokensMax = 4096, .rows = 4096, .rowBytes = 0, .sms = 0}), 4);
   Workload dispatch{.step = Step::htDispatch, .tokensMax = 4096, .rows = 4096, .rowBytes = 4096, .sms = 0};
   EXPECT_EQ(warps(dispatch), 1);
-  dispatch.bytes = 600 << 10;
+  dispatch.bytes = 1200 << 10;
   EXPECT_EQ(warps(dispatch), 2);
   dispatch.bytes = 1 << 30;
   EXPECT_EQ(warps(dispatch), 4);
