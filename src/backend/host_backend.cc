@@ -1,5 +1,5 @@
-// The host backend: a step runs to its end in the call, on the calling thread and, if there is much to do, others of
-// its team beside it: one warp of one lane each.
+// The host backend: a step runs to its end in the call, on the calling thread and, if there is much to do, on others
+// beside it: one warp of one lane each.
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include <new>
 
 #include "backend/backend.h"
-#include "backend/host_team.h"
+#include "backend/host_threads.h"
 #include "device/host_steps.h"
 
 namespace moe {
@@ -124,12 +124,12 @@ class HostBackend final : public Backend {
                      std::string* what) noexcept override {
     const int warps = shape.warps();
     if (warps == 1) {
-      steps_(step, params, {0, 1, 1}, team_.pace());
+      steps_(step, params, {0, 1, 1}, others_.pace());
       return moeSuccess;
     }
     try {
       const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
-      team_.run(warps, std::ref(part));  // as a reference it needs no memory
+      others_.run(warps, std::ref(part));  // as a reference it needs no memory
       return moeSuccess;
     } catch (const Error& error) {
       *what = error.what();
@@ -143,8 +143,8 @@ class HostBackend final : public Backend {
   void synchronize() noexcept override {}
 
  private:
-  static constexpr int kTokensPerThread = 256;
-  static constexpr std::int64_t kBytesPerThread = 256 << 10;
+  static constexpr int kTokensPerThread = 1024;
+  static constexpr std::int64_t kBytesPerThread = 512 << 10;
 
   static Memory allocateLarge(std::size_t bytes) {
     auto* memory = static_cast<std::uint8_t*>(::operator new(bytes, kHugeAlignment));
@@ -156,7 +156,7 @@ class HostBackend final : public Backend {
   const HostOptions options_;
   const HostStepRunner steps_;
   int threads_ = 1;
-  HostTeam team_;
+  HostThreads others_;
 };
 
 }  // namespace

@@ -32,7 +32,7 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
           .blocks;
     };
     where = fmt::format("; of the largest calls, dispatch takes {} multiprocessors and combine {}",
-                        blocks(dispatchStep(view_)), blocks(combineStep(view_)));
+                        blocks(dispatchStep(view_)), blocks(combineStep(view_, comm_.backend().landingCombines())));
   }
   log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts, {} of a token, at most {} tokens{}",
             fmt::ptr(this), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.map.experts,

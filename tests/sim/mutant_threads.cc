@@ -22,7 +22,7 @@ int main() {
                          .parts = 2,
                          .warps = 2,
                          .rounds = 2};
-        shape.layout = layout, shape.lowLatency = lowLatency;
+        shape.layout = layout, shape.lowLatency = lowLatency, shape.landing = ranks != 3;
         Scenario scenario = makeFixedScenario(shape, seed++);
         const std::string wrong = runScenario<MOE_TEAM>(scenario);
         if (wrong.empty()) continue;

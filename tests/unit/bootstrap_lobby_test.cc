@@ -30,7 +30,7 @@ class Door {
  private:
   Door(const Key& key, Listener listener)
       : port_(listener.port),
-        lobby_(std::move(listener.fd), key, maskOf(FrameType::Attach), Lobby::Limits{}),
+        lobby_(std::move(listener.sockets), key, maskOf(FrameType::Attach), Lobby::Limits{}),
         thread_([this] { run(); }) {}
   void run() {
     PollSet set;

@@ -1,4 +1,4 @@
-#include "backend/host_team.h"
+#include "backend/host_threads.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 namespace moe {
 
-HostTeam::~HostTeam() {
+HostThreads::~HostThreads() {
   if (ofAnotherProcess()) {
     for (auto& member : members_) static_cast<void>(member.release());  // a forked child has not got the threads
     return;
@@ -22,11 +22,11 @@ HostTeam::~HostTeam() {
   }
 }
 
-bool HostTeam::ofAnotherProcess() const {
+bool HostThreads::ofAnotherProcess() const {
   return !members_.empty() && process_ != ::getpid();
 }
 
-void HostTeam::need(int members) {
+void HostThreads::need(int members) {
   if (ofAnotherProcess()) {
     throw Error(moeInvalidUsage, "the communicator belongs to the process that this one was forked from");
   }
@@ -39,7 +39,7 @@ void HostTeam::need(int members) {
   }
 }
 
-void HostTeam::run(int warps, const Part& part) {
+void HostThreads::run(int warps, const Part& part) {
   const int others = warps - 1;
   need(others);
   {
@@ -54,7 +54,7 @@ void HostTeam::run(int warps, const Part& part) {
   done_.wait(lock, [&] { return left_ == 0; });
 }
 
-void HostTeam::serve(Member& member, int warp) {
+void HostThreads::serve(Member& member, int warp) {
   std::unique_lock lock(mutex_);
   for (;;) {
     member.called.wait(lock, [&] { return member.busy || over_; });

@@ -10,14 +10,14 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "backend/host_team.h"
+#include "backend/host_threads.h"
 #include "support/sanitizers.h"
 
 namespace moe::test {
 namespace {
 
-TEST(HostTeam, RunsAllPartsAtOnceAndEachOnce) {
-  HostTeam team;
+TEST(HostThreads, RunsAllPartsAtOnceAndEachOnce) {
+  HostThreads team;
   for (const int warps : {1, 4, 2, 3, 4}) {
     for (int round = 0; round < 50; ++round) {
       std::barrier<> all(warps);  // ends when all have come
@@ -31,8 +31,8 @@ TEST(HostTeam, RunsAllPartsAtOnceAndEachOnce) {
   }
 }
 
-TEST(HostTeam, TakesNoSignalsOfTheProgram) {
-  HostTeam team;
+TEST(HostThreads, TakesNoSignalsOfTheProgram) {
+  HostThreads team;
   std::atomic<int> open = 0;
   team.run(3, [&](int warp, HostPace&) {
     sigset_t blocked;
@@ -42,9 +42,9 @@ TEST(HostTeam, TakesNoSignalsOfTheProgram) {
   EXPECT_EQ(open, 0);
 }
 
-TEST(HostTeam, OfTheParentIsRefusedInAForkedChildAndLeftAlone) {
+TEST(HostThreads, OfTheParentIsRefusedInAForkedChildAndLeftAlone) {
   if (MOE_TEST_TSAN) GTEST_SKIP() << "the thread sanitizer does not let a child of a process with threads go on";
-  HostTeam* team = new HostTeam;
+  HostThreads* team = new HostThreads;
   team->run(3, [](int, HostPace&) {});
   const pid_t child = ::fork();
   if (child == 0) {
@@ -73,7 +73,7 @@ TEST(HostBackend, TakesThreadsByTheWorkThereIs) {
   EXPECT_EQ(warps({.step = Step::route, .tokensMax = 4096, .rows = 4096, .rowBytes = 0, .sms = 0}), 4);
   Workload dispatch{.step = Step::htDispatch, .tokensMax = 4096, .rows = 4096, .rowBytes = 4096, .sms = 0};
   EXPECT_EQ(warps(dispatch), 1);
-  dispatch.bytes = 600 << 10;
+  dispatch.bytes = 1200 << 10;
   EXPECT_EQ(warps(dispatch), 2);
   dispatch.bytes = 1 << 30;
   EXPECT_EQ(warps(dispatch), 4);

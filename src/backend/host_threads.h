@@ -1,5 +1,5 @@
 // Threads that run a rank's steps together with the calling thread. They sleep between steps, take no signals of the
-// program, and end with the team.
+// program, and end with this.
 #pragma once
 
 #include <sys/types.h>
@@ -15,16 +15,16 @@
 
 namespace moe {
 
-class HostTeam {
+class HostThreads {
  public:
   using Part = std::function<void(int warp, HostPace& pace)>;
 
-  HostTeam() = default;
-  ~HostTeam();
-  HostTeam(const HostTeam&) = delete;
-  HostTeam& operator=(const HostTeam&) = delete;
+  HostThreads() = default;
+  ~HostThreads();
+  HostThreads(const HostThreads&) = delete;
+  HostThreads& operator=(const HostThreads&) = delete;
 
-  // part(0) on the calling thread and part(1) to part(warps - 1) on threads of the team, all at once. Threads are
+  // part(0) on the calling thread and part(1) to part(warps - 1) on other threads, all at once. Threads are
   // started when they are needed first. Throws an Error if there are none; then no part has run.
   void run(int warps, const Part& part);
 
