@@ -32,7 +32,8 @@ inline std::int64_t arrivingRowsMax(const HandleShape& s) {
 inline std::int64_t layoutRowsMax(const HandleShape& s) {
   const std::int64_t arriving = arrivingRowsMax(s), experts = s.map.count(0);
   if (s.layout == Layout::expertMajorPadded) return arriving * experts;
-  if (s.layout == Layout::expertMajor) return arriving * s.topk + experts * s.alignment;
+  const std::int64_t copies = s.topk < experts ? s.topk : experts;
+  if (s.layout == Layout::expertMajor) return arriving * copies + experts * (s.alignment - 1);
   return arriving;
 }
 

@@ -99,15 +99,6 @@ int Builder::drawDomainSize() {
   }
 }
 
-// Most rows of the layout at one rank.
-std::int64_t layoutRowsMax(const HandleShape& s) {
-  const std::int64_t flat = arrivingRowsMax(s), experts = s.map.count(0);
-  if (s.layout == Layout::expertMajorPadded) return flat * experts;
-  if (s.layout == Layout::expertMajor)
-    return flat * std::min<std::int64_t>(s.topk, experts) + experts * (s.alignment - 1);
-  return flat;
-}
-
 void Builder::limitRowBytes() {
   std::int64_t rows = 1;
   for (const HandleShape& s : handleShapes_) rows = std::max(rows, layoutRowsMax(s));
