@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "backend/host_threads.h"
 #include "support/sanitizers.h"
+#include "transport/window.h"
 
 namespace moe::test {
 namespace {
@@ -119,6 +120,8 @@ TEST(HostBackend, AsksForLargePagesWhereThereIsRoomForOne) {
   EXPECT_TRUE(wantsLargePages(large.get() + (1 << 20)));
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large.get()) % (2 << 20), 0u);
   EXPECT_EQ(large.get()[(8 << 20) - 1], 0);
+  const auto window = makeHostWindow(std::size_t{8} << 20, {});
+  EXPECT_TRUE(wantsLargePages(window->base() + (1 << 20)));
 }
 
 }  // namespace
