@@ -64,7 +64,7 @@ const char* moeGetErrorString(moeResult_t result) {
 }
 
 const char* moeGetLastError(moeComm_t comm) {
-  return comm != nullptr ? commOf(comm)->errors().text() : moe::threadError().c_str();
+  return comm != nullptr ? commOf(comm)->errors().text() : moe::threadError().text();
 }
 
 moeResult_t moeGetUniqueId(moeUniqueId_t* id) {

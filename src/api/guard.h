@@ -1,8 +1,10 @@
 // Where exceptions become results. Everything that api.cc does goes through one of these.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <new>
-#include <string>
 
 #include "base/error.h"
 #include "comm/comm.h"
@@ -11,9 +13,23 @@ namespace moe {
 
 // The sentence of the calling thread's latest failure of a call without a communicator. The one thread-local of the
 // library (docs/decisions/0003): such a call has no other place that its caller could ask.
-inline std::string& threadError() noexcept {
-  static thread_local std::string text;
-  return text;
+// Not a std::string, whose end glibc would have to be told: without memory for that, it ends the process.
+class ThreadError {
+ public:
+  void keep(const char* sentence) noexcept {
+    const std::size_t length = std::min(std::strlen(sentence), text_.size() - 1);
+    std::memcpy(text_.data(), sentence, length);
+    text_[length] = '\0';
+  }
+  const char* text() const noexcept { return text_.data(); }
+
+ private:
+  std::array<char, 2048> text_{};
+};
+
+inline ThreadError& threadError() noexcept {
+  static thread_local constinit ThreadError error;
+  return error;
 }
 
 inline void keep(Comm* comm, const char* sentence) noexcept {
@@ -21,7 +37,7 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
     if (comm != nullptr) {
       comm->errors().refuse(sentence);
     } else {
-      threadError() = sentence;
+      threadError().keep(sentence);
     }
   } catch (const std::exception&) {
     // No memory for the sentence: the result alone has to do.

@@ -234,9 +234,19 @@ class CommInit {
     const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
     together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
-    together([&] { comm.remote_->connect(cards, Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs))); });
+    together([&] { connectTo(cards); });
     comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
+  }
+
+  // The others wait for this rank in there: they are to hear at once if it gives up.
+  void connectTo(const std::vector<CardBytes>& cards) {
+    try {
+      comm_->remote_->connect(cards, Deadline::after(std::chrono::milliseconds(comm_->config_.timeoutMs)));
+    } catch (...) {
+      comm_->bootstrap_->announceIfFirst(currentErrorOf(comm_->rank()));
+      throw;
+    }
   }
 
   std::vector<std::string> gatherTexts(const std::string& mine) {
