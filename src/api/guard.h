@@ -40,7 +40,7 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
       threadError().keep(sentence);
     }
   } catch (const std::exception&) {
-    // No memory for the sentence: the result alone has to do.
+    comm->errors().refuse(kNoMemory);  // for the sentence itself
   }
 }
 
@@ -53,7 +53,7 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
     keep(comm, e.what());
     return e.result();
   } catch (const std::bad_alloc&) {
-    keep(comm, "out of host memory");
+    keep(comm, kNoMemory);
     return moeSystemError;
   } catch (const std::exception& e) {
     keep(comm, e.what());

@@ -152,7 +152,8 @@ class CommInit {
   // Domains are consecutive ranks, equally many in each. Unless the user says how many: the most that share a host.
   void chooseDomains() {
     const int nranks = comm_->nranks();
-    const auto all = comm_->bootstrap_->allGather(asBytes(bootstrap::HostIdentity::current()));
+    self_ = bootstrap::HostIdentity::current();
+    const auto all = comm_->bootstrap_->allGather(asBytes(self_));
     std::vector<bootstrap::HostIdentity> hosts;
     for (int rank = 0; rank < nranks; ++rank)
       hosts.push_back(readCard<bootstrap::HostIdentity>(all[static_cast<std::size_t>(rank)], rank));
@@ -194,7 +195,7 @@ class CommInit {
   void exchangeCards() {
     Comm& comm = *comm_;
     WindowCard mine;
-    mine.host = bootstrap::HostIdentity::current();
+    mine.host = self_;
     mine.device = comm.backend_->device();
     comm.window_->describe(&mine);
     if (comm.window_->fd() >= 0) comm.bootstrap_->serveFd(comm.window_->fd());
@@ -325,6 +326,7 @@ class CommInit {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
   RemoteLayout farLayout_{};
+  bootstrap::HostIdentity self_{};
   bool allKnow_ = false;  // of the failure that is being thrown
 };
 

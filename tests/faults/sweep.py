@@ -25,7 +25,7 @@ WORLDS = {
 # Besides the errno that fits best: what else a call ends with.
 MORE_ERRORS = {
     "connect": ["ECONNREFUSED", "ETIMEDOUT"], "accept4": ["ECONNABORTED", "EINTR"], "poll": ["EINTR"],
-    "sendmsg": ["ECONNRESET", "EPIPE", "EINTR"], "recvmsg": ["ECONNRESET", "ETIMEDOUT", "EINTR"],
+    "sendmsg": ["ENOMEM", "EINTR"], "recvmsg": ["ECONNRESET", "ETIMEDOUT", "EINTR"],
     "getrandom": ["EINTR"], "epoll_wait": ["EINTR"], "mmap": ["EPERM"], "fcntl": ["EINVAL"],
 }
 LIMIT_S = 40  # for a job; the deadlines within are much shorter
@@ -49,7 +49,7 @@ def start(arguments, world, rank, port, fault):
            "MOECOMM_LOCAL_RANK": str(rank), "MOECOMM_ROOT": f"127.0.0.1:{port}", "MOECOMM_SECRET": "5a" * 16,
            "MOECOMM_LOG_LEVEL": "info", "MOECOMM_LOG_FILE": "/dev/null", "LD_PRELOAD": arguments.injector,
            "LD_BIND_NOW": "1"}  # else the loader ends the process where memory runs out
-    env["FAULT_VICTIM"] = str(fault.victim if fault else -1)
+    env["FAULT_VICTIM"] = str(fault.victim) if fault is not None and fault.count == 1 else "any"
     if fault is not None and rank == fault.victim:
         env.update(FAULT_CALL=fault.call, FAULT_AT=str(fault.at), FAULT_FOR=str(fault.count), FAULT_MODE=fault.mode)
         if fault.error:
