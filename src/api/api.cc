@@ -61,9 +61,9 @@ const char* moeGetErrorString(moeResult_t result) {
 }
 
 const char* moeGetLastError(moeComm_t comm) {
-  if (comm == nullptr) return moe::threadError().c_str();
+  if (comm == nullptr) return moe::threadError().text();
   if (!Comm::is(comm)) return moe::kNoComm;
-  return commOf(comm)->isForked() ? moe::threadError().c_str() : commOf(comm)->errors().text();
+  return commOf(comm)->isForked() ? moe::threadError().text() : commOf(comm)->errors().text();
 }
 
 moeResult_t moeGetUniqueId(moeUniqueId_t* id) {

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <new>
-#include <string>
 
 #include "base/error.h"
 #include "comm/comm.h"
@@ -13,9 +15,23 @@ namespace moe {
 
 // The sentence of the calling thread's latest failure of a call without a communicator. The one thread-local of the
 // library (docs/decisions/0003): such a call has no other place that its caller could ask.
-inline std::string& threadError() noexcept {
-  static thread_local std::string text;
-  return text;
+// Not a std::string, whose end glibc would have to be told: without memory for that, it ends the process.
+class ThreadError {
+ public:
+  void keep(const char* sentence) noexcept {
+    const std::size_t length = std::min(std::strlen(sentence), text_.size() - 1);
+    std::memcpy(text_.data(), sentence, length);
+    text_[length] = '\0';
+  }
+  const char* text() const noexcept { return text_.data(); }
+
+ private:
+  std::array<char, 2048> text_{};
+};
+
+inline ThreadError& threadError() noexcept {
+  static thread_local constinit ThreadError error;
+  return error;
 }
 
 inline void keep(Comm* comm, const char* sentence) noexcept {
@@ -23,20 +39,20 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
     if (comm != nullptr) {
       comm->errors().refuse(sentence);
     } else {
-      threadError() = sentence;
+      threadError().keep(sentence);
     }
   } catch (const std::exception&) {
-    // No memory for the sentence: the result alone has to do.
+    comm->errors().refuse(kNoMemory);  // for the sentence itself
   }
 }
 
 // Touches nothing of the communicator, not even to keep the sentence.
 inline moeResult_t refuseForked(const Comm& comm) noexcept {
   try {
-    threadError() = fmt::format(
-        "the communicator belongs to process {}, which has forked this process ({}): here nothing but moeCommDestroy "
-        "may be called",
-        comm.process(), ::getpid());
+    threadError().keep(fmt::format("the communicator belongs to process {}, which has forked this process ({}): here "
+                                   "nothing but moeCommDestroy may be called",
+                                   comm.process(), ::getpid())
+                           .c_str());
   } catch (const std::exception&) {  // NOLINT: no memory for the sentence
   }
   return moeInvalidUsage;
@@ -52,7 +68,7 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
     keep(comm, e.what());
     return e.result();
   } catch (const std::bad_alloc&) {
-    keep(comm, "out of host memory");
+    keep(comm, kNoMemory);
     return moeSystemError;
   } catch (const std::exception& e) {
     keep(comm, e.what());

@@ -49,14 +49,20 @@ inline Error currentErrorOf(int rank) {
   return names ? error : Error(error.result(), "rank " + std::to_string(rank) + ": " + sentence);
 }
 
-// In a handler of a thread, which has nobody who could catch: fail(result, sentence), if need be without a sentence.
+constexpr const char* kNoMemory = "out of memory";  // so short, a std::string of it needs none
+
+// In a handler of a thread, which has nobody who could catch: fail(result, sentence).
 template <class Fail>
 void reportCurrentError(Fail fail) noexcept {
   try {
     const Error error = currentError();
     fail(error.result(), error.what());
+    return;
   } catch (...) {  // NOLINT: no memory for the sentence
-    fail(moeSystemError, std::string());
+  }
+  try {
+    fail(moeSystemError, kNoMemory);
+  } catch (...) {  // NOLINT: nor for anything else
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/error.h"
 #include "bootstrap/socket.h"
 
 namespace moe::bootstrap {
@@ -96,8 +97,13 @@ void Link::readSome() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got < 0) return close(std::strerror(errno), errno);
     if (got == 0) return close("");
-    parser_.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
-    if (handshake_.state() != Handshake::State::Done) runHandshake();
+    try {
+      parser_.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
+      if (handshake_.state() != Handshake::State::Done) runHandshake();
+    } catch (...) {
+      close(kNoMemory);  // these bytes are lost: the other side is not to wait for an answer to them
+      throw;
+    }
     if (parser_.broken()) return close(parser_.complaint());
     if (static_cast<std::size_t>(got) < buffer.size()) return;
   }
@@ -132,7 +138,8 @@ void Link::writeSome() {
     message.msg_iovlen = count;
     const ssize_t sent = ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    // Without buffers the kernel takes it later.
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)) return;
     if (sent < 0) {
       // What the other side said before it went may still be unread: the reading side decides when to close.
       writable_ = false;

@@ -38,8 +38,8 @@ void Monitor::run() {
     node_.sayGoodbye(Deadline::after(kGoodbye));
   } catch (...) {  // NOLINT: it is reported
     reportCurrentError([&](moeResult_t result, const std::string& sentence) {
-      giveUp(
-          {rank, result, sentence.empty() ? "" : fmt::format("rank {}: its monitor has failed: {}", rank, sentence)});
+      const bool roomy = sentence != kNoMemory;  // for more words
+      giveUp({rank, result, roomy ? fmt::format("rank {}: its monitor has failed: {}", rank, sentence) : sentence});
     });
   }
 }

@@ -26,6 +26,18 @@ Node::Node(Group group, std::vector<Fd> listeners)
       gather_(group_.nranks) {}
 
 void Node::round(int waitMs) {
+  try {
+    takeTurn(waitMs);
+  } catch (...) {
+    // What had come may be lost, so this rank is of no use to the group any more.
+    const Error error = currentErrorOf(group_.rank);
+    announce({group_.rank, error.result(), error.what()});
+    throw error;
+  }
+  for (Source* source : sources_) source->serve(set_);  // last: these may throw, and the group goes on
+}
+
+void Node::takeTurn(int waitMs) {
   set_.clear();
   mailbox_.arm(set_);
   lobby_.arm(set_);
@@ -53,7 +65,6 @@ void Node::round(int waitMs) {
   std::erase_if(peers_, [](const auto& peer) { return peer->link->closed(); });
   judge();
   flush();
-  for (Source* source : sources_) source->serve(set_);  // last: these may throw
 }
 
 void Node::readMail() {

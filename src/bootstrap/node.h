@@ -111,6 +111,7 @@ class Node {
     std::size_t index = 0;
   };
 
+  void takeTurn(int waitMs);
   bool isRoot() const { return group_.rank == 0; }
   Peer* parent();
   void welcome(std::unique_ptr<Link> guest);

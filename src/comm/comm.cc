@@ -97,7 +97,7 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   try {
     if (transportReports_.counts(result, sentence)) fail(result, sentence, true);
   } catch (const std::exception&) {
-    fail(result, {}, true);  // out of memory while keeping the sentence
+    fail(result, kNoMemory, true);  // while keeping the sentence
   }
 }
 
@@ -114,7 +114,7 @@ void Comm::lookAtSteps() noexcept {
     bootstrap_->reportLateWait(*text.awaited, text.result, text.sentence);
     errors_.suspect(text.result, text.sentence, Deadline::after(kVerdictEnd));
   } catch (const std::exception&) {
-    fail(moeInternalError, "out of memory", true);  // while describing the failure; so short, it needs none
+    fail(moeInternalError, kNoMemory, true);  // while describing the failure
   }
 }
 

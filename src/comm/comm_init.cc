@@ -158,7 +158,8 @@ class CommInit {
   // Domains are consecutive ranks, equally many in each. Unless the user says how many: the most that share a host.
   void chooseDomains() {
     const int nranks = comm_->nranks();
-    const auto all = comm_->bootstrap_->allGather(asBytes(bootstrap::HostIdentity::current()));
+    self_ = bootstrap::HostIdentity::current();
+    const auto all = comm_->bootstrap_->allGather(asBytes(self_));
     std::vector<bootstrap::HostIdentity> hosts;
     for (int rank = 0; rank < nranks; ++rank)
       hosts.push_back(readCard<bootstrap::HostIdentity>(all[static_cast<std::size_t>(rank)], rank));
@@ -202,7 +203,7 @@ class CommInit {
   void exchangeCards() {
     Comm& comm = *comm_;
     WindowCard mine;
-    mine.host = bootstrap::HostIdentity::current();
+    mine.host = self_;
     mine.device = comm.backend_->device();
     comm.window_->describe(&mine);
     if (comm.window_->fd() >= 0) comm.bootstrap_->serveFd(comm.window_->fd());
@@ -242,11 +243,21 @@ class CommInit {
     const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
     together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
-    // Who has connected waits in the next round: it must not be the first to give up, for it knows nothing.
-    const std::chrono::milliseconds patience(std::max(comm.config_.timeoutMs / 4 * 3, 1));
-    together([&] { comm.remote_->connect(cards, Deadline::after(patience)); });
+    together([&] { connectTo(cards); });
     comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
+  }
+
+  // The others wait for this rank in there: they are to hear at once if it gives up.
+  void connectTo(const std::vector<CardBytes>& cards) {
+    try {
+      // Who has connected waits in the next round: it must not be the first to give up, for it knows nothing.
+      const std::chrono::milliseconds patience(std::max(comm_->config_.timeoutMs / 4 * 3, 1));
+      comm_->remote_->connect(cards, Deadline::after(patience));
+    } catch (...) {
+      comm_->bootstrap_->announceIfFirst(currentErrorOf(comm_->rank()));
+      throw;
+    }
   }
 
   std::vector<std::string> gatherTexts(const std::string& mine) {
@@ -337,6 +348,7 @@ class CommInit {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::unique_ptr<Comm> comm_;
   RemoteLayout farLayout_{};
+  bootstrap::HostIdentity self_{};
   bool allKnow_ = false;  // of the failure that is being thrown
 };
 

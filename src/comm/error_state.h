@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "moecomm.h"
 
 namespace moe {
@@ -24,7 +25,8 @@ class ErrorState {
     try {
       latest_ = sentence;
       if (tells_) tell();
-    } catch (const std::exception&) {  // NOLINT: out of memory; that it has failed is what counts
+    } catch (const std::exception&) {  // that it has failed is what counts
+      if (latest_ != sentence) latest_ = kNoMemory;
     }
     if (result_ == moeSuccess) result_ = result;
     asking_ = false;

@@ -16,8 +16,8 @@ bool hasAdapter(const RemoteSetup& setup) {
 std::string attempt(const RemoteSetup& setup, int kind, std::unique_ptr<RemoteTransport>* made) {
   try {
     *made = makeRemoteTransport(setup, kind);
-  } catch (const Error& error) {
-    return error.what();
+  } catch (...) {  // also without memory: the others are in step with this rank
+    return currentError().what();
   }
   return "";
 }

@@ -46,7 +46,11 @@ class TcpGroup {
 
   // All ranks read the sentence: this one, which has noticed, is put in front.
   void fail(moeResult_t result, const std::string& sentence) {
-    setup_.fail(result, sentence.empty() ? sentence : fmt::format("rank {}: {}", setup_.rank, sentence));
+    try {
+      setup_.fail(result, fmt::format("rank {}: {}", setup_.rank, sentence));
+    } catch (const std::bad_alloc&) {
+      setup_.fail(result, kNoMemory);
+    }
   }
 
   // The connection is of no use any more. A failure unless the peer has said that it leaves, or nobody needs it.

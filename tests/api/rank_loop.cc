@@ -57,7 +57,9 @@ Loop::Loop(const LoopSettings& settings, moeComm_t comm, Arena& arena) : setting
   shape.topk = kTopk;
   shape.mode = settings.mode;
   shape.tokensMax = kTokens;
+  settings.inLibrary(true);
   made_ = moeHandleCreate(&handle_, comm, &shape);
+  settings.inLibrary(false);
   std::vector<std::int32_t> ids;
   for (int token = 0; token < kTokens; ++token) {
     for (int k = 0; k < kTopk; ++k) ids.push_back(expertOf(token, k));
@@ -84,10 +86,12 @@ moeResult_t Loop::step(moeComm_t comm) {
   dispatch.outRows = out_, dispatch.outRowsMax = std::int64_t{kTokens} * settings_.nranks;
   moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
   combine.rows = out_, combine.rowType = moeRowBf16, combine.hidden = kHidden, combine.out = sums_;
+  settings_.inLibrary(true);
   moeResult_t result = moeRoute(handle_, ids_, nullptr, kTokens, arena_.stream());
   if (result == moeSuccess) result = moeDispatch(handle_, &dispatch, arena_.stream());
   if (result == moeSuccess) result = moeCombine(handle_, &combine, arena_.stream());
   if (result == moeSuccess) moeCommGetAsyncError(comm, &result);
+  settings_.inLibrary(false);
   return result;
 }
 
@@ -155,7 +159,9 @@ RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Are
   RankEnd end;
   Clock::time_point begin = Clock::now();
   moeComm_t comm = nullptr;
+  settings.inLibrary(true);
   end.loop.result = moeCommInitFromEnv(&comm, &config);
+  settings.inLibrary(false);
   end.loop.seconds = secondsSince(begin);
   if (end.loop.result != moeSuccess) {
     end.sentence = moeGetLastError(nullptr);
@@ -166,7 +172,9 @@ RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Are
     if (end.loop.result != moeSuccess) end.sentence = moeGetLastError(comm);
   }
   begin = Clock::now();
+  settings.inLibrary(true);
   end.left = moeCommDestroy(comm) == moeSuccess;
+  settings.inLibrary(false);
   end.leaveSeconds = secondsSince(begin);
   return end;
 }

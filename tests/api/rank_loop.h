@@ -17,6 +17,7 @@ struct LoopSettings {
   bool cuda = false;
   int stepsMax = std::numeric_limits<int>::max();
   std::function<void(int)> beforeStep = [](int) {};
+  std::function<void(bool)> inLibrary = [](bool) {};  // around its calls that may fail
 };
 
 struct LoopEnd {

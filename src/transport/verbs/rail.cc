@@ -14,11 +14,14 @@ namespace {
 constexpr int kRetriesWithoutEnd = 7;
 constexpr const char* kMellanoxDriver = "mlx5_core";
 
-// Not discover(): what it finds out about GPUs beside their places is not needed here and takes time.
+// Not discover(): what it finds out about GPUs beside their places is not needed here and takes time. And hwloc, which
+// takes more, and does not survive it if memory runs out, is asked only where there is an adapter.
 topology::Topology lookAround(const std::filesystem::path& sys) {
   topology::Topology found;
   found.nics = topology::findNics(sys);
-  if (!found.nics.empty()) found.pci = topology::readPciTree(topology::loadHwloc({}));
+  const auto isRdma = [](const topology::Nic& nic) { return nic.rdma; };
+  if (std::any_of(found.nics.begin(), found.nics.end(), isRdma))
+    found.pci = topology::readPciTree(topology::loadHwloc({}));
   return found;
 }
 

@@ -1,0 +1,64 @@
+// One rank of a small group in which calls fail (injector.h): joins, makes verified steps and leaves. Whatever fails,
+// it ends in time with right sums or a failure that has a sentence, and holds no more than before. Prints "good: ..."
+// or "BAD: ...", and ends with status 0 if it was good. Started by sweep.py.
+#include <cstdio>
+#include <cstdlib>
+
+#include "api/rank_loop.h"
+#include "faults/injector.h"
+
+namespace moe::test {
+namespace {
+
+constexpr int kSteps = 6, kTimeoutMs = 2000;
+
+void arm(bool armed) {
+  if (moecommFaultsArm != nullptr) moecommFaultsArm(armed);
+}
+
+// The rank in which calls fail; or, while joining, what may end with any rank that fails: the process of rank 0.
+bool namesTheCulprit(const std::string& sentence) {
+  const std::string culprit = std::getenv("FAULT_VICTIM");  // any: where many calls fail, that is seen here and there
+  return culprit == "any" || namesRank(sentence, std::atoi(culprit.c_str())) ||
+         sentence.find("the process that serves the unique id") != std::string::npos;
+}
+
+// What is wrong with this end; empty: nothing.
+std::string faultOf(const RankEnd& end, const LoopSettings& settings) {
+  const bool victim = std::getenv("FAULT_CALL") != nullptr;
+  if (end.loop.wrong != 0) return "wrong sums";
+  if (!end.left) return "moeCommDestroy has failed";
+  if (!end.tookLessThan(kTimeoutMs + kMarginMs)) return "it took too long";
+  if (end.loop.result == moeSuccess) return end.loop.steps == settings.stepsMax ? "" : "too few steps";
+  if (end.sentence.empty()) return "no sentence";
+  if (!victim && !namesTheCulprit(end.sentence)) return "it names others";
+  return holdsNoMoreThan(end.before) ? "" : "something is held that was not before";
+}
+
+int run() {
+  const auto arena = makeHostArena();
+  moeConfig_t config = testConfig(moeBackendHost);
+  config.timeoutMs = kTimeoutMs;
+  LoopSettings settings;
+  settings.rank = std::atoi(std::getenv("MOECOMM_RANK")), settings.nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
+  settings.mode = std::getenv("FAULT_LL") != nullptr ? moeModeLl : moeModeHt;
+  settings.stepsMax = kSteps;
+  settings.inLibrary = arm;
+  RankEnd end = joinAndLoop(settings, config, *arena);
+  // The rendezvous waits a while for ranks that neither come nor go.
+  if (settings.rank == 0 && end.loop.steps == 0) end.before.descriptors += static_cast<std::size_t>(settings.nranks);
+  const std::string fault = faultOf(end, settings);
+  const char* outcome = !fault.empty() ? fault.c_str() : end.loop.result == moeSuccess ? "success" : "failure";
+  std::printf("%s: rank %d: %s: %s\n", fault.empty() ? "good" : "BAD", settings.rank, outcome, end.text().c_str());
+  if (moecommFaultsPrint != nullptr) moecommFaultsPrint();
+  std::fflush(stdout);
+  return fault.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace moe::test
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  return moe::test::run();
+}

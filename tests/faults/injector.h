@@ -1,0 +1,9 @@
+// What a program calls of the preloaded fault injector (injector.cc). Without it, both are null.
+#pragma once
+
+extern "C" {
+// From now on calls count and may fail; or not any more. Of the whole process.
+[[gnu::weak]] void moecommFaultsArm(bool armed);
+// Writes a line "calls: malloc 812 socket 5 ..." to standard output.
+[[gnu::weak]] void moecommFaultsPrint();
+}
