@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "device/host_steps.h"
+#include "device/host_wait.h"
 
 namespace moe {
 namespace {
@@ -84,6 +85,8 @@ class HostBackend final : public Backend {
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape&, moeStream_t,
                      std::string*) noexcept override {
     runHostStep(step, params);
+    // Until the caller completes the operation nobody waits here.
+    if (PutHelper* helper = putHelper(params.comm)) helper->leave((params.phases & kReceivePhase) == 0);
     return moeSuccess;
   }
   bool capturing(moeStream_t) const noexcept override { return false; }
