@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
-# Ubuntu 24.04 and later; needs root or sudo if something is missing. Usage: install_deps.sh [build|all]
+# Ubuntu 24.04 and later; needs root or sudo if something is missing. Usage: install_deps.sh [build|all|peers]
 # Where there is a CUDA compiler without its disassemblers, `all` also fetches those from PyPI into build/nvdisasm.
 #   build  enough to build, test and run      all  also what scripts/test.sh checks with (the default)
+#   peers  enough to build, and an MPI, which scripts/host_peers.py measures beside the library
 set -eu
 what=${1:-all}
 
@@ -25,6 +26,7 @@ if [ "$what" = all ]; then
   packages="$packages ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
   packages="$packages iproute2 qemu-system-x86 busybox-static" # networks of tests; tests/rxe_vm
 fi
+[ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 
 if ! command -v dpkg-query >/dev/null; then
   echo "install_deps: this is no Debian or Ubuntu; install the equivalents of: $packages" >&2
