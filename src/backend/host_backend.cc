@@ -86,7 +86,7 @@ class HostBackend final : public Backend {
                      std::string*) noexcept override {
     runHostStep(step, params);
     // Until the caller completes the operation nobody waits here.
-    if (PutHelper* helper = putHelper(params.comm)) helper->leave((params.phases & kReceivePhase) == 0);
+    if (const PutHelper* helper = putHelper(params.comm)) helper->leave((params.phases & kReceivePhase) == 0);
     return moeSuccess;
   }
   bool capturing(moeStream_t) const noexcept override { return false; }

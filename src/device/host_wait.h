@@ -10,13 +10,16 @@
 namespace moe {
 
 // That of this rank's transport; NULL: there is none to help.
-inline PutHelper* putHelper(const CommView& comm) {
+inline const PutHelper* putHelper(const CommView& comm) {
   return comm.split() ? comm.far->remote.helper : nullptr;
 }
 
 class HostWait {
  public:
-  explicit HostWait(const CommView& comm) : comm_(comm), patience_(comm), helper_(putHelper(comm)) {}
+  // `patience`: what a HostPatience takes beside.
+  template <class... Args>
+  explicit HostWait(const CommView& comm, Args... patience)
+      : comm_(comm), patience_(comm, patience...), helper_(putHelper(comm)) {}
 
   // The next thing may come soon again. The time goes on.
   void anew() {
@@ -48,7 +51,7 @@ class HostWait {
 
   const CommView& comm_;
   HostPatience patience_;
-  PutHelper* helper_;
+  const PutHelper* helper_;
   int idle_ = 0;
   Clock::time_point end_{};
 };

@@ -5,23 +5,28 @@
 
 namespace moe {
 
-class PutHelper {
- public:
-  virtual ~PutHelper() = default;
+// A table rather than an interface: steps are built several times, each time with types of their own.
+struct PutHelper {
+  void* transport;
+  bool (*advanceOf)(void*) noexcept;
+  void (*flushOf)(void*) noexcept;
+  void (*pauseOf)(void*, int) noexcept;
+  void (*leaveOf)(void*, bool) noexcept;
+  void (*wakeOf)(void*) noexcept;
 
   // Sends what has been posted and takes in what has come, as far as that goes without waiting. True if something
   // moved.
-  virtual bool advance() noexcept = 0;
+  bool advance() const noexcept { return advanceOf(transport); }
   // Much has been posted, and more is to follow: sets it going.
-  virtual void flush() noexcept = 0;
+  void flush() const noexcept { flushOf(transport); }
   // Nothing has moved, for the n-th time in a row: goes on at once, gives the core away, or sleeps until something
   // comes or goes on, for a millisecond at most.
-  virtual void pause(int times) noexcept = 0;
+  void pause(int times) const noexcept { pauseOf(transport, times); }
   // A step has ended: what it has posted goes on without it. `soon`: what comes is taken in by the threads from now on,
   // else as soon as they find that no step helps any more.
-  virtual void leave(bool soon) noexcept = 0;
+  void leave(bool soon) const noexcept { leaveOf(transport, soon); }
   // Puts were posted by somebody who does not help: the threads carry them.
-  virtual void wake() noexcept = 0;
+  void wake() const noexcept { wakeOf(transport); }
 };
 
 }  // namespace moe

@@ -18,7 +18,20 @@ constexpr microseconds kLongYield{10};
 constexpr int kCrowdedWaits = 50;
 constexpr std::int64_t kSleepMin = 50, kSleepMax = 1000;  // microseconds
 
+TcpHelper* of(void* transport) {
+  return static_cast<TcpHelper*>(transport);
+}
+
 }  // namespace
+
+TcpHelper::TcpHelper(const std::vector<std::unique_ptr<TcpRing>>& rings)
+    : rings_(rings),
+      table_{this,
+             [](void* self) noexcept { return of(self)->advance(); },
+             [](void* self) noexcept { of(self)->flush(); },
+             [](void* self, int times) noexcept { of(self)->pause(times); },
+             [](void* self, bool soon) noexcept { of(self)->leave(soon); },
+             [](void* self) noexcept { of(self)->wake(); }} {}
 
 bool TcpHelper::advance() noexcept {
   bool moved = false;

@@ -11,22 +11,28 @@
 
 namespace moe {
 
-class TcpHelper final : public PutHelper {
+class TcpHelper {
  public:
   // `rings` outlive it, and stay as they are.
-  explicit TcpHelper(const std::vector<std::unique_ptr<TcpRing>>& rings) : rings_(rings) {}
+  explicit TcpHelper(const std::vector<std::unique_ptr<TcpRing>>& rings);
+  TcpHelper(const TcpHelper&) = delete;
+  TcpHelper& operator=(const TcpHelper&) = delete;
 
-  bool advance() noexcept override;
-  void flush() noexcept override;
-  void pause(int times) noexcept override;
-  void leave(bool soon) noexcept override;
-  void wake() noexcept override;
+  const PutHelper* forSteps() const { return &table_; }
 
  private:
+  // As in put_helper.h.
+  bool advance() noexcept;
+  void flush() noexcept;
+  void pause(int times) noexcept;
+  void leave(bool soon) noexcept;
+  void wake() noexcept;
+
   bool spins(int times) noexcept;
   void sleep(int times) const noexcept;
 
   const std::vector<std::unique_ptr<TcpRing>>& rings_;
+  const PutHelper table_;
   std::atomic<int> crowded_ = 0;  // waits for which the processor counts as wanted by others
 };
 

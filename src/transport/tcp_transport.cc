@@ -41,7 +41,7 @@ class TcpTransport final : public RemoteTransport {
   RemoteView view() const override {
     RemoteView view{};
     for (const auto& ring : rings_) view.ring[view.rings++] = ring->carrier.ring();
-    if (group_.setup().backend.kind() == moeBackendHost) view.helper = &helper_;
+    if (group_.setup().backend.kind() == moeBackendHost) view.helper = helper_.forSteps();
     return view;
   }
 
@@ -74,7 +74,7 @@ class TcpTransport final : public RemoteTransport {
   TcpMeeting meeting_;
   TcpGroup group_;
   std::vector<std::unique_ptr<TcpRing>> rings_;
-  mutable TcpHelper helper_{rings_};
+  TcpHelper helper_{rings_};
 };
 
 }  // namespace

@@ -113,7 +113,7 @@ class Member {
     const WaitLimit limit{memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000, &abort_};
     return moe::post(memory, view_, put, limit);
   }
-  PutHelper& helper() { return *view_.helper; }
+  const PutHelper& helper() const { return *view_.helper; }
   bool put(int to, std::uint64_t target, std::uint64_t source, std::size_t bytes) {
     return post(putBytes(to, target, source, static_cast<std::uint32_t>(bytes)));
   }
