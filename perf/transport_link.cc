@@ -9,12 +9,15 @@
 
 #include "base/error.h"
 #include "device/host_queue_memory.h"
+#include "device/put_helper.h"
 #include "transport/remote_choice.h"
 
 namespace moe::perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kPostedMax = std::uint64_t{256} << 10;  // bytes, and as much for each put as a small one
 
 Config configFor(const Options& options, int nranks) {
   moeConfig_t asked = MOE_CONFIG_INITIALIZER;
@@ -98,10 +101,19 @@ RemoteSetup TransportLink::setup() {
 
 void TransportLink::put(int to, std::uint64_t target, std::uint64_t source, std::uint32_t bytes) {
   post(putBytes(to, target, source, bytes));
+  posted_ += 256 + bytes;
+  if (posted_ > kPostedMax) carry();
 }
 
 void TransportLink::signal(int to) {
   post(putWord(to, signalOf(rank_), ++sent_[static_cast<std::size_t>(to)]));
+  carry();
+}
+
+// What has been posted, as a step does it.
+void TransportLink::carry() {
+  posted_ = 0;
+  if (view_.helper != nullptr) view_.helper->flush();
 }
 
 void TransportLink::post(const Put& put) {
@@ -116,9 +128,11 @@ void TransportLink::awaitSignal(int from) {
   const std::uint64_t wanted = ++seen_[static_cast<std::size_t>(from)];
   const auto* word = reinterpret_cast<const std::uint64_t*>(at(signalOf(from)));
   const auto end = Clock::now() + std::chrono::milliseconds(config_.timeoutMs);
+  int idle = 0;
   while (memory.load(word) < wanted) {
     if (memory.load(&abort_) != 0 || Clock::now() > end) giveUp(fmt::format("no word has come from rank {}", from));
-    std::this_thread::yield();
+    if (view_.helper == nullptr) std::this_thread::yield();
+    if (view_.helper != nullptr && !view_.helper->advance()) view_.helper->pause(++idle);
   }
 }
 

@@ -42,6 +42,7 @@ class TransportLink {
  private:
   RemoteSetup setup();
   void post(const Put& put);
+  void carry();
   std::uint64_t signalOf(int from) const { return signals_ + static_cast<std::uint64_t>(from) * sizeof(std::uint64_t); }
   [[noreturn]] void giveUp(const std::string& why);
 
@@ -58,6 +59,7 @@ class TransportLink {
   std::string failure_;
   bootstrap::Key key_{};  // rank 0's, which all ranks use
   RemoteView view_{};
+  std::uint64_t posted_ = 0;                    // since it was carried
   std::unique_ptr<RemoteTransport> transport_;  // last: its threads use the others
 };
 

@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
 # Ubuntu 24.04 and later; needs root or sudo if something is missing. Where there is a CUDA compiler without its
-# disassemblers, `all` also fetches those from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|all]
+# disassemblers, `all` also fetches those from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|peers|all]
 #   build  enough to build, test and run
 #   numpy  enough for the Python examples
-#   all    both, and what scripts/test.sh checks with (the default)
+#   peers  enough to build, and an MPI, which scripts/host_peers.py measures beside the library
+#   all    build and numpy, and what scripts/test.sh checks with (the default)
 set -eu
 what=${1:-all}
 
@@ -28,6 +29,7 @@ if [ "$what" = all ]; then
   packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
   packages="$packages iproute2 qemu-system-x86 busybox-static" # networks of tests; tests/rxe_vm
 fi
+[ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 
 if ! command -v dpkg-query >/dev/null; then
   echo "install_deps: this is no Debian or Ubuntu; install the equivalents of: $packages" >&2

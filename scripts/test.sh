@@ -1,6 +1,6 @@
 #!/bin/bash
-# Everything that must hold before a change is taken, as named steps. Without arguments it runs all of them but `slow`, in
-# order, and ends with a table; a step that cannot run here says why and counts as skipped.
+# Everything that must hold before a change is taken, as named steps. Without arguments it runs all of them but `slow` and
+# `peers`, in order, and ends with a table; a step that cannot run here says why and counts as skipped.
 # Usage: scripts/test.sh [--list] [STEP...]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -9,7 +9,7 @@ root=$PWD
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
 all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python"
-more_steps="slow" # only when they are asked for
+more_steps="slow peers" # only when they are asked for
 skipped=77 # a step's status when it cannot run here
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -54,7 +54,8 @@ step_format() {
 }
 
 step_tidy() {
-  python3 scripts/tidy.py && python3 tests/tools/tidy_test.py && python3 tests/tools/goals_test.py || return
+  python3 scripts/tidy.py && python3 tests/tools/tidy_test.py && python3 tests/tools/goals_test.py &&
+    python3 tests/tools/host_peers_test.py || return
   if have shellcheck; then shellcheck -S warning scripts/*.sh tests/*/*.sh .ci/run; fi
 }
 
@@ -76,6 +77,12 @@ step_tests() { build_main all && run_tests "$main_preset" -LE 'slow|rxe'; }
 
 # The tests that take too long for every change.
 step_slow() { build_main all && run_tests "$main_preset" -L slow; }
+
+# The host backend beside MPI: numbers to look at. It fails if somebody's results are wrong.
+step_peers() {
+  scripts/install_deps.sh peers || return
+  build optimised moerun moe_perf mpi_alltoallv shared_window && scripts/host_peers.py --build build/optimised --rounds 3
+}
 
 # With the second compiler: its warnings too, and its code through the quick tests.
 step_asan() {

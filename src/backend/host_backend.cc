@@ -14,6 +14,7 @@
 #include "backend/backend.h"
 #include "backend/host_threads.h"
 #include "device/host_steps.h"
+#include "device/host_wait.h"
 
 namespace moe {
 namespace {
@@ -27,6 +28,24 @@ class HostReader final : public WindowReader {
   void settle() override {}
 
  private:
+  moeResult_t run(Step step, const StepParams& params, int warps, std::string* what) noexcept {
+    if (warps == 1) {
+      steps_(step, params, {0, 1, 1}, others_.pace());
+      return moeSuccess;
+    }
+    try {
+      const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
+      others_.run(warps, std::ref(part));  // as a reference it needs no memory
+      return moeSuccess;
+    } catch (const Error& error) {
+      *what = error.what();
+      return error.result();
+    } catch (const std::exception& error) {
+      *what = error.what();
+      return moeSystemError;
+    }
+  }
+
   const std::uint8_t* window_;
 };
 
@@ -122,22 +141,10 @@ class HostBackend final : public Backend {
 
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t,
                      std::string* what) noexcept override {
-    const int warps = shape.warps();
-    if (warps == 1) {
-      steps_(step, params, {0, 1, 1}, others_.pace());
-      return moeSuccess;
-    }
-    try {
-      const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
-      others_.run(warps, std::ref(part));  // as a reference it needs no memory
-      return moeSuccess;
-    } catch (const Error& error) {
-      *what = error.what();
-      return error.result();
-    } catch (const std::exception& error) {
-      *what = error.what();
-      return moeSystemError;
-    }
+    const moeResult_t result = run(step, params, shape.warps(), what);
+    // Until the caller completes the operation nobody waits here.
+    if (const PutHelper* helper = putHelper(params.comm)) helper->leave((params.phases & kReceivePhase) == 0);
+    return result;
   }
   bool capturing(moeStream_t) const noexcept override { return false; }
   void synchronize() noexcept override {}

@@ -34,38 +34,36 @@ class HostPatience {
   template <class LateOf, class Report>
   bool goesOn(LateOf lateOf, Report report) {
     if (++spins_ <= kSpins) return true;
-    const End end = rest([&] { return lateOf().peer; });
-    if (end == End::late || end == End::left) {
-      Failure failure = lateOf();
-      if (end == End::left) failure.fault = Fault::left;
-      report(failure);
-    }
-    return end == End::notYet;
-  }
-
- private:
-  enum class End { notYet, stopped, late, left };
-  using Clock = HostPace::Clock;
-
-  HostPace& pace() { return pace_ != nullptr ? *pace_ : own_; }
-
-  template <class RankOf>
-  End rest(RankOf rankOf) {
-    const auto now = Clock::now();
-    if (yields_ < kYields && pace().mayYield(now)) {
+    if (const auto now = Clock::now(); yields_ < kYields && pace().mayYield(now)) {
       ++yields_;
       std::this_thread::yield();
       pace().noteYield(now, Clock::now());
-      return End::notYet;
+      return true;
     }
-    if (stopped(comm_)) return End::stopped;
-    if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
-    if (hasLeft(rankOf(), now)) return End::left;
-    if (now >= end_) return End::late;
+    if (!mayGoOn(lateOf, report)) return false;
     nap_ = std::min(nap_ + nap_ / 4 + kNapStep, kNapMax);
     std::this_thread::sleep_for(nap_);
-    return End::notYet;
+    return true;
   }
+
+  // The same for who rests in another way.
+  template <class LateOf, class Report>
+  bool mayGoOn(LateOf lateOf, Report report) {
+    if (stopped(comm_)) return false;
+    const auto now = Clock::now();
+    if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
+    const bool left = hasLeft(lateOf().peer, now);
+    if (!left && now < end_) return true;
+    Failure failure = lateOf();
+    if (left) failure.fault = Fault::left;
+    report(failure);
+    return false;
+  }
+
+ private:
+  using Clock = HostPace::Clock;
+
+  HostPace& pace() { return pace_ != nullptr ? *pace_ : own_; }
 
   // For so long that what it has sent would have been seen.
   bool hasLeft(int rank, Clock::time_point now) {

@@ -9,6 +9,7 @@
 #include "device/host_landing.h"
 #include "device/host_patience.h"
 #include "device/host_queue_memory.h"
+#include "device/host_wait.h"
 #include "device/views.h"
 
 namespace moe {
@@ -107,7 +108,7 @@ class HostWarpOver {
   template <class JobOf, class TermOf, class LateOf>
   bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
     alignas(Quad) std::uint8_t tile[kSumTile];
-    HostPatience patience(comm, pace_);
+    HostWait patience(comm, pace_);
     bool good = true;
     withRowType(rowType, [&](auto type) {
       for (int i = 0; i < n && good; ++i) {
@@ -144,9 +145,14 @@ class HostWarpOver {
       if (!mlx5::postPuts(memory, remote.queues, indexOf, n, putOf, limit, &late)) lanePutFailed(comm, late);
       return;
     }
+    std::uint64_t posted = 0;
     for (int i = 0; i < n; ++i) {
       const Put put = putOf(i);
       if (!post(memory, remote.ring[remote.ringOf(put)], put, limit)) return lanePutFailed(comm, put.to);
+      posted += kPutCost + put.bytes;
+      if (remote.helper == nullptr || posted < kPutsAtOnce) continue;
+      remote.helper->flush();
+      posted = 0;
     }
   }
 
@@ -167,7 +173,7 @@ class HostWarpOver {
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout or
   // if a rank has left (reported), or after an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    HostPatience patience(comm, pace_);
+    HostWait patience(comm, pace_);
     for (int i = 0; i < n; ++i) {
       if (!waitOne(comm, flags + i, epoch, awaited, i, patience)) return false;
     }
@@ -192,7 +198,7 @@ class HostWarpOver {
   }
 
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
-               HostPatience& patience) const {
+               HostWait& patience) const {
     const std::atomic_ref ref(*flag);
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
       const auto late = [&]() -> Failure {
@@ -251,6 +257,8 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) to[i] = static_cast<Element<Type>>(Type::fromFloat(sum[i]));
   }
 
+  // So much is posted before it is set going: less goes with what follows, when the step waits or ends.
+  static constexpr std::uint64_t kPutsAtOnce = std::uint64_t{256} << 10, kPutCost = 256;
   static constexpr std::uint32_t kSumTile = 1024;  // bytes: the sums stay in the first-level cache
 
   QueueMemory queueMemory_;

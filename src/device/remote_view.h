@@ -9,12 +9,16 @@ namespace moe {
 
 inline constexpr int kPutRingsMax = 4;
 
+struct PutHelper;  // put_helper.h
+
 struct RemoteView {
   PutRing ring[kPutRingsMax];
   int rings;
   int connections = 1;  // with each rank
   // [nranks][connections], those with other domains, in memory that steps reach. If not NULL: there are no rings.
   const mlx5::PutQueue* queues = nullptr;
+  // What steps on a CPU may help; NULL: nobody. Who posts to the rings there and does not help wakes the threads by it.
+  const PutHelper* helper = nullptr;
 
   // Puts of one connection go by one ring.
   MOE_HOST_DEVICE int connectionOf(const Put& put) const { return put.to * connections + put.connection % connections; }

@@ -1,17 +1,20 @@
 #include "transport/tcp_sender.h"
 
 #include <linux/sockios.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 namespace moe {
 namespace {
 
-constexpr std::size_t kPartsMax = 64;                     // of one system call
+constexpr std::size_t kPartsMax = 256;                    // of one system call
 constexpr std::size_t kTurnBytes = std::size_t{1} << 20;  // to one peer, then the next one gets its turn
+constexpr std::uint32_t kFrameMax = 1U << 20U;            // puts are joined up to here
 constexpr std::chrono::milliseconds kWatchMin{10}, kWatchMax{500};
 
 bool wouldBlock(int error) {
@@ -24,7 +27,10 @@ TcpSender::TcpSender(TcpGroup& group, std::size_t backlogMax)
     : group_(group),
       backlogMax_(backlogMax),
       reader_(group.setup().backend.makeReader(group.setup().window)),
-      byRank_(static_cast<std::size_t>(group.setup().nranks)) {
+      byRank_(static_cast<std::size_t>(group.setup().nranks)),
+      writable_(::epoll_create1(EPOLL_CLOEXEC)),
+      watchEvery_(std::clamp(std::chrono::milliseconds(group.setup().timeoutMs) / 16, kWatchMin, kWatchMax)) {
+  if (!writable_) throw systemError("cannot wait for several sockets (epoll)");
   parts_.reserve(kPartsMax);
 }
 
@@ -45,15 +51,35 @@ bool TcpSender::carry(const Put& put) {
   if (out->peer->gone || out->broken) return true;
   if (out->backlog.size() >= backlogMax_) return false;
   if (put.bytes == 0) {
-    queue(*out, {{TcpKind::Word, 0, put.target, put.source}, 0});
-  } else {
-    queue(*out, {{TcpKind::Bytes, put.bytes, put.target, 0}, put.source});
+    queue(*out, {TcpKind::Word, 0, put.target, put.source});
+  } else if (!append(*out, put)) {
+    queue(*out, {TcpKind::Bytes, put.bytes, put.target, 0}, put.source);
   }
   return true;
 }
 
-void TcpSender::queue(Outbound& out, const Outgoing& outgoing) {
-  out.backlog.push_back(outgoing);
+void TcpSender::queue(Outbound& out, const TcpFrame& frame, std::uint64_t source) {
+  out.backlog.push_back({frame, source, frame.bytes, true});
+  out.open = frame.kind == TcpKind::Bytes ? &out.backlog.back() : nullptr;
+  activate(out);
+}
+
+// True if the put has become a part of the last frame.
+bool TcpSender::append(Outbound& out, const Put& put) {
+  if (out.open == nullptr) return false;
+  TcpFrame& frame = out.open->frame;
+  if (frame.target + frame.bytes != put.target || put.bytes > kFrameMax || frame.bytes > kFrameMax) return false;
+  frame.bytes += put.bytes;
+  Outgoing& last = out.backlog.back();
+  if (last.source + last.bytes == put.source) {
+    last.bytes += put.bytes;
+  } else {
+    out.backlog.push_back({{}, put.source, put.bytes, false});
+  }
+  return true;
+}
+
+void TcpSender::activate(Outbound& out) {
   if (out.active) return;
   out.active = true;
   active_.push_back(&out);
@@ -62,10 +88,10 @@ void TcpSender::queue(Outbound& out, const Outgoing& outgoing) {
 
 bool TcpSender::progress() {
   bool did = attention_.exchange(false, std::memory_order_acquire) && answer();
-  pollBlocked(std::chrono::microseconds(0));
+  if (blocked_ > 0) findWritable();
   for (Outbound* out : active_) {
     if (!out->blocked && flush(*out)) did = true;
-    if (out->peer->gone || out->broken) out->backlog.clear();
+    if (out->peer->gone || out->broken) forget(*out);
     out->active = !out->backlog.empty();
   }
   std::erase_if(active_, [](const Outbound* out) { return !out->active; });
@@ -73,27 +99,28 @@ bool TcpSender::progress() {
   return did;
 }
 
-void TcpSender::rest(std::chrono::microseconds most) {
-  const bool blocked = std::any_of(active_.begin(), active_.end(), [](const Outbound* out) { return out->blocked; });
-  if (blocked) {
-    pollBlocked(most);
-  } else {
-    PutSink::rest(most);
-  }
+void TcpSender::forget(Outbound& out) {
+  out.backlog.clear();
+  out.open = nullptr;
+  if (out.blocked) setBlocked(out, false);
 }
 
-// Waits until one of the full sockets takes bytes again.
-void TcpSender::pollBlocked(std::chrono::microseconds most) {
-  polled_.clear();
-  for (const Outbound* out : active_) {
-    if (out->blocked) polled_.push_back({out->peer->socket.get(), POLLOUT, 0});
-  }
-  if (polled_.empty()) return;
-  const timespec limit{0, static_cast<long>(std::chrono::nanoseconds(most).count())};
-  if (::ppoll(polled_.data(), polled_.size(), &limit, nullptr) <= 0) return;
-  std::size_t i = 0;
-  for (Outbound* out : active_) {
-    if (out->blocked) out->blocked = polled_[i++].revents == 0;
+// readiness() tells when a socket that was full takes bytes again.
+void TcpSender::setBlocked(Outbound& out, bool blocked) {
+  epoll_event event{};
+  event.events = EPOLLOUT;
+  event.data.ptr = &out;
+  const int operation = blocked ? EPOLL_CTL_ADD : EPOLL_CTL_DEL;
+  if (::epoll_ctl(writable_.get(), operation, out.peer->socket.get(), &event) != 0) throw systemError("epoll_ctl");
+  out.blocked = blocked;
+  blocked_ += blocked ? 1 : -1;
+}
+
+void TcpSender::findWritable() {
+  std::array<epoll_event, 16> events;
+  const int count = ::epoll_wait(writable_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    setBlocked(*static_cast<Outbound*>(events[static_cast<std::size_t>(i)].data.ptr), false);
   }
 }
 
@@ -103,8 +130,8 @@ bool TcpSender::answer() {
     if (out->peer->gone) continue;
     const bool answers = out->peer->answerWanted.exchange(false);
     const bool drains = out->peer->drainWanted.exchange(false);
-    if (answers) queue(*out, {{TcpKind::Drained, 0, 0, 0}, 0});
-    if (drains) queue(*out, {{TcpKind::Drain, 0, 0, 0}, 0});
+    if (answers) queue(*out, {TcpKind::Drained, 0, 0, 0});
+    if (drains) queue(*out, {TcpKind::Drain, 0, 0, 0});
     did = did || answers || drains;
   }
   return did;
@@ -124,6 +151,7 @@ bool TcpSender::flush(Outbound& out) {
 std::size_t TcpSender::gather(Outbound& out) {
   parts_.clear();
   reader_->begin();
+  out.open = nullptr;
   std::size_t total = 0;
   std::size_t skip = out.firstSent;
   const auto add = [&](const void* from, std::size_t bytes) {
@@ -132,14 +160,14 @@ std::size_t TcpSender::gather(Outbound& out) {
   };
   for (const Outgoing& next : out.backlog) {
     if (parts_.size() + 2 > kPartsMax || total >= kTurnBytes) break;
-    const auto* header = reinterpret_cast<const std::uint8_t*>(&next.frame);
-    if (skip < sizeof next.frame) add(header + skip, sizeof next.frame - skip);
-    const std::size_t begin = std::max(skip, sizeof next.frame) - sizeof next.frame;
+    const std::size_t header = next.headerBytes();
+    if (skip < header) add(reinterpret_cast<const std::uint8_t*>(&next.frame) + skip, header - skip);
+    const std::size_t begin = std::max(skip, header) - header;
     skip = 0;
-    if (next.frame.bytes == begin) continue;
-    const auto bytes = reader_->fetch(next.source + begin, next.frame.bytes - begin);
+    if (next.bytes == begin) continue;
+    const auto bytes = reader_->fetch(next.source + begin, next.bytes - begin);
     if (!bytes.empty()) add(bytes.data(), bytes.size());
-    if (bytes.size() < next.frame.bytes - begin) break;
+    if (bytes.size() < next.bytes - begin) break;
   }
   reader_->settle();
   return total;
@@ -155,7 +183,7 @@ bool TcpSender::sendGathered(Outbound& out, std::size_t total) {
     stopWriting(out, errno);
     return false;
   }
-  out.blocked = sent < 0 || static_cast<std::size_t>(sent) < total;
+  if (sent < 0 || static_cast<std::size_t>(sent) < total) setBlocked(out, true);
   if (sent > 0) advance(out, static_cast<std::size_t>(sent));
   return !out.blocked;
 }
@@ -164,7 +192,7 @@ void TcpSender::advance(Outbound& out, std::size_t bytes) {
   out.sent += bytes;
   out.firstSent += bytes;
   while (!out.backlog.empty()) {
-    const std::size_t size = sizeof(TcpFrame) + out.backlog.front().frame.bytes;
+    const std::size_t size = out.backlog.front().size();
     if (out.firstSent < size) break;
     out.firstSent -= size;
     out.backlog.pop_front();
@@ -195,7 +223,7 @@ void TcpSender::watch() {
   const auto now = Clock::now();
   if (now < watchAt_) return;
   const std::chrono::milliseconds timeout(group_.setup().timeoutMs);
-  watchAt_ = now + std::clamp(timeout / 16, kWatchMin, kWatchMax);
+  watchAt_ = now + watchEvery_;
   for (const auto& out : outbound_) {
     if (out->peer->gone || out->broken || (out->backlog.empty() && out->sent == out->arrived)) continue;
     int waiting = 0;

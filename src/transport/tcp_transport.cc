@@ -3,31 +3,12 @@
 #include <algorithm>
 
 #include "base/poll_until.h"
-#include "transport/put_carrier.h"
+#include "transport/tcp_helper.h"
 #include "transport/tcp_meeting.h"
-#include "transport/tcp_receiver.h"
-#include "transport/tcp_sender.h"
+#include "transport/tcp_ring.h"
 
 namespace moe {
 namespace {
-
-// The threads of the peers that one ring serves.
-struct TcpRing {
-  TcpRing(TcpGroup& group, const TcpOptions& options)
-      : sender(group, options.backlogMax),
-        receiver(group, sender),
-        carrier(group.setup().backend, options.ringSlots, sender,
-                [&group](moeResult_t result, const std::string& sentence) { group.fail(result, sentence); }) {}
-  // What the receiver wants to be answered is still sent.
-  ~TcpRing() {
-    receiver.stop();
-    carrier.stop();
-  }
-
-  TcpSender sender;
-  TcpReceiver receiver;
-  PutCarrier carrier;
-};
 
 class TcpTransport final : public RemoteTransport {
  public:
@@ -60,6 +41,7 @@ class TcpTransport final : public RemoteTransport {
   RemoteView view() const override {
     RemoteView view{};
     for (const auto& ring : rings_) view.ring[view.rings++] = ring->carrier.ring();
+    if (group_.setup().backend.kind() == moeBackendHost) view.helper = helper_.forSteps();
     return view;
   }
 
@@ -92,6 +74,7 @@ class TcpTransport final : public RemoteTransport {
   TcpMeeting meeting_;
   TcpGroup group_;
   std::vector<std::unique_ptr<TcpRing>> rings_;
+  TcpHelper helper_{rings_};
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The thread that takes puts from a ring.
 #include "transport/put_carrier.h"
+#include "unit/forwarding_backend.h"
 #include "unit/transport_world.h"
 
 namespace moe::test {
@@ -20,6 +21,8 @@ class Sink final : public PutSink {
     ++rounds;
     return false;
   }
+  // Longer than any test: who is not woken does not come.
+  std::chrono::microseconds restMost() const override { return std::chrono::minutes(10); }
 
   std::atomic<int> refuse = 0;
   std::atomic<bool> broken = false, noMemory = false;
@@ -32,7 +35,9 @@ class PutCarrierTest : public testing::Test {
   bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
     const HostQueueMemory memory;
     const std::uint64_t end = memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000;
-    return moe::post(memory, carrier.ring(), put, {end, &abort_});
+    const bool posted = moe::post(memory, carrier.ring(), put, {end, &abort_});
+    carrier.wake();
+    return posted;
   }
   bool waitTaken(std::chrono::milliseconds patience = 20s) {
     return carrier.waitTaken(Deadline::after(patience), [&] { return failed.load(); });
@@ -108,13 +113,88 @@ TEST_F(PutCarrierTest, ReportsThatMemoryRanOut) {
   EXPECT_EQ(failure.sentence, "out of host memory");
 }
 
-TEST_F(PutCarrierTest, WaitsLongerAndLongerWhereThereIsNothingToDo) {
+TEST_F(PutCarrierTest, AThreadWithoutWorkSleepsUntilItIsWoken) {
   carrier.start();
-  std::this_thread::sleep_for(20ms);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(20ms);
+    sink.rounds = 0;
+    std::this_thread::sleep_for(100ms);
+    EXPECT_LT(sink.rounds, 5);
+    ASSERT_TRUE(post(putBytes(0, i, 0, 4)));
+    ASSERT_TRUE(waitTaken());
+  }
+}
+
+TEST_F(PutCarrierTest, AHelperDoesTheThreadsWork) {
+  for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(post(putBytes(0, i, 0, 4)));
+  PutCarrier::Help help = carrier.help();  // there is no thread
+  EXPECT_TRUE(help.moved);
+  EXPECT_FALSE(help.left);
+  ASSERT_EQ(sink.got.size(), 8U);
+  EXPECT_EQ(sink.got[7].target, 7U);
+  EXPECT_FALSE(carrier.help().moved);
+
+  sink.refuse = 1 << 30;
+  ASSERT_TRUE(post(putBytes(0, 8, 0, 4)));
+  help = carrier.help();
+  EXPECT_FALSE(help.moved);
+  EXPECT_TRUE(help.left);
+}
+
+// The last put of each is found by its own help, by another's, or by the thread; never by nobody.
+TEST_F(PutCarrierTest, HelpersAndTheThreadMissNothing) {
+  carrier.start();
+  constexpr int kPosters = 3;
+  constexpr std::uint64_t kPuts = 2000;
+  expectAllWell(inThreads(kPosters, [&](int poster) {
+    const HostQueueMemory memory;
+    std::uint64_t abort = 0;
+    for (std::uint64_t i = 0; i < kPuts; ++i) {
+      const WaitLimit limit{memory.nanoseconds() + 20'000'000'000, &abort};
+      if (!moe::post(memory, carrier.ring(), putBytes(poster, i, 0, 4), limit)) {
+        throw Error(moeTimeout, "the ring stayed full");
+      }
+      if (carrier.help().left) carrier.wake();
+    }
+  }));
+  const auto end = Clock::now() + 20s;
+  while (HostQueueMemory().load(carrier.ring().taken) < kPosters * kPuts && Clock::now() < end) {
+    std::this_thread::yield();
+  }
+  carrier.stop();
+  ASSERT_EQ(sink.got.size(), kPosters * kPuts);
+  std::uint64_t next[kPosters] = {};
+  for (const Put& put : sink.got) ASSERT_EQ(put.target, next[put.to]++);
+}
+
+TEST_F(PutCarrierTest, AHelperReportsWhatTheSinkThrows) {
+  sink.broken = true;
+  ASSERT_TRUE(post(putBytes(0, 0, 0, 4)));
+  EXPECT_FALSE(carrier.help().moved);
+  EXPECT_EQ(failure.result, moeCudaError);
+  EXPECT_EQ(failure.sentence, "the adapter is gone");
+  EXPECT_FALSE(carrier.help().left) << "nobody carries any more";
+}
+
+// A GPU cannot wake a thread.
+class SilentBackend final : public ForwardingBackend {
+ public:
+  int kind() const noexcept override { return moeBackendCuda; }
+};
+
+TEST(PutCarrier, WhereNobodyCanWakeItTheThreadLooksNowAndThen) {
+  SilentBackend backend;
+  Sink sink;
+  PutCarrier carrier(backend, 8, sink, [](moeResult_t, const std::string&) {});
+  carrier.start();
+  std::this_thread::sleep_for(50ms);
   sink.rounds = 0;
   std::this_thread::sleep_for(200ms);
-  EXPECT_LT(sink.rounds, 1000);
-  EXPECT_GT(sink.rounds, 1);
+  EXPECT_LT(sink.rounds, 1000) << "longer and longer";
+  const HostQueueMemory memory;
+  std::uint64_t abort = 0;
+  ASSERT_TRUE(moe::post(memory, carrier.ring(), putBytes(0, 0, 0, 4), {memory.nanoseconds() + 1'000'000'000, &abort}));
+  EXPECT_TRUE(carrier.waitTaken(Deadline::after(20s), [] { return false; }));
 }
 
 TEST_F(PutCarrierTest, ARingThatIsNoPowerOfTwoIsRefused) {

@@ -1,4 +1,5 @@
 // Puts over TCP between ranks that are well. transport_tcp_failure_test.cc has the others.
+#include "unit/fake_tcp_peer.h"
 #include "unit/transport_world.h"
 
 namespace moe::test {
@@ -133,6 +134,90 @@ TEST(Tcp, SmallAndOddSizesLandWhereTheyBelong) {
     EXPECT_TRUE(rowIs(members[1].at(target(bytes)), bytes, bytes)) << bytes;
   }
   members.expectNoFailure();
+}
+
+// Of some the receiver takes more at once than they are.
+TEST(Tcp, SizesAroundWhatIsReceivedAheadLandWhereTheyBelong) {
+  constexpr std::uint64_t kPlace = 65540, kPlaces = 24;
+  constexpr std::uint32_t kSizes[] = {488, 512, 4096, 8168, 8188, 8192, 8196, 16360, 16380, 16384, 16388, 65536};
+  MemberOptions options = withRing(32);
+  options.windowBytes = 4096 + 2 * kPlaces * kPlace;
+  Members members(2, options);
+  std::uint64_t place = 0;
+  const auto source = [&] { return 64 + place * kPlace; };
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (const std::uint32_t bytes : kSizes) {
+      fillRow(members[0].at(source()), bytes, bytes);
+      ASSERT_TRUE(members[0].put(1, source() + kPlaces * kPlace, source(), bytes));
+      if (++place % 3 == 0) members[0].putWord(1, 0, place);
+    }
+  }
+  members[1].await(0, kPlaces);
+  for (place = 0; place < kPlaces; ++place) {
+    const std::uint32_t bytes = kSizes[place % std::size(kSizes)];
+    EXPECT_TRUE(rowIs(members[1].at(source() + kPlaces * kPlace), bytes, bytes)) << bytes;
+  }
+  members[0].finish();
+  members.expectNoFailure();
+}
+
+// Each rank's steps send and receive; the threads have nothing to do. Then they have all of it.
+TEST(Tcp, StepsThatHelpAndThreadsTakeTurns) {
+  constexpr std::uint64_t kRounds = 300, kBytes = 4096, kRow = 4096;
+  Members members(3);
+  for (std::uint64_t turn = 0; turn < 3; ++turn) {
+    members.run([&](Member& me, int rank) {
+      const int to = (rank + 1) % 3, from = (rank + 2) % 3;
+      for (std::uint64_t round = turn * kRounds + 1; round <= (turn + 1) * kRounds; ++round) {
+        const auto seed = static_cast<std::uint32_t>(round);
+        fillRow(me.at(2 * kRow), kBytes, seed + static_cast<std::uint32_t>(rank));
+        const bool helps = turn != 1;
+        const Put row = putBytes(to, kRow, 2 * kRow, kBytes), word = putWord(to, 0, round);
+        if (!(helps ? me.postQuietly(row) && me.postQuietly(word) : me.post(row) && me.post(word))) {
+          throw Error(moeTimeout, "no put goes on");
+        }
+        helps ? me.awaitAndHelp(0, round) : me.await(0, round);
+        if (!rowIs(me.at(kRow), kBytes, seed + static_cast<std::uint32_t>(from))) {
+          throw Error(moeInternalError, "a row came after its word");
+        }
+        // What it has read may be written again, and what it has sent has come.
+        if (!(helps ? me.postQuietly(putWord(from, 8, round)) : me.post(putWord(from, 8, round)))) {
+          throw Error(moeTimeout, "no word goes on");
+        }
+        helps ? me.awaitAndHelp(8, round) : me.await(8, round);
+      }
+      me.helper().leave(true);
+    });
+  }
+  members.run([](Member& me, int) { me.finish(); });
+  members.expectNoFailure();
+}
+
+// Else each of them would cost its receiver a header and a system call.
+TEST(Tcp, PutsToPlacesBehindEachOtherTravelTogether) {
+  constexpr std::uint32_t kRows = 1000, kBytes = 16;
+  MemberAndFake pair;
+  for (std::uint64_t i = 0; i < kRows; ++i) {
+    ASSERT_TRUE(pair.member.postQuietly(putBytes(0, i * kBytes, i % 2 * 4096, kBytes)));
+  }
+  ASSERT_TRUE(pair.member.postQuietly(putWord(0, 65528, 1)));
+  pair.member.helper().leave(true);
+  std::vector<std::uint8_t> got(kRows * (kBytes + sizeof(TcpFrame)) + sizeof(TcpFrame));
+  std::size_t bytes = 0;
+  const auto lastIsWord = [&] {
+    TcpFrame last{};
+    if (bytes >= sizeof last) std::memcpy(&last, got.data() + bytes - sizeof last, sizeof last);
+    return last.kind == TcpKind::Word;
+  };
+  while (!lastIsWord() && bytes < got.size()) {
+    pollfd ready{pair.fake->fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 20000), 1);
+    const ssize_t more = ::recv(pair.fake->fd(), got.data() + bytes, got.size() - bytes, 0);
+    ASSERT_GT(more, 0);
+    bytes += static_cast<std::size_t>(more);
+  }
+  EXPECT_GE(bytes, kRows * kBytes + 2 * sizeof(TcpFrame));
+  EXPECT_LT(bytes, kRows * kBytes + kRows / 4 * sizeof(TcpFrame));
 }
 
 TEST(Tcp, FinishReturnsWhenAllPutsHaveArrived) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/host_queue_memory.h"
+#include "device/put_helper.h"
 #include "support/log_lines.h"
 #include "transport/tcp_transport.h"
 #include "unit/bootstrap_world.h"
@@ -80,11 +81,19 @@ class Member {
   }
   void leave() { transport_.reset(); }
 
+  // As a step that goes on: the transport's threads carry it.
   bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
+    const bool posted = postQuietly(put, patience);
+    if (view_.helper != nullptr) view_.helper->wake();
+    return posted;
+  }
+  // Nobody carries it until helper() is asked to.
+  bool postQuietly(const Put& put, std::chrono::milliseconds patience = 20s) {
     const HostQueueMemory memory;
     const WaitLimit limit{memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000, &abort_};
     return moe::post(memory, view_, put, limit);
   }
+  const PutHelper& helper() const { return *view_.helper; }
   bool put(int to, std::uint64_t target, std::uint64_t source, std::size_t bytes) {
     return post(putBytes(to, target, source, static_cast<std::uint32_t>(bytes)));
   }
@@ -99,6 +108,16 @@ class Member {
     while (load(offset) < word) {
       if (Clock::now() > end) throw Error(moeTimeout, "a word did not come");
       std::this_thread::yield();
+    }
+  }
+
+  // As a step that waits: it does the threads' work.
+  void awaitAndHelp(std::uint64_t offset, std::uint64_t word) {
+    const auto end = Clock::now() + 60s;
+    for (int idle = 0; load(offset) < word;) {
+      if (Clock::now() > end) throw Error(moeTimeout, "a word did not come");
+      if (helper().advance()) idle = 0;
+      helper().pause(++idle);
     }
   }
 

@@ -1,0 +1,30 @@
+// Where a thread that carries puts sleeps until somebody has something for it. Nothing is missed: who rings has posted
+// before, and the thread looks once more between doze() and its sleep.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "base/fd.h"
+
+namespace moe {
+
+class PutBell {
+ public:
+  PutBell();  // throws moeSystemError
+
+  // Any thread. A system call only if somebody sleeps.
+  void ring() noexcept;
+
+  // The sleeper's. Everything that was there before a ring() which finds it awake is seen after doze().
+  void doze() noexcept { dozes_.exchange(true, std::memory_order_acq_rel); }
+  // Until it is rung, or one of two other descriptors is readable (below 0: none), but not longer.
+  void sleep(std::chrono::microseconds most, int other = -1, int another = -1) noexcept;
+  void rise() noexcept;
+
+ private:
+  Fd event_;
+  std::atomic<bool> dozes_ = false;
+};
+
+}  // namespace moe
