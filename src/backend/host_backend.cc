@@ -28,24 +28,6 @@ class HostReader final : public WindowReader {
   void settle() override {}
 
  private:
-  moeResult_t run(Step step, const StepParams& params, int warps, std::string* what) noexcept {
-    if (warps == 1) {
-      steps_(step, params, {0, 1, 1}, others_.pace());
-      return moeSuccess;
-    }
-    try {
-      const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
-      others_.run(warps, std::ref(part));  // as a reference it needs no memory
-      return moeSuccess;
-    } catch (const Error& error) {
-      *what = error.what();
-      return error.result();
-    } catch (const std::exception& error) {
-      *what = error.what();
-      return moeSystemError;
-    }
-  }
-
   const std::uint8_t* window_;
 };
 
@@ -150,6 +132,24 @@ class HostBackend final : public Backend {
   void synchronize() noexcept override {}
 
  private:
+  moeResult_t run(Step step, const StepParams& params, int warps, std::string* what) noexcept {
+    if (warps == 1) {
+      steps_(step, params, {0, 1, 1}, others_.pace());
+      return moeSuccess;
+    }
+    try {
+      const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
+      others_.run(warps, std::ref(part));  // as a reference it needs no memory
+      return moeSuccess;
+    } catch (const Error& error) {
+      *what = error.what();
+      return error.result();
+    } catch (const std::exception& error) {
+      *what = error.what();
+      return moeSystemError;
+    }
+  }
+
   static constexpr int kTokensPerThread = 1024;
   static constexpr std::int64_t kBytesPerThread = 512 << 10;
 
