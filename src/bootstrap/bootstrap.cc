@@ -45,7 +45,15 @@ void Bootstrap::requireCollectives(const char* what) const {
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::uint8_t> mine, const char* what) {
   requireCollectives(what);
-  return node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+  try {
+    return node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+  } catch (...) {
+    if (node_->broken()) throw;
+    // This rank is out of step with the others now.
+    const Error error = currentErrorOf(rank());
+    node_->announce({rank(), error.result(), error.what()});
+    throw error;
+  }
 }
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
