@@ -11,10 +11,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-constexpr int kLooks = 400;         // before it sleeps: some 200 us
-constexpr int kLooksPerYield = 16;  // who only wants the processor for a moment gets it
-// A yield that takes so long has let others run.
-constexpr microseconds kLongYield{10};
+constexpr int kLooks = 400;        // before it sleeps: some 200 us
+constexpr int kLooksPerYield = 4;  // ranks that share the processor come to send
+// A yield that takes so long has let somebody run who does not wait.
+constexpr microseconds kLongYield{300};
 constexpr int kCrowdedWaits = 50;
 constexpr std::int64_t kSleepMin = 50, kSleepMax = 1000;  // microseconds
 
