@@ -277,7 +277,7 @@ struct VerifyCombine {
 // ---- Nothing, with as many bytes of parameters as a step of the library: what a launch costs ----
 
 struct Nothing {
-  static constexpr int kBytes = 1168;
+  static constexpr int kBytes = 1248;
   std::uint8_t parameters[kBytes];
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }

@@ -46,13 +46,10 @@ void Bootstrap::requireCollectives(const char* what) const {
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::uint8_t> mine, const char* what) {
   requireCollectives(what);
-<<<<<<< HEAD
-  auto all = node_->allGather(mine, what, Deadline::after(node_->group().timeout));
-  fetchEnd_ = Deadline::after(node_->group().timeout * 3 / 4);
-  return all;
-=======
   try {
-    return node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+    auto all = node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+    fetchEnd_ = Deadline::after(node_->group().timeout * 3 / 4);
+    return all;
   } catch (...) {
     if (node_->broken()) throw;
     // This rank is out of step with the others now.
@@ -60,7 +57,6 @@ std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::u
     node_->announce({rank(), error.result(), error.what()});
     throw error;
   }
->>>>>>> h-tcp
 }
 
 std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
