@@ -18,6 +18,10 @@
 namespace moe {
 namespace {
 
+// When the library was loaded. Where standard error is closed, its number will be that of a socket or of a window,
+// which may be there before the first log is: rank 0 serves the meeting first.
+const bool standardErrorWasOpen = ::fcntl(STDERR_FILENO, F_GETFD) >= 0;
+
 constexpr int kPatienceMs = 250;  // for a pipe whose reader has no turn
 
 std::string expandName(const std::string& pattern) {
@@ -110,8 +114,7 @@ Log::Log(const Options& options, int rank, int nranks)
       user_(options.user),
       rank_(fmt::format("[rank {}/{}]", rank, nranks)) {
   if (sink_ != nullptr) return;
-  // Where standard error is closed, its number will be that of a socket or of a window.
-  if (options.file.empty() && ::fcntl(STDERR_FILENO, F_GETFD) < 0) return;
+  if (options.file.empty() && (!standardErrorWasOpen || ::fcntl(STDERR_FILENO, F_GETFD) < 0)) return;
   output_ = std::make_shared<Output>();
   if (options.file.empty()) return;
   const std::string name = expandName(options.file);

@@ -141,7 +141,7 @@ MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const auto handOver = [&](int wave) {
     if (!sends) return;
     handOverWave<kWaves>(warp, p, area, number, wave, w);
-    if (split(warp, c) && h.lowLatency != 0) llPutSums(warp, p, area, epoch, number, w);
+    if (split(warp, c) && h.lowLatency != 0) llPutSums(warp, p, area, number, w);
     if (wave == kWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
   };
   const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, epoch, number, wave, w); };

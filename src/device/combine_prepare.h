@@ -88,7 +88,8 @@ MOE_LANES bool prepares(const CombineArgs& a) {
   return a.inPlace == 0 || a.grads != 0;
 }
 
-// ---- What must agree in a LL combine: words of their own, so that rows need not wait for them
+// ---- What must agree in a LL combine: words of their own, so that rows need not wait for them; with the flags of
+// other domains, which are no sums of shares
 
 // One warp tells the domain. In combines that do not land neither the first, which hands rows over, nor the last, which
 // has the fewest and so looks at what the others say.
@@ -105,16 +106,17 @@ MOE_LANES void tellTerms(const Warp& warp, const StepParams& p, std::uint64_t ep
       flagWord(epoch, p.combine.terms));
 }
 
-// Looks at the terms of `ranks`. Those of other domains come before their rows' flags; for others it waits.
+// Looks at the terms of `ranks`. Those of other domains came with their flags; for others it waits.
 template <class Warp>
 MOE_LANES bool termsAgree(const Warp& warp, const StepParams& p, Range ranks, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const std::uint64_t area = llFlags(c, p.handle, c.at.llCombineSizes);
   if (!waitForDomain(warp, c, area, epoch, Phase::combineRows)) return false;
   return allAreGood(warp, c, ranks, [&](int from) -> Failure {
-    const Flag theirs = warp.laneLoad(c.mine<Flag>(area) + from);
-    if (theirs == flagWord(epoch, p.combine.terms)) return {};
-    return disagreement(Phase::combineRows, from, p.combine.terms, static_cast<unsigned>(flagValue(theirs)));
+    const bool remote = isRemote(warp, c, from);
+    const std::uint64_t words = remote ? combineArea(c, p.handle).ready : area;
+    const auto theirs = static_cast<unsigned>(flagValue(warp.laneLoad(c.mine<Flag>(words) + from)));
+    return theirs == p.combine.terms ? Failure{} : disagreement(Phase::combineRows, from, p.combine.terms, theirs);
   });
 }
 
@@ -179,8 +181,8 @@ MOE_LANES bool mayPrepare(const StepParams& p) {
 // LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another
 // connection.
 template <class Warp>
-MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                         std::uint64_t number, WarpIndex w) {
+MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
+                         WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
   const std::uint32_t rowBytes = p.combine.rowBytes;
@@ -194,12 +196,8 @@ MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineAre
                llGradsRow(c, h, c.far->at.llGradsOut, to, 0),
                rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)), number);
     }
-    const std::uint64_t terms = llFlags(c, h, c.at.llCombineSizes) + static_cast<unsigned>(c.rank) * sizeof(Flag);
-    // Together, so that the adapter is told once.
-    warp.put(c, 2, [&](int i) {
-      return i == 0 ? putWord(to, terms, flagWord(epoch, p.combine.terms), number)
-                    : flagPut(c, to, area.ready, number, number);
-    });
+    const std::uint64_t flag = area.ready + static_cast<unsigned>(c.rank) * sizeof(Flag);
+    warp.put(c, 1, [&](int) { return putWord(to, flag, flagWord(number, p.combine.terms), number); });
     return true;
   });
 }

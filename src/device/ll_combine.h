@@ -146,7 +146,7 @@ MOE_LANES bool takeTokens(const Warp& warp, const StepParams& p, std::uint64_t e
 }
 
 // One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of other
-// domains come before their flags.
+// domains come with their flags.
 template <class Warp>
 MOE_LANES void takeBack(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                         std::uint64_t number, WarpIndex w) {
@@ -172,7 +172,7 @@ MOE_LANES void llCombine(const Warp& warp, const StepParams& p, WarpIndex w) {
     handBackRows(warp, p, w);
     if (p.combine.grads != 0) pushWeightGrads(warp, p, area, w);
     if (hasFlags(warp, p)) announce(warp, c, area.ready, Meeting::rows, w);
-    if (split(warp, c)) llPutSums(warp, p, area, epoch, number, w);
+    if (split(warp, c)) llPutSums(warp, p, area, number, w);
     endHandBack(warp, p, area.channel, epoch, number, w);
   }
   if ((p.phases & kReceivePhase) != 0) takeBack(warp, p, area, epoch, number, w);
