@@ -32,6 +32,7 @@ class DispatchArguments(Arguments):
         index_type: str,
         stays_in_view: bool,
         cast: Optional[str],
+        exact: bool,
         out_scales: Any,
         scale_layout: str,
         send_only: bool,
@@ -40,13 +41,15 @@ class DispatchArguments(Arguments):
         """moeDispatchArgs_t of the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they come."""
         choice(CASTS, cast, "cast")
         choice(SCALE_LAYOUTS, scale_layout, "scale_layout")
+        if exact and cast is None:
+            raise ValueError("exact is True, but cast is None")
         source, out = self._take(rows, "rows"), self._take(out_rows, "out_rows", writes=True)
         format = self._row_format(source, out, row_type, hidden, cast)
         args = _native.moeDispatchArgs_t(
             rows=self._per_token(source, "rows", format),
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
-            flags=_native.moeSendOnly if send_only else 0,
+            flags=(_native.moeSendOnly if send_only else 0) | (_native.moeCastExact if exact else 0),
             outRows=out.address,
             sms=integer(sms, "sms"),
         )

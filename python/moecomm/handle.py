@@ -258,6 +258,7 @@ class Handle:
         out_source_index: Any = None,
         out_expert_offsets: Any = None,
         cast: Optional[str] = None,
+        exact: bool = False,
         out_scales: Any = None,
         scale_layout: str = "row-major",
         send_only: bool = False,
@@ -285,7 +286,8 @@ class Handle:
                   hidden / 128 words; with "fp8-ue8m0" 32-bit words of four bytes (int32, uint32), hidden / 512 rounded
                   up, or their bytes. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
-                  nranks * tokens_max] words"""
+                  nranks * tokens_max] words
+        exact     with cast: without the lower bound of a block's magnitude, for gradients"""
         arguments = self._arguments(DispatchArguments, "dispatch")
         args = arguments.make(
             rows,
@@ -305,6 +307,7 @@ class Handle:
             index_type=self._index_type,
             stays_in_view=self.layout == "rank-major" and self.mode == "ll",
             cast=cast,
+            exact=exact,
             out_scales=out_scales,
             scale_layout=scale_layout,
             send_only=send_only,

@@ -50,7 +50,7 @@ class Tensor:
 def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, **more):
     keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None,
                     describing={}, index_type="int32", stays_in_view=stays, cast=None, out_scales=None,
-                    scale_layout="row-major", send_only=False, sms=0)  # fmt: skip
+                    exact=False, scale_layout="row-major", send_only=False, sms=0)  # fmt: skip
     keywords.update(more)
     names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets")
     keywords["describing"] = {name: keywords.pop(name, None) for name in names}
@@ -177,6 +177,12 @@ class CastTest(unittest.TestCase):
             groups = (2,) if layout == "expert-major-padded" else ()
             self.accept("fp8", OnGpu(*groups, 5, *shape), layout, "token-contiguous")
             self.accept("fp8-ue8m0", OnGpu(*groups, 2, *shape, typestr="<u4"), layout, "token-contiguous")
+
+    def test_the_exact_rule_is_a_flag_of_casts(self):
+        args = dispatch(self.ROWS, self.CODES, cast="fp8", out_scales=OnGpu(8, 5), exact=True, send_only=True)
+        self.assertEqual(args.flags, _native.moeCastExact | _native.moeSendOnly)
+        with self.assertRaisesRegex(ValueError, "^exact is True, but cast is None$"):
+            dispatch(self.ROWS, OnGpu(8, 640, typestr="<f4"), exact=True)
 
     def test_other_scales_are_refused(self):
         for cast, scales, layout in (
