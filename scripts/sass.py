@@ -62,7 +62,9 @@ def blocks_of(code):
             last = piece[-1]
             labels = LABEL.findall(last.operands)
             if last.opcode.startswith("BSYNC"):
-                labels = [label for start, label in meets.get(last.operands, []) if start <= number][-1:]
+                # The place to meet mostly comes next; the latest of a barrier may be that of a part in between.
+                begun = [label for start, label in meets.get(last.operands, []) if start <= number]
+                labels = [label for label in begun if at[label] == number + 1][-1:] or begun[-1:]
             # BRA P1, ...; BRA.U !UP0, ...; BRA.DIV UR4, ... are conditional too; RET R2 is not.
             conditional = last.opcode.startswith("BRA") and re.match(r"[!~]?U?[PR]\w", last.operands)
             stays = last.guarded or conditional or last.opcode.startswith("BSYNC") and not labels

@@ -161,6 +161,7 @@ TEST_P(Leave, OfARankOfAnotherDomainEndsTheWaitsForIt) {
 
 // A wait that begins long after the goodbye ends as soon.
 TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   std::latch gone(kRanks);
   inRanks(patient(), moeModeHt, [&](Member& member) {
     member.step();
@@ -174,6 +175,7 @@ TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
 
 // Nothing happens to ranks that need no more of it.
 TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   for (const int mode : {moeModeHt, moeModeLl}) {
     std::latch gone(kRanks);
     inRanks(patient(), mode, [&](Member& member) {
@@ -190,6 +192,7 @@ TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
 
 // Nor to one that is slow, and takes what the rank has sent it when that has left.
 TEST_P(Leave, OfARankThatHasDoneItsPartOfAStepLetsOthersEndIt) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   std::latch gone(kRanks);
   inRanks(patient(), moeModeLl, [&](Member& member) {
     EXPECT_EQ(member.route(), moeSuccess) << member.error();
