@@ -26,7 +26,7 @@ inline moeHandleConfig_t handleOf(int mode, int layout) {
 // A handle, and calls that are right until a test spoils an argument.
 class Calls {
  public:
-  Calls(RankContext& context, const moeHandleConfig_t& config) : context_(context), config_(config) {
+  Calls(RankContext& context, const moeHandleConfig_t& config) : context_(context) {
     EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &config), moeSuccess) << context.error();
     for (int t = 0; t < kTokens; ++t) {  // a token goes to one expert here and one there
       ids_.push_back(t % 2);
@@ -77,7 +77,6 @@ class Calls {
 
  private:
   RankContext& context_;
-  moeHandleConfig_t config_;
   moeHandle_t handle_ = nullptr;
   std::vector<std::int32_t> ids_;
   const std::int32_t* idsThere_ = nullptr;

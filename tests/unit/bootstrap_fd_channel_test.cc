@@ -227,7 +227,7 @@ TEST(FdChannel, KeepsNoDescriptorThatAStrangerSends) {
   const Serving serving(key, file.get());
   const auto hello = Handshake(Handshake::Side::Client, Key{}, Key{}).start();
   std::vector<Fd> strangers;  // they cannot answer the challenge that comes then, and stay
-  for (const std::size_t count : {1, 2, 9}) {
+  for (const std::size_t count : {1U, 2U, 9U}) {
     strangers.push_back(connectTo(localNameOf(key)));
     Pipe pipe;
     sendWith(strangers.back().get(), hello, std::vector<int>(count, pipe.writing.get()));
