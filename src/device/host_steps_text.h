@@ -7,6 +7,7 @@
 
 namespace moe {
 
+// NOLINTNEXTLINE(misc-definitions-in-headers): each build includes this text once, in a namespace of its own.
 void runHostStepHere(int step, const void* params, const int* warp, void* pace) {
   runNamedStep(HostWarp(HostQueueMemory(), static_cast<HostPace*>(pace)), static_cast<Step>(step),
                *static_cast<const StepParams*>(params), WarpIndex{warp[0], warp[1], warp[1]});
