@@ -4,7 +4,6 @@
 # Usage: own_process_test.sh MOERUN EXAMPLE_MINIMAL
 set -u
 moerun=$1 example=$2
-export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # it looks for threads in /proc
 unshare --pid --mount --fork true 2>/dev/null || { echo 'skipped: no namespaces here'; exit 77; }
 # shellcheck disable=SC2016
 out=$("$moerun" -n 2 --timeout 60 unshare --pid --mount --fork --kill-child \
