@@ -55,7 +55,7 @@ std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::u
     // This rank is out of step with the others now.
     const Error error = currentErrorOf(rank());
     node_->announce({rank(), error.result(), error.what()});
-    throw error;
+    throw Error(error);
   }
 }
 

@@ -74,7 +74,7 @@ class CommInit {
     } catch (...) {
       const Error error = allKnow_ ? currentError() : currentErrorOf(comm_->rank());
       if (!allKnow_) comm_->bootstrap_->announceIfFirst(error);
-      throw error;
+      throw Error(error);
     }
   }
 
