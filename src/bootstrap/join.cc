@@ -207,7 +207,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
     node->announce({options.rank, error.result(), error.what()});
     meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
     node->sayGoodbye(Deadline::after(kFarewell));
-    throw error;
+    throw Error(error);
   }
   return node;
 }

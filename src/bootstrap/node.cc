@@ -32,7 +32,7 @@ void Node::round(int waitMs) {
     // What had come may be lost, so this rank is of no use to the group any more.
     const Error error = currentErrorOf(group_.rank);
     announce({group_.rank, error.result(), error.what()});
-    throw error;
+    throw Error(error);
   }
   for (Source* source : sources_) source->serve(set_);  // last: these may throw, and the group goes on
 }
