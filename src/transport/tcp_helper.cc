@@ -70,7 +70,7 @@ bool TcpHelper::spins(int times) noexcept {
 
 // What is waited for may come in another way too, so it looks up now and then.
 void TcpHelper::sleep(int times) const noexcept {
-  std::array<pollfd, 2 * kPutRingsMax> sources;
+  std::array<pollfd, std::size_t{2} * kPutRingsMax> sources;
   nfds_t count = 0;
   for (const auto& ring : rings_) {
     sources[count++] = {ring->receiver.readiness(), POLLIN, 0};
