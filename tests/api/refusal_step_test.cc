@@ -10,11 +10,7 @@ TEST_P(Refusal, RowsOfACombineThatAreNull) {
     inEveryLayout([&](const moeHandleConfig_t& shape) {
       world(2, small(), [&](RankContext& context) {
         Calls calls(context, shape);
-        context.meet();
-        MOE_EXPECT_OK(calls.route(), context);
-        MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-        context.arena.synchronize();
-        context.meet();
+        calls.untilCombine();
         moeCombineArgs_t args = calls.combineArgs();
         if (everywhere || context.rank == 1) args.rows = nullptr;
         calls.combine(args);
@@ -31,11 +27,7 @@ TEST_P(Refusal, RowsOfACombineInABlockThatIsTooSmall) {
       Calls calls(context, handleOf(moeModeHt, layout));
       void* block = nullptr;
       MOE_ASSERT_OK(moeMemAlloc(context.comm, 3 * kRowBytes, &block), context);
-      context.meet();
-      MOE_EXPECT_OK(calls.route(), context);
-      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      context.arena.synchronize();
-      context.meet();
+      calls.untilCombine();
       moeCombineArgs_t args = calls.combineArgs();
       if (context.rank == 0) args.rows = block;
       calls.combine(args);
@@ -50,11 +42,7 @@ TEST_P(Refusal, RowTypesThatDiffer) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(2, small(), [&](RankContext& context) {
       Calls calls(context, shape);
-      context.meet();
-      MOE_EXPECT_OK(calls.route(), context);
-      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      context.arena.synchronize();
-      context.meet();
+      calls.untilCombine();
       moeCombineArgs_t args = calls.combineArgs();
       args.rowType = context.rank == 0 ? moeRowBf16 : moeRowFp16;
       calls.combine(args);
@@ -68,11 +56,7 @@ TEST_P(Refusal, GradientsOnSomeRanksOnly) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(2, small(), [&](RankContext& context) {
       Calls calls(context, shape);
-      context.meet();
-      MOE_EXPECT_OK(calls.route(), context);
-      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
-      context.arena.synchronize();
-      context.meet();
+      calls.untilCombine();
       moeCombineArgs_t args = calls.combineArgs();
       if (context.rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
       calls.combine(args);

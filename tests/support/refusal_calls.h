@@ -68,6 +68,15 @@ class Calls {
   moeResult_t dispatch(const moeDispatchArgs_t& args) { return moeDispatch(handle_, &args, context_.stream()); }
   moeResult_t combine(const moeCombineArgs_t& args) { return moeCombine(handle_, &args, context_.stream()); }
 
+  // Route and dispatch without fault, on all ranks, so that the combine is next.
+  void untilCombine() {
+    context_.meet();
+    MOE_EXPECT_OK(route(), context_);
+    MOE_EXPECT_OK(dispatch(dispatchArgs()), context_);
+    context_.arena.synchronize();
+    context_.meet();
+  }
+
   // A dispatch and a combine without fault; every token's ones come back from two experts.
   void roundTrip() {
     MOE_EXPECT_OK(dispatch(dispatchArgs()), context_);
