@@ -19,21 +19,22 @@ namespace moe {
 // takes 43.6 and 136.7 us at 128 and 512, and HT FLAT 1000 at 4096: LL as far as it was measured, 512 tokens of 4 ranks
 // (28 MiB). What is above was not measured.
 //
-// On the host backend a copy costs as much as crossing, and LL makes one more: where a token has one row, LL wins by
-// its missing exchange up to some 32 KiB only. Rows of 4096 bytes, a pair, HT and LL: 2 ranks FLAT 6.8 and 6.3 us at 1
-// token, 11.1 and 10.8 at 4, 16.4 and 19.5 at 8, 22.2 and 27.6 at 12; 4 ranks 19.2 and 14.9 at 1, 22.8 and 21.5 at 2,
-// 35.3 and 43.9 at 4; RANK_MAJOR alike. HT of rows per expert goes in waves, which cost more there than they hide: 2
-// ranks EXPERT_MAJOR 18.0 and 7.5 at 1, 791 and 531 at 64, 4603 and 4076 at 256.
+// On the host backend a copy costs as much as crossing, and LL makes one more: where a token has one row, HT wins from
+// the first token on. HT of rows per expert goes in waves, which cost more there than they hide while there are few
+// rows. Rows of 4096 bytes, 16 processors, a pair, HT and LL: FLAT 4.6 and 6.8 us at 1 token, 12.1 and 27.4 at 8, 131
+// and 308 at 128 (2 ranks), 6.5 and 9.8, 17.6 and 40.0, 128 and 332 (4 ranks); EXPERT_MAJOR 12.6 and 8.2 at 1 token,
+// 66.5 and 62.4 at 16, 134 and 142 at 32 (2 ranks), 19.4 and 12.0 at 1, 55.6 and 54.6 at 8, 93.3 and 100.6 at 16 (4
+// ranks).
 struct LowLatencyLimit {
   Layout layout;
   std::int64_t oneDomain, severalDomains, onHost;
 };
 inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
-    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte, 32 * kKibibyte},
-    {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte, 32 * kMebibyte},
-    {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte, 32 * kMebibyte},
-    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte, 32 * kKibibyte},
+    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte, 0},
+    {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte, 128 * kKibibyte},
+    {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte, 128 * kKibibyte},
+    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte, 0},
 };
 inline constexpr int kRanksOfToken = 8;  // a token goes to no more, as a rule
 

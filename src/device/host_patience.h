@@ -25,8 +25,8 @@ class HostPatience {
 
   // What was waited for is there, and the next thing may come soon again. The time goes on.
   void anew() {
-    if (yields_ > 0 && nap_ == Clock::duration::zero()) pace().noteSaved();
-    spins_ = yields_ = 0, nap_ = {};
+    if (yielded_ && nap_ == Clock::duration::zero()) pace().noteSaved();
+    spins_ = 0, yielded_ = false, nap_ = {}, yieldsEnd_ = {};
   }
 
   // Between looks. False if it is over. If that is because it is in vain, report() has been called, with what lateOf()
@@ -34,8 +34,10 @@ class HostPatience {
   template <class LateOf, class Report>
   bool goesOn(LateOf lateOf, Report report) {
     if (++spins_ <= kSpins) return true;
-    if (const auto now = Clock::now(); yields_ < kYields && pace().mayYield(now)) {
-      ++yields_;
+    const auto now = Clock::now();
+    if (yieldsEnd_ == Clock::time_point{}) yieldsEnd_ = now + kYieldTime;
+    if (now < yieldsEnd_ && pace().mayYield(now)) {
+      yielded_ = true;
       std::this_thread::yield();
       pace().noteYield(now, Clock::now());
       return true;
@@ -72,15 +74,17 @@ class HostPatience {
     return now >= leftEnd_;
   }
 
-  static constexpr int kSpins = 200, kYields = 50;
+  static constexpr int kSpins = 200;
+  static constexpr Clock::duration kYieldTime = std::chrono::milliseconds(1);
   static constexpr Clock::duration kNapStep = std::chrono::microseconds(4), kNapMax = std::chrono::microseconds(500);
 
   const CommView& comm_;
   HostPace* pace_;
   HostPace own_;
-  int spins_ = 0, yields_ = 0;
+  int spins_ = 0;
+  bool yielded_ = false;
   Clock::duration nap_{};
-  Clock::time_point end_{}, leftEnd_{};
+  Clock::time_point end_{}, leftEnd_{}, yieldsEnd_{};
   int leftRank_ = -1;
 };
 

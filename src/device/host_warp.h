@@ -230,10 +230,13 @@ class HostWarpOver {
     for (std::uint32_t begin = 0; begin < job.bytes; begin += kSumTile) {
       const std::uint32_t bytes = job.bytes - begin < kSumTile ? job.bytes - begin : kSumTile;
       const int floats = static_cast<int>(bytes) / 4 * Type::kPerWord;
-      for (int i = 0; i < floats; ++i) sum[i] = 0.0f;
-      for (int term = 0; term < job.terms; ++term) {
-        addTile<Type, kWeighted>(sum, tileOf(term, begin, bytes), floats, kWeighted ? weightOf(term) : 1.0f);
-      }
+      const auto add = [&](int term, auto sumSoFar) {
+        addTile<Type, kWeighted>(sum, sumSoFar, tileOf(term, begin, bytes), floats, kWeighted ? weightOf(term) : 1.0f);
+      };
+      const auto nothing = [](int) { return 0.0f; };  // saves writing zeros and reading them
+      if (job.terms > 0) add(0, nothing);
+      for (int term = 1; term < job.terms; ++term) add(term, [&](int i) { return sum[i]; });
+      for (int i = 0; job.terms == 0 && i < floats; ++i) sum[i] = 0.0f;
       storeTile<Type>(kLanding ? rounded : job.out + begin, sum, floats);
       if (kLanding) host_landing::send(job.out + begin, rounded, bytes);
     }
@@ -243,12 +246,12 @@ class HostWarpOver {
   template <class Type>
   using Element = std::conditional_t<Type::kPerWord == 2, std::uint16_t, std::uint32_t>;
 
-  template <class Type, bool kWeighted>
-  static void addTile(float* sum, const std::uint8_t* row, int n, float weight) {
+  template <class Type, bool kWeighted, class SumSoFar>
+  static void addTile(float* sum, SumSoFar sumSoFar, const std::uint8_t* row, int n, float weight) {
     const auto* from = reinterpret_cast<const Element<Type>*>(row);
     for (int i = 0; i < n; ++i) {
       const float value = Type::toFloat(from[i]);
-      sum[i] = addRounded(sum[i], kWeighted ? multiplyRounded(value, weight) : value);
+      sum[i] = addRounded(sumSoFar(i), kWeighted ? multiplyRounded(value, weight) : value);
     }
   }
   template <class Type>

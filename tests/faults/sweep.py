@@ -28,11 +28,14 @@ MORE_ERRORS = {
     "sendmsg": ["ENOMEM", "EINTR"], "recvmsg": ["ECONNRESET", "ETIMEDOUT", "EINTR"],
     "getrandom": ["EINTR"], "epoll_wait": ["EINTR"], "mmap": ["EPERM"], "fcntl": ["EINVAL"],
 }
+# Where a connection ends this way, either end may be at fault.
+OF_EITHER_END = {"ECONNRESET", "ETIMEDOUT"}
 LIMIT_S = 40  # for a job; the deadlines within are much shorter
 Fault = collections.namedtuple("Fault", "world victim call at count error mode")
 
 
-PORTS = itertools.count(21000 + os.getpid() % 5000)  # below those that the kernel gives away
+FIRST_PORT = 21000 + os.getpid() % 5000  # sweeps at the same time begin at different ones
+PORTS = itertools.cycle([*range(FIRST_PORT, 32000), *range(21000, FIRST_PORT)])  # below those that the kernel gives away
 
 
 def free_port():
@@ -49,7 +52,8 @@ def start(arguments, world, rank, port, fault):
            "MOECOMM_LOCAL_RANK": str(rank), "MOECOMM_ROOT": f"127.0.0.1:{port}", "MOECOMM_SECRET": "5a" * 16,
            "MOECOMM_LOG_LEVEL": "info", "MOECOMM_LOG_FILE": "/dev/null", "LD_PRELOAD": arguments.injector,
            "LD_BIND_NOW": "1"}  # else the loader ends the process where memory runs out
-    env["FAULT_VICTIM"] = str(fault.victim) if fault is not None and fault.count == 1 else "any"
+    known = fault is not None and fault.count == 1 and fault.error not in OF_EITHER_END
+    env["FAULT_VICTIM"] = str(fault.victim) if known else "any"
     if fault is not None and rank == fault.victim:
         env.update(FAULT_CALL=fault.call, FAULT_AT=str(fault.at), FAULT_FOR=str(fault.count), FAULT_MODE=fault.mode)
         if fault.error:

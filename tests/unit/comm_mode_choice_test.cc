@@ -28,14 +28,16 @@ TEST(ModeChoice, IsLowLatencyWhereItWasMeasured) {
 
 TEST(ModeChoice, OfTheHostIsHighThroughputWhereATokenHasOneRow) {
   for (const Layout layout : {Layout::flat, Layout::rankMajor}) {
-    EXPECT_EQ(onHost(1, layout, 4096, 2), moeModeLl);
-    for (const int tokens : {16, 64, 128, 512}) EXPECT_EQ(onHost(tokens, layout, kRowBytes, 2), moeModeHt) << tokens;
+    for (const int tokens : {1, 8, 128, 512}) EXPECT_EQ(onHost(tokens, layout, 4096, 2), moeModeHt) << tokens;
   }
 }
 
-TEST(ModeChoice, OfTheHostIsLowLatencyWhereHighThroughputGoesInWaves) {
+TEST(ModeChoice, OfTheHostIsLowLatencyForFewRowsPerExpert) {
   for (const Layout layout : {Layout::expertMajor, Layout::expertMajorPadded}) {
-    for (const int tokens : {1, 16, 128, 512}) EXPECT_EQ(onHost(tokens, layout, kRowBytes, 2), moeModeLl) << tokens;
+    for (const int tokens : {1, 16}) EXPECT_EQ(onHost(tokens, layout, 4096, 2), moeModeLl) << tokens;
+    for (const int tokens : {32, 512}) EXPECT_EQ(onHost(tokens, layout, 4096, 2), moeModeHt) << tokens;
+    EXPECT_EQ(onHost(8, layout, 4096, 4), moeModeLl);
+    EXPECT_EQ(onHost(16, layout, 4096, 4), moeModeHt);
   }
 }
 
