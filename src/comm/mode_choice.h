@@ -25,16 +25,20 @@ namespace moe {
 // and 308 at 128 (2 ranks), 6.5 and 9.8, 17.6 and 40.0, 128 and 332 (4 ranks); EXPERT_MAJOR 12.6 and 8.2 at 1 token,
 // 66.5 and 62.4 at 16, 134 and 142 at 32 (2 ranks), 19.4 and 12.0 at 1, 55.6 and 54.6 at 8, 93.3 and 100.6 at 16 (4
 // ranks).
+// Over TCP: FLAT 100 and 60 us at 32 tokens, 250 and 245 at 128, 1000 and 1090 at 512 (2 ranks, rows of 2048 bytes),
+// 432 and 448 at 64, 860 and 910 at 128, 1870 and 2845 at 256 (rows of 8192 bytes).
 struct LowLatencyLimit {
   Layout layout;
-  std::int64_t oneDomain, severalDomains, onHost;
+  struct Bytes {
+    std::int64_t oneDomain, severalDomains;
+  } onGpus, onHost;
 };
 inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
-    {Layout::flat, 16 * kMebibyte, 16 * kMebibyte, 0},
-    {Layout::expertMajor, 32 * kMebibyte, 16 * kMebibyte, 128 * kKibibyte},
-    {Layout::expertMajorPadded, 32 * kMebibyte, 16 * kMebibyte, 128 * kKibibyte},
-    {Layout::rankMajor, 32 * kMebibyte, 16 * kMebibyte, 0},
+    {Layout::flat, {16 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}},
+    {Layout::expertMajor, {32 * kMebibyte, 16 * kMebibyte}, {128 * kKibibyte, 2 * kMebibyte}},
+    {Layout::expertMajorPadded, {32 * kMebibyte, 16 * kMebibyte}, {128 * kKibibyte, 2 * kMebibyte}},
+    {Layout::rankMajor, {32 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}},
 };
 inline constexpr int kRanksOfToken = 8;  // a token goes to no more, as a rule
 
@@ -46,8 +50,8 @@ constexpr std::int32_t chooseMode(int tokensMax, Layout layout, int rowBytesMax,
   const std::int64_t bytes = std::int64_t{tokensMax} * std::min(nranks, kRanksOfToken) * rowBytesMax;
   for (const LowLatencyLimit& limit : kLowLatencyLimits) {
     if (limit.layout != layout) continue;
-    const std::int64_t most = domains > 1 ? limit.severalDomains : host ? limit.onHost : limit.oneDomain;
-    return bytes <= most ? moeModeLl : moeModeHt;
+    const LowLatencyLimit::Bytes& most = host ? limit.onHost : limit.onGpus;
+    return bytes <= (domains > 1 ? most.severalDomains : most.oneDomain) ? moeModeLl : moeModeHt;
   }
   return moeModeHt;
 }

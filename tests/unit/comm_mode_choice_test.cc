@@ -8,8 +8,8 @@ namespace {
 std::int32_t onGpus(int tokens, Layout layout, int rowBytes, int nranks, int domains, int llTokensMax) {
   return chooseMode(tokens, layout, rowBytes, nranks, domains, llTokensMax, false);
 }
-std::int32_t onHost(int tokens, Layout layout, int rowBytes, int nranks) {
-  return chooseMode(tokens, layout, rowBytes, nranks, 1, 8192, true);
+std::int32_t onHost(int tokens, Layout layout, int rowBytes, int nranks, int domains = 1) {
+  return chooseMode(tokens, layout, rowBytes, nranks, domains, 8192, true);
 }
 
 constexpr Layout kLayouts[] = {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor};
@@ -38,6 +38,13 @@ TEST(ModeChoice, OfTheHostIsLowLatencyForFewRowsPerExpert) {
     for (const int tokens : {32, 512}) EXPECT_EQ(onHost(tokens, layout, 4096, 2), moeModeHt) << tokens;
     EXPECT_EQ(onHost(8, layout, 4096, 4), moeModeLl);
     EXPECT_EQ(onHost(16, layout, 4096, 4), moeModeHt);
+  }
+}
+
+TEST(ModeChoice, OfTheHostAcrossDomainsIsLowLatencyForFewBytes) {
+  for (const Layout layout : kLayouts) {
+    EXPECT_EQ(onHost(128, layout, 2048, 2, 2), moeModeLl);
+    EXPECT_EQ(onHost(256, layout, kRowBytes, 2, 2), moeModeHt);
   }
 }
 
