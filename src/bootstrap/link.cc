@@ -21,6 +21,11 @@ struct FdControl {  // room for one descriptor in a control message
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
 };
 
+// What a socket refuses now it may do later.
+bool isForNow(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
+}
+
 }  // namespace
 
 Link::Link(Fd socket, Handshake::Side side, const Key& key, FrameMask accepted)
@@ -94,7 +99,7 @@ void Link::readSome() {
   for (std::size_t round = 0; round < kReadRounds && !closed(); ++round) {
     const ssize_t got = receive(buffer);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got < 0 && isForNow(errno)) return;
     if (got < 0) return close(std::strerror(errno), errno);
     if (got == 0) return close("");
     try {
@@ -139,7 +144,7 @@ void Link::writeSome() {
     const ssize_t sent = ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     // Without buffers the kernel takes it later.
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM)) return;
+    if (sent < 0 && isForNow(errno)) return;
     if (sent < 0) {
       // What the other side said before it went may still be unread: the reading side decides when to close.
       writable_ = false;
