@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ceiling_kernels.h"
-#include "device/cuda_bulk_warp.h"
+#include "device/policy/cuda/bulk_warp.h"
 
 namespace moe::perf {
 

@@ -1,6 +1,6 @@
 #include "ceiling_bulk.h"
 #include "ceiling_kernels.h"
-#include "device/row_math.h"
+#include "device/rows/row_math.h"
 
 namespace moe::perf {
 namespace {

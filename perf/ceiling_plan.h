@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/views.h"
+#include "device/view/views.h"
 #include "plan.h"
 
 namespace moe::perf {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device.h"
-#include "device/views.h"
+#include "device/view/views.h"
 #include "host_bench.h"
 #include "moecomm.h"
 

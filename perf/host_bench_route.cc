@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/lanes.h"
-#include "device/views.h"
+#include "device/view/views.h"
 #include "host_bench.h"
 #include "moecomm.h"
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "device/host_queue_memory.h"
-#include "device/put_helper.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/queue/put_helper.h"
 #include "transport/remote_choice.h"
 
 namespace moe::perf {

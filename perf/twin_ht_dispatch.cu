@@ -1,4 +1,4 @@
-#include "device/ht_dispatch.h"
+#include "device/protocol/ht_dispatch.h"
 #include "twin_ht_dispatch.h"
 #include "twin_move.h"
 

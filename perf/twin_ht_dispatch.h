@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "device/kernels.h"
+#include "device/kernels/kernels.h"
 
 namespace moe::perf {
 

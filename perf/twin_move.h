@@ -2,7 +2,7 @@
 // stores; what stays here is stored by the lanes. All lanes look up where rows go. GPU code, from sm_90 on.
 #pragma once
 
-#include "device/cuda_bulk_warp.h"
+#include "device/policy/cuda/bulk_warp.h"
 #include "twin_wait.h"
 
 namespace moe::perf::twin {

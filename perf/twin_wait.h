@@ -1,8 +1,8 @@
 // How the twin (twin_ht_dispatch.h) fails and waits: every wait ends, and says for whom it was. GPU code.
 #pragma once
 
-#include "device/cuda_flags.h"
-#include "device/views.h"
+#include "device/policy/cuda/flags.h"
+#include "device/view/views.h"
 
 namespace moe::perf::twin {
 

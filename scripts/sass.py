@@ -159,7 +159,7 @@ def row_accesses(code):
     return accesses(blocks, rows)
 
 
-# ---- What a warp issues to post puts (src/device/cuda_put_queue.h)
+# ---- What a warp issues to post puts (src/device/policy/cuda/put_queue.h)
 
 POST = re.compile(r"\$\S*cuda_put_queue4post")
 CALL = "CALL.post"

@@ -21,8 +21,8 @@ LONG_FUNCTIONS = set()
 LAYERS = {"base": 0, "bootstrap": 1, "device": 2, "topology": 2, "backend": 3, "transport": 4, "comm": 5, "api": 6,
           "tools": 7}
 
-POLICIES = r"src/device/(cuda_\w+\.(h|cuh|cu)|\w*warp\.h|host_(queue_memory|landing|patience)\.h|flag\.h)"
-CUDA_FILES = r"src/device/cuda_\w+\.(h|cuh)"
+CUDA_FILES = r"src/device/(policy/cuda/\w+|(rows|queue/mlx5)/cuda_\w+)\.h"
+POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
 # What, where (a pattern of paths), where not, why.
 BANNED = [
@@ -34,8 +34,8 @@ BANNED = [
     (r"\bcudaMalloc\w*\s*\(|\bcudaFree\w*\s*\(|\bcudaHostAlloc\s*\(", r"src/", r"src/\w+/cuda_\w+\.(h|cc|cu)",
      "memory belongs to an owner class (a cuda_* file)"),
     (r"\bvolatile\b", r"src/", CUDA_FILES, "volatile orders nothing; use a Flag"),
-    (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/cuda_*.h only"),
-    (r"\b__CUDA_ARCH__\b", r"src/", CUDA_FILES + r"|src/device/kernels\.cu", "protocol files do not know the machine"),
+    (r"\b(__)?asm(__)?\b", r"src/", CUDA_FILES, "instructions are spelled in src/device/policy/cuda and cuda_*.h only"),
+    (r"\b__CUDA_ARCH__\b", r"src/", CUDA_FILES + r"|src/device/kernels/kernels\.cu", "protocol files do not know the machine"),
     (r"\bmemory_order|\batomic_thread_fence\b", r"src/(device|api)/", POLICIES, "order is named by policy operations only"),
     (r"\bif constexpr\s*\(\s*Warp::", r"src/device/", POLICIES, "protocol code is the same for every policy"),
     (r"\bgoto\b", r"(src|tests|perf|examples)/", None, "owners unwind; there is no goto"),

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "device/shape.h"
+#include "device/view/shape.h"
 
 namespace moe::model {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "device/handle_layout.h"
-#include "device/window_layout.h"
+#include "device/view/handle_layout.h"
+#include "device/view/window_layout.h"
 #include "topology/rdma_plan.h"
 
 namespace moe::model {

@@ -10,7 +10,7 @@
 #include "backend/host_options.h"
 #include "backend/memory.h"
 #include "backend/window_port.h"
-#include "device/steps.h"
+#include "device/kernels/steps.h"
 
 namespace moe {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "backend/backend.h"
-#include "device/kernel_numbers.h"
+#include "device/kernels/kernel_numbers.h"
 
 namespace moe {
 

@@ -13,8 +13,8 @@
 
 #include "backend/backend.h"
 #include "backend/host_threads.h"
-#include "device/host_steps.h"
-#include "device/host_wait.h"
+#include "device/kernels/host_steps.h"
+#include "device/policy/host/wait.h"
 
 namespace moe {
 namespace {

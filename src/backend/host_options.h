@@ -1,7 +1,7 @@
 // How the host backend runs steps (MOECOMM_HOST_SIMD, MOECOMM_HOST_THREADS).
 #pragma once
 
-#include "device/host_simd.h"
+#include "device/kernels/host_simd.h"
 
 namespace moe {
 

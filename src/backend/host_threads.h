@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/host_pace.h"
+#include "device/policy/host/pace.h"
 
 namespace moe {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "comm/limits.h"
-#include "device/remote_view.h"
+#include "device/view/remote_view.h"
 
 namespace moe {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/terms.h"
+#include "device/view/terms.h"
 
 namespace moe {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "device/failure.h"
+#include "device/view/failure.h"
 
 namespace moe {
 

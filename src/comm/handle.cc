@@ -9,7 +9,7 @@
 #include "comm/argument_checks.h"
 #include "comm/limits.h"
 #include "comm/mode_choice.h"
-#include "device/ll_slots.h"
+#include "device/protocol/ll_slots.h"
 
 namespace moe {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "comm/comm.h"
 #include "comm/tickets.h"
-#include "device/handle_layout.h"
+#include "device/view/handle_layout.h"
 
 namespace moe {
 

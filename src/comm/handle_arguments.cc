@@ -6,7 +6,7 @@
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
-#include "device/fp8_row.h"
+#include "device/rows/fp8_row.h"
 
 namespace moe {
 namespace {

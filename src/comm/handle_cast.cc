@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "comm/handle.h"
-#include "device/fp8_row.h"
+#include "device/rows/fp8_row.h"
 
 namespace moe {
 namespace {

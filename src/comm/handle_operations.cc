@@ -5,7 +5,7 @@
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
-#include "device/terms.h"
+#include "device/view/terms.h"
 
 namespace moe {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "device/shape.h"
+#include "device/view/shape.h"
 
 namespace moe {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "device/views.h"
+#include "device/view/views.h"
 #include "moecomm.h"
 
 namespace moe {

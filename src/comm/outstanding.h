@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/shape.h"
+#include "device/view/shape.h"
 
 namespace moe {
 

@@ -1,6 +1,6 @@
 #include "transport/put_intake.h"
 
-#include "device/host_queue_memory.h"
+#include "device/policy/host/queue_memory.h"
 
 namespace moe {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "bootstrap/siphash.h"
-#include "device/remote_view.h"
+#include "device/view/remote_view.h"
 #include "topology/rdma_settings.h"
 
 namespace moe {

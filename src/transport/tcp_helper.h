@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "device/put_helper.h"
+#include "device/queue/put_helper.h"
 #include "transport/tcp_ring.h"
 
 namespace moe {

@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(256, 1)
 
 }  // namespace
 
-// As the one of device/cuda_put_queue.h, by its name.
+// As the one of device/policy/cuda/put_queue.h, by its name.
 namespace cuda_put_queue {
 
 __device__ __noinline__ bool post(unsigned long long* counters, Quad* queue, Quad put, bool rings) {

@@ -1,10 +1,10 @@
-// Everything that device/fp8.h computes from one piece, as bits. Compiled by nvcc for the GPU and by the host compiler;
-// fp8_test.cc compares the two.
+// Everything that device/rows/fp8.h computes from one piece, as bits. Compiled by nvcc for the GPU and by the host
+// compiler; fp8_test.cc compares the two.
 #pragma once
 
 #include <vector>
 
-#include "device/fp8.h"
+#include "device/rows/fp8.h"
 
 namespace moe::test {
 

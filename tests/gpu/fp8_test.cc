@@ -1,5 +1,5 @@
-// device/fp8.h gives the same bits on the GPU as on the CPU, whose bits tests/unit/device_fp8_test.cc compares with a
-// reference.
+// device/rows/fp8.h gives the same bits on the GPU as on the CPU, whose bits tests/unit/device_fp8_test.cc compares
+// with a reference.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-// Queues of device/mlx5 on a GPU: WQEs encoded there, and rows sent by posters there. Compiled by nvcc for the GPU
+// Queues of device/queue/mlx5 on a GPU: WQEs encoded there, and rows sent by posters there. Compiled by nvcc for the GPU
 // and by the host compiler.
 #pragma once
 
 #include <vector>
 
-#include "device/mlx5/submit.h"
+#include "device/queue/mlx5/submit.h"
 
 namespace moe::test {
 

@@ -1,4 +1,4 @@
-// device/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a kernel
+// device/queue/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a kernel
 // posts in host memory is executed by the software adapter.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

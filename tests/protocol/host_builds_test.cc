@@ -2,7 +2,7 @@
 // bit of what they sum, cast and copy, so all of them have the same.
 #include <gtest/gtest.h>
 
-#include "device/host_steps.h"
+#include "device/kernels/host_steps.h"
 #include "protocol/fixed_shape.h"
 #include "support/thread_runner.h"
 

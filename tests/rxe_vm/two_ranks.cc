@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "device/host_queue_memory.h"
+#include "device/policy/host/queue_memory.h"
 #include "transport/verbs_transport.h"
 
 namespace moe::test {

@@ -44,8 +44,8 @@ class Builder:
     def __init__(self, work: pathlib.Path, compiler: str):
         self.work = work
         self.tree = work / "tree"  # a copy: what is edited meanwhile does not mix with what is built
-        for part in ("src/device", "src/device/mlx5", "tests/support", "tests/protocol", "tests/sim", "tests/soft_hca",
-                     "include"):
+        shutil.rmtree(self.tree, ignore_errors=True)
+        for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "tests/soft_hca", "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
         self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
         launcher = shutil.which("ccache")

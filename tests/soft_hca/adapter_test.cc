@@ -1,4 +1,4 @@
-// Queues of device/mlx5 at work: posted by submit, executed by the software adapter, between two queue pairs.
+// Queues of device/queue/mlx5 at work: posted by submit, executed by the software adapter, between two queue pairs.
 #include <gtest/gtest.h>
 
 #include <array>

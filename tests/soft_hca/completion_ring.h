@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "device/mlx5/byte_order.h"
+#include "device/queue/mlx5/byte_order.h"
 #include "soft_hca/cqe_image.h"
 #include "soft_hca/fault_plan.h"
 #include "soft_hca/violations.h"

@@ -1,10 +1,10 @@
-// The constants and offsets of device/mlx5 against those that mlx5dv.h declares.
+// The constants and offsets of device/queue/mlx5 against those that mlx5dv.h declares.
 #include <cstddef>
 
 #include <infiniband/mlx5dv.h>
 
-#include "device/mlx5/completion_queue.h"
-#include "device/mlx5/send_queue.h"
+#include "device/queue/mlx5/completion_queue.h"
+#include "device/queue/mlx5/send_queue.h"
 
 namespace moe::mlx5 {
 namespace {

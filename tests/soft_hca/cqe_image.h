@@ -1,10 +1,10 @@
-// Writes completions as an adapter does, by the offsets of the format and not by what device/mlx5/cqe.h does.
+// Writes completions as an adapter does, by the offsets of the format and not by what device/queue/mlx5/cqe.h does.
 #pragma once
 
 #include <atomic>
 #include <cstring>
 
-#include "device/mlx5/cqe.h"
+#include "device/queue/mlx5/cqe.h"
 
 namespace moe::test {
 

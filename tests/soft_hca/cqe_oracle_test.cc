@@ -1,4 +1,4 @@
-// Completions as an adapter writes them, read by device/mlx5 and by libmlx5.
+// Completions as an adapter writes them, read by device/queue/mlx5 and by libmlx5.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <string>
 
-#include "device/mlx5/syndrome.h"
+#include "device/queue/mlx5/syndrome.h"
 #include "support/rng.h"
 
 namespace moe::test {

@@ -2,7 +2,7 @@
 // middle of a step, which they would seldom do.
 #pragma once
 
-#include "device/host_queue_memory.h"
+#include "device/policy/host/queue_memory.h"
 #include "support/rng.h"
 
 namespace moe::test {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "device/host_queue_memory.h"
+#include "device/policy/host/queue_memory.h"
 #include "soft_hca/cqe_image.h"
 
 namespace moe::test {

@@ -1,11 +1,11 @@
-// libmlx5 as an oracle: every request is posted twice, by libmlx5 to its own queue and by device/mlx5 to a shadow of
+// libmlx5 as an oracle: every request is posted twice, by libmlx5 to its own queue and by device/queue/mlx5 to a shadow of
 // it, and every completion is read twice. What differs is kept as text.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "device/mlx5/completion_queue.h"
+#include "device/queue/mlx5/completion_queue.h"
 #include "soft_hca/shadow_queue.h"
 #include "soft_hca/verbs_queue.h"
 
@@ -26,7 +26,7 @@ struct Request {
 
 enum class Interface { postSend, wrBuilder };
 
-// Planted in what device/mlx5 wrote, to see that the oracle finds it.
+// Planted in what device/queue/mlx5 wrote, to see that the oracle finds it.
 enum class Mistake { none, segmentCount, inlineBit, operandsSwapped, immediateOrder, recordWord, doorbellQueuePair };
 
 class Oracle {

@@ -2,8 +2,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "device/host_queue_memory.h"
-#include "device/mlx5/submit.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/queue/mlx5/submit.h"
 #include "soft_hca/oracle.h"
 
 namespace moe::test {

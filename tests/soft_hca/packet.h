@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "device/mlx5/syndrome.h"
+#include "device/queue/mlx5/syndrome.h"
 
 namespace moe::test {
 

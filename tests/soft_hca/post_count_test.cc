@@ -9,7 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/config.h"
-#include "device/host_warp.h"
+#include "device/policy/host/warp.h"
 #include "support/moe_step.h"
 #include "unit/forwarding_backend.h"
 #include "unit/rdma_world.h"

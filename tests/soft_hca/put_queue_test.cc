@@ -1,5 +1,6 @@
-// Puts as RDMA writes (device/mlx5/put_queue.h), executed by the software adapter between windows of this process.
-#include "device/mlx5/put_queue.h"
+// Puts as RDMA writes (device/queue/mlx5/put_queue.h), executed by the software adapter between windows of this
+// process.
+#include "device/queue/mlx5/put_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-// What the queues of device/mlx5 do by themselves; what lies in them is compared by the oracle.
+// What the queues of device/queue/mlx5 do by themselves; what lies in them is compared by the oracle.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <set>
 #include <string>
 
-#include "device/mlx5/completion_queue.h"
+#include "device/queue/mlx5/completion_queue.h"
 #include "soft_hca/cqe_image.h"
 #include "soft_hca/shadow_queue.h"
 

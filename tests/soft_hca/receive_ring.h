@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "device/mlx5/byte_order.h"
+#include "device/queue/mlx5/byte_order.h"
 #include "soft_hca/memory_regions.h"
 #include "soft_hca/violations.h"
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "device/mlx5/byte_order.h"
+#include "device/queue/mlx5/byte_order.h"
 
 namespace moe::test {
 

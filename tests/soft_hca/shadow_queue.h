@@ -5,8 +5,8 @@
 #include <array>
 #include <stdexcept>
 
-#include "device/host_queue_memory.h"
-#include "device/mlx5/submit.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/queue/mlx5/submit.h"
 
 namespace moe::test {
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "device/host_queue_memory.h"
+#include "device/policy/host/queue_memory.h"
 #include "soft_hca/cqe_image.h"
 
 namespace moe::test {

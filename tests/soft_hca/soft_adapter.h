@@ -1,4 +1,4 @@
-// An adapter in software: takes doorbells, reads the queues of device/mlx5 as strictly as it can, moves the data
+// An adapter in software: takes doorbells, reads the queues of device/queue/mlx5 as strictly as it can, moves the data
 // between queue pairs of this process, and writes completions. What is wrong with a queue it notes as a violation; what
 // a real adapter refuses, such as a key that does not cover the memory, completes with that error.
 #pragma once
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "device/mlx5/completion_queue.h"
-#include "device/mlx5/send_queue.h"
+#include "device/queue/mlx5/completion_queue.h"
+#include "device/queue/mlx5/send_queue.h"
 #include "soft_hca/wqe_reader.h"
 
 namespace moe::test {

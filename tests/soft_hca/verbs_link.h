@@ -9,9 +9,9 @@
 
 #include <infiniband/mlx5dv.h>
 
-#include "device/host_queue_memory.h"
-#include "device/mlx5/completion_queue.h"
-#include "device/mlx5/submit.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/queue/mlx5/completion_queue.h"
+#include "device/queue/mlx5/submit.h"
 
 namespace moe::test {
 

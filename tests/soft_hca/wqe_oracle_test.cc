@@ -1,4 +1,4 @@
-// Every WQE, doorbell record and doorbell that device/mlx5 writes, against libmlx5's.
+// Every WQE, doorbell record and doorbell that device/queue/mlx5 writes, against libmlx5's.
 #include <gtest/gtest.h>
 
 #include "soft_hca/oracle.h"

@@ -1,5 +1,5 @@
 // Reads a WQE as an adapter would, but strictly: whatever a real adapter may ignore is a complaint too. By the offsets
-// of the format, not by what device/mlx5/wqe.h does.
+// of the format, not by what device/queue/mlx5/wqe.h does.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "device/fp8_row.h"
+#include "device/rows/fp8_row.h"
 
 namespace moe::test {
 namespace {

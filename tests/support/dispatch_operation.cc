@@ -1,8 +1,8 @@
 // The dispatch of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
-#include "device/fp8_row.h"
-#include "device/terms.h"
+#include "device/rows/fp8_row.h"
+#include "device/view/terms.h"
 #include "support/fp8_reference.h"
 #include "support/operations.h"
 #include "support/payload.h"

@@ -1,5 +1,5 @@
 // Quantisation to e4m3 by the definition of the format: looks for the nearest of all codes. Shares no code with
-// device/fp8.h.
+// device/rows/fp8.h.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "device/shape.h"
+#include "device/view/shape.h"
 
 namespace moe::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "device/row_math.h"
+#include "device/rows/row_math.h"
 #include "support/rng.h"
 
 namespace moe::test {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "device/handle_layout.h"
-#include "device/views.h"
+#include "device/view/handle_layout.h"
+#include "device/view/views.h"
 #include "support/guarded_bytes.h"
 
 namespace moe::test {

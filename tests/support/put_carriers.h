@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/host_queue_memory.h"
+#include "device/policy/host/queue_memory.h"
 #include "support/protocol_world.h"
 
 namespace moe::test {

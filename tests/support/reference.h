@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/row_math.h"
-#include "device/views.h"
+#include "device/rows/row_math.h"
+#include "device/view/views.h"
 
 namespace moe::test {
 

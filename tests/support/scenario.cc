@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "device/fp8_row.h"
+#include "device/rows/fp8_row.h"
 #include "support/routing_input.h"
 
 namespace moe::test {

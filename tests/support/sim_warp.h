@@ -1,5 +1,5 @@
 // The simulator's policy: a warp is one fiber. Between any two operations, and inside long ones, time passes and other
-// warps run. What host_warp.h says about each operation holds here too.
+// warps run. What device/policy/host/warp.h says about each operation holds here too.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "device/fp8_row.h"
-#include "device/landing.h"
+#include "device/queue/landing.h"
+#include "device/rows/fp8_row.h"
 #include "support/simulator.h"
 
 namespace moe::sim {

@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "device/steps.h"
+#include "device/kernels/steps.h"
 #include "support/simulator.h"
 
 namespace moe::sim {

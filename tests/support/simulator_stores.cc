@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include "device/landing.h"
+#include "device/queue/landing.h"
 #include "support/simulator_parts.h"
 
 namespace moe::sim {

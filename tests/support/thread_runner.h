@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "device/host_warp.h"
-#include "device/steps.h"
+#include "device/kernels/steps.h"
+#include "device/policy/host/warp.h"
 #include "support/put_carriers.h"
 #include "support/scenario.h"
 #include "support/threaded_warp.h"

@@ -8,11 +8,11 @@
 #include <atomic>
 #include <cstring>
 
-#include "device/fp8_row.h"
-#include "device/host_landing.h"
-#include "device/host_patience.h"
-#include "device/host_queue_memory.h"
-#include "device/views.h"
+#include "device/policy/host/landing.h"
+#include "device/policy/host/patience.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/rows/fp8_row.h"
+#include "device/view/views.h"
 #include "support/lane_barrier.h"
 
 namespace moe::test {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <thread>
 
-#include "device/flag.h"
+#include "device/view/flag.h"
 
 namespace moe::test {
 

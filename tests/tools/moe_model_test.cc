@@ -18,7 +18,7 @@
 #include "../../perf/model/footprint.h"
 #include "../../perf/model/published.h"
 #include "../../perf/model/tables.h"
-#include "device/shape.h"
+#include "device/view/shape.h"
 
 namespace moe::test {
 namespace {

@@ -32,12 +32,12 @@ class Tidy(unittest.TestCase):
             ("src/comm/comm.cc", "int f() { std::abort(); }"),
             ("src/comm/comm.cc", "int f() { exit(1); }"),
             ("src/comm/comm.cc", "int f() { if (x) ::_exit(1); }"),
-            ("src/device/route.h", "// Says.\nvoid f() { __trap(); }"),
+            ("src/device/protocol/route/route.h", "// Says.\nvoid f() { __trap(); }"),
             ("src/transport/cuda.h", "// Says.\nvoid f() { cudaMalloc(&p, 4); }"),
             ("src/comm/comm.cc", "volatile int x;"),
-            ("src/device/route.h", '// Says.\nasm("nop");'),
-            ("src/device/route.h", "// Says.\n#if __CUDA_ARCH__ > 800\n#endif"),
-            ("src/device/route.h", "// Says.\nauto x = std::memory_order_acquire;"),
+            ("src/device/protocol/route/route.h", '// Says.\nasm("nop");'),
+            ("src/device/protocol/route/route.h", "// Says.\n#if __CUDA_ARCH__ > 800\n#endif"),
+            ("src/device/protocol/route/route.h", "// Says.\nauto x = std::memory_order_acquire;"),
             ("src/comm/comm.cc", "int f() { goto out; }"),
             ("src/comm/comm.cc", "static thread_local int x;"),
             ("src/comm/comm.cc", "using namespace std;"),
@@ -53,8 +53,8 @@ class Tidy(unittest.TestCase):
             ("src/comm/comm.h", "// Says.\nclass C {\n  void abort();\n};"),
             ("src/comm/comm.cc", "auto s = fmt::format(x); std::snprintf(a, 1, b);"),
             ("src/tools/moerun.cc", 'int main() { printf("x"); exit(1); }'),
-            ("src/device/cuda_warp.h", '// Says.\nasm volatile("nop");'),
-            ("src/device/host_warp.h", "// Says.\nauto x = std::memory_order_acquire;"),
+            ("src/device/policy/cuda/warp.h", '// Says.\nasm volatile("nop");'),
+            ("src/device/policy/host/warp.h", "// Says.\nauto x = std::memory_order_acquire;"),
             ("src/bootstrap/link.cc", "auto x = std::memory_order_acquire;"),
             ("tests/unit/x_test.cc", 'int f() { printf("x"); std::abort(); }'),
         ]:
@@ -63,10 +63,10 @@ class Tidy(unittest.TestCase):
 
     def test_knows_the_direction_of_includes(self):
         self.assert_refused("src/bootstrap/link.cc", '#include "comm/config.h"\n')
-        self.assert_refused("src/device/route.h", '// Says.\n#include "transport/window.h"\n', 2)
-        self.assert_refused("src/topology/nic.cc", '#include "device/shape.h"\n')
+        self.assert_refused("src/device/protocol/route/route.h", '// Says.\n#include "transport/window.h"\n', 2)
+        self.assert_refused("src/topology/nic.cc", '#include "device/view/shape.h"\n')
         self.assert_refused("src/unheard/of.cc", "int x;\n")
-        self.assert_accepted("src/comm/comm.cc", '#include "comm/config.h"\n#include "device/shape.h"\n#include "moecomm.h"\n')
+        self.assert_accepted("src/comm/comm.cc", '#include "comm/config.h"\n#include "device/view/shape.h"\n#include "moecomm.h"\n')
 
     def test_measures_functions(self):
         body = "  work();\n" * 69

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "device/fp8.h"
+#include "device/rows/fp8.h"
 #include "support/fp8_reference.h"
 
 namespace moe::test {

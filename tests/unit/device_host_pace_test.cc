@@ -5,8 +5,8 @@
 #include <atomic>
 #include <thread>
 
-#include "device/host_pace.h"
-#include "device/host_patience.h"
+#include "device/policy/host/pace.h"
+#include "device/policy/host/patience.h"
 
 namespace moe::test {
 namespace {

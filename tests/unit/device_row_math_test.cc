@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "device/flag.h"
-#include "device/row_math.h"
-#include "device/shape.h"
+#include "device/rows/row_math.h"
+#include "device/view/flag.h"
+#include "device/view/shape.h"
 
 namespace moe::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "device/fp8.h"
+#include "device/rows/fp8.h"
 
 namespace moe::test {
 namespace {

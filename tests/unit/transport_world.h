@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "device/host_queue_memory.h"
-#include "device/put_helper.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/queue/put_helper.h"
 #include "support/log_lines.h"
 #include "transport/tcp_transport.h"
 #include "unit/bootstrap_world.h"

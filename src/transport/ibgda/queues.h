@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "device/host_queue_memory.h"
-#include "device/mlx5/completion_queue.h"
-#include "device/mlx5/put_queue.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/queue/mlx5/completion_queue.h"
+#include "device/queue/mlx5/put_queue.h"
 #include "transport/ibgda/direct_library.h"
 #include "transport/verbs/local_end.h"
 

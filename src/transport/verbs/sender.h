@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device/put.h"
+#include "device/queue/put.h"
 #include "transport/verbs/adapter.h"
 #include "transport/verbs/card.h"
 #include "transport/verbs/send_budget.h"

@@ -1,0 +1,16 @@
+// The steps over the host policy, as each build of them has it. What is passed is that of device/view/views.h, which
+// every build knows by a name of its own.
+#pragma once
+
+#include "device/kernels/steps.h"
+#include "device/policy/host/warp.h"
+
+namespace moe {
+
+// NOLINTNEXTLINE(misc-definitions-in-headers): each build includes this text once, in a namespace of its own.
+void runHostStepHere(int step, const void* params, const int* warp, void* pace) {
+  runNamedStep(HostWarp(HostQueueMemory(), static_cast<HostPace*>(pace)), static_cast<Step>(step),
+               *static_cast<const StepParams*>(params), WarpIndex{warp[0], warp[1], warp[1]});
+}
+
+}  // namespace moe

@@ -1,0 +1,45 @@
+// What the GPU's kernels are compiled for: warps per block and copies in flight. As many as registers and shared memory
+// allow; the numbers were measured (docs/performance.md). How many blocks a step gets is in backend/cuda_plan.h.
+#pragma once
+
+#include "device/kernels/steps.h"
+
+namespace moe {
+
+// Warps per block, at most: the more, the fewer registers, and so loads in flight, each has. `puts`: of the kernel for
+// several domains, where `combine` is of LL alone, whose blocks are small.
+MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step, bool puts = false) {
+  if (step == Step::combine) return puts ? 16 : 24;
+  return step == Step::htDispatchWaves || step == Step::htDispatchRails ? 8 : 16;
+}
+// Of bulk kernels: warps per block, and beside them those of a divided step that describe rows.
+inline constexpr int kBulkWarpsMax = 8;
+MOE_HOST_DEVICE constexpr int describingWarps(Step step) {
+  return isDivided(step) ? 4 : 0;
+}
+inline constexpr int kBulkStages = 3;  // bulk copies that a warp keeps in flight
+// Of those that sum what bulk copies bring: copies in flight of a warp, each of some 16-byte pieces per lane. Of long
+// rows, large ones: they cost fewer instructions, which is what such sums wait for. Short rows wait for their look-ups,
+// and want more warps, for which large ones have no registers.
+inline constexpr int kSumSlotsMin = 3, kSumSlotsMax = 10, kSumPiecesShort = 4, kSumPiecesLong = 7;
+inline constexpr std::uint32_t kSumPieceBytes = 512, kSumLongRowBytes = 12288;
+MOE_HOST_DEVICE constexpr int sumWarpsMax(int pieces) {
+  return pieces == kSumPiecesLong ? 12 : 16;
+}
+MOE_HOST_DEVICE constexpr int sumPieces(std::uint32_t rowBytes) {
+  return rowBytes >= kSumLongRowBytes ? kSumPiecesLong : kSumPiecesShort;
+}
+// Of a row: equal shares, in whole pieces of a warp, that fit a slot.
+MOE_HOST_DEVICE constexpr std::uint32_t sumShare(std::uint32_t rowBytes, std::uint32_t slotBytes) {
+  if (rowBytes == 0) return 0;
+  const std::uint32_t shares = (rowBytes + slotBytes - 1) / slotBytes, each = (rowBytes + shares - 1) / shares;
+  return (each + kSumPieceBytes - 1) / kSumPieceBytes * kSumPieceBytes;
+}
+
+// Shared memory into which a warp's bulk copies go.
+struct WarpStages {
+  int count;
+  std::uint32_t bytes;  // of each
+};
+
+}  // namespace moe

@@ -1,0 +1,28 @@
+// The kernels of the steps, for the cuda backend. The only place that names them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "device/kernels/kernel_numbers.h"
+
+namespace moe {
+
+struct KernelShape {
+  int blocks;
+  int warpsPerBlock;
+  bool bulk;            // with the bulk-copy engine
+  WarpStages stages;    // bulk
+  int describingWarps;  // of a block, beside those: describingWarps(step) of a bulk kernel, else 0
+  bool dependent;       // may be launched before the kernel ahead of it has ended, and waits for that itself
+};
+
+// Shared memory that a bulk kernel of this shape needs.
+std::size_t kernelSharedBytes(const KernelShape& shape);
+
+// Loads every kernel now, so that no launch has to (loading waits for the device, where a peer's kernel may be waiting
+// for us), and allows bulk kernels `sharedBytes` of shared memory.
+cudaError_t loadKernels(bool bulk, std::size_t sharedBytes);
+
+cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream);
+
+}  // namespace moe

@@ -1,0 +1,211 @@
+// The GPU policy for large combines, sm_90 and newer: the terms of sums come by bulk copies, global -> shared, many
+// ahead of the sum that is being made, so that a warp's loads do not wait for its additions. One lane issues the
+// copies, all lanes add. What else a warp does is CudaWarp's. Terms are added and rounded as there. Why, and what was
+// measured: docs/decisions/0028-bulk-sums.md.
+#pragma once
+
+#include "device/policy/cuda/bulk_warp.h"
+
+namespace moe {
+
+// Slots of kPieces 16-byte pieces per lane: few large ones for long rows, more small ones and more warps for short ones
+// (kernel_numbers.h).
+template <int kPieces>
+class CudaBulkSums : public CudaBulk {
+ public:
+  static constexpr int kWarpsMax = sumWarpsMax(kPieces);
+
+  // Sums are looked up in batches, of which one is made while the other is looked up and begun: [batch % 2]. The terms
+  // of a batch lie one sum after the other.
+  static constexpr int kBatchTerms = 36, kBatchJobs = 4;
+  struct Sum {
+    std::uint8_t* out;
+    std::uint32_t bytes, share;  // a slot takes so much of each term, at the end less
+    int terms;
+  };
+  // Shared memory of each warp's own.
+  struct Shared {
+    const std::uint8_t* rows[2 * kBatchTerms];
+    Sum sums[2 * kBatchJobs];
+    std::uint64_t full[kSumSlotsMax];
+    float weights[2 * kBatchTerms];
+  };
+
+  // `memory` is shared memory of this warp's own for `slots`, each of kSlotBytes.
+  MOE_LANES CudaBulkSums(std::uint8_t* memory, WarpStages slots, Shared* shared)
+      : slots_(keptInRegister(cuda_bulk::sharedAddress(memory))),
+        shared_(keptInRegister(cuda_bulk::sharedAddress(shared))),
+        slotCount_(slots.count),
+        free_(slots.count) {
+    if (lane() == 0) {
+#pragma unroll 1
+      for (int i = 0; i < slotCount_; ++i) cuda_bulk::initBarrier(full(i));
+      cuda_bulk::fenceBarrierInit();
+    }
+    cuda_bulk::fenceProxy();  // what the kernels before this one have stored is read through another proxy
+    __syncwarp();
+  }
+
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
+  MOE_LANES bool reduceRows(int n, int rowType, int termsMax, MayRead mayRead, JobOf jobOf, TermOf termOf,
+                            WeightOf weightOf) const {
+    int shift = 2;  // of a batch's size
+    while (termsMax << shift > kBatchTerms) --shift;
+    const int size = 1 << shift;
+    __syncwarp();
+    lookUp<kWeighted>(0, n, shift, termsMax, jobOf, termOf, weightOf);
+    if (!mayRead()) return false;
+    Feed next{shift, termsMax, n < size ? n : size, 0, 0, 0, 0, 0, 0, 0};
+#pragma unroll 1
+    for (int begin = 0; begin < n; begin += size) {
+      feed(next);  // sums without terms feed nothing when they are made
+      const int after = begin + size;
+      if (after < n) lookUp<kWeighted>(after, n, shift, termsMax, jobOf, termOf, weightOf);
+      next.known = after + size < n ? after + size : n;
+      const int turn = begin >> shift & 1, count = n - begin < size ? n - begin : size;
+      withRowType(rowType, [&](auto type) {
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+          sumRow<decltype(type), kWeighted, kLanding>(turn * kBatchJobs + i, turn * kBatchTerms + i * termsMax, next);
+        }
+      });
+      __syncwarp();
+    }
+    return true;
+  }
+
+  // Lanes have stored sums, and peers read them by bulk copies, through another proxy: each lane's own stores must be
+  // ordered before those reads.
+  template <class FlagOf>
+  MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
+    cuda_bulk::fenceProxy();
+    CudaWarp::announce(n, flagOf, meeting, team);
+  }
+
+ private:
+  static constexpr std::uint32_t kQuad = sizeof(Quad), kPieceBytes = kSumPieceBytes;
+  static constexpr std::uint32_t kSlotBytes = kPieces * kPieceBytes;
+
+  // An address that the compiler does not compute anew at each use.
+  static MOE_LANES std::uint32_t keptInRegister(std::uint32_t address) {
+    std::uint32_t kept;
+    asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(address));
+    return kept;
+  }
+  MOE_LANES Shared& shared() const {
+    return *static_cast<Shared*>(__cvta_shared_to_generic(shared_));
+  }
+  MOE_LANES std::uint32_t full(int slot) const {
+    return shared_ + static_cast<std::uint32_t>(offsetof(Shared, full) + static_cast<std::size_t>(slot) * 8);
+  }
+
+  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
+  MOE_LANES void lookUp(int begin, int n, int shift, int termsMax, JobOf jobOf, TermOf termOf,
+                        WeightOf weightOf) const {
+    Shared& s = shared();
+    const int turn = begin >> shift & 1, lanesEach = kLanes >> shift, own = lane() / lanesEach;
+    const SumJob job = begin + own < n ? jobOf(begin + own) : SumJob{nullptr, 0, 0};
+    if (lane() % lanesEach == 0)
+      s.sums[turn * kBatchJobs + own] = {job.out, job.bytes, sumShare(job.bytes, kSlotBytes), job.terms};
+    for (int term = lane() % lanesEach; term < job.terms; term += lanesEach) {
+      const int at = turn * kBatchTerms + own * termsMax + term;
+      s.rows[at] = termOf(begin + own, term);
+      if (kWeighted) s.weights[at] = weightOf(begin + own, term);
+    }
+    __syncwarp();
+  }
+
+  // What is copied next, a term's share of a sum. The same in all lanes, of which one issues the copy.
+  struct Feed {
+    int shift, termsMax, known;  // sums that have been looked up
+    int sum;                     // the one that is begun, if `bytes` is not 0, else the next
+    std::uint32_t bytes, share, offset;
+    int terms, term, rows;  // its terms begin at `rows`
+  };
+
+  // As long as a slot is free and a sum known.
+  MOE_LANES void feed(Feed& f) const {
+    const Shared& s = shared();
+#pragma unroll 1
+    while (free_ > 0) {
+      if (f.bytes == 0) {
+        if (f.sum == f.known) return;
+        const int turn = f.sum >> f.shift & 1, item = f.sum & ((1 << f.shift) - 1);
+        const Sum& sum = s.sums[turn * kBatchJobs + item];
+        f.terms = sum.terms;
+        f.rows = turn * kBatchTerms + item * f.termsMax;
+        f.share = sum.share;
+        if (f.terms > 0) f.bytes = sum.bytes;
+        if (f.bytes == 0) ++f.sum;
+        continue;
+      }
+      const std::uint32_t left = f.bytes - f.offset;
+      copy(fed_, s.rows[f.rows + f.term] + f.offset, left < f.share ? left : f.share);
+      if (++fed_ == slotCount_) fed_ = 0;
+      --free_;
+      if (++f.term < f.terms) continue;
+      f.term = 0;
+      f.offset += f.share;
+      if (f.offset < f.bytes) continue;
+      f.offset = 0, f.bytes = 0;
+      ++f.sum;
+    }
+  }
+
+  MOE_LANES void copy(int slot, const std::uint8_t* from, std::uint32_t bytes) const {
+    if (!cuda_bulk::elected()) return;
+    cuda_bulk::expectBytes(full(slot), bytes);
+    cuda_bulk::load(slots_ + static_cast<std::uint32_t>(slot) * kSlotBytes, from, bytes, full(slot));
+  }
+
+  // Behind its share a slot holds what it held before; that is added too, and not stored.
+  template <class Type, bool kWeighted, bool kLanding>
+  MOE_LANES void sumRow(int item, int first, Feed& next) const {
+    const Sum job = shared().sums[item];
+#pragma unroll 1
+    for (std::uint32_t offset = 0; offset < job.bytes; offset += job.share) {
+      const std::uint32_t left = job.bytes - offset, share = left < job.share ? left : job.share;
+      Accumulator<Type> sum[kPieces];
+#pragma unroll 1
+      for (int term = first; term < first + job.terms; ++term) {
+        const float weight = kWeighted ? shared().weights[term] : 1.0f;
+        takeSlot<Type, kWeighted>(sum, weight);
+        __syncwarp();  // every lane has its pieces: the slot is free
+        ++free_;
+        feed(next);
+      }
+      const int quads = static_cast<int>(share / kQuad);
+      auto* out = reinterpret_cast<Quad*>(job.out + offset) + lane();
+#pragma unroll
+      for (int u = 0; u < kPieces; ++u) {
+        if (lane() + u * kLanes < quads) cuda_landing::put<kLanding>(out + u * kLanes, sum[u].rounded());
+      }
+    }
+  }
+
+  // Adds what the next slot holds.
+  template <class Type, bool kWeighted>
+  MOE_LANES void takeSlot(Accumulator<Type> (&sum)[kPieces], float weight) const {
+    while (!cuda_bulk::tryWait(full(taken_), parity_)) {
+    }
+    const std::uint32_t from =
+        slots_ + static_cast<std::uint32_t>(taken_) * kSlotBytes + static_cast<std::uint32_t>(lane()) * kQuad;
+    Quad piece[kPieces];
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) piece[u] = cuda_bulk::loadQuad(from + u * kPieceBytes);
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) {
+      sum[u].template add<kWeighted>(piece[u], weight);
+    }
+    if (++taken_ == slotCount_) taken_ = 0, parity_ ^= 1;
+  }
+
+  std::uint32_t slots_, shared_;  // in shared memory
+  int slotCount_;
+  // Which slot is filled next, and how many are free; which is read next, and the phase of its barrier then. The same
+  // in all lanes.
+  mutable int fed_ = 0, free_, taken_ = 0;
+  mutable std::uint32_t parity_ = 0;
+};
+
+}  // namespace moe

@@ -1,0 +1,81 @@
+// The instructions with which GPUs order memory. All that peers see is at system scope: one place to change.
+#pragma once
+
+#include "device/view/flag.h"
+
+namespace moe {
+
+namespace cuda_flags {
+
+MOE_LANES void storeRelease(Flag* flag, Flag word) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(word) : "memory");
+}
+MOE_LANES void storeRelaxed(Flag* flag, Flag word) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(word) : "memory");
+}
+MOE_LANES Flag loadAcquire(const Flag* flag) {
+  Flag word;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(flag) : "memory");
+  return word;
+}
+MOE_LANES std::uint64_t loadRelaxed(const std::uint64_t* from) {
+  std::uint64_t word;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+MOE_LANES std::uint32_t loadRelaxed(const std::uint32_t* from) {
+  std::uint32_t word;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
+}
+MOE_LANES void addReleaseOnDevice(Flag* flag, Flag share) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
+}
+MOE_LANES void addRelaxed(Flag* flag, Flag share) {
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");
+}
+// In shared memory, ordering within the block.
+MOE_LANES std::uint32_t addInBlock(std::uint32_t* counter, std::uint32_t value) {
+  std::uint32_t before;
+  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(value)
+               : "memory");
+  return before;
+}
+// In shared memory: how the warps of a block share one wait.
+MOE_LANES std::uint64_t claimInBlock(std::uint64_t* key, std::uint64_t value) {
+  std::uint64_t before;
+  asm volatile("atom.relaxed.cta.shared.cas.b64 %0, [%1], 0, %2;"
+               : "=l"(before)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(key))), "l"(value)
+               : "memory");
+  return before;
+}
+// Atomics, as compute-sanitizer takes plain accesses of two warps for a race.
+MOE_LANES void storeInBlock(std::uint32_t* word, std::uint32_t value) {
+  asm volatile(
+      "atom.release.cta.shared.exch.b32 _, [%0], %1;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(word))),
+      "r"(value)
+      : "memory");
+}
+MOE_LANES std::uint32_t loadInBlock(std::uint32_t* word) {
+  std::uint32_t value;
+  asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;"
+               : "=r"(value)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(word)))
+               : "memory");
+  return value;
+}
+MOE_LANES void fence() {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+MOE_LANES std::uint64_t nanoseconds() {
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+}  // namespace cuda_flags
+
+}  // namespace moe

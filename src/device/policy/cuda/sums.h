@@ -1,0 +1,124 @@
+// Sums of rows by a warp, through registers. They are looked up several at a time: finding a row takes a chain of
+// loads, each of which waits for the one before. The first rows of a sum may lie in landing words: see landing.h.
+#pragma once
+
+#include "device/policy/cuda/landing.h"
+#include "device/rows/row_jobs.h"
+
+namespace moe::cuda_sums {
+
+inline constexpr int kDeskTerms = 64, kDeskJobs = 8;
+inline constexpr int kMoreTerms = 1;  // rows at once in a sum that has begun
+inline constexpr int kLanes = 32;
+
+// The sums that a warp makes next: their terms lie one sum after the other.
+struct Desk {
+  const std::uint8_t* rows[kDeskTerms];
+  float weights[kDeskTerms];
+  SumJob jobs[kDeskJobs];
+  int landing[kDeskJobs];
+};
+
+// A power of two. A token has up to 32 destinations and 2 biases.
+MOE_LANES int sumsAtOnce(int termsMax) {
+  int sums = kDeskJobs;
+  while (sums * termsMax > kDeskTerms) sums /= 2;
+  return sums;
+}
+
+// Rows that are there.
+struct NoLanding {
+  static constexpr bool kTakes = false;
+};
+
+// Terms begin .. begin + kCount - 1, zeros where there are none: to add them changes no sum that begins with +0. Those
+// below `landed` are in landing words.
+template <bool kTakes, int kCount, int kPieces>
+MOE_LANES void loadTerms(Quad (&piece)[kCount][kPieces], const Desk& desk, int begin, int end, int landed, int tile,
+                         int quads) {
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    const Quad* row = reinterpret_cast<const Quad*>(desk.rows[begin + j < end ? begin + j : begin]) + tile;
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) {
+      piece[j][u] = Quad{0, 0, 0, 0};
+      if (begin + j >= end || tile + u * kLanes >= quads) continue;
+      piece[j][u] = kTakes && begin + j < landed ? cuda_landing::load(row + u * kLanes) : row[u * kLanes];
+    }
+  }
+}
+
+// Waits for the landing words among them and leaves their places empty. False if one did not come.
+template <int kCount, int kPieces, class Wait>
+MOE_LANES bool settleTerms(Quad (&piece)[kCount][kPieces], const Desk& desk, int begin, int landed, int tile, int quads,
+                           Wait& wait) {
+  bool good = true;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    if (begin + j >= landed) continue;
+    auto* row = reinterpret_cast<Quad*>(const_cast<std::uint8_t*>(desk.rows[begin + j])) + tile;
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) {
+      if (tile + u * kLanes >= quads) continue;
+      if (!hasLanded(piece[j][u])) good = wait(row + u * kLanes, &piece[j][u], begin + j) && good;
+      piece[j][u] = fromLanding(piece[j][u]);
+      cuda_landing::store(row + u * kLanes, Quad{kNothingLanded, kNothingLanded, kNothingLanded, kNothingLanded});
+    }
+  }
+  return good;
+}
+
+template <bool kWeighted, int kCount, int kPieces, class Type>
+MOE_LANES void addTerms(Accumulator<Type> (&sum)[kPieces], const Quad (&piece)[kCount][kPieces], const Desk& desk,
+                        int begin, int end) {
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    const float weight = kWeighted && begin + j < end ? desk.weights[begin + j] : 1.0f;
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) sum[u].template add<kWeighted>(piece[j][u], weight);
+  }
+}
+
+template <class Type, bool kWeighted, bool kLanding, int kTerms, int kPieces, class Wait>
+MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait wait) {
+  const int quads = static_cast<int>(desk.jobs[item].bytes / sizeof(Quad)), end = begin + desk.jobs[item].terms;
+  const int landed = Wait::kTakes ? begin + desk.landing[item] : 0;
+  bool good = true;
+#pragma unroll 1
+  for (int tile = lane; tile - lane < quads; tile += kLanes * kPieces) {
+    Quad piece[kTerms][kPieces];
+    loadTerms<Wait::kTakes, kTerms, kPieces>(piece, desk, begin, end, landed, tile, quads);
+    if constexpr (Wait::kTakes)
+      good = settleTerms<kTerms, kPieces>(piece, desk, begin, landed, tile, quads, wait) && good;
+    Accumulator<Type> sum[kPieces];
+    addTerms<kWeighted, kTerms, kPieces>(sum, piece, desk, begin, end);
+    // Fewer at once, as the sums take registers now.
+#pragma unroll 1
+    for (int term = begin + kTerms; term < end; term += kMoreTerms) {
+      Quad more[kMoreTerms][kPieces];
+      loadTerms<Wait::kTakes, kMoreTerms, kPieces>(more, desk, term, end, landed, tile, quads);
+      if constexpr (Wait::kTakes) {
+        good = settleTerms<kMoreTerms, kPieces>(more, desk, term, landed, tile, quads, wait) && good;
+      }
+      addTerms<kWeighted, kMoreTerms, kPieces>(sum, more, desk, term, end);
+    }
+    auto* out = reinterpret_cast<Quad*>(desk.jobs[item].out) + tile;
+#pragma unroll
+    for (int u = 0; u < kPieces; ++u) {
+      if (tile + u * kLanes < quads) cuda_landing::put<kLanding>(out + u * kLanes, sum[u].rounded());
+    }
+  }
+  return good;
+}
+
+// Sum `item` of the desk, whose terms begin at `begin`: 8 loads of 16 bytes in flight per lane, of 4 rows, or 6 of 2
+// rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/performance.md).
+template <class Type, bool kWeighted, bool kLanding, class Wait>
+MOE_LANES bool reduceRow(const Desk& desk, int item, int begin, int lane, Wait wait) {
+  if (!kWeighted && desk.jobs[item].terms <= 2) {
+    return reduceTiles<Type, kWeighted, kLanding, 2, 3>(desk, item, begin, lane, wait);
+  }
+  return reduceTiles<Type, kWeighted, kLanding, 4, 2>(desk, item, begin, lane, wait);
+}
+
+}  // namespace moe::cuda_sums

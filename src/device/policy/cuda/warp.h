@@ -1,0 +1,388 @@
+// The GPU policy for any architecture: a warp is 32 lanes of one CUDA warp, rows move through registers in 16-byte
+// pieces. All synchronisation is at system scope: one place to change. Contract: docs/architecture.md, "Policies".
+#pragma once
+
+#include "device/policy/cuda/cast.h"
+#include "device/policy/cuda/patience.h"
+#include "device/policy/cuda/sums.h"
+#include "device/view/views.h"
+
+namespace moe {
+
+class CudaWarp {
+ public:
+  static constexpr int kLanes = 32, kBlockWarpsMax = 32;
+  static constexpr bool kPuts = false;
+
+  // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended: here
+  // it waits for that, and lets its own successor begin. All threads, before anything else.
+  static MOE_LANES void followPredecessor() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  }
+
+  // Once per kernel, before any warp's first operation: all threads of the block.
+  static MOE_LANES void prepareBlock() {
+    followPredecessor();
+    static_assert(static_cast<int>(Meeting::count) <= kLanes, "a thread for each, as a block may be one warp");
+    if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockWaits; i += static_cast<int>(blockDim.x)) {
+      blockWaits()[i] = {0, kWaiting, 0};
+    }
+    __syncthreads();
+  }
+
+  template <class Body>
+  MOE_LANES void forEach(int n, Body body) const {
+    __syncwarp();
+    for (int i = lane(); i < n; i += kLanes) body(i);
+    __syncwarp();
+  }
+
+  template <class ValueOf, class Emit>
+  MOE_LANES int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    int sum = 0;
+    for (int begin = 0; begin < n; begin += kLanes) {
+      const int i = begin + lane(), value = i < n ? valueOf(i) : 0;
+      int inclusive = value;
+      for (int distance = 1; distance < kLanes; distance *= 2) {
+        const int below = __shfl_up_sync(kAll, inclusive, distance);
+        inclusive += lane() >= distance ? below : 0;
+      }
+      if (i < n) emit(i, sum + inclusive - value);
+      sum += __shfl_sync(kAll, inclusive, kLanes - 1);
+    }
+    __syncwarp();
+    return sum;
+  }
+
+  MOE_LANES void laneOr(std::uint32_t* word, std::uint32_t bits) const {
+    atomicOr(word, bits);
+  }
+
+  template <class T>
+  MOE_LANES T laneLoad(const T* from) const {
+    return *from;
+  }
+  template <class T>
+  MOE_LANES void laneStore(T* to, T value) const {
+    *to = value;
+  }
+
+  template <bool kLanding = false, class JobOf, class SinkOf>
+  MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
+    stream<kLanding>(n, pairsOf(jobOf), sinkOf);
+  }
+  template <class JobOf, class SinkOf>
+  MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {
+    stream<false>(n, jobOf, sinkOf);
+  }
+
+  template <class JobOf, class SinkOf>
+  MOE_LANES void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+    __syncwarp();
+    withRowType(rowType, [&](auto type) { cuda_cast::rows<decltype(type)>(n, cast, jobOf, sinkOf, lane()); });
+    __syncwarp();
+  }
+
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
+  MOE_LANES bool reduceRows(int n, int rowType, int termsMax, MayRead mayRead, JobOf jobOf, TermOf termOf,
+                            WeightOf weightOf) const {
+    const int batch = cuda_sums::sumsAtOnce(termsMax);
+    cuda_sums::Desk* desk = sumDesk();
+    for (int begin = 0; begin < n; begin += batch) {
+      lookUp(n - begin, batch, [&](int own, int first, int step) {
+        const SumJob job = jobOf(begin + own);
+        if (first == 0) desk->jobs[own] = job;
+        for (int term = first; term < job.terms; term += step) {
+          desk->rows[own * termsMax + term] = termOf(begin + own, term);
+          if (kWeighted) desk->weights[own * termsMax + term] = weightOf(begin + own, term);
+        }
+      });
+      if (begin == 0 && !mayRead()) return false;
+      const int count = n - begin < batch ? n - begin : batch;
+      withRowType(rowType, [&](auto type) {
+        using Type = decltype(type);
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+          cuda_sums::reduceRow<Type, kWeighted, kLanding>(*desk, i, i * termsMax, lane(), cuda_sums::NoLanding{});
+        }
+      });
+    }
+    __syncwarp();
+    return n > 0 || mayRead();
+  }
+
+  template <class JobOf, class TermOf, class LateOf>
+  MOE_LANES bool takeRows(const CommView& comm, int n, int rowType, int termsMax, JobOf jobOf, TermOf termOf,
+                          LateOf lateOf) const {
+    const int batch = cuda_sums::sumsAtOnce(termsMax);
+    cuda_sums::Desk* desk = sumDesk();
+    bool good = true;
+    for (int begin = 0; begin < n && good; begin += batch) {
+      lookUp(n - begin, batch, [&](int own, int first, int step) {
+        const TakeJob job = jobOf(begin + own);
+        if (first == 0) desk->jobs[own] = job.sum, desk->landing[own] = job.landing;
+        for (int term = first; term < job.sum.terms; term += step) {
+          desk->rows[own * termsMax + term] = termOf(begin + own, term);
+        }
+      });
+      const int count = n - begin < batch ? n - begin : batch;
+      withRowType(rowType, [&](auto type) {
+        using Type = decltype(type);
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) {
+          const auto late = [&](int at) { return lateOf(begin + i, at - i * termsMax); };
+          const Landing<decltype(late)> wait{comm, late};
+          good = cuda_sums::reduceRow<Type, false, false>(*desk, i, i * termsMax, lane(), wait) && good;
+        }
+      });
+      good = __all_sync(kAll, good) != 0;
+    }
+    __syncwarp();
+    return good;
+  }
+
+  template <class FlagOf>
+  MOE_LANES void publishAll(int n, FlagOf flagOf, Flag word) const {
+    __syncwarp();
+    cuda_flags::fence();
+    for (int i = lane(); i < n; i += kLanes) cuda_flags::storeRelaxed(flagOf(i), word);
+  }
+
+  // Kernels of one domain have no code for puts: see CudaPuts.
+  template <class PutOf>
+  MOE_LANES void put(const CommView&, int, PutOf) const {}
+
+  // Warps of a block count themselves in shared memory, and the last of them speaks for the block: a fence at system
+  // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
+  template <class FlagOf>
+  MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
+    __syncwarp();
+    std::uint32_t before = 0;
+    if (lane() == 0) before = cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1);
+    if (__shfl_sync(kAll, before, 0) + 1 != warpsOfBlock(team)) return;
+    __syncwarp();  // what lane 0 acquired is now every lane's
+    cuda_flags::fence();
+    const Flag share = announcementShare(team.index % team.blocks == 0, team.blocks);
+    for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
+  }
+
+  MOE_LANES void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    __syncwarp();
+    if (lane() != 0) return;
+    if (cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1) + 1 != warpsOfBlock(team)) return;
+    cuda_flags::addReleaseOnDevice(word, announcementShare(team.index % team.blocks == 0, team.blocks));
+  }
+
+  // One warp of a block polls, the others look at its word in shared memory: polls of many warps crowd the way to the
+  // flags, on which the rows come as well. A block waits for one set of flags per phase, or for those of an operation's
+  // waves, one set behind the other; who finds the place taken by other flags polls for itself.
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    const auto key = reinterpret_cast<std::uint64_t>(flags);
+    const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
+    BlockWait* shared = blockWaits() + static_cast<int>(awaited.phase) * kHtWaves + set % kHtWaves;
+    std::uint64_t holder = 0;
+    if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
+    holder = __shfl_sync(kAll, holder, 0);
+    if (holder == key) return followWait(shared);
+    const bool good = pollAll(comm, flags, n, epoch, awaited);
+    if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
+    return good;
+  }
+
+  // The abort word is in host memory: it is looked at while waiting, not here.
+  MOE_LANES bool stopped(const CommView& comm) const {
+    std::uint32_t failures = 0;
+    if (lane() == 0) failures = cuda_flags::loadRelaxed(&comm.state->failuresClaimed);
+    return __shfl_sync(kAll, failures, 0) != 0;
+  }
+
+  MOE_LANES void laneFail(const CommView& comm, const Failure& failure) const {
+    if (atomicAdd(&comm.state->failuresClaimed, 1u) != 0) return;
+    Failure* to = comm.failure;
+    to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
+    to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+    cuda_flags::storeRelease(&to->ready, 1);
+  }
+
+ protected:
+  // All lanes come here, with what they have stored; true: this CUDA warp goes on for them.
+  MOE_LANES bool gather() const {
+    __syncwarp();
+    return true;
+  }
+
+  static constexpr unsigned kAll = 0xffffffffu;
+  static constexpr int kBatch = 7;  // 16-byte loads in flight per lane: copies
+  // A wait that warps of this block share.
+  struct BlockWait {
+    std::uint64_t flags;  // what is waited for; 0: nothing yet
+    std::uint32_t state, reserved;
+  };
+  static constexpr int kBlockWaits = static_cast<int>(Phase::count) * kHtWaves;
+  static constexpr std::uint32_t kWaiting = 0, kGood = 1, kBad = 2;
+  static MOE_LANES BlockWait* blockWaits() {
+    __shared__ BlockWait waits[kBlockWaits];
+    return waits;
+  }
+  static MOE_LANES cuda_sums::Desk* sumDesk() {
+    __shared__ cuda_sums::Desk desks[kBlockWarpsMax];
+    return &desks[threadIdx.x / kLanes];
+  }
+  // Warps of this block at each meeting.
+  static MOE_LANES std::uint32_t* blockMeetings() {
+    __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
+    return arrived;
+  }
+  static MOE_LANES std::uint32_t warpsOfBlock(WarpIndex team) {
+    return team.perBlock != 0 ? static_cast<std::uint32_t>(team.perBlock) : blockDim.x / kLanes;
+  }
+  static MOE_LANES int lane() {
+    return static_cast<int>(threadIdx.x % kLanes);
+  }
+
+  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    bool good = true;
+    for (int begin = 0; begin < n && good; begin += kLanes) {
+      const int i = begin + lane();
+      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, awaited, i));
+    }
+    __syncwarp();  // what one lane acquired is now every lane's
+    return good;
+  }
+
+  template <bool kLanding, class JobOf, class SinkOf>
+  MOE_LANES void stream(int n, JobOf jobOf, SinkOf sinkOf) const {
+    __syncwarp();
+    for (int i = 0; i < n; ++i) {
+      const PairJob job = jobOf(i);
+      const auto* from = reinterpret_cast<const Quad*>(job.row.source);
+      const auto* side = reinterpret_cast<const Quad*>(job.side);
+      const int quads = static_cast<int>(job.row.bytes / sizeof(Quad)), sinks = job.row.sinks;
+      const int sideQuads = quads > 0 ? static_cast<int>(job.sideBytes / sizeof(Quad)) : 0;
+      Quad sidePiece{};
+      std::uint64_t mine = 0, mySide = 0;
+      for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
+        Quad piece[kBatch];
+        loadBatch(piece, from, begin, quads);
+        // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
+        if (begin == lane()) {
+          if (lane() < sideQuads) sidePiece = side[lane()];
+          const Sink sink = lane() < sinks ? sinkOf(i, lane()) : Sink{nullptr, nullptr, false};
+          mine = reinterpret_cast<std::uint64_t>(sink.row), mySide = reinterpret_cast<std::uint64_t>(sink.side);
+        }
+        storeBatch<kLanding>(piece, begin, quads, sinks, mine);
+      }
+      for (int begin = lane(); begin - lane() < sideQuads; begin += kLanes) {
+        if (begin >= kLanes && begin < sideQuads) sidePiece = side[begin];
+        storeSide(sidePiece, begin, sideQuads, sinks, mySide);
+      }
+    }
+    __syncwarp();
+  }
+
+ private:
+  static MOE_LANES void loadBatch(Quad (&piece)[kBatch], const Quad* from, int begin, int quads) {
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      if (begin + j * kLanes < quads) piece[j] = from[begin + j * kLanes];
+    }
+  }
+  template <bool kLanding>
+  static MOE_LANES void storeBatch(const Quad (&piece)[kBatch], int begin, int quads, int sinks, std::uint64_t mine) {
+    for (int sink = 0; sink < sinks; ++sink) {
+      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, mine, sink));
+      if (to == nullptr) continue;
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        if (begin + j * kLanes < quads) cuda_landing::put<kLanding>(to + begin + j * kLanes, piece[j]);
+      }
+    }
+  }
+  static MOE_LANES void storeSide(const Quad& piece, int begin, int quads, int sinks, std::uint64_t mine) {
+    for (int sink = 0; sink < sinks; ++sink) {
+      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, mine, sink));
+      if (to != nullptr && begin < quads) to[begin] = piece;
+    }
+  }
+
+  // The lanes share out the next sums, at most `batch`: each looks up terms `first`, `first` + `step` and so on of one.
+  template <class LookUp>
+  static MOE_LANES void lookUp(int left, int batch, LookUp lookUpTerms) {
+    const int lanesEach = kLanes / batch, own = lane() / lanesEach;
+    __syncwarp();
+    if (own < batch && own < left) lookUpTerms(own, lane() % lanesEach, lanesEach);
+    __syncwarp();
+  }
+
+  // What a wait reports that came to this end.
+  static MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
+    if (end == CudaPatience::End::left) late.fault = Fault::left;
+    return late;
+  }
+
+  // How a lane waits for landing words of a term that is at place `at` of the desk.
+  template <class LateOf>
+  struct Landing {
+    static constexpr bool kTakes = true;
+    const CommView& comm;
+    const LateOf& lateOf;
+
+    MOE_LANES bool operator()(const Quad* place, Quad* piece, int at) const {
+      CudaPatience patience;
+      for (unsigned polls = 1;; ++polls) {
+        *piece = cuda_landing::load(place);
+        if (hasLanded(*piece)) return true;
+        __nanosleep(kLandingNapNs);
+        const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
+        if (end == CudaPatience::End::notYet) continue;
+        if (end != CudaPatience::End::stopped) CudaWarp{}.laneFail(comm, inVain(lateOf(at), end));
+        return false;
+      }
+    }
+  };
+
+  // The polling warp always comes to an end.
+  static MOE_LANES bool followWait(BlockWait* shared) {
+    std::uint32_t state = kWaiting;
+    while (lane() == 0 && (state = cuda_flags::loadInBlock(&shared->state)) == kWaiting) __nanosleep(kFollowNs);
+    state = __shfl_sync(kAll, state, 0);
+    __syncwarp();
+    return state == kGood;
+  }
+
+  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited,
+                         int index) const {
+    CudaPatience patience;
+    // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load
+    // empties the first-level cache of a multiprocessor whose other warps still move rows.
+    for (unsigned polls = 1;; ++polls) {
+      if (polls <= kPollsAtOnce && flagEpoch(cuda_flags::loadAcquire(flag)) >= epoch) return true;
+      if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
+      if (polls > kPollsAtOnce) __nanosleep(kNapNs);
+      const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
+      if (end == CudaPatience::End::notYet) continue;
+      if (end != CudaPatience::End::stopped) {
+        const Failure late{0,
+                           Fault::timeout,
+                           awaited.phase,
+                           awaited.rank(index),
+                           0,
+                           0,
+                           static_cast<std::int64_t>(epoch),
+                           static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
+        laneFail(comm, inVain(late, end));
+      }
+      return false;
+    }
+    cuda_flags::loadAcquire(flag);
+    return true;
+  }
+
+  static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
+};
+
+}  // namespace moe

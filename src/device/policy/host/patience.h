@@ -1,0 +1,91 @@
+// How a CPU waits for something that a peer does: it spins, gives the core away, then sleeps a little longer each time,
+// as ranks may outnumber cores. It ends when the time is over, when the awaited rank has left, or when this rank is
+// told to stop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "device/policy/host/pace.h"
+#include "device/view/views.h"
+
+namespace moe {
+
+class HostPatience {
+ public:
+  // `pace`: what the calling thread has found out so far; NULL: nothing.
+  explicit HostPatience(const CommView& comm, HostPace* pace = nullptr) : comm_(comm), pace_(pace) {}
+
+  // True if this rank has failed or was told to stop.
+  static bool stopped(const CommView& comm) {
+    return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
+           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
+  }
+
+  // What was waited for is there, and the next thing may come soon again. The time goes on.
+  void anew() {
+    if (yielded_ && nap_ == Clock::duration::zero()) pace().noteSaved();
+    spins_ = 0, yielded_ = false, nap_ = {}, yieldsEnd_ = {};
+  }
+
+  // Between looks. False if it is over. If that is because it is in vain, report() has been called, with what lateOf()
+  // says of a wait that is late, or with the same of a rank that has left.
+  template <class LateOf, class Report>
+  bool goesOn(LateOf lateOf, Report report) {
+    if (++spins_ <= kSpins) return true;
+    const auto now = Clock::now();
+    if (yieldsEnd_ == Clock::time_point{}) yieldsEnd_ = now + kYieldTime;
+    if (now < yieldsEnd_ && pace().mayYield(now)) {
+      yielded_ = true;
+      std::this_thread::yield();
+      pace().noteYield(now, Clock::now());
+      return true;
+    }
+    if (!mayGoOn(lateOf, report)) return false;
+    nap_ = std::min(nap_ + nap_ / 4 + kNapStep, kNapMax);
+    std::this_thread::sleep_for(nap_);
+    return true;
+  }
+
+  // The same for who rests in another way.
+  template <class LateOf, class Report>
+  bool mayGoOn(LateOf lateOf, Report report) {
+    if (stopped(comm_)) return false;
+    const auto now = Clock::now();
+    if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
+    const bool left = hasLeft(lateOf().peer, now);
+    if (!left && now < end_) return true;
+    Failure failure = lateOf();
+    if (left) failure.fault = Fault::left;
+    report(failure);
+    return false;
+  }
+
+ private:
+  using Clock = HostPace::Clock;
+
+  HostPace& pace() { return pace_ != nullptr ? *pace_ : own_; }
+
+  // For so long that what it has sent would have been seen.
+  bool hasLeft(int rank, Clock::time_point now) {
+    if (std::atomic_ref(comm_.departed[rank]).load(std::memory_order_acquire) == 0) return false;
+    if (leftRank_ != rank) leftRank_ = rank, leftEnd_ = now + std::chrono::nanoseconds(kLeftGraceNs);
+    return now >= leftEnd_;
+  }
+
+  static constexpr int kSpins = 200;
+  static constexpr Clock::duration kYieldTime = std::chrono::milliseconds(1);
+  static constexpr Clock::duration kNapStep = std::chrono::microseconds(4), kNapMax = std::chrono::microseconds(500);
+
+  const CommView& comm_;
+  HostPace* pace_;
+  HostPace own_;
+  int spins_ = 0;
+  bool yielded_ = false;
+  Clock::duration nap_{};
+  Clock::time_point end_{}, leftEnd_{}, yieldsEnd_{};
+  int leftRank_ = -1;
+};
+
+}  // namespace moe

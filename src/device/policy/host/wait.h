@@ -1,0 +1,45 @@
+// How a step on a CPU waits: with patience, and where its puts are carried by threads that it may help, by doing their
+// work.
+#pragma once
+
+#include "device/policy/host/patience.h"
+#include "device/queue/put_helper.h"
+
+namespace moe {
+
+// That of this rank's transport; NULL: there is none to help.
+inline const PutHelper* putHelper(const CommView& comm) {
+  return comm.split() ? comm.far->remote.helper : nullptr;
+}
+
+class HostWait {
+ public:
+  // `pace`: of the calling thread, see HostPatience.
+  explicit HostWait(const CommView& comm, HostPace* pace = nullptr) : patience_(comm, pace), helper_(putHelper(comm)) {}
+
+  // The next thing may come soon again. The time goes on.
+  void anew() {
+    idle_ = 0;
+    patience_.anew();
+  }
+
+  // Between looks, as HostPatience::goesOn.
+  template <class LateOf, class Report>
+  bool goesOn(LateOf lateOf, Report report) {
+    if (helper_ == nullptr) return patience_.goesOn(lateOf, report);
+    if (helper_->advance()) {
+      idle_ = 0;
+      return true;
+    }
+    if (!patience_.mayGoOn(lateOf, report)) return false;
+    helper_->pause(++idle_);
+    return true;
+  }
+
+ private:
+  HostPatience patience_;
+  const PutHelper* helper_;
+  int idle_ = 0;
+};
+
+}  // namespace moe

@@ -1,0 +1,273 @@
+// The CPU backend's policy: a warp is one lane, on the calling thread. ThreadSanitizer sees its order errors. The
+// contract of each operation is in docs/architecture.md, "Policies".
+#pragma once
+
+#include <atomic>
+#include <cstring>
+
+#include "device/policy/host/landing.h"
+#include "device/policy/host/patience.h"
+#include "device/policy/host/queue_memory.h"
+#include "device/policy/host/wait.h"
+#include "device/rows/fp8_row.h"
+#include "device/view/views.h"
+
+namespace moe {
+
+// Posts puts over a QueueMemory (queue_wait.h).
+template <class QueueMemory>
+class HostWarpOver {
+ public:
+  static constexpr int kLanes = 1;
+  static constexpr bool kPuts = true;
+  static constexpr int kNearBytes = 0;
+  static constexpr bool kWholeTokens = true;
+
+  // `pace`: of the calling thread, see HostPatience.
+  explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory(), HostPace* pace = nullptr)
+      : queueMemory_(queueMemory), pace_(pace) {}
+
+  template <class Body>
+  void forEach(int n, Body body) const {
+    for (int i = 0; i < n; ++i) body(i);
+  }
+
+  template <int, class ValueOf, class Take>
+  void collect(int n, ValueOf valueOf, Take take) const {
+    for (int i = 0; i < n; ++i) take(i, valueOf(i));
+  }
+
+  std::uint8_t* nearMemory() const { return nullptr; }
+
+  // For i = 0..n-1: emit(i, the sum of valueOf(0..i-1)). Returns the whole sum.
+  template <class ValueOf, class Emit>
+  int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
+    int sum = 0;
+    for (int i = 0; i < n; ++i) {
+      const int value = valueOf(i);
+      emit(i, sum);
+      sum += value;
+    }
+    return sum;
+  }
+
+  // Sets bits that several lanes of this warp set, but no other warp.
+  void laneOr(std::uint32_t* word, std::uint32_t bits) const { *word |= bits; }
+
+  template <class T>
+  T laneLoad(const T* from) const {
+    return *from;
+  }
+  template <class T>
+  void laneStore(T* to, T value) const {
+    *to = value;
+  }
+
+  template <bool kLanding = false, class JobOf, class SinkOf>
+  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
+    for (int i = 0; i < n; ++i) {
+      const CopyJob job = jobOf(i);
+      for (int sink = 0; sink < job.sinks; ++sink) {
+        std::uint8_t* to = sinkOf(i, sink).row;
+        if (to != nullptr) copy<kLanding>(to, job.source, job.bytes);
+      }
+    }
+  }
+
+  template <class JobOf, class SinkOf>
+  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
+    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
+  }
+
+  template <class JobOf, class SinkOf>
+  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        const CastJob job = jobOf(i);
+        for (int tile = 0; tile < castTiles(job.elements); ++tile) {
+          castTile<decltype(type)>(
+              job, cast, tile, [&](int sink) { return sinkOf(i, sink); }, std::memcpy);
+        }
+      }
+    });
+  }
+
+  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
+  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
+    if (!mayRead()) return false;
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n; ++i) {
+        reduceRow<decltype(type), kWeighted, kLanding>(
+            jobOf(i), [&](int term, std::uint32_t begin, std::uint32_t) { return termOf(i, term) + begin; },
+            [&](int term) { return weightOf(i, term); });
+      }
+    });
+    return true;
+  }
+
+  template <class JobOf, class TermOf, class LateOf>
+  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
+    alignas(Quad) std::uint8_t tile[kSumTile];
+    HostWait patience(comm, pace_);
+    bool good = true;
+    withRowType(rowType, [&](auto type) {
+      for (int i = 0; i < n && good; ++i) {
+        const TakeJob job = jobOf(i);
+        patience.anew();
+        const auto tileOf = [&](int term, std::uint32_t begin, std::uint32_t bytes) -> const std::uint8_t* {
+          const std::uint8_t* row = termOf(i, term) + begin;
+          if (term >= job.landing) return row;
+          const auto late = [&] { return lateOf(i, term); };
+          const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+          good = good && host_landing::take(tile, row, bytes, [&] { return patience.goesOn(late, report); });
+          return tile;
+        };
+        reduceRow<decltype(type), false, false>(job.sum, tileOf, [](int) { return 1.0f; });
+      }
+    });
+    return good;
+  }
+
+  template <class FlagOf>
+  void publishAll(int n, FlagOf flagOf, Flag word) const {
+    for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);
+  }
+
+  // What goes to ranks of other domains: see put.h.
+  template <class PutOf>
+  void put(const CommView& comm, int n, PutOf putOf) const {
+    const QueueMemory& memory = queueMemory_;
+    const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+    const RemoteView& remote = comm.far->remote;
+    int late = 0;
+    if (remote.queues != nullptr) {
+      const auto indexOf = [&](const Put& put) { return remote.connectionOf(put); };
+      if (!mlx5::postPuts(memory, remote.queues, indexOf, n, putOf, limit, &late)) lanePutFailed(comm, late);
+      return;
+    }
+    std::uint64_t posted = 0;
+    for (int i = 0; i < n; ++i) {
+      const Put put = putOf(i);
+      if (!post(memory, remote.ring[remote.ringOf(put)], put, limit)) return lanePutFailed(comm, put.to);
+      posted += kPutCost + put.bytes;
+      if (remote.helper == nullptr || posted < kPutsAtOnce) continue;
+      remote.helper->flush();
+      posted = 0;
+    }
+  }
+
+  // Every warp of `team` calls it once in a step. When the last has, each of the n words has grown by one epoch, and
+  // who finds that reads what the whole team has written before.
+  template <class FlagOf>
+  void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
+    const Flag share = announcementShare(team.index == 0, team.count);
+    for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
+  }
+
+  // The same for one private word of this rank.
+  void mark(Flag* word, Meeting meeting, WarpIndex team) const {
+    announce(
+        1, [&](int) { return word; }, meeting, team);
+  }
+
+  // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout or
+  // if a rank has left (reported), or after an abort.
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    HostWait patience(comm, pace_);
+    for (int i = 0; i < n; ++i) {
+      if (!waitOne(comm, flags + i, epoch, awaited, i, patience)) return false;
+    }
+    return true;
+  }
+
+  // True if this rank has failed or was told to stop: the step has nothing to do any more.
+  bool stopped(const CommView& comm) const { return HostPatience::stopped(comm); }
+
+  // Any lane may call it. The first failure of the rank is kept.
+  void laneFail(const CommView& comm, const Failure& failure) const {
+    if (std::atomic_ref(comm.state->failuresClaimed).fetch_add(1, std::memory_order_relaxed) != 0) return;
+    Failure* to = comm.failure;
+    to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
+    to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+    std::atomic_ref(to->ready).store(1, std::memory_order_release);
+  }
+
+ private:
+  void lanePutFailed(const CommView& comm, int to) const {
+    if (!stopped(comm)) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
+  }
+
+  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
+               HostWait& patience) const {
+    const std::atomic_ref ref(*flag);
+    while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
+      const auto late = [&]() -> Failure {
+        const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
+        const auto expected = static_cast<std::int64_t>(epoch);
+        return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, seen};
+      };
+      if (!patience.goesOn(late, [&](const Failure& failure) { laneFail(comm, failure); })) return false;
+    }
+    patience.anew();
+    return true;
+  }
+
+  template <bool kLanding>
+  static void copy(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) {
+    if constexpr (kLanding) {
+      host_landing::send(to, from, bytes);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+  }
+
+  // `tileOf(term, begin, bytes)`: those bytes of a row.
+  template <class Type, bool kWeighted, bool kLanding, class TileOf, class WeightOf>
+  static void reduceRow(const SumJob& job, TileOf tileOf, WeightOf weightOf) {
+    constexpr int kFloats = static_cast<int>(kSumTile) / 4 * Type::kPerWord;
+    float sum[kFloats];
+    alignas(Quad) std::uint8_t rounded[kSumTile];
+    for (std::uint32_t begin = 0; begin < job.bytes; begin += kSumTile) {
+      const std::uint32_t bytes = job.bytes - begin < kSumTile ? job.bytes - begin : kSumTile;
+      const int floats = static_cast<int>(bytes) / 4 * Type::kPerWord;
+      const auto add = [&](int term, auto sumSoFar) {
+        addTile<Type, kWeighted>(sum, sumSoFar, tileOf(term, begin, bytes), floats, kWeighted ? weightOf(term) : 1.0f);
+      };
+      const auto nothing = [](int) { return 0.0f; };  // saves writing zeros and reading them
+      if (job.terms > 0) add(0, nothing);
+      for (int term = 1; term < job.terms; ++term) add(term, [&](int i) { return sum[i]; });
+      for (int i = 0; job.terms == 0 && i < floats; ++i) sum[i] = 0.0f;
+      storeTile<Type>(kLanding ? rounded : job.out + begin, sum, floats);
+      if (kLanding) host_landing::send(job.out + begin, rounded, bytes);
+    }
+  }
+
+  // Element loops that a compiler turns into vector code.
+  template <class Type>
+  using Element = std::conditional_t<Type::kPerWord == 2, std::uint16_t, std::uint32_t>;
+
+  template <class Type, bool kWeighted, class SumSoFar>
+  static void addTile(float* sum, SumSoFar sumSoFar, const std::uint8_t* row, int n, float weight) {
+    const auto* from = reinterpret_cast<const Element<Type>*>(row);
+    for (int i = 0; i < n; ++i) {
+      const float value = Type::toFloat(from[i]);
+      sum[i] = addRounded(sumSoFar(i), kWeighted ? multiplyRounded(value, weight) : value);
+    }
+  }
+  template <class Type>
+  static void storeTile(std::uint8_t* row, const float* sum, int n) {
+    auto* to = reinterpret_cast<Element<Type>*>(row);
+    for (int i = 0; i < n; ++i) to[i] = static_cast<Element<Type>>(Type::fromFloat(sum[i]));
+  }
+
+  // So much is posted before it is set going: less goes with what follows, when the step waits or ends.
+  static constexpr std::uint64_t kPutsAtOnce = std::uint64_t{256} << 10, kPutCost = 256;
+  static constexpr std::uint32_t kSumTile = 1024;  // bytes: the sums stay in the first-level cache
+
+  QueueMemory queueMemory_;
+  HostPace* pace_;
+};
+
+using HostWarp = HostWarpOver<HostQueueMemory>;
+
+}  // namespace moe

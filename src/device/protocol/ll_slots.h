@@ -1,0 +1,60 @@
+// The slots of low-latency operations. A handle has one of kLlSets sets; in it a slot belongs to a source rank and a
+// position among the rows that it sends here. Rows come in with a dispatch and, in the same slot, go back with a
+// combine. A handle packs the areas of its set for its own sizes, the same at all ranks.
+#pragma once
+
+#include "device/protocol/remote.h"
+#include "device/rows/row_header.h"
+
+namespace moe {
+
+// The flags [from] of the handle's set, in one of the [set][from] arrays.
+MOE_LANES std::uint64_t llFlags(const CommView& c, const HandleView& h, std::uint64_t area) {
+  return area + static_cast<std::uint64_t>(h.llSet * c.nranks) * sizeof(Flag);
+}
+
+// Where the handle's set begins in an area whose slots have `bytesMax` bytes.
+MOE_LANES std::uint64_t llSetOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax) {
+  return area + static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.nranks * c.llTokensMax * bytesMax);
+}
+
+// Slot `index` of source `from` in such an area, used with `bytes` bytes.
+MOE_LANES std::uint64_t llSlotOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax,
+                                     std::uint32_t bytes, int from, int index) {
+  const std::int64_t slot = static_cast<std::int64_t>(from) * h.tokensMax + index;
+  return llSetOffset(c, h, area, bytesMax) + static_cast<std::uint64_t>(slot * bytes);
+}
+MOE_LANES std::uint8_t* llSlot(const CommView& c, const HandleView& h, int rank, std::uint64_t area, int bytesMax,
+                               std::uint32_t bytes, int from, int index) {
+  return c.in<std::uint8_t>(rank, llSetOffset(c, h, area, bytesMax)) +
+         (static_cast<std::int64_t>(from) * h.tokensMax + index) * bytes;
+}
+
+// What a token's row is put from, in an area [set][llTokensMax] of such slots.
+MOE_LANES std::uint64_t llOutOffset(const CommView& c, const HandleView& h, std::uint64_t area, int bytesMax,
+                                    std::uint32_t bytes, int token) {
+  return area +
+         static_cast<std::uint64_t>(std::int64_t{h.llSet} * c.llTokensMax * bytesMax + std::int64_t{token} * bytes);
+}
+
+// The terms of a dispatch; a rank tells every other with its rows.
+MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, int from) {
+  return c.at.llSizes + static_cast<std::uint64_t>(h.llSet * c.nranks + from) * sizeof(std::uint64_t);
+}
+template <class Warp>
+MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
+  warp.forEach(c.domainSize, [&](int i) {
+    warp.laneStore(c.in<std::uint64_t>(c.domainFirst + i, llSizesOffset(c, h, c.rank)), value);
+  });
+}
+
+// True if all ranks' terms are `value`; else one of them is reported. After the rows' flags.
+template <class Warp>
+MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
+  return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
+    const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from)));
+    return theirs == value ? Failure{} : disagreement(Phase::dispatchRows, from, value, theirs);
+  });
+}
+
+}  // namespace moe

@@ -1,0 +1,115 @@
+// A warp's share of a route: its tokens, and the tables that it alone writes and reads. They lie near its lanes as far
+// as there is room (`nearMemory`), else in the handle.
+#pragma once
+
+#include "device/protocol/expert_waves.h"
+
+namespace moe {
+
+struct RouteSlice {
+  Slice tokens, chunks;
+  // Of its tokens and chunks alone, the first of them first.
+  std::uint32_t* users;       // [chunks][buckets] bit t: token t of the chunk uses the bucket
+  std::int32_t* chunkStart;   // [chunks][buckets] position of a chunk among this warp's users
+  std::int32_t* ids;          // [tokens][topk] as in the handle
+  float* weights;             // [tokens][topk]
+  std::int32_t* entryRow;     // [tokens][topk]
+  Destination* destinations;  // [tokens][slots]
+  // Of all buckets and ranks.
+  std::int32_t* counts;         // [buckets] users among this warp's tokens
+  std::int32_t* totals;         // [buckets] of all warps; the first warp's alone
+  std::int32_t* place;          // [buckets] where this warp's tokens begin in a bucket
+  std::int32_t* groups;         // [experts + 1] where the groups of all experts begin
+  std::int32_t* rankBase;       // [nranks] where this rank's rows begin at a rank, in FLAT order
+  std::int32_t* rankOffsets;    // [nranks + 1] as in the handle
+  std::int32_t* waveRowsStart;  // as in the handle
+
+  // Entries of this warp's token `token`.
+  MOE_LANES std::int32_t* idsOf(const HandleView& h, int token) const { return ids + std::int64_t{token} * h.topk; }
+  MOE_LANES std::int32_t* entryRowsOf(const HandleView& h, int token) const {
+    return entryRow + std::int64_t{token} * h.topk;
+  }
+  // Of this warp's token `token`, in bucket `bucket`.
+  MOE_LANES bool uses(const HandleView& h, int token, int bucket) const {
+    return (users[token / kChunkTokens * h.buckets() + bucket] >> token % kChunkTokens & 1u) != 0;
+  }
+  // Where it comes among those that this rank has for the bucket; with `place` complete, for an expert, its row.
+  MOE_LANES int positionOf(const HandleView& h, int token, int bucket) const {
+    const int at = token / kChunkTokens * h.buckets() + bucket;
+    return place[bucket] + chunkStart[at] + bitCount(users[at] & ((1u << token % kChunkTokens) - 1));
+  }
+};
+
+// Hands out a warp's near memory.
+template <class Warp>
+class NearMemory {
+ public:
+  MOE_LANES explicit NearMemory(const Warp& warp) : next_(warp.nearMemory()) {}
+
+  // `count` items, near if they fit there, else those at `far`.
+  template <class Item>
+  MOE_LANES Item* take(Item* far, std::int64_t count) {
+    const std::int64_t bytes = roundUp(count * std::int64_t{sizeof(Item)}, 16);
+    if (bytes > room_) return far;
+    auto* items = reinterpret_cast<Item*>(next_);
+    next_ += bytes, room_ -= bytes;
+    return items;
+  }
+
+ private:
+  std::uint8_t* next_;
+  std::int64_t room_ = Warp::kNearBytes;
+};
+
+// What is used most comes first.
+template <class Warp>
+MOE_LANES RouteSlice routeSlice(const Warp& warp, const HandleView& h, const RouteArgs& a, WarpIndex w) {
+  RouteSlice s;
+  s.chunks = sliceOf((a.tokens + kChunkTokens - 1) / kChunkTokens, w);
+  const int begin = s.chunks.begin * kChunkTokens, end = begin + s.chunks.count * kChunkTokens;
+  const int first = begin < a.tokens ? begin : a.tokens, last = end < a.tokens ? end : a.tokens;
+  s.tokens = {first, last - first};
+  const int buckets = h.buckets(), ranks = h.map.nranks, waveRows = h.wavesByExpert() ? kHtWaves * ranks + 1 : 0;
+  const std::int64_t bits = std::int64_t{s.chunks.begin} * buckets, entry = std::int64_t{s.tokens.begin} * h.topk;
+  const std::int64_t own = std::int64_t{w.index} * buckets, entries = std::int64_t{s.tokens.count} * h.topk;
+  NearMemory near(warp);
+  s.rankBase = near.take(h.warpRankBase + std::int64_t{w.index} * ranks, ranks);
+  s.rankOffsets = near.take(h.warpRankOffsets + std::int64_t{w.index} * (ranks + 1), ranks + 1);
+  s.waveRowsStart = near.take(h.warpWaveRows + std::int64_t{w.index} * waveRows, waveRows);
+  s.place = near.take(h.warpPlace + own, buckets);
+  s.counts = near.take(h.warpCounts + own, buckets);
+  s.totals = near.take(h.totals, w.index == 0 ? buckets : 0);
+  s.users = near.take(h.users + bits, std::int64_t{s.chunks.count} * buckets);
+  s.chunkStart = near.take(h.chunkStart + bits, std::int64_t{s.chunks.count} * buckets);
+  s.ids = near.take(h.ids + entry, entries);
+  s.weights = near.take(h.weights + entry, entries);
+  s.destinations =
+      near.take(h.destinations + std::int64_t{s.tokens.begin} * h.slots, std::int64_t{s.tokens.count} * h.slots);
+  s.entryRow = near.take(h.entryRow + entry, expertRows(h) ? entries : 0);
+  s.groups = near.take(h.warpGroups + own, expertRows(h) ? h.map.experts + 1 : 0);
+  return s;
+}
+
+// The sums of what several have: of those before number `own`, and of all n.
+struct Sums {
+  int before, all;
+};
+// Looked up kAtOnce at a time, as a look-up takes longer than to add. One lane.
+template <int kAtOnce, class ValueOf>
+MOE_LANES Sums laneSums(int n, int own, ValueOf valueOf) {
+  Sums sums{0, 0};
+  MOE_ROLLED
+  for (int begin = 0; begin < n; begin += kAtOnce) {
+    int values[kAtOnce];
+    MOE_UNROLLED
+    for (int j = 0; j < kAtOnce; ++j) values[j] = begin + j < n ? valueOf(begin + j) : 0;
+    MOE_UNROLLED
+    for (int j = 0; j < kAtOnce; ++j) {
+      sums.before += begin + j < own ? values[j] : 0;
+      sums.all += values[j];
+    }
+  }
+  return sums;
+}
+
+}  // namespace moe

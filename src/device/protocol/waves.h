@@ -1,0 +1,153 @@
+// Waves: shares of a HT operation's tokens that are handed over one by one, so that local work is done while later rows
+// are on their way. See docs/decisions/0016-waves.md.
+#pragma once
+
+#include "device/protocol/step.h"
+#include "device/rows/row_header.h"
+
+namespace moe {
+
+// Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
+// many is a compile-time constant of a step, so that one wave costs nothing.
+MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
+  return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
+}
+
+// The wave of a token, if its operation goes in waves.
+MOE_LANES int waveOf(int token, int tokens) {
+  return token * kHtWaves / tokens;
+}
+MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
+  return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
+}
+
+// How many operations of a channel went like those of this handle: at once, or in waves. Such an operation's number is
+// what the words reach by which its rows are handed over.
+MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
+  return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
+}
+// Like operationEpoch.
+MOE_LANES std::uint64_t handedNumber(const CommView& c, const HandleView& h, Channel channel, int phases,
+                                     std::uint64_t started) {
+  return (phases & kSendPhase) != 0 ? handedCount(c, h, channel) + 1 : started;
+}
+
+// The flags [from] of a wave.
+MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wave) {
+  return area + static_cast<std::uint64_t>(wave * c.nranks) * sizeof(Flag);
+}
+
+// Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
+template <class Warp>
+MOE_LANES void announceWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, WarpIndex team) {
+  const auto meeting = static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave);
+  announce(warp, c, waveFlags(c, area, wave), meeting, team);
+}
+// HT waves are handed over within the domain.
+template <class Warp>
+MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, std::uint64_t number,
+                           Phase phase) {
+  return waitForDomain(warp, c, waveFlags(c, area, wave), number, phase);
+}
+
+// While a warp takes, others shall hand over: neighbours in a block, and in the grid, are out of step.
+MOE_LANES bool takesLater(WarpIndex w) {
+  return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
+}
+
+// What is taken is a wave behind what is handed over, or, `later`, two. If take(wave) is false, that is the end.
+template <int kWaves, class HandOver, class Take>
+MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
+  if constexpr (kWaves == 1) {
+    handOver(0);
+    return take(0);
+  } else {
+    const int behind = later ? 2 : 1;
+    MOE_ROLLED
+    for (int wave = 0; wave < kWaves + behind; ++wave) {
+      if (wave < kWaves) handOver(wave);
+      if (wave >= behind && !take(wave - behind)) return false;
+    }
+    return true;
+  }
+}
+// The same with rails: what came by them is forwarded a wave behind what is handed over, and a wave before it is taken.
+template <class HandOver, class Forward, class Take>
+MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
+  MOE_ROLLED
+  for (int wave = 0; wave < kHtWaves + 2; ++wave) {
+    if (wave < kHtWaves && !handOver(wave)) return false;
+    if (wave >= 1 && wave <= kHtWaves && !forward(wave - 1)) return false;
+    if (wave >= 2 && !take(wave - 2)) return false;
+  }
+  return true;
+}
+
+// The first row, in FLAT order, of what a source sends from this wave on.
+MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
+  return wave < kHtWaves ? h.waveStart[wave * h.map.nranks + from] : h.rankOffsets[from + 1];
+}
+
+// One lane, for each row that comes: notes the waves that begin with it or behind it. `before` is the wave of the
+// source's row before, -1 for its first; `end` is behind the source's last row.
+MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave, int end) {
+  for (int v = before + 1; v <= wave; ++v) h.waveStart[v * h.map.nranks + from] = row;
+  if (row + 1 < end) return;
+  for (int v = wave + 1; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = end;
+}
+MOE_LANES void laneNoteNoRows(const HandleView& h, int from, int end) {
+  for (int v = 0; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = end;
+}
+
+// The rows of a wave that came, with numbers [begin, end): waves count on from one another, so that warps take turns
+// across them.
+struct ArrivingRows {
+  const HandleView& h;
+  int waves, wave, begin, end;
+  const std::int32_t* list;  // row numbers; NULL: they follow from where each source's waves begin
+
+  // In FLAT order.
+  MOE_LANES int row(int number) const {
+    if (waves == 1) return number;
+    if (list != nullptr) return list[number];
+    int left = number - begin;
+    MOE_ROLLED
+    for (int from = 0; from < h.map.nranks; ++from) {
+      const int first = waveStart(h, wave, from), rows = waveStart(h, wave + 1, from) - first;
+      if (left < rows) return first + left;
+      left -= rows;
+    }
+    return 0;
+  }
+};
+MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
+  if (waves == 1) return {h, 1, 0, 0, *h.rows, nullptr};
+  int begin = 0, end = 0;
+  MOE_ROLLED
+  for (int from = 0; from < h.map.nranks; ++from) {
+    begin += waveStart(h, wave, from) - h.rankOffsets[from];
+    end += waveStart(h, wave + 1, from) - h.rankOffsets[from];
+  }
+  return {h, waves, wave, begin, end, nullptr};
+}
+
+// Parts of such rows, as the warps share them. Rows have numbers [begin, end), and row(number) in FLAT order.
+template <class Rows>
+struct ArrivingParts {
+  Rows rows;
+  Parts parts;
+  std::uint32_t rowBytes;
+  Strided mine;
+
+  MOE_LANES PartOf at(int i) const {
+    PartOf part = partOf(parts, rowBytes, mine.at(i));
+    part.row = rows.row(part.row);
+    return part;
+  }
+};
+template <class Rows>
+MOE_LANES ArrivingParts<Rows> partsOf(const Rows& rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
+  return {rows, parts, rowBytes, stridedOf(rows.begin * parts.count, rows.end * parts.count, w)};
+}
+
+}  // namespace moe

@@ -1,0 +1,13 @@
+// The GPU's own way of turning four bytes round. For device/queue/mlx5/byte_order.h alone, in code that nvcc compiles,
+// which makes seven instructions of shifts.
+#pragma once
+
+#include "device/lanes.h"
+
+namespace moe::cuda_byte_swap {
+
+MOE_LANES std::uint32_t swapped(std::uint32_t value) {
+  return __byte_perm(value, 0, 0x0123);
+}
+
+}  // namespace moe::cuda_byte_swap

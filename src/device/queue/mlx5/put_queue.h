@@ -1,0 +1,103 @@
+// Puts as RDMA writes: how steps post them themselves, to a connection with the rank that they go to. A put is one
+// WQE, or several if it is longer than the adapter's messages; a word is a WQE that carries it. The WQEs of a
+// connection are executed in order, so a word lands behind the bytes that were put before it.
+//
+// The adapter is told when a word is posted, or when many slots wait: bytes are of no use before their word, and a
+// doorbell is dear.
+//
+// CPU threads post by postPuts, the lanes of a GPU's warp by device/policy/cuda/put_queue.h.
+#pragma once
+
+#include "device/queue/mlx5/submit.h"
+#include "device/queue/put.h"
+
+namespace moe::mlx5 {
+
+// A connection with one rank, as posters see it. Written at init, read by steps.
+struct PutQueue {
+  SendQueue send;
+  std::uint64_t source;  // address of this rank's window
+  std::uint64_t target;  // ... of the other's
+  std::uint32_t sourceKey;
+  std::uint32_t dataKey, wordKey;  // of the other's window
+  std::uint32_t messageBytes;      // most bytes of a WQE, a multiple of 4
+};
+
+// Most slots that are reserved at once: those of a GPU's warp. A queue has as many at least, but for tests.
+inline constexpr std::uint32_t kPutBatch = 32;
+
+// So many slots do not wait for a word.
+inline constexpr std::uint32_t kPutsUnrung = 128;
+
+// Whether a batch that ends at `end` and has no word is to be rung for.
+template <class Memory>
+MOE_LANES bool manyWait(const Memory& memory, const PutQueue& queue, std::uint64_t end) {
+  return end - memory.load(&queue.send.counters->posted) >= kPutsUnrung;
+}
+
+// How many WQEs a put is, each of one slot.
+MOE_LANES constexpr std::uint32_t piecesOf(const PutQueue& queue, const Put& put) {
+  return put.bytes == 0 ? 1 : (put.bytes - 1) / queue.messageBytes + 1;
+}
+
+// Writes one piece of a put. The last WQE of a batch must be signalled.
+template <class Memory>
+MOE_LANES void writePiece(const Memory& memory, const PutQueue& queue, std::uint64_t index, const Put& put,
+                          std::uint32_t piece, std::uint8_t flags) {
+  const WqeHead head = headAt(queue.send, index, flags);
+  if (put.bytes == 0) {
+    const RemoteAddress to = {queue.target + put.target, queue.wordKey};
+    return writeWqe(memory, queue.send, index, inlineWrite(head, to, inlineFlag(put.source)));
+  }
+  const std::uint64_t begin = std::uint64_t{piece} * queue.messageBytes, left = put.bytes - begin;
+  const auto bytes = static_cast<std::uint32_t>(left < queue.messageBytes ? left : queue.messageBytes);
+  const RemoteAddress to = {queue.target + put.target + begin, queue.dataKey};
+  writeWqe(memory, queue.send, index, rdmaWrite(head, to, {queue.source + put.source + begin, queue.sourceKey, bytes}));
+}
+
+// Puts begin .. end - 1, all to the rank of `queue`, in batches. One thread.
+template <class Memory, class PutOf>
+MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, int end, PutOf putOf,
+                       const WaitLimit& limit) {
+  const std::uint32_t batch = kPutBatch < queue.send.slotCount ? kPutBatch : queue.send.slotCount;
+  std::uint32_t piece = 0;  // of put `begin`: the next one
+  std::uint64_t written = 0;
+  bool hasWord = false;
+  while (begin < end) {
+    std::uint64_t pieces = 0;
+    for (int i = begin; i < end && pieces < batch + piece; ++i) pieces += piecesOf(queue, putOf(i));
+    pieces -= piece;
+    const auto slots = static_cast<std::uint32_t>(pieces < batch ? pieces : batch);
+    std::uint64_t index;
+    if (!reserve(memory, queue.send, slots, limit, &index)) return false;
+    written = index + slots;
+    for (std::uint64_t slot = index; slot < written; ++slot) {
+      const Put put = putOf(begin);
+      hasWord = hasWord || put.bytes == 0;
+      writePiece(memory, queue, slot, put, piece, slot + 1 == written ? kSignalled : std::uint8_t{0});
+      if (++piece == piecesOf(queue, put)) piece = 0, ++begin;
+    }
+    if (!publishSlots(memory, queue.send, index, slots, limit)) return false;
+    if (!manyWait(memory, queue, written)) continue;
+    if (!ringUpTo(memory, queue.send, written, limit)) return false;
+  }
+  return !hasWord || ringUpTo(memory, queue.send, written, limit);
+}
+
+// Puts 0 .. n - 1 in this order, each by queues[indexOf(put)]. One thread. False: a queue to rank `*late` had no room
+// in time.
+template <class Memory, class IndexOf, class PutOf>
+MOE_LANES bool postPuts(const Memory& memory, const PutQueue* queues, IndexOf indexOf, int n, PutOf putOf,
+                        const WaitLimit& limit, int* late) {
+  int end;
+  for (int begin = 0; begin < n; begin = end) {
+    const Put first = putOf(begin);
+    const int index = indexOf(first);
+    for (end = begin + 1; end < n && indexOf(putOf(end)) == index;) ++end;
+    *late = first.to;
+    if (!postRun(memory, queues[index], begin, end, putOf, limit)) return false;
+  }
+  return true;
+}
+
+}  // namespace moe::mlx5

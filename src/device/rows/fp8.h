@@ -1,0 +1,192 @@
+// Quantisation of rows to 8-bit floats: OCP fp8 e4m3 with one scale for 128 elements, the same bits on every machine.
+// Functions of one lane; a warp that shares a block takes the largest of its lanes' amaxOf before it asks for the
+// scale.
+//
+//   value ~ code * scale      code = e4m3 nearest to value * inverse, where inverse is about 1 / scale
+//
+// The rule for amax, the block's largest magnitude, is DeepEP's: at least 1e-4. A receiver that knows DeepEP's rows
+// sees what it is used to, a block of zeros has an ordinary scale, and nothing here is subnormal but elements that
+// become 0. The price: blocks whose elements are all far below 1e-4 lose digits, and are zeros from 2e-10 down. So
+// there is an exact rule too, for gradients, whose lower bound is 5.3e-36. Ours alone:
+//   - A NaN does not count towards amax and becomes a NaN; the rest of its block stays what it is.
+//   - An infinity counts as the largest finite float and becomes 448, so its block decodes to 3.4e38 and zeros (DeepEP:
+//     to NaNs). No scale is infinite, zero or NaN.
+//   - scale = amax / 448 is rounded once; DeepEP multiplies by the rounded 1/448, which may differ in the last bit.
+#pragma once
+
+#include "device/rows/row_math.h"
+
+#if defined(__CUDACC__)
+#include "device/rows/cuda_fp8.h"
+#endif
+
+namespace moe {
+
+inline constexpr int kFp8BlockElements = 128;
+
+template <class Type>
+inline constexpr int kFp8BlockQuads = kFp8BlockElements / (4 * Type::kPerWord);
+
+#if defined(__CUDACC__)
+MOE_LANES float divideRounded(float a, float b) {
+  return __fdiv_rn(a, b);
+}
+MOE_LANES float largerNumber(float a, float b) {
+  return fmaxf(a, b);
+}
+MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
+  return __byte_perm(a, b, 0x7531);
+}
+#else
+MOE_LANES float divideRounded(float a, float b) {
+  return a / b;
+}
+// A NaN loses against any number. `a` is none.
+MOE_LANES float largerNumber(float a, float b) {
+  return b > a ? b : a;
+}
+// Bytes 1 and 3 of a, then those of b.
+MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
+  return (a >> 8 & 0xffu) | (a >> 16 & 0xff00u) | (b << 8 & 0xff0000u) | (b & 0xff000000u);
+}
+#endif
+
+// Sign, 4 bits of exponent biased by 7, 3 of mantissa; no infinity, 0x7f and 0xff are NaNs.
+struct E4m3 {
+  static constexpr float kMax = 448.0f;
+
+  static MOE_LANES float toFloat(std::uint32_t code) {
+    const std::uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7fu;
+    if (magnitude == 0x7fu) return bitsToFloat(sign | 0x7fc00000u);
+    // As in Fp16::toFloat: shift into place and multiply by 2^120, which is exact for subnormal codes too.
+    return bitsToFloat(sign | floatToBits(multiplyRounded(bitsToFloat(magnitude << 20), bitsToFloat(0x7b800000u))));
+  }
+  // Nearest even, saturating; the sign of a NaN is kept.
+  static MOE_LANES std::uint32_t fromFloat(float value) {
+    const std::uint32_t bits = floatToBits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return sign | 0x7fu;                      // not a number
+    if (magnitude >= 0x43e00000u) return sign | 0x7eu;                     // 448 and more
+    if (magnitude < 0x3c800000u) {                                         // subnormal: let the adder round
+      const float shifted = addRounded(bitsToFloat(magnitude), 16384.0f);  // its last place is 2^-9, as that of a code
+      return sign | (floatToBits(shifted) - 0x46800000u);
+    }
+    return sign | (magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
+  }
+};
+
+namespace fp8 {
+
+// Four elements as they were, and their signs as they are wanted in four codes: the top bits of four bytes.
+struct FourFloats {
+  float value[4];
+  std::uint32_t signs;
+};
+
+// Of two words of 16-bit elements.
+template <class Type>
+MOE_LANES FourFloats fourOf(std::uint32_t first, std::uint32_t second) {
+  return {{Type::toFloat(first & 0xffffu), Type::toFloat(first >> 16), Type::toFloat(second & 0xffffu),
+           Type::toFloat(second >> 16)},
+          oddBytes(first, second) & 0x80808080u};
+}
+
+MOE_LANES FourFloats fourOf(Quad piece) {
+  return {{bitsToFloat(piece.x), bitsToFloat(piece.y), bitsToFloat(piece.z), bitsToFloat(piece.w)},
+          oddBytes(oddBytes(piece.x, piece.y), oddBytes(piece.z, piece.w)) & 0x80808080u};
+}
+
+// The codes of value[i] * inverse, each in byte i. Signs are set apart: a product that is NaN has lost its own.
+MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
+  float product[4];
+  for (int i = 0; i < 4; ++i) product[i] = multiplyRounded(from.value[i], inverse);
+#if defined(__CUDACC__)
+  if constexpr (cuda_fp8::kConverts) {
+    const std::uint32_t low = cuda_fp8::codesOf(product[0], product[1]),
+                        high = cuda_fp8::codesOf(product[2], product[3]);
+    return ((low | high << 16) & 0x7f7f7f7fu) | from.signs;
+  }
+#endif
+  std::uint32_t codes = 0;
+  for (int i = 0; i < 4; ++i) codes |= E4m3::fromFloat(product[i]) << 8 * i;
+  return (codes & 0x7f7f7f7fu) | from.signs;
+}
+
+}  // namespace fp8
+
+// The largest magnitude in a piece. Not NaN; as such floats order like their bits, warps may compare those.
+template <class Type>
+MOE_LANES float amaxOf(Quad piece) {
+  const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+  float largest = 0.0f;
+  for (const std::uint32_t word : words) {
+    if constexpr (Type::kPerWord == 2) {
+      largest = largerNumber(largest, Type::toFloat(word & 0x7fffu));
+      largest = largerNumber(largest, Type::toFloat(word >> 16 & 0x7fffu));
+    } else {
+      largest = largerNumber(largest, Type::toFloat(word & 0x7fffffffu));
+    }
+  }
+  return largest;
+}
+
+// What a block's elements are multiplied by, and what the receiver multiplies the codes by.
+struct Fp8Scale {
+  float scale;
+  float inverse;
+};
+
+// The least amax of the rule above, and of the exact rule, for gradients: from there on down a scale would not be a
+// normal float.
+inline constexpr float kFp8AmaxLeast = 1e-4f, kFp8AmaxExact = 0x1.cp-118f;
+
+// The clamp of the rule above. From a NaN: the least.
+MOE_LANES float clampAmax(float amax, float least) {
+  constexpr float kMost = 0x1.fffffep127f;
+  return amax > least ? (amax < kMost ? amax : kMost) : least;
+}
+
+// The scale as a float.
+MOE_LANES Fp8Scale fp8Scale(float amax, float least = kFp8AmaxLeast) {
+  const float clamped = clampAmax(amax, least);
+  return {divideRounded(clamped, E4m3::kMax), divideRounded(E4m3::kMax, clamped)};
+}
+
+// The scale as a power of two: one byte, its exponent biased by 127; 255 is NaN (OCP UE8M0).
+struct Ue8m0 {
+  // ceil(log2(amax / 448)), exactly: 448 is 1.75 * 2^8, so a mantissa above 1.75 takes one more. After the clamp of
+  // amax the byte is in 1..247, so that 2^exponent and 2^-exponent are normal floats.
+  static MOE_LANES std::uint32_t scaleOf(float amax, float least = kFp8AmaxLeast) {
+    const std::uint32_t bits = floatToBits(clampAmax(amax, least));
+    return (bits >> 23) - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1u : 0u);
+  }
+  static MOE_LANES float toFloat(std::uint32_t byte) {
+    return bitsToFloat(byte == 0 ? 0x00400000u : byte == 255 ? 0x7fc00000u : byte << 23);
+  }
+};
+
+MOE_LANES Fp8Scale ue8m0Scale(float amax, float least = kFp8AmaxLeast) {
+  const std::uint32_t byte = Ue8m0::scaleOf(amax, least);
+  return {bitsToFloat(byte << 23), bitsToFloat((254 - byte) << 23)};
+}
+
+// The codes of a piece: element i in byte i, counted from the low byte of word[0].
+template <class Type>
+struct Fp8Codes {
+  std::uint32_t word[Type::kPerWord];
+};
+
+template <class Type>
+MOE_LANES Fp8Codes<Type> quantise(Quad piece, float inverse) {
+  if constexpr (Type::kPerWord == 2) {
+    return {{fp8::quantiseFour(fp8::fourOf<Type>(piece.x, piece.y), inverse),
+             fp8::quantiseFour(fp8::fourOf<Type>(piece.z, piece.w), inverse)}};
+  } else {
+    return {{fp8::quantiseFour(fp8::fourOf(piece), inverse)}};
+  }
+}
+
+MOE_LANES float dequantise(std::uint32_t code, float scale) {
+  return multiplyRounded(E4m3::toFloat(code), scale);
+}
+
+}  // namespace moe

@@ -1,0 +1,273 @@
+// What a step gets to see: plain structs of pointers and numbers, passed to kernels by value. "Window" memory is shared
+// with the peers and touched by policy operations only; everything else here is private to the rank.
+#pragma once
+
+#include "device/view/failure.h"
+#include "device/view/remote_view.h"
+#include "device/view/window_layout.h"
+
+namespace moe {
+
+// Each channel is one numbered sequence of operations of a communicator. LL has one of each per set of slots.
+enum Channel : int {
+  kRouteChannel,
+  kHtDispatchChannel,
+  kHtCombineChannel,
+  kLlDispatchChannel,
+  kLlCombineChannel = kLlDispatchChannel + kLlSets,
+  kChannels = kLlCombineChannel + kLlSets
+};
+MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
+  return static_cast<Channel>(first + set);
+}
+
+// What the warps of a step announce together; each at most once per step.
+enum class Meeting : int {
+  begin,
+  counts,
+  rows,
+  taken,
+  railsTaken,
+  waves,
+  railWaves = waves + kHtWaves,
+  arrivals = railWaves + kHtWaves,
+  count = arrivals + kHtWaves
+};
+
+// Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
+struct CommState {
+  std::uint64_t epoch[kChannels];       // operations started so far
+  Flag begun[kChannels];                // warps of a step that have read these words: all of epoch e
+  std::uint32_t failuresClaimed;        // the first to raise it writes the failure record
+  Flag routeCounted;                    // of a route's warps among themselves
+  std::uint64_t handed[2][kChannels];   // operations so far that went at once, and in waves
+  std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
+  std::uint32_t llUsed[kLlSets];        // 1: rows of RANK_MAJOR may be where others land
+  // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
+  // that came by them has been read. [dispatch, combine]
+  Flag railStaged[2][kHtWaves], railsTaken[2];
+};
+
+// So many ranks' windows are in the view itself: on a GPU that is constant memory, and saves a load per address.
+inline constexpr int kNearRanks = 16;
+
+// What only communicators of several domains have: where steps look it up, so that others need not carry it along.
+struct FarView {
+  RemoteLayout at;
+  RemoteView remote;  // how puts are posted
+};
+
+struct CommView {
+  int rank, nranks;
+  int domainFirst, domainSize;     // this rank's domain: ranks that it reaches by loads and stores
+  std::uint8_t* near[kNearRanks];  // the first windows
+  std::uint8_t* const* windows;    // [nranks], each rank's window as mapped here; NULL: of another domain
+  const FarView* far;              // several domains
+  WindowLayout at;
+  CommState* state;
+  Failure* failure;         // host-visible
+  std::uint64_t* abort;     // host-visible; written by the host; not 0: give up
+  std::uint32_t* departed;  // [nranks], the same; not 0: the rank has left, and what it has sent is there
+  std::uint64_t timeoutNs;
+  int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
+
+  // More than one domain.
+  MOE_HOST_DEVICE bool split() const { return domainSize != nranks; }
+  MOE_HOST_DEVICE bool inDomain(int other) const {
+    return static_cast<unsigned>(other - domainFirst) < static_cast<unsigned>(domainSize);
+  }
+  MOE_HOST_DEVICE int remoteRanks() const { return nranks - domainSize; }
+  MOE_HOST_DEVICE int remoteRank(int i) const { return i < domainFirst ? i : i + domainSize; }
+  MOE_HOST_DEVICE int domains() const { return nranks / domainSize; }
+  MOE_HOST_DEVICE int domain() const { return domainFirst / domainSize; }
+  // The rank of another domain with this rank's place.
+  MOE_HOST_DEVICE int railPeer(int otherDomain) const { return rank + (otherDomain - domain()) * domainSize; }
+
+  template <class T>
+  MOE_HOST_DEVICE T* in(int owner, std::uint64_t offset) const {
+    return reinterpret_cast<T*>((owner < kNearRanks ? near[owner] : windows[owner]) + offset);
+  }
+  template <class T>
+  MOE_HOST_DEVICE T* mine(std::uint64_t offset) const {
+    return in<T>(rank, offset);
+  }
+};
+
+enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
+
+inline constexpr std::int16_t kNoRank = -1;
+
+// Where one row of a token goes. Those in this domain come first, in rank order; then, LL: the ranks of other domains;
+// HT: the rail peer of each other domain that the token goes to.
+struct alignas(16) Destination {
+  std::int16_t rank;   // kNoRank: behind the last
+  std::int16_t wave;   // of a handle whose waves are by experts; else 0
+  std::int32_t index;  // position among the rows that this rank sends there: the slot in [from][index] arrays
+  std::int32_t row;    // row of the receiver's layout (the first entry's, if expert-major)
+  std::int32_t flat;   // row in FLAT order
+};
+
+// Private device memory of a handle that outlives a step.
+struct HandleState {
+  std::uint64_t dispatchEpoch, combineEpoch;    // of the operation that was started last
+  std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
+  std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
+};
+
+// Host-visible counts; `tag` is stored last.
+struct HostCounts {
+  std::uint64_t tag;
+  std::int32_t rows, layoutRows;
+  // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert
+  MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
+};
+
+struct HandleView {
+  ExpertMap map;
+  int topk, slots;
+  Divisor byTopk, byItems;  // byItems: what the route writes of a token's headers, its entries and its destinations
+  Layout layout;
+  int lowLatency;  // 1: LL
+  int llSet;       // LL: its set of slots
+  int tokensMax;   // of a rank
+  int alignment;   // EXPERT_MAJOR
+  Divisor byAlignment;
+  int wideIndex;  // 1: int64
+  int arrivals;   // 1: there are arrival words
+  Quad terms;     // what must agree between ranks: terms.h
+
+  // What this rank sends.
+  std::int32_t* ids;           // [tokensMax][topk] global expert or -1
+  float* weights;              // [tokensMax][topk]
+  std::uint32_t* users;        // [chunks of tokensMax][buckets] buckets: experts, ranks; from here on to warpWaveRows
+  std::int32_t* chunkStart;    // [chunks of tokensMax][buckets] ... room for tables of the route: see RouteSlice
+  std::int32_t* warpCounts;    // [route's warps][buckets] users among a warp's tokens, for all warps
+  std::int32_t* warpPlace;     // [route's warps][buckets]
+  std::int32_t* warpGroups;    // [route's warps][buckets]
+  std::int32_t* warpRankBase;  // [route's warps][nranks]
+  std::int32_t* warpRankOffsets;   // [route's warps][nranks + 1]
+  std::int32_t* warpWaveRows;      // [route's warps] waves by experts: [kHtWaves * nranks + 1]
+  std::int32_t* totals;            // [buckets]
+  std::int32_t* entryRow;          // [tokensMax][topk] row of the receiver's layout, if it has rows per expert
+  std::int32_t* destinationCount;  // [tokensMax]
+  std::int32_t* nearCount;         // [tokensMax] of them in this domain; of one domain: the same array
+  Destination* destinations;       // [tokensMax][slots]
+  std::uint32_t* wavesOf;          // [tokensMax] waves by experts: bit v: a destination is of wave v
+  std::int32_t* layoutRowsOf;      // [nranks] rows of the layout at each rank
+  std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, each token once
+
+  // What arrives here.
+  std::int32_t* rows;           // [1]
+  std::int32_t* rankOffsets;    // [nranks + 1]
+  std::int32_t* rowsPerExpert;  // [localExperts]
+  std::int32_t* expertOffsets;  // [localExperts + 1]
+  Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
+  std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
+  std::int32_t* waveRows;       // waves by experts: [nranks * tokensMax] rows in FLAT order, wave by wave ...
+  std::int32_t* waveRowsStart;  // ... and [kHtWaves][nranks] + 1 where those of a source begin
+  Flag* arrived;                // [localExperts] dispatches that are complete for an expert
+
+  // Across domains.
+  int domains;
+  std::int32_t* outgoing;   // the token that has an index: LL [nranks][tokensMax], HT [domains][tokensMax]
+  std::int32_t* railCount;  // HT: [domains][tokensMax] destinations here of a row that comes by a rail
+  Destination* railTo;      // HT: [domains][tokensMax][railSlots()]
+  std::int32_t* railStart;  // HT: [kHtWaves + 1][domains] first index of a wave's rows
+
+  std::uint32_t ticket;  // of the route that this step belongs to; see Handle::nextTicket
+  HandleState* state;
+  HostCounts* hostCounts;
+
+  // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
+  // by experts, each rank's waves.
+  MOE_HOST_DEVICE int sharedBuckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
+  MOE_HOST_DEVICE int buckets() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
+  MOE_HOST_DEVICE int domainBucket(int domain) const { return map.experts + map.nranks + domain; }
+  MOE_HOST_DEVICE int waveBucket(int rank, int wave) const { return sharedBuckets() + wave * map.nranks + rank; }
+  MOE_HOST_DEVICE bool hasRails() const { return domains > 1 && lowLatency == 0; }
+  MOE_HOST_DEVICE bool wavesByExpert() const { return arrivals != 0 && domains == 1 && lowLatency == 0; }
+  MOE_HOST_DEVICE int railSlots() const { return slotsPerToken(topk, map.nranks / domains); }
+  MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
+  // Rows of an expert's group in which `full` rows have something in them.
+  MOE_HOST_DEVICE int groupRows(int full) const { return byAlignment.of(full + alignment - 1) * alignment; }
+};
+
+enum PhaseBits : int { kSendPhase = 1, kReceivePhase = 2 };
+
+// How a row is cut among warps.
+struct Parts {
+  int count;            // parts of a row
+  std::uint32_t bytes;  // of each but the last; a multiple of 16
+};
+
+struct RouteArgs {
+  const void* topkIdx;
+  const float* topkWeights;
+  int tokens;
+};
+
+struct CastArgs {
+  int type;      // a CastType; none: all else is 0
+  int rowType;   // of the rows that are cast
+  int elements;  // of a row, and bytes of its codes
+  std::uint32_t* outScales;
+  // Word w of layout row r is at r / group * groupStride + r % group * rowStride + w * wordStride.
+  int words, group;
+  std::int64_t groupStride, rowStride, wordStride;
+};
+
+struct DispatchArgs {
+  const std::uint8_t* rows;
+  const std::uint8_t* side;
+  int tokens;
+  std::uint32_t rowBytes, sideBytes;  // as they travel
+  std::uint64_t terms;                // what must agree: packDispatchTerms
+  Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their codes
+  Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
+  int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
+  CastArgs cast;                      // LL
+  std::uint8_t* outRows;              // NULL: LL RANK_MAJOR rows stay in their slots
+  std::uint8_t* outSide;
+  std::int64_t capacity;
+  std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged
+  std::int64_t staged;                         // 0: the output is in the window; else the rows of the staging area
+  void* outTopkIdx;
+  float* outTopkWeights;
+  std::int32_t* outSourceIndex;
+  std::int32_t* outExpertOffsets;
+};
+
+inline constexpr std::int64_t kAnyRows = INT64_MAX;
+
+struct CombineArgs {
+  const std::uint8_t* rows;
+  std::int64_t held;         // rows of the layout that `rows` can hold; kAnyRows: not known, and enough
+  int inPlace;               // 1: peers read `rows` itself; 0: rows that are prepared for them
+  std::uint64_t rowsOffset;  // HT: window offset of what they read, `rows` or the staging area
+  std::int64_t capacity;     // HT: rows that the staging area holds
+  int tokens;
+  std::uint32_t rowBytes;
+  std::uint32_t terms;  // what must agree: packCombineTerms
+  int rowType;          // a moeRow value
+  int weighted;
+  Parts parts;     // of the tokens' sums
+  Parts arriving;  // of the rows that had arrived
+  std::uint8_t* out;
+  const std::uint8_t* bias0;
+  const std::uint8_t* bias1;
+  int grads;  // 1: gradients of the weights are carried, though a rank without rows or tokens has no array
+  const float* weightGrads;
+  float* outWeightGrads;
+};
+
+// Everything a step needs. One struct for all steps: a launch is (step, this, warps).
+struct StepParams {
+  CommView comm;
+  HandleView handle;
+  int phases;
+  RouteArgs route;
+  DispatchArgs dispatch;
+  CombineArgs combine;
+};
+
+}  // namespace moe

@@ -1,0 +1,195 @@
+// Where everything lies in the symmetric window. The same on every rank (but for the heap's size), computed from the
+// communicator's shape alone, so control words never move with a call's sizes. docs/memory.md states the formula.
+// Who writes, who reads and why nothing is overwritten early is in docs/protocol.md; in short, "[from]" is indexed by
+// the rank that writes, and the window's owner reads. But llCombineRows may be written by its owner for the rank
+// [from], and peers read those rows, and the rows that a CombineRecord names, and nothing else.
+#pragma once
+
+#include "device/view/flag.h"
+#include "device/view/shape.h"
+
+namespace moe {
+
+struct WindowLayout {
+  // Flags, [from] each.
+  std::uint64_t routeCountsReady, routeHeadersReady;
+  std::uint64_t htOutputReady, htRowsReady;
+  std::uint64_t htCombineReady, htCombineDone;
+  // Flags, [wave][from].
+  std::uint64_t htRowWaves, htCombineWaves;
+  // Flags, [set][from].
+  std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree;
+
+  // Small records.
+  std::uint64_t
+      routeCounts;           // int32 [parity][from][countStride]: the handle's terms, entries per expert, rows per rank
+  std::uint64_t waveCounts;  // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
+  std::uint64_t htOutputs;   // OutputRecord [parity][from]
+  std::uint64_t htCombines;  // CombineRecord [from]
+  std::uint64_t llSizes;     // uint64 [set][from]: what must agree in a dispatch
+
+  // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
+  std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
+  std::uint64_t llSide;          // [set][from][llTokensMax][sideBytesMax]
+  std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it; or
+                                 // landing words, which `from` fills
+  std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
+  std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
+  std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
+  std::uint64_t staging;         // [stagingRows][rowBytesMax]
+  std::uint64_t stagingSide;     // [stagingRows][sideBytesMax]
+
+  std::uint64_t heap;
+
+  std::uint64_t controlBytes, llBytes, htBytes, totalBytes;
+  int countStride, routeTokensMax;
+};
+
+// What only communicators of several domains have. "Out" is filled here and put from here; the others are put to.
+struct RemoteLayout {
+  // Flags of HT, [wave][domain] and [domain].
+  std::uint64_t htRailWaves, htSumWaves;
+  std::uint64_t htRailsFree, htSumsFree;
+  std::uint64_t leaving;    // flags of transports, [from]
+  std::uint64_t railSizes;  // uint64 [dispatch, combine][domain]: what must agree
+
+  std::uint64_t routeHeadersOut;  // Quad [to][routeTokensMax][headerQuads]
+  std::uint64_t railTables;       // Quad [parity][domain][tokensMax][railQuads]
+  std::uint64_t railTablesOut;    // Quad [domain][tokensMax][railQuads]
+  std::uint64_t llRowsOut;        // [set][llTokensMax][rowBytesMax]: of tokens
+  std::uint64_t llSideOut;        // [set][llTokensMax][sideBytesMax]
+  std::uint64_t llCombineIn;      // [set][from][llTokensMax][rowBytesMax]
+  std::uint64_t llGradsIn;        // float [set][from][llTokensMax][topkMax]
+  std::uint64_t llGradsOut;       // float [set][to][llTokensMax][topkMax]
+  std::uint64_t railRowsOut;      // [tokensMax][rowBytesMax]: of tokens
+  std::uint64_t railSideOut;      // [tokensMax][sideBytesMax]
+  std::uint64_t railRows;         // [domain][tokensMax][rowBytesMax]
+  std::uint64_t railSide;         // [domain][tokensMax][sideBytesMax]
+  std::uint64_t railSumsOut;      // [domain][tokensMax][rowBytesMax]
+  std::uint64_t railSums;         // [domain][tokensMax][rowBytesMax]
+  std::uint64_t railGradsOut;     // float [domain][tokensMax][topkMax]: filled by this domain's ranks
+  std::uint64_t railGrads;        // float [domain][tokensMax][topkMax]
+  int railQuads;
+};
+
+// The whole window.
+struct WindowPlan : WindowLayout {
+  RemoteLayout far;
+
+  static WindowPlan of(const CommShape& shape);
+};
+
+// Where a rank wants its rows, sent to every peer with "output ready".
+struct alignas(16) OutputRecord {
+  std::uint64_t rows;     // window offset of the row buffer
+  std::uint64_t side;     // window offset of the side buffer
+  std::int64_t capacity;  // rows of the layout that the output holds
+  std::int64_t staged;  // not 0: rows go to the staging area, which holds so many, in FLAT order; the owner places them
+  std::uint64_t terms;  // must agree: packDispatchTerms
+  std::uint64_t reserved;
+};
+
+// Where a rank has the rows of a combine, sent to every peer with "rows ready".
+struct alignas(16) CombineRecord {
+  std::uint64_t rows;      // window offset
+  std::int64_t capacity;   // of the staging area, if they are prepared
+  std::int64_t held;       // rows of the layout that the caller's rows can hold
+  std::uint32_t terms;     // must agree: packCombineTerms
+  std::int16_t prepared;   // 1: one row per token, in the staging area, in FLAT order; 0: as in the handle's layout
+  std::int16_t gradsMiss;  // 1: gradients are carried, but the caller has given none
+};
+
+// Areas one after another, each aligned.
+class WindowAreas {
+ public:
+  std::uint64_t take(std::int64_t bytes) {
+    const std::uint64_t begin = end_;
+    end_ += static_cast<std::uint64_t>(roundUp(bytes, 256));
+    return begin;
+  }
+  std::uint64_t end() const { return end_; }
+
+ private:
+  std::uint64_t end_ = 0;
+};
+
+// What only communicators of several domains have.
+inline void layOutRemoteLl(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
+  const std::int64_t n = s.domains() > 1 ? s.nranks : 0, tokens = s.ll && n > 0 ? s.llTokensMax : 0;
+  at.llRowsOut = areas.take(kLlSets * tokens * s.rowBytesMax);
+  at.llSideOut = areas.take(kLlSets * tokens * s.sideBytesMax);
+  at.llCombineIn = areas.take(kLlSets * n * tokens * s.rowBytesMax);
+  at.llGradsIn = areas.take(kLlSets * n * tokens * s.topkMax * 4);
+  at.llGradsOut = areas.take(kLlSets * n * tokens * s.topkMax * 4);
+}
+inline void layOutRails(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
+  const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, tokens = s.ht && domains > 0 ? s.tokensMax : 0;
+  at.railRowsOut = areas.take(tokens * s.rowBytesMax);
+  at.railSideOut = areas.take(tokens * s.sideBytesMax);
+  at.railRows = areas.take(domains * tokens * s.rowBytesMax);
+  at.railSide = areas.take(domains * tokens * s.sideBytesMax);
+  at.railSumsOut = areas.take(domains * tokens * s.rowBytesMax);
+  at.railSums = areas.take(domains * tokens * s.rowBytesMax);
+  at.railGradsOut = areas.take(domains * tokens * s.topkMax * 4);
+  at.railGrads = areas.take(domains * tokens * s.topkMax * 4);
+}
+
+inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas) {
+  const std::int64_t n = s.nranks, flags = n * std::int64_t{sizeof(Flag)};
+  const std::int64_t headerBytes = headerQuads(s.topkMax) * std::int64_t{sizeof(Quad)};
+  const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, rails = domains * std::int64_t{sizeof(Flag)};
+  at.countStride = static_cast<int>(roundUp(s.expertsMax + n + domains, 4)) + kTermWords;
+  at.far.railQuads = 1 + slotsPerToken(s.topkMax, s.domainRanks());
+
+  at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
+  at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);
+  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(flags);
+  at.htRowWaves = areas.take(kHtWaves * flags), at.htCombineWaves = areas.take(kHtWaves * flags);
+  at.far.htRailWaves = areas.take(kHtWaves * rails), at.far.htSumWaves = areas.take(kHtWaves * rails);
+  at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
+  at.far.leaving = areas.take(domains > 0 ? flags : 0);
+  at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
+  at.llCombineSizes = areas.take(kLlSets * flags);
+  at.llCombineReady = areas.take(kLlSets * flags), at.llCombineFree = areas.take(kLlSets * flags);
+  at.routeCounts = areas.take(kParities * n * at.countStride * 4);
+  at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
+  at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
+  at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});
+  at.llSizes = areas.take(kLlSets * n * std::int64_t{sizeof(std::uint64_t)});
+  at.far.railSizes = areas.take(2 * rails);
+  const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
+  at.routeTokensMax = static_cast<int>(tokens > llTokens ? tokens : llTokens);
+  at.routeHeaders = areas.take(kParities * n * at.routeTokensMax * headerBytes);
+  at.far.routeHeadersOut = areas.take(domains > 0 ? n * at.routeTokensMax * headerBytes : 0);
+  const std::int64_t table = tokens * at.far.railQuads * std::int64_t{sizeof(Quad)};
+  at.far.railTables = areas.take(kParities * domains * table);
+  at.far.railTablesOut = areas.take(domains * table);
+}
+
+inline WindowPlan WindowPlan::of(const CommShape& s) {
+  WindowPlan at{};
+  WindowAreas areas;
+  layOutControl(s, at, areas);
+  at.controlBytes = areas.end();
+
+  const std::int64_t n = s.nranks, llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
+  at.llRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
+  at.llSide = areas.take(kLlSets * n * llTokens * s.sideBytesMax);
+  at.llCombineRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
+  at.llCombineGrads = areas.take(kLlSets * llTokens * s.topkMax * 4);
+  layOutRemoteLl(s, at.far, areas);
+  at.llBytes = areas.end() - at.controlBytes;
+
+  const std::int64_t staging = s.ht ? s.stagingRows : 0;
+  at.htCombineGrads = areas.take(tokens * s.topkMax * 4);
+  at.staging = areas.take(staging * s.rowBytesMax);
+  at.stagingSide = areas.take(staging * s.sideBytesMax);
+  layOutRails(s, at.far, areas);
+  at.htBytes = areas.end() - at.controlBytes - at.llBytes;
+
+  at.heap = areas.take(s.heapBytes);
+  at.totalBytes = areas.end();
+  return at;
+}
+
+}  // namespace moe
