@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "bootstrap/bootstrap.h"
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/bootstrap.h"
+#include "bootstrap/group/unique_id.h"
 #include "host_bench.h"
 
 namespace moe::perf {

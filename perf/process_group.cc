@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "bootstrap/bootstrap.h"
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/bootstrap.h"
+#include "bootstrap/group/unique_id.h"
 #include "comm/launch_env.h"
 #include "group.h"
 

@@ -2,7 +2,7 @@
 #include "api/guard.h"
 #include "api/traced.h"
 #include "base/sized_struct.h"
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/unique_id.h"
 #include "comm/handle.h"
 #include "comm/launch_env.h"
 #include "comm/limits.h"

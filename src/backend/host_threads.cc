@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "bootstrap/quiet_thread.h"
+#include "base/quiet_thread.h"
 
 namespace moe {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/poll_until.h"
-#include "bootstrap/late_waits.h"
+#include "bootstrap/group/late_waits.h"
 #include "comm/failure_text.h"
 #include "comm/handle.h"
 

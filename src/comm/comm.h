@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "base/alive.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/group/bootstrap.h"
 #include "comm/config.h"
 #include "comm/error_state.h"
 #include "comm/heap.h"

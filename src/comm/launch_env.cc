@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "bootstrap/siphash.h"
+#include "bootstrap/net/siphash.h"
 #include "comm/limits.h"
 
 namespace moe {

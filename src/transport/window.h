@@ -9,7 +9,7 @@
 #include "backend/backend.h"
 #include "base/deadline.h"
 #include "base/fd.h"
-#include "bootstrap/host_identity.h"
+#include "bootstrap/group/host_identity.h"
 
 namespace moe {
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "device/policy/host/queue_memory.h"
-#include "transport/verbs_transport.h"
+#include "transport/verbs/verbs_transport.h"
 
 namespace moe::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "rxe_vm/two_ranks.h"
-#include "transport/verbs/card.h"
+#include "transport/rdma/card.h"
 
 namespace moe::test {
 namespace {

@@ -55,14 +55,14 @@ class Tidy(unittest.TestCase):
             ("src/tools/moerun.cc", 'int main() { printf("x"); exit(1); }'),
             ("src/device/policy/cuda/warp.h", '// Says.\nasm volatile("nop");'),
             ("src/device/policy/host/warp.h", "// Says.\nauto x = std::memory_order_acquire;"),
-            ("src/bootstrap/link.cc", "auto x = std::memory_order_acquire;"),
+            ("src/bootstrap/net/link.cc", "auto x = std::memory_order_acquire;"),
             ("tests/unit/x_test.cc", 'int f() { printf("x"); std::abort(); }'),
         ]:
             with self.subTest(text=text):
                 self.assert_accepted(path, text)
 
     def test_knows_the_direction_of_includes(self):
-        self.assert_refused("src/bootstrap/link.cc", '#include "comm/config.h"\n')
+        self.assert_refused("src/bootstrap/net/link.cc", '#include "comm/config.h"\n')
         self.assert_refused("src/device/protocol/route/route.h", '// Says.\n#include "transport/window.h"\n', 2)
         self.assert_refused("src/topology/nic.cc", '#include "device/view/shape.h"\n')
         self.assert_refused("src/unheard/of.cc", "int x;\n")

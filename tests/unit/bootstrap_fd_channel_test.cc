@@ -11,8 +11,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "bootstrap/fd_channel.h"
-#include "bootstrap/host_identity.h"
+#include "bootstrap/group/fd_channel.h"
+#include "bootstrap/group/host_identity.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

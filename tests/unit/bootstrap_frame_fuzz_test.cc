@@ -6,9 +6,9 @@
 
 #include <random>
 
-#include "bootstrap/frame.h"
-#include "bootstrap/handshake.h"
-#include "bootstrap/socket.h"
+#include "bootstrap/net/frame.h"
+#include "bootstrap/net/handshake.h"
+#include "bootstrap/net/socket.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "bootstrap/frame.h"
+#include "bootstrap/net/frame.h"
 
 namespace moe::test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bootstrap/handshake.h"
+#include "bootstrap/net/handshake.h"
 
 namespace moe::test {
 namespace {

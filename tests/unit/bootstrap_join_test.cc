@@ -5,9 +5,9 @@
 
 #include <numeric>
 
-#include "bootstrap/dialer.h"
-#include "bootstrap/rendezvous_server.h"
-#include "bootstrap/socket.h"
+#include "bootstrap/group/rendezvous_server.h"
+#include "bootstrap/net/dialer.h"
+#include "bootstrap/net/socket.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

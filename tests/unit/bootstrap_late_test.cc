@@ -1,7 +1,7 @@
 // Waits that were late: whom all ranks blame. Ranks that are stopped are child processes.
 #include <fmt/format.h>
 
-#include "bootstrap/late_waits.h"
+#include "bootstrap/group/late_waits.h"
 #include "support/sanitizers.h"
 #include "unit/bootstrap_world.h"
 

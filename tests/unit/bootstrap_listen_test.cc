@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "bootstrap/interfaces.h"
-#include "bootstrap/socket.h"
+#include "bootstrap/net/interfaces.h"
+#include "bootstrap/net/socket.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

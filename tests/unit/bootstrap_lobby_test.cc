@@ -2,9 +2,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "bootstrap/dialer.h"
-#include "bootstrap/lobby.h"
-#include "bootstrap/socket.h"
+#include "bootstrap/net/dialer.h"
+#include "bootstrap/net/lobby.h"
+#include "bootstrap/net/socket.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "bootstrap/quiet_thread.h"
+#include "base/quiet_thread.h"
 
 namespace moe::test {
 namespace {

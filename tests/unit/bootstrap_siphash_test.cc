@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "bootstrap/siphash.h"
+#include "bootstrap/net/siphash.h"
 
 namespace moe::test {
 namespace {

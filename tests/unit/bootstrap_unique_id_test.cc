@@ -5,10 +5,10 @@
 #include <set>
 
 #include "base/error.h"
-#include "bootstrap/interfaces.h"
-#include "bootstrap/resolve_host.h"
-#include "bootstrap/text.h"
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/text.h"
+#include "bootstrap/group/unique_id.h"
+#include "bootstrap/net/interfaces.h"
+#include "bootstrap/net/resolve_host.h"
 #include "unit/bootstrap_world.h"
 
 namespace moe::test {

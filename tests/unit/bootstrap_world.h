@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bootstrap/bootstrap.h"
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/bootstrap.h"
+#include "bootstrap/group/unique_id.h"
 
 namespace moe::test {
 

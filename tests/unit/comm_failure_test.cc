@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/unique_id.h"
 #include "comm/handle.h"
 #include "unit/forwarding_backend.h"
 

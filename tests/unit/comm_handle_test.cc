@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "bootstrap/unique_id.h"
+#include "bootstrap/group/unique_id.h"
 #include "comm/handle.h"
 #include "unit/spy_backend.h"
 

@@ -6,10 +6,10 @@
 
 #include <vector>
 
-#include "bootstrap/dialer.h"
-#include "bootstrap/wire.h"
-#include "transport/tcp_frame.h"
-#include "transport/tcp_meeting.h"
+#include "bootstrap/net/dialer.h"
+#include "bootstrap/net/wire.h"
+#include "transport/tcp/frame.h"
+#include "transport/tcp/meeting.h"
 #include "unit/transport_world.h"
 
 namespace moe::test {

@@ -1,5 +1,5 @@
 // The thread that takes puts from a ring.
-#include "transport/put_carrier.h"
+#include "transport/tcp/put_carrier.h"
 #include "unit/forwarding_backend.h"
 #include "unit/transport_world.h"
 

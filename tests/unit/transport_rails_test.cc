@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "transport/verbs/card.h"
+#include "transport/rdma/card.h"
 #include "unit/rdma_world.h"
 
 namespace moe::test {

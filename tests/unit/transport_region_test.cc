@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "topology/gpus.h"
-#include "transport/verbs/memory_region.h"
+#include "transport/rdma/memory_region.h"
 
 namespace moe::test {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "support/fake_root.h"
+#include "transport/rdma/connection.h"
+#include "transport/rdma/rail.h"
 #include "transport/verbs/carrier.h"
-#include "transport/verbs/connection.h"
-#include "transport/verbs/rail.h"
-#include "transport/verbs_transport.h"
+#include "transport/verbs/verbs_transport.h"
 
 namespace moe::test {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "bootstrap/quiet_thread.h"
-#include "transport/verbs/pace.h"
+#include "base/quiet_thread.h"
+#include "transport/rdma/pace.h"
 
 namespace moe::ibgda {
 namespace {

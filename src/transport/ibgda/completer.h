@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "transport/ibgda/queues.h"
-#include "transport/verbs/event_watch.h"
-#include "transport/verbs/failure_report.h"
+#include "transport/rdma/event_watch.h"
+#include "transport/rdma/failure_report.h"
 
 namespace moe::ibgda {
 

@@ -1,5 +1,5 @@
 // The transport itself: its parts in the order in which they need each other, and how they come to life and end.
-#include "transport/ibgda_transport.h"
+#include "transport/ibgda/ibgda_transport.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/poll_until.h"
 #include "transport/ibgda/completer.h"
-#include "transport/verbs/pace.h"
+#include "transport/rdma/pace.h"
 
 namespace moe::ibgda {
 namespace {

@@ -10,7 +10,7 @@
 #include "device/queue/mlx5/completion_queue.h"
 #include "device/queue/mlx5/put_queue.h"
 #include "transport/ibgda/direct_library.h"
-#include "transport/verbs/local_end.h"
+#include "transport/rdma/local_end.h"
 
 namespace moe::ibgda {
 

@@ -1,6 +1,6 @@
 #include "transport/verbs/carrier.h"
 
-#include "bootstrap/quiet_thread.h"
+#include "base/quiet_thread.h"
 
 namespace moe::verbs {
 namespace {

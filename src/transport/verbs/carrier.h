@@ -7,9 +7,9 @@
 
 #include "base/log.h"
 #include "transport/put_intake.h"
-#include "transport/verbs/event_watch.h"
-#include "transport/verbs/failure_report.h"
-#include "transport/verbs/pace.h"
+#include "transport/rdma/event_watch.h"
+#include "transport/rdma/failure_report.h"
+#include "transport/rdma/pace.h"
 #include "transport/verbs/sender.h"
 
 namespace moe::verbs {

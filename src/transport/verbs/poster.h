@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "transport/rdma/local_end.h"
 #include "transport/verbs/carrier.h"
-#include "transport/verbs/local_end.h"
 
 namespace moe::verbs {
 

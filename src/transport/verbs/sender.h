@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "device/queue/put.h"
-#include "transport/verbs/adapter.h"
-#include "transport/verbs/card.h"
-#include "transport/verbs/send_budget.h"
-#include "transport/verbs/send_failure.h"
+#include "transport/rdma/adapter.h"
+#include "transport/rdma/card.h"
+#include "transport/rdma/send_budget.h"
+#include "transport/rdma/send_failure.h"
 
 namespace moe::verbs {
 

@@ -1,5 +1,5 @@
 // The transport itself: its parts in the order in which they need each other, and how they come to life and end.
-#include "transport/verbs_transport.h"
+#include "transport/verbs/verbs_transport.h"
 
 #include <fmt/format.h>
 

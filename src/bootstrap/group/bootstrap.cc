@@ -1,0 +1,159 @@
+#include "bootstrap/group/bootstrap.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "bootstrap/group/fd_channel.h"
+#include "bootstrap/group/join.h"
+#include "bootstrap/group/monitor.h"
+#include "bootstrap/group/node.h"
+
+namespace moe::bootstrap {
+namespace {
+
+constexpr std::chrono::milliseconds kGoodbyeWithoutMonitor{300};  // neighbours answer inside their collectives only
+constexpr std::string_view kFdPurpose = "fd";
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> Bootstrap::join(const moeUniqueId_t& id, const Options& options) {
+  return std::unique_ptr<Bootstrap>(new Bootstrap(joinGroup(id, options)));
+}
+
+Bootstrap::Bootstrap(std::unique_ptr<Node> node)
+    : node_(std::move(node)), fetchEnd_(Deadline::after(node_->group().timeout * 3 / 4)) {}
+Bootstrap::~Bootstrap() {
+  leave();
+}
+
+int Bootstrap::rank() const {
+  return node_->group().rank;
+}
+int Bootstrap::nranks() const {
+  return node_->group().nranks;
+}
+
+const std::vector<Address>& Bootstrap::addressesOf(int rank) const {
+  return node_->group().addresses.at(static_cast<std::size_t>(rank));
+}
+
+void Bootstrap::requireCollectives(const char* what) const {
+  if (left_) throw Error(moeInvalidUsage, fmt::format("rank {} has left the group: {}", rank(), what));
+  if (monitor_) throw Error(moeInvalidUsage, fmt::format("{} is not possible once the monitor runs", what));
+}
+
+std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::uint8_t> mine, const char* what) {
+  requireCollectives(what);
+  try {
+    auto all = node_->allGather(mine, what, Deadline::after(node_->group().timeout));
+    fetchEnd_ = Deadline::after(node_->group().timeout * 3 / 4);
+    return all;
+  } catch (...) {
+    if (node_->broken()) throw;
+    // This rank is out of step with the others now.
+    const Error error = currentErrorOf(rank());
+    node_->announce({rank(), error.result(), error.what()});
+    throw Error(error);
+  }
+}
+
+std::vector<std::vector<std::uint8_t>> Bootstrap::allGather(std::span<const std::uint8_t> mine) {
+  if (mine.size() > kPayloadBytesMax) {
+    throw Error(moeInvalidArgument,
+                fmt::format("a blob of {} bytes is over the {} of an all-gather", mine.size(), kPayloadBytesMax));
+  }
+  return collect(mine, "the all-gather");
+}
+
+void Bootstrap::barrier() {
+  collect({}, "the barrier");
+}
+
+void Bootstrap::throwIfBroken(const char* what) {
+  requireCollectives(what);
+  node_->round(0);
+  node_->throwIfBroken(what);
+}
+
+Key Bootstrap::keyFor(std::string_view purpose, int rank) const {
+  Writer context;
+  context.u32(static_cast<std::uint32_t>(rank));
+  return deriveKey(node_->group().key, purpose, context.view());
+}
+
+void Bootstrap::serveFd(int fd) {
+  requireCollectives("serveFd");
+  stopServingFd();
+  fdServer_ = std::make_unique<FdServer>(keyFor(kFdPurpose, rank()), fd);
+  node_->addSource(*fdServer_);
+}
+
+void Bootstrap::stopServingFd() {
+  if (fdServer_) node_->removeSource(*fdServer_);
+  fdServer_.reset();
+}
+
+Fd Bootstrap::fetchFdFrom(int rank, Deadline deadline) {
+  requireCollectives("fetchFdFrom");
+  if (fetchEnd_.at() < deadline.at()) deadline = fetchEnd_;
+  FdFetch fetch(keyFor(kFdPurpose, rank));
+  const auto remove = [&](FdFetch* f) { node_->removeSource(*f); };
+  const std::unique_ptr<FdFetch, decltype(remove)> registered(&fetch, remove);
+  node_->addSource(fetch);
+  while (!fetch.done()) {
+    node_->throwIfBroken("passing descriptors");
+    if (deadline.expired()) {
+      throw Error(moeTimeout, fmt::format("rank {} did not pass its descriptor to rank {} in time ({})", rank,
+                                          this->rank(), fetch.problem().empty() ? "no answer" : fetch.problem()));
+    }
+    node_->round(deadline.leftMs());
+  }
+  return fetch.take();
+}
+
+void Bootstrap::startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick,
+                             std::chrono::milliseconds tick, const std::vector<HostIdentity>& processes) {
+  requireCollectives("startMonitor");
+  stopServingFd();
+  tick = std::max(tick, std::chrono::milliseconds(1));
+  monitor_ =
+      std::make_unique<Monitor>(*node_, Monitor::Callbacks{std::move(onFailure), std::move(onTick), tick}, processes);
+}
+
+void Bootstrap::announceFailure(moeResult_t result, const std::string& sentence) {
+  node_->mailbox().post({rank(), result == moeSuccess ? moeInternalError : result, sentence});
+}
+
+void Bootstrap::announceIfFirst(const Error& error) {
+  if (!node_->broken()) announceFailure(error.result(), error.what());
+}
+
+void Bootstrap::reportLateWait(int awaited, moeResult_t result, const std::string& sentence) {
+  node_->mailbox().postLate({{rank(), result, sentence}, awaited});
+}
+
+void Bootstrap::announceLeaving() noexcept {
+  node_->mailbox().endWork();
+}
+
+bool Bootstrap::hasLeft(int rank) const {
+  return node_->left(rank);
+}
+
+bool Bootstrap::isLeaving(int rank) const {
+  return node_->leaving(rank);
+}
+
+void Bootstrap::leave(const Company& company) noexcept {
+  if (std::exchange(left_, true)) return;
+  if (monitor_) return monitor_->stop(company);
+  try {
+    stopServingFd();
+    node_->sayGoodbye(Deadline::after(kGoodbyeWithoutMonitor));
+  } catch (const std::exception&) {  // NOLINT: the connections close with the node, which the others notice
+  }
+}
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,123 @@
+#include "bootstrap/group/fd_channel.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+
+#include "base/error.h"
+
+namespace moe::bootstrap {
+namespace {
+
+constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+constexpr Lobby::Limits kLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
+
+// Who is at the other end: if that was not found out, nobody. A listener is who called listen().
+std::optional<uid_t> userOf(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+struct LocalName {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+// A hash of the key, so that groups do not meet by chance.
+LocalName nameOf(const Key& key) {
+  const Key hash = deriveKey(key, "fd name");
+  const std::string text = fmt::format("moecomm-fd-{:02x}", fmt::join(hash, ""));
+  LocalName name;
+  name.address.sun_family = AF_UNIX;
+  std::memcpy(name.address.sun_path + 1, text.data(), text.size());  // a first byte of 0: abstract
+  name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return name;
+}
+
+std::vector<Fd> listenLocal(const Key& key) {
+  Fd fd(::socket(AF_UNIX, kSocketFlags, 0));
+  if (!fd) throw systemError("socket");
+  const LocalName name = nameOf(key);
+  if (::bind(fd.get(), name.get(), name.length) != 0 || ::listen(fd.get(), 4096) != 0) {
+    throw systemError("cannot listen on an abstract UNIX socket");
+  }
+  std::vector<Fd> listeners;
+  listeners.push_back(std::move(fd));
+  return listeners;
+}
+
+}  // namespace
+
+FdServer::FdServer(const Key& key, int fd)
+    : lobby_(listenLocal(key), key, maskOf(FrameType::FdRequest), kLimits,
+             [](int socket) { return userOf(socket) == ::geteuid(); }),
+      fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+  if (!fd_) throw systemError("cannot duplicate the descriptor to pass");
+}
+
+void FdServer::serve(const PollSet& set) {
+  lobby_.serve(set);
+  const auto reply = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::FdReply, 0));
+  for (auto& guest : lobby_.takeGuests())
+    guest->sendFd(reply, fd_.get());  // and closes; it asks again if it did not fit
+}
+
+void FdFetch::arm(PollSet& set) {
+  if (!link_) {
+    Fd socket(::socket(AF_UNIX, kSocketFlags, 0));
+    if (!socket) throw systemError("socket");
+    const LocalName name = nameOf(key_);
+    if (::connect(socket.get(), name.get(), name.length) != 0) {
+      problem_ = std::strerror(errno);  // not served yet, or too many ask at once
+      return;
+    }
+    if (const auto user = userOf(socket.get()); user != ::geteuid()) {
+      problem_ = fmt::format("its socket belongs to user {}, this process to user {}",
+                             user ? std::to_string(*user) : "unknown", ::geteuid());
+      return;
+    }
+    link_ = std::make_unique<Link>(std::move(socket), Handshake::Side::Client, key_, maskOf(FrameType::FdReply));
+    link_->wantFd();
+    asked_ = false;
+  }
+  index_ = set.add(link_->fd(), link_->wanted());
+}
+
+void FdFetch::serve(const PollSet& set) {
+  if (!link_ || done()) return;
+  link_->pump(set.at(index_));
+  if (link_->open() && !asked_) {
+    link_->send(FrameType::FdRequest, 0);
+    link_->pump(POLLOUT);
+    asked_ = true;
+  }
+  if (const auto frame = link_->next()) fd_ = link_->takeFd();
+  if (!link_->closed()) return;
+  if (!done()) problem_ = link_->reason().empty() ? "it closed the connection" : link_->reason();
+  link_.reset();
+}
+
+Fd fetchFd(const Key& key, Deadline deadline) {
+  FdFetch fetch(key);
+  PollSet set;
+  while (!fetch.done() && !deadline.expired()) {
+    set.clear();
+    fetch.arm(set);
+    set.wait(std::min(deadline.leftMs(), fetch.waitMsMax()));
+    fetch.serve(set);
+  }
+  if (!fetch.done()) throw Error(moeTimeout, fmt::format("nobody passed the descriptor in time ({})", fetch.problem()));
+  return fetch.take();
+}
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,124 @@
+#include "bootstrap/group/host_identity.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace moe::bootstrap {
+namespace {
+
+std::uint64_t inodeOf(const char* path) {
+  struct stat info {};
+  return ::stat(path, &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+template <std::size_t N>
+void store(std::array<char, N>& out, std::string_view text) {
+  std::copy_n(text.begin(), std::min(text.size(), N - 1), out.begin());
+}
+
+}  // namespace
+
+// Field 22 of its stat; the fields after the process name, which may contain anything, start behind the last ')'.
+std::uint64_t startOfProcess(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t nameEnd = line.rfind(')');
+  if (nameEnd == std::string::npos) return 0;
+  std::istringstream fields(line.substr(nameEnd + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  std::uint64_t start = 0;
+  fields >> start;
+  return start;
+}
+
+namespace {
+
+// The random number of this process. It lies in a page that the kernel hands to a forked child empty, so that the child
+// makes a number of its own. The page stays as long as the process.
+class ProcessNumber {
+ public:
+  ProcessNumber() : page_(::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (page_ == MAP_FAILED) throw systemError("cannot map a page for the number of this process");
+    (void)::madvise(page_, kPageBytes, MADV_WIPEONFORK);  // Linux 4.14; before, the process id tells a child apart
+  }
+  ProcessNumber(const ProcessNumber&) = delete;
+  ProcessNumber& operator=(const ProcessNumber&) = delete;
+
+  Key value() {
+    std::array<std::uint64_t, 2> words{};
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = wordAt(i);
+    Key number;
+    std::memcpy(number.data(), words.data(), number.size());
+    return number;
+  }
+
+ private:
+  static constexpr std::size_t kPageBytes = 4096;
+
+  // The first thread that needs a word makes it.
+  std::uint64_t wordAt(std::size_t index) {
+    const std::atomic_ref word(static_cast<std::uint64_t*>(page_)[index]);
+    std::uint64_t found = word.load();
+    while (found == 0) {
+      std::uint64_t fresh = 0;
+      const Key random = randomKey();
+      std::memcpy(&fresh, random.data(), sizeof fresh);
+      if (word.compare_exchange_strong(found, fresh)) found = fresh;
+    }
+    return found;
+  }
+
+  void* page_;
+};
+
+Key numberOfThisProcess() {
+  static ProcessNumber number;
+  return number.value();
+}
+
+}  // namespace
+
+HostIdentity HostIdentity::current() {
+  HostIdentity self{};
+  (void)::gethostname(self.hostName.data(), self.hostName.size() - 1);
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string bootId;
+  std::getline(boot, bootId);
+  store(self.bootId, bootId);
+  self.netNamespace = inodeOf("/proc/self/ns/net");
+  self.ipcNamespace = inodeOf("/proc/self/ns/ipc");
+  self.pidNamespace = inodeOf("/proc/self/ns/pid");
+  self.processStart = startOfProcess("self");
+  self.processId = ::getpid();
+  self.processNumber = numberOfThisProcess();
+  return self;
+}
+
+// Without boot ids the host names decide. Containers of one kernel share the boot id whatever their names are.
+bool HostIdentity::sameKernel(const HostIdentity& other) const {
+  if (bootId != other.bootId) return false;
+  return bootId[0] != 0 || hostName == other.hostName;
+}
+
+bool HostIdentity::sameHost(const HostIdentity& other) const {
+  return sameKernel(other) && netNamespace == other.netNamespace;
+}
+
+// By what nobody else can have: without /proc, processes in namespaces of their own may agree in all the rest.
+bool HostIdentity::sameProcess(const HostIdentity& other) const {
+  return sameKernel(other) && processNumber == other.processNumber && processId == other.processId;
+}
+
+}  // namespace moe::bootstrap

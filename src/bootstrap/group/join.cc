@@ -1,0 +1,226 @@
+#include "bootstrap/group/join.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "bootstrap/group/failure.h"
+#include "bootstrap/group/rendezvous_server.h"
+#include "bootstrap/group/tree.h"
+#include "bootstrap/group/unique_id.h"
+#include "bootstrap/net/dialer.h"
+#include "bootstrap/net/interfaces.h"
+#include "bootstrap/net/socket.h"
+
+namespace moe::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kGiveUpRefused{2000};
+constexpr milliseconds kFarewell{200};
+constexpr const char* kWhat = "the join";  // as in "rank 2 did not do the join within 30000 ms"
+
+// Who to look for when the rendezvous is not there.
+std::string serverOf(const Options& options) {
+  return options.rendezvousRank < 0 ? "" : fmt::format(" (rank {} serves it)", options.rendezvousRank);
+}
+
+// One address gets a part of the time only, so that a silent one does not keep us from the next.
+milliseconds perAddress(const Options& options) {
+  return std::clamp(options.timeout / 8, milliseconds(250), milliseconds(5000));
+}
+
+void pollOnce(Source& source, Deadline deadline) {
+  PollSet set;
+  source.arm(set);
+  set.wait(std::min(deadline.leftMs(), source.waitMsMax()));
+  source.serve(set);
+}
+
+void pause(milliseconds duration) {
+  PollSet().wait(static_cast<int>(duration.count()));
+}
+
+// The connection to the rendezvous while this rank joins. Part of the node's rounds, so that a refusal ends them.
+class Meeting : public Source {
+ public:
+  Meeting(std::unique_ptr<Link> link, std::string where) : link_(std::move(link)), where_(std::move(where)) {}
+
+  void hearFirst(const Node& node) { node_ = &node; }  // what the group knows is said in place of a closed connection
+
+  void arm(PollSet& set) override { index_ = set.add(link_->fd(), link_->wanted()); }
+  void serve(const PollSet& set) override {
+    link_->pump(set.at(index_));
+    while (const auto frame = link_->next()) handle(*frame);
+    if (!link_->closed()) return;
+    if (node_ != nullptr) node_->throwIfBroken(kWhat);
+    throw Error(moeRemoteError, fmt::format("the rendezvous at {} closed the connection before all ranks had joined: "
+                                            "the process that serves the unique id has ended{}{}",
+                                            where_, link_->reason().empty() ? "" : ", ", link_->reason()));
+  }
+
+  void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}) {
+    link_->send(type, rank, payload);
+    link_->pump(POLLOUT);
+  }
+  bool drained() const { return link_->drained(); }
+  const std::vector<std::uint8_t>& table() const { return table_; }  // empty: has not come
+
+ private:
+  void handle(const Frame& frame) {
+    if (frame.type == FrameType::Table) {
+      table_.assign(frame.payload.begin(), frame.payload.end());
+      return;
+    }
+    const Failure reason = decodeReason(0, frame.payload);
+    throw Error(reason.result, reason.sentence);
+  }
+
+  std::unique_ptr<Link> link_;
+  std::string where_;
+  std::size_t index_ = 0;
+  const Node* node_ = nullptr;
+  std::vector<std::uint8_t> table_;
+};
+
+std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& options, Deadline deadline) {
+  const Deadline refusedLongEnough = Deadline::after(kGiveUpRefused);
+  const std::string where = describe(id.addresses) + serverOf(options);
+  std::string problem = "no answer";
+  for (milliseconds between(10);; between = std::min(between * 2, milliseconds(250))) {
+    Dialer dialer(id.addresses, rendezvousKey(id.secret), maskOf(FrameType::Table, FrameType::Refusal),
+                  perAddress(options));
+    while (dialer.state() == Dialer::State::Trying && !deadline.expired()) pollOnce(dialer, deadline);
+    if (dialer.state() == Dialer::State::Connected) return dialer.take();
+    if (dialer.wrongKey()) {
+      throw Error(moeInvalidUsage,
+                  fmt::format("rank {}: what answers at {} does not know the secret of this unique id: "
+                              "the id belongs to another run",
+                              options.rank, where));
+    }
+    if (id.served && dialer.allRefused() && refusedLongEnough.expired()) {
+      throw Error(moeRemoteError, fmt::format("rank {}: nobody listens at {}: the process that made the unique id has "
+                                              "ended, or the id was used before",
+                                              options.rank, where));
+    }
+    if (!dialer.problem().empty()) problem = dialer.problem();
+    if (deadline.expired()) {
+      throw Error(moeTimeout, fmt::format("rank {}: no rendezvous at {} within {} ms ({})", options.rank, where,
+                                          options.timeout.count(), problem));
+    }
+    pause(std::min(between, milliseconds(deadline.leftMs())));
+  }
+}
+
+// If the ranks meet at a loopback address, all of them are on this host.
+std::vector<Address> ownAddresses(const IdContents& id, const Options& options) {
+  const auto isLoopback = [](const Address& address) { return address.isLoopback(); };
+  const bool oneHost = std::all_of(id.addresses.begin(), id.addresses.end(), isLoopback);
+  if (!oneHost || !options.interfaceName.empty()) return localAddresses(options.interfaceName);
+  return {Address::loopback(id.addresses.front().family)};
+}
+
+Group readTable(const std::vector<std::uint8_t>& table, const Key& secret, const Options& options) {
+  Group group{options.rank, options.nranks, {}, {}, options.timeout, options.log};
+  Reader in(table);
+  Key session{};
+  in.bytes(session);
+  group.key = deriveKey(secret, "session", session);
+  group.addresses.resize(static_cast<std::size_t>(options.nranks));
+  for (auto& addresses : group.addresses) {
+    if (!readAddresses(in, addresses)) throw Error(moeInternalError, "the rendezvous sent a malformed table of ranks");
+  }
+  return group;
+}
+
+void connectToParent(Node& node, const Options& options, Deadline deadline) {
+  const int parent = parentOf(options.rank);
+  const auto& addresses = node.group().addresses[static_cast<std::size_t>(parent)];
+  std::string problem;
+  while (!deadline.expired()) {
+    Dialer dialer(addresses, node.group().key, Node::kPeerFrames, perAddress(options));
+    node.addSource(dialer);
+    const auto remove = [&](Dialer* d) { node.removeSource(*d); };
+    const std::unique_ptr<Dialer, decltype(remove)> registered(&dialer, remove);
+    while (dialer.state() == Dialer::State::Trying && !deadline.expired()) node.round(deadline.leftMs());
+    if (dialer.state() == Dialer::State::Connected) node.attachTo(parent, dialer.take());
+    while (node.parentState() == Node::ParentState::Asked && !deadline.expired()) node.round(deadline.leftMs());
+    if (node.parentState() == Node::ParentState::Attached) return;
+    node.throwIfBroken(kWhat);
+    problem = dialer.problem();
+    node.round(std::min(50, deadline.leftMs()));
+  }
+  throw Error(moeTimeout,
+              fmt::format("rank {} could not connect to rank {} at {} within {} ms{}{}", options.rank, parent,
+                          describe(addresses), options.timeout.count(), problem.empty() ? "" : ": ", problem));
+}
+
+void checkOptions(const Options& options) {
+  if (options.nranks < 1 || options.nranks > static_cast<int>(kRankCountMax)) {
+    throw Error(moeInvalidArgument, fmt::format("nranks is {}, not in 1..{}", options.nranks, kRankCountMax));
+  }
+  if (options.rank < 0 || options.rank >= options.nranks) {
+    throw Error(moeInvalidArgument, fmt::format("rank is {}, not in 0..{}", options.rank, options.nranks - 1));
+  }
+}
+
+void takePlace(Node& node, Meeting& meeting, const Options& options, Deadline deadline) {
+  node.addSource(meeting);
+  meeting.hearFirst(node);
+  if (options.rank > 0) connectToParent(node, options, deadline);
+  node.allGather({}, kWhat, deadline);
+  node.removeSource(meeting);
+  meeting.send(FrameType::Joined, options.rank);
+}
+
+std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& options) {
+  const Deadline deadline = Deadline::after(options.timeout);
+  const IdContents contents = decodeUniqueId(id);
+  JoinRequest request;
+  Listener listener = listenTcp(ownAddresses(contents, options), 0);
+  request.addresses = listener.addresses;
+
+  Meeting meeting(reachRendezvous(contents, options, deadline), describe(contents.addresses) + serverOf(options));
+  request.nranks = static_cast<std::uint32_t>(options.nranks);
+  request.timeoutMs = static_cast<std::uint32_t>(std::max<std::int64_t>(0, options.timeout.count()));
+  request.leftMs = static_cast<std::uint32_t>(deadline.leftMs());
+  meeting.send(FrameType::Join, options.rank, request.encode());
+  // The server knows who is missing; its word may come late on a busy machine.
+  const milliseconds grace = std::min<milliseconds>(std::chrono::seconds(1), options.timeout / 4);
+  const Deadline answer = Deadline::after(milliseconds(deadline.leftMs()) + grace);
+  while (meeting.table().empty() && !answer.expired()) pollOnce(meeting, answer);
+  if (meeting.table().empty()) {
+    throw Error(moeTimeout, fmt::format("rank {}: the rendezvous at {} did not answer within {} ms", options.rank,
+                                        describe(contents.addresses) + serverOf(options), options.timeout.count()));
+  }
+
+  if (options.rank == options.nranks - 1) listener.sockets.clear();  // only ranks above a rank ever dial it
+  auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));
+  try {
+    takePlace(*node, meeting, options, deadline);
+  } catch (...) {
+    // Others may notice that this rank goes before they notice why: they are told the cause first.
+    const Error error = currentErrorOf(options.rank);
+    node->removeSource(meeting);
+    node->announce({options.rank, error.result(), error.what()});
+    meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
+    node->sayGoodbye(Deadline::after(kFarewell));
+    throw Error(error);
+  }
+  return node;
+}
+
+}  // namespace
+
+std::unique_ptr<Node> joinGroup(const moeUniqueId_t& id, const Options& options) {
+  checkOptions(options);
+  try {
+    return meetAndJoin(id, options);
+  } catch (...) {
+    throw currentErrorOf(options.rank);
+  }
+}
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,83 @@
+// How other threads talk to the one thread that runs a Node: they leave failures to announce, waits that were late,
+// word that this rank's work has ended, or the wish to leave, and wake its poll loop. The only part of a Node that is
+// thread-safe, besides its record of who has left and who is leaving.
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "bootstrap/group/failure.h"
+#include "bootstrap/group/late_waits.h"
+#include "bootstrap/net/poll_set.h"
+
+namespace moe::bootstrap {
+
+class Mailbox : public Source {
+ public:
+  Mailbox() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (!event_) throw systemError("eventfd");
+  }
+
+  void post(Failure failure) {
+    {
+      const std::lock_guard lock(mutex_);
+      failures_.push_back(std::move(failure));
+    }
+    wake();
+  }
+
+  void postLate(LateWait wait) {
+    {
+      const std::lock_guard lock(mutex_);
+      lateWaits_.push_back(std::move(wait));
+    }
+    wake();
+  }
+
+  void endWork() noexcept {
+    workEnded_.store(true);
+    wake();
+  }
+  bool workEnded() const noexcept { return workEnded_.load(); }
+
+  void askToLeave() noexcept {
+    leaveAsked_.store(true);
+    wake();
+  }
+  bool leaveAsked() const noexcept { return leaveAsked_.load(); }
+
+  std::vector<Failure> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(failures_, {});
+  }
+  std::vector<LateWait> takeLateWaits() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lateWaits_, {});
+  }
+
+  void arm(PollSet& set) override { index_ = set.add(event_.get(), POLLIN); }
+  void serve(const PollSet& set) override {
+    std::uint64_t count = 0;
+    if (set.at(index_) != 0) (void)!::read(event_.get(), &count, sizeof(count));
+  }
+
+ private:
+  void wake() noexcept {
+    const std::uint64_t one = 1;
+    (void)!::write(event_.get(), &one, sizeof(one));  // full means that it is awake already
+  }
+
+  Fd event_;
+  std::size_t index_ = 0;
+  std::mutex mutex_;
+  std::vector<Failure> failures_;
+  std::vector<LateWait> lateWaits_;
+  std::atomic<bool> workEnded_ = false, leaveAsked_ = false;
+};
+
+}  // namespace moe::bootstrap

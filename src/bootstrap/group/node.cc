@@ -1,0 +1,290 @@
+#include "bootstrap/group/node.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "bootstrap/net/socket.h"
+
+namespace moe::bootstrap {
+namespace {
+
+SharedBytes failureFrame(const Failure& failure) {
+  return share(FrameType::Failure, failure.rank, encodeReason(failure.result, failure.sentence));
+}
+
+}  // namespace
+
+Node::Node(Group group, std::vector<Fd> listeners)
+    : group_(std::move(group)),
+      lobby_(std::move(listeners), group_.key, kPeerFrames, Lobby::Limits{}),
+      left_(static_cast<std::size_t>(group_.nranks)),
+      leaving_(static_cast<std::size_t>(group_.nranks)),
+      failed_(static_cast<std::size_t>(group_.nranks)),
+      gather_(group_.nranks) {}
+
+void Node::round(int waitMs) {
+  try {
+    takeTurn(waitMs);
+  } catch (...) {
+    // What had come may be lost, so this rank is of no use to the group any more.
+    const Error error = currentErrorOf(group_.rank);
+    announce({group_.rank, error.result(), error.what()});
+    throw Error(error);
+  }
+  for (Source* source : sources_) source->serve(set_);  // last: these may throw, and the group goes on
+}
+
+void Node::takeTurn(int waitMs) {
+  set_.clear();
+  mailbox_.arm(set_);
+  lobby_.arm(set_);
+  for (const auto& peer : peers_) peer->index = set_.add(peer->link->fd(), peer->link->wanted());
+  waitMs = std::min({waitMs, lobby_.waitMsMax(), judgeMs()});
+  for (Source* source : sources_) {
+    source->arm(set_);
+    waitMs = std::min(waitMs, source->waitMsMax());
+  }
+  set_.wait(std::max(waitMs, 0));
+  mailbox_.serve(set_);
+  lobby_.serve(set_);
+  for (const auto& peer : peers_) {
+    peer->quiet = (set_.at(peer->index) & POLLIN) == 0;
+    peer->link->pump(set_.at(peer->index));
+  }
+  for (auto& guest : lobby_.takeGuests()) welcome(std::move(guest));
+  readMail();
+  for (const auto& peer : peers_) {
+    while (const auto frame = peer->link->next()) handle(*peer, *frame);
+  }
+  for (const auto& peer : peers_) {
+    if (peer->link->closed()) lose(*peer);
+  }
+  std::erase_if(peers_, [](const auto& peer) { return peer->link->closed(); });
+  judge();
+  flush();
+}
+
+void Node::readMail() {
+  for (const Failure& failure : mailbox_.take()) announce(failure);
+  for (const LateWait& wait : mailbox_.takeLateWaits()) askWhoIsLate(wait);
+  if (mailbox_.workEnded()) announceLeaving();
+}
+
+void Node::flush() {
+  for (const auto& peer : peers_) {
+    if (!peer->link->drained()) peer->link->pump(POLLOUT);
+  }
+}
+
+bool Node::allDrained() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->link->drained(); });
+}
+
+// ---- Neighbours ----
+
+Node::Peer* Node::parent() {
+  for (const auto& peer : peers_) {
+    if (peer->rank < group_.rank && !peer->leaving) return peer.get();
+  }
+  return nullptr;
+}
+
+Node::ParentState Node::parentState() const {
+  const Peer* peer = const_cast<Node*>(this)->parent();
+  if (peer == nullptr) return ParentState::None;
+  return peer->greeted ? ParentState::Attached : ParentState::Asked;
+}
+
+void Node::attachTo(int parent, std::unique_ptr<Link> link) {
+  keepAlive(link->fd(), group_.timeout);
+  auto peer = std::make_unique<Peer>(Peer{parent, std::move(link)});
+  Writer payload;
+  payload.u32(static_cast<std::uint32_t>(group_.nranks));
+  peer->link->send(FrameType::Attach, group_.rank, payload.view());
+  greet(*peer);
+  peers_.push_back(std::move(peer));
+  flush();
+}
+
+// A rank above this one wants to be a child.
+void Node::welcome(std::unique_ptr<Link> guest) {
+  const auto frame = guest->next();
+  if (!frame || frame->type != FrameType::Attach) return;
+  const int rank = static_cast<int>(frame->rank);
+  const bool sameGroup = Reader(frame->payload).u32() == static_cast<std::uint32_t>(group_.nranks);
+  const bool known = std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
+  if (!sameGroup || known || rank <= group_.rank || rank >= group_.nranks || left(rank)) return;
+  keepAlive(guest->fd(), group_.timeout);
+  peers_.push_back(std::make_unique<Peer>(Peer{rank, std::move(guest)}));
+  greet(*peers_.back());
+}
+
+// Tells a new neighbour everything that was flooded so far.
+void Node::greet(Peer& peer) {
+  const std::size_t bytes = (left_.size() + 7) / 8;
+  std::vector<std::uint8_t> bits(2 * bytes);
+  const auto set = [&](std::size_t at, std::size_t rank) {
+    bits[at + rank / 8] = static_cast<std::uint8_t>(bits[at + rank / 8] | 1U << rank % 8);
+  };
+  for (std::size_t rank = 0; rank < left_.size(); ++rank) {
+    if (left_[rank].load()) set(0, rank);
+    if (leaving_[rank].load()) set(bytes, rank);
+  }
+  peer.link->send(FrameType::State, group_.rank, bits);
+  for (const Failure& failure : failures_) peer.link->send(failureFrame(failure));
+  tellLateWaits(peer);
+}
+
+void Node::lose(const Peer& peer) {
+  // Whoever has heard that this rank leaves may close first. A rank that closes before it has greeted did not accept
+  // this one: it is leaving, and others know about that.
+  if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
+  learnDeath(peer.rank, describeLoss(peer), &peer);
+}
+
+// Of a silent peer nobody knows more than that: it may be well, and the way from it cut.
+std::string Node::describeLoss(const Peer& peer) const {
+  const std::string& why = peer.link->reason();
+  const std::string rank = nameOf(peer.rank);
+  if (peer.link->error() == ETIMEDOUT)
+    return fmt::format("nothing arrives from {} at rank {} any more ({})", rank, group_.rank, why);
+  return fmt::format("{} has died: its connection to rank {} closed without a goodbye ({})", rank, group_.rank,
+                     why.empty() ? "its process has ended" : why);
+}
+
+std::string Node::nameOf(int rank) const {
+  const auto& addresses = group_.addresses[static_cast<std::size_t>(rank)];
+  return fmt::format("rank {} ({})", rank, addresses.empty() ? "?" : addresses.front().text());
+}
+
+// The others hear of it first: a log may take its time.
+void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
+  const Failure failure{rank, moeRemoteError, sentence};
+  learnFailure(failure, from);
+  flush();
+  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
+}
+
+// A neighbour's last words have come when its process has ended, and are read. News of other ranks take their time.
+bool Node::processEnded(int rank, bool goodbyesHeard) {
+  if (left(rank) || failed(rank)) return true;
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
+  const bool known = found == peers_.end() ? goodbyesHeard : (*found)->quiet;
+  if (!known) return false;
+  learnDeath(
+      rank,
+      fmt::format("{} has died: rank {} on the same host sees that its process has ended", nameOf(rank), group_.rank),
+      found == peers_.end() ? nullptr : found->get());
+  if (found != peers_.end()) (*found)->link->close("");
+  return true;
+}
+
+void Node::violate(Peer& peer, const char* what) {
+  peer.link->reject(fmt::format("it sent {}", what));
+}
+
+// ---- News ----
+
+void Node::sendUp(SharedBytes bytes) {
+  if (parentState() == ParentState::Attached) return parent()->link->send(std::move(bytes));
+  heldForParent_.push_back(std::move(bytes));
+}
+
+void Node::flood(const SharedBytes& bytes, const Peer* except) {
+  for (const auto& peer : peers_) {
+    if (peer.get() != except) peer->link->send(bytes);
+  }
+}
+
+void Node::learnFailure(const Failure& failure, const Peer* from) {
+  const auto index = static_cast<std::size_t>(failure.rank);
+  if (failed_[index]) return;
+  failed_[index] = true;
+  failures_.push_back(failure);
+  if (!firstFailure_) firstFailure_ = failure;
+  if (failure.rank != group_.rank) newFailures_.push_back(failure);
+  flood(failureFrame(failure), from);
+}
+
+void Node::learnGoodbye(int rank, Peer* from) {
+  if (rank == group_.rank) return;
+  if (!left(rank)) {
+    left_[static_cast<std::size_t>(rank)].store(true);
+    if (!firstLeft_) firstLeft_ = rank;
+    flood(share(FrameType::Goodbye, rank), from);
+  }
+  if (from->rank != rank || from->leaving) return;
+  from->leaving = true;
+  from->link->send(FrameType::GoodbyeAck, group_.rank);
+}
+
+void Node::learnLeaving(int rank, const Peer* from) {
+  const auto index = static_cast<std::size_t>(rank);
+  if (leaving_[index].exchange(true)) return;
+  flood(share(FrameType::Leaving, rank), from);
+}
+
+void Node::handle(Peer& peer, const Frame& frame) {
+  if (frame.rank >= static_cast<std::uint32_t>(group_.nranks))
+    return violate(peer, "a frame about a rank that is none");
+  switch (frame.type) {
+    case FrameType::State:
+      return handleState(peer, frame);
+    case FrameType::Gather:
+      return handleGather(peer, frame);
+    case FrameType::Result:
+      return handleResult(peer, frame);
+    case FrameType::Waiting:
+      return handleWaiting(frame);
+    case FrameType::Goodbye:
+      return learnGoodbye(static_cast<int>(frame.rank), &peer);
+    case FrameType::GoodbyeAck:
+      peer.acked = true;
+      return;
+    case FrameType::Leaving:
+      return learnLeaving(static_cast<int>(frame.rank), &peer);
+    case FrameType::Failure:
+      return learnFailure(decodeReason(static_cast<int>(frame.rank), frame.payload), &peer);
+    case FrameType::Late:
+      return learnLate(decodeLateWait(static_cast<int>(frame.rank), frame.payload), &peer);
+    case FrameType::Ask:
+      return peer.link->send(FrameType::Alive, group_.rank);
+    case FrameType::Alive:
+      peer.lives = true;
+      return;
+    default:
+      return violate(peer, "a frame out of place");
+  }
+}
+
+void Node::handleState(Peer& peer, const Frame& frame) {
+  const std::size_t half = (left_.size() + 7) / 8;
+  if (peer.greeted || frame.payload.size() != 2 * half) return violate(peer, "a malformed state");
+  peer.greeted = true;
+  if (peer.rank < group_.rank) {
+    for (const SharedBytes& bytes : std::exchange(heldForParent_, {})) peer.link->send(bytes);
+  }
+  for (std::size_t rank = 0; rank < left_.size(); ++rank) {
+    if ((frame.payload[rank / 8] >> rank % 8 & 1) != 0) learnGoodbye(static_cast<int>(rank), &peer);
+    if ((frame.payload[half + rank / 8] >> rank % 8 & 1) != 0) learnLeaving(static_cast<int>(rank), &peer);
+  }
+}
+
+void Node::sayGoodbye(Deadline deadline) {
+  readMail();
+  left_[static_cast<std::size_t>(group_.rank)].store(true);
+  flood(share(FrameType::Goodbye, group_.rank), nullptr);
+  flush();
+  const auto unheard = [](const auto& peer) { return !peer->acked; };
+  while (!deadline.expired() && std::any_of(peers_.begin(), peers_.end(), unheard)) round(deadline.leftMs());
+  // The neighbours close in turn; waiting for that makes sure that nothing which was passed on gets lost.
+  for (const auto& peer : peers_) peer->link->finishWriting();
+  while (!deadline.expired() && !peers_.empty()) round(deadline.leftMs());
+  peers_.clear();
+  lobby_.shut();  // whoever looks for a new parent now sees at once that this is none
+}
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,173 @@
+// One rank's place in the tree of ranks: its connections, and what travels on them. Single-threaded: one thread at a
+// time calls it, first the one that initialises the communicator, later the monitor's. All work is done in round().
+//
+// Three kinds of news are flooded over the tree, each passed on once per subject: a failure (a rank died or announced
+// one), that a rank will leave (it has no more work, and waits for others to be as far), and a goodbye (a rank leaves
+// and wants no failure to be made of it).
+//  - A neighbour that closes its connection without a goodbye has died. All parts into which its death cuts the tree
+//    touch it, so every part has a neighbour that notices and floods.
+//  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
+//    connect to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all
+//    that they know (State, Failure and Late frames). So a leaving inner rank does not cut the tree for longer than
+//    this takes, and news from that time is not lost.
+// A rank whose wait was late has failed, but not by itself: it asks whose fault that is (node_late.cc), by a fourth
+// kind of news, that its wait was late. Whoever hears it asks its neighbours whether they live. A neighbour that does
+// not answer is to blame; if all answer, the rank at the end of the chain of late waits is.
+// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are
+// missing; when all are there the root sends them down.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "bootstrap/group/failure.h"
+#include "bootstrap/group/gather.h"
+#include "bootstrap/group/late_waits.h"
+#include "bootstrap/group/mailbox.h"
+#include "bootstrap/net/address.h"
+#include "bootstrap/net/link.h"
+#include "bootstrap/net/lobby.h"
+#include "bootstrap/net/poll_set.h"
+
+namespace moe::bootstrap {
+
+struct Group {
+  int rank = 0;
+  int nranks = 1;
+  Key key{};                                    // of this meeting; all connections between its ranks use it
+  std::vector<std::vector<Address>> addresses;  // of every rank's listener
+  std::chrono::milliseconds timeout{};
+  const Log* log = nullptr;
+};
+
+class Node {
+ public:
+  Node(Group group, std::vector<Fd> listeners);
+
+  const Group& group() const { return group_; }
+  Mailbox& mailbox() { return mailbox_; }
+
+  // Other things that take part in every round; the caller keeps them alive until it removes them.
+  void addSource(Source& source) { sources_.push_back(&source); }
+  void removeSource(Source& source) { std::erase(sources_, &source); }
+
+  // Waits at most `waitMs` for traffic and handles it. Announces what the mailbox holds.
+  void round(int waitMs);
+  void readMail();
+
+  // Takes a fresh connection to a rank below this one, which becomes the parent once it has answered.
+  void attachTo(int parent, std::unique_ptr<Link> link);
+  enum class ParentState { None, Asked, Attached };
+  ParentState parentState() const;
+  static constexpr FrameMask kPeerFrames = maskOf(
+      FrameType::Attach, FrameType::State, FrameType::Gather, FrameType::Result, FrameType::Waiting, FrameType::Failure,
+      FrameType::Goodbye, FrameType::GoodbyeAck, FrameType::Leaving, FrameType::Late, FrameType::Ask, FrameType::Alive);
+
+  // See Bootstrap. `what` names the operation in sentences.
+  std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
+                                                   Deadline deadline);
+  void endCollectives() { collectivesOver_ = true; }  // blobs of ranks that begin another one are ignored
+  void throwIfBroken(const char* what) const;         // a rank has failed or left
+  bool broken() const { return firstFailure_ || firstLeft_; }
+
+  void announce(const Failure& failure) { learnFailure(failure, nullptr); }
+  // Not those that this rank has announced, but those that it has found by asking.
+  std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
+  bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
+  bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
+
+  // The process of a rank has ended, perhaps with connections that others hold open. True: that has been dealt with, or
+  // was no news. False: ask again. `goodbyesHeard`: if it has said goodbye, this rank has heard of that.
+  bool processEnded(int rank, bool goodbyesHeard);
+
+  // A wait of this rank was late, and it is not known yet whose fault that is.
+  bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
+
+  // Tells everybody that this rank will leave. It goes on as before.
+  void announceLeaving() { learnLeaving(group_.rank, nullptr); }
+  // The rank has no more work, and will leave or has left. Any thread.
+  bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)].load() || left(rank); }
+
+  // Tells everybody that this rank leaves, passes news on while that takes, and closes all connections.
+  void sayGoodbye(Deadline deadline);
+
+ private:
+  struct Peer {
+    int rank;
+    std::unique_ptr<Link> link;
+    bool greeted = false;                              // its State has come
+    bool leaving = false;                              // it has said goodbye: its end is not a death
+    bool acked = false;                                // it has passed on our goodbye
+    std::optional<Deadline> answerEnd = std::nullopt;  // for its answer whether it lives; none: it was not asked
+    bool lives = false;                                // it has answered
+    bool quiet = false;                                // the latest round has read all that it had sent
+    std::size_t index = 0;
+  };
+
+  void takeTurn(int waitMs);
+  bool isRoot() const { return group_.rank == 0; }
+  Peer* parent();
+  void welcome(std::unique_ptr<Link> guest);
+  void greet(Peer& peer);
+  void handle(Peer& peer, const Frame& frame);
+  void handleState(Peer& peer, const Frame& frame);
+  void handleGather(Peer& peer, const Frame& frame);
+  void handleResult(Peer& peer, const Frame& frame);
+  void handleWaiting(const Frame& frame);
+  void violate(Peer& peer, const char* what);
+  void lose(const Peer& peer);
+  std::string nameOf(int rank) const;
+  std::string describeLoss(const Peer& peer) const;
+  void learnDeath(int rank, const std::string& sentence, const Peer* from);
+  void learnFailure(const Failure& failure, const Peer* from);
+  void learnGoodbye(int rank, Peer* from);
+  void learnLeaving(int rank, const Peer* from);
+  void learnLate(const LateWait& wait, const Peer* from);
+  void askWhoIsLate(const LateWait& wait);
+  void tellLateWaits(Peer& peer);
+  void ask(Peer& peer);
+  static bool owesAnswer(const Peer& peer);
+  bool judges() const { return !firstFailure_ && !left(group_.rank); }
+  void judge();
+  void conclude(Failure why);
+  Failure silence(int rank) const;
+  int judgeMs() const;
+  void flood(const SharedBytes& bytes, const Peer* except);
+  void sendUp(SharedBytes bytes);  // kept until there is a parent
+  void sendDown(const SharedBytes& bytes);
+  void flush();
+
+  void sendResults();
+  void sendWaiting();
+  [[noreturn]] void giveUp(const char* what);
+  bool allDrained() const;
+
+  Group group_;
+  Mailbox mailbox_;
+  Lobby lobby_;
+  std::vector<Source*> sources_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  PollSet set_;
+
+  std::vector<std::atomic<bool>> left_, leaving_;
+  std::vector<bool> failed_;
+  std::optional<int> firstLeft_;
+  std::optional<Failure> firstFailure_;
+  std::vector<Failure> failures_;
+  std::vector<Failure> newFailures_;
+  LateWaits lateWaits_;
+  std::optional<Deadline> verdict_;  // a wait of this rank was late: when it stops asking whose fault that is
+
+  Gather gather_;
+  std::vector<SharedBytes> heldForParent_;
+  bool collectivesOver_ = false;
+};
+
+}  // namespace moe::bootstrap

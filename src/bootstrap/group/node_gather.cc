@@ -1,0 +1,139 @@
+// The collectives of a Node: blobs go up the tree one by one, the whole set comes down.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "bootstrap/group/node.h"
+#include "bootstrap/group/text.h"
+#include "bootstrap/group/tree.h"
+
+namespace moe::bootstrap {
+namespace {
+
+constexpr std::chrono::milliseconds kWaitingInterval{500};
+constexpr std::size_t kWaitingRanksMax = 64;
+
+}  // namespace
+
+void Node::throwIfBroken(const char* what) const {
+  if (firstFailure_) throw Error(firstFailure_->result, firstFailure_->sentence);
+  if (firstLeft_)
+    throw Error(moeRemoteError, fmt::format("rank {} left the group before {} was done", *firstLeft_, what));
+}
+
+std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint8_t> mine, const char* what,
+                                                       Deadline deadline) {
+  throwIfBroken(what);
+  const std::uint16_t sequence = gather_.begin();
+  if (isRoot()) {
+    gather_.add(sequence, group_.rank, mine);
+    if (gather_.complete()) sendResults();
+  } else {
+    sendUp(share(FrameType::Gather, group_.rank, mine, sequence));
+  }
+  Deadline notice = Deadline::after(kWaitingInterval);
+  while (!gather_.complete()) {
+    if (deadline.expired()) giveUp(what);
+    if (notice.expired()) {
+      sendWaiting();
+      notice = Deadline::after(kWaitingInterval);
+    }
+    flush();
+    round(std::min(deadline.leftMs(), notice.leftMs()));
+    if (!gather_.complete()) throwIfBroken(what);
+  }
+  while (!allDrained() && !deadline.expired()) round(deadline.leftMs());
+  return gather_.finish();
+}
+
+void Node::sendDown(const SharedBytes& bytes) {
+  for (const auto& peer : peers_) {
+    if (peer->rank > group_.rank) peer->link->send(bytes);
+  }
+}
+
+// Root only: everything in one buffer that all children's queues share.
+void Node::sendResults() {
+  std::vector<std::uint8_t> all;
+  const auto& blobs = gather_.blobs();
+  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    const auto bytes = encodeFrame(FrameType::Result, static_cast<std::uint32_t>(rank), blobs[rank], gather_.current());
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  sendDown(std::make_shared<const std::vector<std::uint8_t>>(std::move(all)));
+}
+
+void Node::handleGather(Peer& peer, const Frame& frame) {
+  if (collectivesOver_) return;
+  if (peer.rank < group_.rank || !gather_.plausible(frame.sequence)) return violate(peer, "a blob out of place");
+  if (!isRoot()) {
+    return sendUp(share(FrameType::Gather, static_cast<int>(frame.rank), frame.payload, frame.sequence));
+  }
+  if (!gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
+    return violate(peer, "a blob twice");
+  }
+  if (gather_.running() && frame.sequence == gather_.current() && gather_.complete()) sendResults();
+}
+
+void Node::handleResult(Peer& peer, const Frame& frame) {
+  const bool expected = gather_.running() && frame.sequence == gather_.current() && peer.rank < group_.rank;
+  if (!expected || !gather_.add(frame.sequence, static_cast<int>(frame.rank), frame.payload)) {
+    return violate(peer, "a result out of place");
+  }
+  sendDown(share(FrameType::Result, static_cast<int>(frame.rank), frame.payload, frame.sequence));
+}
+
+// ---- Who is missing ----
+
+// Tells the ranks below whom this operation waits for: the root knows it from the blobs, the others from their parent,
+// or they suspect the parent if that is silent.
+void Node::sendWaiting() {
+  std::vector<int> ranks;
+  std::size_t total = 1;
+  if (isRoot()) {
+    ranks = gather_.missing();
+    total = ranks.size();
+  } else if (gather_.waitingFresh()) {
+    return;  // passed on when it came
+  } else {
+    ranks = {parent() != nullptr ? parent()->rank : parentOf(group_.rank)};
+  }
+  Writer payload;
+  payload.u32(static_cast<std::uint32_t>(total));
+  for (std::size_t i = 0; i < std::min(ranks.size(), kWaitingRanksMax); ++i) {
+    payload.u32(static_cast<std::uint32_t>(ranks[i]));
+  }
+  sendDown(share(FrameType::Waiting, 0, payload.view(), gather_.current()));
+}
+
+void Node::handleWaiting(const Frame& frame) {
+  if (!gather_.running() || frame.sequence != gather_.current()) return;  // an answer that came too late
+  Reader in(frame.payload);
+  const std::size_t total = in.u32();
+  std::vector<int> ranks;
+  while (in.left() >= 4) ranks.push_back(static_cast<int>(in.u32()));
+  gather_.noteWaiting(std::move(ranks), total);
+  sendDown(share(FrameType::Waiting, 0, frame.payload, frame.sequence));
+}
+
+void Node::giveUp(const char* what) {
+  std::vector<int> suspects;
+  std::size_t total = 0;
+  if (isRoot()) {
+    suspects = gather_.missing();
+  } else if (gather_.waitingFresh()) {
+    suspects = gather_.waiting();
+    total = gather_.waitingTotal();
+  } else {
+    suspects = {parentOf(group_.rank)};
+  }
+  const std::string sentence =
+      fmt::format("{} did not do {} within {} ms", describeRanks(suspects, total), what, group_.timeout.count());
+  announce({group_.rank, moeTimeout, sentence});
+  flush();  // the others first: a log may take its time
+  if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
+  throw Error(moeTimeout, sentence);
+}
+
+}  // namespace moe::bootstrap

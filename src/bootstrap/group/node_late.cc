@@ -1,0 +1,75 @@
+// How a Node finds out whose fault it is that waits were late (docs/decisions/0029-who-is-blamed.md).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bootstrap/group/node.h"
+
+namespace moe::bootstrap {
+namespace {
+
+// For an answer to Ask, by a thread that does little else. What is found then reaches all ranks before kVerdict.
+constexpr std::chrono::milliseconds kSilence{700};
+
+}  // namespace
+
+void Node::askWhoIsLate(const LateWait& wait) {
+  if (firstFailure_) return;  // this rank is told of it
+  verdict_ = Deadline::after(kVerdict);
+  learnLate(wait, nullptr);
+}
+
+void Node::learnLate(const LateWait& wait, const Peer* from) {
+  if (firstFailure_ || !lateWaits_.add(wait)) return;
+  flood(share(FrameType::Late, wait.failure.rank, encodeLateWait(wait)), from);
+  for (const auto& peer : peers_) ask(*peer);
+}
+
+void Node::tellLateWaits(Peer& peer) {
+  if (firstFailure_ || lateWaits_.byRank().empty()) return;
+  for (const auto& [rank, wait] : lateWaits_.byRank()) peer.link->send(FrameType::Late, rank, encodeLateWait(wait));
+  ask(peer);
+}
+
+void Node::ask(Peer& peer) {
+  if (peer.answerEnd) return;
+  peer.link->send(FrameType::Ask, group_.rank);
+  peer.answerEnd = Deadline::after(kSilence);
+}
+
+// Not if it leaves: it may have ended its writing.
+bool Node::owesAnswer(const Peer& peer) {
+  return peer.answerEnd && !peer.lives && !peer.leaving;
+}
+
+int Node::judgeMs() const {
+  int ms = 1 << 30;
+  if (!judges()) return ms;
+  if (verdict_) ms = verdict_->leftMs();
+  for (const auto& peer : peers_) {
+    if (owesAnswer(*peer)) ms = std::min(ms, peer->answerEnd->leftMs());
+  }
+  return ms;
+}
+
+void Node::judge() {
+  if (!judges()) return;
+  for (const auto& peer : peers_) {
+    if (owesAnswer(*peer) && peer->answerEnd->expired()) return conclude(silence(peer->rank));
+  }
+  if (verdict_ && verdict_->expired()) conclude(lateWaits_.lastFrom(group_.rank).failure);
+}
+
+Failure Node::silence(int rank) const {
+  if (const LateWait* wait = lateWaits_.waitFor(rank)) return wait->failure;
+  const Failure& asked = lateWaits_.byRank().begin()->second.failure;
+  return {group_.rank, asked.result, fmt::format("rank {} does not answer, and {}", rank, asked.sentence)};
+}
+
+void Node::conclude(Failure why) {
+  why.rank = group_.rank;
+  newFailures_.push_back(why);
+  learnFailure(why, nullptr);
+}
+
+}  // namespace moe::bootstrap

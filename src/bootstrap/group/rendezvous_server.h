@@ -1,0 +1,70 @@
+// The meeting point of a group: collects what every rank says about itself, checks that it fits together, and gives all
+// of them the table of listener addresses. Stays connected to every rank until that rank has found its place in the
+// tree, so that a death while joining is noticed and named. One thread, one poll loop, no state outside it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "bootstrap/net/address.h"
+#include "bootstrap/net/lobby.h"
+#include "moecomm.h"
+
+namespace moe::bootstrap {
+
+// What a rank says in its Join frame (its rank is in the header), and the key that all connections to the rendezvous
+// use.
+struct JoinRequest {
+  std::uint32_t nranks = 0;
+  std::uint32_t timeoutMs = 0;     // as configured, for the sentence
+  std::uint32_t leftMs = 0;        // the rank gives up after this
+  std::vector<Address> addresses;  // of its listener
+
+  std::vector<std::uint8_t> encode() const;
+  static std::optional<JoinRequest> decode(std::span<const std::uint8_t> payload);
+};
+Key rendezvousKey(const Key& secret);
+
+class RendezvousServer {
+ public:
+  RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
+  void run();  // until the group has met or failed
+  // What run() has thrown: tells those who wait.
+  void giveUp(moeResult_t result, const std::string& sentence);
+
+ private:
+  struct Member {
+    int rank;
+    JoinRequest request;
+    std::unique_ptr<Link> link;
+    Address from;
+    Deadline patience;
+    bool done = false;     // joined or gone: needs nothing more from us
+    bool refused = false;  // came too late to matter to the others
+    std::size_t index = 0;
+  };
+  void admit(std::unique_ptr<Link> guest);
+  std::string objection(int rank, const JoinRequest& request, const Address& from) const;
+  void listen(Member& member);
+  void sendTable();
+  void refuseAll(moeResult_t result, const std::string& sentence);
+  void refuse(Member& member);
+  void checkPatience();
+  bool finished() const;
+  int waitMs() const;
+
+  Lobby lobby_;
+  Deadline lifetime_;            // ends the waiting for first ranks; later the waiting for the last ones to be done
+  std::vector<Member> members_;  // in the order of their coming
+  bool tableSent_ = false;
+  std::vector<std::uint8_t> refusal_;  // payload of the Refusal frame; empty: the group has not failed
+};
+
+// Runs a server in a thread of its own that ends by itself.
+void startRendezvous(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
+
+}  // namespace moe::bootstrap

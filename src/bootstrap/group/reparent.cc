@@ -1,0 +1,83 @@
+#include "bootstrap/group/reparent.h"
+
+#include <algorithm>
+
+#include "bootstrap/group/tree.h"
+
+namespace moe::bootstrap {
+namespace {
+
+constexpr std::chrono::milliseconds kPerAddress{1000};
+constexpr std::chrono::milliseconds kPauseMax{5000};
+
+}  // namespace
+
+bool Reparent::needed() const {
+  if (node_.parentState() == Node::ParentState::Attached) return false;
+  for (int rank = 0; rank < node_.group().rank; ++rank) {
+    if (!gone(rank)) return true;
+  }
+  return false;
+}
+
+bool Reparent::resting() const {
+  return dialer_ == nullptr && node_.parentState() == Node::ParentState::None && !next_.expired();
+}
+
+int Reparent::waitMsMax() const {
+  if (dialer_ != nullptr || node_.parentState() != Node::ParentState::None || !needed()) return 1 << 30;
+  return next_.leftMs();
+}
+
+void Reparent::listCandidates() {
+  candidates_.clear();
+  const int self = node_.group().rank;
+  for (int rank = self; rank > 0;) {
+    rank = parentOf(rank);
+    if (!gone(rank)) candidates_.push_back(rank);
+  }
+  const auto ancestorCount = static_cast<std::ptrdiff_t>(candidates_.size());
+  for (int rank = 0; rank < self; ++rank) {
+    const auto ancestorsEnd = candidates_.begin() + ancestorCount;
+    if (!gone(rank) && std::find(candidates_.begin(), ancestorsEnd, rank) == ancestorsEnd) candidates_.push_back(rank);
+  }
+}
+
+void Reparent::dial(int rank) {
+  dialing_ = rank;
+  const Group& group = node_.group();
+  dialer_ = std::make_unique<Dialer>(group.addresses[static_cast<std::size_t>(rank)], group.key, Node::kPeerFrames,
+                                     kPerAddress);
+  node_.addSource(*dialer_);
+}
+
+void Reparent::stopDialing() {
+  if (dialer_ != nullptr) node_.removeSource(*dialer_);
+  dialer_.reset();
+}
+
+void Reparent::step() {
+  if (dialer_ != nullptr) {
+    if (dialer_->state() == Dialer::State::Trying) return;
+    auto link = dialer_->state() == Dialer::State::Connected ? dialer_->take() : nullptr;
+    stopDialing();
+    if (link != nullptr) node_.attachTo(dialing_, std::move(link));
+  }
+  const auto state = node_.parentState();
+  if (state == Node::ParentState::Attached) {
+    candidates_.clear();
+    pause_ = std::chrono::milliseconds(100);
+  }
+  if (state != Node::ParentState::None || !next_.expired() || !needed()) return;
+  if (candidates_.empty()) listCandidates();
+  while (!candidates_.empty() && gone(candidates_.front())) candidates_.pop_front();
+  if (candidates_.empty()) return;
+  dial(candidates_.front());
+  candidates_.pop_front();
+  if (candidates_.empty()) {
+    next_ = Deadline::after(pause_);
+    pause_ = std::min(pause_ * 2, kPauseMax);
+  }
+}
+
+}  // namespace moe::bootstrap

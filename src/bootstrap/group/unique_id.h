@@ -1,0 +1,40 @@
+// The 128 bytes that name a group: where its ranks meet and the secret that they share. createUniqueId also starts the
+// rendezvous (rendezvous_server.h), in a thread that owns all it needs and ends by itself.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bootstrap/net/address.h"
+#include "bootstrap/net/siphash.h"
+#include "moecomm.h"
+
+namespace moe::bootstrap {
+
+// Makes an id with a random secret and serves it on a free port of this host. The rendezvous ends when all ranks have
+// joined, when the group has failed and all ranks know it or 10 s have passed, or when `timeout` has passed and no rank
+// waits. Throws moeInvalidArgument (no such interface), moeSystemError.
+moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName);
+
+// The id for a meeting point that all ranks know from elsewhere. Resolves `host`, for at most `timeout`; serves
+// nothing. Throws moeInvalidArgument (port 0), and what resolveHost throws.
+moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret,
+                          std::chrono::milliseconds timeout);
+
+// Serves an id of uniqueIdFor, on exactly its port, as createUniqueId does. Called in one process only.
+void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);
+
+// What an id says. `served`: its rendezvous was running before the id was known, so there is no point in waiting for
+// one where nobody listens.
+struct IdContents {
+  bool served = false;
+  Key secret{};
+  std::vector<Address> addresses;
+};
+moeUniqueId_t encodeUniqueId(const IdContents& contents);
+IdContents decodeUniqueId(const moeUniqueId_t& id);  // throws moeInvalidArgument if it is not an id or damaged
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,52 @@
+// Connects to one listener that has several addresses: tries them in order, each for a short time, without blocking the
+// poll loop that it is part of. One pass over the addresses; the owner starts another one if it wants to.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "bootstrap/net/address.h"
+#include "bootstrap/net/link.h"
+#include "bootstrap/net/poll_set.h"
+
+namespace moe::bootstrap {
+
+class Dialer : public Source {
+ public:
+  enum class State { Trying, Connected, Failed };
+
+  Dialer(std::vector<Address> addresses, const Key& key, FrameMask accepted, std::chrono::milliseconds perAddress);
+
+  void arm(PollSet& set) override;
+  void serve(const PollSet& set) override;
+  int waitMsMax() const override;
+
+  State state() const { return state_; }
+  std::unique_ptr<Link> take() { return std::move(link_); }  // once Connected: the handshake is done
+  const std::string& problem() const { return problem_; }    // what went wrong with each address
+  bool wrongKey() const { return wrongKey_; }                // somebody answered who does not know the key
+  bool allRefused() const { return refused_ == addresses_.size(); }
+
+ private:
+  void tryNext();
+  void note(const std::string& why, int error);
+  void giveUp(const std::string& why, int error);
+
+  std::vector<Address> addresses_;
+  Key key_;
+  FrameMask accepted_;
+  std::chrono::milliseconds perAddress_;
+  State state_ = State::Trying;
+  std::size_t current_ = 0;
+  std::unique_ptr<Link> link_;
+  Deadline until_ = Deadline::after(std::chrono::milliseconds(0));
+  std::size_t index_ = 0;
+  std::string problem_;
+  bool wrongKey_ = false;
+  std::size_t refused_ = 0;  // addresses where nobody listens
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,46 @@
+// The challenge-response that opens every connection of the bootstrap: both sides prove that they know the key, and the
+// key never travels. Pure: frames in, frames out. A client that says Hello with a nonce gets the server's nonce and
+// proof, checks it, and answers with its own proof. It keeps strangers out; it does not protect the bytes that follow
+// from somebody who can change traffic on the wire.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bootstrap/net/frame.h"
+#include "bootstrap/net/siphash.h"
+
+namespace moe::bootstrap {
+
+class Handshake {
+ public:
+  enum class Side { Client, Server };
+  enum class State { Running, Done, Refused };
+
+  Handshake(Side side, const Key& key, const Key& nonce) : side_(side), key_(key), nonce_(nonce) {}
+
+  std::vector<std::uint8_t> start() const;  // what a client sends first; empty for a server
+
+  // Takes one frame; appends what has to be sent to `reply`.
+  State onFrame(const Frame& frame, std::vector<std::uint8_t>& reply);
+
+  State state() const { return state_; }
+  bool wrongKey() const { return wrongKey_; }  // refused since the other side's proof did not match
+
+ private:
+  std::uint64_t proof(Side by, const Key& clientNonce, const Key& serverNonce) const;
+  State onHello(const Frame& frame, std::vector<std::uint8_t>& reply);
+  State onChallenge(const Frame& frame, std::vector<std::uint8_t>& reply);
+  State onProof(const Frame& frame);
+
+  Side side_;
+  Key key_;
+  Key nonce_;
+  Key peerNonce_{};
+  bool helloSeen_ = false;
+  bool wrongKey_ = false;
+  State state_ = State::Running;
+};
+
+}  // namespace moe::bootstrap

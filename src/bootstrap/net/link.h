@@ -1,0 +1,78 @@
+// One connection that carries frames: non-blocking, opened by the handshake, with an output queue. It never throws for
+// what the other side does: it closes and says why. Used by one thread at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "bootstrap/net/frame.h"
+#include "bootstrap/net/handshake.h"
+
+struct msghdr;  // what recvmsg() fills
+
+namespace moe::bootstrap {
+
+using SharedBytes = std::shared_ptr<const std::vector<std::uint8_t>>;
+
+// A frame as it is sent, shared so that a broadcast is held once.
+SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
+
+class Link {
+ public:
+  // `accepted`: the frames that may come once the handshake is done.
+  Link(Fd socket, Handshake::Side side, const Key& key, FrameMask accepted);
+
+  int fd() const { return socket_.get(); }
+  short wanted() const;         // the events to poll for
+  void pump(short events);      // reads and writes what goes without blocking
+  std::optional<Frame> next();  // the next frame after the handshake; its payload is valid until the next pump()
+  bool frameReady();            // next() would return one
+  void accept(FrameMask accepted) { parser_.accept(accepted_ = accepted); }
+
+  void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
+  void send(SharedBytes bytes);                   // encoded frames
+  void wantFd() { wantsFd_ = true; }              // UNIX sockets: from now on a descriptor may come along, once open
+  Fd takeFd();                                    // the first that came along, if any
+  bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, now; false if that is not possible
+
+  bool spoken() const { return spoken_; }  // something valid has come: a whole frame of the handshake
+  bool open() const { return handshake_.state() == Handshake::State::Done && socket_; }  // may send and receive
+  bool closed() const { return !socket_; }  // frames that arrived before may still be there
+  bool drained() const { return output_.empty(); }
+  bool wrongKey() const { return handshake_.wrongKey(); }
+  const std::string& reason() const { return reason_; }  // why it closed; empty if the other side just closed
+  int error() const { return error_; }                   // the errno behind the reason, if there is one
+  void close(std::string reason, int error = 0);
+  void reject(std::string reason);  // closes, and forgets what has arrived
+  // Gives the connection away, once drained: what has arrived and is not a frame that next() returned is `unread`.
+  Fd release(std::vector<std::uint8_t>* unread);
+  void finishWriting();  // after what is queued; the other side then sees the end of the stream
+
+ private:
+  void readSome();
+  ssize_t receive(std::span<std::uint8_t> into);
+  void keepFirst(const msghdr& message);
+  void runHandshake();
+  void writeSome();
+
+  Fd socket_;
+  Handshake handshake_;
+  FrameMask accepted_;
+  FrameParser parser_{kHandshakeFrames};
+  std::deque<SharedBytes> output_;
+  std::size_t firstSent_ = 0;  // bytes of output_.front() that have been sent
+  bool spoken_ = false;
+  bool connected_ = false;  // the socket has been writable once
+  bool writable_ = true;    // false: writing has failed or ended
+  bool finishing_ = false;
+  bool wantsFd_ = false;
+  Fd received_;
+  std::string reason_;
+  int error_ = 0;
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,66 @@
+// Listening sockets and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
+// descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first
+// frame is handed to the owner. When all places are taken, whoever comes takes the place of the oldest stranger, of
+// those that have said nothing first: so strangers keep nobody out, however many they are. Used by the rendezvous, by
+// every rank's listener and by the descriptor servers.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/fd.h"
+#include "bootstrap/net/link.h"
+#include "bootstrap/net/poll_set.h"
+
+namespace moe::bootstrap {
+
+class Lobby : public Source {
+ public:
+  struct Limits {
+    std::size_t pendingMax = 128;
+    std::chrono::milliseconds patience{5000};  // for the handshake and the first frame
+    std::chrono::milliseconds pressed{100};    // so much of it is sure for who speaks, if all places are taken
+  };
+  using Admits = std::function<bool(int socket)>;  // whether a connection is looked at
+
+  // `accepted`: the frames that a guest may send. `admits` may be empty.
+  Lobby(std::vector<Fd> listeners, const Key& key, FrameMask accepted, const Limits& limits, Admits admits = {});
+
+  void arm(PollSet& set) override;
+  void serve(const PollSet& set) override;
+  int waitMsMax() const override;
+
+  void shut();  // closes the listeners and everybody who waits; the lobby stays a source without events
+
+  // Connections with a first frame waiting in next(), oldest first.
+  std::vector<std::unique_ptr<Link>> takeGuests();
+
+ private:
+  using Clock = Deadline::Clock;
+  struct Pending {
+    std::unique_ptr<Link> link;
+    Clock::time_point since;
+    std::size_t index;  // in the poll set; kNotArmed if it came after
+  };
+  bool full() const { return pending_.size() >= limits_.pendingMax; }
+  std::vector<Pending>::iterator mayGo();
+  void acceptSome(const Fd& listener);
+  void makeRoom();
+  void expire();
+
+  std::vector<Fd> listeners_;
+  Key key_;
+  FrameMask accepted_;
+  Limits limits_;
+  Admits admits_;
+  std::vector<Pending> pending_;  // oldest first
+  std::vector<std::unique_ptr<Link>> guests_;
+  std::size_t listenerIndex_ = 0;  // of the first; the others follow
+  bool listenerArmed_ = false;
+  Clock::time_point acceptAgain_{};  // not before: the process was out of descriptors
+};
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,44 @@
+// TCP sockets as the bootstrap uses them: non-blocking, close-on-exec, no SIGPIPE. IPv4 and IPv6.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "base/fd.h"
+#include "bootstrap/net/address.h"
+
+namespace moe::bootstrap {
+
+// One socket for each address, all with the same port.
+struct Listener {
+  std::vector<Fd> sockets;
+  std::vector<Address> addresses;  // with the port
+  std::uint16_t port = 0;
+};
+
+// Listens for connections to `addresses` (their ports are ignored), leaving out those that are not of this host. port
+// 0: one that is free at all of them. Throws moeSystemError, also if none of the addresses is of this host.
+Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port);
+
+// The same at all addresses of this host.
+Listener listenTcpEverywhere(std::uint16_t port);
+
+bool isOfThisHost(const Address& address);
+
+struct Connecting {
+  Fd fd;          // empty if it failed at once
+  int error = 0;  // then the errno
+};
+Connecting startConnect(const Address& to);
+
+int pendingSocketError(int fd);  // SO_ERROR
+
+void sendAtOnce(int fd) noexcept;  // small frames do not wait for acknowledgements; does nothing for other sockets
+
+// Notices a peer whose host is gone after about `timeout`.
+void keepAlive(int fd, std::chrono::milliseconds timeout) noexcept;
+
+Address peerAddress(int fd);  // zero address if unknown
+
+}  // namespace moe::bootstrap

@@ -1,0 +1,31 @@
+// What a queue pair is told on its way to work: from the plan and both ends' cards to its attributes. Pure functions.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "topology/rdma_plan.h"
+#include "transport/rdma/card.h"
+
+namespace moe::verbs {
+
+struct QueueAttributes {
+  ibv_qp_attr values{};
+  int mask = 0;
+};
+
+// To INIT: who may do what to this rank's memory through it.
+QueueAttributes initialAttributes(int port);
+
+// To ready-to-receive: the way to the peer, whose end is `theirs`. `mine` and `peer` are the adapters at its ends.
+// `globalRoute`: InfiniBand packets carry global addresses, which the port requires or different subnets do.
+QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
+                                  const CardQueue& theirs, bool globalRoute);
+
+// To ready-to-send: when a packet is sent again, and how often.
+QueueAttributes sendAttributes(const topology::RdmaPlan& plan, std::uint32_t firstPacket);
+
+// 4096 is IBV_MTU_4096; of other numbers the next smaller one.
+ibv_mtu mtuCode(int bytes);
+int mtuBytes(ibv_mtu code);
+
+}  // namespace moe::verbs

@@ -1,0 +1,34 @@
+// What an adapter says unasked: a port went down, a queue pair broke. Asked now and then by the thread that serves it.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "transport/rdma/adapter.h"
+#include "transport/rdma/send_failure.h"
+
+namespace moe::verbs {
+
+// Events after which puts do not arrive any more; the others are notes.
+bool endsTheTransport(ibv_event_type type);
+
+class EventWatch {
+ public:
+  // The rank that a queue pair leads to, or -1.
+  using RankOf = std::function<int(std::uint32_t queuePair)>;
+
+  // Makes the context's descriptor non-blocking. The adapter outlives it.
+  EventWatch(const Adapter& adapter, RankOf rankOf, int port);
+
+  // The first failure among the events that have come since.
+  std::optional<SendFailure> poll() const;
+
+ private:
+  std::optional<SendFailure> judge(const ibv_async_event& event) const;
+
+  const Adapter& adapter_;
+  RankOf rankOf_;
+  int port_;
+};
+
+}  // namespace moe::verbs

@@ -1,0 +1,26 @@
+// Owners of what libibverbs makes. A member that uses another is declared after it, so that it goes first.
+#pragma once
+
+#include <memory>
+
+#include "transport/rdma/library.h"
+
+namespace moe::verbs {
+
+// Destroying fails only if something else still uses the object: our mistake, and nothing that a destructor can mend.
+template <class Object>
+struct Destroy {
+  int (*destroy)(Object*) = nullptr;
+  void operator()(Object* object) const noexcept { destroy(object); }
+};
+
+template <class Object>
+using Owner = std::unique_ptr<Object, Destroy<Object>>;
+
+using Context = Owner<ibv_context>;
+using ProtectionDomain = Owner<ibv_pd>;
+using MemoryRegion = Owner<ibv_mr>;
+using CompletionQueue = Owner<ibv_cq>;
+using QueuePair = Owner<ibv_qp>;
+
+}  // namespace moe::verbs

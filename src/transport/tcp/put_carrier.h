@@ -1,0 +1,84 @@
+// What every transport needs that carries puts with a CPU thread: a ring in memory that steps reach, and the thread
+// that takes puts from it, in order, and hands them to the transport's sink. Steps on a CPU do the thread's work while
+// they wait; then it sleeps.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/deadline.h"
+#include "transport/put_intake.h"
+#include "transport/tcp/put_bell.h"
+
+namespace moe {
+
+// What carries a put out. One thread at a time calls it.
+class PutSink {
+ public:
+  virtual ~PutSink() = default;
+
+  // Before all others, by the carrier's thread.
+  virtual void begin() {}
+  // False: there is no room for it now. It is offered again, and nothing behind it in the ring before it.
+  virtual bool carry(const Put& put) = 0;
+  // What is to be done beside: called after every look at the ring, and once more when the carrier stops. True if there
+  // was something to do.
+  virtual bool progress() = 0;
+  // Whether it still has something that progress() shall go on with, and how long that may be left alone.
+  virtual bool waits() const { return false; }
+  virtual std::chrono::microseconds restMost() const { return std::chrono::milliseconds(500); }
+  // A descriptor that is readable when what waits can go on; below 0: there is none.
+  virtual int readiness() const { return -1; }
+};
+
+// Whether posters on this machine ring: else the thread has to look for puts now and then. A GPU cannot ring.
+enum class Posters { ring, silent };
+
+class PutCarrier {
+ public:
+  using Fail = std::function<void(moeResult_t, const std::string&)>;
+
+  // `slots` is a power of two. Allocates; the thread begins with start().
+  PutCarrier(Backend& backend, std::uint32_t slots, PutSink& sink, Fail fail);
+  ~PutCarrier() { stop(); }
+  PutCarrier(const PutCarrier&) = delete;
+  PutCarrier& operator=(const PutCarrier&) = delete;
+
+  PutRing ring() const { return intake_.ring(); }
+  void start();
+  // Puts that are still in the ring stay there.
+  void stop() noexcept;
+  // Any thread: does the carrier's work, unless another thread is at it. `left`: something is still to be done, or the
+  // other thread may have missed what was posted last.
+  struct Help {
+    bool moved, left;
+  };
+  Help help() noexcept;
+  // Any thread, after it has posted or given the sink something to do: the carrier's thread does it.
+  void wake() noexcept { bell_.ring(); }
+  // No step runs any more. True when all posted puts have been taken; false at the deadline or when giveUp() says so.
+  bool waitTaken(const Deadline& deadline, const std::function<bool()>& giveUp);
+
+ private:
+  void run();
+  bool round();
+  bool takeSome();
+  void rest();
+
+  PutIntake intake_;
+  PutSink& sink_;
+  Fail fail_;
+  Posters posters_;
+  PutBell bell_;
+  std::mutex carrying_;
+  bool broken_ = false;                // the sink has thrown
+  std::atomic<bool> refused_ = false;  // the sink had no room for the next put
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace moe

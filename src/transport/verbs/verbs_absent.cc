@@ -1,0 +1,14 @@
+// Stands in for the verbs transport in builds without the headers of libibverbs.
+#include "base/error.h"
+#include "transport/verbs/verbs_transport.h"
+
+namespace moe {
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): as the other implementation
+std::unique_ptr<RemoteTransport> makeVerbsTransport(RemoteSetup, const std::filesystem::path&) {
+  throw Error(moeUnsupported,
+              "RDMA: this build of moecomm has none, because <infiniband/verbs.h> was not there when it was made; "
+              "install libibverbs-dev and build again");
+}
+
+}  // namespace moe
