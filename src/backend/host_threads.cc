@@ -34,7 +34,7 @@ void HostThreads::need(int members) {
   while (static_cast<int>(members_.size()) < members) {
     auto member = std::make_unique<Member>();
     const int warp = static_cast<int>(members_.size()) + 1;
-    member->thread = bootstrap::startQuietThread([this, &self = *member, warp] { serve(self, warp); });
+    member->thread = startQuietThread([this, &self = *member, warp] { serve(self, warp); });
     members_.push_back(std::move(member));
   }
 }

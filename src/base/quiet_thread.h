@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace moe::bootstrap {
+namespace moe {
 
 // While it lives no signal is delivered to the calling thread; a thread that it starts inherits that.
 class SignalsHeld {
@@ -47,4 +47,4 @@ std::thread startQuietThread(Body body) {
   }
 }
 
-}  // namespace moe::bootstrap
+}  // namespace moe

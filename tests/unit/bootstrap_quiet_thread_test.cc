@@ -16,13 +16,13 @@ bool holds(int signal) {
 
 TEST(QuietThread, GetsNoSignals) {
   bool held = false;
-  bootstrap::startQuietThread([&] { held = holds(SIGTERM) && holds(SIGINT) && holds(SIGUSR1); }).join();
+  startQuietThread([&] { held = holds(SIGTERM) && holds(SIGINT) && holds(SIGUSR1); }).join();
   EXPECT_TRUE(held);
   EXPECT_FALSE(holds(SIGTERM));
 }
 
 TEST(QuietThread, ThatThrowsEndsAlone) {
-  bootstrap::startQuietThread([] { throw std::runtime_error("for want of anything better"); }).join();
+  startQuietThread([] { throw std::runtime_error("for want of anything better"); }).join();
 }
 
 // What a thread is given has to be copied to memory that may not be there.
@@ -34,7 +34,7 @@ struct NoMemory {
 
 TEST(QuietThread, ThatCannotStartLeavesSignalsAsTheyWere) {
   try {
-    bootstrap::startQuietThread<NoMemory>(NoMemory());
+    startQuietThread<NoMemory>(NoMemory());
     FAIL() << "it has started";
   } catch (const Error& error) {
     EXPECT_EQ(error.result(), moeSystemError);

@@ -24,7 +24,7 @@ Completer::~Completer() {
 
 void Completer::start(const std::vector<int>& cpus, verbs::FailureReport::Tell report) {
   report_.setTell(std::move(report));
-  thread_ = bootstrap::startQuietThread([this, cpus] {
+  thread_ = startQuietThread([this, cpus] {
     try {
       verbs::runOn(cpus);
       run();

@@ -56,7 +56,7 @@ PutCarrier::PutCarrier(Backend& backend, std::uint32_t slots, PutSink& sink, Fai
       posters_(backend.kind() == moeBackendHost ? Posters::ring : Posters::silent) {}
 
 void PutCarrier::start() {
-  thread_ = bootstrap::startQuietThread([this] { reports(fail_, [this] { run(); }); });
+  thread_ = startQuietThread([this] { reports(fail_, [this] { run(); }); });
 }
 
 void PutCarrier::stop() noexcept {

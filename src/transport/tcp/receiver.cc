@@ -69,7 +69,7 @@ bool TcpReceiver::reports(Body body) noexcept {
 }
 
 void TcpReceiver::start() {
-  thread_ = bootstrap::startQuietThread([this] { reports([this] { run(); }); });
+  thread_ = startQuietThread([this] { reports([this] { run(); }); });
 }
 
 void TcpReceiver::stop() noexcept {

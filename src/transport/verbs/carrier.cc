@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kWatchEvery{10};
 Carrier::Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, FailureReport::Tell report,
                  const std::vector<int>& cpus)
     : intake_(intake), sender_(sender), events_(events), report_(std::move(report)) {
-  thread_ = bootstrap::startQuietThread([this, cpus] {
+  thread_ = startQuietThread([this, cpus] {
     try {
       runOn(cpus);
       run();
