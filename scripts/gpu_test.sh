@@ -112,9 +112,9 @@ step_remote() {
   [ -n "$fake" ] || { echo "skipped: remote: the build has no libfakemlx5.so" && return; }
   work=$(mktemp -d)
   mkdir "$work/sockets" "$work/temporary"
-  export SOFT_HCA_DIR=$work/sockets SOFT_HCA_REPORT=$logs/remote-report.txt TMPDIR=$work/temporary
+  export FAKE_MLX5_DIR=$work/sockets FAKE_MLX5_REPORT=$logs/remote-report.txt TMPDIR=$work/temporary
   export MOECOMM_SOFT_UAR=1 MOECOMM_RDMA_ACK_TIMEOUT=18
-  rm -f "$SOFT_HCA_REPORT"
+  rm -f "$FAKE_MLX5_REPORT"
   for size in 2 1; do
     [ "$ranks" -gt "$size" ] || continue
     local ll=2000 ht=200 graph=10 soak=200
@@ -130,7 +130,7 @@ step_remote() {
       check "remote-soak-by-$size" $perf_of --soak $soak --tokens 256 --hidden 2048
     }
   done
-  if [ -s "$SOFT_HCA_REPORT" ]; then echo "FAILED: the posters did wrong (see $SOFT_HCA_REPORT)" && failed=1; fi
+  if [ -s "$FAKE_MLX5_REPORT" ]; then echo "FAILED: the posters did wrong (see $FAKE_MLX5_REPORT)" && failed=1; fi
   rm -rf "$work"
 }
 

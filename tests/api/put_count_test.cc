@@ -1,5 +1,5 @@
 // What an LL operation costs the adapter, as the adapter counts it. Runs between processes over the software adapter:
-// tests/soft_hca/ibgda_test.sh.
+// tests/rdma/ibgda_test.sh.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Taken {
 
 using Count = unsigned long (*)(const char* name);
 Count counter() {
-  return reinterpret_cast<Count>(dlsym(RTLD_DEFAULT, "soft_hca_count"));
+  return reinterpret_cast<Count>(dlsym(RTLD_DEFAULT, "fake_mlx5_count"));
 }
 
 // When nothing has been taken for a while.

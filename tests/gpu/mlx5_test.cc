@@ -1,5 +1,5 @@
-// device/queue/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a kernel
-// posts in host memory is executed by the software adapter.
+// device/queue/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a
+// kernel posts in host memory is executed by the software adapter.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <memory>
 #include <new>
 
+#include "fake_mlx5/endpoint.h"
 #include "gpu/mlx5_probe.h"
-#include "soft_hca/endpoint.h"
 #include "support/rng.h"
 
 namespace moe::test {

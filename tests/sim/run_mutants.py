@@ -45,7 +45,7 @@ class Builder:
         self.work = work
         self.tree = work / "tree"  # a copy: what is edited meanwhile does not mix with what is built
         shutil.rmtree(self.tree, ignore_errors=True)
-        for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "tests/soft_hca", "include"):
+        for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "tests/fake_mlx5", "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
         self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
         launcher = shutil.which("ccache")
@@ -74,7 +74,7 @@ class Builder:
         program = overlay / "job"
         if job in QUEUES:
             flags = overlays + QUEUES[job]
-            objects = [self.compile(f"soft_hca/{name}.cc", overlay / f"{name}.o", flags) for name in QUEUE_SOURCES]
+            objects = [self.compile(f"fake_mlx5/{name}.cc", overlay / f"{name}.o", flags) for name in QUEUE_SOURCES]
             self.run([*QUEUES[job], *map(str, objects), "-o", str(program), "-lgtest_main", "-lgtest", "-lfmt",
                       "-pthread"])
         elif job in TEAMS:

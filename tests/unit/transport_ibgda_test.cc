@@ -1,5 +1,5 @@
 // The transport whose puts steps post themselves, without an adapter: what it refuses and how it says so. With an
-// adapter in software: tests/soft_hca.
+// adapter in software: tests/fake_mlx5.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -1,6 +1,6 @@
 // Work-queue elements (WQEs) of mlx5 send queues: what is to be done, in the adapter's own form. A WQE is a row of
 // segments of 16 bytes: control, remote address, then what the operation needs. It is made in registers and takes one
-// or two slots of 64 bytes in the queue (send_queue.h). tests/soft_hca compares every byte with what libmlx5 writes.
+// or two slots of 64 bytes in the queue (send_queue.h). tests/fake_mlx5 compares every byte with what libmlx5 writes.
 #pragma once
 
 #include "device/queue/mlx5/byte_order.h"

@@ -1,0 +1,39 @@
+// A folder that says to libibverbs, and to the library, what /sys says where there are ConnectX-7 with one RoCE port
+// each, and what their addresses are. By the environment:
+//
+//   FAKE_MLX5_DEVICES  how many; 1 if not set. They are called mlx5_0, mlx5_1, ...
+//   FAKE_MLX5_HOST     0 to 254: the third byte of their IPv4 addresses, 10.0.<host>.<device + 1>; 0 if not set
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "fake_mlx5/packet.h"
+
+namespace moe::test {
+
+class FakeSysfs {
+ public:
+  FakeSysfs();   // and points SYSFS_PATH to it
+  ~FakeSysfs();  // removes it, in the process that made it
+  FakeSysfs(const FakeSysfs&) = delete;
+  FakeSysfs& operator=(const FakeSysfs&) = delete;
+
+ private:
+  void put(const std::string& path, const std::string& text) const;
+  void addDevice(unsigned device) const;
+
+  std::filesystem::path root_;
+  int owner_;
+};
+
+unsigned fakeDeviceCount();
+// Index 0 is the address of the link alone, for RoCE v1; index 1 is made from the IPv4 address, for RoCE v2.
+Gid fakeGid(unsigned device, unsigned index);
+
+// Their character devices are numbered from this one: 231 is the major number of the kernel's uverbs devices.
+inline constexpr unsigned kDeviceMajor = 231, kDeviceMinor = 192, kDevicesMax = 16;
+// The device of a path like /dev/infiniband/uverbs0; negative, if it is none of ours.
+int fakeDeviceOf(const char* path);
+
+}  // namespace moe::test

@@ -1,0 +1,23 @@
+// What posters did wrong, as the software adapter saw it: a line each into the file that FAKE_MLX5_REPORT names, or to
+// the standard error stream. Tests demand that there is none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace moe::test {
+
+class Violations {
+ public:
+  explicit Violations(const char* path) : path_(path == nullptr ? "" : path) {}
+
+  void note(const std::string& what);
+  void note(std::uint32_t queuePair, std::uint64_t slot, const std::string& what);
+  std::uint64_t count() const { return count_; }
+
+ private:
+  std::string path_;
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace moe::test

@@ -1,0 +1,152 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# To be sourced by tests of the whole library over the software adapter: ranks that moerun starts, with
+# libfakemlx5.so in front of libibverbs. What posters did wrong or did not give back must be nothing, and each mishap that
+# was asked for must have happened. The caller has set `moerun`, `tests`, `mishap_rank` and `library` (libfakemlx5.so), and
+# exits with $failed.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sockets=$work/sockets report=$work/report counts=$work/counts output=$work/output
+mkdir "$work/temporary" # who is killed leaves a fake sysfs behind
+export FAKE_MLX5_DIR=$sockets FAKE_MLX5_REPORT=$report FAKE_MLX5_COUNTS=$counts TMPDIR=$work/temporary
+export MOECOMM_LOG_LEVEL=${MOECOMM_LOG_LEVEL:-none}
+# The adapter reads and writes as hardware does: the thread sanitizer is not to look at its memcpy.
+export TSAN_OPTIONS=ignore_noninstrumented_modules=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
+failed=0
+# What rank 1 says when its adapter refuses a write of rank 0, and ends the queue pair.
+refused="rank 1: the connection with rank 0 broke: the adapter here has refused what that rank wrote"
+# Each kind that the adapters make up for, but for rnr: it strikes requests that take a receive, and puts are plain writes,
+# which take none.
+all_mishaps='seed=4 drop=10 delay=30 duplicate=50 reorder=50 slow_cqe=50 ignore_doorbell=2'
+# A lost packet costs half a second, and a peer is given up after four; the second: after two, where one does not answer.
+patient=17 impatient=16
+# A failing rank has so long for the call that fails, and as much for leaving: mishap_rank checks it, with three seconds
+# for a busy machine. What takes much longer hangs.
+timeout_ms=8000 limit=60
+
+# Runs a program between so many ranks; the adapters of all ranks, or of the last one alone, have the mishaps.
+start() { # seconds, nranks, domain size, faults, faults of the last rank, command...
+  local limit=$1 nranks=$2 size=$3 faults=$4 faults_of_last=$5
+  shift 5
+  rm -rf "$sockets" "$report" "$counts"
+  mkdir "$sockets"
+  : >"$counts"
+  # shellcheck disable=SC2016 # the rank's shell reads them
+  local rank='[ "$MOECOMM_RANK" != "$LAST" ] || FAKE_MLX5_FAULTS=$FAULTS_OF_LAST; export FAKE_MLX5_FAULTS
+    LD_PRELOAD=$LIBRARY exec "$@"'
+  LIBRARY=$library LAST=$((nranks - 1)) FAULTS_OF_LAST=${faults_of_last:-$faults} FAKE_MLX5_FAULTS=$faults \
+    MOECOMM_DOMAIN_SIZE=$size timeout "$limit" "$moerun" -n "$nranks" sh -c "$rank" rank "$@" >"$output" 2>&1
+}
+
+seconds_since() { awk "BEGIN { printf \"%.1f s\", $(date +%s.%N) - $1 }"; }
+
+complain() { # what
+  echo "FAILED: $1"
+  grep -v -e ' RUN  ' -e '       OK ' "$output" | tail -n 30
+  head -n 20 "$report" 2>/dev/null
+  failed=1
+}
+
+# What has gone wrong, whatever was expected: nothing, if all is well.
+trouble() { # status, faults
+  local status=$1 each name
+  if [ "$status" = 124 ]; then
+    echo "it hangs"
+  elif grep -q -E 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ' "$output"; then
+    echo "a sanitizer complains"
+  elif [ "$status" -gt 127 ]; then
+    echo "a rank crashed (status $status)"
+  elif [ -s "$report" ]; then
+    echo "the posters did wrong"
+  elif [ -n "$(ls "$sockets")" ]; then
+    echo "sockets of adapters are left"
+  else
+    for each in $2; do
+      name=${each%%[=@]*}
+      [ "$name" = seed ] || [ "$(happened "$name")" -gt 0 ] || { echo "no $name has happened" && return; }
+    done
+  fi
+}
+
+# How often, at all ranks together.
+happened() { # fault
+  awk -v name="$1" '{ for (i = 3; i < NF; ++i) if ($i == name) sum += $(i + 1) } END { print sum + 0 }' "$counts"
+}
+
+# "drop 12, delay 3"
+happenings() { # faults
+  local each text='' name
+  for each in $1; do
+    name=${each%%[=@]*}
+    [ "$name" = seed ] || text="$text, $name $(happened "$name")"
+  done
+  [ -z "$text" ] || echo "${text#, }; "
+}
+
+# All ranks' tests pass.
+right() { # nranks, domain size, faults, filter
+  local begin status what wrong
+  what="$1 ranks in domains of $2, ${3:-no mishaps}${MOECOMM_RDMA_DOORBELL:+, doorbell by $MOECOMM_RDMA_DOORBELL}"
+  begin=$(date +%s.%N)
+  start 300 "$1" "$2" "$3" "" "$tests" --gtest_filter="$4"
+  status=$?
+  wrong=$(trouble "$status" "$3")
+  if [ -n "$wrong" ]; then
+    complain "$what: $wrong"
+  elif [ "$status" != 0 ]; then
+    complain "$what: not right"
+  elif [ "$(grep -c '\[  PASSED  \] [1-9]' "$output")" != "$1" ]; then
+    complain "$what: not all ranks have run tests"
+  else
+    echo "$what: right ($(happenings "$3")$(seconds_since "$begin"))"
+  fi
+}
+
+# All ranks of mishap_rank end as they should, say so with this result, and hold nothing more.
+ended() { # what, nranks, faults, result, status
+  local wrong
+  wrong=$(trouble "$5" "$3")
+  if [ -n "$wrong" ]; then
+    complain "$1: $wrong"
+  elif [ "$5" != 0 ] || [ "$(grep -c 'ended [0-9]*: .*: '"$4"':' "$output")" != "$2" ]; then
+    complain "$1: not all ranks end with $4"
+  else
+    return 0
+  fi
+  return 1
+}
+
+# Some steps without a mishap; then nothing is left.
+leaves_nothing() { # nranks, domain size
+  local mode status what
+  for mode in ht ll; do
+    what="$1 ranks in domains of $2, $mode"
+    start "$limit" "$1" "$2" "" "" "$mishap_rank" --steps 20 --mode $mode
+    status=$?
+    ! ended "$what" "$1" "" moeSuccess "$status" || echo "$what: nothing is left"
+  done
+}
+
+# The last rank's adapter has a mishap that cannot be made up for: all ranks end in time with moeRemoteError and name
+# another, one of them by this sentence; nothing is left.
+fails() { # nranks, faults of the last rank, sentence (a regular expression)
+  local status
+  start "$limit" "$1" 1 "" "$2" "$mishap_rank" --timeout-ms $timeout_ms
+  status=$?
+  ended "$2" "$1" "$2" moeRemoteError "$status" || return
+  if ! grep -q -E "$3" "$output"; then
+    complain "$2: no rank says $3"
+  else
+    echo "$2: moeRemoteError, $(grep -m1 -o -E "$3" "$output") ($(happenings "$2")$(
+      grep -o 'then [0-9.]* s' "$output" | sort -k2 -n | tail -n 1 | cut -d' ' -f2-3))"
+  fi
+}
+
+# Ranks that are killed, and one that is stopped: kill_test.sh. Those that die do not give anything back.
+kills() { # kill_test.sh, nranks, domain size
+  rm -rf "$sockets" "$report"
+  mkdir "$sockets"
+  # shellcheck disable=SC2016 # the rank's shell reads it
+  LIBRARY=$library MOECOMM_DOMAIN_SIZE=$3 KILL_ROUNDS=few KILL_PREFIX='LD_PRELOAD=$LIBRARY exec "$@"' \
+    "$1" "$moerun" "$kill_rank" host "$2" || failed=1
+  [ ! -s "$report" ] || complain "kills: the posters did wrong"
+}
