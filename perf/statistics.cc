@@ -1,4 +1,4 @@
-#include "statistics.h"
+#include "perf/statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "destinations.h"
+#include "perf/model/destinations.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,7 +1,7 @@
 // Where a token goes, on average: exact expectations for the k best of E experts, every choice of k equally likely.
 #pragma once
 
-#include "machine.h"
+#include "perf/model/machine.h"
 
 namespace moe::model {
 

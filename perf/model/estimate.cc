@@ -1,10 +1,10 @@
-#include "estimate.h"
+#include "perf/model/estimate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "destinations.h"
+#include "perf/model/destinations.h"
 
 namespace moe::model {
 namespace {

@@ -2,7 +2,7 @@
 // all the time and in parallel with the others, so the slowest one is the time, after what must happen one by one.
 #pragma once
 
-#include "machine.h"
+#include "perf/model/machine.h"
 
 namespace moe::model {
 

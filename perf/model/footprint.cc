@@ -1,4 +1,4 @@
-#include "footprint.h"
+#include "perf/model/footprint.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "machine.h"
+#include "perf/model/machine.h"
 
 namespace moe::model {
 

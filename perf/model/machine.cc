@@ -1,4 +1,4 @@
-#include "machine.h"
+#include "perf/model/machine.h"
 
 #include <fmt/format.h>
 

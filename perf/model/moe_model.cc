@@ -12,7 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tables.h"
+#include "perf/model/tables.h"
 #include "tools/command_line.h"
 #include "tools/standard_output.h"
 

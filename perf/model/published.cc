@@ -1,9 +1,9 @@
-#include "published.h"
+#include "perf/model/published.h"
 
 #include <fmt/format.h>
 
-#include "destinations.h"
-#include "estimate.h"
+#include "perf/model/destinations.h"
+#include "perf/model/estimate.h"
 
 namespace moe::model {
 namespace {

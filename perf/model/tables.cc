@@ -1,4 +1,4 @@
-#include "tables.h"
+#include "perf/model/tables.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,10 @@
 #include <functional>
 #include <utility>
 
-#include "destinations.h"
-#include "estimate.h"
-#include "footprint.h"
-#include "published.h"
+#include "perf/model/destinations.h"
+#include "perf/model/estimate.h"
+#include "perf/model/footprint.h"
+#include "perf/model/published.h"
 
 namespace moe::model {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "machine.h"
+#include "perf/model/machine.h"
 
 namespace moe::model {
 

@@ -1,6 +1,6 @@
 // How a cuda backend starts the kernel of a step: launchKernel (device/kernels/kernels.h), unless someone has put
-// another function in its place. perf/launch_seat.cc does, to see what is launched and to time a kernel of its own
-// under the library's host code; nothing in the library does, and users cannot.
+// another function in its place. perf/moe_perf/launch_seat.cc does, to see what is launched and to time a kernel of its
+// own under the library's host code; nothing in the library does, and users cannot.
 #pragma once
 
 #include <functional>

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "../../perf/model/destinations.h"
-#include "../../perf/model/estimate.h"
-#include "../../perf/model/footprint.h"
-#include "../../perf/model/published.h"
-#include "../../perf/model/tables.h"
 #include "device/view/shape.h"
+#include "perf/model/destinations.h"
+#include "perf/model/estimate.h"
+#include "perf/model/footprint.h"
+#include "perf/model/published.h"
+#include "perf/model/tables.h"
 
 namespace moe::test {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../perf/ceiling_plan.h"
 #include "moecomm.h"
+#include "perf/ceiling/ceiling_plan.h"
 
 namespace moe::test {
 namespace {

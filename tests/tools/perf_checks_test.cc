@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../perf/plan.h"
-#include "../../perf/report.h"
 #include "moecomm.h"
+#include "perf/moe_perf/plan.h"
+#include "perf/moe_perf/report.h"
 #include "support/fp8_reference.h"
 
 namespace moe::test {

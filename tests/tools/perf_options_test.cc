@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "../../perf/token_counts.h"
+#include "perf/moe_perf/token_counts.h"
 
 namespace moe::test {
 namespace {

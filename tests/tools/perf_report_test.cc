@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../../perf/report.h"
+#include "perf/moe_perf/report.h"
 
 namespace moe::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "../../perf/routing.h"
+#include "perf/moe_perf/routing.h"
 
 namespace moe::test {
 namespace {

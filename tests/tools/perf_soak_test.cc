@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../perf/soak.h"
-#include "../../perf/soak_plan.h"
 #include "moecomm.h"
+#include "perf/moe_perf/soak.h"
+#include "perf/moe_perf/soak_plan.h"
 
 namespace moe::test {
 namespace {

@@ -1,0 +1,51 @@
+// What the machine can do at best for a case (moe_perf --ceiling): kernels that move the same rows between the same
+// ranks and do nothing else. No headers, flags, acknowledgements or failures, so no library can be faster; how near it
+// comes is the measure. GPUs only.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "perf/moe_perf/group.h"
+#include "perf/moe_perf/launch_seat.h"
+#include "perf/moe_perf/options.h"
+#include "perf/moe_perf/plan.h"
+#include "perf/payload/device.h"
+
+namespace moe::perf {
+
+// The fastest of the variants that were tried.
+struct CeilingTime {
+  std::string variant;
+  std::vector<double> times;  // microseconds of one operation, of the slowest rank; one per replay of a graph
+};
+
+// What moves rows: with as many multiprocessors as are asked for, or as do it fastest.
+struct RowCeilings {
+  CeilingTime push;      // dispatch: every token's row once to each other rank that it goes to
+  CeilingTime pushBack;  // combine: the rows that came from other ranks, to their slots at the owners
+  CeilingTime pull;      // combine, the other way: the owners read the same rows into their own slots
+  CeilingTime pullSums;  // the owners read and sum them. No ceiling, as it leaves out the sum at the experts' rank
+};
+
+struct Ceilings : RowCeilings {
+  RowCeilings atChoice;   // --sms 0: with as many multiprocessors as the library took; else the same
+  CeilingTime roundTrip;  // a flag from rank 0 to rank 1 and its answer
+  CeilingTime barrier;    // a kernel in which every rank sets a flag at every other and waits for theirs
+};
+
+struct CeilingCase {
+  const Options& options;
+  Device& device;
+  int gpu;  // CUDA ordinal
+  Group& group;
+  int tokens;
+  std::vector<const Plan*> plans;   // launches alternate between them, as the operations of the case do
+  Multiprocessors multiprocessors;  // that the library took
+};
+
+// Collective. Takes memory of its own, and frees it. Throws std::runtime_error, also if a kernel moved wrong bytes.
+Ceilings measureCeilings(const CeilingCase& which, const std::function<void(const std::string&)>& progress);
+
+}  // namespace moe::perf

@@ -1,0 +1,79 @@
+// The kernels of the ceilings, and what they get: plain pointers and numbers. Written for speed alone; only the kernels
+// that exchange flags wait for other ranks, and these waits end.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "perf/ceiling/ceiling_plan.h"
+
+namespace moe::perf {
+
+inline constexpr int kCeilingRanksMax = 32;                // a lane for each
+inline constexpr std::uint32_t kBulkStageBytes = 7168;     // most bytes of one bulk copy
+inline constexpr int kBulkWarpsMax = 8;                    // of a block
+inline constexpr int kFlagBytes = 128;                     // flags do not share cache lines
+inline constexpr std::uint64_t kFlagWaitNs = 20000000000;  // a rank that has not come by then has failed
+
+struct GridShape {
+  int blocks;  // one per multiprocessor
+  int warps;   // per block
+};
+
+// Row i of `source` to the addresses sinks[i][0..]; a 0 ends them.
+struct PushJobs {
+  const std::uint8_t* source;
+  const std::uint64_t* sinks;  // [rows][width]
+  std::int32_t width;
+  std::int32_t rows;
+  std::uint32_t rowBytes;
+  Parts parts;
+};
+cudaError_t launchPush(const PushJobs& jobs, GridShape shape, cudaStream_t stream);
+
+// The rows at sources[token][0..], up to a 0: to the token's `slotsPerToken` rows of `to`, or their sum to its one row.
+struct PullJobs {
+  const std::uint64_t* sources;  // [tokens][width]
+  std::int32_t width;
+  std::int32_t tokens;
+  std::int32_t slotsPerToken;
+  std::uint32_t rowBytes;
+  Parts parts;
+  std::uint8_t* to;
+};
+cudaError_t launchPull(const PullJobs& jobs, GridShape shape, cudaStream_t stream);
+cudaError_t launchPullSums(const PullJobs& jobs, Format format, GridShape shape, cudaStream_t stream);
+
+// Through shared memory, with 3 or 4 stages per warp. From compute capability 9.0 on.
+struct BulkJobs {
+  const BulkCopy* copies;
+  std::int64_t count;
+};
+std::size_t bulkSharedBytes(int stages, int warps);
+cudaError_t launchBulk(const BulkJobs& jobs, int stages, GridShape shape, cudaStream_t stream);
+
+// This rank's own memory of the kernels that exchange flags; it lets them be replayed from graphs.
+struct FlagState {
+  std::uint64_t barriers;  // passed so far
+  std::uint64_t rounds;    // round trips done so far
+  std::uint64_t late;      // not 0: a flag did not come in time, all later kernels return at once
+};
+
+// At every rank one flag for each rank's barriers, written by that rank, then one for round trips, written by the
+// partner. They hold the number of the barrier or round, which only grows.
+struct FlagJobs {
+  FlagState* state;
+  std::int32_t rank, nranks;
+  std::uint64_t* flags[kCeilingRanksMax];  // [nranks]
+};
+inline constexpr std::size_t kFlagAreaBytes = (kCeilingRanksMax + 1) * kFlagBytes;
+cudaError_t launchBarrier(const FlagJobs& jobs, cudaStream_t stream);
+// Ranks 0 and 1 only.
+cudaError_t launchRoundTrips(const FlagJobs& jobs, int rounds, cudaStream_t stream);
+
+// Before the first launch, with nothing in flight: a kernel that is loaded at its first launch may wait for the GPU.
+cudaError_t loadCeilingKernels(bool bulk);
+
+}  // namespace moe::perf

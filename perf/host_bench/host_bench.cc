@@ -1,0 +1,53 @@
+// host_bench: what the library costs the calling CPU thread. Options are Google Benchmark's, --help lists them. Exit
+// status 1 if a benchmark failed; one that needs a GPU where there is none is reported as skipped, which is no failure.
+#include "perf/host_bench/host_bench.h"
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "moecomm.h"
+#include "tools/command_line.h"
+
+namespace moe::perf {
+namespace {
+
+std::atomic<bool>& failed() {
+  static std::atomic<bool> any = false;
+  return any;
+}
+
+}  // namespace
+
+void runGuarded(benchmark::State& state, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    failed() = true;
+    state.SkipWithError(error.what());
+  }
+}
+
+bool anyFailed() {
+  return failed();
+}
+
+}  // namespace moe::perf
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--version") {
+    return std::puts(moe::tools::versionText("host_bench").c_str()) < 0 ? 1 : 0;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  moe::perf::addApiBenchmarks();
+  moe::perf::addPlanBenchmarks();
+  moe::perf::addBootstrapBenchmarks();
+  moe::perf::addRouteBenchmarks();
+  benchmark::AddCustomContext("moecomm", std::to_string(MOE_VERSION_CODE));
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::ClearRegisteredBenchmarks();  // and the communicators that they share
+  benchmark::Shutdown();
+  return moe::perf::anyFailed() ? 1 : 0;
+}

@@ -1,0 +1,93 @@
+// The sessions that exchange rows together, one or two interleaved ones, and what they do in turn; a verified iteration
+// is the whole of it. The runner times these steps, the soak repeats them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "moecomm.h"
+#include "perf/moe_perf/group.h"
+#include "perf/moe_perf/options.h"
+#include "perf/moe_perf/session.h"
+#include "perf/payload/device.h"
+
+namespace moe::perf {
+
+// Where a run was.
+struct Machine {
+  std::string backend;
+  std::string device;
+  int nranks = 0;
+  int domains = 1;
+  std::string transport{};  // between them, if there are several
+};
+
+// What was wrong on any rank.
+struct Verdict {
+  unsigned long long wrongPayloads = 0;
+  unsigned long long wrongMetadata = 0;
+  unsigned long long wrongCombines = 0;
+  double maxRelError = 0;
+
+  unsigned long long wrong() const { return wrongPayloads + wrongMetadata + wrongCombines; }
+  bool correct() const { return wrong() == 0; }
+};
+
+// What the checks of one rank share: the number of the payload that is on its way, and what they have found.
+struct Checks {
+  explicit Checks(Device& device) : iteration(device, 1), findings(device, 1) {}
+
+  // Collective; the same on all ranks. Waits for the stream.
+  Verdict gatherVerdict(Device& device, Group& group) const;
+
+  Buffer<std::uint32_t> iteration;
+  Buffer<Findings> findings;
+  std::uint64_t wrongCounts = 0;  // of moeHandleGetCounts
+};
+
+// Sessions of an exchange and of a run differ.
+std::uint64_t sessionSeed(const Options& options, int session);
+
+class Exchange {
+ public:
+  // Stream work, played directly or as a captured graph.
+  using Step = std::function<void()>;
+
+  // Allocates everything. No communication may be in flight on this machine's GPUs. `options` and `checks` live longer.
+  Exchange(const Options& options, const Load& load, Device& device, moeComm_t comm, Checks& checks);
+
+  Step makeStep(Step record);
+
+  // With two sessions: route A, dispatch A, route B, dispatch B, then both combines.
+  void iterate(int version, int stride);
+
+  // The parts, of all sessions; see Session.
+  void fill(int source);
+  void route(int version);
+  void dispatch(int source);
+  void runExperts(int version);
+  void combine(int version);
+  void verifyDispatch(int version, int stride);
+  void verifyCombine(int version, int stride);
+  void setIteration(std::uint32_t iteration);
+
+  // These wait for the stream. `settle` throws if the communicator has failed.
+  void countWrongCounts(int version);
+  void settle();
+
+  const std::vector<std::unique_ptr<Session>>& sessions() const { return sessions_; }
+
+ private:
+  void complete();
+
+  const Options& options_;
+  Device& device_;
+  moeComm_t comm_;
+  Checks& checks_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+}  // namespace moe::perf

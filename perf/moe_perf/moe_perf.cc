@@ -1,0 +1,310 @@
+// moe_perf: measures and verifies dispatch and combine through the public API, one rank per process or per thread.
+// Exit status: 0, 1 if anything was wrong or failed, 2 for wrong options.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "moecomm.h"
+#include "perf/ceiling/ceiling.h"
+#include "perf/moe_perf/group.h"
+#include "perf/moe_perf/launch_seat.h"
+#include "perf/moe_perf/options.h"
+#include "perf/moe_perf/report.h"
+#include "perf/moe_perf/report_file.h"
+#include "perf/moe_perf/runner.h"
+#include "perf/moe_perf/soak.h"
+#include "perf/moe_perf/soak_plan.h"
+#include "perf/payload/device.h"
+#include "perf/transport/transport_test.h"
+#include "transport/remote.h"
+
+namespace moe::perf {
+namespace {
+
+// The window memory of all sessions of the case that needs most.
+std::int64_t windowBytesMax(const Options& options, int nranks) {
+  std::int64_t bytes = 0;
+  for (int session = 0; session < options.sessions(); ++session) {
+    std::int64_t rows = 0;
+    for (const int tokens : options.tokens) {
+      for (int version = 0; version < kVersions; ++version) {
+        const Load load = evenLoad(nranks, tokens);
+        rows = std::max(rows, makePlan(options, sessionSeed(options, session), load, version, 0).layoutRowsMax);
+      }
+    }
+    bytes += Session::windowBytes(options, rows);
+  }
+  return bytes;
+}
+
+// A library that may choose has LL buffers for as many tokens as LL can be the better choice for.
+void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
+  constexpr int kLlTokensOfAuto = 512;
+  const int tokens = std::max(options.tokensMax(), 1);
+  (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = tokens;
+  if (options.mode == moeModeAuto) config.llTokensMax = std::min(tokens, kLlTokensOfAuto);
+  config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
+  config.sideBytesMax = options.sideBytes();
+  const std::int64_t windowBytes = windowBytesMax(options, nranks);
+  if (options.window != 0) {
+    config.stagingRows = options.expertMajor() ? 0 : -1;  // combine prepares one row per token there
+    config.heapBytes = windowBytes;
+  } else {
+    config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;
+  }
+}
+
+moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
+  moeConfig_t config = MOE_CONFIG_INITIALIZER;
+  const int gpus = options.backend == moeBackendHost ? 0 : gpuCount();
+  config.backend = options.backend;
+  config.device = gpus > 0 ? localRank % gpus : -1;
+  config.modes = options.mode;
+  config.topkMax = options.topk;
+  config.expertsMax = options.experts;
+  config.timeoutMs = options.timeoutMs;
+  config.sms = options.sms;
+  config.domainSize = options.domainSize;
+  config.transport = options.transport;
+  options.soak > 0 ? sizeForSoak(options, nranks, config) : sizeForCases(options, nranks, config);
+  return config;
+}
+
+// A line on standard error, rewritten in place on a terminal, else one per case.
+class Progress {
+ public:
+  explicit Progress(bool shown) : shown_(shown), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+  void say(const std::string& sentence) {
+    if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K{}", sentence);
+  }
+  void beginCase(const std::string& name) {
+    if (shown_ && !terminal_) fmt::print(stderr, "moe_perf: {}\n", name);
+  }
+  void clear() {
+    if (shown_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  bool shown_;
+  bool terminal_;
+};
+
+struct CommOwner {
+  moeComm_t comm = nullptr;
+  CommOwner() = default;
+  CommOwner(const CommOwner&) = delete;
+  CommOwner& operator=(const CommOwner&) = delete;
+  ~CommOwner() { moeCommDestroy(comm); }
+};
+
+// Of the ranks of other domains; empty if there are none.
+std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
+  if (info.domainCount == 1) return "";
+  moePeerInfo_t peer = MOE_PEER_INFO_INITIALIZER;
+  check(moeCommGetPeerInfo(comm, (info.rank + info.domainSize) % info.nranks, &peer), comm, "moeCommGetPeerInfo");
+  return nameOfTransport(peer.transport);
+}
+
+// What one rank works with.
+struct Rank {
+  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup), seat(ownComm) {
+    check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
+    const bool host = info.backend == moeBackendHost;
+    if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
+    device = host ? makeHostDevice() : makeGpuDevice(info.device);
+    if (options.twin) seat.loadTwin();
+    machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
+  }
+
+  bool reports() const { return info.rank == 0; }
+
+  moeComm_t comm;
+  Group& group;
+  LaunchSeat seat;
+  moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+  std::unique_ptr<Device> device;
+  Machine machine;
+};
+
+CaseResult runCase(const Options& options, Rank& rank, int tokens,
+                   const std::function<void(const std::string&)>& progress) {
+  Runner runner(options, *rank.device, rank.comm, rank.group, rank.seat, tokens);
+  CaseResult result = runner.run(progress);
+  rank.device->dropGraphs();
+  if (options.ceiling) {
+    const CeilingCase which{options,
+                            *rank.device,
+                            rank.info.device,
+                            rank.group,
+                            tokens,
+                            {&runner.plan(0), &runner.plan(1)},
+                            result.multiprocessors};
+    result.ceilings = measureCeilings(which, progress);
+  }
+  result.machine = rank.machine;
+  return result;
+}
+
+// Where rank 0 reports; files that were not asked for are empty.
+struct Reports {
+  ReportFile json, csv;
+  Provenance provenance;
+};
+
+Reports openReports(const Options& options) {
+  Reports reports;
+  if (!options.json.empty()) reports.json = ReportFile("--json", options.json);
+  if (!options.csv.empty()) reports.csv = ReportFile("--csv", options.csv);
+  reports.provenance = findProvenance();
+  return reports;
+}
+
+// At once: a case may take long.
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  }
+}
+
+// These return true if everything was correct.
+bool runCases(const Options& options, Reports& reports, Rank& rank) {
+  Progress progress(rank.reports());
+  std::vector<CaseResult> results;
+  for (std::size_t i = 0; i < options.tokens.size(); ++i) {
+    const std::string name = fmt::format("case {}/{}: {} tokens", i + 1, options.tokens.size(), options.tokens[i]);
+    progress.beginCase(name);
+    results.push_back(
+        runCase(options, rank, options.tokens[i], [&](const std::string& what) { progress.say(name + ": " + what); }));
+    progress.clear();
+    if (rank.reports() && i == 0) print(headerText(options, results.back()));
+    if (rank.reports()) print(caseText(options, results.back()));
+  }
+  if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, results));
+  if (rank.reports() && reports.csv) reports.csv.write(csvText(reports.provenance, options, results));
+  return std::all_of(results.begin(), results.end(), [](const CaseResult& result) { return result.verdict.correct(); });
+}
+
+bool soak(const Options& options, Reports& reports, Rank& rank) {
+  SoakResult result = runSoak(options, *rank.device, rank.comm, rank.group, [&](const std::string& sentence) {
+    if (rank.reports()) fmt::print(stderr, "moe_perf: soak: {}\n", sentence);
+  });
+  result.machine = rank.machine;
+  if (rank.reports()) print(soakText(result));
+  if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, result));
+  return result.verdict.correct();
+}
+
+bool transportTest(const Options& options, Reports& reports, Group& group) {
+  Progress progress(group.rank() == 0);
+  const TransportResult result =
+      testTransport(options, group, [&](const std::string& what) { progress.say("transport test: " + what); });
+  progress.clear();
+  if (group.rank() == 0) print(transportText(result));
+  if (group.rank() == 0 && reports.json) reports.json.write(jsonText(reports.provenance, result));
+  return result.correct();
+}
+
+bool runRank(const Options& options, Reports& reports, moeComm_t comm, Group& group) {
+  Rank rank(options, comm, group);
+  return options.soak > 0 ? soak(options, reports, rank) : runCases(options, reports, rank);
+}
+
+void complain(int rank, const char* sentence) {
+  fmt::print(stderr, "moe_perf: rank {}: {}\n", rank, sentence);
+}
+
+bool runAsProcess(const Options& options, Reports& reports, const LaunchPlace& place) {
+  try {
+    const std::unique_ptr<Group> group = makeProcessGroup();
+    if (options.transportTest) return transportTest(options, reports, *group);
+    const moeConfig_t config = makeConfig(options, place.nranks, place.localRank);
+    CommOwner owner;
+    check(moeCommInitFromEnv(&owner.comm, &config), nullptr, "moeCommInitFromEnv");
+    return runRank(options, reports, owner.comm, *group);
+  } catch (const std::exception& error) {
+    complain(place.rank, error.what());
+    return false;
+  }
+}
+
+bool runThread(const Options& options, Reports& reports, const moeUniqueId_t& id, ThreadMeeting& meeting, int rank) {
+  try {
+    const std::unique_ptr<Group> group = makeThreadGroup(meeting, rank, options.threads);
+    if (options.transportTest) return transportTest(options, reports, *group);
+    const moeConfig_t config = makeConfig(options, options.threads, rank);
+    CommOwner owner;
+    check(moeCommInit(&owner.comm, options.threads, rank, &id, &config), nullptr, "moeCommInit");
+    return runRank(options, reports, owner.comm, *group);
+  } catch (const std::exception& error) {
+    complain(rank, error.what());
+    meeting.giveUp();
+    return false;
+  }
+}
+
+bool runAsThreads(const Options& options, Reports& reports) {
+  moeUniqueId_t id;
+  check(moeGetUniqueId(&id), nullptr, "moeGetUniqueId");
+  ThreadMeeting meeting(options.threads);
+  std::vector<char> correct(static_cast<std::size_t>(options.threads));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.threads; ++rank) {
+    threads.emplace_back([&, rank] {
+      correct[static_cast<std::size_t>(rank)] = runThread(options, reports, id, meeting, rank) ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return std::all_of(correct.begin(), correct.end(), [](char one) { return one == 1; });
+}
+
+// What must hold before ranks meet. Opens the reports on the rank that writes them.
+bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
+  if ((options.ceiling || options.twin) && gpuCount() == 0) {
+    fmt::print(stderr, "moe_perf: --{} needs GPUs, and there is none that can be used\n",
+               options.ceiling ? "ceiling" : "twin");
+    return false;
+  }
+  try {
+    if (isRank0) reports = openReports(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moe_perf: {}\n", error.what());
+    return false;
+  }
+  return true;
+}
+
+int run(const Options& options) {
+  const bool threads = options.threads > 0;
+  const LaunchPlace place = threads ? LaunchPlace{0, options.threads, 0} : placeFromEnvironment();
+  Reports reports;
+  if (!readyToRun(options, place.rank == 0, reports)) return 2;
+  const bool correct = threads ? runAsThreads(options, reports) : runAsProcess(options, reports, place);
+  return correct ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace moe::perf
+
+int main(int argc, char** argv) {
+  try {
+    int status = 0;
+    const std::optional<moe::perf::Options> options = moe::perf::parseOptions(argc, argv, &status);
+    return options ? moe::perf::run(*options) : status;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moe_perf: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,266 @@
+#include "perf/moe_perf/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+#include <CLI/CLI.hpp>
+
+#include "moecomm.h"
+#include "perf/moe_perf/token_counts.h"
+#include "tools/command_line.h"
+
+namespace moe::perf {
+namespace {
+
+constexpr std::size_t kCasesMax = 1000;
+
+template <class Value>
+using Names = std::map<std::string, Value>;
+
+const Names<std::int32_t> kBackends = {{"auto", moeBackendAuto}, {"host", moeBackendHost}, {"cuda", moeBackendCuda}};
+const Names<std::int32_t> kModes = {{"auto", moeModeAuto}, {"ht", moeModeHt}, {"ll", moeModeLl}};
+const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
+                                      {"expert-major", moeLayoutExpertMajor},
+                                      {"expert-major-padded", moeLayoutExpertMajorPadded},
+                                      {"rank-major", moeLayoutRankMajor}};
+const Names<Format> kFormats = {
+    {"bf16", Format::kBf16}, {"fp16", Format::kFp16}, {"fp32", Format::kFp32}, {"fp8", Format::kFp8}};
+const Names<Cast> kCasts = {{"none", Cast::kNone}, {"fp8", Cast::kFp8}, {"fp8-ue8m0", Cast::kFp8Ue8m0}};
+const Names<std::int32_t> kScales = {{"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}};
+const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
+                                  {"zipf", Routing::kZipf},
+                                  {"group-limited", Routing::kGroupLimited},
+                                  {"one-rank", Routing::kOneRank},
+                                  {"empty", Routing::kEmpty}};
+const Names<std::int32_t> kTransports = {
+    {"auto", 0}, {"tcp", moeTransportTcp}, {"verbs", moeTransportVerbs}, {"ibgda", moeTransportIbgda}};
+
+template <class Value>
+std::string nameOf(const Names<Value>& names, Value value) {
+  for (const auto& [name, other] : names) {
+    if (other == value) return name;
+  }
+  return "?";
+}
+
+using tools::addChoice;
+using tools::wholeNumber;
+
+// One word of --tokens after the other.
+std::vector<int> tokenCounts(const std::vector<std::string>& words) {
+  std::vector<int> counts;
+  for (const std::string& word : words) {
+    try {
+      const std::vector<int> more = parseTokenCounts(word);
+      counts.insert(counts.end(), more.begin(), more.end());
+    } catch (const std::invalid_argument& error) {
+      throw CLI::ValidationError("--tokens", error.what());
+    }
+  }
+  if (counts.size() > kCasesMax) {
+    throw CLI::ValidationError("--tokens", fmt::format("{} cases, of at most {}", counts.size(), kCasesMax));
+  }
+  return counts;
+}
+
+void declareShape(CLI::App& app, Options& options) {
+  addChoice(app, "--backend", options.backend, kBackends, "where ranks have their rows; auto is cuda on GPUs");
+  addChoice(app, "--mode", options.mode, kModes, "high throughput, low latency, or chosen by token count");
+  addChoice(app, "--layout", options.layout, kLayouts, "of the dispatched rows");
+  app.add_option_function<std::vector<std::string>>(
+         "--tokens", [&options](const std::vector<std::string>& words) { options.tokens = tokenCounts(words); },
+         "tokens per rank, one case for each: numbers, or ranges as 1:4096:x2 (times 2; also 1:4096) and "
+         "512:4096:+512 (in steps)")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->default_str("128");
+  app.add_option("--hidden", options.hidden, "columns of a row")->check(wholeNumber(1))->capture_default_str();
+  app.add_option("--topk", options.topk, "experts of a token")->check(wholeNumber(1, 32))->capture_default_str();
+  app.add_option("--experts", options.experts, "experts over all ranks")->check(wholeNumber(1))->capture_default_str();
+  addChoice(app, "--format", options.format, kFormats,
+            "row type; fp8 is e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
+  addChoice(app, "--cast", options.cast, kCasts,
+            "LL: what dispatch makes of the rows on their way: e4m3 with an fp32 or a power-of-two scale per 128 "
+            "columns");
+  addChoice(app, "--scales", options.scales, kScales,
+            "order of a cast's scales in the output: those of a row together, or those of a column block");
+  app.add_option("--weights", options.weights, "who multiplies by the weights: combine (apply) or the expert (applied)")
+      ->check(CLI::IsMember({"auto", "apply", "applied"}))
+      ->capture_default_str();
+  app.add_option("--window", options.window, "1: outputs in window memory; 0: in memory of the caller")
+      ->check(wholeNumber(0, 1))
+      ->capture_default_str();
+}
+
+void declareRouting(CLI::App& app, Options& options) {
+  addChoice(app, "--routing", options.routing, kRoutings,
+            "who gets the tokens; group-limited: the best experts of the best --groups-per-token of --groups");
+  app.add_option("--groups", options.groups, "groups of experts, for --routing group-limited")
+      ->check(wholeNumber(1))
+      ->capture_default_str();
+  app.add_option("--groups-per-token", options.groupsPerToken, "groups that a token's experts come from, at most")
+      ->check(wholeNumber(1))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of routes and payloads")->capture_default_str();
+}
+
+void declareRanks(CLI::App& app, Options& options) {
+  app.add_option("--ranks-as-threads", options.threads, "run this many ranks as threads; default: one rank per process")
+      ->check(wholeNumber(1, 1024));
+  app.add_option("--domain-size", options.domainSize,
+                 "ranks that reach each other by loads and stores, the others by --transport; 0: those of a host")
+      ->check(wholeNumber(0));
+  addChoice(app, "--transport", options.transport, kTransports,
+            "what carries data between domains; auto is the fastest that works");
+  app.add_option("--sms", options.sms, "multiprocessors per call; 0: the library's choice")->check(wholeNumber(0));
+  app.add_option("--timeout-ms", options.timeoutMs, "longest wait for another rank; 0: the library's default")
+      ->check(wholeNumber(0));
+}
+
+void declareMeasuring(CLI::App& app, Options& options) {
+  app.add_option("--iters", options.iters, "iterations, timed and verified")
+      ->check(wholeNumber(1, 1000000))
+      ->capture_default_str();
+  app.add_option("--timed", options.timed, "iterations that are timed, if not as many as are verified")
+      ->check(wholeNumber(1, 1000000));
+  app.add_option("--warmup", options.warmup, "iterations before the timed ones")
+      ->check(wholeNumber(0, 1000000))
+      ->capture_default_str();
+  app.add_option("--chain", options.chain,
+                 "dispatches, combines, and pairs of them in a timed sample, back to back; a time is their mean")
+      ->check(wholeNumber(1, 1000))
+      ->capture_default_str();
+  app.add_option("--verify-every", options.verifyEvery,
+                 "check every element in each n-th iteration and in the first and last, a sample in the others")
+      ->check(wholeNumber(1))
+      ->capture_default_str();
+  app.add_flag("--graph", options.graph, "replay captured CUDA graphs");
+  app.add_flag("--interleave", options.interleave, "two handles: dispatch A, dispatch B, combine A, combine B");
+  app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
+  app.add_flag("--ceiling", options.ceiling,
+               "also measure what bare kernels reach that only move the same rows between the same ranks, and print "
+               "results as shares of it; needs GPUs and at least two ranks");
+  app.add_flag("--twin", options.twin,
+               "also run the hand-written twin of the kernel of HT dispatch in its place, verified, and print both "
+               "times and their ratio; --mode ht, --layout flat, outputs in window memory, GPUs from sm_90 on");
+}
+
+void declareOtherTests(CLI::App& app, Options& options) {
+  app.add_option(
+         "--soak", options.soak,
+         "this many verified iterations of route, dispatch and combine on one communicator, in "
+         "shapes drawn from --seed: --tokens, --hidden, --topk and --experts are the largest, --mode auto stands "
+         "for both in turn, --graph may be given; layout, format, routing and the other options are drawn")
+      ->check(wholeNumber(1, 1000000000));
+  app.add_flag("--transport-test", options.transportTest,
+               "test the transport itself: order, latency, rate and bandwidth of puts between host "
+               "memory of each two ranks of different domains (of one rank each, unless --domain-size says otherwise)");
+  app.add_flag("--plant-wrong", options.plantWrong,
+               "with --transport-test: spoil a byte of a row before it leaves, to see that the test finds it");
+}
+
+void declareReport(CLI::App& app, Options& options) {
+  app.add_flag("--wide", options.wide, "all columns: minimum, median and 99th percentile of every time, and bytes");
+  app.add_option("--json", options.json,
+                 "file for the report of rank 0, or - for standard output; opened before anything runs")
+      ->type_name("FILE");
+  app.add_option("--csv", options.csv, "the same as a table, one line per case")->type_name("FILE");
+}
+
+// What `declare` adds to the program's options is shown together in its help.
+void addGroup(CLI::App& app, const std::string& name, Options& options, void (*declare)(CLI::App&, Options&)) {
+  app.option_defaults()->group(name);
+  declare(app, options);
+}
+
+void declareAll(CLI::App& app, Options& options) {
+  addGroup(app, "What is run", options, declareShape);
+  addGroup(app, "Routing", options, declareRouting);
+  addGroup(app, "Ranks", options, declareRanks);
+  addGroup(app, "Measuring and verifying", options, declareMeasuring);
+  addGroup(app, "Instead of cases", options, declareOtherTests);
+  addGroup(app, "Report", options, declareReport);
+  app.footer(
+      "\nExamples:\n"
+      "  moerun -n 4 moe_perf --mode ht --layout expert-major --tokens 512:8192:x2\n"
+      "  moerun -n 4 moe_perf --mode ll --tokens 1,8,128 --graph --json ll.json\n"
+      "  moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024\n");
+}
+
+}  // namespace
+
+bool Options::expertMajor() const {
+  return layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded;
+}
+
+bool Options::staysInSlots() const {
+  return mode == moeModeLl && layout == moeLayoutRankMajor && window != 0;
+}
+
+ExpertStyle Options::style() const {
+  if (!expertMajor()) return ExpertStyle::kSummed;
+  return weights == "applied" ? ExpertStyle::kApplied : ExpertStyle::kApply;
+}
+
+RowShape Options::rowShape() const {
+  const int blocks = (hidden + kScaleColumns - 1) / kScaleColumns;
+  return {format, hidden, format == Format::kFp8 ? (blocks + 3) / 4 * 4 : 0};
+}
+
+int Options::scaleWords() const {
+  const int blocks = hidden / kScaleColumns;
+  return cast == Cast::kNone ? 0 : cast == Cast::kFp8 ? blocks : (blocks + 3) / 4;
+}
+
+int Options::tokensMax() const {
+  return *std::max_element(tokens.begin(), tokens.end());
+}
+
+std::string Options::backendName() const {
+  return nameOf(kBackends, backend);
+}
+std::string Options::modeName() const {
+  return nameOf(kModes, mode);
+}
+std::string Options::layoutName() const {
+  return nameOf(kLayouts, layout);
+}
+std::string Options::formatName() const {
+  return nameOf(kFormats, format);
+}
+std::string Options::castName() const {
+  return nameOf(kCasts, cast);
+}
+std::string Options::castText() const {
+  return castName() + (scales == moeScalesRowMajor ? "" : " " + scalesName());
+}
+std::string Options::scalesName() const {
+  return nameOf(kScales, scales);
+}
+std::string Options::routingName() const {
+  return nameOf(kRoutings, routing);
+}
+std::string Options::routingText() const {
+  if (routing != Routing::kGroupLimited) return routingName();
+  return fmt::format("{} ({} of {} groups)", routingName(), groupsPerToken, groups);
+}
+std::string Options::weightsName() const {
+  return style() == ExpertStyle::kApply ? "apply" : "applied";
+}
+
+std::optional<Options> parseOptions(int argc, const char* const* argv, int* status) {
+  CLI::App app(
+      "Measures and verifies dispatch and combine. Start one process per rank with moerun, torchrun or another "
+      "launcher, or use --ranks-as-threads.");
+  tools::prepareCommandLine(app, "moe_perf");
+  Options options;
+  declareAll(app, options);
+  *status = tools::parseCommandLine(app, argc, argv, [&options] { checkTogether(options); });
+  if (*status >= 0) return std::nullopt;
+  return options;
+}
+
+}  // namespace moe::perf

@@ -1,0 +1,93 @@
+// The command line of moe_perf. The names of the fields are those of the options and of the JSON report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "perf/payload/payload.h"
+#include "perf/payload/work.h"
+
+namespace moe::perf {
+
+enum class Routing : int { kUniform, kZipf, kGroupLimited, kOneRank, kEmpty };
+
+struct Options {
+  std::int32_t backend = 0;  // moeBackend value
+  std::int32_t mode = 0;     // moeMode value
+  std::int32_t layout = 0;   // moeLayout value
+  Format format = Format::kBf16;
+  Cast cast = Cast::kNone;
+  std::int32_t scales = 0;  // moeScales value: where a cast's scales go
+  Routing routing = Routing::kUniform;
+  std::string weights = "auto";  // apply, applied; auto: apply where the layout has a row per expert
+  std::vector<int> tokens = {128};
+  int hidden = 7168;
+  int topk = 8;
+  int experts = 256;
+  int groups = 8;          // of experts, with group-limited routing
+  int groupsPerToken = 4;  // at most
+  int sms = 0;
+  int iters = 20;
+  int timed = 0;  // iterations of each timed pass; 0: as many as are verified
+  int chain = 1;
+  int warmup = 5;
+  int window = 1;
+  int verifyEvery = 1;
+  int soak = 0;  // iterations; 0: no soak
+  int timeoutMs = 0;
+  int domainSize = 0;          // 0: the library's choice
+  std::int32_t transport = 0;  // moeTransport value between domains; 0: the library's choice
+  int threads = 0;             // --ranks-as-threads; 0: one rank, from the launcher's environment
+  std::uint64_t seed = 1;
+  bool graph = false;
+  bool interleave = false;
+  bool sendOnly = false;
+  bool ceiling = false;
+  bool twin = false;
+  bool transportTest = false;
+  bool plantWrong = false;
+  bool wide = false;
+  std::string json;  // files for reports, or empty
+  std::string csv;
+
+  bool expertMajor() const;  // a row per expert rather than per token
+  ExpertStyle style() const;
+  RowShape rowShape() const;
+  int timedIterations() const { return timed > 0 ? timed : iters; }
+  std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
+  std::int32_t rowBytes() const { return hidden * elementBytes(format); }
+  std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
+  bool staysInSlots() const;  // rows stay in the handle's own memory: see moeHandleGetView
+  int tokensMax() const;
+  // With a cast: words of a row's scales, and bytes of the row as it arrives in its slot, scales and all.
+  int scaleWords() const;
+  int castRowBytes() const { return hidden + (scaleWords() * 4 + 15) / 16 * 16; }
+  // Of a row on the wire.
+  std::int32_t travellingRowBytes() const { return cast == Cast::kNone ? rowBytes() : castRowBytes(); }
+  // Of a row in the output.
+  std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : hidden; }
+  int sessions() const { return interleave ? 2 : 1; }
+
+  // As on the command line.
+  std::string backendName() const;
+  std::string modeName() const;
+  std::string layoutName() const;
+  std::string formatName() const;
+  std::string castName() const;
+  std::string castText() const;  // with the order of its scales, if it is not the usual one
+  std::string scalesName() const;
+  std::string routingName() const;
+  std::string routingText() const;  // with its groups
+  std::string weightsName() const;
+};
+
+// Throws CLI::ValidationError for options that do not go together.
+void checkTogether(const Options& options);
+
+// Empty if there is nothing to run: the help was asked for and printed (*status 0), or an option is wrong and was
+// reported (*status 2).
+std::optional<Options> parseOptions(int argc, const char* const* argv, int* status);
+
+}  // namespace moe::perf

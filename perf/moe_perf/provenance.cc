@@ -1,0 +1,43 @@
+#include "perf/moe_perf/provenance.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+
+#include "moecomm.h"
+#include "tools/command_line.h"
+#include "topology/machine.h"
+#include "topology/sysfs.h"
+
+namespace moe::perf {
+namespace {
+
+std::string hostName() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string timeNow() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+Provenance findProvenance() {
+  return {fmt::format("{}.{}.{}", MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH),
+          tools::buildCommit(),
+          hostName(),
+          timeNow(),
+          topology::processorModel(),
+          topology::readLine("/sys/module/nvidia/version")};
+}
+
+}  // namespace moe::perf

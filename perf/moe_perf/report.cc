@@ -1,0 +1,239 @@
+// The report for people.
+#include "perf/moe_perf/report.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "tools/command_line.h"
+
+namespace moe::perf {
+namespace {
+
+using Text = std::back_insert_iterator<std::string>;
+
+// "4 ranks", "4 ranks in 2 domains joined by TCP"
+std::string ranksOf(const Machine& machine) {
+  if (machine.domains == 1) return fmt::format("{} ranks", machine.nranks);
+  return fmt::format("{} ranks in {} domains joined by {}", machine.nranks, machine.domains, machine.transport);
+}
+
+std::string wrongText(const Verdict& verdict) {
+  return fmt::format("WRONG: {} payloads, {} metadata, {} combines", verdict.wrongPayloads, verdict.wrongMetadata,
+                     verdict.wrongCombines);
+}
+
+std::string toText(const Verdict& verdict) {
+  if (verdict.correct()) return fmt::format("correct, max rel error {:.2g}", verdict.maxRelError);
+  return wrongText(verdict);
+}
+
+// A launch on its own has its start in its time, operations in a row overlap that with the end of the one before.
+std::string launchesText(const Options& options) {
+  if (options.chain == 1) return "every operation timed alone";
+  return fmt::format("dispatch, combine and pair in chains of {} (their mean)", options.chain);
+}
+
+// "64", "32 Ki", "8 Mi"
+std::string shortSize(std::uint32_t bytes) {
+  constexpr std::uint32_t kKilo = 1U << 10U, kMega = 1U << 20U;
+  if (bytes < kKilo) return fmt::format("{}", bytes);
+  return bytes < kMega ? fmt::format("{} Ki", bytes / kKilo) : fmt::format("{} Mi", bytes / kMega);
+}
+
+std::string times(const std::vector<double>& samples) {
+  const Summary summary = summarize(samples);
+  return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
+}
+
+// A time that is a difference. No time is below zero.
+std::string difference(double microseconds) {
+  return microseconds > 0 ? fmt::format("{:.1f}", microseconds) : "~0";
+}
+
+std::string routeMedian(const CaseResult& result) {
+  return insideNoise(result.route) ? "~0" : difference(summarize(result.route).median);
+}
+
+std::string routeTimes(const CaseResult& result) {
+  const Summary summary = summarize(result.route);
+  return fmt::format("{:>8} {:>8} {:>8}", difference(summary.min), routeMedian(result), difference(summary.p99));
+}
+
+void addCeiling(const char* what, const CeilingTime& ceiling, Text out) {
+  const Summary summary = summarize(ceiling.times);
+  fmt::format_to(out, "{:>2}{:<19} {:>7.2f} {:>7.2f} {:>7.2f}  {}\n", "", what, summary.min, summary.median,
+                 summary.p99, ceiling.variant);
+}
+
+void addShares(const char* of, const CeilingShares& shares, Text out) {
+  fmt::format_to(out, "{:>2}of {} ceilings: dispatch {:.1f}%, combine {:.1f}%, pair {:.1f}%\n", "", of,
+                 100 * shares.dispatch, 100 * shares.combine, 100 * shares.pair);
+}
+
+// Of the library's own choice.
+void addChoice(const CaseResult& result, Text out) {
+  const Multiprocessors& sms = result.multiprocessors;
+  fmt::format_to(out, "{:>2}the library chose {} SMs for dispatch and {} for combine\n", "", sms.dispatch, sms.combine);
+  if (!result.ceilings) return;
+  const RowCeilings& at = result.ceilings->atChoice;
+  addCeiling("dispatch, that many", at.push, out);
+  addCeiling("combine, that many", combineCeiling(at), out);
+  addShares("these", ceilingShares(result, at), out);
+}
+
+void addCeilings(const CaseResult& result, Text out) {
+  const Ceilings& ceilings = *result.ceilings;
+  addShares("the", ceilingShares(result), out);
+  fmt::format_to(out, "{:>2}bare kernels, launched in a row in a graph, time of one:\n", "");
+  addCeiling("ceiling of dispatch", ceilings.push, out);
+  addCeiling("ceiling of combine", combineCeiling(ceilings), out);
+  addCeiling("rows pushed back", ceilings.pushBack, out);
+  addCeiling("rows pulled", ceilings.pull, out);
+  addCeiling("rows pulled, summed", ceilings.pullSums, out);
+  addCeiling("flag round trip", ceilings.roundTrip, out);
+  addCeiling("empty operation", ceilings.barrier, out);
+}
+
+void addTwin(const CaseResult& result, Text out) {
+  addCeiling("dispatch, library", {"the library's kernel, in turns with", result.twin->library}, out);
+  addCeiling("dispatch, twin",
+             {fmt::format("its twin: library / twin {:.3f}", dispatchToTwin(result)), result.twin->twin}, out);
+}
+
+// Two lines.
+std::string titles(const Options& options) {
+  if (!options.wide) {
+    return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
+           fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "route",
+                       "dispatch", "combine", "pair", "min", "p99", "dispatch", "combine", "error", "result");
+  }
+  return fmt::format("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>26} {:>9}\n", "", "route us", "dispatch us",
+                     "combine us", "pair us", "remote", "GB/s of", "dispatch") +
+         fmt::format(
+             "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>12} {:>8} {:>8} "
+             "{:>8} {:>9} {}\n",
+             "tokens", "min", "median", "p99", "min", "median", "p99", "min", "median", "p99", "min", "median", "p99",
+             "bytes", "dispatch", "logical", "combine", "of memcpy", "result");
+}
+
+// One line of the table.
+std::string row(const Options& options, const CaseResult& result) {
+  const double dispatch = summarize(result.dispatch).median, combine = summarize(result.combine).median;
+  const double rate = gigabytesPerSecond(result.remoteBytes, dispatch);
+  const double combineRate = gigabytesPerSecond(result.combineRemoteBytes, combine);
+  if (options.wide) {
+    const std::string memcpyShare =
+        result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
+    return fmt::format("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,
+                       routeTimes(result), times(result.dispatch), times(result.combine), times(result.pair),
+                       result.remoteBytes, rate, gigabytesPerSecond(result.logicalBytes, dispatch), combineRate,
+                       memcpyShare, toText(result.verdict));
+  }
+  const Summary pair = summarize(result.pair);
+  const bool correct = result.verdict.correct();
+  const std::string line =
+      fmt::format("{:>7} {:>8} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f} {:>8.2f} {:>8.1e}  {}\n",
+                  result.tokens, routeMedian(result), dispatch, combine, pair.median, pair.min, pair.p99, rate,
+                  combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
+  return correct ? line : line + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
+}
+
+// So many blanks that the second column of a pair's line is under its title.
+constexpr const char* kPairFormat = "{:>12} {:>8} {:>8} {:>7}";
+
+}  // namespace
+
+const CeilingTime& combineCeiling(const RowCeilings& ceilings) {
+  const bool pull = summarize(ceilings.pull.times).median < summarize(ceilings.pushBack.times).median;
+  return pull ? ceilings.pull : ceilings.pushBack;
+}
+
+CeilingShares ceilingShares(const CaseResult& result) {
+  return result.ceilings ? ceilingShares(result, *result.ceilings) : CeilingShares{};
+}
+
+CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at) {
+  const double push = summarize(at.push.times).median;
+  const double back = summarize(combineCeiling(at).times).median;
+  const auto of = [](double ceiling, const std::vector<double>& samples) {
+    const double median = summarize(samples).median;
+    return median > 0 ? ceiling / median : 0;
+  };
+  return {of(push, result.dispatch), of(back, result.combine), of(push + back, result.pair)};
+}
+
+double dispatchToTwin(const CaseResult& result) {
+  const double twin = result.twin ? summarize(result.twin->twin).median : 0;
+  return twin > 0 ? summarize(result.twin->library).median / twin : 0;
+}
+
+double gigabytesPerSecond(double bytes, double microseconds) {
+  return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
+}
+
+double dispatchToMemcpy(const CaseResult& result) {
+  const double dispatch = summarize(result.dispatch).median;
+  return dispatch > 0 ? summarize(result.memcpyTimes).median / dispatch : 0;
+}
+
+std::string headerText(const Options& options, const CaseResult& first) {
+  const auto line = [](const std::string& text) { return tools::wrapped(text, tools::kTerminalColumns) + "\n"; };
+  return line(fmt::format(
+             "{}, {} ({}), mode {}, layout {}, format {}", ranksOf(first.machine), first.machine.backend,
+             first.machine.device, options.modeName(), options.layoutName(),
+             options.formatName() + (options.cast == Cast::kNone ? "" : " cast to " + options.castText()))) +
+         line(fmt::format("hidden {}, top-{} of {} experts, routing {}, weights {}", options.hidden, options.topk,
+                          options.experts, options.routingText(), options.weightsName())) +
+         line(fmt::format("times over {} iterations of the slowest rank, {}{}{}{}", options.timedIterations(),
+                          launchesText(options), options.graph ? ", graph replays" : "",
+                          options.sendOnly ? ", send-only and complete" : "",
+                          options.interleave ? ", two handles together" : "")) +
+         line(fmt::format("route: what one adds to a pair, ~0 inside its noise; GB/s: per rank, {} row + {} side bytes "
+                          "for each (token, other rank), by the median time",
+                          options.travellingRowBytes(), options.sideBytes())) +
+         titles(options);
+}
+
+std::string caseText(const Options& options, const CaseResult& result) {
+  std::string text = row(options, result);
+  const Text out(text);
+  if (result.ceilings) addCeilings(result, out);
+  if (result.choseMultiprocessors) addChoice(result, out);
+  if (result.twin) addTwin(result, out);
+  return text;
+}
+
+std::string soakText(const SoakResult& result) {
+  std::string text = fmt::format("{}, {} ({})\nsoak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n",
+                                 ranksOf(result.machine), result.machine.backend, result.machine.device,
+                                 result.iterations, result.llIterations, result.iterations - result.llIterations,
+                                 result.shapes, result.seconds, toText(result.verdict));
+  for (const std::string& shape : result.wrongShapes) text += fmt::format("  wrong in shape {}\n", shape);
+  return text;
+}
+
+std::string transportText(const TransportResult& result) {
+  std::string text = fmt::format(
+      "{} ranks in {} domains joined by {}, transport test:\nputs between host memory, one pair after the other\n"
+      "round trip: a word there and one back, us; Kput/s: of 64 bytes; GB/s by the bytes of a put\n",
+      result.nranks, result.nranks / result.domainSize, result.transport);
+  const Text out(text);
+  fmt::format_to(out, "{:>12} {:>17} {:>7} {:>6}\n", "", "round trip", "", "GB/s");
+  fmt::format_to(out, kPairFormat, "from -> to", "median", "p99", "Kput/s");
+  for (const PutSpeed& speed : result.pairs.at(0).speeds) fmt::format_to(out, " {:>6}", shortSize(speed.bytes));
+  fmt::format_to(out, "  order\n");
+  for (const PairResult& pair : result.pairs) {
+    const Summary trip = summarize(pair.roundTrips);
+    fmt::format_to(out, kPairFormat, fmt::format("{} -> {}", pair.from, pair.to), fmt::format("{:.1f}", trip.median),
+                   fmt::format("{:.1f}", trip.p99), fmt::format("{:.1f}", pair.speeds.at(0).putsPerSecond * 1e-3));
+    for (const PutSpeed& speed : pair.speeds) fmt::format_to(out, " {:>6.2f}", speed.gigabytesPerSecond());
+    fmt::format_to(out, "  {}\n", pair.wrongRounds == 0 ? "correct" : "WRONG");
+    if (pair.wrongRounds == 0) continue;
+    fmt::format_to(out, "{:>12} WRONG: in {} of {} rounds a word came before its rows, or they were wrong\n", "",
+                   pair.wrongRounds, pair.rounds);
+  }
+  return text;
+}
+
+}  // namespace moe::perf

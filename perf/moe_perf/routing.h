@@ -1,0 +1,30 @@
+// Who gets which token: the routes of every rank, which every rank can compute by itself from the seed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "perf/moe_perf/options.h"
+
+namespace moe::perf {
+
+// Experts are spread as moeHandleConfig_t says: in order, one more on each of the first experts % nranks ranks.
+struct Experts {
+  int count;
+  int nranks;
+
+  int first(int rank) const;
+  int onRank(int rank) const { return first(rank + 1) - first(rank); }
+  int rankOf(int expert) const;
+};
+
+// One rank's route: [tokens][topk], as moeRoute takes it.
+struct Route {
+  std::vector<std::int32_t> experts;
+  std::vector<float> weights;
+};
+
+// `seed` tells the sessions and route versions apart. Weights are multiples of 1/8 up to 1.
+Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens);
+
+}  // namespace moe::perf

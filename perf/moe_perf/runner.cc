@@ -1,0 +1,207 @@
+#include "perf/moe_perf/runner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moe::perf {
+namespace {
+
+// In iterations that are not checked in full, one group of columns in this many.
+constexpr int kSampleStride = 16;
+
+constexpr int kPhaseMarks = 4;
+constexpr int kPairMarks = 3;
+
+}  // namespace
+
+Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, LaunchSeat& seat, int tokens)
+    : options_(options),
+      device_(device),
+      group_(group),
+      seat_(seat),
+      tokens_(tokens),
+      checks_(device),
+      exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_),
+      timedIterations_(toDevice(device, std::vector<std::uint32_t>{kTimedIteration, kTimedIteration + 1})) {
+  static_assert(kVersions == 2);
+  device.reserveMarks(options.timedIterations() * kPhaseMarks);
+  makeSteps();
+  if (options.twin) makeTwinSteps();
+}
+
+void Runner::makeSteps() {
+  const auto add = [this](std::vector<Step>& steps, Step record) {
+    steps.push_back(exchange_.makeStep(std::move(record)));
+  };
+  for (int i = 0; i < kVersions; ++i) {
+    add(verifiedSteps_, [this, i] { exchange_.iterate(i, 1); });
+    add(sampledSteps_, [this, i] { exchange_.iterate(i, kSampleStride); });
+    add(routeSteps_, [this, i] { exchange_.route(i); });
+    add(dispatchSteps_, chained([this, i] { exchange_.dispatch(i); }));
+    add(combineSteps_, chained([this, i] { exchange_.combine(i); }));
+    add(pairSteps_, chained([this, i] {
+          exchange_.dispatch(i);
+          exchange_.combine(0);
+        }));
+    add(freshSteps_, chained([this, i] {
+          exchange_.route(0);
+          exchange_.dispatch(i);
+          exchange_.combine(0);
+        }));
+  }
+}
+
+Runner::Step Runner::chained(Step link) const {
+  return [link = std::move(link), count = options_.chain] {
+    for (int n = 0; n < count; ++n) link();
+  };
+}
+
+CaseResult Runner::run(const std::function<void(const std::string&)>& progress) {
+  CaseResult result;
+  result.tokens = tokens_;
+  group_.barrier();  // every rank has allocated
+  verifiedPass(progress);
+  if (options_.twin) twinVerifiedPass(progress);
+  progress("timing");
+  prepareTimedPasses();
+  phasePass(result);
+  pairPass(result);
+  if (options_.twin) twinTimedPass(result);
+  if (!device_.hasGraphs()) memcpyPass(result);
+  result.verdict = checks_.gatherVerdict(device_, group_);
+  addBytes(result);
+  result.multiprocessors = seat_.multiprocessors();
+  result.choseMultiprocessors = options_.sms == 0 && result.multiprocessors.dispatch > 0;
+  group_.barrier();  // nobody frees while another still communicates
+  return result;
+}
+
+void Runner::verifiedPass(const std::function<void(const std::string&)>& progress) {
+  for (int i = 0; i < options_.iters; ++i) {
+    const bool full = i % options_.verifyEvery == 0 || i + 1 == options_.iters;
+    const auto version = static_cast<std::size_t>(i % kVersions);
+    (full ? verifiedSteps_ : sampledSteps_)[version]();
+    if (i == 0 || i + 1 == options_.iters) exchange_.countWrongCounts(i % kVersions);
+    progress("verifying iteration " + std::to_string(i + 1) + "/" + std::to_string(options_.iters));
+  }
+  exchange_.settle();
+}
+
+// Both sources hold payloads that stay, and the expert rows of both versions belong to them.
+void Runner::prepareTimedPasses() {
+  for (int version = 0; version < kVersions; ++version) {
+    exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
+    exchange_.fill(version);
+    exchange_.route(version);
+    exchange_.dispatch(version);
+    exchange_.runExperts(version);
+  }
+  exchange_.settle();
+}
+
+void Runner::phasePass(CaseResult& result) {
+  int version = 0;
+  for (int i = -options_.warmup; i < options_.timedIterations(); ++i) {
+    version = (i + options_.warmup) % kVersions;
+    const auto index = static_cast<std::size_t>(version);
+    const auto mark = [&](int number) {
+      if (i >= 0) device_.mark(i * kPhaseMarks + number);
+    };
+    routeSteps_[index]();
+    mark(0);
+    dispatchSteps_[index]();
+    mark(1);
+    refillSlots(version);
+    mark(2);
+    combineSteps_[index]();
+    mark(3);
+  }
+  exchange_.settle();
+  result.dispatch = ofOne(group_.slowest(samples(kPhaseMarks, 0, 1)));
+  result.combine = ofOne(group_.slowest(samples(kPhaseMarks, 2, 3)));
+  exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
+  exchange_.verifyDispatch(version, 1);
+  exchange_.verifyCombine(version, 1);
+  exchange_.countWrongCounts(version);
+  letPeersGoOn();
+}
+
+// The handle's memory holds the expert rows of one version at a time. Combines in a row read the same ones.
+void Runner::refillSlots(int version) {
+  for (auto& session : exchange_.sessions()) {
+    if (session->inSlots()) session->runExperts(version, timedIterations_.get() + version);
+  }
+}
+
+// Rows that stay in their slots are overwritten by the peers' next dispatch: not while they are verified.
+void Runner::letPeersGoOn() {
+  device_.wait();
+  group_.barrier();
+}
+
+// Dispatch and combine back to back on one route, then with a route before each; the payload alternates. What a route
+// costs is the difference: on its own it would be the start of an operation and the ranks' skew that are measured.
+void Runner::pairPass(CaseResult& result) {
+  routeSteps_[0]();
+  exchange_.dispatch(0);
+  refillSlots(0);
+  exchange_.combine(0);
+  int source = 0;
+  for (int i = -options_.warmup; i < options_.timedIterations(); ++i) {
+    source = (i + options_.warmup) % kVersions;
+    if (i >= 0) device_.mark(i * kPairMarks);
+    pairSteps_[static_cast<std::size_t>(source)]();
+    if (i >= 0) device_.mark(i * kPairMarks + 1);
+    freshSteps_[static_cast<std::size_t>(source)]();
+    if (i >= 0) device_.mark(i * kPairMarks + 2);
+  }
+  exchange_.settle();
+  result.pair = ofOne(group_.slowest(samples(kPairMarks, 0, 1)));
+  result.route = ofOne(group_.slowest(samples(kPairMarks, 1, 2)));
+  for (std::size_t i = 0; i < result.pair.size(); ++i) result.route[i] -= result.pair[i];
+  exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(source));
+  exchange_.verifyDispatch(0, 1);
+  exchange_.setIteration(kTimedIteration);
+  exchange_.verifyCombine(0, 1);
+  letPeersGoOn();
+}
+
+void Runner::memcpyPass(CaseResult& result) {
+  for (int i = -1; i < options_.timedIterations(); ++i) {
+    group_.barrier();  // all ranks copy at the same time, as they dispatch
+    if (i >= 0) device_.mark(i * kPairMarks);
+    for (auto& session : exchange_.sessions()) session->copyLogicalRows(std::max(i, 0) % kVersions);
+    if (i >= 0) device_.mark(i * kPairMarks + 1);
+  }
+  result.memcpyTimes = group_.slowest(samples(kPairMarks, 0, 1));
+}
+
+std::vector<double> Runner::samples(int markStep, int first, int second) {
+  std::vector<double> times;
+  for (int i = 0; i < options_.timedIterations(); ++i) {
+    times.push_back(device_.microsecondsBetween(i * markStep + first, i * markStep + second));
+  }
+  return times;
+}
+
+std::vector<double> Runner::ofOne(std::vector<double> chains) const {
+  for (double& microseconds : chains) microseconds /= options_.chain;
+  return chains;
+}
+
+void Runner::addBytes(CaseResult& result) const {
+  const double row = options_.travellingRowBytes() + options_.sideBytes();
+  const double combineRow = options_.hidden * elementBytes(combineFormat(options_.format));
+  for (const auto& session : exchange_.sessions()) {
+    for (int version = 0; version < kVersions; ++version) {
+      const double share = 1.0 / kVersions / group_.nranks();
+      const Plan& plan = session->plan(version);
+      result.remoteBytes += static_cast<double>(plan.remoteRowsAll) * row * share;
+      result.logicalBytes += static_cast<double>(plan.logicalRowsAll) * row * share;
+      result.combineRemoteBytes += static_cast<double>(plan.remoteRowsAll) * combineRow * share;
+    }
+  }
+}
+
+}  // namespace moe::perf

@@ -1,0 +1,103 @@
+// Runs one case on one rank: a pass in which every iteration is verified, and timed passes whose last results are
+// verified too. All ranks run the same steps in the same order.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "moecomm.h"
+#include "perf/ceiling/ceiling.h"
+#include "perf/moe_perf/exchange.h"
+#include "perf/moe_perf/group.h"
+#include "perf/moe_perf/launch_seat.h"
+#include "perf/moe_perf/options.h"
+#include "perf/payload/device.h"
+
+namespace moe::perf {
+
+// Dispatches by the library's kernel and by its twin, which took turns.
+struct TwinTimes {
+  std::vector<double> library;
+  std::vector<double> twin;
+};
+
+// The same on every rank.
+struct CaseResult {
+  int tokens = 0;
+  Machine machine;
+  Multiprocessors multiprocessors;
+  bool choseMultiprocessors = false;  // the library did, on a GPU
+  Verdict verdict;
+  // Per iteration, the maximum over the ranks, in microseconds, of --chain operations in a row.
+  std::vector<double> route;  // what it adds to a pair
+  std::vector<double> dispatch;
+  std::vector<double> combine;
+  std::vector<double> pair;
+  std::vector<double> memcpyTimes;  // host backend only
+  // Per rank and iteration, the mean over the ranks and route versions.
+  double remoteBytes = 0;
+  double logicalBytes = 0;
+  double combineRemoteBytes = 0;
+  std::optional<Ceilings> ceilings;  // --ceiling
+  std::optional<TwinTimes> twin;     // --twin
+};
+
+class Runner {
+ public:
+  // Allocates everything. No communication may be in flight on this machine's GPUs.
+  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, LaunchSeat& seat, int tokens);
+
+  // `progress` takes a sentence now and then.
+  CaseResult run(const std::function<void(const std::string&)>& progress);
+
+  // Of the first session.
+  const Plan& plan(int version) const { return exchange_.sessions().front()->plan(version); }
+
+ private:
+  using Step = Exchange::Step;
+
+  // Payloads of the timed passes; above any iteration of the verified pass.
+  static constexpr std::uint32_t kTimedIteration = 0x40000000;
+
+  void makeSteps();
+  void verifiedPass(const std::function<void(const std::string&)>& progress);
+  void prepareTimedPasses();
+  void phasePass(CaseResult& result);
+  void pairPass(CaseResult& result);
+  void memcpyPass(CaseResult& result);
+
+  // twin/runner_twin.cc
+  void makeTwinSteps();
+  void twinVerifiedPass(const std::function<void(const std::string&)>& progress);
+  void twinTimedPass(CaseResult& result);
+
+  void refillSlots(int version);
+  void letPeersGoOn();
+  // --chain of them in a row, and the mean of each such sample.
+  Step chained(Step link) const;
+  std::vector<double> ofOne(std::vector<double> chains) const;
+  std::vector<double> samples(int markStep, int first, int second);
+  void addBytes(CaseResult& result) const;
+
+  const Options& options_;
+  Device& device_;
+  Group& group_;
+  LaunchSeat& seat_;
+  int tokens_;
+  Checks checks_;
+  Exchange exchange_;
+  Buffer<std::uint32_t> timedIterations_;  // [version] whose payload the timed passes send
+  std::vector<Step> verifiedSteps_;        // [version]
+  std::vector<Step> sampledSteps_;         // [version]
+  std::vector<Step> routeSteps_;           // [version]
+  std::vector<Step> dispatchSteps_;        // [source]
+  std::vector<Step> combineSteps_;         // [version]
+  std::vector<Step> pairSteps_;            // [source]
+  std::vector<Step> freshSteps_;           // [source] pairs with a route before each
+  std::vector<Step> twinVerifiedSteps_;    // [version]
+  std::vector<Step> twinDispatchSteps_;    // [source]
+};
+
+}  // namespace moe::perf

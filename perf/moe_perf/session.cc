@@ -1,0 +1,280 @@
+#include "perf/moe_perf/session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "device/lanes.h"
+
+namespace moe::perf {
+
+void check(moeResult_t result, moeComm_t comm, const char* call) {
+  if (result == moeSuccess) return;
+  throw std::runtime_error(std::string(call) + ": " + moeGetErrorString(result) + ": " + moeGetLastError(comm));
+}
+
+OutputMemory::OutputMemory(Device& device, moeComm_t comm, bool window, std::size_t bytes)
+    : device_(&device), comm_(window ? comm : nullptr) {
+  if (bytes == 0) return;
+  if (window) {
+    check(moeMemAlloc(comm, bytes, &memory_), comm, "moeMemAlloc");
+  } else {
+    memory_ = device.allocate(bytes);
+  }
+}
+
+OutputMemory& OutputMemory::operator=(OutputMemory&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(comm_, other.comm_);
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+OutputMemory::~OutputMemory() {
+  if (memory_ == nullptr) return;
+  if (comm_ != nullptr) {
+    moeMemFree(comm_, memory_);
+  } else {
+    device_->free(memory_);
+  }
+}
+
+std::int64_t Session::windowBytes(const Options& options, std::int64_t rows) {
+  if (options.staysInSlots()) return 0;
+  return roundUp(rows * options.rowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) +
+         kVersions * roundUp(rows * options.combineRowBytes(), 256) + 1024;
+}
+
+Session::Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration,
+                 std::uint64_t seed, const Load& load)
+    : options_(options), device_(device), comm_(comm), iteration_(iteration), seed_(seed), shape_(options.rowShape()) {
+  moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+  check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
+  rank_ = info.rank;
+  slotCount_ = info.nranks * load.tokensMax;
+  domainSize_ = info.domainSize;
+  for (std::size_t version = 0; version < kVersions; ++version) {
+    versions_[version] = makeVersion(load, static_cast<int>(version));
+    const Plan& plan = versions_[version].plan;
+    outRowCount_ = std::max(outRowCount_, static_cast<std::size_t>(plan.layoutRows));
+    const auto tokenCount = static_cast<std::size_t>(plan.tokens());
+    sources_[version] = {device, tokenCount * static_cast<std::size_t>(options.rowBytes())};
+    sourceSides_[version] = {device, tokenCount * static_cast<std::size_t>(shape_.sideFloats)};
+  }
+  makeHandle(load.tokensMax);
+  allocateOutputs();
+}
+
+void Session::makeHandle(int tokensMax) {
+  moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
+  config.experts = options_.experts;
+  config.topk = options_.topk;
+  config.layout = options_.layout;
+  config.mode = options_.mode;
+  config.tokensMax = tokensMax;
+  check(moeHandleCreate(&handle_, comm_, &config), comm_, "moeHandleCreate");
+  moeDeviceCounts_t made = MOE_DEVICE_COUNTS_INITIALIZER;
+  check(moeHandleGetDeviceCounts(handle_, &made), comm_, "moeHandleGetDeviceCounts");
+  lowLatency_ = made.mode == moeModeLl;
+  inSlots_ = options_.staysInSlots();
+  if (inSlots_) check(moeHandleGetView(handle_, &view_), comm_, "moeHandleGetView");
+}
+
+void Session::allocateOutputs() {
+  const bool window = options_.window != 0;
+  const std::size_t rows = inSlots_ ? 0 : outRowCount_;
+  const auto rowBytes = static_cast<std::size_t>(options_.outRowBytes());
+  const auto combinedBytes = static_cast<std::size_t>(options_.combineRowBytes());
+  int tokens = 0;
+  for (auto& version : versions_) {
+    version.expertRows = {device_, comm_, window, rows * combinedBytes};
+    tokens = std::max(tokens, version.plan.tokens());
+  }
+  combined_ = {device_, static_cast<std::size_t>(tokens) * combinedBytes};
+  outRows_ = {device_, comm_, window, rows * rowBytes};
+  outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
+  outScales_ = {device_, rows * static_cast<std::size_t>(options_.scaleWords())};
+  const auto topk = static_cast<std::size_t>(options_.topk);
+  if (!options_.expertMajor()) outTopkIdx_ = {device_, outRowCount_ * topk};
+  outTopkWeights_ = {device_, outRowCount_ * (options_.expertMajor() ? 1 : topk)};
+  outSources_ = {device_, outRowCount_};
+  if (options_.layout == moeLayoutExpertMajor) outExpertOffsets_ = {device_, plan(0).expertOffsets.size()};
+}
+
+Session::~Session() {
+  moeHandleDestroy(handle_);
+}
+
+Session::Version Session::makeVersion(const Load& load, int number) {
+  Version version;
+  version.plan = makePlan(options_, seed_, load, number, rank_);
+  const Plan& plan = version.plan;
+  version.topkIdx = toDevice(device_, plan.route.experts);
+  version.topkWeights = toDevice(device_, plan.route.weights);
+  version.entries = toDevice(device_, plan.entries);
+  version.entryOffsets = toDevice(device_, plan.entryOffsets);
+  version.specs = toDevice(device_, plan.specs);
+  version.specEntries = toDevice(device_, plan.specEntries);
+  version.specExperts = toDevice(device_, plan.specExperts);
+  version.specWeights = toDevice(device_, plan.specWeights);
+  version.specSources = toDevice(device_, plan.specSources);
+  version.expertOffsets = toDevice(device_, plan.expertOffsets);
+  return version;
+}
+
+void Session::route(int version) {
+  const Version& route = at(version);
+  check(moeRoute(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(), device_.stream()), comm_,
+        "moeRoute");
+}
+
+void Session::dispatch(int source) {
+  moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+  const bool fp8 = options_.format == Format::kFp8;
+  args.rows = sources_[static_cast<std::size_t>(source)].get();
+  args.rowType = fp8 ? moeRowBytes : static_cast<std::int32_t>(options_.format) + moeRowBf16;
+  args.hidden = options_.hidden;
+  args.side = sourceSides_[static_cast<std::size_t>(source)].get();
+  args.sideBytes = options_.sideBytes();
+  args.flags = options_.sendOnly ? moeSendOnly : 0;
+  args.outRows = outRows_.get();
+  args.outSide = outSide_.get();
+  args.outRowsMax = inSlots_ ? 0 : static_cast<std::int64_t>(outRowCount_);
+  args.outTopkIdx = outTopkIdx_.get();
+  args.outTopkWeights = outTopkWeights_.get();
+  args.outSourceIndex = outSources_.get();
+  args.outExpertOffsets = outExpertOffsets_.get();
+  args.cast = static_cast<std::int32_t>(options_.cast);
+  args.outScales = outScales_.get();
+  args.scaleLayout = options_.scales;
+  check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
+}
+
+void Session::combine(int version) {
+  moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+  args.rows = expertRows(version);
+  args.rowType = static_cast<std::int32_t>(combineFormat(options_.format)) + moeRowBf16;
+  args.hidden = options_.hidden;
+  args.weights = options_.style() == ExpertStyle::kApply ? moeWeightsApply : moeWeightsApplied;
+  args.flags = options_.sendOnly ? moeSendOnly : 0;
+  args.out = combined_.get();
+  check(moeCombine(handle_, &args, device_.stream()), comm_, "moeCombine");
+}
+
+void Session::complete() {
+  check(moeComplete(handle_, device_.stream()), comm_, "moeComplete");
+}
+
+void Session::fill(int source) {
+  const auto index = static_cast<std::size_t>(source);
+  const int tokens = plan(source).tokens();
+  device_.run(FillRows{payloadOf(), shape_, rank_, tokens, sources_[index].get()});
+  device_.run(FillSide{payloadOf(), shape_, rank_, tokens, sourceSides_[index].get()});
+}
+
+void Session::runExperts(int version, const std::uint32_t* iteration) {
+  const Version& route = at(version);
+  const void* rows = options_.cast == Cast::kNone ? arrivedRows() : nullptr;
+  device_.run(RunExperts{{seed_, iteration != nullptr ? iteration : iteration_},
+                         shape_,
+                         options_.style(),
+                         route.specs.get(),
+                         static_cast<std::int64_t>(route.specs.count()),
+                         route.specEntries.get(),
+                         rows,
+                         arrivedSide(),
+                         expertRows(version)});
+}
+
+void Session::verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
+                          Findings* findings) {
+  if (actual == nullptr) return;
+  device_.run(VerifyWords{version.specs.get(), static_cast<std::int64_t>(version.specs.count()),
+                          static_cast<std::int32_t>(perRow), static_cast<const std::uint32_t*>(actual),
+                          static_cast<const std::uint32_t*>(expected), findings});
+}
+
+// As moeDispatchArgs_t says; rows in their slots have them behind the codes.
+ScaleAddress Session::scaleAddress() const {
+  constexpr std::int64_t kOneGroup = INT64_MAX, kWord = 4;
+  const std::int64_t words = options_.scaleWords();
+  if (inSlots_) {
+    return {static_cast<const char*>(arrivedRows()) + options_.hidden, kOneGroup, 0, options_.castRowBytes(), kWord};
+  }
+  if (options_.scales == moeScalesRowMajor) return {outScales_.get(), kOneGroup, 0, words * kWord, kWord};
+  const bool padded = options_.layout == moeLayoutExpertMajorPadded;
+  const bool fixed = padded || options_.layout == moeLayoutRankMajor;
+  const std::int64_t rows = fixed ? slotCount_ : static_cast<std::int64_t>(outRowCount_);
+  return {outScales_.get(), padded ? rows : kOneGroup, words * rows * kWord, kWord, rows * kWord};
+}
+
+void Session::verifyCast(const Version& version, Findings* findings) {
+  const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.hidden;
+  device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
+                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scaleAddress(),
+                         findings});
+}
+
+void Session::verifyDispatch(int number, int stride, Findings* findings) {
+  const Version& version = at(number);
+  const auto specCount = static_cast<std::int64_t>(version.specs.count());
+  const auto topk = static_cast<std::size_t>(options_.topk);
+  if (options_.cast == Cast::kNone) {
+    device_.run(VerifyRows{payloadOf(), shape_, version.specs.get(), specCount, stride, arrivedRows(), findings});
+  } else {
+    verifyCast(version, findings);
+  }
+  device_.run(VerifySide{payloadOf(), shape_, version.specs.get(), specCount, arrivedSide(), findings});
+  verifyWords(version, outTopkIdx_.get(), version.specExperts.get(), topk, findings);
+  verifyWords(version, outTopkWeights_.get(), version.specWeights.get(), options_.expertMajor() ? 1 : topk, findings);
+  verifyWords(version, outSources_.get(), version.specSources.get(), 1, findings);
+  if (outExpertOffsets_.get() != nullptr) {
+    device_.run(VerifyWords{nullptr, static_cast<std::int64_t>(outExpertOffsets_.count()), 1,
+                            reinterpret_cast<const std::uint32_t*>(outExpertOffsets_.get()),
+                            reinterpret_cast<const std::uint32_t*>(version.expertOffsets.get()), findings});
+  }
+}
+
+void Session::verifyCombine(int version, int stride, Findings* findings) {
+  device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, plan(version).tokens(),
+                            at(version).entries.get(), at(version).entryOffsets.get(), stride, combined_.get(),
+                            findings, domainSize_, !lowLatency_});
+}
+
+int Session::wrongCounts(int version) {
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  check(moeHandleGetCounts(handle_, &counts), comm_, "moeHandleGetCounts");
+  const Plan& expected = plan(version);
+  int wrong = counts.rows == expected.rows ? 0 : 1;
+  wrong += counts.layoutRows == expected.layoutRows ? 0 : 1;
+  wrong += counts.localExperts == static_cast<std::int32_t>(expected.rowsPerExpert.size()) ? 0 : 1;
+  if (wrong > 0) return wrong;
+  for (std::size_t i = 0; i < expected.rowsPerRank.size(); ++i) {
+    wrong += counts.rowsPerRank[i] == expected.rowsPerRank[i] ? 0 : 1;
+  }
+  for (std::size_t i = 0; i < expected.rowsPerExpert.size(); ++i) {
+    wrong += counts.rowsPerExpert[i] == expected.rowsPerExpert[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
+void Session::copyLogicalRows(int version) {
+  if (outRowCount_ == 0) return;
+  const auto rowBytes = static_cast<std::size_t>(options_.outRowBytes());
+  const Plan& route = plan(version);
+  std::size_t row = 0;
+  for (std::size_t token = 0; token + 1 < route.entryOffsets.size(); ++token) {
+    std::int32_t rank = -1;
+    for (std::int32_t i = route.entryOffsets[token]; i < route.entryOffsets[token + 1]; ++i) {
+      if (route.entries[static_cast<std::size_t>(i)].rank == rank) continue;
+      rank = route.entries[static_cast<std::size_t>(i)].rank;
+      std::memcpy(static_cast<std::byte*>(const_cast<void*>(arrivedRows())) + row * rowBytes,
+                  sources_[0].get() + token * rowBytes, rowBytes);
+      row = (row + 1) % outRowCount_;
+    }
+  }
+}
+
+}  // namespace moe::perf

@@ -1,0 +1,134 @@
+// One handle of a case with everything it works on: routes, sources, outputs, and what is expected in them. Its
+// operations are single calls of the library or of moe_perf's own work, in stream order; which ones come when is the
+// runner's part.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "moecomm.h"
+#include "perf/moe_perf/options.h"
+#include "perf/moe_perf/plan.h"
+#include "perf/payload/device.h"
+
+namespace moe::perf {
+
+// Throws std::runtime_error with the library's sentence.
+void check(moeResult_t result, moeComm_t comm, const char* call);
+
+// Window memory, or the device's own.
+class OutputMemory {
+ public:
+  OutputMemory() = default;
+  OutputMemory(Device& device, moeComm_t comm, bool window, std::size_t bytes);
+  OutputMemory(OutputMemory&& other) noexcept { *this = std::move(other); }
+  OutputMemory& operator=(OutputMemory&& other) noexcept;
+  ~OutputMemory();
+
+  void* get() const { return memory_; }
+
+ private:
+  Device* device_ = nullptr;
+  moeComm_t comm_ = nullptr;  // NULL: memory of the device
+  void* memory_ = nullptr;
+};
+
+class Session {
+ public:
+  // `seed` differs between the sessions of a case.
+  Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration, std::uint64_t seed,
+          const Load& load);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Bytes of window memory that one session takes whose layout has so many rows.
+  static std::int64_t windowBytes(const Options& options, std::int64_t layoutRows);
+
+  // Library calls. `source` picks the rows that are sent: those of the route's version, or as many others.
+  void route(int version);
+  void dispatch(int source);
+  void combine(int version);
+  void complete();
+
+  // One handle's memory holds the expert rows of one version at a time.
+  bool inSlots() const { return inSlots_; }
+
+  // moe_perf's own work, with the payload of the current iteration.
+  void fill(int source);
+  // What experts make of the payload of `iteration`, or of the current one. Rows that were not cast say it themselves.
+  void runExperts(int version, const std::uint32_t* iteration = nullptr);
+  void verifyDispatch(int version, int stride, Findings* findings);
+  void verifyCombine(int version, int stride, Findings* findings);
+
+  // Compares moeHandleGetCounts; returns the number of wrong values. Waits for the stream.
+  int wrongCounts(int version);
+
+  // The memcpy baseline of the host backend: copies the rows that this rank sends, each once per destination rank, over
+  // the outputs.
+  void copyLogicalRows(int version);
+
+  const Plan& plan(int version) const { return versions_[static_cast<std::size_t>(version)].plan; }
+
+ private:
+  struct Version {
+    Plan plan;
+    Buffer<std::int32_t> topkIdx;
+    Buffer<float> topkWeights;
+    Buffer<Entry> entries;
+    Buffer<std::int32_t> entryOffsets;
+    Buffer<RowSpec> specs;
+    Buffer<Entry> specEntries;
+    Buffer<std::int32_t> specExperts;
+    Buffer<float> specWeights;
+    Buffer<std::int32_t> specSources;
+    Buffer<std::int32_t> expertOffsets;
+    OutputMemory expertRows;  // none if they go to the handle's own memory
+  };
+
+  Version makeVersion(const Load& load, int version);
+  const Version& at(int version) const { return versions_[static_cast<std::size_t>(version)]; }
+  PayloadOf payloadOf() const { return {seed_, iteration_}; }
+  const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
+  void* expertRows(int version) const { return inSlots_ ? view_.combineRows : at(version).expertRows.get(); }
+  // NULL without scales; the handle has memory for them whenever the communicator has.
+  const float* arrivedSide() const {
+    if (shape_.sideFloats == 0) return nullptr;
+    return static_cast<const float*>(inSlots_ ? view_.side : outSide_.get());
+  }
+  void makeHandle(int tokensMax);
+  void allocateOutputs();
+  ScaleAddress scaleAddress() const;
+  void verifyCast(const Version& version, Findings* findings);
+  void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
+                   Findings* findings);
+
+  const Options& options_;
+  Device& device_;
+  moeComm_t comm_;
+  const std::uint32_t* iteration_;
+  std::uint64_t seed_;
+  int rank_ = 0;
+  int domainSize_ = 0;
+  bool lowLatency_ = false;
+  RowShape shape_;
+  std::array<Version, kVersions> versions_;
+  std::array<Buffer<std::byte>, kVersions> sources_;
+  std::array<Buffer<float>, kVersions> sourceSides_;
+  OutputMemory outRows_;
+  OutputMemory outSide_;
+  Buffer<std::uint32_t> outScales_;  // with a cast, unless rows stay in their slots: there scales are behind them
+  bool inSlots_ = false;             // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
+  moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
+  int slotCount_ = 0;            // nranks * tokensMax
+  std::size_t outRowCount_ = 0;  // of the version that needs more
+  Buffer<std::int32_t> outTopkIdx_;
+  Buffer<float> outTopkWeights_;
+  Buffer<std::int32_t> outSources_;
+  Buffer<std::int32_t> outExpertOffsets_;
+  Buffer<std::byte> combined_;
+  moeHandle_t handle_ = nullptr;
+};
+
+}  // namespace moe::perf

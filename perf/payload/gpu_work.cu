@@ -1,0 +1,160 @@
+// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, a block to a
+// row.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "perf/payload/device.h"
+
+namespace moe::perf {
+namespace {
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+
+constexpr int kThreads = 256;
+
+template <class Job>
+__global__ void __launch_bounds__(kThreads) runJob(const __grid_constant__ Job job) {
+  const std::int64_t rowCount = job.rowCount();
+  for (std::int64_t row = blockIdx.x; row < rowCount; row += gridDim.x) {
+    job(row, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+  }
+}
+
+// With lazy loading, a kernel is loaded at its first launch, which may wait for the GPU: never during communication.
+template <class... Jobs>
+void loadKernels(const std::variant<Jobs...>*) {
+  cudaFuncAttributes attributes;
+  (check(cudaFuncGetAttributes(&attributes, runJob<Jobs>), "cannot load a kernel of moe_perf"), ...);
+}
+
+class GpuDevice : public Device {
+ public:
+  explicit GpuDevice(int ordinal) {
+    check(cudaSetDevice(ordinal), "cannot use the GPU");
+    cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, ordinal), "cannot ask for the GPU's properties");
+    name_ = properties.name;
+    blocksMax_ = properties.multiProcessorCount * 8;
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot make a stream");
+    loadKernels(static_cast<const Work*>(nullptr));
+  }
+
+  ~GpuDevice() override {
+    dropGraphs();
+    for (cudaEvent_t event : marks_) cudaEventDestroy(event);
+    cudaStreamDestroy(stream_);
+  }
+
+  std::string name() const override { return name_; }
+  moeStream_t stream() const override { return stream_; }
+
+  void* allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "cannot allocate GPU memory");
+    clear(memory, bytes);
+    return memory;
+  }
+  void free(void* memory) override { cudaFree(memory); }
+
+  void upload(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
+  void download(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
+  void clear(void* memory, std::size_t bytes) override {
+    check(cudaMemsetAsync(memory, 0, bytes, stream_), "cannot clear GPU memory");
+    wait();
+  }
+
+  void run(const Work& work) override {
+    std::visit([this](const auto& job) { launchJob(job); }, work);
+  }
+
+  void reserveMarks(int count) override {
+    while (marks_.size() < static_cast<std::size_t>(count)) {
+      cudaEvent_t event;
+      check(cudaEventCreate(&event), "cannot make an event");
+      marks_.push_back(event);
+    }
+  }
+  void mark(int index) override {
+    check(cudaEventRecord(marks_.at(static_cast<std::size_t>(index)), stream_), "cannot record an event");
+  }
+  double microsecondsBetween(int first, int second) override {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, marks_.at(static_cast<std::size_t>(first)),
+                               marks_.at(static_cast<std::size_t>(second))),
+          "cannot read the time between two events");
+    return milliseconds * 1e3;
+  }
+
+  void wait() override { check(cudaStreamSynchronize(stream_), "the stream failed"); }
+
+  bool hasGraphs() const override { return true; }
+  int capture(const std::function<void()>& record) override {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cannot begin a capture");
+    try {
+      record();
+    } catch (...) {
+      cudaGraph_t broken = nullptr;
+      cudaStreamEndCapture(stream_, &broken);
+      if (broken != nullptr) cudaGraphDestroy(broken);
+      throw;
+    }
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(stream_, &graph), "cannot end a capture");
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    check(made, "cannot instantiate a graph");
+    graphs_.push_back(executable);
+    check(cudaGraphUpload(executable, stream_), "cannot upload a graph");
+    wait();
+    return static_cast<int>(graphs_.size()) - 1;
+  }
+  void launch(int graph) override {
+    check(cudaGraphLaunch(graphs_.at(static_cast<std::size_t>(graph)), stream_), "cannot launch a graph");
+  }
+  void dropGraphs() override {
+    for (cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+    graphs_.clear();
+  }
+
+ private:
+  template <class Job>
+  void launchJob(const Job& job) {
+    if (job.rowCount() == 0) return;
+    runJob<<<static_cast<unsigned>(std::min<std::int64_t>(job.rowCount(), blocksMax_)), kThreads, 0, stream_>>>(job);
+    check(cudaGetLastError(), "cannot launch a kernel of moe_perf");
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cannot copy");
+    wait();
+  }
+
+  std::string name_;
+  int blocksMax_ = 0;
+  cudaStream_t stream_ = nullptr;
+  std::vector<cudaEvent_t> marks_;
+  std::vector<cudaGraphExec_t> graphs_;
+};
+
+}  // namespace
+
+int gpuCount() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // or the next call would report it
+    return 0;
+  }
+  return count;
+}
+
+std::unique_ptr<Device> makeGpuDevice(int ordinal) {
+  return std::make_unique<GpuDevice>(ordinal);
+}
+
+}  // namespace moe::perf

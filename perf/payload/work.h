@@ -1,0 +1,290 @@
+// The work of moe_perf on rows, as plain structs that do one row at a time, so that the host runs them in a loop and
+// the GPU as kernels: fill the sources, run the experts, count wrong elements. They touch no message. Of a row they do
+// the columns (or groups of columns) first, first + step, ...: the host all of them, a thread of a GPU block its share.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "perf/payload/work_cast.h"
+
+namespace moe::perf {
+
+// ---- Filling ----
+
+struct FillRows {
+  PayloadOf payloadOf;
+  RowShape shape;
+  std::int32_t source;
+  std::int32_t tokens;
+  void* rows;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
+    void* row = static_cast<char*>(rows) + token * shape.rowBytes();
+    for (int group = first; group < shape.groups(); group += step) {
+      storeGroup(shape.format, row, group, payload(key, group));
+    }
+  }
+};
+
+struct FillSide {
+  PayloadOf payloadOf;
+  RowShape shape;
+  std::int32_t source;
+  std::int32_t tokens;
+  float* side;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return shape.sideFloats == 0 ? 0 : tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
+    for (int i = first; i < shape.sideFloats; i += step) side[token * shape.sideFloats + i] = sideValue(key, shape, i);
+  }
+};
+
+struct Advance {
+  std::uint32_t* iteration;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }
+  MOE_PERF_BOTH void operator()(std::int64_t, int first, int) const {
+    if (first == 0) *iteration += 1;
+  }
+};
+
+// ---- Checking what dispatch delivered ----
+
+struct VerifyRows {
+  PayloadOf payloadOf;
+  RowShape shape;
+  const RowSpec* specs;
+  std::int64_t specCount;
+  std::int32_t stride;  // 1: every group; else see sampleBegin
+  const void* rows;
+  Findings* findings;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const RowSpec spec = specs[index];
+    const std::uint64_t key = payloadOf.key(spec.source, spec.token);
+    const void* row = static_cast<const char*>(rows) + spec.row * shape.rowBytes();
+    unsigned long long wrong = 0;
+    for (int group = sampleBegin(payloadOf, spec.token, stride) + first * stride; group < shape.groups();
+         group += step * stride) {
+      const GroupValues expected = payload(key, group);
+      const GroupValues actual = loadGroup(shape.format, row, group);
+      for (int i = 0; i < kGroup; ++i) wrong += actual.value[i] == expected.value[i] ? 0 : 1;
+    }
+    addTo(&findings->wrongPayloads, wrong);
+  }
+};
+
+struct VerifySide {
+  PayloadOf payloadOf;
+  RowShape shape;
+  const RowSpec* specs;
+  std::int64_t specCount;
+  const float* side;
+  Findings* findings;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return shape.sideFloats == 0 ? 0 : specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const RowSpec spec = specs[index];
+    const std::uint64_t key = payloadOf.key(spec.source, spec.token);
+    unsigned long long wrong = 0;
+    for (int i = first; i < shape.sideFloats; i += step) {
+      wrong += side[spec.row * shape.sideFloats + i] == sideValue(key, shape, i) ? 0 : 1;
+    }
+    addTo(&findings->wrongPayloads, wrong);
+  }
+};
+
+// Compares 32-bit words of the rows that arrived: `perRow` words of each. Without specs: the first specCount rows.
+struct VerifyWords {
+  const RowSpec* specs;
+  std::int64_t specCount;
+  std::int32_t perRow;
+  const std::uint32_t* actual;    // [layout rows][perRow]
+  const std::uint32_t* expected;  // [specCount][perRow]
+  Findings* findings;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const std::int64_t row = specs == nullptr ? index : specs[index].row;
+    unsigned long long wrong = 0;
+    for (int i = first; i < perRow; i += step) {
+      wrong += actual[row * perRow + i] == expected[index * perRow + i] ? 0 : 1;
+    }
+    addTo(&findings->wrongMetadata, wrong);
+  }
+};
+
+// Compares rows with sums of others, in any order: the payloads are integers, of which fp32 sums are exact.
+struct VerifySums {
+  PayloadOf payloadOf;
+  RowShape shape;
+  const RowSpec* terms;             // by token
+  const std::int32_t* termOffsets;  // [tokens + 1]
+  std::int32_t tokens;
+  const void* sums;
+  Findings* findings;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const void* row = static_cast<const char*>(sums) + token * shape.rowBytes();
+    unsigned long long wrong = 0;
+    for (int group = first; group < shape.groups(); group += step) {
+      GroupValues expected{};
+      for (int i = termOffsets[token]; i < termOffsets[token + 1]; ++i) {
+        const GroupValues term = payload(payloadOf.key(terms[i].source, terms[i].token), group);
+        for (int k = 0; k < kGroup; ++k) expected.value[k] += term.value[k];
+      }
+      const GroupValues actual = loadGroup(shape.format, row, group);
+      for (int k = 0; k < kGroup; ++k) {
+        wrong += actual.value[k] == rounded(shape.format, expected.value[k]) ? 0 : 1;
+      }
+    }
+    addTo(&findings->wrongPayloads, wrong);
+  }
+};
+
+// ---- Experts ----
+
+struct RunExperts {
+  PayloadOf payloadOf;
+  RowShape shape;
+  ExpertStyle style;
+  const RowSpec* specs;
+  std::int64_t specCount;
+  const Entry* entries;
+  const void* rows;   // as dispatched; NULL: the payload itself, of rows that are no longer exact
+  const float* side;  // scales, or NULL
+  void* out;          // the same layout in combineFormat
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
+  MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
+    const RowSpec spec = specs[index];
+    const Format format = combineFormat(shape.format);
+    const std::uint64_t key = payloadOf.key(spec.source, spec.token);
+    const void* from = rows == nullptr ? nullptr : static_cast<const char*>(rows) + spec.row * shape.rowBytes();
+    void* to = static_cast<char*>(out) + spec.row * shape.hidden * elementBytes(format);
+    for (int group = first; group < shape.groups(); group += step) {
+      const float scale = side == nullptr ? 1.0F : side[spec.row * shape.sideFloats + group * kGroup / kScaleColumns];
+      GroupValues values = rows == nullptr ? payload(key, group) : loadGroup(shape.format, from, group);
+      for (int i = 0; i < kGroup; ++i) values.value[i] = output(spec, format, values.value[i] * scale);
+      storeGroup(format, to, group, values);
+    }
+  }
+
+ private:
+  MOE_PERF_BOTH float output(const RowSpec& spec, Format format, float x) const {
+    const Entry* first = entries + spec.entryBegin;
+    if (style == ExpertStyle::kApply) {
+      const ExpertFunction expert = expertFunction(first->expert);
+      return expert.multiplier * x + expert.offset;
+    }
+    float sum = 0;
+    for (int i = 0; i < spec.entryCount; ++i) sum += expertTerm(style, format, first[i], x);
+    return sum;
+  }
+};
+
+// ---- Checking what combine returned ----
+
+// Recomputes each element from the token's own payload: bit-exactly in the order that moecomm.h states (fp32 sums per
+// rank in top-k order, rounded to the row type, then over the ranks), and in double for the error measure. Across
+// domains the own one comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
+struct VerifyCombine {
+  PayloadOf payloadOf;
+  RowShape shape;
+  ExpertStyle style;
+  std::int32_t source;
+  std::int32_t tokens;
+  const Entry* entries;              // of each token, by rank, then in top-k order
+  const std::int32_t* entryOffsets;  // [tokens + 1]
+  std::int32_t stride;               // as in VerifyRows
+  const void* out;
+  Findings* findings;
+  std::int32_t domainSize = 0;  // 0: one domain
+  bool domainSums = false;
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return tokens; }
+  MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
+    const Format format = combineFormat(shape.format);
+    const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
+    const void* row = static_cast<const char*>(out) + token * shape.hidden * elementBytes(format);
+    unsigned long long wrong = 0;
+    double worst = 0;
+    for (int group = sampleBegin(payloadOf, static_cast<int>(token), stride) + first * stride; group < shape.groups();
+         group += step * stride) {
+      const GroupValues x = payload(key, group);
+      const GroupValues actual = loadGroup(format, row, group);
+      const float scale = shape.sideFloats == 0 ? 1.0F : scaleOf(key, group * kGroup / kScaleColumns);
+      for (int i = 0; i < kGroup; ++i) {
+        wrong += check(token, format, x.value[i] * scale, actual.value[i], &worst) ? 0 : 1;
+      }
+    }
+    addTo(&findings->wrongCombines, wrong);
+    raiseTo(&findings->maxRelErrorBits, worst);
+  }
+
+ private:
+  MOE_PERF_BOTH int domainOf(std::int32_t rank) const { return domainSize == 0 ? 0 : rank / domainSize; }
+
+  // `total` and what the ranks of the own domain have for the token, or those of the others.
+  MOE_PERF_BOTH float addRanks(float total, bool own, std::int64_t token, Format format, float x) const {
+    float ofRank = 0;
+    float ofDomain = 0;
+    for (int i = entryOffsets[token]; i < entryOffsets[token + 1]; ++i) {
+      const Entry entry = entries[i];
+      if ((domainOf(entry.rank) == domainOf(source)) != own) continue;
+      const std::int32_t next = i + 1 == entryOffsets[token + 1] ? -1 : entries[i + 1].rank;
+      ofRank += expertTerm(style, format, entry, x);
+      if (next == entry.rank) continue;
+      const float row = rounded(format, ofRank);
+      ofRank = 0;
+      if (own || !domainSums) {
+        total += row;
+        continue;
+      }
+      ofDomain += row;
+      if (next >= 0 && domainOf(next) == domainOf(entry.rank)) continue;
+      total += rounded(format, ofDomain);
+      ofDomain = 0;
+    }
+    return total;
+  }
+
+  MOE_PERF_BOTH bool check(std::int64_t token, Format format, float x, float actual, double* worst) const {
+    const float total = addRanks(addRanks(0, true, token, format, x), false, token, format, x);
+    double exact = 0;
+    double magnitude = 0;
+    for (int i = entryOffsets[token]; i < entryOffsets[token + 1]; ++i) {
+      const Entry entry = entries[i];
+      const ExpertFunction expert = expertFunction(entry.expert);
+      const double term =
+          static_cast<double>(entry.weight) * (static_cast<double>(expert.multiplier) * x + expert.offset);
+      exact += term;
+      magnitude += term < 0 ? -term : term;
+    }
+    const double difference = actual < exact ? exact - actual : actual - exact;
+    // Written so that a difference that is no number counts as the worst.
+    if (magnitude > 0 && !(difference / magnitude <= *worst)) *worst = difference / magnitude;
+    return actual == rounded(format, total);
+  }
+};
+
+// ---- Nothing, with as many bytes of parameters as a step of the library: what a launch costs ----
+
+struct Nothing {
+  static constexpr int kBytes = 1248;
+  std::uint8_t parameters[kBytes];
+
+  MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }
+  MOE_PERF_BOTH void operator()(std::int64_t, int, int) const {}
+};
+
+using Work = std::variant<FillRows, FillSide, Advance, VerifyRows, VerifySide, VerifyCast, VerifyWords, VerifySums,
+                          RunExperts, VerifyCombine, Nothing>;
+
+}  // namespace moe::perf

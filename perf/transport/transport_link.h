@@ -1,0 +1,66 @@
+// One rank's end of the transport between domains, without a communicator: a window in host memory, puts to the ranks
+// of other domains, and signals, words that count up. For moe_perf --transport-test.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/config.h"
+#include "perf/moe_perf/group.h"
+#include "perf/moe_perf/options.h"
+#include "transport/remote.h"
+
+namespace moe::perf {
+
+class TransportLink {
+ public:
+  // Collective: makes the transport that --transport and the environment ask for, in domains of --domain-size ranks
+  // (else of one), and connects it. Throws std::runtime_error.
+  TransportLink(const Options& options, Group& group, std::size_t dataBytes);
+  TransportLink(const TransportLink&) = delete;
+  TransportLink& operator=(const TransportLink&) = delete;
+
+  bool isRemote(int peer) const { return peer / config_.domainSize != rank_ / config_.domainSize; }
+  int domainSize() const { return config_.domainSize; }
+  std::string transportName() const { return nameOfTransport(transport_->kind()); }
+
+  // Of the first dataBytes of the window. All but these throw std::runtime_error if the transport fails or time is
+  // over.
+  std::uint8_t* at(std::uint64_t offset) { return window_.get() + offset; }
+  void put(int to, std::uint64_t target, std::uint64_t source, std::uint32_t bytes);
+  // The peer's awaitSignal returns once for each, when all puts before it have arrived.
+  void signal(int to);
+  void awaitSignal(int from);
+
+  // Collective, when nobody sends any more.
+  void close(Group& group);
+
+ private:
+  RemoteSetup setup();
+  void post(const Put& put);
+  void carry();
+  std::uint64_t signalOf(int from) const { return signals_ + static_cast<std::uint64_t>(from) * sizeof(std::uint64_t); }
+  [[noreturn]] void giveUp(const std::string& why);
+
+  int rank_, nranks_;
+  Config config_;
+  std::size_t windowBytes_;
+  std::uint64_t signals_;  // offset of a word for each rank; those by which transports say who leaves are behind it
+  std::unique_ptr<Backend> backend_;
+  Memory window_;
+  Log log_;
+  std::vector<std::uint64_t> sent_, seen_;  // signals, by peer
+  std::uint64_t abort_ = 0;                 // not zero: failure_ says why
+  std::mutex mutex_;
+  std::string failure_;
+  bootstrap::Key key_{};  // rank 0's, which all ranks use
+  RemoteView view_{};
+  std::uint64_t posted_ = 0;                    // since it was carried
+  std::unique_ptr<RemoteTransport> transport_;  // last: its threads use the others
+};
+
+}  // namespace moe::perf
