@@ -1,4 +1,4 @@
-# Decides whether what needs libibverbs is built, and finds it (docs/rdma.md).
+# Decides whether what needs libibverbs is built, and finds it (docs/internals/rdma.md).
 #   MOECOMM_WITH_VERBS, moecomm_verbs   its header: for the transport, which loads the library at run time
 #   MOECOMM_WITH_IBGDA                  that of libmlx5 too: for the transport whose puts steps post themselves
 #   MOECOMM_WITH_RDMA, moecomm_rdma     the libraries and the header of libmlx5 too: for tests

@@ -19,7 +19,7 @@
  *    means what its comment says. The library takes structs of an older size (missing fields are zero) and of a newer
  *    one whose unknown tail is zero.
  *
- * The protocol behind each call, flag by flag, is in docs/protocol.md. */
+ * The protocol behind each call, flag by flag, is in docs/internals/protocol.md. */
 #ifndef MOECOMM_H_
 #define MOECOMM_H_
 
@@ -144,8 +144,8 @@ typedef void* (*moeAllocate_t)(void* user, size_t bytes, int32_t kind);
 typedef void (*moeFree_t)(void* user, void* memory, size_t bytes, int32_t kind);
 
 /* What a communicator is built for. Every rank must pass the same values, except `device`, `heapBytes`, `timeoutMs`,
- * `sms`, `interfaceName`, the log and the allocator. An environment variable MOECOMM_<NAME> (docs/tuning.md) is used
- * where a field is zero. */
+ * `sms`, `interfaceName`, the log and the allocator. An environment variable MOECOMM_<NAME> (docs/reference/tuning.md)
+ * is used where a field is zero. */
 typedef struct moeConfig {
   size_t size;
   int32_t backend;      /* moeBackend value; 0: cuda if a usable GPU is there, else host */
@@ -177,7 +177,7 @@ typedef struct moeConfig {
 #define MOE_CONFIG_INITIALIZER \
   { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Bytes that one rank will allocate, before anything is allocated; the formula is in docs/memory.md. */
+/* Bytes that one rank will allocate, before anything is allocated; the formula is in docs/reference/memory.md. */
 typedef struct moeMemorySize {
   size_t size;
   uint64_t windowBytes;  /* symmetric window, heap included */
@@ -210,8 +210,8 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
                                 const moeConfig_t* config);
 
 /* The same with nranks, rank and meeting point taken from the launcher's environment: moerun, torchrun, Slurm/PMI or
- * Open MPI (docs/launchers.md says which variables). Returns also moeInvalidUsage if no launcher is recognised, and
- * moeTimeout if the meeting point's name is not resolved in time. */
+ * Open MPI (docs/guide/launchers.md says which variables). Returns also moeInvalidUsage if no launcher is recognised,
+ * and moeTimeout if the meeting point's name is not resolved in time. */
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
 /* Leaves the group and frees everything, handles and window memory included. Not collective: peers are told, and do not
@@ -305,10 +305,10 @@ MOE_API moeResult_t moeMemFree(moeComm_t comm, void* memory);
  * first experts % nranks ranks. */
 typedef struct moeHandleConfig {
   size_t size;
-  int32_t experts;         /* over all ranks, 1..expertsMax */
-  int32_t topk;            /* entries per token, 1..topkMax */
-  int32_t layout;          /* moeLayout value; 0: FLAT */
-  int32_t mode;            /* moeMode value; 0: the library's choice, see docs/tuning.md and moeDeviceCounts_t.mode */
+  int32_t experts; /* over all ranks, 1..expertsMax */
+  int32_t topk;    /* entries per token, 1..topkMax */
+  int32_t layout;  /* moeLayout value; 0: FLAT */
+  int32_t mode;    /* moeMode value; 0: the library's choice, see docs/reference/tuning.md and moeDeviceCounts_t.mode */
   int32_t tokensMax;       /* most tokens of a rank; 0: the communicator's limit for the mode */
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topk_idx, in and out; 0: int32 */
@@ -331,7 +331,7 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
  *   tokens       0..tokensMax; may differ per rank and call. Pointers may be NULL if 0
  * Ranks exchange counts and row positions here, in both modes. The route may then be used by any number of dispatches
  * and combines. Handles that differ between ranks are refused here, on all of them: moeInvalidUsage names the field and
- * two values. See docs/protocol.md, "Route". */
+ * two values. See docs/internals/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
 
@@ -372,7 +372,7 @@ MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts
  * it ends. words[e] >> MOE_ARRIVAL_SHIFT counts the dispatches of the handle, replays of captured ones too, of which
  * all rows of local expert e are in the outputs, with side payload, scales and what describes them. Words never go
  * back. HT in one domain: the experts are complete in order, an eighth of them at a time; else all at the end.
- * docs/protocol.md, "Arrival words", says how to launch such a kernel; examples/expert_overlap.cu is one. */
+ * docs/internals/protocol.md, "Arrival words", says how to launch such a kernel; examples/expert_overlap.cu is one. */
 typedef struct moeArrivals {
   size_t size;
   const uint64_t* words;  /* device [localExperts]; load with acquire semantics, and give waits a deadline */
@@ -449,7 +449,7 @@ typedef struct moeDispatchArgs {
  * sideBytes and cast must be the same on all ranks; else all return moeInvalidUsage naming the field and two values.
  * Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
  * handle still awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
- * docs/protocol.md, "Dispatch". */
+ * docs/internals/protocol.md, "Dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
 typedef struct moeCombineArgs {
@@ -480,7 +480,7 @@ typedef struct moeCombineArgs {
  * with separately rounded products and sums: per rank over its experts in top-k order, rounded to the row type, then
  * over the ranks in rank order, then the biases. So the result has the same bits on every run and on every backend. A
  * token with no expert gets the biases, or zeros. hidden, rowType and whether there are gradients must be the same on
- * all ranks. Returns as moeDispatch. docs/protocol.md, "Combine". */
+ * all ranks. Returns as moeDispatch. docs/internals/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 
 /* Finishes the send-only dispatch or combine of this handle: waits for the peers and fills the outputs. No GPU

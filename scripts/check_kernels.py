@@ -16,7 +16,7 @@ Table, for each kernel and architecture:
   - registers: at most so many;
   - row_loads, row_stores: at least so many 16-byte accesses of global memory in the loops that move rows;
   - narrow_loads, narrow_stores: at most so many narrower ones there;
-  - of kernels that post puts to adapters, on the shortest way (docs/rdma.md): post_loop, at most so many instructions of
+  - of kernels that post puts to adapters, on the shortest way (docs/internals/rdma.md): post_loop, at most so many instructions of
     a warp from one call to the next; post_call, in a call for up to 32 puts; post_ring, in one that also rings; and how
     many of these wait for memory (..._waits);
   - order: exactly so many of the instructions that order memory or copy in bulk.

@@ -1,5 +1,5 @@
 // What the parts of host_bench share. host_bench measures what the library costs the calling CPU thread, with Google
-// Benchmark: docs/performance.md, "Host costs".
+// Benchmark: docs/internals/notebook.md, "Host costs".
 #pragma once
 
 #include <benchmark/benchmark.h>

@@ -40,8 +40,8 @@ double latencyUs(const Machine& machine, const Workload& w, Copies copies, std::
   return copies == Copies::kPerDomain ? direct + machine.forwardLatencyUs + lastChunkUs(machine, w, bytes) : direct;
 }
 
-// Calls and doorbells for one peer (docs/rdma.md, "Who posts"). Combines post a block of rows, LL one and HT one for
-// each wave. Two of HT's words do not go with a wave.
+// Calls and doorbells for one peer (docs/internals/rdma.md, "Who posts"). Combines post a block of rows, LL one and HT
+// one for each wave. Two of HT's words do not go with a wave.
 constexpr double kPutsOfCall = 32, kPutsUnrung = 128, kWaves = 8, kOtherWords = 2;
 
 double callsUs(const Calls& calls, const Traffic& traffic, Copies copies, Operation operation) {

@@ -10,7 +10,7 @@ namespace moe::model {
 namespace {
 
 constexpr int kQueuePairBytes = 256 * 4 * 64;  // src/transport/ibgda/queues.h: requests, slots of each, their bytes
-constexpr int kRouteWarps = 64;                // of the cuda backend: docs/memory.md
+constexpr int kRouteWarps = 64;                // of the cuda backend: docs/reference/memory.md
 
 CommShape shapeOf(const Workload& w, int domainSize) {
   CommShape shape;

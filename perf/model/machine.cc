@@ -7,7 +7,8 @@
 namespace moe::model {
 namespace {
 
-// docs/performance.md, 4 x H200: half a LL pair of one token; HT dispatch of 159.2 MB in 489 us; half a round trip.
+// docs/internals/notebook.md, 4 x H200: half a LL pair of one token; HT dispatch of 159.2 MB in 489 us; half a round
+// trip.
 constexpr double kStartUs = 7.2, kNvlinkGBs = 326, kForwardLatencyUs = 0.64;
 // Published: shmem_put_bw between nodes; half a round trip of NCCL's GPU-initiated put with signal.
 constexpr double kRailGBs = 47, kRailLatencyUs = 8.35;

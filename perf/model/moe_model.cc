@@ -1,5 +1,5 @@
 // moe_model: what dispatch and combine would cost on more ranks than we have, computed from rates and costs. Without
-// arguments it prints the tables of docs/scaling.md. Exit status: 0, 2 for wrong options.
+// arguments it prints the tables of docs/internals/scaling.md. Exit status: 0, 2 for wrong options.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ const std::map<std::string, Transport> kTransports = {{"ibgda", Transport::kIbgd
 
 void declareWorkload(CLI::App& app, Options& options) {
   Workload& w = options.study.workload;
-  app.add_option("--ranks", options.study.ranks, "one case for each; default: those of docs/scaling.md")
+  app.add_option("--ranks", options.study.ranks, "one case for each; default: those of docs/internals/scaling.md")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--ll-tokens", options.llTokens, "tokens per rank in LL")
@@ -129,7 +129,7 @@ bool asksForACase(const CLI::App& app) {
 int run(int argc, const char* const* argv) {
   CLI::App app(
       "Computes what dispatch and combine would cost on many ranks. Without options: the tables of "
-      "docs/scaling.md. Nothing is measured.");
+      "docs/internals/scaling.md. Nothing is measured.");
   tools::prepareCommandLine(app, "moe_model");
   Options options;
   declareWorkload(app, options);

@@ -21,7 +21,7 @@ struct Comparison {
   Measured dispatch, combine;  // without a figure: not published
 };
 
-// Sources are in docs/scaling.md, under the name of the system.
+// Sources are in docs/internals/scaling.md, under the name of the system.
 std::vector<Comparison> comparisons();
 
 }  // namespace moe::model

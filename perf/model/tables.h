@@ -1,4 +1,4 @@
-// What moe_model says: tables in the form of docs/scaling.md, and the same as JSON for plot.py.
+// What moe_model says: tables in the form of docs/internals/scaling.md, and the same as JSON for plot.py.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Study {
   std::vector<int> ranks;
 };
 
-// The cases of docs/scaling.md.
+// The cases of docs/internals/scaling.md.
 Study nodesStudy(int tokens);
 Study fabricsStudy(int tokens);
 
@@ -27,7 +27,7 @@ std::string htTable(const Study& study);
 std::string memoryTable(const Study& ll, const Study& ht);
 std::string publishedTable();
 
-// The tables of docs/scaling.md, by the name of their place there.
+// The tables of docs/internals/scaling.md, by the name of their place there.
 struct NamedTable {
   std::string name, title, text;
 };

@@ -1,5 +1,5 @@
 // How a step is spread over a GPU. Pure arithmetic, so that it is tested without one. What the numbers were measured
-// with is in docs/performance.md, how they lead to a count in docs/tuning.md, "Multiprocessors".
+// with is in docs/internals/notebook.md, how they lead to a count in docs/reference/tuning.md, "Multiprocessors".
 #pragma once
 
 #include <algorithm>

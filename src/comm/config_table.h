@@ -1,5 +1,5 @@
-// Every environment variable of the library, one row each: what config.cc parses and what docs/tuning.md shows. Tests
-// and config.cc read it.
+// Every environment variable of the library, one row each: what config.cc parses and what docs/reference/tuning.md
+// shows. Tests and config.cc read it.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ std::vector<std::string> knownVariables();
 // "1 to 32", "a multiple of 16, 16 to 1048576", "auto, host, cuda", ...
 std::string describeAllowed(const Allowed& allowed);
 
-// The table of docs/tuning.md.
+// The table of docs/reference/tuning.md.
 std::string settingsAsMarkdown();
 
 }  // namespace moe

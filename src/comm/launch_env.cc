@@ -55,8 +55,8 @@ class Variables {
   const char* launcher_;
 };
 
-// Ranks know the same text and so derive the same 16 bytes. They keep jobs apart; docs/launchers.md says what they do
-// not protect from, as the text is no secret.
+// Ranks know the same text and so derive the same 16 bytes. They keep jobs apart; docs/guide/launchers.md says what
+// they do not protect from, as the text is no secret.
 Secret deriveBytes(std::string_view purpose, std::string_view text) {
   return bootstrap::deriveKey({}, purpose, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }

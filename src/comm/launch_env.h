@@ -1,5 +1,5 @@
 // What the launcher's environment variables say about this rank: moerun, torchrun, Open MPI, Slurm or a PMI. Called by
-// moeCommInitFromEnv. The rules, variable by variable, are in docs/launchers.md.
+// moeCommInitFromEnv. The rules, variable by variable, are in docs/guide/launchers.md.
 #pragma once
 
 #include <cstdint>

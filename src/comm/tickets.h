@@ -1,5 +1,5 @@
 // Tickets of routes: counts for the host carry the ticket of the call that they come from, so that the host waits for
-// those of the latest call. docs/protocol.md, "Counts for the host".
+// those of the latest call. docs/internals/protocol.md, "Counts for the host".
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Which RDMA adapters each GPU of a machine uses. A pure function over a described machine: every rank of the machine
-// finds the same, and machines that are alike find alike. docs/nics.md is its explanation.
+// finds the same, and machines that are alike find alike. docs/reference/nics.md is its explanation.
 #pragma once
 
 #include <string>

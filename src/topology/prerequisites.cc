@@ -232,7 +232,7 @@ Prerequisite checkDistance(const Topology& topology, const Rdma& rdma) {
     }
   }
   if (far.empty()) return present(kName, nameOf(farthest));
-  return missing(kName, far, "rows cross the processor: slower, but correct; see docs/nics.md");
+  return missing(kName, far, "rows cross the processor: slower, but correct; see docs/reference/nics.md");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array kMtus = {4096, 2048, 1024, 512, 256};
 constexpr int kRoceHeaderBytes = 96;  // the kernel sets this much aside: GRH 40, UDP 8, BTH 12, and the largest others
 constexpr int kQueuePairs = 4;
-constexpr int kQueuePairsInAll = 2048;  // adapters are slower when many are in use: docs/scaling.md
+constexpr int kQueuePairsInAll = 2048;  // adapters are slower when many are in use: docs/internals/scaling.md
 
 // 67 ms and 1.07 s. Less takes congestion for loss; with more a dead peer is noticed late.
 constexpr int kAckTimeoutMin = 14;

@@ -72,7 +72,7 @@ done
 
 step "documents, licence, examples"
 documents=$(find "$prefix/share" -path '*doc/moecomm/LICENSE' -exec dirname {} \;)
-for file in README.md CHANGELOG.md LICENSE docs/tuning.md docs/launchers.md docs/decisions/README.md; do
+for file in README.md CHANGELOG.md LICENSE docs/reference/tuning.md docs/guide/launchers.md docs/decisions/README.md; do
   cmp "$here/../../$file" "$documents/$file" || { echo "$file is not installed"; exit 1; }
 done
 "$cc" -std=c99 -I"$prefix/include" "$prefix/share/moecomm/examples/minimal.c" -L"$(dirname "$library")" -lmoecomm -o "$work/minimal"

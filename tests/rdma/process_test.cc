@@ -1,5 +1,5 @@
 // Programs that know nothing but libibverbs transfer data between processes, through the software adapter behind
-// libfakemlx5.so: floor 2 of docs/rdma.md.
+// libfakemlx5.so: floor 2 of docs/internals/rdma.md.
 #include <gtest/gtest.h>
 #include <signal.h>
 

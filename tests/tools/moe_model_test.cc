@@ -1,5 +1,5 @@
 // The scaling model: its expectations against counting all cases, its times against arithmetic by hand, what it says of
-// published results, and docs/scaling.md against its tables. MOECOMM_UPDATE_DOCS=1 writes those anew.
+// published results, and docs/internals/scaling.md against its tables. MOECOMM_UPDATE_DOCS=1 writes those anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -240,8 +240,8 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   Workload ll = small(2048, 0, 8), ht = ll;
   ll.hidden = ht.hidden = 7168, ll.tokens = 128, ht.tokens = 4096;
   const Footprint f = footprintOf(ll, ht, 8);
-  // docs/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 twice, 2 R 4 c, 3 N t 16 (1 + K) and little else; HT's staging
-  // G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, c = 2048 + 2048 + 256 + 1, rounded up.
+  // docs/reference/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 twice, 2 R 4 c, 3 N t 16 (1 + K) and little else;
+  // HT's staging G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, c = 2048 + 2048 + 256 + 1, rounded up.
   const double slots = 2. * 2048 * 128 * (3 * 14336 + 224 + 2 * 8 * 4), headers = 3. * 2048 * 128 * 144;
   const double counts = 2. * 2048 * 4356 * 4, tables = 3. * 256 * 128 * 16 * 9;
   EXPECT_NEAR(static_cast<double>(f.llWindow), slots + headers + counts + tables, 16 << 20);
@@ -250,7 +250,7 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4356 * 4);
   Workload eight = ht;
   eight.ranks = 8;
-  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'133'248U);  // as docs/memory.md says
+  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'133'248U);  // as docs/reference/memory.md says
   EXPECT_EQ(f.queuePairs, 2040);                                 // one for each remote rank; four in small groups
   eight.ranks = 16;
   EXPECT_EQ(footprintOf(eight, eight, 8).queuePairs, 4 * 8);
@@ -272,7 +272,7 @@ const Comparison& find(const std::vector<Comparison>& all, const std::string& sy
   throw std::out_of_range(system);
 }
 
-// Computed apart from the program, from the formulas of docs/scaling.md.
+// Computed apart from the program, from the formulas of docs/internals/scaling.md.
 TEST(ScalingModel, SaysOfPublishedCasesWhatTheFormulasSay) {
   const std::vector<Comparison> all = comparisons();
   const double v1Start = 77 - 128 * 8 * 7392 * 7 / 8. / 160e3;
@@ -294,7 +294,7 @@ TEST(ScalingModel, IsNearWhatWasPublished) {
   }
 }
 
-const std::string kPath = MOECOMM_SOURCE_DIR "/docs/scaling.md";
+const std::string kPath = MOECOMM_SOURCE_DIR "/docs/internals/scaling.md";
 
 std::string readText(const std::string& path) {
   std::ifstream file(path);

@@ -1,5 +1,5 @@
-// docs/tuning.md shows the table of environment variables between two markers. It must be the table of the code.
-// MOECOMM_UPDATE_DOCS=1 in the environment of this test writes it anew.
+// docs/reference/tuning.md shows the table of environment variables between two markers. It must be the table of the
+// code. MOECOMM_UPDATE_DOCS=1 in the environment of this test writes it anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace moe::test {
 namespace {
 
-const std::string kPath = MOECOMM_SOURCE_DIR "/docs/tuning.md";
+const std::string kPath = MOECOMM_SOURCE_DIR "/docs/reference/tuning.md";
 const std::string kBegin = "<!-- variables: begin; written by the unit tests with MOECOMM_UPDATE_DOCS=1 -->\n";
 const std::string kEnd = "<!-- variables: end -->\n";
 

@@ -1,5 +1,5 @@
 // What the GPU's kernels are compiled for: warps per block and copies in flight. As many as registers and shared memory
-// allow; the numbers were measured (docs/performance.md). How many blocks a step gets is in backend/cuda_plan.h.
+// allow; the numbers were measured (docs/internals/notebook.md). How many blocks a step gets is in backend/cuda_plan.h.
 #pragma once
 
 #include "device/kernels/steps.h"

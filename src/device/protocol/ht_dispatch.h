@@ -1,7 +1,8 @@
 // High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
 // row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
 // local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
-// from the staging area. Across domains each row takes the rails first. Flags: docs/protocol.md, "HT dispatch".
+// from the staging area. Across domains each row takes the rails first. Flags: docs/internals/protocol.md, "HT
+// dispatch".
 #pragma once
 
 #include "device/protocol/deliver.h"

@@ -1,6 +1,6 @@
 // Low-latency dispatch: rows go to slots [source][index] of the handle's set, from where the receiver delivers them.
 // RANK_MAJOR rows may stay where they came, and this rank's own rows need no slot if they are delivered in the same
-// step. Flags: docs/protocol.md, "LL dispatch".
+// step. Flags: docs/internals/protocol.md, "LL dispatch".
 #pragma once
 
 #include "device/protocol/deliver.h"

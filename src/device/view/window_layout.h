@@ -1,8 +1,8 @@
 // Where everything lies in the symmetric window. The same on every rank (but for the heap's size), computed from the
-// communicator's shape alone, so control words never move with a call's sizes. docs/memory.md states the formula.
-// Who writes, who reads and why nothing is overwritten early is in docs/protocol.md; in short, "[from]" is indexed by
-// the rank that writes, and the window's owner reads. But llCombineRows may be written by its owner for the rank
-// [from], and peers read those rows, and the rows that a CombineRecord names, and nothing else.
+// communicator's shape alone, so control words never move with a call's sizes. docs/reference/memory.md states the
+// formula. Who writes, who reads and why nothing is overwritten early is in docs/internals/protocol.md; in short,
+// "[from]" is indexed by the rank that writes, and the window's owner reads. But llCombineRows may be written by its
+// owner for the rank [from], and peers read those rows, and the rows that a CombineRecord names, and nothing else.
 #pragma once
 
 #include "device/view/flag.h"

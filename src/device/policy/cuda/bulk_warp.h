@@ -1,7 +1,7 @@
 // The GPU policy for sm_90 and newer: rows move with the bulk-copy engine, global -> shared -> global, several stages
 // in flight per warp and one issuing lane. A copy is complete, and ordered before a flag, at publish and announce. What
-// else a warp does is CudaWarp's. Stages and their sizes: docs/performance.md (measured with ceiling probes of this
-// shape).
+// else a warp does is CudaWarp's. Stages and their sizes: docs/internals/notebook.md (measured with ceiling probes of
+// this shape).
 #pragma once
 
 #include "device/kernels/kernel_numbers.h"

@@ -112,7 +112,7 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
 }
 
 // Sum `item` of the desk, whose terms begin at `begin`: 8 loads of 16 bytes in flight per lane, of 4 rows, or 6 of 2
-// rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/performance.md).
+// rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/internals/notebook.md).
 template <class Type, bool kWeighted, bool kLanding, class Wait>
 MOE_LANES bool reduceRow(const Desk& desk, int item, int begin, int lane, Wait wait) {
   if (!kWeighted && desk.jobs[item].terms <= 2) {

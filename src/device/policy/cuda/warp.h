@@ -1,5 +1,6 @@
 // The GPU policy for any architecture: a warp is 32 lanes of one CUDA warp, rows move through registers in 16-byte
-// pieces. All synchronisation is at system scope: one place to change. Contract: docs/architecture.md, "Policies".
+// pieces. All synchronisation is at system scope: one place to change. Contract: docs/internals/architecture.md,
+// "Policies".
 #pragma once
 
 #include "device/policy/cuda/cast.h"

@@ -1,5 +1,5 @@
 // The CPU backend's policy: a warp is one lane, on the calling thread. ThreadSanitizer sees its order errors. The
-// contract of each operation is in docs/architecture.md, "Policies".
+// contract of each operation is in docs/internals/architecture.md, "Policies".
 #pragma once
 
 #include <atomic>

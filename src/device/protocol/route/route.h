@@ -5,8 +5,8 @@
 //   place     positions of every entry and row                                                      (here)
 //   headers   go to the receivers, which keep them in the handle                                    (route_headers.h)
 // What a lane that has tokens for itself sends is in route_tokens.h.
-// It is bound by the number of dependent look-ups, not by their size: see docs/performance.md, "The route's steps".
-// Flags: docs/protocol.md, "Route".
+// It is bound by the number of dependent look-ups, not by their size: see docs/internals/notebook.md, "The route's
+// steps". Flags: docs/internals/protocol.md, "Route".
 #pragma once
 
 #include "device/protocol/route/route_tokens.h"
