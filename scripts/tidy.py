@@ -21,6 +21,16 @@ LONG_FUNCTIONS = set()
 LAYERS = {"base": 0, "bootstrap": 1, "device": 2, "topology": 2, "backend": 3, "transport": 4, "comm": 5, "api": 6,
           "tools": 7}
 
+# The rooms of a folder, in the same way. Files beside the rooms are for all of them.
+ROOMS = {"device": {"queue": 0, "view": 1, "rows": 2, "policy": 3, "protocol": 4, "kernels": 5},
+         "bootstrap": {"net": 0, "group": 1}, "transport": {"tcp": 0, "rdma": 0, "verbs": 1, "ibgda": 2}}
+# Who may not include from where besides: a pattern of paths, one of includes, why.
+NOT_FROM = [
+    (r"src/(?!device/)", r"device/protocol/", "protocols are reached by the steps of device/kernels"),
+    (r"src/transport/tcp/", r"transport/(rdma|verbs|ibgda)/", "a transport knows no other"),
+    (r"src/transport/(rdma|verbs|ibgda)/", r"transport/tcp/", "a transport knows no other"),
+]
+
 CUDA_FILES = r"src/device/(policy/cuda/\w+|(rows|queue/mlx5)/cuda_\w+)\.h"
 POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
@@ -111,10 +121,18 @@ def check_includes(path, folder, text, complain):
     if folder not in LAYERS:
         complain(path, 1, f"src/{folder} has no layer in scripts/tidy.py")
         return
-    for match in re.finditer(r'^#include "(\w+)/', text, re.M):
-        other = match.group(1)
+    rooms = ROOMS.get(folder, {})
+    room = path.split("/")[2]
+    for match in re.finditer(r'^#include "((\w+)/(\w+)[^"]*)"', text, re.M):
+        line = text.count("\n", 0, match.start()) + 1
+        included, other, other_room = match.groups()
         if other != folder and LAYERS.get(other, 99) >= LAYERS[folder]:
-            complain(path, text.count("\n", 0, match.start()) + 1, f"src/{folder} must not include from {other}/")
+            complain(path, line, f"src/{folder} must not include from {other}/")
+        elif other == folder and rooms.get(other_room, -1) > rooms.get(room, 99):
+            complain(path, line, f"src/{folder}/{room} must not include from {folder}/{other_room}/")
+        for where, what, why in NOT_FROM:
+            if re.match(where, path) and re.match(what, included):
+                complain(path, line, f"{included}: {why}")
 
 
 def check_file(path, complain):

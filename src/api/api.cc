@@ -6,6 +6,7 @@
 #include "comm/handle.h"
 #include "comm/launch_env.h"
 #include "comm/limits.h"
+#include "device/rows/row_math.h"
 
 using moe::Comm;
 using moe::Handle;

@@ -10,7 +10,7 @@
 #include "backend/host_options.h"
 #include "backend/memory.h"
 #include "backend/window_port.h"
-#include "device/kernels/steps.h"
+#include "device/view/step_names.h"
 
 namespace moe {
 

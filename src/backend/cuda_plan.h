@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "backend/backend.h"
-#include "device/kernels/kernel_numbers.h"
+#include "device/policy/cuda/kernel_numbers.h"
 
 namespace moe {
 

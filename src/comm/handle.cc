@@ -9,7 +9,8 @@
 #include "comm/argument_checks.h"
 #include "comm/limits.h"
 #include "comm/mode_choice.h"
-#include "device/protocol/ll_slots.h"
+#include "device/rows/row_math.h"
+#include "device/view/ll_slots.h"
 
 namespace moe {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
+#include "device/rows/fp8_row.h"
 #include "device/view/terms.h"
 
 namespace moe {

@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/config.h"
+#include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
 #include "rdma/rdma_world.h"
 #include "support/moe_step.h"

@@ -1,6 +1,7 @@
 // The combine of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
+#include "device/view/ll_slots.h"
 #include "device/view/terms.h"
 #include "support/operations.h"
 #include "support/payload.h"

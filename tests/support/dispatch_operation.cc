@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "device/rows/fp8_row.h"
+#include "device/view/ll_slots.h"
 #include "device/view/terms.h"
 #include "support/fp8_reference.h"
 #include "support/operations.h"

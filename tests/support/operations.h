@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device/kernels/steps.h"
+#include "device/view/step_names.h"
 #include "support/cast_case.h"
 #include "support/protocol_world.h"
 #include "support/reference.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/kernels/steps.h"
+#include "device/kernels/run_step.h"
 #include "support/sim_warp.h"
 #include "support/simulator_parts.h"
 

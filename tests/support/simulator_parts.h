@@ -3,7 +3,7 @@
 
 #include <deque>
 
-#include "device/kernels/steps.h"
+#include "device/view/step_names.h"
 #include "support/simulator.h"
 
 namespace moe::sim {

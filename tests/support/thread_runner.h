@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "device/kernels/steps.h"
+#include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
 #include "support/put_carriers.h"
 #include "support/scenario.h"

@@ -64,6 +64,13 @@ class Tidy(unittest.TestCase):
     def test_knows_the_direction_of_includes(self):
         self.assert_refused("src/bootstrap/net/link.cc", '#include "comm/config.h"\n')
         self.assert_refused("src/device/protocol/route/route.h", '// Says.\n#include "transport/window.h"\n', 2)
+        self.assert_refused("src/device/view/views.h", '// Says.\n#include "device/rows/row_math.h"\n', 2)
+        self.assert_refused("src/device/policy/host/warp.h", '// Says.\n#include "device/protocol/waves.h"\n', 2)
+        self.assert_refused("src/device/protocol/waves.h", '// Says.\n#include "device/kernels/run_step.h"\n', 2)
+        self.assert_refused("src/bootstrap/net/link.cc", '#include "bootstrap/group/node.h"\n')
+        self.assert_refused("src/comm/handle.cc", '#include "device/protocol/waves.h"\n')
+        self.assert_refused("src/transport/tcp/sender.cc", '#include "transport/rdma/pace.h"\n')
+        self.assert_refused("src/transport/rdma/rail.cc", '#include "transport/verbs/poster.h"\n')
         self.assert_refused("src/topology/nic.cc", '#include "device/view/shape.h"\n')
         self.assert_refused("src/unheard/of.cc", "int x;\n")
         self.assert_accepted("src/comm/comm.cc", '#include "comm/config.h"\n#include "device/view/shape.h"\n#include "moecomm.h"\n')

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "device/kernels/host_simd.h"
-#include "device/kernels/steps.h"
 #include "device/policy/host/pace.h"
+#include "device/view/step_names.h"
 
 namespace moe {
 

@@ -2,7 +2,7 @@
 // every build knows by a name of its own.
 #pragma once
 
-#include "device/kernels/steps.h"
+#include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
 
 namespace moe {

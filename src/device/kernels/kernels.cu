@@ -1,4 +1,5 @@
 #include "device/kernels/kernels.h"
+#include "device/kernels/run_step.h"
 #include "device/policy/cuda/block.h"
 #include "device/policy/cuda/bulk_sums.h"
 #include "device/policy/cuda/puts.h"

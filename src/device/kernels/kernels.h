@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "device/kernels/kernel_numbers.h"
+#include "device/policy/cuda/kernel_numbers.h"
 
 namespace moe {
 

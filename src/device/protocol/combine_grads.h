@@ -3,8 +3,8 @@
 #pragma once
 
 #include "device/protocol/deliver.h"
-#include "device/protocol/ll_slots.h"
 #include "device/protocol/rails.h"
+#include "device/view/ll_slots.h"
 
 namespace moe {
 

@@ -8,11 +8,6 @@
 
 namespace moe {
 
-// The same on all ranks.
-MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
-  return h.lowLatency != 0 && h.layout != Layout::rankMajor;
-}
-
 // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
 template <class Warp>
 MOE_LANES bool hasFlags(const Warp& warp, const StepParams& p) {

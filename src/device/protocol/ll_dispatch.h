@@ -4,10 +4,26 @@
 #pragma once
 
 #include "device/protocol/deliver.h"
-#include "device/protocol/ll_slots.h"
 #include "device/protocol/push.h"
+#include "device/view/ll_slots.h"
 
 namespace moe {
+
+template <class Warp>
+MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
+  warp.forEach(c.domainSize, [&](int i) {
+    warp.laneStore(c.in<std::uint64_t>(c.domainFirst + i, llSizesOffset(c, h, c.rank)), value);
+  });
+}
+
+// True if all ranks' terms are `value`; else one of them is reported. After the rows' flags.
+template <class Warp>
+MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
+  return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
+    const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from)));
+    return theirs == value ? Failure{} : disagreement(Phase::dispatchRows, from, value, theirs);
+  });
+}
 
 // The rows that go to slots: not this rank's own if they go straight from its input to its output, while those of
 // others are on their way. Rows that are cast, and those of two steps, wait in slots.

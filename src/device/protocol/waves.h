@@ -4,14 +4,9 @@
 
 #include "device/protocol/step.h"
 #include "device/rows/row_header.h"
+#include "device/view/step_names.h"
 
 namespace moe {
-
-// Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
-// many is a compile-time constant of a step, so that one wave costs nothing.
-MOE_HOST_DEVICE bool goesInWaves(const HandleView& h) {
-  return h.lowLatency == 0 && (expertRows(h) || h.domains > 1);
-}
 
 // The wave of a token, if its operation goes in waves.
 MOE_LANES int waveOf(int token, int tokens) {

@@ -42,10 +42,6 @@ MOE_LANES int entryRow(const Quad& entry) {
   return static_cast<int>(entry.w);
 }
 
-MOE_HOST_DEVICE bool expertRows(const HandleView& h) {
-  return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
-}
-
 // The source of row `row` in FLAT order, where the rows of each source begin at `rankOffsets`.
 MOE_LANES int sourceOf(const std::int32_t* rankOffsets, int nranks, int row) {
   int low = 0, high = nranks;  // rankOffsets[low] <= row < rankOffsets[high]

@@ -192,6 +192,11 @@ struct HandleView {
   MOE_HOST_DEVICE int groupRows(int full) const { return byAlignment.of(full + alignment - 1) * alignment; }
 };
 
+// Layouts with a row for each local expert of a token.
+MOE_HOST_DEVICE bool expertRows(const HandleView& h) {
+  return h.layout == Layout::expertMajor || h.layout == Layout::expertMajorPadded;
+}
+
 enum PhaseBits : int { kSendPhase = 1, kReceivePhase = 2 };
 
 // How a row is cut among warps.

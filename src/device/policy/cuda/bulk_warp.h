@@ -4,7 +4,7 @@
 // this shape).
 #pragma once
 
-#include "device/kernels/kernel_numbers.h"
+#include "device/policy/cuda/kernel_numbers.h"
 #include "device/policy/cuda/warp.h"
 
 namespace moe {

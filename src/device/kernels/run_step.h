@@ -1,4 +1,4 @@
-// The steps that a backend can launch, and the one switch from a step's name to its code.
+// From a step's name to its code: the only file that knows all protocols.
 #pragma once
 
 #include <type_traits>
@@ -8,62 +8,9 @@
 #include "device/protocol/ll_combine.h"
 #include "device/protocol/ll_dispatch.h"
 #include "device/protocol/route/route.h"
+#include "device/view/step_names.h"
 
 namespace moe {
-
-enum class Step {
-  route,
-  htDispatch,
-  htDispatchWaves,
-  htDispatchRails,
-  llDispatch,
-  llCombine,
-  combine,
-  combineWaves,
-  combineRails
-};
-inline constexpr Step kSteps[] = {Step::route,           Step::htDispatch,   Step::htDispatchWaves,
-                                  Step::htDispatchRails, Step::llDispatch,   Step::llCombine,
-                                  Step::combine,         Step::combineWaves, Step::combineRails};
-
-inline Step dispatchStep(const HandleView& h) {
-  if (h.lowLatency != 0) return Step::llDispatch;
-  if (h.hasRails()) return Step::htDispatchRails;
-  return goesInWaves(h) ? Step::htDispatchWaves : Step::htDispatch;
-}
-// `landing`: whether rows land where they can. All ranks of a communicator have the same.
-inline Step combineStep(const HandleView& h, bool landing) {
-  if (landing && combineLands(h)) return Step::llCombine;
-  if (h.hasRails()) return Step::combineRails;
-  return goesInWaves(h) ? Step::combineWaves : Step::combine;
-}
-
-// Whether some warps may move rows, and others describe them.
-MOE_HOST_DEVICE constexpr bool isDivided(Step step) {
-  return step == Step::htDispatch;
-}
-// Kernels with bulk copies, of one domain and, `far`, of several.
-MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step, bool far) {
-  if (far) return step == Step::htDispatchRails;
-  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::combine ||
-         step == Step::combineWaves;
-}
-
-// Which kernels there are: of one domain, and of several.
-MOE_HOST_DEVICE constexpr bool hasRails(Step step) {
-  return step == Step::htDispatchRails || step == Step::combineRails;
-}
-MOE_HOST_DEVICE constexpr bool hasFarKernel(Step step) {
-  const bool ll = step == Step::llDispatch || step == Step::llCombine;
-  return step == Step::route || ll || step == Step::combine || hasRails(step);
-}
-MOE_HOST_DEVICE constexpr bool hasNearKernel(Step step) {
-  return !hasRails(step);
-}
-
-MOE_HOST_DEVICE constexpr bool isCombine(Step step) {
-  return step == Step::llCombine || step == Step::combine || step == Step::combineWaves || step == Step::combineRails;
-}
 
 template <Step kStep, Duty kDuty = Duty::all, class Warp>
 MOE_LANES void runStep(const Warp& warp, const StepParams& p, const Crew& crew) {

@@ -2,7 +2,7 @@
 // allow; the numbers were measured (docs/internals/notebook.md). How many blocks a step gets is in backend/cuda_plan.h.
 #pragma once
 
-#include "device/kernels/steps.h"
+#include "device/view/step_names.h"
 
 namespace moe {
 

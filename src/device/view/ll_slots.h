@@ -3,8 +3,7 @@
 // combine. A handle packs the areas of its set for its own sizes, the same at all ranks.
 #pragma once
 
-#include "device/protocol/remote.h"
-#include "device/rows/row_header.h"
+#include "device/view/views.h"
 
 namespace moe {
 
@@ -40,21 +39,6 @@ MOE_LANES std::uint64_t llOutOffset(const CommView& c, const HandleView& h, std:
 // The terms of a dispatch; a rank tells every other with its rows.
 MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, int from) {
   return c.at.llSizes + static_cast<std::uint64_t>(h.llSet * c.nranks + from) * sizeof(std::uint64_t);
-}
-template <class Warp>
-MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
-  warp.forEach(c.domainSize, [&](int i) {
-    warp.laneStore(c.in<std::uint64_t>(c.domainFirst + i, llSizesOffset(c, h, c.rank)), value);
-  });
-}
-
-// True if all ranks' terms are `value`; else one of them is reported. After the rows' flags.
-template <class Warp>
-MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
-  return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
-    const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from)));
-    return theirs == value ? Failure{} : disagreement(Phase::dispatchRows, from, value, theirs);
-  });
 }
 
 }  // namespace moe
