@@ -137,7 +137,7 @@ TEST_P(Usage, AHandleSaysWhichModeItUses) {
     };
     EXPECT_EQ(modeOf(moeModeHt, 8), moeModeHt);
     EXPECT_EQ(modeOf(moeModeLl, 8), moeModeLl);
-    EXPECT_EQ(modeOf(moeModeAuto, 8), moeModeLl);
+    EXPECT_EQ(modeOf(moeModeAuto, 8), GetParam() == moeBackendHost ? moeModeHt : moeModeLl);
     EXPECT_EQ(modeOf(moeModeAuto, 17), moeModeHt) << "the communicator takes 16 in LL";
     EXPECT_EQ(modeOf(moeModeAuto, 0), moeModeHt);
   });

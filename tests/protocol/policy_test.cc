@@ -13,6 +13,25 @@
 namespace moe::test {
 namespace {
 
+// The concepts refuse what lacks an operation, or has one with another result.
+struct Nothing {};
+struct WithoutWait : HostWarp {
+  bool waitAll() const;
+};
+struct WithoutScan : HostWarp {
+  void scanInOrder() const;
+};
+struct WithoutRows : HostWarp {
+  void streamRows() const;
+};
+struct WithoutLanding : HostWarp {
+  void takeRows() const;
+};
+static_assert(!Core<Nothing> && !Core<WithoutWait>);
+static_assert(Core<WithoutScan> && Moves<WithoutScan> && !Computes<WithoutScan>);
+static_assert(Computes<WithoutRows> && !Moves<WithoutRows>);
+static_assert(Moves<WithoutLanding> && !Lands<WithoutLanding>);
+
 template <class Team>
 class Policy : public testing::Test {};
 TYPED_TEST_SUITE(Policy, Teams, TeamNames);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "device/policy/contract.h"
 #include "device/queue/landing.h"
 #include "device/rows/fp8_row.h"
 #include "support/simulator.h"
@@ -286,5 +287,7 @@ class SimWarp {
 
   Simulator& sim_;
 };
+
+static_assert(Computes<SimWarp> && Lands<SimWarp>);
 
 }  // namespace moe::sim

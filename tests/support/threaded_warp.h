@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "device/policy/contract.h"
 #include "device/policy/host/landing.h"
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
@@ -323,5 +324,7 @@ class ThreadedWarp {
   int lane_;
   mutable std::uint64_t digest_ = 0;
 };
+
+static_assert(Computes<ThreadedWarp<2>> && Lands<ThreadedWarp<2>>);
 
 }  // namespace moe::test

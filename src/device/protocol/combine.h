@@ -11,7 +11,7 @@
 namespace moe {
 
 // The row that stands for the token at destination `to`, as this rank reads it.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, const Destination& to) {
   const CommView& c = p.comm;
   const std::uint32_t rowBytes = p.combine.rowBytes;
@@ -31,7 +31,7 @@ MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, 
 
 // The owner's sums: a token's rows in the order of its destinations, then the biases. Rows are read after mayRead() has
 // returned true, and not at all if it returns false.
-template <class Warp, class MayRead>
+template <Moves Warp, class MayRead>
 MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, WarpIndex w, MayRead mayRead) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
@@ -61,7 +61,7 @@ MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const 
 }
 
 // Every rank looks at every record of its domain, so that all of them refuse together.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   return allAreGood(warp, c, domainRanks(c), [&](int from) {
@@ -70,7 +70,7 @@ MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
 }
 
 // LL looks rows up while it waits; HT records must be there to find one.
-template <int kWaves, class Warp>
+template <int kWaves, Moves Warp>
 MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                        std::uint64_t number, int wave, WarpIndex w) {
   const bool lowLatency = kWaves == 1 && p.handle.lowLatency != 0;
@@ -86,7 +86,7 @@ MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea&
 }
 
 // What must be so before rows may be handed over.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, std::uint64_t epoch, bool uncombined, WarpIndex w) {
   if (p.handle.lowLatency == 0) {
     if (w.index == 0) offerRows(warp, p);
@@ -97,7 +97,7 @@ MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, std::uint64_t
   return true;
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void endCombine(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                           WarpIndex w) {
   const CommView& c = p.comm;
@@ -110,7 +110,7 @@ MOE_LANES void endCombine(const Warp& warp, const StepParams& p, const CombineAr
 }
 
 // What a sending step leaves for the next one.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void endCombineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                               std::uint64_t number, WarpIndex w) {
   if (!isLast(w)) return;
@@ -124,7 +124,7 @@ MOE_LANES void endCombineSend(const Warp& warp, const StepParams& p, const Combi
   });
 }
 
-template <int kWaves, class Warp>
+template <int kWaves, Moves Warp>
 MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;

@@ -25,7 +25,7 @@ MOE_LANES std::uint64_t railGradsRow(const CommView& c, std::uint64_t area, std:
 }
 
 // Where the gradients of an arriving row go.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const CombineArea& area, int row) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -39,7 +39,7 @@ MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const Combine
   return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
   const HandleView& h = p.handle;
   const Slice slice = sliceOf(*h.rows, w);
@@ -56,7 +56,7 @@ MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const Comb
 }
 
 // Where the gradient of an entry has come. One lane.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES const float* gradOfEntry(const Warp& warp, const StepParams& p, const CombineArea& area, int token, int k,
                                    int expert) {
   const CommView& c = p.comm;
@@ -72,7 +72,7 @@ MOE_LANES const float* gradOfEntry(const Warp& warp, const StepParams& p, const 
   return c.mine<float>(row) + k;
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void takeWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
   const HandleView& h = p.handle;
   const Slice slice = sliceOf(p.combine.tokens, w);

@@ -30,7 +30,7 @@ MOE_LANES int biasCount(const CombineArgs& a) {
 
 // One row per token of those that came: a copy, or the sum of the rows of its experts here, in top-k order. Items 0 to
 // n - 1 are parts of rows in FLAT order, itemOf(i); they go to placeOf(row), nowhere if that is NULL.
-template <bool kLanding, class Warp, class ItemOf, class PlaceOf>
+template <bool kLanding, Moves Warp, class ItemOf, class PlaceOf>
 MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, int n, ItemOf itemOf, PlaceOf placeOf) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
@@ -77,7 +77,7 @@ MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
 }
 
 // A share of the rows, to where they are read.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void prepareShare(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
   const auto items = partsOf(rows, p.combine.arriving, p.combine.rowBytes, w);
   prepareRows<false>(
@@ -97,7 +97,7 @@ MOE_LANES bool tellsTerms(WarpIndex w) {
   return w.index == (w.count > 2 ? w.count - 2 : 0);
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void tellTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const std::uint64_t terms = llFlags(c, p.handle, c.at.llCombineSizes);
@@ -107,7 +107,7 @@ MOE_LANES void tellTerms(const Warp& warp, const StepParams& p, std::uint64_t ep
 }
 
 // Looks at the terms of `ranks`. Those of other domains came with their flags; for others it waits.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool termsAgree(const Warp& warp, const StepParams& p, Range ranks, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const std::uint64_t area = llFlags(c, p.handle, c.at.llCombineSizes);
@@ -122,7 +122,7 @@ MOE_LANES bool termsAgree(const Warp& warp, const StepParams& p, Range ranks, st
 
 // LL, right after a combine of the same set: what that one made, and its terms, may be written again when every rank
 // has read it. With a dispatch in between, everybody has.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
@@ -153,7 +153,7 @@ MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, in
 }
 
 // LL has no records: a rank that lacks something reports it before it has sent anything, and does not begin.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool llRowsAreGood(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CombineArgs& a = p.combine;
   if (a.held == kAnyRows && (a.grads == 0 || a.weightGrads != nullptr)) return true;
@@ -165,7 +165,7 @@ MOE_LANES bool llRowsAreGood(const Warp& warp, const StepParams& p, WarpIndex w)
   return false;
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
   const CommView& c = p.comm;
   const CombineRecord mine = ownRecord(p.combine);
@@ -180,7 +180,7 @@ MOE_LANES bool mayPrepare(const StepParams& p) {
 
 // LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another
 // connection.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
                          WarpIndex w) {
   const CommView& c = p.comm;
@@ -203,7 +203,7 @@ MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineAre
 }
 
 // One wave of the expert side.
-template <int kWaves, class Warp>
+template <int kWaves, Moves Warp>
 MOE_LANES void handOverWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
                             int wave, WarpIndex w) {
   const CombineArgs& a = p.combine;

@@ -8,7 +8,7 @@
 namespace moe {
 
 // Sums of a wave's rows for the owners in other domains, where they wait to be put.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool sumForRails(const Warp& warp, const StepParams& p, const RailRows& rows, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -32,7 +32,7 @@ MOE_LANES bool sumForRails(const Warp& warp, const StepParams& p, const RailRows
       [](int, int) { return 1.0f; });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool forwardSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
                            int wave, WarpIndex w) {
   const CommView& c = p.comm;
@@ -56,7 +56,7 @@ MOE_LANES bool forwardSums(const Warp& warp, const StepParams& p, const CombineA
 }
 
 // The owner's part of a wave.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool takeSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                         std::uint64_t number, int wave, WarpIndex w) {
   const CommView& c = p.comm;
@@ -65,7 +65,7 @@ MOE_LANES bool takeSums(const Warp& warp, const StepParams& p, const CombineArea
   return sumWave<kHtWaves>(warp, p, area, epoch, number, wave, w);
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void combineRails(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;

@@ -26,7 +26,7 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
 
 // Copies some rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places (at most topk), the rows
 // `placeOf(row, copy)` of `out`.
-template <class Warp, class Rows, class SourceOf, class CopiesOf, class PlaceOf>
+template <Moves Warp, class Rows, class SourceOf, class CopiesOf, class PlaceOf>
 MOE_LANES void deliverRows(const Warp& warp, const Rows& rows, std::uint8_t* out, std::uint32_t rowBytes,
                            const Parts& parts, WarpIndex w, SourceOf sourceOf, CopiesOf copiesOf, PlaceOf placeOf) {
   const auto items = partsOf(rows, parts, rowBytes, w);
@@ -69,7 +69,7 @@ MOE_LANES bool describes(const DispatchArgs& d) {
   return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
                                  WarpIndex w) {
   if (w.index != 0 || d.outExpertOffsets == nullptr) return;
@@ -77,7 +77,7 @@ MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const Hand
 }
 
 // Whole rows per warp, beginning with one in the middle: the first has other things to do.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
                             WarpIndex w) {
   copyExpertOffsets(warp, c, h, d, w);

@@ -56,7 +56,7 @@ MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
 }
 
 // By all warps that place rows, each after its own: these experts are complete.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void announceArrivals(const Warp& warp, const HandleView& h, int wave, Range experts, WarpIndex w) {
   if (experts.begin == experts.end) return;
   warp.announce(

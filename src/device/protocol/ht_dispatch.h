@@ -15,7 +15,7 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
   return c.in<OutputRecord>(rank, c.at.htOutputs) + (parityOf(epoch) * c.nranks + from);
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
   const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.terms, 0};
   warp.forEach(c.domainSize, [&](int i) { warp.laneStore(outputRecord(c, c.domainFirst + i, epoch, c.rank), mine); });
@@ -33,7 +33,7 @@ MOE_LANES Failure outputFault(const HandleView& h, const DispatchArgs& d, const 
 }
 
 // Every rank looks at every output of its domain, so that all of them refuse together.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
   return allAreGood(warp, c, domainRanks(c), [&](int to) {
@@ -41,7 +41,7 @@ MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64
   });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   if (w.index == 0) offerOutput(warp, c, p.dispatch, epoch);
@@ -49,7 +49,7 @@ MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint6
 }
 
 // Where a row goes in this domain, and its side payload.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES Sink finalPlace(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to) {
   const CommView& c = p.comm;
   const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
@@ -58,7 +58,7 @@ MOE_LANES Sink finalPlace(const Warp& warp, const StepParams& p, std::uint64_t e
           c.in<std::uint8_t>(to.rank, out.side) + row * p.dispatch.sideBytes, to.rank == c.rank};
 }
 
-template <class Warp, class Rows>
+template <Moves Warp, class Rows>
 MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, Rows rows,
                           WarpIndex w) {
   const CommView& c = p.comm;
@@ -77,7 +77,7 @@ MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t e
 }
 
 // Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void placePayload(const Warp& warp, const StepParams& p, const ArrivingRows& rows, std::uint64_t staging,
                             std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
   const HandleView& h = p.handle;
@@ -92,7 +92,7 @@ MOE_LANES void placePayload(const Warp& warp, const StepParams& p, const Arrivin
       [&](int row, int copy) { return layoutRow(h, row, first + copy); });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void placeRows(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
   const CommView& c = p.comm;
   const DispatchArgs& d = p.dispatch;
@@ -106,7 +106,7 @@ MOE_LANES std::uint64_t rowFlags(const CommView& c) {
   return kWaves == 1 ? c.at.htRowsReady : c.at.htRowWaves;
 }
 
-template <int kWaves, class Warp>
+template <int kWaves, Moves Warp>
 MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex team) {
   const Range all{0, p.dispatch.tokens};
   if constexpr (kWaves == 1) {
@@ -119,7 +119,7 @@ MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epo
 }
 
 // Waves by experts end with the experts that they complete; others, with all of them at the end.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void announceWaveArrivals(const Warp& warp, const CommView& c, const HandleView& h, int wave, WarpIndex w) {
   if (h.arrivals == 0) return;
   const int experts = h.map.count(c.rank);
@@ -128,7 +128,7 @@ MOE_LANES void announceWaveArrivals(const Warp& warp, const CommView& c, const H
 }
 
 // Of a divided crew those who move rows are needed again for what lies in the staging area alone.
-template <int kWaves, Duty kDuty, class Warp>
+template <int kWaves, Duty kDuty, Moves Warp>
 MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t number, int wave, const Crew& crew) {
   if (wave == 0 && kDuty != Duty::move) describeRows(warp, p.comm, p.handle, p.dispatch, crew.team);
   if (kDuty == Duty::move && p.dispatch.staged == 0) return true;
@@ -139,7 +139,7 @@ MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t nu
 }
 
 // What a sending step leaves for the next one.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number,
                          WarpIndex w) {
   if (!isLast(w)) return;
@@ -152,7 +152,7 @@ MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t ep
 
 // With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
 // not to wait for it.
-template <int kWaves, Duty kDuty, class Warp>
+template <int kWaves, Duty kDuty, Moves Warp>
 MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& crew) {
   static_assert(kWaves == 1 || kDuty == Duty::all);
   const CommView& c = p.comm;

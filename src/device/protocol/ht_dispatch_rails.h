@@ -36,7 +36,7 @@ MOE_LANES RailPayload railPayload(const StepParams& p, Payload payload) {
 }
 
 // The rows [first, end) that go to `domain`, to the rail peer there.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void putRailPayload(const Warp& warp, const StepParams& p, Range rows, int domain, Payload payload,
                               int wave) {
   const CommView& c = p.comm;
@@ -50,7 +50,7 @@ MOE_LANES void putRailPayload(const Warp& warp, const StepParams& p, Range rows,
   });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool railSendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number, int wave,
                             WarpIndex w) {
   const CommView& c = p.comm;
@@ -67,7 +67,7 @@ MOE_LANES bool railSendWave(const Warp& warp, const StepParams& p, std::uint64_t
 }
 
 // One payload of rows that came over the rails, to their places here.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void forwardPayload(const Warp& warp, const StepParams& p, std::uint64_t epoch, const RailRows& rows,
                               Payload payload, const Parts& parts, WarpIndex w) {
   const CommView& c = p.comm;
@@ -92,7 +92,7 @@ MOE_LANES void forwardPayload(const Warp& warp, const StepParams& p, std::uint64
       });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool forwardWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number, int wave,
                            WarpIndex w) {
   const CommView& c = p.comm;
@@ -109,7 +109,7 @@ MOE_LANES bool forwardWave(const Warp& warp, const StepParams& p, std::uint64_t 
   return true;
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void htDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   HandleState* state = p.handle.state;

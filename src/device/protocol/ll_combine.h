@@ -9,7 +9,7 @@
 namespace moe {
 
 // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES bool hasFlags(const Warp& warp, const StepParams& p) {
   return split(warp, p.comm) || p.combine.grads != 0;
 }
@@ -18,7 +18,7 @@ MOE_LANES bool hasFlags(const Warp& warp, const StepParams& p) {
 
 // Beginning with this rank's own rows: in FLAT order all ranks would store to the same one at the same time. Those of
 // which placeOf(arrival) is NULL are left out.
-template <bool kLanding, class Warp, class PlaceOf>
+template <bool kLanding, Lands Warp, class PlaceOf>
 MOE_LANES void handBack(const Warp& warp, const StepParams& p, WarpIndex w, PlaceOf placeOf) {
   const HandleView& h = p.handle;
   const CombineArgs& a = p.combine;
@@ -35,7 +35,7 @@ MOE_LANES void handBack(const Warp& warp, const StepParams& p, WarpIndex w, Plac
 }
 
 // Rows of this domain go to their owners, those of others to where they are put from.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES void handBackRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const auto slot = [&](int rank, std::uint64_t area, int from, int index) {
@@ -52,7 +52,7 @@ MOE_LANES void handBackRows(const Warp& warp, const StepParams& p, WarpIndex w) 
 
 // Right after a combine of the same set: rows may go where those of the one before were when every rank has taken them.
 // With a dispatch in between, everybody has.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES bool waitForTakers(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
@@ -62,7 +62,7 @@ MOE_LANES bool waitForTakers(const Warp& warp, const StepParams& p, std::uint64_
 
 // Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
 // Such places are emptied before peers hear of this combine, and they send nothing before that.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES void emptyPlaces(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const int ofRank = c.llTokensMax * (c.rowBytesMax / static_cast<int>(sizeof(Quad)));
@@ -75,7 +75,7 @@ MOE_LANES void emptyPlaces(const Warp& warp, const StepParams& p, WarpIndex w) {
 }
 
 // False if a wait failed.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES bool beginHandBack(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const int set = p.handle.llSet;
@@ -91,7 +91,7 @@ MOE_LANES bool beginHandBack(const Warp& warp, const StepParams& p, Channel chan
 }
 
 // What a sending step leaves for the next one.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES void endHandBack(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch,
                            std::uint64_t number, WarpIndex w) {
   if (!isLast(w)) return;
@@ -109,7 +109,7 @@ MOE_LANES void endHandBack(const Warp& warp, const StepParams& p, Channel channe
 // ---- The owner
 
 // A token's rows in the order of its destinations, then the biases.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES bool takeTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -142,7 +142,7 @@ MOE_LANES bool takeTokens(const Warp& warp, const StepParams& p, std::uint64_t e
 
 // One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of other
 // domains come with their flags.
-template <class Warp>
+template <Lands Warp>
 MOE_LANES void takeBack(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
                         std::uint64_t number, WarpIndex w) {
   if (w.index == 0 && !termsAgree(warp, p, domainRanks(p.comm), epoch)) return;
@@ -152,7 +152,7 @@ MOE_LANES void takeBack(const Warp& warp, const StepParams& p, const CombineArea
   if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
 }
 
-template <class Warp>
+template <Lands Warp>
 MOE_LANES void llCombine(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;

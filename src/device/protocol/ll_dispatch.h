@@ -9,7 +9,7 @@
 
 namespace moe {
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
   warp.forEach(c.domainSize, [&](int i) {
     warp.laneStore(c.in<std::uint64_t>(c.domainFirst + i, llSizesOffset(c, h, c.rank)), value);
@@ -17,7 +17,7 @@ MOE_LANES void llSendSizes(const Warp& warp, const CommView& c, const HandleView
 }
 
 // True if all ranks' terms are `value`; else one of them is reported. After the rows' flags.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool llSizesAgree(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t value) {
   return allAreGood(warp, c, allRanks(c), [&](int from) -> Failure {
     const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(llSizesOffset(c, h, from)));
@@ -34,7 +34,7 @@ struct LlSlotRows {
   MOE_LANES bool takes(const Destination& to) const { return to.rank != except; }
 };
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -64,7 +64,7 @@ MOE_LANES void llSendRows(const Warp& warp, const StepParams& p, WarpIndex w) {
 }
 
 // One payload's rows for a remote rank, from where they wait to its slots.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llPutPayload(const Warp& warp, const StepParams& p, int to, std::uint64_t slots, std::uint64_t out,
                             int bytesMax, std::uint32_t bytes, std::uint64_t epoch) {
   const CommView& c = p.comm;
@@ -77,7 +77,7 @@ MOE_LANES void llPutPayload(const Warp& warp, const StepParams& p, int to, std::
 }
 
 // Rows, the word of their sizes and the flag, to the remote ranks of this warp; each call by another connection.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llPutRows(const Warp& warp, const StepParams& p, std::uint64_t sizes, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -100,7 +100,7 @@ MOE_LANES void llPutRows(const Warp& warp, const StepParams& p, std::uint64_t si
 // The slots of the set's last dispatch are written again: everybody has taken the rows. After a combine there is
 // nothing to wait for, as it waited for everybody to come to it; else each rank says so now that its stream has come
 // here.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -126,7 +126,7 @@ MOE_LANES LlRows llRowsOfOthers(const CommView& c, const HandleView& h) {
 
 // Rows to the caller's output, from the caller's input if that is given, else from their slots: all of what is in a
 // slot, or its first bytes.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, const LlRows& rows, const std::uint8_t* in,
                          std::uint64_t area, int bytesMax, std::uint32_t slotBytes, std::uint8_t* out,
                          std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
@@ -144,7 +144,7 @@ MOE_LANES void llDeliver(const Warp& warp, const StepParams& p, const LlRows& ro
 }
 
 // Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring words.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llDeliverScales(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -169,7 +169,7 @@ MOE_LANES void llDeliverScales(const Warp& warp, const StepParams& p, WarpIndex 
 
 // An output that is too small is its owner's fault alone: the peers have done their part. Reported when all warps of
 // this rank have sent, as the peers wait for them.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llRefuse(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   if (w.index != 0 || !waitForOwn(warp, c, llFlags(c, p.handle, c.at.llRowsReady), epoch)) return;
@@ -179,7 +179,7 @@ MOE_LANES void llRefuse(const Warp& warp, const StepParams& p, std::uint64_t epo
   });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -208,7 +208,7 @@ MOE_LANES void llDispatchReceive(const Warp& warp, const StepParams& p, std::uin
 }
 
 // What a sending step leaves for the next one. Warps that have announced their rows have read what changes here.
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llEndSend(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -221,7 +221,7 @@ MOE_LANES void llEndSend(const Warp& warp, const StepParams& p, Channel channel,
   });
 }
 
-template <class Warp>
+template <Moves Warp>
 MOE_LANES void llDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;

@@ -10,7 +10,7 @@ namespace moe {
 // Where the row of a token goes, number `ordinal` of h.slots places: to placeOf(destination), to outOf(token) for the
 // first destination in another domain, or nowhere. Destinations take turns to be the first: in rank order all ranks
 // would store to the same one at the same time.
-template <class Warp, class Rows, class PlaceOf, class OutOf>
+template <Moves Warp, class Rows, class PlaceOf, class OutOf>
 MOE_LANES Sink placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token, int ordinal,
                            PlaceOf placeOf, OutOf outOf) {
   constexpr Sink kNowhere{};
@@ -23,7 +23,7 @@ MOE_LANES Sink placeInTurn(const Warp& warp, const CommView& c, const HandleView
 }
 
 // Sends one payload (rows or side) of this warp's share of some tokens: those `rows` that go now.
-template <class Warp, class Rows, class PlaceOf, class OutOf>
+template <Moves Warp, class Rows, class PlaceOf, class OutOf>
 MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
                            Range tokens, Rows rows, std::uint32_t rowBytes, const Parts& parts, WarpIndex w,
                            PlaceOf placeOf, OutOf outOf) {
@@ -46,7 +46,7 @@ MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView
 }
 
 // Both payloads at once: the side payload goes with the first part of its row.
-template <class Warp, class Rows, class PlaceOf, class OutOf>
+template <Moves Warp, class Rows, class PlaceOf, class OutOf>
 MOE_LANES void pushPairs(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, Range tokens,
                          Rows rows, WarpIndex w, PlaceOf placeOf, OutOf outOf) {
   const Strided mine = stridedOf(tokens.begin * d.parts.count, tokens.end * d.parts.count, w);
@@ -69,7 +69,7 @@ MOE_LANES void pushPairs(const Warp& warp, const CommView& c, const HandleView& 
 }
 
 // Rows that are cast.
-template <class Warp, class PlaceOf, class OutOf>
+template <Moves Warp, class PlaceOf, class OutOf>
 MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, WarpIndex w,
                         PlaceOf placeOf, OutOf outOf) {
   const CastArgs& cast = d.cast;

@@ -22,14 +22,14 @@ MOE_LANES std::uint64_t railFlags(const CommView& c, std::uint64_t area, int wav
 }
 
 // True if the words [domain] at `area` have reached `number`: those of the rail peers, and this rank's own.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForRails(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t number,
                             Phase phase) {
   return warp.waitAll(c, c.mine<Flag>(area), c.domains(), number, Awaited{phase, c.rank - c.domainFirst, c.domainSize});
 }
 
 // This rank's word at `area`, of a rail peer, or of its own window.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void tellRail(const Warp& warp, const CommView& c, int domain, std::uint64_t area, std::uint64_t number,
                         std::uint64_t connection = 0) {
   const std::uint64_t word = area + static_cast<std::uint64_t>(c.domain()) * sizeof(Flag);
@@ -41,7 +41,7 @@ MOE_LANES void tellRail(const Warp& warp, const CommView& c, int domain, std::ui
 MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int domain) {
   return c.far->at.railSizes + static_cast<std::uint64_t>(rails * c.domains() + domain) * sizeof(std::uint64_t);
 }
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool railSizesAgree(const Warp& warp, const CommView& c, Rails rails, Phase phase, std::uint64_t sizes) {
   return allAreGood(warp, c, {0, c.domains()}, [&](int domain) -> Failure {
     if (domain == c.domain()) return {};
@@ -57,7 +57,7 @@ MOE_LANES std::uint64_t connectionOfWave(int wave) {
 
 // The rails are shared out among the warps. When all warps have filled what goes over the rails in a wave, the one that
 // serves a rail calls putRows(domain), and the wave's flag follows.
-template <class Warp, class PutRows>
+template <Core Warp, class PutRows>
 MOE_LANES bool sendOverRails(const Warp& warp, const CommView& c, Rails rails, std::uint64_t sizes, std::uint64_t waves,
                              int wave, std::uint64_t number, WarpIndex w, PutRows putRows) {
   Flag* staged = &c.state->railStaged[rails][wave];
@@ -77,7 +77,7 @@ MOE_LANES bool sendOverRails(const Warp& warp, const CommView& c, Rails rails, s
 }
 
 // When all warps of this rank have read what came over the rails, its rail peers may send more.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void freeRails(const Warp& warp, const CommView& c, Rails rails, std::uint64_t area, std::uint64_t number,
                          WarpIndex w) {
   Flag* taken = &c.state->railsTaken[rails];

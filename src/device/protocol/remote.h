@@ -16,7 +16,7 @@ MOE_LANES void forRemoteRanks(const CommView& c, WarpIndex w, Serve serve) {
 }
 
 // One put of `bytes` bytes, if there are any.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void putBlock(const Warp& warp, const CommView& c, int to, std::uint64_t target, std::uint64_t source,
                         std::int64_t bytes, std::uint64_t connection = 0) {
   warp.put(c, bytes > 0 ? 1 : 0,
@@ -28,21 +28,21 @@ MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64
                       std::uint64_t connection = 0) {
   return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch), connection);
 }
-template <class Warp>
+template <Core Warp>
 MOE_LANES void putFlag(const Warp& warp, const CommView& c, int to, std::uint64_t area, std::uint64_t epoch,
                        std::uint64_t connection = 0) {
   warp.put(c, 1, [&](int) { return flagPut(c, to, area, epoch, connection); });
 }
 
 // `tell` for all remote ranks, by one warp.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void tellRemote(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch) {
   if (!split(warp, c)) return;
   warp.put(c, c.remoteRanks(), [&](int i) { return flagPut(c, c.remoteRank(i), area, epoch); });
 }
 
 // One warp tells every rank that this rank's stream has come to an operation: what it read in the one before is free.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void tellFree(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
                         WarpIndex w) {
   if (w.index != 0) return;

@@ -2,6 +2,7 @@
 // peers.
 #pragma once
 
+#include "device/policy/contract.h"
 #include "device/view/views.h"
 
 namespace moe {
@@ -18,17 +19,17 @@ MOE_LANES Range domainRanks(const CommView& c) {
 }
 
 // More than one domain. Never so for a policy that cannot put: its code has nothing of what other domains need.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool split(const Warp&, const CommView& c) {
   return Warp::kPuts && c.split();
 }
 // True if this rank reaches `other` by puts alone.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool isRemote(const Warp& warp, const CommView& c, int other) {
   return split(warp, c) && !c.inDomain(other);
 }
 // HT takes rails.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool takesRails(const Warp&, const HandleView& h) {
   return Warp::kPuts && h.hasRails();
 }
@@ -44,13 +45,13 @@ MOE_LANES std::uint64_t operationEpoch(const CommView& c, Channel channel, int p
 }
 
 // True if all warps of this rank have done what a private word of theirs counts.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForWarps(const Warp& warp, const CommView& c, Flag* word, std::uint64_t epoch) {
   return warp.waitAll(c, word, 1, epoch, Awaited{Phase::ownWarps, c.rank, 0});
 }
 
 // Every warp of a sending step says here that it has read what begins and ends with an epoch.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void noteBegin(const Warp& warp, const CommView& c, Channel channel, WarpIndex w) {
   warp.mark(&c.state->begun[channel], Meeting::begin, w);
 }
@@ -62,7 +63,7 @@ MOE_LANES bool isLast(WarpIndex w) {
 
 // One warp moves on to the next epoch, and by `last` what goes with it, when every warp has read what that changes:
 // nothing that comes after in this step may read it.
-template <class Warp, class Last>
+template <Core Warp, class Last>
 MOE_LANES void endEpoch(const Warp& warp, const CommView& c, Channel channel, std::uint64_t epoch, Last last) {
   if (!waitForWarps(warp, c, &c.state->begun[channel], epoch)) return;
   warp.forEach(1, [&](int) {
@@ -72,7 +73,7 @@ MOE_LANES void endEpoch(const Warp& warp, const CommView& c, Channel channel, st
 }
 
 // Looks at ranks [begin, end), by faultOf(rank); false if something is wrong, which is then reported.
-template <class Warp, class FaultOf>
+template <Core Warp, class FaultOf>
 MOE_LANES bool allAreGood(const Warp& warp, const CommView& c, Range ranks, FaultOf faultOf) {
   const int faults = warp.scanInOrder(
       ranks.end - ranks.begin,
@@ -122,7 +123,7 @@ MOE_LANES PartOf partOf(const Parts& parts, std::uint32_t rowBytes, int item) {
 
 // ---- Flags
 
-template <class Warp>
+template <Core Warp>
 MOE_LANES void publish(const Warp& warp, Flag* flag, Flag word) {
   warp.publishAll(
       1, [&](int) { return flag; }, word);
@@ -130,14 +131,14 @@ MOE_LANES void publish(const Warp& warp, Flag* flag, Flag word) {
 
 // One warp tells every rank of the domain, by its word [this rank] of the flags at `area`, that what it waits for in
 // `epoch` is there. `area` is a reference so that it stays an operand in constant memory.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void tell(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
   warp.publishAll(
       c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, area) + c.rank; }, flagWord(epoch));
 }
 
 // The same by all warps of a team together: the words reach the next epoch when the last of them has called.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t& area, Meeting meeting,
                         WarpIndex team) {
   warp.announce(
@@ -146,23 +147,23 @@ MOE_LANES void announce(const Warp& warp, const CommView& c, const std::uint64_t
 
 // True if the flags [from] at `area` of this rank's window have reached `epoch`: of some ranks, of all, of the
 // domain's, or this rank's own, to which all its warps announce.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForRanks(const Warp& warp, const CommView& c, const std::uint64_t& area, Range ranks,
                             std::uint64_t epoch, Phase phase) {
   return warp.waitAll(c, c.mine<Flag>(area) + ranks.begin, ranks.end - ranks.begin, epoch,
                       Awaited{phase, ranks.begin, 1});
 }
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForAll(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
                           Phase phase) {
   return waitForRanks(warp, c, area, allRanks(c), epoch, phase);
 }
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForDomain(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
                              Phase phase) {
   return waitForRanks(warp, c, area, domainRanks(c), epoch, phase);
 }
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForOwn(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch) {
   return waitForWarps(warp, c, c.mine<Flag>(area) + c.rank, epoch);
 }

@@ -33,13 +33,13 @@ MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wav
 }
 
 // Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
-template <class Warp>
+template <Core Warp>
 MOE_LANES void announceWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, WarpIndex team) {
   const auto meeting = static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave);
   announce(warp, c, waveFlags(c, area, wave), meeting, team);
 }
 // HT waves are handed over within the domain.
-template <class Warp>
+template <Core Warp>
 MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, std::uint64_t number,
                            Phase phase) {
   return waitForDomain(warp, c, waveFlags(c, area, wave), number, phase);

@@ -113,4 +113,6 @@ class CudaBlock : public CudaWarp {
   }
 };
 
+static_assert(Computes<CudaBlock>);
+
 }  // namespace moe

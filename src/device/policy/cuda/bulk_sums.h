@@ -208,4 +208,6 @@ class CudaBulkSums : public CudaBulk {
   mutable std::uint32_t parity_ = 0;
 };
 
+static_assert(Moves<CudaBulkSums<kSumPiecesShort>> && Moves<CudaBulkSums<kSumPiecesLong>>);
+
 }  // namespace moe

@@ -299,4 +299,6 @@ class CudaBulkWarp : public CudaBulk {
   mutable std::uint32_t used_ = 0, stores_ = 0;
 };
 
+static_assert(Moves<CudaBulkWarp>);
+
 }  // namespace moe

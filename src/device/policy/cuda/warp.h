@@ -1,8 +1,8 @@
 // The GPU policy for any architecture: a warp is 32 lanes of one CUDA warp, rows move through registers in 16-byte
-// pieces. All synchronisation is at system scope: one place to change. Contract: docs/internals/architecture.md,
-// "Policies".
+// pieces. All synchronisation is at system scope: one place to change.
 #pragma once
 
+#include "device/policy/contract.h"
 #include "device/policy/cuda/cast.h"
 #include "device/policy/cuda/patience.h"
 #include "device/policy/cuda/sums.h"
@@ -385,5 +385,7 @@ class CudaWarp {
 
   static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
 };
+
+static_assert(Lands<CudaWarp>);
 
 }  // namespace moe

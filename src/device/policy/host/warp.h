@@ -1,10 +1,10 @@
-// The CPU backend's policy: a warp is one lane, on the calling thread. ThreadSanitizer sees its order errors. The
-// contract of each operation is in docs/internals/architecture.md, "Policies".
+// The CPU backend's policy: a warp is one lane, on the calling thread. ThreadSanitizer sees its order errors.
 #pragma once
 
 #include <atomic>
 #include <cstring>
 
+#include "device/policy/contract.h"
 #include "device/policy/host/landing.h"
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
@@ -269,5 +269,7 @@ class HostWarpOver {
 };
 
 using HostWarp = HostWarpOver<HostQueueMemory>;
+
+static_assert(Computes<HostWarp> && Lands<HostWarp>);
 
 }  // namespace moe

@@ -14,7 +14,7 @@
 namespace moe {
 
 // The destinations of this warp's token `token`. One lane.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneListDestinations(const Warp& warp, const RouteSlice& s, const StepParams& p, int token) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -43,7 +43,7 @@ MOE_LANES void laneListDestinations(const Warp& warp, const RouteSlice& s, const
   while (count < h.slots) list[count++].rank = kNoRank;
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void placeTokens(const Warp& warp, const RouteSlice& s, const StepParams& p) {
   const HandleView& h = p.handle;
   if (expertRows(h)) {
@@ -57,7 +57,7 @@ MOE_LANES void placeTokens(const Warp& warp, const RouteSlice& s, const StepPara
   warp.forEach(s.tokens.count, [&](int i) { laneListDestinations(warp, s, p, i); });
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void sendTokens(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
   if (takesWholeTokens(warp, p.handle)) {
     warp.forEach(s.tokens.count, [&](int token) { laneSendToken(warp, s, p, epoch, token); });
@@ -67,7 +67,7 @@ MOE_LANES void sendTokens(const Warp& warp, const RouteSlice& s, const StepParam
   if (takesRails(warp, p.handle)) fillRemoteHeads(warp, s, p, epoch);
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;

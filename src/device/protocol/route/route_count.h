@@ -16,14 +16,14 @@ MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entr
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
 }
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneFailEntry(const Warp& warp, const StepParams& p, Fault fault, int token, int k, std::int64_t id) {
   const std::int64_t index = static_cast<std::int64_t>(token) << 8 | k;
   warp.laneFail(p.comm, {0, fault, Phase::none, p.comm.rank, 0, index, p.handle.map.experts, id});
 }
 
 // The entries of this warp's tokens, as the handle keeps them: without those that cannot be.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void takeEntries(const Warp& warp, const RouteSlice& s, const StepParams& p) {
   struct Entry {
     std::int64_t id;
@@ -59,7 +59,7 @@ MOE_LANES bool isLowestOnRank(const HandleView& h, const std::int32_t* ids, int 
   return laneSums<8>(h.topk, 0, isLower).all == 0;
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void markUsers(const Warp& warp, const RouteSlice& s, const StepParams& p) {
   const HandleView& h = p.handle;
   warp.forEach(s.tokens.count * h.topk, [&](int i) {
@@ -82,13 +82,13 @@ MOE_LANES void markUsers(const Warp& warp, const RouteSlice& s, const StepParams
 
 // A lane may have its tokens for itself (`kWholeTokens`): then it looks at each entry once, and both ways come to the
 // same. Rails want more of a token: there its lanes share it on every machine.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES bool takesWholeTokens(const Warp& warp, const HandleView& h) {
   return Warp::kWholeTokens && !takesRails(warp, h);
 }
 
 // One entry, as the handle keeps it: without those that cannot be. Returns the expert, or -1.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES int laneTakeEntry(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, int k) {
   const HandleView& h = p.handle;
   const int own = token * h.topk + k, entry = s.tokens.begin * h.topk + own;
@@ -102,7 +102,7 @@ MOE_LANES int laneTakeEntry(const Warp& warp, const RouteSlice& s, const StepPar
 }
 
 // The entries of this warp's token `token`, and the buckets that it uses.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneTakeToken(const Warp& warp, const RouteSlice& s, const StepParams& p, int token) {
   const HandleView& h = p.handle;
   std::uint32_t* users = s.users + std::int64_t{token / kChunkTokens} * h.buckets();
@@ -126,7 +126,7 @@ MOE_LANES void laneTakeToken(const Warp& warp, const RouteSlice& s, const StepPa
 }
 
 // The users of each bucket among this warp's tokens, and how many there are.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void countTokens(const Warp& warp, const RouteSlice& s, const StepParams& p, WarpIndex w) {
   const HandleView& h = p.handle;
   const int buckets = h.buckets();
@@ -152,7 +152,7 @@ MOE_LANES void countTokens(const Warp& warp, const RouteSlice& s, const StepPara
 
 // The warps of this rank meet; then each knows where its own tokens begin in every bucket that counts for rows. The
 // first, which sends them, knows the totals.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES bool sumWarps(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                         std::uint64_t epoch, WarpIndex w) {
   if (w.count > 1) {
@@ -176,7 +176,7 @@ MOE_LANES bool sumWarps(const Warp& warp, const RouteSlice& s, const CommView& c
 }
 
 // Who is alone needs no meeting. The word grows all the same: the next route may have more warps.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void markAlone(const Warp& warp, const CommView& c, WarpIndex w) {
   if (w.count == 1) warp.mark(&c.state->routeCounted, Meeting::counts, w);
 }

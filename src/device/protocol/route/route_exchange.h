@@ -29,7 +29,7 @@ MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t ep
 // What this rank has to say, in all ranks' memory, before they are told. The buffers of epoch - 2 are written again. No
 // acknowledgement is needed: we have everyone's counts of epoch - 1, which a rank sends after it has kept the headers
 // of epoch - 2.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void writeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                            std::uint64_t epoch) {
   warp.forEach(h.sharedBuckets(), [&](int bucket) {
@@ -48,7 +48,7 @@ MOE_LANES void writeCounts(const Warp& warp, const RouteSlice& s, const CommView
   }
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void tellCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
   tell(warp, c, c.at.routeCountsReady, epoch);
   if (!split(warp, c)) return;
@@ -60,7 +60,7 @@ MOE_LANES void tellCounts(const Warp& warp, const CommView& c, const HandleView&
 }
 
 // What the ranks before this one, and all together, send to a bucket. One lane.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES Sums bucketSums(const Warp& warp, const CommView& c, std::uint64_t epoch, int bucket) {
   const std::int32_t* counts = routeCounts(c, c.rank, epoch, 0) + bucket;
   return laneSums<8>(c.nranks, c.rank,
@@ -68,7 +68,7 @@ MOE_LANES Sums bucketSums(const Warp& warp, const CommView& c, std::uint64_t epo
 }
 
 // True if rank `from` has a handle like ours; else that is reported. One lane.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES bool handleAgrees(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int from) {
   const Quad theirs = warp.laneLoad(routeTerms(c, c.rank, epoch, from)), ours = h.terms;
   if (theirs.x == ours.x && theirs.y == ours.y && theirs.z == ours.z && theirs.w == ours.w) return true;
@@ -82,7 +82,7 @@ MOE_LANES bool handleAgrees(const Warp& warp, const CommView& c, const HandleVie
 
 // Where this rank's rows begin at every rank. False, and reported, if a rank's handle is not like ours: both are looked
 // up at once.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES bool takeRankBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                              std::uint64_t epoch) {
   const int strangers = warp.scanInOrder(
@@ -98,7 +98,7 @@ MOE_LANES bool takeRankBases(const Warp& warp, const RouteSlice& s, const CommVi
 }
 
 // Adds to this warp's places of experts where this rank's entries begin in the layouts of the receivers.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void addExpertBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                               std::uint64_t epoch) {
   // Groups of all experts one after the other; a receiver's begin with its first expert's.
@@ -128,7 +128,7 @@ MOE_LANES int layoutRows(const HandleView& h, int to, int rows, int expertRowCou
 
 // Where the rows of each source begin, and, in waves by experts, those of each wave and source. Every warp for itself;
 // the first also for the handle.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void takeOffsets(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                            std::uint64_t epoch, WarpIndex w) {
   const auto note = [&](std::int32_t* own, std::int32_t* handles, int i, int before) {
@@ -153,7 +153,7 @@ MOE_LANES void takeOffsets(const Warp& warp, const RouteSlice& s, const CommView
 
 // What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is not
 // told yet. The first warp, after takeOffsets.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void takeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                           std::uint64_t epoch) {
   const int first = h.map.first(c.rank), experts = h.map.count(c.rank);
@@ -182,7 +182,7 @@ MOE_LANES void takeCounts(const Warp& warp, const RouteSlice& s, const CommView&
 }
 
 // The first warp ends the route: the handle and the host's counts are complete.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void endRoute(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
   const std::uint32_t ticket = h.state->routes;
   warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; });

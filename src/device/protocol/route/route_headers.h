@@ -15,7 +15,7 @@ MOE_LANES std::uint64_t headerOutOffset(const CommView& c, int to, int index) {
   return c.far->at.routeHeadersOut + static_cast<std::uint64_t>(slot * headerQuads(c.topkMax)) * sizeof(Quad);
 }
 // The header of this rank's row `index` at a rank, where this rank writes it.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES Quad* headerOf(const Warp& warp, const CommView& c, std::uint64_t epoch, int to, int index) {
   if (isRemote(warp, c, to)) return c.mine<Quad>(headerOutOffset(c, to, index));
   return c.in<Quad>(to, headerOffset(c, epoch, c.rank, index));
@@ -38,7 +38,7 @@ MOE_LANES RowAt rowOfEntry(const RouteSlice& s, const HandleView& h, int token, 
   return {rank, s.positionOf(h, token, h.map.experts + rank), 0};
 }
 // The row that goes to a destination, which the handle gets to know here. Rail peers get no header as such.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES RowAt rowOfDestination(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                                  int token, int ordinal) {
   const Destination to = s.destinations[token * h.slots + ordinal];
@@ -48,7 +48,7 @@ MOE_LANES RowAt rowOfDestination(const Warp& warp, const RouteSlice& s, const Co
 }
 
 // Writes entry k of a token to the header of its row there, or, with k = topk, that header's head. One lane.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneWriteHeader(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch,
                                int token, int k, const RowAt& row) {
   const HandleView& h = p.handle;
@@ -63,7 +63,7 @@ MOE_LANES void laneWriteHeader(const Warp& warp, const RouteSlice& s, const Step
 }
 
 // Neighbouring lanes have the Quads of one token, so that those of a header travel together.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void sendHeaders(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
   const HandleView& h = p.handle;
   const int each = h.topk + h.slots;
@@ -76,7 +76,7 @@ MOE_LANES void sendHeaders(const Warp& warp, const RouteSlice& s, const StepPara
 
 // Heads for ranks of other domains that rails lead to: no destination names them, but the first of a token's entries on
 // each.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void fillRemoteHeads(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -91,7 +91,7 @@ MOE_LANES void fillRemoteHeads(const Warp& warp, const RouteSlice& s, const Step
 }
 
 // Headers that wait for remote ranks, and for rail peers what they must know to forward.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void putHeaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -115,7 +115,7 @@ struct ArrivedHeader {
   int waveBefore;  // of the source's row before; -1: there is none
 };
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES ArrivedHeader laneLookUpHeader(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                                          std::uint64_t epoch, int row) {
   ArrivedHeader header;
@@ -134,7 +134,7 @@ MOE_LANES ArrivedHeader laneLookUpHeader(const Warp& warp, const RouteSlice& s, 
   return header;
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneKeepHeader(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h, int row,
                               const ArrivedHeader& header) {
   const Quad head = header.head;
@@ -154,7 +154,7 @@ MOE_LANES void laneKeepHeader(const Warp& warp, const RouteSlice& s, const CommV
 }
 
 // The first warp has the counts to report: the others do this without it, if there are any.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void keepHeaders(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
                            std::uint64_t epoch, WarpIndex w) {
   const WarpIndex others{w.index - 1, w.count - 1, w.blocks};

@@ -48,7 +48,7 @@ MOE_LANES std::uint64_t railTableOffset(const CommView& c, std::uint64_t area, i
 }
 
 // What the rail peer in `domain` must know of this warp's token `token`. One lane.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneWriteRail(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, int domain,
                              int index) {
   const CommView& c = p.comm;
@@ -64,7 +64,7 @@ MOE_LANES void laneWriteRail(const Warp& warp, const RouteSlice& s, const StepPa
 }
 
 // The rail peers that this warp's token `token` goes to. One lane.
-template <class Warp, class Add>
+template <Computes Warp, class Add>
 MOE_LANES void laneListRails(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, Add add) {
   const CommView& c = p.comm;
   const HandleView& h = p.handle;
@@ -77,7 +77,7 @@ MOE_LANES void laneListRails(const Warp& warp, const RouteSlice& s, const StepPa
   }
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void putRailTable(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int domain) {
   const int part = parityOf(epoch) * c.domains() + c.domain();
   const std::int64_t bytes =
@@ -87,14 +87,14 @@ MOE_LANES void putRailTable(const Warp& warp, const CommView& c, const HandleVie
 }
 
 // Rows that will come from the rail peer in `domain`.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES int railRows(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int domain) {
   if (domain == c.domain()) return 0;
   return warp.laneLoad(routeCounts(c, c.rank, epoch, c.railPeer(domain)) + h.domainBucket(c.domain()));
 }
 
 // One row's table, and where waves begin. One lane.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneKeepRail(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int domain,
                             int index, int rows) {
   const int part = parityOf(epoch) * c.domains() + domain;
@@ -114,7 +114,7 @@ MOE_LANES void laneKeepRail(const Warp& warp, const CommView& c, const HandleVie
   for (int v = wave + 1; v <= kHtWaves; ++v) h.railStart[v * h.domains + domain] = rows;
 }
 
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void keepRailTables(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch,
                               WarpIndex w) {
   for (int domain = 0; domain < h.domains; ++domain) {

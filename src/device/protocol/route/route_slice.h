@@ -41,7 +41,7 @@ struct RouteSlice {
 };
 
 // Hands out a warp's near memory.
-template <class Warp>
+template <Computes Warp>
 class NearMemory {
  public:
   MOE_LANES explicit NearMemory(const Warp& warp) : next_(warp.nearMemory()) {}
@@ -62,7 +62,7 @@ class NearMemory {
 };
 
 // What is used most comes first.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES RouteSlice routeSlice(const Warp& warp, const HandleView& h, const RouteArgs& a, WarpIndex w) {
   RouteSlice s;
   s.chunks = sliceOf((a.tokens + kChunkTokens - 1) / kChunkTokens, w);

@@ -7,7 +7,7 @@
 namespace moe {
 
 // The headers of this warp's token `token`, which is placed, and its destinations for the handle.
-template <class Warp>
+template <Computes Warp>
 MOE_LANES void laneSendToken(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch,
                              int token) {
   const CommView& c = p.comm;

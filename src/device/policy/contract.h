@@ -1,0 +1,168 @@
+// What a step asks of the machine that it runs on, and nothing else: the operations of a policy, each with its law.
+//
+// A policy is a class whose objects play one warp: lanes that work together. Core is for every step, Computes for the
+// route, Moves for dispatches and combines, Lands for LL combines. Each policy states beside its class what it is.
+//
+// Words. A *collective* is called by all lanes of the warp, in the same order and with the same arguments; operations
+// whose names begin with "lane" are called by any lane. "Meets" means that the lanes wait for each other and then see
+// each other's plain stores. Callables have no effects but those named here, and depend on their indices alone: a
+// policy may call them on any lane, and those that only look up more than once.
+//
+// Two rules. Data is visible after publishAll or announce (to this rank's own warps: mark), and readable after waitAll.
+// All lanes call every collective.
+#pragma once
+
+#include <concepts>
+
+#include "device/rows/fp8_row.h"
+#include "device/rows/row_jobs.h"
+#include "device/view/views.h"
+
+namespace moe::contract {
+
+// Callables as steps pass them.
+struct Body {
+  MOE_LANES void operator()(int) const {}
+};
+struct IntOf {
+  MOE_LANES int operator()(int) const { return 0; }
+};
+struct Emit {
+  MOE_LANES void operator()(int, int) const {}
+};
+struct FlagOf {
+  MOE_LANES Flag* operator()(int) const { return nullptr; }
+};
+struct PutOf {
+  MOE_LANES Put operator()(int) const { return {}; }
+};
+template <class Job>
+struct JobOf {
+  MOE_LANES Job operator()(int) const { return {}; }
+};
+template <class Place>
+struct PlaceOf {
+  MOE_LANES Place operator()(int, int) const { return {}; }
+};
+struct MayRead {
+  MOE_LANES bool operator()() const { return true; }
+};
+
+}  // namespace moe::contract
+
+namespace moe {
+
+// What every step needs.
+template <class Warp>
+concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n, WarpIndex team, Meeting meeting) {
+  // Lanes of the warp: to a step a unit of work, nothing more.
+  { Warp::kLanes } -> std::convertible_to<int>;
+  // Whether `put` may be called: a kernel without it has no code for other domains.
+  { Warp::kPuts } -> std::convertible_to<bool>;
+
+  // body(i) once for each i below n, on one lane each, in no order. Collective; meets before and after.
+  warp.forEach(n, contract::Body{});
+
+  // Reads or stores one word, Quad or record of window memory, or of memory that another warp has published. A store is
+  // visible after the next publishAll or announce, not before.
+  { warp.laneLoad(flag) } -> std::same_as<Flag>;
+  warp.laneStore(flag, Flag{});
+
+  // Stores `word` to flagOf(0..n-1), in no order. Collective; meets before. A release for all n: all stores of all
+  // lanes of the warp come first, and what the warp has seen by waitAll.
+  warp.publishAll(n, contract::FlagOf{}, Flag{});
+
+  // Posts putOf(0..n-1) to ranks of other domains, those to one rank in this order. Collective; meets before. A release
+  // as publishAll. At the receiver a word comes after all puts to its rank that were posted before it. It waits for
+  // room, at most the timeout, which it reports.
+  warp.put(comm, n, contract::PutOf{});
+
+  // Every warp of the team calls it once. When the last one has, each of the n flags has grown by one epoch; before
+  // that none has. No warp waits for another. Collective; meets before. A release as publishAll, of what the whole team
+  // has written. A meeting is used by one announcement of a step.
+  warp.announce(n, contract::FlagOf{}, meeting, team);
+
+  // The same for one private word of the rank: a release within the rank, of plain stores and laneStore to private
+  // memory.
+  warp.mark(flag, meeting, team);
+
+  // True once n consecutive flags have reached `epoch`: an acquire, for all lanes. False after the timeout, or when an
+  // awaited rank has left (both reported, naming the rank), or when this rank was stopped. Collective; meets after.
+  // Within a step the same flags are waited for with the same phase for one epoch only.
+  { warp.waitAll(comm, flag, n, std::uint64_t{}, std::declval<Awaited>()) } -> std::same_as<bool>;
+
+  // True if this rank has failed or was told to stop. Collective, with one result.
+  { warp.stopped(comm) } -> std::same_as<bool>;
+
+  // Keeps the first failure of the rank and drops later ones; a release of the record to the host.
+  warp.laneFail(comm, std::declval<const Failure&>());
+};
+
+// What the route needs besides.
+template <class Warp>
+concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, int n) {
+  // Whether a lane of the route takes tokens whole, not by their entries.
+  { Warp::kWholeTokens } -> std::convertible_to<bool>;
+
+  // take(i, valueOf(i)) once for each i below n, on one lane each, in no order. Up to four values of a lane are looked
+  // up before it takes the first, so no valueOf reads what a `take` writes. Collective; meets before and after.
+  warp.template collect<4>(n, contract::IntOf{}, contract::Emit{});
+
+  // Memory of this warp alone for the length of the step, which its lanes reach quickly: kNearBytes, 16-byte aligned,
+  // content undefined. There may be none.
+  { Warp::kNearBytes } -> std::convertible_to<int>;
+  { warp.nearMemory() } -> std::same_as<std::uint8_t*>;
+
+  // emit(i, sum of valueOf(0..i-1)) once for each i below n, on the lane that has looked valueOf(i) up. Returns the
+  // whole sum. Collective, with one result; meets after.
+  { warp.scanInOrder(n, contract::IntOf{}, contract::Emit{}) } -> std::same_as<int>;
+
+  // Sets bits of a private word, in which other lanes of this warp may set bits at the same time, other warps not.
+  warp.laneOr(word, std::uint32_t{});
+};
+
+// What dispatches and combines need besides. Bytes and addresses are multiples of 16; sources and places do not
+// overlap. Stores are visible as those of laneStore are.
+template <class Warp>
+concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, int n, int most, int rowType, int cast) {
+  // Copies jobOf(i).bytes from its source to each place sinkOf(i, 0..sinks-1) that is one, for each i below n; at most
+  // `most` sinks, which is at most 32. Collective; meets before.
+  warp.streamRows(n, most, contract::JobOf<CopyJob>{}, contract::PlaceOf<Sink>{});
+
+  // The same for a row and a side payload, which go to the same places.
+  warp.streamPairs(n, most, contract::JobOf<PairJob>{}, contract::PlaceOf<Sink>{});
+
+  // Quantises jobOf(i).elements elements, whole tiles of 512 but for the last one of a row, and stores codes and scales
+  // to each place sinkOf(i, 0..sinks-1) that is one; at most 32 sinks. Collective; meets before.
+  warp.castRows(n, rowType, cast, contract::JobOf<CastJob>{}, contract::PlaceOf<CastSink>{});
+
+  // The fp32 sum of the rows termOf(i, 0..terms-1) in this order, each times weightOf(i, term) if weighted, rounded
+  // once to the row type; no terms: zeros. At most `most` terms, which is at most 64. mayRead() is asked once, by all
+  // lanes, before the first row is read, also if n is 0; jobs, terms and weights may have been looked up before. If it
+  // is false nothing is read or written, and so is the result. Collective; meets before.
+  {
+    warp.template reduceRows<true>(n, rowType, most, contract::MayRead{}, contract::JobOf<SumJob>{},
+                                   contract::PlaceOf<const std::uint8_t*>{}, contract::PlaceOf<float>{})
+    } -> std::same_as<bool>;
+};
+
+// What LL combines need besides, where rows land at their owners: the same as streamRows and reduceRows, stored as
+// landing words, and sums of rows that land here.
+template <class Warp>
+concept Lands = Moves<Warp> && requires(const Warp warp, const CommView& comm, int n, int most, int rowType) {
+  warp.template streamRows<true>(n, most, contract::JobOf<CopyJob>{}, contract::PlaceOf<Sink>{});
+  {
+    warp.template reduceRows<false, true>(n, rowType, most, contract::MayRead{}, contract::JobOf<SumJob>{},
+                                          contract::PlaceOf<const std::uint8_t*>{}, contract::PlaceOf<float>{})
+    } -> std::same_as<bool>;
+
+  // Unweighted sums of which the first jobOf(i).landing terms are landing words: they are waited for, taken and left
+  // empty. False after the timeout, for which lateOf(i, term) is reported, or when this rank was stopped; then some
+  // sums are not made. Collective; meets before and after.
+  {
+    warp.takeRows(comm, n, rowType, most, contract::JobOf<TakeJob>{}, contract::PlaceOf<std::uint8_t*>{},
+                  contract::PlaceOf<Failure>{})
+    } -> std::same_as<bool>;
+};
+
+}  // namespace moe
