@@ -1,5 +1,5 @@
 // A communicator: one rank's membership of a group, its window, the peers' windows, and what steps need to run. Made by
-// comm_init.cc; api.cc is its only other user.
+// comm_init.cc; the C functions of src/api and handles use it.
 #pragma once
 
 #include <unistd.h>

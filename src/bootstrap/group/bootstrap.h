@@ -104,7 +104,7 @@ class Bootstrap {
   bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
 
   // Waits for `company` (needs the monitor), says goodbye to all, for at most about a second, and ends the monitor.
-  // Again: does nothing. Afterwards only the queries may be called.
+  // Idempotent. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
   // A key that the ranks of this group share and nobody else knows, for one purpose of `rank`'s.

@@ -76,7 +76,7 @@ MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const Hand
   warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
 }
 
-// Whole rows per warp, beginning with one in the middle: the first has other things to do.
+// Each warp describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
 template <Moves Warp>
 MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
                             WarpIndex w) {

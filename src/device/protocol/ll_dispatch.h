@@ -109,7 +109,7 @@ MOE_LANES bool waitForSlots(const Warp& warp, const StepParams& p, std::uint64_t
   return waitForAll(warp, c, free, epoch, Phase::dispatchSlots);
 }
 
-// Of the rows that come to this rank some, with numbers [begin, end); from `gapAt` on they are `gap` rows further.
+// A range [begin, end) of this rank's arriving rows. Rows from `gapAt` on are stored `gap` rows later.
 struct LlRows {
   const HandleView& h;
   int begin, end, gapAt, gap;

@@ -45,7 +45,7 @@ MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t ar
   return waitForDomain(warp, c, waveFlags(c, area, wave), number, phase);
 }
 
-// While a warp takes, others shall hand over: neighbours in a block, and in the grid, are out of step.
+// Neighbouring warps, in a block and in the grid, run one wave apart: some send while others receive.
 MOE_LANES bool takesLater(WarpIndex w) {
   return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
 }

@@ -174,7 +174,7 @@ struct HandleView {
   Destination* railTo;      // HT: [domains][tokensMax][railSlots()]
   std::int32_t* railStart;  // HT: [kHtWaves + 1][domains] first index of a wave's rows
 
-  std::uint32_t ticket;  // of the route that this step belongs to; see Handle::nextTicket
+  std::uint32_t ticket;  // of the route that this step belongs to; see comm/tickets.h
   HandleState* state;
   HostCounts* hostCounts;
 

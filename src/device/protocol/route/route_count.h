@@ -175,7 +175,7 @@ MOE_LANES bool sumWarps(const Warp& warp, const RouteSlice& s, const CommView& c
   return true;
 }
 
-// Who is alone needs no meeting. The word grows all the same: the next route may have more warps.
+// A single warp skips the meeting. The word grows all the same: the next route may have more warps.
 template <Computes Warp>
 MOE_LANES void markAlone(const Warp& warp, const CommView& c, WarpIndex w) {
   if (w.count == 1) warp.mark(&c.state->routeCounted, Meeting::counts, w);
