@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "unit/transport_world.h"
+#include "transport/transport_world.h"
 
 namespace moe::test {
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "unit/transport_world.h"
+#include "transport/transport_world.h"
 
 namespace moe::test {
 namespace {

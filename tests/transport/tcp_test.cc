@@ -1,70 +1,16 @@
-// Puts over TCP between ranks that are well. transport_tcp_failure_test.cc has the others.
-#include "unit/fake_tcp_peer.h"
-#include "unit/transport_world.h"
+// What is TCP's own between ranks that are well: rings, joined frames, steps that help. tcp_failure_test.cc has ranks
+// that are not; what all transports do is in transport_suite.cc.
+#include "transport/fake_tcp_peer.h"
+#include "transport/transport_suite.h"
 
 namespace moe::test {
 namespace {
-
-constexpr std::size_t kRowBytes = 768;
 
 MemberOptions withRing(std::uint32_t slots, std::size_t backlogMax = 1U << 16U) {
   MemberOptions options;
   options.tcp.ringSlots = slots;
   options.tcp.backlogMax = backlogMax;
   return options;
-}
-
-// Where things lie in every window: flags of [from][poster], then rows to send and rows that came, [rank][poster][row].
-struct Plan {
-  int ranks, posters, rows;
-  std::size_t rowBytes = kRowBytes;
-
-  std::uint64_t flag(int from, int poster) const { return 8U * static_cast<std::uint64_t>(from * posters + poster); }
-  std::uint64_t ack(int from, int poster) const { return 4096 + flag(from, poster); }
-  std::uint64_t area() const { return static_cast<std::uint64_t>(ranks * posters * rows) * rowBytes; }
-  std::uint64_t outgoing(int to, int poster, int row) const {
-    return 8192 + static_cast<std::uint64_t>((to * posters + poster) * rows + row) * rowBytes;
-  }
-  std::uint64_t incoming(int from, int poster, int row) const { return area() + outgoing(from, poster, row); }
-  std::size_t windowBytes() const { return 8192 + 2 * area(); }
-  static std::uint32_t seed(int from, int to, int poster, int row, std::uint32_t round) {
-    return static_cast<std::uint32_t>(((from * 16 + to) * 16 + poster) * 64 + row) * 1024U + round;
-  }
-};
-
-// One poster of a rank: sends rows and then a word to every other rank, and checks what came when their words have.
-void exchange(Member& me, int rank, int poster, const Plan& plan, std::uint32_t rounds) {
-  for (std::uint32_t round = 1; round <= rounds; ++round) {
-    for (int to = 0; to < plan.ranks; ++to) {
-      if (to == rank) continue;
-      me.await(plan.ack(to, poster), round - 1);  // it has read what is to be overwritten; so has the transport
-      for (int row = 0; row < plan.rows; ++row) {
-        fillRow(me.at(plan.outgoing(to, poster, row)), plan.rowBytes, Plan::seed(rank, to, poster, row, round));
-        if (!me.put(to, plan.incoming(rank, poster, row), plan.outgoing(to, poster, row), plan.rowBytes)) {
-          throw Error(moeTimeout, "the ring stayed full");
-        }
-      }
-      me.putWord(to, plan.flag(rank, poster), round);
-    }
-    for (int from = 0; from < plan.ranks; ++from) {
-      if (from == rank) continue;
-      me.await(plan.flag(from, poster), round);
-      for (int row = 0; row < plan.rows; ++row) {
-        const bool right =
-            rowIs(me.at(plan.incoming(from, poster, row)), plan.rowBytes, Plan::seed(from, rank, poster, row, round));
-        if (!right) throw Error(moeInternalError, "a word came before its rows");
-      }
-      me.putWord(from, plan.ack(rank, poster), round);
-    }
-  }
-}
-
-void exchangeAll(Members& members, const Plan& plan, std::uint32_t rounds) {
-  members.run([&](Member& me, int rank) {
-    expectAllWell(inThreads(plan.posters, [&](int poster) { exchange(me, rank, poster, plan, rounds); }));
-    me.finish();
-  });
-  members.expectNoFailure();
 }
 
 TEST(Tcp, WordsComeAfterTheRowsOfManyPostersThroughARingThatIsAlwaysFull) {
@@ -83,14 +29,6 @@ TEST(Tcp, AFullBacklogMakesTheRingWait) {
   exchangeAll(members, plan, 50);
 }
 
-TEST(Tcp, EightRanksPutToAllAtOnce) {
-  const Plan plan{8, 2, 4};
-  MemberOptions options = withRing(64);
-  options.windowBytes = plan.windowBytes();
-  Members members(8, options);
-  exchangeAll(members, plan, 20);
-}
-
 TEST(Tcp, EveryNumberOfRingsServesEveryRank) {
   const Plan plan{4, 1, 4};
   for (int rings = 1; rings <= kPutRingsMax; ++rings) {
@@ -102,38 +40,6 @@ TEST(Tcp, EveryNumberOfRingsServesEveryRank) {
     EXPECT_EQ(members[0].transport().kind(), moeTransportTcp);
     exchangeAll(members, plan, 10);
   }
-}
-
-TEST(Tcp, LargePutsLandWhole) {
-  const Plan plan{2, 1, 3, std::size_t{8} << 20};
-  MemberOptions options = withRing(16);
-  options.windowBytes = plan.windowBytes();
-  Members members(2, options);
-  exchangeAll(members, plan, 3);
-}
-
-TEST(Tcp, SmallAndOddSizesLandWhereTheyBelong) {
-  constexpr std::uint64_t kPlace = 2052;  // four bytes behind the longest that nothing may touch
-  constexpr std::uint32_t kLongest = 2048;
-  const auto source = [](std::uint32_t bytes) { return 64 + bytes / 4 * kPlace; };
-  const auto target = [&](std::uint32_t bytes) { return source(bytes) + 520 * kPlace; };
-  MemberOptions options = withRing(32);
-  options.windowBytes = target(kLongest) + kPlace;
-  Members members(2, options);
-  for (std::uint32_t bytes = 4; bytes <= kLongest; bytes += 4) {
-    fillRow(members[0].at(source(bytes)), bytes, bytes);
-    ASSERT_TRUE(members[0].put(1, target(bytes), source(bytes), bytes));
-    if (bytes % 12 == 0) members[0].putWord(1, 0, bytes);
-  }
-  members[0].finish();
-  EXPECT_EQ(members[1].load(0), 2040U);
-  for (std::uint32_t bytes = 4; bytes <= kLongest; bytes += 4) {
-    std::uint32_t behind = 0;
-    std::memcpy(&behind, members[1].at(target(bytes) + bytes), 4);
-    EXPECT_EQ(behind, 0U) << bytes;
-    EXPECT_TRUE(rowIs(members[1].at(target(bytes)), bytes, bytes)) << bytes;
-  }
-  members.expectNoFailure();
 }
 
 // Of some the receiver takes more at once than they are.
@@ -220,20 +126,6 @@ TEST(Tcp, PutsToPlacesBehindEachOtherTravelTogether) {
   EXPECT_LT(bytes, kRows * kBytes + kRows / 4 * sizeof(TcpFrame));
 }
 
-TEST(Tcp, FinishReturnsWhenAllPutsHaveArrived) {
-  MemberOptions options = withRing(1024);
-  options.windowBytes = std::size_t{8} << 20;
-  Members members(2, options);
-  constexpr int kRows = 5000;
-  for (std::uint32_t i = 0; i < kRows; ++i) {
-    fillRow(members[0].at(i * 800), 800, i);
-    ASSERT_TRUE(members[0].put(1, 4000000 + i * 800, i * 800, 800));
-  }
-  members[0].finish();
-  for (std::uint32_t i = 0; i < kRows; ++i) ASSERT_TRUE(rowIs(members[1].at(4000000 + i * 800), 800, i)) << i;
-  members.expectNoFailure();
-}
-
 TEST(Tcp, ARankThatHasFinishedMayLeaveAndTheOthersGoOn) {
   Members members(3);
   members[0].finish();
@@ -247,36 +139,6 @@ TEST(Tcp, ARankThatHasFinishedMayLeaveAndTheOthersGoOn) {
   members[1].finish();
   members[2].finish();
   members.expectNoFailure();
-}
-
-TEST(Tcp, AllMayLeaveWhenTheyHaveWhatTheyWaitedFor) {
-  for (int round = 0; round < 10; ++round) {
-    Members members(4);
-    members.run([&](Member& me, int rank) {
-      for (int to = 0; to < 4; ++to) {
-        if (to != rank) me.putWord(to, static_cast<std::uint64_t>(rank) * 8, 1);
-      }
-      for (int from = 0; from < 4; ++from) {
-        if (from != rank) me.await(static_cast<std::uint64_t>(from) * 8, 1);
-      }
-      me.finish();
-      me.leave();
-    });
-    members.expectNoFailure();
-  }
-}
-
-TEST(Tcp, LeavesNoDescriptorAndNoThread) {
-  const auto once = [] {
-    Members members(4);
-    members.run([](Member& me, int) { me.finish(); });
-  };
-  once();
-  const std::size_t descriptors = openDescriptors();
-  const std::size_t threads = threadCount();
-  for (int i = 0; i < 5; ++i) once();
-  EXPECT_EQ(openDescriptors(), descriptors);
-  EXPECT_EQ(threadCount(), threads);
 }
 
 TEST(Tcp, ARankWithoutPeersHasARingAndNothingToDo) {
@@ -298,6 +160,8 @@ TEST(Tcp, ThreadsWithoutWorkSleep) {
       static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
   EXPECT_LT(busy, 0.25);
 }
+
+INSTANTIATE_TEST_SUITE_P(Tcp, AnyTransport, testing::Values(TransportCase{[] { return MemberOptions{}; }}));
 
 }  // namespace
 }  // namespace moe::test

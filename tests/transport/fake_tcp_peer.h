@@ -10,7 +10,7 @@
 #include "bootstrap/net/wire.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/meeting.h"
-#include "unit/transport_world.h"
+#include "transport/transport_world.h"
 
 namespace moe::test {
 

@@ -1,7 +1,7 @@
 // Puts over TCP where something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
 #include <random>
 
-#include "unit/fake_tcp_peer.h"
+#include "transport/fake_tcp_peer.h"
 
 namespace moe::test {
 namespace {

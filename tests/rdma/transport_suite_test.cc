@@ -1,0 +1,19 @@
+// What every transport must do, by verbs and by ibgda over the adapter in software, which must have found nothing to
+// complain of.
+#include "transport/transport_suite.h"
+
+#include "rdma/rdma_world.h"
+
+namespace moe::test {
+namespace {
+
+template <int kKind>
+MemberOptions over() {
+  return overRdma(nullptr, kKind);
+}
+
+INSTANTIATE_TEST_SUITE_P(Verbs, AnyTransport, testing::Values(TransportCase{over<moeTransportVerbs>}));
+INSTANTIATE_TEST_SUITE_P(Ibgda, AnyTransport, testing::Values(TransportCase{over<moeTransportIbgda>}));
+
+}  // namespace
+}  // namespace moe::test
