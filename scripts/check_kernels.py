@@ -138,7 +138,7 @@ def measure(objects, architectures, tools):
 def readable(names):
     """Names as one writes them: stepKernel<Step::combine>."""
     enums = {}
-    for header in sorted((ROOT / "src/device").glob("*.h")):
+    for header in sorted((ROOT / "src/device").rglob("*.h")):
         for name, body in re.findall(r"enum class (\w+)[^{;]*\{([^}]*)\}", header.read_text()):
             value = -1
             for entry in filter(None, (word.strip() for word in re.sub(r"//[^\n]*", "", body).split(","))):
