@@ -1,5 +1,5 @@
-// Queues of device/queue/mlx5 on a GPU: WQEs encoded there, and rows sent by posters there. Compiled by nvcc for the GPU
-// and by the host compiler.
+// Queues of device/queue/mlx5 on a GPU: WQEs encoded there, and rows sent by posters there. Compiled by nvcc for the
+// GPU and by the host compiler.
 #pragma once
 
 #include <vector>

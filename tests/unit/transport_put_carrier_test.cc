@@ -1,7 +1,7 @@
 // The thread that takes puts from a ring.
 #include "transport/tcp/put_carrier.h"
-#include "unit/forwarding_backend.h"
 #include "transport/transport_world.h"
+#include "unit/forwarding_backend.h"
 
 namespace moe::test {
 namespace {
