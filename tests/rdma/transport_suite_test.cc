@@ -12,8 +12,8 @@ MemberOptions over() {
   return overRdma(nullptr, kKind);
 }
 
-INSTANTIATE_TEST_SUITE_P(Verbs, AnyTransport, testing::Values(TransportCase{over<moeTransportVerbs>}));
-INSTANTIATE_TEST_SUITE_P(Ibgda, AnyTransport, testing::Values(TransportCase{over<moeTransportIbgda>}));
+INSTANTIATE_TEST_SUITE_P(Verbs, AnyTransport, testing::Values(TransportCase{"verbs", over<moeTransportVerbs>}));
+INSTANTIATE_TEST_SUITE_P(Ibgda, AnyTransport, testing::Values(TransportCase{"ibgda", over<moeTransportIbgda>}));
 
 }  // namespace
 }  // namespace moe::test

@@ -161,7 +161,7 @@ TEST(Tcp, ThreadsWithoutWorkSleep) {
   EXPECT_LT(busy, 0.25);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tcp, AnyTransport, testing::Values(TransportCase{[] { return MemberOptions{}; }}));
+INSTANTIATE_TEST_SUITE_P(Tcp, AnyTransport, testing::Values(TransportCase{"tcp", [] { return MemberOptions{}; }}));
 
 }  // namespace
 }  // namespace moe::test

@@ -4,19 +4,25 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "transport/transport_world.h"
 
 namespace moe::test {
 
 struct TransportCase {
+  const char* name;
   MemberOptions (*options)();
 };
+inline void PrintTo(const TransportCase& of, std::ostream* out) {
+  *out << of.name;
+}
 
 class AnyTransport : public testing::TestWithParam<TransportCase> {
  protected:
   MemberOptions options(std::size_t windowBytes = std::size_t{1} << 20) const {
     MemberOptions chosen = GetParam().options();
-    chosen.windowBytes = windowBytes + 1024;  // where ranks that leave say so
+    chosen.windowBytes = (windowBytes + 1023) / 512 * 512;  // at its end ranks that leave say so
     return chosen;
   }
 };
