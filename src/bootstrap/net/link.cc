@@ -143,7 +143,6 @@ void Link::writeSome() {
     message.msg_iovlen = count;
     const ssize_t sent = ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    // Without buffers the kernel takes it later.
     if (sent < 0 && isForNow(errno)) return;
     if (sent < 0) {
       // What the other side said before it went may still be unread: the reading side decides when to close.

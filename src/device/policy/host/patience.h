@@ -25,8 +25,9 @@ class HostPatience {
 
   // What was waited for is there, and the next thing may come soon again. The time goes on.
   void anew() {
-    if (yielded_ && nap_ == Clock::duration::zero()) pace().noteSaved();
-    spins_ = 0, yielded_ = false, nap_ = {}, yieldsEnd_ = {};
+    const bool yieldedOnly = yieldsEnd_ != Clock::time_point{} && nap_ == Clock::duration::zero();
+    if (yieldedOnly) pace().noteSaved();
+    spins_ = 0, nap_ = {}, yieldsEnd_ = {};
   }
 
   // Between looks. False if it is over. If that is because it is in vain, report() has been called, with what lateOf()
@@ -37,7 +38,6 @@ class HostPatience {
     const auto now = Clock::now();
     if (yieldsEnd_ == Clock::time_point{}) yieldsEnd_ = now + kYieldTime;
     if (now < yieldsEnd_ && pace().mayYield(now)) {
-      yielded_ = true;
       std::this_thread::yield();
       pace().noteYield(now, Clock::now());
       return true;
@@ -82,7 +82,6 @@ class HostPatience {
   HostPace* pace_;
   HostPace own_;
   int spins_ = 0;
-  bool yielded_ = false;
   Clock::duration nap_{};
   Clock::time_point end_{}, leftEnd_{}, yieldsEnd_{};
   int leftRank_ = -1;
