@@ -16,11 +16,13 @@ void arm(bool armed) {
   if (moecommFaultsArm != nullptr) moecommFaultsArm(armed);
 }
 
-// The rank in which calls fail; or, while joining, what may end with any rank that fails: the process of rank 0.
-bool namesTheCulprit(const std::string& sentence) {
+// The rank in which calls fail; or, while joining, what may end with any rank that fails: the process of rank 0. A rank
+// that comes after that has nobody who could tell it why.
+bool namesTheCulprit(const RankEnd& end) {
+  const auto says = [&](const char* words) { return end.sentence.find(words) != std::string::npos; };
   const std::string culprit = std::getenv("FAULT_VICTIM");  // any: where many calls fail, that is seen here and there
-  return culprit == "any" || namesRank(sentence, std::atoi(culprit.c_str())) ||
-         sentence.find("the process that serves the unique id") != std::string::npos;
+  return culprit == "any" || namesRank(end.sentence, std::atoi(culprit.c_str())) ||
+         says("the process that serves the unique id") || (end.loop.steps == 0 && says("no rendezvous at"));
 }
 
 // What is wrong with this end; empty: nothing.
@@ -31,7 +33,7 @@ std::string faultOf(const RankEnd& end, const LoopSettings& settings) {
   if (!end.tookLessThan(kTimeoutMs + kMarginMs)) return "it took too long";
   if (end.loop.result == moeSuccess) return end.loop.steps == settings.stepsMax ? "" : "too few steps";
   if (end.sentence.empty()) return "no sentence";
-  if (!victim && !namesTheCulprit(end.sentence)) return "it names others";
+  if (!victim && !namesTheCulprit(end)) return "it names others";
   return holdsNoMoreThan(end.before) ? "" : "something is held that was not before";
 }
 
