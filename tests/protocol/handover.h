@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 
+#include "protocol/lists.h"
 #include "support/payload.h"
 #include "support/thread_runner.h"
 
@@ -47,15 +48,16 @@ int handOver(int rounds) {
       if (turn > 0 &&
           !warp.waitAll(comm, &flags[static_cast<std::size_t>(1 - self)], 1, turn, Awaited{Phase::none, 0, 1}))
         return;
-      warp.streamRows(
+      warp.streamRows(copiesOf(
           1, 1,
           [&](int) {
             return CopyJob{theirs, kBytes, 1};
           },
           [&](int, int) {
             return Sink{mine, nullptr, true};
-          });
-      publish(warp, &flags[static_cast<std::size_t>(self)], flagWord(turn + 1));
+          }));
+      warp.publishAll(
+          1, [&](int) { return &flags[static_cast<std::size_t>(self)]; }, flagWord(turn + 1));
     }
   });
   return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);

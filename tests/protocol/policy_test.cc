@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "protocol/handover.h"
+#include "protocol/lists.h"
 #include "protocol/one_warp.h"
 #include "support/payload.h"
 #include "support/thread_runner.h"
@@ -25,7 +26,8 @@ struct WithoutRows : HostWarp {
   void streamRows() const;
 };
 struct WithoutLanding : HostWarp {
-  void takeRows() const;
+  template <SumList List>
+  bool reduceRows(const CommView&, const List&) const requires(!TakesLanded<List>);
 };
 static_assert(!Core<Nothing> && !Core<WithoutWait>);
 static_assert(Core<WithoutScan> && Moves<WithoutScan> && !Computes<WithoutScan>);
@@ -73,14 +75,14 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
   GuardedBytes from(kRows * kBytes), to(3 * kRows * kBytes);
   for (int i = 0; i < kRows; ++i) fillRow(rowKey(1, 0, i), from.data() + i * kBytes, kBytes);
   onOneWarp<TypeParam>([&](const auto& warp) {
-    warp.streamRows(
+    warp.streamRows(copiesOf(
         kRows, 3,
         [&](int i) {
           return CopyJob{from.data() + i * kBytes, kBytes, i % 4};
         },
         [&](int i, int sink) {
           return Sink{to.data() + (sink * kRows + i) * kBytes, nullptr, sink == 0};
-        });
+        }));
   });
   for (int i = 0; i < kRows; ++i) {
     for (int sink = 0; sink < 3; ++sink) {
@@ -104,17 +106,17 @@ void expectPairs(int rowBytes, int sideBytes) {
   }
   const auto goes = [](int i, int sink) { return (i + sink) % 3 != 0; };
   onOneWarp<Team>([&](const auto& warp) {
-    warp.streamPairs(
+    warp.streamRows(copiesOf<true>(
         kRows, kSinks,
         [&](int i) {
-          const CopyJob row{rows.data() + i * rowBytes, static_cast<std::uint32_t>(rowBytes), kSinks};
-          return PairJob{row, sides.data() + i * sideBytes, i == kNoSide ? 0 : static_cast<std::uint32_t>(sideBytes)};
+          return CopyJob{rows.data() + i * rowBytes, static_cast<std::uint32_t>(rowBytes), kSinks,
+                         sides.data() + i * sideBytes, i == kNoSide ? 0 : static_cast<std::uint32_t>(sideBytes)};
         },
         [&](int i, int sink) {
           const int at = sink * kRows + i;
           if (!goes(i, sink)) return Sink{};
           return Sink{outRows.data() + at * rowBytes, outSides.data() + at * sideBytes, sink == i % 2};
-        });
+        }));
   });
   for (int at = 0; at < kSinks * kRows; ++at) {
     const int i = at % kRows;
@@ -149,13 +151,13 @@ void expectSums(int rowType) {
   for (int t = 0; t < kTerms; ++t) fillTypedRow(rowType, rowKey(2, 0, t), rows.data() + t * kBytes, kBytes);
   const auto weightOf = [](int term) { return static_cast<float>(term - 2) / 3.0f; };
   onOneWarp<Team>([&](const auto& warp) {
-    warp.template reduceRows<kWeighted>(
-        1, rowType, kTerms, [] { return true; },
-        [&](int) {
-          return SumJob{out.data(), kBytes, kTerms};
-        },
-        [&](int, int term) { return static_cast<const std::uint8_t*>(rows.data() + term * kBytes); },
-        [&](int, int term) { return weightOf(term); });
+    const SumJob sum{out.data(), kBytes, kTerms};
+    const auto rowAt = [&](int term) { return rows.data() + term * kBytes; };
+    if (kWeighted) {
+      EXPECT_TRUE(warp.reduceRows(CommView{}, weightedSumOf(rowType, sum, rowAt, weightOf)));
+    } else {
+      EXPECT_TRUE(warp.reduceRows(CommView{}, sumOf(rowType, sum, rowAt)));
+    }
   });
   std::vector<std::uint8_t> expected(kBytes);
   for (int i = 0; i < kBytes / elementBytes(rowType); ++i) {
@@ -187,39 +189,22 @@ void expectLanding(int rowType) {
   std::memset(rows.data() + 64, 0xff, 24);
   std::memset(rows.data() + kBytes + 256, 0xff, 4);
   std::memset(landing.data(), 0, landing.size());
-  const auto rowAt = [&](int, int term) { return static_cast<const std::uint8_t*>(rows.data() + term * kBytes); };
-  const auto always = [] { return true; };
-  const auto one = [](int, int) { return 1.0f; };
+  const auto rowAt = [&](int term) { return rows.data() + term * kBytes; };
+  const auto landedAt = [&](int term) { return term < 2 ? landing.data() + term * kBytes : rowAt(term); };
   Waiting waiting;
   onOneWarp<Team>([&](const auto& warp) {
-    warp.template streamRows<true>(
+    warp.streamRows(copiesOf<false, true>(
         1, 1,
         [&](int) {
           return CopyJob{rows.data(), kBytes, 1};
         },
         [&](int, int) {
           return Sink{landing.data(), nullptr, false};
-        });
-    warp.template reduceRows<false, true>(
-        1, rowType, 1, always,
-        [&](int) {
-          return SumJob{landing.data() + kBytes, kBytes, 1};
-        },
-        [&](int i, int) { return rowAt(i, 1); }, one);
-    const bool taken = warp.takeRows(
-        waiting.view, 1, rowType, kTerms,
-        [&](int) {
-          return TakeJob{{out.data(), kBytes, kTerms}, 2};
-        },
-        [&](int i, int term) { return term < 2 ? landing.data() + term * kBytes : rowAt(i, term); },
-        [](int, int) { return Failure{}; });
-    EXPECT_TRUE(taken);
-    warp.template reduceRows<false>(
-        1, rowType, kTerms, always,
-        [&](int) {
-          return SumJob{expected.data(), kBytes, kTerms};
-        },
-        rowAt, one);
+        }));
+    const auto second = [&](int) { return rowAt(1); };
+    warp.reduceRows(waiting.view, sumOf<true>(rowType, {landing.data() + kBytes, kBytes, 1}, second));
+    EXPECT_TRUE(warp.reduceRows(waiting.view, landedSumOf(rowType, {out.data(), kBytes, kTerms}, 2, 0, landedAt)));
+    warp.reduceRows(waiting.view, sumOf(rowType, {expected.data(), kBytes, kTerms}, rowAt));
   });
   EXPECT_EQ(std::memcmp(out.data(), expected.data(), kBytes), 0) << "row type " << rowType;
   EXPECT_EQ(std::count(landing.data(), landing.data() + 2 * kBytes, 0), 2 * kBytes) << "a place is not empty";
@@ -251,14 +236,14 @@ TEST(ThreadedWarp, FindsLanesThatStreamToDifferentPlaces) {
   std::atomic<int> lanes{0};
   EXPECT_THROW(onOneWarp<LaneTeam<4>>([&](const ThreadedWarp<4>& warp) {
                  std::uint8_t* to = memory.data() + (lanes++ == 0 ? 128 : 64);
-                 warp.streamRows(
+                 warp.streamRows(copiesOf(
                      1, 1,
                      [&](int) {
                        return CopyJob{memory.data(), 64, 1};
                      },
                      [&](int, int) {
                        return Sink{to, nullptr, true};
-                     });
+                     }));
                  warp.endStep();
                }),
                LanesDiverged);

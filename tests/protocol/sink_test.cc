@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "protocol/lists.h"
 #include "support/thread_runner.h"
 
 namespace moe::test {
@@ -19,14 +20,12 @@ class LookingWarp : public HostWarp {
   LookingWarp(const CommView& comm, std::uint64_t windowBytes, SinkCounts& counts)
       : comm_(comm), windowBytes_(windowBytes), counts_(counts) {}
 
-  template <bool kLanding = false, class JobOf, class SinkOf>
-  void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    HostWarp::streamRows<kLanding>(n, sinksMax, jobOf,
-                                   [&](int i, int sink) { return seen(sinkOf(i, sink), kLanding); });
-  }
-  template <class JobOf, class SinkOf>
-  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
+  template <CopyList List>
+  void streamRows(const List& list) const {
+    constexpr bool kLands = MadeToLand<List>;
+    HostWarp::streamRows(copiesOf<HasSides<List>, kLands>(
+        list.count(), list.sinksMax(), [&](int i) { return list.job(i); },
+        [&](int i, int sink) { return seen(list.sink(i, sink), kLands); }));
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 
+#include "protocol/lists.h"
 #include "protocol/one_warp.h"
 #include "support/guarded_bytes.h"
 
@@ -19,14 +20,8 @@ TYPED_TEST(Wait, SaysWhichRowDoesNotLand) {
   std::memset(landing.data() + kBytes + 100, 0, 4);
   Waiting waiting;
   onOneWarp<TypeParam>([&](const auto& warp) {
-    const bool taken = warp.takeRows(
-        waiting.view, 1, kFp32, 2,
-        [&](int) {
-          return TakeJob{{out.data(), kBytes, 2}, 2};
-        },
-        [&](int, int term) { return static_cast<const std::uint8_t*>(landing.data() + term * kBytes); },
-        [](int, int term) -> Failure { return {0, Fault::timeout, Phase::combineRows, 40 + term, 0, 0, 0, 0}; });
-    EXPECT_FALSE(taken);
+    const auto rowAt = [&](int term) { return landing.data() + term * kBytes; };
+    EXPECT_FALSE(warp.reduceRows(waiting.view, landedSumOf(kFp32, {out.data(), kBytes, 2}, 2, 40, rowAt)));
   });
   EXPECT_NE(waiting.failure.ready, 0u);
   EXPECT_EQ(waiting.failure.peer, 41);
@@ -84,13 +79,8 @@ TYPED_TEST(Wait, EndsAWaitForARowOfARankThatHasLeft) {
   waiting.view.timeoutNs = 60'000'000'000;
   waiting.departed[40] = 1;
   onOneWarp<TypeParam>([&](const auto& warp) {
-    EXPECT_FALSE(warp.takeRows(
-        waiting.view, 1, kFp32, 1,
-        [&](int) {
-          return TakeJob{{out.data(), kBytes, 1}, 1};
-        },
-        [&](int, int) { return static_cast<const std::uint8_t*>(landing.data()); },
-        [](int, int) -> Failure { return {0, Fault::timeout, Phase::combineRows, 40, 0, 0, 0, 0}; }));
+    const auto rowAt = [&](int) { return landing.data(); };
+    EXPECT_FALSE(warp.reduceRows(waiting.view, landedSumOf(kFp32, {out.data(), kBytes, 1}, 1, 40, rowAt)));
   });
   EXPECT_EQ(waiting.failure.fault, Fault::left);
   EXPECT_EQ(waiting.failure.peer, 40);

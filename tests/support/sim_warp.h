@@ -100,35 +100,29 @@ class SimWarp {
     sim_.store(to, &value, sizeof value);
   }
 
-  // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
-  template <bool kLanding = false, class JobOf, class SinkOf>
-  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    for (int i = 0; i < n; ++i) {
-      const CopyJob job = jobOf(i);
-      for (std::uint32_t begin = 0; begin < job.bytes; begin += kPiece) {
-        const std::uint32_t bytes = job.bytes - begin < kPiece ? job.bytes - begin : kPiece;
-        for (int sink = 0; sink < job.sinks; ++sink) {
-          std::uint8_t* to = sinkOf(i, sink).row;
-          if (to != nullptr) store<kLanding>(to + begin, job.source + begin, bytes);
-        }
-        if (begin / kPiece % 4 == 0) sim_.pause();
+  // Rows, then their side payloads.
+  template <CopyList List>
+  void streamRows(const List& list) const {
+    for (int i = 0; i < list.count(); ++i) {
+      const CopyJob job = list.job(i);
+      copyPieces<MadeToLand<List>>(job.source, job.bytes, job.sinks, [&](int sink) { return list.sink(i, sink).row; });
+    }
+    if constexpr (HasSides<List>) {
+      for (int i = 0; i < list.count(); ++i) {
+        const CopyJob job = list.job(i);
+        copyPieces<false>(job.side, job.sideBytes, job.sinks, [&](int sink) { return list.sink(i, sink).side; });
       }
     }
   }
 
-  template <class JobOf, class SinkOf>
-  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
-  }
-
-  template <class JobOf, class SinkOf>
-  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const CastJob job = jobOf(i);
+  template <CastList Casts>
+  void castRows(const Casts& casts) const {
+    withRowType(casts.rowType(), [&](auto type) {
+      for (int i = 0; i < casts.count(); ++i) {
+        const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
           castTile<decltype(type)>(
-              job, cast, tile, [&](int sink) { return sinkOf(i, sink); },
+              job, casts.cast(), tile, [&](int sink) { return casts.sink(i, sink); },
               [&](std::uint8_t* to, const void* from, std::size_t bytes) {
                 sim_.store(to, from, static_cast<std::uint32_t>(bytes));
               });
@@ -138,44 +132,18 @@ class SimWarp {
     });
   }
 
-  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
-  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
-    if (!mayRead()) return false;
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const SumJob job = jobOf(i);
-        for (std::uint32_t begin = 0; begin < job.bytes; begin += sizeof(Quad)) {
-          Accumulator<decltype(type)> sum;
-          for (int term = 0; term < job.terms; ++term) {
-            const Quad piece = *reinterpret_cast<const Quad*>(termOf(i, term) + begin);
-            sum.template add<kWeighted>(piece, kWeighted ? weightOf(i, term) : 1.0f);
-          }
-          const Quad rounded = sum.rounded();
-          store<kLanding>(job.out + begin, reinterpret_cast<const std::uint8_t*>(&rounded), sizeof rounded);
-          if (begin % 64 == 0) sim_.pause();
-        }
-      }
-    });
-    return true;
-  }
-
-  template <class JobOf, class TermOf, class LateOf>
-  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
+  template <SumList List>
+  bool reduceRows(const CommView& comm, const List& list) const {
+    if (!mayRead(list)) return false;
     bool good = true;
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const TakeJob job = jobOf(i);
-        for (std::uint32_t begin = 0; begin < job.sum.bytes && good; begin += sizeof(Quad)) {
+    withRowType(list.rowType(), [&](auto type) {
+      for (int i = 0; i < list.count() && good; ++i) {
+        const SumJob job = list.job(i);
+        for (std::uint32_t begin = 0; begin < job.bytes && good; begin += sizeof(Quad)) {
           Accumulator<decltype(type)> sum;
-          for (int term = 0; term < job.sum.terms && good; ++term) {
-            Quad piece{};
-            const std::uint8_t* from = termOf(i, term) + begin;
-            if (term >= job.landing) std::memcpy(&piece, from, sizeof piece);
-            if (term < job.landing) good = takePiece(comm, &piece, from, [&] { return lateOf(i, term); });
-            sum.template add<false>(piece, 1.0f);
-          }
+          for (int term = 0; term < job.terms && good; ++term) good = addTerm(comm, list, i, term, begin, sum);
           const Quad rounded = sum.rounded();
-          sim_.store(job.sum.out + begin, &rounded, sizeof rounded);
+          store<MadeToLand<List>>(job.out + begin, reinterpret_cast<const std::uint8_t*>(&rounded), sizeof rounded);
           if (begin % 64 == 0) sim_.pause();
         }
       }
@@ -251,6 +219,38 @@ class SimWarp {
   }
   static Fault faultOf(Simulator::WaitEnd end) {
     return end == Simulator::WaitEnd::left ? Fault::left : Fault::timeout;
+  }
+
+  // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
+  template <bool kLanding, class PlaceOf>
+  void copyPieces(const std::uint8_t* from, std::uint32_t size, int sinks, PlaceOf placeOf) const {
+    for (std::uint32_t begin = 0; begin < size; begin += kPiece) {
+      const std::uint32_t bytes = size - begin < kPiece ? size - begin : kPiece;
+      for (int sink = 0; sink < sinks; ++sink) {
+        std::uint8_t* to = placeOf(sink);
+        if (to != nullptr) store<kLanding>(to + begin, from + begin, bytes);
+      }
+      if (begin / kPiece % 4 == 0) sim_.pause();
+    }
+  }
+
+  // A piece of one row of a sum. False if it should have landed and did not.
+  template <class List, class Sum>
+  bool addTerm(const CommView& comm, const List& list, int i, int term, std::uint32_t begin, Sum& sum) const {
+    const std::uint8_t* from = list.term(i, term) + begin;
+    Quad piece{};
+    bool lands = false;
+    if constexpr (TakesLanded<List>) lands = term < list.landed(i);
+    if constexpr (TakesLanded<List>) {
+      if (lands && !takePiece(comm, &piece, from, [&] { return list.late(i, term); })) return false;
+    }
+    if (!lands) std::memcpy(&piece, from, sizeof piece);
+    if constexpr (Weighted<List>) {
+      sum.template add<true>(piece, list.weight(i, term));
+    } else {
+      sum.template add<false>(piece, 1.0f);
+    }
+    return true;
   }
 
   template <bool kLanding>

@@ -95,94 +95,66 @@ class ThreadedWarp {
   }
 
   // What is stored is for others after publish or announce, not before: there is no meeting at the end.
-  template <bool kLanding = false, class JobOf, class SinkOf>
-  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    note(4, n);
+  template <CopyList List>
+  void streamRows(const List& list) const {
+    note(4, list.count());
     sync();
-    for (int i = 0; i < n; ++i) {
-      const CopyJob job = jobOf(i);
+    for (int i = 0; i < list.count(); ++i) {
+      const CopyJob job = list.job(i);
       note(job.bytes, job.sinks, job.source);
       for (int sink = 0; sink < job.sinks; ++sink) {
-        std::uint8_t* to = sinkOf(i, sink).row;
-        note(5, sink, to);
-        if (to == nullptr) continue;
-        for (std::uint32_t at = first(); at < job.bytes; at += kStep) store<kLanding>(to + at, job.source + at);
+        const Sink to = list.sink(i, sink);
+        note(5, sink, to.row);
+        if (to.row != nullptr) copy<MadeToLand<List>>(to.row, job.source, job.bytes);
+        if constexpr (HasSides<List>) {
+          note(job.sideBytes, job.sinks, job.side);
+          note(19, sink, to.side);
+          if (to.side != nullptr) copy<false>(to.side, job.side, job.sideBytes);
+        }
       }
     }
   }
 
-  template <class JobOf, class SinkOf>
-  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
-  }
-
   // A lane does whole tiles.
-  template <class JobOf, class SinkOf>
-  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
-    note(14, n);
+  template <CastList Casts>
+  void castRows(const Casts& casts) const {
+    note(14, casts.count());
     sync();
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const CastJob job = jobOf(i);
+    withRowType(casts.rowType(), [&](auto type) {
+      for (int i = 0; i < casts.count(); ++i) {
+        const CastJob job = casts.job(i);
         note(job.elements, job.sinks, job.source);
-        for (int sink = 0; sink < job.sinks; ++sink) note(15, sink, sinkOf(i, sink).codes);
+        for (int sink = 0; sink < job.sinks; ++sink) note(15, sink, casts.sink(i, sink).codes);
         for (int tile = lane_; tile < castTiles(job.elements); tile += kLanes) {
           castTile<decltype(type)>(
-              job, cast, tile, [&](int sink) { return sinkOf(i, sink); }, std::memcpy);
+              job, casts.cast(), tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }
     });
   }
 
-  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
-  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
-    if (!mayRead()) return false;
-    note(6, n);
-    sync();
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const SumJob job = jobOf(i);
-        note(job.bytes, job.terms, job.out);
-        for (std::uint32_t at = first(); at < job.bytes; at += kStep) {
-          Accumulator<decltype(type)> sum;
-          for (int term = 0; term < job.terms; ++term) {
-            Quad piece;
-            std::memcpy(&piece, termOf(i, term) + at, kPiece);
-            sum.template add<kWeighted>(piece, kWeighted ? weightOf(i, term) : 1.0f);
-          }
-          const Quad rounded = sum.rounded();
-          store<kLanding>(job.out + at, reinterpret_cast<const std::uint8_t*>(&rounded));
-        }
-      }
-    });
-    return true;
-  }
-
-  template <class JobOf, class TermOf, class LateOf>
-  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
-    note(17, n);
+  template <SumList List>
+  bool reduceRows(const CommView& comm, const List& list) const {
+    if (!mayRead(list)) return false;
+    note(6, list.count());
     sync();
     bool good = true;
     HostPatience patience(comm);
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const TakeJob job = jobOf(i);
-        note(job.sum.bytes, job.sum.terms, job.sum.out);
-        note(18, job.landing);
-        for (std::uint32_t at = first(); at < job.sum.bytes && good; at += kStep) {
+    withRowType(list.rowType(), [&](auto type) {
+      for (int i = 0; i < list.count(); ++i) {
+        const SumJob job = list.job(i);
+        note(job.bytes, job.terms, job.out);
+        if constexpr (TakesLanded<List>) note(18, list.landed(i));
+        for (std::uint32_t at = first(); at < job.bytes && good; at += kStep) {
           Accumulator<decltype(type)> sum;
-          for (int term = 0; term < job.sum.terms && good; ++term) {
-            Quad piece{};
-            const auto late = [&] { return lateOf(i, term); };
-            good = takePiece(comm, &piece, termOf(i, term) + at, term < job.landing, patience, late);
-            sum.template add<false>(piece, 1.0f);
-          }
+          for (int term = 0; term < job.terms && good; ++term) good = addTerm(comm, list, i, term, at, sum, patience);
           const Quad rounded = sum.rounded();
-          std::memcpy(job.sum.out + at, &rounded, kPiece);
+          store<MadeToLand<List>>(job.out + at, reinterpret_cast<const std::uint8_t*>(&rounded));
         }
       }
     });
-    return allSay(good);
+    if constexpr (TakesLanded<List>) return allSay(good);
+    return true;
   }
 
   template <class FlagOf>
@@ -297,14 +269,32 @@ class ThreadedWarp {
     }
   }
 
-  template <class Late>
-  bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, bool landing, HostPatience& patience,
-                 Late late) const {
-    auto* bytes = reinterpret_cast<std::uint8_t*>(piece);
-    const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
-    if (landing) return host_landing::take(bytes, from, kPiece, [&] { return patience.goesOn(late, report); });
-    std::memcpy(bytes, from, kPiece);
-    return true;
+  template <bool kLanding>
+  void copy(std::uint8_t* to, const std::uint8_t* from, std::uint32_t bytes) const {
+    for (std::uint32_t at = first(); at < bytes; at += kStep) store<kLanding>(to + at, from + at);
+  }
+
+  // A piece of one row of a sum. False if it should have landed and did not.
+  template <class List, class Sum>
+  bool addTerm(const CommView& comm, const List& list, int i, int term, std::uint32_t at, Sum& sum,
+               HostPatience& patience) const {
+    const std::uint8_t* from = list.term(i, term) + at;
+    Quad piece{};
+    bool lands = false, good = true;
+    if constexpr (TakesLanded<List>) {
+      lands = term < list.landed(i);
+      const auto late = [&] { return list.late(i, term); };
+      const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+      auto* bytes = reinterpret_cast<std::uint8_t*>(&piece);
+      if (lands) good = host_landing::take(bytes, from, kPiece, [&] { return patience.goesOn(late, report); });
+    }
+    if (!lands) std::memcpy(&piece, from, kPiece);
+    if constexpr (Weighted<List>) {
+      sum.template add<true>(piece, list.weight(i, term));
+    } else {
+      sum.template add<false>(piece, 1.0f);
+    }
+    return good;
   }
 
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,

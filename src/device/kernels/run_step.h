@@ -15,15 +15,15 @@ namespace moe {
 template <Step kStep, Duty kDuty = Duty::all, class Warp>
 MOE_LANES void runStep(const Warp& warp, const StepParams& p, const Crew& crew) {
   const WarpIndex w = crew.all;
-  if constexpr (kStep == Step::route) route(warp, p, w);
-  if constexpr (kStep == Step::htDispatch) htDispatch<1, kDuty>(warp, p, crew);
-  if constexpr (kStep == Step::htDispatchWaves) htDispatch<kHtWaves, Duty::all>(warp, p, crew);
-  if constexpr (kStep == Step::htDispatchRails) htDispatchRails(warp, p, w);
-  if constexpr (kStep == Step::llDispatch) llDispatch(warp, p, w);
-  if constexpr (kStep == Step::llCombine) llCombine(warp, p, w);
-  if constexpr (kStep == Step::combine) combine<1>(warp, p, w);
-  if constexpr (kStep == Step::combineWaves) combine<kHtWaves>(warp, p, w);
-  if constexpr (kStep == Step::combineRails) combineRails(warp, p, w);
+  if constexpr (kStep == Step::route) Route(warp, p, w).run();
+  if constexpr (kStep == Step::htDispatch) HtDispatch<1, kDuty, Warp>(warp, p, crew).run();
+  if constexpr (kStep == Step::htDispatchWaves) HtDispatch<kHtWaves, Duty::all, Warp>(warp, p, crew).run();
+  if constexpr (kStep == Step::htDispatchRails) HtDispatchRails(warp, p, w).run();
+  if constexpr (kStep == Step::llDispatch) LlDispatch(warp, p, w).run();
+  if constexpr (kStep == Step::llCombine) LlCombine(warp, p, w).run();
+  if constexpr (kStep == Step::combine) Combine<1, Warp>(warp, p, w).run();
+  if constexpr (kStep == Step::combineWaves) Combine<kHtWaves, Warp>(warp, p, w).run();
+  if constexpr (kStep == Step::combineRails) CombineRails(warp, p, w).run();
 }
 
 // use(tag) with the step as a compile-time value, decltype(tag)::value.

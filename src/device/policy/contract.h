@@ -36,17 +36,48 @@ struct FlagOf {
 struct PutOf {
   MOE_LANES Put operator()(int) const { return {}; }
 };
-template <class Job>
-struct JobOf {
-  MOE_LANES Job operator()(int) const { return {}; }
+
+// Lists as steps pass them.
+struct CopyOne {
+  MOE_LANES int count() const { return 1; }
+  MOE_LANES int sinksMax() const { return 1; }
+  MOE_LANES CopyJob job(int) const { return {}; }
+  MOE_LANES Sink sink(int, int) const { return {}; }
 };
-template <class Place>
-struct PlaceOf {
-  MOE_LANES Place operator()(int, int) const { return {}; }
+struct CopyWithSide : CopyOne {
+  static constexpr bool kSides = true;
 };
-struct MayRead {
-  MOE_LANES bool operator()() const { return true; }
+struct CopyToLand : CopyOne {
+  static constexpr bool kLanding = true;
 };
+struct CastOne {
+  MOE_LANES int count() const { return 1; }
+  MOE_LANES int rowType() const { return kBf16; }
+  MOE_LANES int cast() const { return kCastFp8; }
+  MOE_LANES CastJob job(int) const { return {}; }
+  MOE_LANES CastSink sink(int, int) const { return {}; }
+};
+struct SumOne {
+  MOE_LANES int count() const { return 1; }
+  MOE_LANES int rowType() const { return kBf16; }
+  MOE_LANES int termsMax() const { return 1; }
+  MOE_LANES SumJob job(int) const { return {}; }
+  MOE_LANES const std::uint8_t* term(int, int) const { return nullptr; }
+};
+struct SumWeighted : SumOne {
+  MOE_LANES float weight(int, int) const { return 1.0f; }
+  MOE_LANES bool mayRead() const { return true; }
+};
+struct SumToLand : SumOne {
+  static constexpr bool kLanding = true;
+};
+struct SumLanded : SumOne {
+  MOE_LANES int landed(int) const { return 1; }
+  MOE_LANES Failure late(int, int) const { return {}; }
+};
+static_assert(CopyList<CopyOne> && HasSides<CopyWithSide> && MadeToLand<CopyToLand> && SumList<SumOne>);
+static_assert(Weighted<SumWeighted> && AsksFirst<SumWeighted> && MadeToLand<SumToLand> && TakesLanded<SumLanded>);
+static_assert(!HasSides<CopyOne> && !MadeToLand<SumOne> && !Weighted<SumOne> && !TakesLanded<SumOne>);
 
 }  // namespace moe::contract
 
@@ -122,47 +153,34 @@ concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, 
 };
 
 // What dispatches and combines need besides. Bytes and addresses are multiples of 16; sources and places do not
-// overlap. Stores are visible as those of laneStore are.
+// overlap. Stores are visible as those of laneStore are. What a list is: rows/row_jobs.h.
 template <class Warp>
-concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, int n, int most, int rowType, int cast) {
-  // Copies jobOf(i).bytes from its source to each place sinkOf(i, 0..sinks-1) that is one, for each i below n; at most
-  // `most` sinks, which is at most 32. Collective; meets before.
-  warp.streamRows(n, most, contract::JobOf<CopyJob>{}, contract::PlaceOf<Sink>{});
+concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm) {
+  // Copies each job's bytes from its source to each of its places that is one; at most 32 places. Collective; meets
+  // before.
+  warp.streamRows(contract::CopyOne{});
+  warp.streamRows(contract::CopyWithSide{});
 
-  // The same for a row and a side payload, which go to the same places.
-  warp.streamPairs(n, most, contract::JobOf<PairJob>{}, contract::PlaceOf<Sink>{});
+  // Quantises each job's elements, whole tiles of 512 but for the last one of a row, and stores codes and scales to
+  // each of its places that is one; at most 32 places. Collective; meets before.
+  warp.castRows(contract::CastOne{});
 
-  // Quantises jobOf(i).elements elements, whole tiles of 512 but for the last one of a row, and stores codes and scales
-  // to each place sinkOf(i, 0..sinks-1) that is one; at most 32 sinks. Collective; meets before.
-  warp.castRows(n, rowType, cast, contract::JobOf<CastJob>{}, contract::PlaceOf<CastSink>{});
-
-  // The fp32 sum of the rows termOf(i, 0..terms-1) in this order, each times weightOf(i, term) if weighted, rounded
-  // once to the row type; no terms: zeros. At most `most` terms, which is at most 64. mayRead() is asked once, by all
-  // lanes, before the first row is read, also if n is 0; jobs, terms and weights may have been looked up before. If it
-  // is false nothing is read or written, and so is the result. Collective; meets before.
-  {
-    warp.template reduceRows<true>(n, rowType, most, contract::MayRead{}, contract::JobOf<SumJob>{},
-                                   contract::PlaceOf<const std::uint8_t*>{}, contract::PlaceOf<float>{})
-    } -> std::same_as<bool>;
+  // Stores each job's sum: fp32, of its rows in their order, each times its weight if there are weights, rounded once
+  // to the row type; at most 64 rows. mayRead() is asked once, by all lanes, before the first row is read, also if
+  // there are no jobs; jobs, rows and weights may have been looked up before. If it is false nothing is read or
+  // written, and so is the result. Collective; meets before.
+  { warp.reduceRows(comm, contract::SumOne{}) } -> std::same_as<bool>;
+  { warp.reduceRows(comm, contract::SumWeighted{}) } -> std::same_as<bool>;
 };
 
-// What LL combines need besides, where rows land at their owners: the same as streamRows and reduceRows, stored as
-// landing words, and sums of rows that land here.
+// What LL combines need besides, where rows land at their owners: the same, stored as landing words, and sums of rows
+// that land here. Such a sum waits for its landed rows, takes them and leaves their places empty. The result is false
+// after the timeout, for which late(i, term) is reported, or when this rank was stopped; then some sums are not made.
 template <class Warp>
-concept Lands = Moves<Warp> && requires(const Warp warp, const CommView& comm, int n, int most, int rowType) {
-  warp.template streamRows<true>(n, most, contract::JobOf<CopyJob>{}, contract::PlaceOf<Sink>{});
-  {
-    warp.template reduceRows<false, true>(n, rowType, most, contract::MayRead{}, contract::JobOf<SumJob>{},
-                                          contract::PlaceOf<const std::uint8_t*>{}, contract::PlaceOf<float>{})
-    } -> std::same_as<bool>;
-
-  // Unweighted sums of which the first jobOf(i).landing terms are landing words: they are waited for, taken and left
-  // empty. False after the timeout, for which lateOf(i, term) is reported, or when this rank was stopped; then some
-  // sums are not made. Collective; meets before and after.
-  {
-    warp.takeRows(comm, n, rowType, most, contract::JobOf<TakeJob>{}, contract::PlaceOf<std::uint8_t*>{},
-                  contract::PlaceOf<Failure>{})
-    } -> std::same_as<bool>;
+concept Lands = Moves<Warp> && requires(const Warp warp, const CommView& comm) {
+  warp.streamRows(contract::CopyToLand{});
+  { warp.reduceRows(comm, contract::SumToLand{}) } -> std::same_as<bool>;
+  { warp.reduceRows(comm, contract::SumLanded{}) } -> std::same_as<bool>;
 };
 
 }  // namespace moe

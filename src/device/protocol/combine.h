@@ -10,143 +10,191 @@
 
 namespace moe {
 
-// The row that stands for the token at destination `to`, as this rank reads it.
-template <Moves Warp>
-MOE_LANES const std::uint8_t* partialRow(const Warp& warp, const StepParams& p, const Destination& to) {
-  const CommView& c = p.comm;
-  const std::uint32_t rowBytes = p.combine.rowBytes;
-  const bool remote = isRemote(warp, c, to.rank);
-  if (remote && p.handle.lowLatency == 0) {
-    return c.mine<std::uint8_t>(
-        railRow(c, c.far->at.railSums, c.rowBytesMax, rowBytes, to.rank / c.domainSize, to.index));
-  }
-  if (remote) return llSlot(c, p.handle, c.rank, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, to.rank, to.index);
-  if (p.handle.lowLatency != 0) {
-    return llSlot(c, p.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, c.rank, to.index);
-  }
-  const CombineRecord at = warp.laneLoad(combineRecord(c, c.rank, to.rank));
-  const std::int64_t row = at.prepared != 0 ? to.flat : to.row;
-  return c.in<std::uint8_t>(to.rank, at.rows) + row * rowBytes;
-}
-
-// The owner's sums: a token's rows in the order of its destinations, then the biases. Rows are read after mayRead() has
-// returned true, and not at all if it returns false.
-template <Moves Warp, class MayRead>
-MOE_LANES bool sumTokens(const Warp& warp, const StepParams& p, Range tokens, WarpIndex w, MayRead mayRead) {
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const int biases = biasCount(a);
-  const Strided mine = stridedOf(tokens.begin * a.parts.count, tokens.end * a.parts.count, w);
-  const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, mine.at(i)); };
-  return warp.template reduceRows<false>(
-      mine.count, a.rowType, h.slots + biases, mayRead,
-      [&](int i) {
-        const PartOf part = item(i);
-        std::uint8_t* out = a.out + static_cast<std::int64_t>(part.row) * a.rowBytes;
-        return SumJob{out + part.begin, part.bytes, h.destinationCount[part.row] + biases};
-      },
-      [&](int i, int term) -> const std::uint8_t* {
-        const PartOf part = item(i);
-        const int bias = term - h.destinationCount[part.row];
-        if (bias < 0) return partialRow(warp, p, h.destinations[part.row * h.slots + term]) + part.begin;
-        return biasRow(a, bias, part);
-      },
-      [](int, int) { return 1.0f; });
-}
-
 // What is wrong with the rows that rank `from` offers, if anything. One lane.
-MOE_LANES Failure combineFault(const HandleView& h, const CombineArgs& a, const CombineRecord& record, int from) {
-  if (record.terms != a.terms) return disagreement(Phase::combineRows, from, a.terms, record.terms);
-  return rowsFault(h, record, from);
+MOE_LANES Failure combineFault(const StepParams& p, const CombineRecord& record, int from) {
+  if (record.terms != p.combine.terms) {
+    return disagreement(Phase::combineRows, from, p.combine.terms, record.terms);
+  }
+  return rowsFault(p.handle, record, from);
 }
 
-// Every rank looks at every record of its domain, so that all of them refuse together.
-template <Moves Warp>
-MOE_LANES bool rowsAreGood(const Warp& warp, const StepParams& p) {
-  const CommView& c = p.comm;
-  return allAreGood(warp, c, domainRanks(c), [&](int from) {
-    return combineFault(p.handle, p.combine, warp.laneLoad(combineRecord(c, c.rank, from)), from);
-  });
-}
+// The owner's sums: a token's rows in the order of its destinations, then the biases. `From` says where the row that
+// stands for the token at a destination is, partialRow(destination), and when it may be read, mayRead().
+template <class From>
+struct TokenSums {
+  const From& from;
+  const StepParams& p;
+  int biases;
+  PartShare share;
 
-// LL looks rows up while it waits; HT records must be there to find one.
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rowType() const { return p.combine.rowType; }
+  MOE_LANES int termsMax() const { return p.handle.slots + biases; }
+  MOE_LANES bool mayRead() const { return from.mayRead(); }
+  MOE_LANES SumJob job(int i) const {
+    const PartOf part = share.at(i);
+    std::uint8_t* out = p.combine.out + static_cast<std::int64_t>(part.row) * p.combine.rowBytes;
+    return {out + part.begin, part.bytes, p.handle.destinationCount[part.row] + biases};
+  }
+  MOE_LANES const std::uint8_t* term(int i, int term) const {
+    const PartOf part = share.at(i);
+    const int bias = term - p.handle.destinationCount[part.row];
+    if (bias >= 0) return biasRow(p.combine, bias, part);
+    return from.partialRow(p.handle.destinations[part.row * p.handle.slots + term]) + part.begin;
+  }
+};
+
 template <int kWaves, Moves Warp>
-MOE_LANES bool sumWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                       std::uint64_t number, int wave, WarpIndex w) {
-  const bool lowLatency = kWaves == 1 && p.handle.lowLatency != 0;
-  const Range from = lowLatency ? allRanks(p.comm) : domainRanks(p.comm);
-  const auto rowsAreThere = [&] {
-    return waitForRanks(warp, p.comm, waveFlags(p.comm, area.ready, wave), from, number, Phase::combineRows);
-  };
-  if (!lowLatency && !rowsAreThere()) return false;
-  if (!lowLatency && wave == 0 && !rowsAreGood(warp, p)) return false;
-  return sumTokens(warp, p, tokensOfWave(kWaves, wave, p.combine.tokens), w, [&] {
-    return !lowLatency || (rowsAreThere() && (!isLast(w) || termsAgree(warp, p, allRanks(p.comm), epoch)));
-  });
-}
+class Combine {
+ public:
+  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : s(warp, p, w, operation(p)) {}
 
-// What must be so before rows may be handed over.
-template <Moves Warp>
-MOE_LANES bool beginCombine(const Warp& warp, const StepParams& p, std::uint64_t epoch, bool uncombined, WarpIndex w) {
-  if (p.handle.lowLatency == 0) {
-    if (w.index == 0) offerRows(warp, p);
+  MOE_LANES void run() const {
+    const bool uncombined = lowLatency() && s.comm.state->llUncombined[s.handle.llSet] != 0;
+    if (s.stopped()) return;
+    if (s.sends) {
+      if (lowLatency() && !llRowsAreGood(s)) return;
+      if (!begin(uncombined)) return;
+    }
+    const auto handOver = [&](int wave) {
+      if (s.sends) sendWave(wave);
+    };
+    const auto take = [&](int wave) { return !s.receives || sumWave(wave); };
+    if (inWaves<kWaves>(handOver, take, takesLater(s.w)) && s.receives) end();
+  }
+
+  // ---- What an operation over rails needs of its combine in this domain
+
+  const CombineSession<Warp> s;
+
+  // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
+  MOE_LANES bool begin(bool uncombined) const {
+    s.noteBegin();
+    if (!lowLatency()) {
+      if (s.w.index == 0) offerRows();
+      return true;
+    }
+    if (!uncombined && !waitForReaders(s)) return false;
+    if (tellsTerms(s.w)) tellTerms(s);
     return true;
   }
-  if (!uncombined && !waitForReaders(warp, p, epoch, w)) return false;
-  if (tellsTerms(w)) tellTerms(warp, p, epoch);
-  return true;
-}
 
-template <Moves Warp>
-MOE_LANES void endCombine(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                          WarpIndex w) {
-  const CommView& c = p.comm;
-  if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
+  // One wave of the expert side.
+  MOE_LANES void handOver(int wave) const {
+    if (!prepares(s.args) && s.receives) {  // nothing to wait for: one warp speaks for all
+      if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
+      return;
+    }
+    if (mayPrepare()) {
+      if (s.args.inPlace == 0) prepareWave(wave);
+      if (s.args.grads != 0 && wave == 0) pushWeightGrads(s);
+    }
+    announceWave(s, s.area.ready, wave, s.w);
+  }
+
+  // Every rank looks at every record of its domain, so that all of them refuse together.
+  MOE_LANES bool rowsAreGood() const {
+    return s.allAreGood(domainRanks(s.comm), [&](int from) { return combineFault(s.p, recordOf(from), from); });
+  }
+
+  // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one.
+  MOE_LANES bool sumWave(int wave) const {
+    const bool looksAhead = kWaves == 1 && lowLatency();
+    if (!looksAhead && !rowsAreThere(wave)) return false;
+    if (!looksAhead && wave == 0 && !rowsAreGood()) return false;
+    const From from{*this, wave, looksAhead};
+    const Range tokens = tokensOfWave(kWaves, wave, s.args.tokens);
+    return s.warp.reduceRows(
+        s.comm, TokenSums<From>{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
+  }
+
+  // The row that stands for a token at destination `to`, as this rank reads it.
+  MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
+    const CommView& c = s.comm;
+    const std::uint32_t rowBytes = s.args.rowBytes;
+    const bool remote = s.isRemote(to.rank);
+    if (remote && !lowLatency()) {
+      const int domain = to.rank / c.domainSize;
+      return c.mine<std::uint8_t>(railRow(c, c.far->at.railSums, c.rowBytesMax, rowBytes, domain, to.index));
+    }
+    if (remote) return llSlot(c, s.handle, c.rank, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, to.rank, to.index);
+    if (lowLatency()) {
+      return llSlot(c, s.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, c.rank, to.index);
+    }
+    const CombineRecord at = recordOf(to.rank);
+    const std::int64_t row = at.prepared != 0 ? to.flat : to.row;
+    return c.in<std::uint8_t>(to.rank, at.rows) + row * rowBytes;
+  }
+
+  // What a sending step leaves for the next one.
+  MOE_LANES void endSend() const {
+    if (!isLast(s.w)) return;
+    CommState* state = s.comm.state;
+    const HandleView& h = s.handle;
+    s.endEpoch([&] {
+      h.state->combineEpoch = s.epoch;
+      h.state->combineHanded = s.number;
+      handedCount(s.comm, h, s.channel) = s.number;
+      if (lowLatency()) state->llUncombined[h.llSet] = 0, state->llUsed[h.llSet] = 1;
+    });
+  }
+
   // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word. HT rows
   // are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
-  if (p.handle.lowLatency != 0) return;
-  announce(warp, c, c.at.htCombineDone, Meeting::taken, w);
-  if (w.index == 0) waitForDomain(warp, c, c.at.htCombineDone, epoch, Phase::combineDone);
-}
-
-// What a sending step leaves for the next one.
-template <Moves Warp>
-MOE_LANES void endCombineSend(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                              std::uint64_t number, WarpIndex w) {
-  if (!isLast(w)) return;
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  endEpoch(warp, c, area.channel, epoch, [&] {
-    h.state->combineEpoch = epoch;
-    h.state->combineHanded = number;
-    handedCount(c, h, area.channel) = number;
-    if (h.lowLatency != 0) c.state->llUncombined[h.llSet] = 0, c.state->llUsed[h.llSet] = 1;
-  });
-}
-
-template <int kWaves, Moves Warp>
-MOE_LANES void combine(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const CombineArea area = combineArea(c, h);
-  const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, h.state->combineEpoch);
-  const std::uint64_t number = handedNumber(c, h, area.channel, p.phases, h.state->combineHanded);
-  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
-  const bool uncombined = h.lowLatency != 0 && c.state->llUncombined[h.llSet] != 0;
-  if (warp.stopped(c)) return;
-  if (sends) {
-    if (h.lowLatency != 0 && !llRowsAreGood(warp, p, w)) return;
-    noteBegin(warp, c, area.channel, w);
-    if (!beginCombine(warp, p, epoch, uncombined, w)) return;
+  MOE_LANES void end() const {
+    if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
+    if (lowLatency()) return;
+    s.announce(s.comm.at.htCombineDone, Meeting::taken, s.w);
+    if (s.w.index == 0) s.waitForDomain(s.comm.at.htCombineDone, s.epoch, Phase::combineDone);
   }
-  const auto handOver = [&](int wave) {
-    if (!sends) return;
-    handOverWave<kWaves>(warp, p, area, number, wave, w);
-    if (split(warp, c) && h.lowLatency != 0) llPutSums(warp, p, area, number, w);
-    if (wave == kWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
+
+ private:
+  // What TokenSums reads in a wave.
+  struct From {
+    const Combine& combine;
+    int wave;
+    bool waits;  // rows are awaited when they have been looked up
+
+    MOE_LANES const std::uint8_t* partialRow(const Destination& to) const { return combine.partialRow(to); }
+    MOE_LANES bool mayRead() const {
+      if (!waits) return true;
+      const auto& session = combine.s;
+      return combine.rowsAreThere(wave) && (!isLast(session.w) || termsAgree(session, allRanks(session.comm)));
+    }
   };
-  const auto take = [&](int wave) { return !receives || sumWave<kWaves>(warp, p, area, epoch, number, wave, w); };
-  if (inWaves<kWaves>(handOver, take, takesLater(w)) && receives) endCombine(warp, p, area, epoch, w);
-}
+
+  static MOE_LANES Operation operation(const StepParams& p) {
+    const HandleState* state = p.handle.state;
+    return handedOperation(p, combineChannel(p.handle), state->combineEpoch, state->combineHanded);
+  }
+  MOE_LANES bool lowLatency() const { return s.handle.lowLatency != 0; }
+
+  MOE_LANES void offerRows() const {
+    const CombineRecord mine = ownRecord(s.args);
+    s.warp.forEach(s.comm.domainSize,
+                   [&](int i) { s.warp.laneStore(combineRecord(s.comm, s.comm.domainFirst + i, s.comm.rank), mine); });
+  }
+  MOE_LANES CombineRecord recordOf(int rank) const { return s.warp.laneLoad(combineRecord(s.comm, s.comm.rank, rank)); }
+
+  MOE_LANES void sendWave(int wave) const {
+    handOver(wave);
+    if (s.split() && lowLatency()) llPutSums(s);
+    if (wave == kWaves - 1) endSend();
+  }
+
+  // Where something is lacking nothing is read or made; every rank finds out from the record.
+  MOE_LANES bool mayPrepare() const {
+    return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
+  }
+  MOE_LANES void prepareWave(int wave) const {
+    const ArrivingRows rows = arrivingRows(s.handle, kWaves, wave);
+    prepareRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)});
+  }
+
+  MOE_LANES bool rowsAreThere(int wave) const {
+    const Range ranks = kWaves == 1 && lowLatency() ? allRanks(s.comm) : domainRanks(s.comm);
+    return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
+  }
+};
 
 }  // namespace moe

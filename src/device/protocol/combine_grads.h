@@ -10,8 +10,35 @@ namespace moe {
 
 // The flags and gradients of one mode.
 struct CombineArea {
-  Channel channel;
   std::uint64_t ready, grads;
+};
+MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
+  if (h.lowLatency == 0) {
+    return {goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady, c.at.htCombineGrads};
+  }
+  const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
+                              static_cast<std::uint64_t>(c.topkMax) * sizeof(float);
+  return {llFlags(c, h, c.at.llCombineReady), c.at.llCombineGrads + grads};
+}
+MOE_LANES Channel combineChannel(const HandleView& h) {
+  return h.lowLatency == 0 ? kHtCombineChannel : llChannel(kLlCombineChannel, h.llSet);
+}
+
+// A session of a combine, with what it was asked for.
+template <Moves Warp>
+struct CombineSession : Session<Warp> {
+  const CombineArgs& args;
+  CombineArea area;
+
+  MOE_LANES CombineSession(const Warp& policy, const StepParams& params, WarpIndex index, const Operation& operation)
+      : Session<Warp>(policy, params, index, operation),
+        args(params.combine),
+        area(combineArea(params.comm, params.handle)) {}
+};
+template <class S>
+concept Combining = Moving<S> && requires(const S s) {
+  s.args;
+  s.area;
 };
 
 MOE_LANES std::uint64_t gradsRow(const CommView& c, std::uint64_t area, std::int64_t row) {
@@ -25,13 +52,12 @@ MOE_LANES std::uint64_t railGradsRow(const CommView& c, std::uint64_t area, std:
 }
 
 // Where the gradients of an arriving row go.
-template <Moves Warp>
-MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const CombineArea& area, int row) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
+MOE_LANES float* gradsOfRow(const Combining auto& s, int row) {
+  const CommView& c = s.comm;
+  const HandleView& h = s.handle;
   const Quad head = *keptHeader(h, row);
   const int source = headSource(head);
-  if (!isRemote(warp, c, source)) return c.in<float>(source, gradsRow(c, area.grads, headToken(head)));
+  if (!s.isRemote(source)) return c.in<float>(source, gradsRow(c, s.area.grads, headToken(head)));
   if (h.lowLatency != 0) {
     return c.mine<float>(llGradsRow(c, h, c.far->at.llGradsOut, source, row - h.rankOffsets[source]));
   }
@@ -39,30 +65,27 @@ MOE_LANES float* gradsOfRow(const Warp& warp, const StepParams& p, const Combine
   return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
 }
 
-template <Moves Warp>
-MOE_LANES void pushWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
-  const HandleView& h = p.handle;
-  const Slice slice = sliceOf(*h.rows, w);
-  warp.forEach(slice.count, [&](int i) {
+MOE_LANES void pushWeightGrads(const Combining auto& s) {
+  const HandleView& h = s.handle;
+  const Slice slice = sliceOf(*h.rows, s.w);
+  s.warp.forEach(slice.count, [&](int i) {
     const int row = slice.begin + i;
     const Quad* header = keptHeader(h, row);
-    float* to = gradsOfRow(warp, p, area, row);
+    float* to = gradsOfRow(s, row);
     for (int n = 0; n < headEntries(*header); ++n) {
       const int k = entryTopk(header[1 + n]);
       const std::int64_t at = layoutRow(h, row, n);
-      warp.laneStore(to + k, p.combine.weightGrads[expertRows(h) ? at : at * h.topk + k]);
+      s.warp.laneStore(to + k, s.args.weightGrads[expertRows(h) ? at : at * h.topk + k]);
     }
   });
 }
 
-// Where the gradient of an entry has come. One lane.
-template <Moves Warp>
-MOE_LANES const float* gradOfEntry(const Warp& warp, const StepParams& p, const CombineArea& area, int token, int k,
-                                   int expert) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
+// Where the gradient of entry k of a token has come. One lane.
+MOE_LANES const float* gradOfEntry(const Combining auto& s, int token, int k, int expert) {
+  const CommView& c = s.comm;
+  const HandleView& h = s.handle;
   const int rank = h.map.rankOf(expert);
-  if (!isRemote(warp, c, rank)) return c.mine<float>(gradsRow(c, area.grads, token)) + k;
+  if (!s.isRemote(rank)) return c.mine<float>(gradsRow(c, s.area.grads, token)) + k;
   const bool lowLatency = h.lowLatency != 0;
   const int sender = lowLatency ? rank : c.railPeer(rank / c.domainSize);
   const Destination* to = h.destinations + std::int64_t{token} * h.slots + h.nearCount[token];
@@ -72,14 +95,12 @@ MOE_LANES const float* gradOfEntry(const Warp& warp, const StepParams& p, const 
   return c.mine<float>(row) + k;
 }
 
-template <Moves Warp>
-MOE_LANES void takeWeightGrads(const Warp& warp, const StepParams& p, const CombineArea& area, WarpIndex w) {
-  const HandleView& h = p.handle;
-  const Slice slice = sliceOf(p.combine.tokens, w);
-  warp.forEach(slice.count * h.topk, [&](int i) {
+MOE_LANES void takeWeightGrads(const Combining auto& s) {
+  const HandleView& h = s.handle;
+  const Slice slice = sliceOf(s.args.tokens, s.w);
+  s.warp.forEach(slice.count * h.topk, [&](int i) {
     const int entry = slice.begin * h.topk + i, token = entry / h.topk, expert = h.ids[entry];
-    p.combine.outWeightGrads[entry] =
-        expert >= 0 ? warp.laneLoad(gradOfEntry(warp, p, area, token, entry % h.topk, expert)) : 0.0f;
+    s.args.outWeightGrads[entry] = expert >= 0 ? s.warp.laneLoad(gradOfEntry(s, token, entry % h.topk, expert)) : 0.0f;
   });
 }
 

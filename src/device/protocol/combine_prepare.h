@@ -6,15 +6,6 @@
 
 namespace moe {
 
-MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
-  if (h.lowLatency == 0) {
-    return {kHtCombineChannel, goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady, c.at.htCombineGrads};
-  }
-  const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
-                              static_cast<std::uint64_t>(c.topkMax) * sizeof(float);
-  return {llChannel(kLlCombineChannel, h.llSet), llFlags(c, h, c.at.llCombineReady), c.at.llCombineGrads + grads};
-}
-
 MOE_LANES CombineRecord* combineRecord(const CommView& c, int rank, int from) {
   return c.in<CombineRecord>(rank, c.at.htCombines) + from;
 }
@@ -28,67 +19,93 @@ MOE_LANES int biasCount(const CombineArgs& a) {
   return (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
 }
 
-// One row per token of those that came: a copy, or the sum of the rows of its experts here, in top-k order. Items 0 to
-// n - 1 are parts of rows in FLAT order, itemOf(i); they go to placeOf(row), nowhere if that is NULL.
-template <bool kLanding, Moves Warp, class ItemOf, class PlaceOf>
-MOE_LANES void prepareRows(const Warp& warp, const StepParams& p, int n, ItemOf itemOf, PlaceOf placeOf) {
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const auto rowAt = [&](const PartOf& part, int copy) {
-    return a.rows + static_cast<std::int64_t>(layoutRow(h, part.row, copy)) * a.rowBytes + part.begin;
-  };
-  if (!expertRows(h)) {
-    warp.template streamRows<kLanding>(
-        n, 1,
-        [&](int i) {
-          const PartOf part = itemOf(i);
-          return CopyJob{rowAt(part, 0), part.bytes, 1};
-        },
-        [&](int i, int) {
-          const PartOf part = itemOf(i);
-          std::uint8_t* row = placeOf(part.row);
-          return Sink{row == nullptr ? nullptr : row + part.begin, nullptr, !kLanding};  // most land at peers
-        });
-    return;
-  }
-  const auto jobOf = [&](int i) {
-    const PartOf part = itemOf(i);
-    std::uint8_t* row = placeOf(part.row);
-    return row == nullptr ? SumJob{} : SumJob{row + part.begin, part.bytes, layoutCopies(h, part.row)};
-  };
-  const auto termOf = [&](int i, int term) { return rowAt(itemOf(i), term); };
-  const auto always = [] { return true; };
-  const auto weightOf = [&](int i, int term) { return entryWeight(keptHeader(h, itemOf(i).row)[1 + term]); };
-  if (a.weighted != 0) {
-    warp.template reduceRows<true, kLanding>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
-  } else {
-    warp.template reduceRows<false, kLanding>(n, a.rowType, h.topk, always, jobOf, termOf, weightOf);
-  }
+// ---- One row per token of those that came. `Items` are parts of rows in FLAT order, at(0) to at(count() - 1), and say
+// where such a row is made, place(row): nowhere if that is NULL.
+
+MOE_LANES const std::uint8_t* givenRow(const StepParams& p, const PartOf& part, int copy) {
+  return p.combine.rows + static_cast<std::int64_t>(layoutRow(p.handle, part.row, copy)) * p.combine.rowBytes +
+         part.begin;
 }
 
-// Where the row that stands for arriving row `row` (FLAT order) is made.
-MOE_LANES std::uint8_t* preparedRow(const StepParams& p, int row) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const std::uint32_t rowBytes = p.combine.rowBytes;
-  if (h.lowLatency == 0) return c.mine<std::uint8_t>(p.combine.rowsOffset) + static_cast<std::int64_t>(row) * rowBytes;
-  const Arrival at = arrivalOf(h, row);
-  return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, at.from, at.index);
+// A copy, of layouts with a row per token.
+template <bool kLand, class Items>
+struct PreparedCopies {
+  static constexpr bool kLanding = kLand;
+  const StepParams& p;
+  Items items;
+
+  MOE_LANES int count() const { return items.count(); }
+  MOE_LANES int sinksMax() const { return 1; }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = items.at(i);
+    return {givenRow(p, part, 0), part.bytes, 1};
+  }
+  MOE_LANES Sink sink(int i, int) const {
+    const PartOf part = items.at(i);
+    std::uint8_t* row = items.place(part.row);
+    return {row == nullptr ? nullptr : row + part.begin, nullptr, !kLand};  // most land at peers
+  }
+};
+
+// The sum of the rows of its experts here, in top-k order.
+template <bool kLand, class Items>
+struct PreparedSums {
+  static constexpr bool kLanding = kLand;
+  const StepParams& p;
+  Items items;
+
+  MOE_LANES int count() const { return items.count(); }
+  MOE_LANES int rowType() const { return p.combine.rowType; }
+  MOE_LANES int termsMax() const { return p.handle.topk; }
+  MOE_LANES SumJob job(int i) const {
+    const PartOf part = items.at(i);
+    std::uint8_t* row = items.place(part.row);
+    return row == nullptr ? SumJob{} : SumJob{row + part.begin, part.bytes, layoutCopies(p.handle, part.row)};
+  }
+  MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(p, items.at(i), term); }
+};
+template <bool kLand, class Items>
+struct PreparedWeightedSums : PreparedSums<kLand, Items> {
+  MOE_LANES float weight(int i, int term) const {
+    return entryWeight(keptHeader(this->p.handle, this->items.at(i).row)[1 + term]);
+  }
+};
+
+template <bool kLand, class Items>
+MOE_LANES void prepareRows(const Combining auto& s, const Items& items) {
+  if (!expertRows(s.handle)) {
+    s.warp.streamRows(PreparedCopies<kLand, Items>{s.p, items});
+  } else if (s.args.weighted != 0) {
+    s.warp.reduceRows(s.comm, PreparedWeightedSums<kLand, Items>{{s.p, items}});
+  } else {
+    s.warp.reduceRows(s.comm, PreparedSums<kLand, Items>{s.p, items});
+  }
 }
 
 // A share of the rows, to where they are read.
-template <Moves Warp>
-MOE_LANES void prepareShare(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
-  const auto items = partsOf(rows, p.combine.arriving, p.combine.rowBytes, w);
-  prepareRows<false>(
-      warp, p, items.mine.count, [&](int i) { return items.at(i); }, [&](int row) { return preparedRow(p, row); });
-}
+struct PreparedShare {
+  const StepParams& p;
+  ArrivingParts<ArrivingRows> parts;
+
+  MOE_LANES int count() const { return parts.count(); }
+  MOE_LANES PartOf at(int i) const { return parts.at(i); }
+  MOE_LANES std::uint8_t* place(int row) const {
+    const CommView& c = p.comm;
+    const HandleView& h = p.handle;
+    const std::uint32_t rowBytes = p.combine.rowBytes;
+    if (h.lowLatency == 0) {
+      return c.mine<std::uint8_t>(p.combine.rowsOffset) + static_cast<std::int64_t>(row) * rowBytes;
+    }
+    const Arrival at = arrivalOf(h, row);
+    return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, at.from, at.index);
+  }
+};
 
 MOE_LANES bool prepares(const CombineArgs& a) {
   return a.inPlace == 0 || a.grads != 0;
 }
 
-// ---- What must agree in a LL combine: words of their own, so that rows need not wait for them; with the flags of
+// ---- What must agree in an LL combine: words of their own, so that rows need not wait for them; with the flags of
 // other domains, which are no sums of shares
 
 // One warp tells the domain. In combines that do not land neither the first, which hands rows over, nor the last, which
@@ -97,38 +114,28 @@ MOE_LANES bool tellsTerms(WarpIndex w) {
   return w.index == (w.count > 2 ? w.count - 2 : 0);
 }
 
-template <Moves Warp>
-MOE_LANES void tellTerms(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  const std::uint64_t terms = llFlags(c, p.handle, c.at.llCombineSizes);
-  warp.publishAll(
-      c.domainSize, [&](int i) { return c.in<Flag>(c.domainFirst + i, terms) + c.rank; },
-      flagWord(epoch, p.combine.terms));
+MOE_LANES void tellTerms(const Combining auto& s) {
+  s.tell(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, s.args.terms);
 }
 
 // Looks at the terms of `ranks`. Those of other domains came with their flags; for others it waits.
-template <Moves Warp>
-MOE_LANES bool termsAgree(const Warp& warp, const StepParams& p, Range ranks, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  const std::uint64_t area = llFlags(c, p.handle, c.at.llCombineSizes);
-  if (!waitForDomain(warp, c, area, epoch, Phase::combineRows)) return false;
-  return allAreGood(warp, c, ranks, [&](int from) -> Failure {
-    const bool remote = isRemote(warp, c, from);
-    const std::uint64_t words = remote ? combineArea(c, p.handle).ready : area;
-    const auto theirs = static_cast<unsigned>(flagValue(warp.laneLoad(c.mine<Flag>(words) + from)));
-    return theirs == p.combine.terms ? Failure{} : disagreement(Phase::combineRows, from, p.combine.terms, theirs);
+MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
+  const std::uint64_t area = llFlags(s.comm, s.handle, s.comm.at.llCombineSizes);
+  if (!s.waitForDomain(area, s.epoch, Phase::combineRows)) return false;
+  return s.allAreGood(ranks, [&](int from) -> Failure {
+    const std::uint64_t words = s.isRemote(from) ? s.area.ready : area;
+    const auto theirs = static_cast<unsigned>(flagValue(s.warp.laneLoad(s.comm.template mine<Flag>(words) + from)));
+    return theirs == s.args.terms ? Failure{} : disagreement(Phase::combineRows, from, s.args.terms, theirs);
   });
 }
 
 // LL, right after a combine of the same set: what that one made, and its terms, may be written again when every rank
 // has read it. With a dispatch in between, everybody has.
-template <Moves Warp>
-MOE_LANES bool waitForReaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
-  const CommView& c = p.comm;
-  const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
-  tellFree(warp, c, free, epoch, w);
-  const bool writes = prepares(p.combine) || tellsTerms(w);
-  return !writes || waitForAll(warp, c, free, epoch, Phase::combineSlots);
+MOE_LANES bool waitForReaders(const Combining auto& s) {
+  const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
+  tellFree(s, free);
+  const bool writes = prepares(s.args) || tellsTerms(s.w);
+  return !writes || s.waitForAll(free, s.epoch, Phase::combineSlots);
 }
 
 // ---- Whether there are rows enough
@@ -146,76 +153,45 @@ MOE_LANES CombineRecord ownRecord(const CombineArgs& a) {
 MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, int from) {
   const std::int64_t arrived = h.flatRowsOf[from], rows = h.layoutRowsOf[from];
   if (arrived == 0) return {};
-  if (rows > record.held) return {0, Fault::capacity, Phase::combineRows, from, 0, 0, record.held, rows};
-  if (record.gradsMiss != 0) return {0, Fault::noGrads, Phase::combineRows, from, 0, 0, 0, arrived};
+  if (rows > record.held) return tooLittle(Fault::capacity, Phase::combineRows, from, record.held, rows);
+  if (record.gradsMiss != 0) return tooLittle(Fault::noGrads, Phase::combineRows, from, 0, arrived);
   const bool fits = record.prepared == 0 || arrived <= record.capacity;
-  return fits ? Failure{} : Failure{0, Fault::staging, Phase::combineRows, from, 0, 0, record.capacity, arrived};
+  return fits ? Failure{} : tooLittle(Fault::staging, Phase::combineRows, from, record.capacity, arrived);
 }
 
 // LL has no records: a rank that lacks something reports it before it has sent anything, and does not begin.
-template <Moves Warp>
-MOE_LANES bool llRowsAreGood(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CombineArgs& a = p.combine;
+MOE_LANES bool llRowsAreGood(const Combining auto& s) {
+  const CombineArgs& a = s.args;
   if (a.held == kAnyRows && (a.grads == 0 || a.weightGrads != nullptr)) return true;
   CombineRecord mine = ownRecord(a);
   mine.prepared = 0;  // in slots, of which there are enough
-  const Failure why = rowsFault(p.handle, mine, p.comm.rank);
+  const Failure why = rowsFault(s.handle, mine, s.comm.rank);
   if (why.fault == Fault::none) return true;
-  if (w.index == 0) warp.forEach(1, [&](int) { warp.laneFail(p.comm, why); });
+  if (s.w.index == 0) s.warp.forEach(1, [&](int) { s.warp.laneFail(s.comm, why); });
   return false;
-}
-
-template <Moves Warp>
-MOE_LANES void offerRows(const Warp& warp, const StepParams& p) {
-  const CommView& c = p.comm;
-  const CombineRecord mine = ownRecord(p.combine);
-  warp.forEach(c.domainSize, [&](int i) { warp.laneStore(combineRecord(c, c.domainFirst + i, c.rank), mine); });
-}
-
-// Where something is lacking nothing is read or made; every rank finds out from the record.
-MOE_LANES bool mayPrepare(const StepParams& p) {
-  if (p.handle.lowLatency != 0) return true;
-  return rowsFault(p.handle, ownRecord(p.combine), p.comm.rank).fault == Fault::none;
 }
 
 // LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another
 // connection.
-template <Moves Warp>
-MOE_LANES void llPutSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
-                         WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const std::uint32_t rowBytes = p.combine.rowBytes;
-  forRemoteRanks(c, w, [&](int to) {
-    if (!waitForOwn(warp, c, area.ready, number)) return false;
+MOE_LANES void llPutSums(const Combining auto& s) {
+  const CommView& c = s.comm;
+  const HandleView& h = s.handle;
+  const std::uint32_t rowBytes = s.args.rowBytes;
+  forRemoteRanks(s, [&](int to) {
+    if (!s.waitForOwn(s.area.ready, s.number)) return false;
     const std::int64_t rows = h.rankOffsets[to + 1] - h.rankOffsets[to];
-    putBlock(warp, c, to, llSlotOffset(c, h, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, c.rank, 0),
-             llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes, number);
-    if (p.combine.grads != 0) {
-      putBlock(warp, c, to, llGradsRow(c, h, c.far->at.llGradsIn, c.rank, 0),
-               llGradsRow(c, h, c.far->at.llGradsOut, to, 0),
-               rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)), number);
+    putBlock(s, to,
+             {llSlotOffset(c, h, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, c.rank, 0),
+              llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes, s.number});
+    if (s.args.grads != 0) {
+      putBlock(s, to,
+               {llGradsRow(c, h, c.far->at.llGradsIn, c.rank, 0), llGradsRow(c, h, c.far->at.llGradsOut, to, 0),
+                rows * c.topkMax * static_cast<std::int64_t>(sizeof(float)), s.number});
     }
-    const std::uint64_t flag = area.ready + static_cast<unsigned>(c.rank) * sizeof(Flag);
-    warp.put(c, 1, [&](int) { return putWord(to, flag, flagWord(number, p.combine.terms), number); });
+    const std::uint64_t flag = s.area.ready + static_cast<unsigned>(c.rank) * sizeof(Flag);
+    s.warp.put(c, 1, [&](int) { return putWord(to, flag, flagWord(s.number, s.args.terms), s.number); });
     return true;
   });
-}
-
-// One wave of the expert side.
-template <int kWaves, Moves Warp>
-MOE_LANES void handOverWave(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
-                            int wave, WarpIndex w) {
-  const CombineArgs& a = p.combine;
-  if (!prepares(a) && (p.phases & kReceivePhase) != 0) {  // nothing to wait for: one warp speaks for all
-    if (w.index == 0) tell(warp, p.comm, waveFlags(p.comm, area.ready, wave), number);
-    return;
-  }
-  if (mayPrepare(p)) {
-    if (a.inPlace == 0) prepareShare(warp, p, arrivingRows(p.handle, kWaves, wave), w);
-    if (a.grads != 0 && wave == 0) pushWeightGrads(warp, p, area, w);
-  }
-  announceWave(warp, p.comm, area.ready, wave, w);
 }
 
 }  // namespace moe

@@ -7,92 +7,89 @@
 
 namespace moe {
 
-// Sums of a wave's rows for the owners in other domains, where they wait to be put.
-template <Moves Warp>
-MOE_LANES bool sumForRails(const Warp& warp, const StepParams& p, const RailRows& rows, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const Strided mine = stridedOf(0, rows.count() * a.parts.count, w);
-  const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, mine.at(i)); };
-  return warp.template reduceRows<false>(
-      mine.count, a.rowType, h.slots, [] { return true; },
-      [&](int i) {
-        const PartOf part = item(i);
-        const RailRow row = railRowAt(rows, part.row);
-        auto* out =
-            c.mine<std::uint8_t>(railRow(c, c.far->at.railSumsOut, c.rowBytesMax, a.rowBytes, row.domain, row.index));
-        return SumJob{out + part.begin, part.bytes, h.railCount[row.table]};
-      },
-      [&](int i, int term) -> const std::uint8_t* {
-        const PartOf part = item(i);
-        const RailRow row = railRowAt(rows, part.row);
-        return partialRow(warp, p, h.railTo[row.table * h.railSlots() + term]) + part.begin;
-      },
-      [](int, int) { return 1.0f; });
-}
+// Sums of a wave's rows for the owners in other domains, where they wait to be put: a list for reduceRows.
+template <class Here>
+struct RailSums {
+  const Here& here;
+  RailRows rows;
+  PartShare share;
 
-template <Moves Warp>
-MOE_LANES bool forwardSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t number,
-                           int wave, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const std::uint32_t rowBytes = p.combine.rowBytes;
-  if (!waitForWave(warp, c, area.ready, wave, number, Phase::combineRows)) return false;
-  if (wave == 0 && !rowsAreGood(warp, p)) return false;
-  const RailRows rows{h, wave};
-  sumForRails(warp, p, rows, w);
-  return sendOverRails(warp, c, kCombineRails, p.combine.terms, c.far->at.htSumWaves, wave, number, w, [&](int domain) {
-    const int peer = c.railPeer(domain), first = rows.first(domain);
-    const auto rowIn = [&](std::uint64_t at, int part) { return railRow(c, at, c.rowBytesMax, rowBytes, part, first); };
-    putBlock(warp, c, peer, rowIn(c.far->at.railSums, c.domain()), rowIn(c.far->at.railSumsOut, domain),
-             std::int64_t{rows.end(domain) - first} * rowBytes, connectionOfWave(wave));
-    if (wave != 0 || p.combine.grads == 0) return;
-    const std::int64_t arrived = h.railStart[kHtWaves * h.domains + domain];
-    putBlock(warp, c, peer, railGradsRow(c, c.far->at.railGrads, c.domain(), 0),
-             railGradsRow(c, c.far->at.railGradsOut, domain, 0),
-             arrived * c.topkMax * static_cast<std::int64_t>(sizeof(float)), connectionOfWave(wave));
-  });
-}
-
-// The owner's part of a wave.
-template <Moves Warp>
-MOE_LANES bool takeSums(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                        std::uint64_t number, int wave, WarpIndex w) {
-  const CommView& c = p.comm;
-  if (!waitForRails(warp, c, railFlags(c, c.far->at.htSumWaves, wave), number, Phase::combineRails)) return false;
-  if (wave == 0 && !railSizesAgree(warp, c, kCombineRails, Phase::combineRails, p.combine.terms)) return false;
-  return sumWave<kHtWaves>(warp, p, area, epoch, number, wave, w);
-}
-
-template <Moves Warp>
-MOE_LANES void combineRails(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const CombineArea area = combineArea(c, h);
-  const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, h.state->combineEpoch);
-  const std::uint64_t number = handedNumber(c, h, area.channel, p.phases, h.state->combineHanded);
-  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
-  if (warp.stopped(c)) return;
-  if (sends) {
-    noteBegin(warp, c, area.channel, w);
-    if (w.index == 0) offerRows(warp, p);
-    if (!waitForRails(warp, c, c.far->at.htSumsFree, number - 1, Phase::combineRailsFree)) return;
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rowType() const { return here.s.args.rowType; }
+  MOE_LANES int termsMax() const { return rows.h.slots; }
+  MOE_LANES SumJob job(int i) const {
+    const CommView& c = here.s.comm;
+    const PartOf part = share.at(i);
+    const RailRow row = railRowAt(rows, part.row);
+    auto* out =
+        c.mine<std::uint8_t>(railRow(c, c.far->at.railSumsOut, c.rowBytesMax, share.rowBytes, row.domain, row.index));
+    return {out + part.begin, part.bytes, rows.h.railCount[row.table]};
   }
-  const auto handOver = [&](int wave) {
-    if (sends) handOverWave<kHtWaves>(warp, p, area, number, wave, w);
+  MOE_LANES const std::uint8_t* term(int i, int term) const {
+    const PartOf part = share.at(i);
+    const RailRow row = railRowAt(rows, part.row);
+    return here.partialRow(rows.h.railTo[row.table * rows.h.railSlots() + term]) + part.begin;
+  }
+};
+
+template <Moves Warp>
+class CombineRails {
+ public:
+  MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w) : here_(warp, p, w), s(here_.s) {}
+
+  MOE_LANES void run() const {
+    if (s.stopped()) return;
+    if (s.sends && !(here_.begin(false) && railsAreFree(s, words()))) return;
+    const auto handOver = [&](int wave) {
+      if (s.sends) here_.handOver(wave);
+      return true;
+    };
+    const auto forward = [&](int wave) { return !s.sends || forwardSums(wave); };
+    const auto take = [&](int wave) { return !s.receives || (railsHaveCome(s, words(), wave) && here_.sumWave(wave)); };
+    if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
+    here_.end();
+    freeRails(s, words());
+  }
+
+ private:
+  using Here = Combine<kHtWaves, Warp>;
+
+  MOE_LANES RailWords words() const {
+    const RemoteLayout& at = s.comm.far->at;
+    return {kCombineRails, at.htSumWaves, at.htSumsFree, s.args.terms, Phase::combineRails, Phase::combineRailsFree};
+  }
+
+  MOE_LANES bool forwardSums(int wave) const {
+    if (!waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
+    if (wave == 0 && !here_.rowsAreGood()) return false;
+    const RailRows rows{s.handle, wave};
+    s.warp.reduceRows(s.comm,
+                      RailSums<Here>{here_, rows, shareOf({0, rows.count()}, s.args.parts, s.args.rowBytes, s.w)});
+    if (!sendOverRails(s, words(), wave, [&](int domain) { putSums(rows, domain); })) return false;
+    if (wave == kHtWaves - 1) here_.endSend();
     return true;
-  };
-  const auto forward = [&](int wave) {
-    if (!sends) return true;
-    if (!forwardSums(warp, p, area, number, wave, w)) return false;
-    if (wave == kHtWaves - 1) endCombineSend(warp, p, area, epoch, number, w);
-    return true;
-  };
-  const auto take = [&](int wave) { return !receives || takeSums(warp, p, area, epoch, number, wave, w); };
-  if (!inWavesOverRails(handOver, forward, take) || !receives) return;
-  endCombine(warp, p, area, epoch, w);
-  freeRails(warp, c, kCombineRails, c.far->at.htSumsFree, number, w);
-}
+  }
+
+  // The sums of a wave for the owner in `domain`; with the first wave, all gradients for it.
+  MOE_LANES void putSums(const RailRows& rows, int domain) const {
+    const CommView& c = s.comm;
+    const RemoteLayout& at = c.far->at;
+    const int peer = c.railPeer(domain), first = rows.first(domain);
+    const auto rowIn = [&](std::uint64_t area, int part) {
+      return railRow(c, area, c.rowBytesMax, s.args.rowBytes, part, first);
+    };
+    putBlock(s, peer,
+             {rowIn(at.railSums, c.domain()), rowIn(at.railSumsOut, domain),
+              std::int64_t{rows.end(domain) - first} * s.args.rowBytes, connectionOfWave(rows.wave)});
+    if (rows.wave != 0 || s.args.grads == 0) return;
+    const std::int64_t arrived = s.handle.railStart[kHtWaves * s.handle.domains + domain];
+    putBlock(s, peer,
+             {railGradsRow(c, at.railGrads, c.domain(), 0), railGradsRow(c, at.railGradsOut, domain, 0),
+              arrived * c.topkMax * static_cast<std::int64_t>(sizeof(float)), connectionOfWave(rows.wave)});
+  }
+
+  Here here_;
+  const CombineSession<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
+};
 
 }  // namespace moe

@@ -24,24 +24,27 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
-// Copies some rows from where they arrived, `sourceOf(row)`, to `copiesOf(row)` places (at most topk), the rows
-// `placeOf(row, copy)` of `out`.
-template <Moves Warp, class Rows, class SourceOf, class CopiesOf, class PlaceOf>
-MOE_LANES void deliverRows(const Warp& warp, const Rows& rows, std::uint8_t* out, std::uint32_t rowBytes,
-                           const Parts& parts, WarpIndex w, SourceOf sourceOf, CopiesOf copiesOf, PlaceOf placeOf) {
-  const auto items = partsOf(rows, parts, rowBytes, w);
-  warp.streamRows(
-      items.mine.count, rows.h.topk,
-      [&](int i) {
-        const PartOf part = items.at(i);
-        const int copies = copiesOf(part.row);
-        return CopyJob{sourceOf(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
-      },
-      [&](int i, int copy) {
-        const PartOf part = items.at(i);
-        return Sink{out + static_cast<std::int64_t>(placeOf(part.row, copy)) * rowBytes + part.begin, nullptr, true};
-      });
-}
+// Some rows from where they arrived to their places in `out`: a list for streamRows. `Places` says where a row is,
+// source(row), how many copies of it are made, copies(row), and where those are, place(row, copy): rows of `out`.
+template <class Rows, class Places>
+struct Delivered {
+  ArrivingParts<Rows> items;
+  Places places;
+  std::uint8_t* out;
+
+  MOE_LANES int count() const { return items.count(); }
+  MOE_LANES int sinksMax() const { return items.rows.h.topk; }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = items.at(i);
+    const int copies = places.copies(part.row);
+    return {places.source(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
+  }
+  MOE_LANES Sink sink(int i, int copy) const {
+    const PartOf part = items.at(i);
+    const std::int64_t row = places.place(part.row, copy);
+    return {out + row * items.share.rowBytes + part.begin, nullptr, true};
+  }
+};
 
 // Of layouts with a row per token: an element of the caller's topkIdx.
 MOE_LANES void laneNameExpert(const HandleView& h, const DispatchArgs& d, std::int64_t place, int expert) {
@@ -69,29 +72,29 @@ MOE_LANES bool describes(const DispatchArgs& d) {
   return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
 }
 
-template <Moves Warp>
-MOE_LANES void copyExpertOffsets(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
-                                 WarpIndex w) {
-  if (w.index != 0 || d.outExpertOffsets == nullptr) return;
-  warp.forEach(h.map.count(c.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
+MOE_LANES void copyExpertOffsets(const Moving auto& s) {
+  const HandleView& h = s.handle;
+  const DispatchArgs& d = s.p.dispatch;
+  if (d.outExpertOffsets == nullptr) return;
+  s.warp.forEach(h.map.count(s.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
 }
 
-// Each warp describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
-template <Moves Warp>
-MOE_LANES void describeRows(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d,
-                            WarpIndex w) {
-  copyExpertOffsets(warp, c, h, d, w);
+// Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
+MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
+  const HandleView& h = s.handle;
+  const DispatchArgs& d = s.p.dispatch;
+  if (team.index == 0) copyExpertOffsets(s);
   if (!describes(d)) return;
-  const Slice slice = sliceOf(*h.rows, {(w.index + w.count / 2) % w.count, w.count, w.blocks});
+  const Slice slice = sliceOf(*h.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;
   if (!expertRows(h)) {
-    warp.forEach(items, [&](int i) {
+    s.warp.forEach(items, [&](int i) {
       const std::int64_t place = std::int64_t{layoutRow(h, first + i / h.topk, 0)} * h.topk + i % h.topk;
       if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
       laneNameExpert(h, d, place, -1);
     });
   }
-  warp.forEach(items, [&](int i) { laneDescribeEntry(h, d, first + i / h.topk, i % h.topk); });
+  s.warp.forEach(items, [&](int i) { laneDescribeEntry(h, d, first + i / h.topk, i % h.topk); });
 }
 
 }  // namespace moe

@@ -56,12 +56,11 @@ MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
 }
 
 // By all warps that place rows, each after its own: these experts are complete.
-template <Core Warp>
-MOE_LANES void announceArrivals(const Warp& warp, const HandleView& h, int wave, Range experts, WarpIndex w) {
+MOE_LANES void announceArrivals(const AnySession auto& s, int wave, Range experts, WarpIndex team) {
   if (experts.begin == experts.end) return;
-  warp.announce(
-      experts.end - experts.begin, [&](int i) { return h.arrived + experts.begin + i; },
-      static_cast<Meeting>(static_cast<int>(Meeting::arrivals) + wave), w);
+  s.warp.announce(
+      experts.end - experts.begin, [&](int i) { return s.handle.arrived + experts.begin + i; },
+      static_cast<Meeting>(static_cast<int>(Meeting::arrivals) + wave), team);
 }
 
 }  // namespace moe

@@ -15,164 +15,176 @@ MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t 
   return c.in<OutputRecord>(rank, c.at.htOutputs) + (parityOf(epoch) * c.nranks + from);
 }
 
-template <Moves Warp>
-MOE_LANES void offerOutput(const Warp& warp, const CommView& c, const DispatchArgs& d, std::uint64_t epoch) {
-  const OutputRecord mine{d.outRowsOffset, d.outSideOffset, d.capacity, d.staged, d.terms, 0};
-  warp.forEach(c.domainSize, [&](int i) { warp.laneStore(outputRecord(c, c.domainFirst + i, epoch, c.rank), mine); });
-  tell(warp, c, c.at.htOutputReady, epoch);
-}
-
 // What is wrong with the output of rank `to`, if anything. One lane.
-MOE_LANES Failure outputFault(const HandleView& h, const DispatchArgs& d, const OutputRecord& out, int to) {
-  if (out.terms != d.terms) return disagreement(Phase::dispatchOutput, to, d.terms, out.terms);
-  if (out.staged != 0 && h.flatRowsOf[to] > out.staged) {
-    return {0, Fault::staging, Phase::dispatchOutput, to, 0, 0, out.staged, h.flatRowsOf[to]};
-  }
-  const Fault fault = h.layoutRowsOf[to] > out.capacity ? Fault::capacity : Fault::none;
-  return {0, fault, Phase::dispatchOutput, to, 0, 0, out.capacity, h.layoutRowsOf[to]};
-}
-
-// Every rank looks at every output of its domain, so that all of them refuse together.
-template <Moves Warp>
-MOE_LANES bool outputsAreGood(const Warp& warp, const StepParams& p, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  return allAreGood(warp, c, domainRanks(c), [&](int to) {
-    return outputFault(p.handle, p.dispatch, warp.laneLoad(outputRecord(c, c.rank, epoch, to)), to);
-  });
-}
-
-template <Moves Warp>
-MOE_LANES bool outputsAreReady(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
-  const CommView& c = p.comm;
-  if (w.index == 0) offerOutput(warp, c, p.dispatch, epoch);
-  return waitForDomain(warp, c, c.at.htOutputReady, epoch, Phase::dispatchOutput) && outputsAreGood(warp, p, epoch);
-}
-
-// Where a row goes in this domain, and its side payload.
-template <Moves Warp>
-MOE_LANES Sink finalPlace(const Warp& warp, const StepParams& p, std::uint64_t epoch, const Destination& to) {
-  const CommView& c = p.comm;
-  const OutputRecord out = warp.laneLoad(outputRecord(c, c.rank, epoch, to.rank));
-  const std::int64_t row = out.staged != 0 ? to.flat : to.row;
-  return {c.in<std::uint8_t>(to.rank, out.rows) + row * p.dispatch.rowBytes,
-          c.in<std::uint8_t>(to.rank, out.side) + row * p.dispatch.sideBytes, to.rank == c.rank};
-}
-
-template <Moves Warp, class Rows>
-MOE_LANES void pushTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, Range tokens, Rows rows,
-                          WarpIndex w) {
-  const CommView& c = p.comm;
-  const DispatchArgs& d = p.dispatch;
-  const auto placeOf = [&](const Destination& to) { return finalPlace(warp, p, epoch, to); };
-  const auto outOf = [&](int token) {
-    const RemoteLayout& at = c.far->at;
-    return Sink{c.mine<std::uint8_t>(at.railRowsOut) + std::int64_t{token} * d.rowBytes,
-                c.mine<std::uint8_t>(at.railSideOut) + std::int64_t{token} * d.sideBytes, true};
-  };
-  if (d.sideBytes == 0) {
-    pushPayload(warp, c, p.handle, d.rows, tokens, rows, d.rowBytes, d.parts, w, placeOf, outOf);
-  } else {
-    pushPairs(warp, c, p.handle, d, tokens, rows, w, placeOf, outOf);
-  }
-}
-
-// Places one payload: all copies from the staging area, or only the further copies of rows that are in place.
-template <Moves Warp>
-MOE_LANES void placePayload(const Warp& warp, const StepParams& p, const ArrivingRows& rows, std::uint64_t staging,
-                            std::uint8_t* out, std::uint32_t rowBytes, const Parts& parts, WarpIndex w) {
+MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int to) {
   const HandleView& h = p.handle;
-  const bool staged = p.dispatch.staged != 0;
-  if (!staged && !expertRows(h)) return;
-  const std::uint8_t* arrived = staged ? p.comm.mine<std::uint8_t>(staging) : out;
-  const int first = staged ? 0 : 1;  // copy 0 is in place
-  deliverRows(
-      warp, rows, out, rowBytes, parts, w,
-      [&](int row) { return arrived + static_cast<std::int64_t>(staged ? row : layoutRow(h, row, 0)) * rowBytes; },
-      [&](int row) { return layoutCopies(h, row) - first; },
-      [&](int row, int copy) { return layoutRow(h, row, first + copy); });
-}
-
-template <Moves Warp>
-MOE_LANES void placeRows(const Warp& warp, const StepParams& p, const ArrivingRows& rows, WarpIndex w) {
-  const CommView& c = p.comm;
-  const DispatchArgs& d = p.dispatch;
-  placePayload(warp, p, rows, c.at.staging, d.outRows, d.rowBytes, d.arriving, w);
-  if (d.sideBytes == 0) return;
-  placePayload(warp, p, rows, c.at.stagingSide, d.outSide, d.sideBytes, Parts{1, d.sideBytes}, w);
-}
-
-template <int kWaves>
-MOE_LANES std::uint64_t rowFlags(const CommView& c) {
-  return kWaves == 1 ? c.at.htRowsReady : c.at.htRowWaves;
-}
-
-template <int kWaves, Moves Warp>
-MOE_LANES void sendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, int wave, WarpIndex team) {
-  const Range all{0, p.dispatch.tokens};
-  if constexpr (kWaves == 1) {
-    pushTokens(warp, p, epoch, all, AllRows{}, team);
-  } else {
-    const Range tokens = p.handle.wavesByExpert() ? all : tokensOfWave(kWaves, wave, all.end);
-    pushTokens(warp, p, epoch, tokens, RowsOfWave{p.handle, wave}, team);
+  const std::uint64_t terms = p.dispatch.terms;
+  if (out.terms != terms) return disagreement(Phase::dispatchOutput, to, terms, out.terms);
+  if (out.staged != 0 && h.flatRowsOf[to] > out.staged) {
+    return tooLittle(Fault::staging, Phase::dispatchOutput, to, out.staged, h.flatRowsOf[to]);
   }
-  announceWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, team);
+  if (h.layoutRowsOf[to] <= out.capacity) return {};
+  return tooLittle(Fault::capacity, Phase::dispatchOutput, to, out.capacity, h.layoutRowsOf[to]);
 }
 
-// Waves by experts end with the experts that they complete; others, with all of them at the end.
-template <Moves Warp>
-MOE_LANES void announceWaveArrivals(const Warp& warp, const CommView& c, const HandleView& h, int wave, WarpIndex w) {
-  if (h.arrivals == 0) return;
-  const int experts = h.map.count(c.rank);
-  if (h.wavesByExpert()) return announceArrivals(warp, h, wave, expertsOfWave(wave, experts), w);
-  if (wave == kHtWaves - 1) announceArrivals(warp, h, wave, {0, experts}, w);
-}
+// Where rows go: finalPlace here, or a row of the window from where it takes the rails.
+template <class Dispatch>
+struct HtPlaces {
+  const Dispatch& dispatch;
 
-// Of a divided crew those who move rows are needed again for what lies in the staging area alone.
-template <int kWaves, Duty kDuty, Moves Warp>
-MOE_LANES bool placeWave(const Warp& warp, const StepParams& p, std::uint64_t number, int wave, const Crew& crew) {
-  if (wave == 0 && kDuty != Duty::move) describeRows(warp, p.comm, p.handle, p.dispatch, crew.team);
-  if (kDuty == Duty::move && p.dispatch.staged == 0) return true;
-  if (!waitForWave(warp, p.comm, rowFlags<kWaves>(p.comm), wave, number, Phase::dispatchRows)) return false;
-  placeRows(warp, p, rowsOfWave(p.handle, kWaves, wave), crew.all);
-  if constexpr (kWaves > 1) announceWaveArrivals(warp, p.comm, p.handle, wave, crew.all);
-  return true;
-}
+  MOE_LANES Sink place(const Destination& to) const { return dispatch.finalPlace(to); }
+  MOE_LANES Sink out(int token) const { return dispatch.railPlace(token); }
+};
 
-// What a sending step leaves for the next one.
-template <Moves Warp>
-MOE_LANES void endHtSend(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number,
-                         WarpIndex w) {
-  if (!isLast(w)) return;
-  endEpoch(warp, p.comm, kHtDispatchChannel, epoch, [&] {
-    p.handle.state->dispatchEpoch = epoch;
-    p.handle.state->dispatchHanded = number;
-    handedCount(p.comm, p.handle, kHtDispatchChannel) = number;
-  });
-}
+// One payload's arriving rows: all copies from the staging area, or only the further copies of rows that are in place.
+struct HtArrived {
+  const HandleView& h;
+  bool staged;
+  const std::uint8_t* rows;
+  std::uint32_t rowBytes;
+
+  MOE_LANES int inPlace() const { return staged ? 0 : 1; }
+  MOE_LANES const std::uint8_t* source(int row) const {
+    return rows + static_cast<std::int64_t>(staged ? row : layoutRow(h, row, 0)) * rowBytes;
+  }
+  MOE_LANES int copies(int row) const { return layoutCopies(h, row) - inPlace(); }
+  MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace() + copy); }
+};
 
 // With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
 // not to wait for it.
 template <int kWaves, Duty kDuty, Moves Warp>
-MOE_LANES void htDispatch(const Warp& warp, const StepParams& p, const Crew& crew) {
+class HtDispatch {
   static_assert(kWaves == 1 || kDuty == Duty::all);
-  const CommView& c = p.comm;
-  const WarpIndex w = crew.all;
-  HandleState* state = p.handle.state;
-  const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
-  const std::uint64_t number = handedNumber(c, p.handle, kHtDispatchChannel, p.phases, state->dispatchHanded);
-  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
-  if (warp.stopped(c)) return;
-  if (sends) {
-    noteBegin(warp, c, kHtDispatchChannel, w);
-    if (!outputsAreReady(warp, p, epoch, w)) return;
+
+ public:
+  MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew)
+      : s(warp, p, crew.all, operation(p)), d_(p.dispatch), team_(crew.team) {}
+
+  MOE_LANES void run() const {
+    if (s.stopped()) return;
+    if (s.sends && !begin()) return;
+    const auto handOver = [&](int wave) {
+      if (s.sends) sendWave(wave);
+    };
+    inWaves<kWaves>(handOver, [&](int wave) { return !s.receives || take(wave); });
   }
-  const auto handOver = [&](int wave) {
-    if (!sends) return;
-    if constexpr (kDuty != Duty::describe) sendWave<kWaves>(warp, p, epoch, wave, crew.team);
-    if (wave == kWaves - 1) endHtSend(warp, p, epoch, number, w);
-  };
-  inWaves<kWaves>(handOver,
-                  [&](int wave) { return !receives || placeWave<kWaves, kDuty>(warp, p, number, wave, crew); });
-}
+
+  // ---- What an operation over rails needs of its dispatch in this domain
+
+  const Session<Warp> s;
+
+  // Every rank says where its output is and looks at every output of its domain, so that all of them refuse together.
+  MOE_LANES bool begin() const {
+    s.noteBegin();
+    if (s.w.index == 0) offerOutput();
+    if (!s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput)) return false;
+    return s.allAreGood(domainRanks(s.comm), [&](int to) { return outputFault(s.p, outputOf(to), to); });
+  }
+
+  // Where a row goes in this domain, and its side payload.
+  MOE_LANES Sink finalPlace(const Destination& to) const {
+    const OutputRecord out = outputOf(to.rank);
+    const std::int64_t row = out.staged != 0 ? to.flat : to.row;
+    return {s.comm.template in<std::uint8_t>(to.rank, out.rows) + row * d_.rowBytes,
+            s.comm.template in<std::uint8_t>(to.rank, out.side) + row * d_.sideBytes, to.rank == s.comm.rank};
+  }
+  // Where the row of a token waits for the rails.
+  MOE_LANES Sink railPlace(int token) const {
+    const RemoteLayout& at = s.comm.far->at;
+    return {s.comm.template mine<std::uint8_t>(at.railRowsOut) + std::int64_t{token} * d_.rowBytes,
+            s.comm.template mine<std::uint8_t>(at.railSideOut) + std::int64_t{token} * d_.sideBytes, true};
+  }
+
+  // Stores this warp's share of tokens to their places.
+  template <class Rows>
+  MOE_LANES void push(Range tokens, Rows rows) const {
+    using To = Outgoing<Session<Warp>, Rows, HtPlaces<HtDispatch>>;
+    const To to{s, rows, {*this}};
+    const PayloadOut<To> out{to, d_.rows, shareOf(tokens, d_.parts, d_.rowBytes, team_)};
+    if (d_.sideBytes == 0) {
+      s.warp.streamRows(out);
+    } else {
+      s.warp.streamRows(RowsAndSidesOut<To>{out, d_});
+    }
+  }
+
+  // Of a divided crew those who move rows are needed again for what lies in the staging area alone.
+  MOE_LANES bool take(int wave) const {
+    if (wave == 0 && kDuty != Duty::move) describeRows(s, team_);
+    if (kDuty == Duty::move && d_.staged == 0) return true;
+    if (!waitForWave(s, rowFlags(), wave, Phase::dispatchRows)) return false;
+    place(rowsOfWave(s.handle, kWaves, wave));
+    if constexpr (kWaves > 1) announceExperts(wave);
+    return true;
+  }
+
+  // What a sending step leaves for the next one.
+  MOE_LANES void endSend() const {
+    if (!isLast(s.w)) return;
+    s.endEpoch([&] {
+      s.handle.state->dispatchEpoch = s.epoch;
+      s.handle.state->dispatchHanded = s.number;
+      handedCount(s.comm, s.handle, s.channel) = s.number;
+    });
+  }
+
+  MOE_LANES std::uint64_t rowFlags() const { return kWaves == 1 ? s.comm.at.htRowsReady : s.comm.at.htRowWaves; }
+
+ private:
+  static MOE_LANES Operation operation(const StepParams& p) {
+    const HandleState* state = p.handle.state;
+    return handedOperation(p, kHtDispatchChannel, state->dispatchEpoch, state->dispatchHanded);
+  }
+
+  MOE_LANES void offerOutput() const {
+    const OutputRecord mine{d_.outRowsOffset, d_.outSideOffset, d_.capacity, d_.staged, d_.terms, 0};
+    s.warp.forEach(s.comm.domainSize, [&](int i) {
+      s.warp.laneStore(outputRecord(s.comm, s.comm.domainFirst + i, s.epoch, s.comm.rank), mine);
+    });
+    s.tell(s.comm.at.htOutputReady, s.epoch);
+  }
+  MOE_LANES OutputRecord outputOf(int rank) const {
+    return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
+  }
+
+  MOE_LANES void sendWave(int wave) const {
+    if constexpr (kDuty != Duty::describe) {
+      const Range all{0, d_.tokens};
+      if constexpr (kWaves == 1) {
+        push(all, AllRows{});
+      } else {
+        push(s.handle.wavesByExpert() ? all : tokensOfWave(kWaves, wave, all.end), RowsOfWave{s.handle, wave});
+      }
+      announceWave(s, rowFlags(), wave, team_);
+    }
+    if (wave == kWaves - 1) endSend();
+  }
+
+  MOE_LANES void place(const ArrivingRows& rows) const {
+    placePayload(rows, s.comm.at.staging, d_.outRows, d_.rowBytes, d_.arriving);
+    if (d_.sideBytes == 0) return;
+    placePayload(rows, s.comm.at.stagingSide, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
+  }
+  MOE_LANES void placePayload(const ArrivingRows& rows, std::uint64_t staging, std::uint8_t* out,
+                              std::uint32_t rowBytes, const Parts& parts) const {
+    const bool staged = d_.staged != 0;
+    if (!staged && !expertRows(s.handle)) return;
+    const std::uint8_t* arrived = staged ? s.comm.template mine<std::uint8_t>(staging) : out;
+    s.warp.streamRows(Delivered<ArrivingRows, HtArrived>{
+        partsOf(rows, parts, rowBytes, s.w), {s.handle, staged, arrived, rowBytes}, out});
+  }
+
+  // Waves by experts end with the experts that they complete; others, with all of them at the end.
+  MOE_LANES void announceExperts(int wave) const {
+    if (s.handle.arrivals == 0) return;
+    const int experts = s.handle.map.count(s.comm.rank);
+    if (s.handle.wavesByExpert()) return announceArrivals(s, wave, expertsOfWave(wave, experts), s.w);
+    if (wave == kHtWaves - 1) announceArrivals(s, wave, {0, experts}, s.w);
+  }
+
+  const DispatchArgs& d_;
+  WarpIndex team_;
+};
 
 }  // namespace moe

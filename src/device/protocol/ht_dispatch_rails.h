@@ -27,6 +27,10 @@ struct RailPayload {
   std::uint64_t in, out;
   int bytesMax;
   std::uint32_t bytes;
+
+  MOE_LANES std::uint64_t arriving(const CommView& c, int domain, int row) const {
+    return railRow(c, in, bytesMax, bytes, domain, row);
+  }
 };
 MOE_LANES RailPayload railPayload(const StepParams& p, Payload payload) {
   const CommView& c = p.comm;
@@ -35,105 +39,98 @@ MOE_LANES RailPayload railPayload(const StepParams& p, Payload payload) {
   return {at.railSide, at.railSideOut, c.sideBytesMax, p.dispatch.sideBytes};
 }
 
-// The rows [first, end) that go to `domain`, to the rail peer there.
-template <Moves Warp>
-MOE_LANES void putRailPayload(const Warp& warp, const StepParams& p, Range rows, int domain, Payload payload,
-                              int wave) {
-  const CommView& c = p.comm;
-  const RailPayload rail = railPayload(p, payload);
-  const std::int32_t* outgoing = p.handle.outgoing + static_cast<std::int64_t>(domain) * p.handle.tokensMax;
-  warp.put(c, rail.bytes != 0 ? rows.end - rows.begin : 0, [&](int i) {
-    const int row = rows.begin + i;
-    return putBytes(c.railPeer(domain), railRow(c, rail.in, rail.bytesMax, rail.bytes, c.domain(), row),
-                    rail.out + static_cast<std::uint64_t>(std::int64_t{outgoing[row]} * rail.bytes), rail.bytes,
-                    connectionOfWave(wave));
-  });
-}
+// One payload of rows that came over the rails, to their places in this domain: a list for streamRows.
+template <class Dispatch>
+struct Forwarded {
+  const Dispatch& here;
+  RailRows rows;
+  Payload payload;
+  RailPayload rail;
+  PartShare share;
 
-template <Moves Warp>
-MOE_LANES bool railSendWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number, int wave,
-                            WarpIndex w) {
-  const CommView& c = p.comm;
-  const Range tokens = tokensOfWave(kHtWaves, wave, p.dispatch.tokens);
-  pushTokens(warp, p, epoch, tokens, AllRows{}, w);
-  return sendOverRails(
-      warp, c, kDispatchRails, p.dispatch.terms, c.far->at.htRailWaves, wave, number, w, [&](int domain) {
-        const Range rows{firstOutgoing(p.handle, domain, tokens.begin), firstOutgoing(p.handle, domain, tokens.end)};
-        MOE_ROLLED
-        for (int side = 0; side < 2; ++side) {
-          putRailPayload(warp, p, rows, domain, side == 0 ? Payload::rows : Payload::side, wave);
-        }
-      });
-}
-
-// One payload of rows that came over the rails, to their places here.
-template <Moves Warp>
-MOE_LANES void forwardPayload(const Warp& warp, const StepParams& p, std::uint64_t epoch, const RailRows& rows,
-                              Payload payload, const Parts& parts, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const RailPayload rail = railPayload(p, payload);
-  const Strided mine = stridedOf(0, rows.count() * parts.count, w);
-  const auto item = [&](int i) { return partOf(parts, rail.bytes, mine.at(i)); };
-  warp.streamRows(
-      mine.count, h.railSlots(),
-      [&](int i) {
-        const PartOf part = item(i);
-        const RailRow row = railRowAt(rows, part.row);
-        const auto* from = c.mine<std::uint8_t>(railRow(c, rail.in, rail.bytesMax, rail.bytes, row.domain, row.index));
-        return CopyJob{from + part.begin, part.bytes, h.railCount[row.table]};
-      },
-      [&](int i, int ordinal) {
-        const PartOf part = item(i);
-        const RailRow row = railRowAt(rows, part.row);
-        const int turn = (ordinal + c.rank + row.index) % h.railCount[row.table];
-        const Sink to = finalPlace(warp, p, epoch, h.railTo[row.table * h.railSlots() + turn]);
-        return Sink{(payload == Payload::rows ? to.row : to.side) + part.begin, nullptr, to.here};
-      });
-}
-
-template <Moves Warp>
-MOE_LANES bool forwardWave(const Warp& warp, const StepParams& p, std::uint64_t epoch, std::uint64_t number, int wave,
-                           WarpIndex w) {
-  const CommView& c = p.comm;
-  const DispatchArgs& d = p.dispatch;
-  if (!waitForRails(warp, c, railFlags(c, c.far->at.htRailWaves, wave), number, Phase::dispatchRails)) return false;
-  if (wave == 0 && !railSizesAgree(warp, c, kDispatchRails, Phase::dispatchRails, d.terms)) return false;
-  const RailRows rows{p.handle, wave};
-  MOE_ROLLED
-  for (int side = 0; side < (d.sideBytes != 0 ? 2 : 1); ++side) {
-    forwardPayload(warp, p, epoch, rows, side == 0 ? Payload::rows : Payload::side,
-                   side == 0 ? d.parts : Parts{1, d.sideBytes}, w);
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int sinksMax() const { return rows.h.railSlots(); }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = share.at(i);
+    const RailRow row = railRowAt(rows, part.row);
+    const CommView& c = here.s.comm;
+    const auto* from = c.mine<std::uint8_t>(rail.arriving(c, row.domain, row.index));
+    return {from + part.begin, part.bytes, rows.h.railCount[row.table]};
   }
-  announceWave(warp, c, c.at.htRowWaves, wave, w);
-  return true;
-}
+  MOE_LANES Sink sink(int i, int ordinal) const {
+    const PartOf part = share.at(i);
+    const RailRow row = railRowAt(rows, part.row);
+    const int turn = (ordinal + here.s.comm.rank + row.index) % rows.h.railCount[row.table];
+    const Sink to = here.finalPlace(rows.h.railTo[row.table * rows.h.railSlots() + turn]);
+    return {(payload == Payload::rows ? to.row : to.side) + part.begin, nullptr, to.here};
+  }
+};
 
 template <Moves Warp>
-MOE_LANES void htDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  HandleState* state = p.handle.state;
-  const std::uint64_t epoch = operationEpoch(c, kHtDispatchChannel, p.phases, state->dispatchEpoch);
-  const std::uint64_t number = handedNumber(c, p.handle, kHtDispatchChannel, p.phases, state->dispatchHanded);
-  const bool sends = (p.phases & kSendPhase) != 0, receives = (p.phases & kReceivePhase) != 0;
-  if (warp.stopped(c)) return;
-  if (sends) {
-    noteBegin(warp, c, kHtDispatchChannel, w);
-    if (!outputsAreReady(warp, p, epoch, w)) return;
-    if (!waitForRails(warp, c, c.far->at.htRailsFree, number - 1, Phase::dispatchRailsFree)) return;
+class HtDispatchRails {
+ public:
+  MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w)
+      : here_(warp, p, {w, w}), s(here_.s), d_(p.dispatch) {}
+
+  MOE_LANES void run() const {
+    if (s.stopped()) return;
+    if (s.sends && !(here_.begin() && railsAreFree(s, words()))) return;
+    inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave); },
+                     [&](int wave) { return !s.sends || forwardWave(wave); },
+                     [&](int wave) { return !s.receives || here_.take(wave); });
   }
-  const auto forward = [&](int wave) {
-    if (!sends) return true;
-    if (!forwardWave(warp, p, epoch, number, wave, w)) return false;
+
+ private:
+  using Here = HtDispatch<kHtWaves, Duty::all, Warp>;
+
+  MOE_LANES RailWords words() const {
+    const RemoteLayout& at = s.comm.far->at;
+    return {kDispatchRails, at.htRailWaves, at.htRailsFree, d_.terms, Phase::dispatchRails, Phase::dispatchRailsFree};
+  }
+
+  MOE_LANES bool sendWave(int wave) const {
+    const Range tokens = tokensOfWave(kHtWaves, wave, d_.tokens);
+    here_.push(tokens, AllRows{});
+    return sendOverRails(s, words(), wave, [&](int domain) {
+      const Range rows{firstOutgoing(s.handle, domain, tokens.begin), firstOutgoing(s.handle, domain, tokens.end)};
+      MOE_ROLLED
+      for (int side = 0; side < 2; ++side) putRows(rows, domain, side == 0 ? Payload::rows : Payload::side, wave);
+    });
+  }
+
+  // The rows that go to `domain`, to the rail peer there.
+  MOE_LANES void putRows(Range rows, int domain, Payload payload, int wave) const {
+    const RailPayload rail = railPayload(s.p, payload);
+    const std::int32_t* outgoing = s.handle.outgoing + static_cast<std::int64_t>(domain) * s.handle.tokensMax;
+    s.warp.put(s.comm, rail.bytes != 0 ? rows.end - rows.begin : 0, [&](int i) {
+      const int row = rows.begin + i;
+      return putBytes(s.comm.railPeer(domain), rail.arriving(s.comm, s.comm.domain(), row),
+                      rail.out + static_cast<std::uint64_t>(std::int64_t{outgoing[row]} * rail.bytes), rail.bytes,
+                      connectionOfWave(wave));
+    });
+  }
+
+  MOE_LANES bool forwardWave(int wave) const {
+    if (!railsHaveCome(s, words(), wave)) return false;
+    MOE_ROLLED
+    for (int side = 0; side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
+      forward(wave, side == 0 ? Payload::rows : Payload::side, side == 0 ? d_.parts : Parts{1, d_.sideBytes});
+    }
+    announceWave(s, here_.rowFlags(), wave, s.w);
     if (wave < kHtWaves - 1) return true;
-    freeRails(warp, c, kDispatchRails, c.far->at.htRailsFree, number, w);
-    endHtSend(warp, p, epoch, number, w);
+    freeRails(s, words());
+    here_.endSend();
     return true;
-  };
-  inWavesOverRails([&](int wave) { return !sends || railSendWave(warp, p, epoch, number, wave, w); }, forward,
-                   [&](int wave) {
-                     return !receives || placeWave<kHtWaves, Duty::all>(warp, p, number, wave, {w, w});
-                   });
-}
+  }
+  MOE_LANES void forward(int wave, Payload payload, const Parts& parts) const {
+    const RailRows rows{s.handle, wave};
+    const RailPayload rail = railPayload(s.p, payload);
+    s.warp.streamRows(Forwarded<Here>{here_, rows, payload, rail, shareOf({0, rows.count()}, parts, rail.bytes, s.w)});
+  }
+
+  Here here_;
+  const Session<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
+  const DispatchArgs& d_;
+};
 
 }  // namespace moe

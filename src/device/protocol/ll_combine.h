@@ -8,169 +8,167 @@
 
 namespace moe {
 
-// Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
-template <Lands Warp>
-MOE_LANES bool hasFlags(const Warp& warp, const StepParams& p) {
-  return split(warp, p.comm) || p.combine.grads != 0;
-}
+// Parts of the rows that came, and where they go back to: `here` those of this domain, to their owners; else those of
+// others, to where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks
+// would store to the same one at the same time.
+template <class S, bool kHere>
+struct HandedBack {
+  const S& s;
+  PartShare share;
 
-// ---- The expert side
-
-// Beginning with this rank's own rows: in FLAT order all ranks would store to the same one at the same time. Those of
-// which placeOf(arrival) is NULL are left out.
-template <bool kLanding, Lands Warp, class PlaceOf>
-MOE_LANES void handBack(const Warp& warp, const StepParams& p, WarpIndex w, PlaceOf placeOf) {
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const int rows = *h.rows, first = h.rankOffsets[p.comm.rank];
-  const Strided mine = stridedOf(0, rows * a.arriving.count, w);
-  prepareRows<kLanding>(
-      warp, p, mine.count,
-      [&](int i) {
-        PartOf part = partOf(a.arriving, a.rowBytes, mine.at(i));
-        part.row += part.row < rows - first ? first : first - rows;
-        return part;
-      },
-      [&](int row) { return placeOf(arrivalOf(h, row)); });
-}
-
-// Rows of this domain go to their owners, those of others to where they are put from.
-template <Lands Warp>
-MOE_LANES void handBackRows(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  const auto slot = [&](int rank, std::uint64_t area, int from, int index) {
-    return llSlot(c, p.handle, rank, area, c.rowBytesMax, p.combine.rowBytes, from, index);
-  };
-  handBack<true>(warp, p, w, [&](const Arrival& at) -> std::uint8_t* {
-    return isRemote(warp, c, at.from) ? nullptr : slot(at.from, c.at.llCombineRows, c.rank, at.index);
-  });
-  if (!split(warp, c)) return;
-  handBack<false>(warp, p, w, [&](const Arrival& at) -> std::uint8_t* {
-    return isRemote(warp, c, at.from) ? slot(c.rank, c.at.llCombineRows, at.from, at.index) : nullptr;
-  });
-}
-
-// Right after a combine of the same set: rows may go where those of the one before were when every rank has taken them.
-// With a dispatch in between, everybody has.
-template <Lands Warp>
-MOE_LANES bool waitForTakers(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
-  const CommView& c = p.comm;
-  const std::uint64_t free = llFlags(c, p.handle, c.at.llCombineFree);
-  tellFree(warp, c, free, epoch, w);
-  return waitForAll(warp, c, free, epoch, Phase::combineSlots);
-}
-
-// Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
-// Such places are emptied before peers hear of this combine, and they send nothing before that.
-template <Lands Warp>
-MOE_LANES void emptyPlaces(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  const int ofRank = c.llTokensMax * (c.rowBytesMax / static_cast<int>(sizeof(Quad)));
-  auto* places = c.mine<Quad>(llSetOffset(c, p.handle, c.at.llCombineRows, c.rowBytesMax));
-  for (std::int64_t i = 0; i < c.nranks; ++i) {
-    const Slice slice = sliceOf(ofRank, w);
-    Quad* place = places + i * ofRank + slice.begin;
-    warp.forEach(slice.count, [&](int n) { warp.laneStore(place + n, Quad{}); });
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES PartOf at(int i) const {
+    const int rows = *s.handle.rows, first = s.handle.rankOffsets[s.comm.rank];
+    PartOf part = share.at(i);
+    part.row += part.row < rows - first ? first : first - rows;
+    return part;
   }
-}
-
-// False if a wait failed.
-template <Lands Warp>
-MOE_LANES bool beginHandBack(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch, WarpIndex w) {
-  const CommView& c = p.comm;
-  const int set = p.handle.llSet;
-  const bool uncombined = c.state->llUncombined[set] != 0, used = c.state->llUsed[set] != 0;
-  if (!uncombined && !waitForTakers(warp, p, epoch, w)) return false;
-  if (used) emptyPlaces(warp, p, w);
-  noteBegin(warp, c, channel, w);
-  if (w.index == 0) {
-    if (used && !waitForWarps(warp, c, &c.state->begun[channel], epoch)) return false;
-    tellTerms(warp, p, epoch);
+  MOE_LANES std::uint8_t* place(int row) const {
+    const CommView& c = s.comm;
+    const Arrival at = arrivalOf(s.handle, row);
+    if (s.isRemote(at.from) == kHere) return nullptr;
+    return llSlot(c, s.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.rowBytes,
+                  kHere ? c.rank : at.from, at.index);
   }
-  return !used || waitForDomain(warp, c, llFlags(c, p.handle, c.at.llCombineSizes), epoch, Phase::combineSlots);
-}
+};
 
-// What a sending step leaves for the next one.
-template <Lands Warp>
-MOE_LANES void endHandBack(const Warp& warp, const StepParams& p, Channel channel, std::uint64_t epoch,
-                           std::uint64_t number, WarpIndex w) {
-  if (!isLast(w)) return;
-  const CommView& c = p.comm;
-  HandleState* state = p.handle.state;
-  const bool flags = hasFlags(warp, p);
-  endEpoch(warp, c, channel, epoch, [&] {
-    state->combineEpoch = epoch;
-    state->combineHanded = number;
-    if (flags) c.state->handed[0][channel] = number;
-    c.state->llUncombined[p.handle.llSet] = c.state->llUsed[p.handle.llSet] = 0;
-  });
-}
+// A token's rows in the order of its destinations, then the biases: a list for reduceRows.
+template <class S>
+struct LandedSums {
+  const S& s;
+  int biases;
+  PartShare share;
 
-// ---- The owner
-
-// A token's rows in the order of its destinations, then the biases.
-template <Lands Warp>
-MOE_LANES bool takeTokens(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const CombineArgs& a = p.combine;
-  const int biases = biasCount(a);
-  const Strided mine = stridedOf(0, a.tokens * a.parts.count, w);
-  const auto item = [&](int i) { return partOf(a.parts, a.rowBytes, mine.at(i)); };
-  return warp.takeRows(
-      c, mine.count, a.rowType, h.slots + biases,
-      [&](int i) {
-        const PartOf part = item(i);
-        std::uint8_t* out = a.out + static_cast<std::int64_t>(part.row) * a.rowBytes;
-        const int landing = h.nearCount[part.row];
-        return TakeJob{{out + part.begin, part.bytes, h.destinationCount[part.row] + biases}, landing};
-      },
-      [&](int i, int term) -> const std::uint8_t* {
-        const PartOf part = item(i);
-        const int bias = term - h.destinationCount[part.row];
-        if (bias >= 0) return biasRow(a, bias, part);
-        const Destination& from = h.destinations[part.row * h.slots + term];
-        const std::uint64_t area = isRemote(warp, c, from.rank) ? c.far->at.llCombineIn : c.at.llCombineRows;
-        return llSlot(c, h, c.rank, area, c.rowBytesMax, a.rowBytes, from.rank, from.index) + part.begin;
-      },
-      [&](int i, int term) -> Failure {
-        const int from = h.destinations[item(i).row * h.slots + term].rank;
-        const auto expected = static_cast<std::int64_t>(epoch);
-        return {0, Fault::timeout, Phase::combineRows, from, 0, 0, expected, expected - 1};
-      });
-}
-
-// One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of other
-// domains come with their flags.
-template <Lands Warp>
-MOE_LANES void takeBack(const Warp& warp, const StepParams& p, const CombineArea& area, std::uint64_t epoch,
-                        std::uint64_t number, WarpIndex w) {
-  if (w.index == 0 && !termsAgree(warp, p, domainRanks(p.comm), epoch)) return;
-  if (hasFlags(warp, p) && !waitForAll(warp, p.comm, area.ready, number, Phase::combineRows)) return;
-  if (split(warp, p.comm) && w.index == 0 && !termsAgree(warp, p, allRanks(p.comm), epoch)) return;
-  if (!takeTokens(warp, p, epoch, w)) return;
-  if (p.combine.outWeightGrads != nullptr) takeWeightGrads(warp, p, area, w);
-}
-
-template <Lands Warp>
-MOE_LANES void llCombine(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const CombineArea area = combineArea(c, h);
-  const bool sends = (p.phases & kSendPhase) != 0;
-  const std::uint64_t epoch = operationEpoch(c, area.channel, p.phases, h.state->combineEpoch);
-  const std::uint64_t number = sends ? c.state->handed[0][area.channel] + 1 : h.state->combineHanded;
-  if (warp.stopped(c)) return;
-  if (sends) {
-    if (!llRowsAreGood(warp, p, w)) return;
-    if (!beginHandBack(warp, p, area.channel, epoch, w)) return;
-    handBackRows(warp, p, w);
-    if (p.combine.grads != 0) pushWeightGrads(warp, p, area, w);
-    if (hasFlags(warp, p)) announce(warp, c, area.ready, Meeting::rows, w);
-    if (split(warp, c)) llPutSums(warp, p, area, number, w);
-    endHandBack(warp, p, area.channel, epoch, number, w);
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rowType() const { return s.args.rowType; }
+  MOE_LANES int termsMax() const { return s.handle.slots + biases; }
+  MOE_LANES SumJob job(int i) const {
+    const PartOf part = share.at(i);
+    std::uint8_t* out = s.args.out + static_cast<std::int64_t>(part.row) * s.args.rowBytes;
+    return {out + part.begin, part.bytes, s.handle.destinationCount[part.row] + biases};
   }
-  if ((p.phases & kReceivePhase) != 0) takeBack(warp, p, area, epoch, number, w);
-}
+  MOE_LANES int landed(int i) const { return s.handle.nearCount[share.at(i).row]; }
+  MOE_LANES const std::uint8_t* term(int i, int term) const {
+    const CommView& c = s.comm;
+    const PartOf part = share.at(i);
+    const int bias = term - s.handle.destinationCount[part.row];
+    if (bias >= 0) return biasRow(s.args, bias, part);
+    const Destination& from = source(part.row, term);
+    const std::uint64_t area = s.isRemote(from.rank) ? c.far->at.llCombineIn : c.at.llCombineRows;
+    return llSlot(c, s.handle, c.rank, area, c.rowBytesMax, s.args.rowBytes, from.rank, from.index) + part.begin;
+  }
+  MOE_LANES Failure late(int i, int term) const {
+    return lateRank(Phase::combineRows, source(share.at(i).row, term).rank, s.epoch, s.epoch - 1);
+  }
+  MOE_LANES const Destination& source(int row, int term) const {
+    return s.handle.destinations[row * s.handle.slots + term];
+  }
+};
+
+template <Lands Warp>
+class LlCombine {
+ public:
+  MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w) : s(warp, p, w, operation(p)) {}
+
+  MOE_LANES void run() const {
+    if (s.stopped()) return;
+    if (s.sends) {
+      if (!llRowsAreGood(s) || !begin()) return;
+      handBack();
+      if (s.args.grads != 0) pushWeightGrads(s);
+      if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
+      if (s.split()) llPutSums(s);
+      endSend();
+    }
+    if (s.receives) takeBack();
+  }
+
+ private:
+  using S = CombineSession<Warp>;
+
+  static MOE_LANES Operation operation(const StepParams& p) {
+    const Channel channel = combineChannel(p.handle);
+    const HandleState* state = p.handle.state;
+    const bool sends = (p.phases & kSendPhase) != 0;
+    return {channel, operationEpoch(p, channel, state->combineEpoch),
+            sends ? p.comm.state->handed[0][channel] + 1 : state->combineHanded};
+  }
+
+  // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
+  MOE_LANES bool hasFlags() const { return s.split() || s.args.grads != 0; }
+
+  // ---- The expert side
+
+  // False if a wait failed.
+  MOE_LANES bool begin() const {
+    const CommState* state = s.comm.state;
+    const int set = s.handle.llSet;
+    const bool uncombined = state->llUncombined[set] != 0, used = state->llUsed[set] != 0;
+    if (!uncombined && !waitForTakers()) return false;
+    if (used) emptyPlaces();
+    s.noteBegin();
+    if (s.w.index == 0) {
+      if (used && !s.waitForWarps(&s.comm.state->begun[s.channel], s.epoch)) return false;
+      tellTerms(s);
+    }
+    return !used || s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineSlots);
+  }
+
+  // Right after a combine of the same set: rows may go where those of the one before were when every rank has taken
+  // them. With a dispatch in between, everybody has.
+  MOE_LANES bool waitForTakers() const {
+    const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
+    tellFree(s, free);
+    return s.waitForAll(free, s.epoch, Phase::combineSlots);
+  }
+
+  // Where rows will land those of RANK_MAJOR operations may lie, which the caller may have written after its dispatch.
+  // Such places are emptied before peers hear of this combine, and they send nothing before that.
+  MOE_LANES void emptyPlaces() const {
+    const CommView& c = s.comm;
+    const int ofRank = c.llTokensMax * (c.rowBytesMax / static_cast<int>(sizeof(Quad)));
+    auto* places = c.mine<Quad>(llSetOffset(c, s.handle, c.at.llCombineRows, c.rowBytesMax));
+    for (std::int64_t i = 0; i < c.nranks; ++i) {
+      const Slice slice = sliceOf(ofRank, s.w);
+      Quad* place = places + i * ofRank + slice.begin;
+      s.warp.forEach(slice.count, [&](int n) { s.warp.laneStore(place + n, Quad{}); });
+    }
+  }
+
+  MOE_LANES void handBack() const {
+    const PartShare share = shareOf({0, *s.handle.rows}, s.args.arriving, s.args.rowBytes, s.w);
+    prepareRows<true>(s, HandedBack<S, true>{s, share});
+    if (s.split()) prepareRows<false>(s, HandedBack<S, false>{s, share});
+  }
+
+  // What a sending step leaves for the next one.
+  MOE_LANES void endSend() const {
+    if (!isLast(s.w)) return;
+    CommState* state = s.comm.state;
+    HandleState* handle = s.handle.state;
+    s.endEpoch([&] {
+      handle->combineEpoch = s.epoch;
+      handle->combineHanded = s.number;
+      if (hasFlags()) state->handed[0][s.channel] = s.number;
+      state->llUncombined[s.handle.llSet] = state->llUsed[s.handle.llSet] = 0;
+    });
+  }
+
+  // ---- The owner
+
+  // One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of
+  // other domains come with their flags.
+  MOE_LANES void takeBack() const {
+    if (s.w.index == 0 && !termsAgree(s, domainRanks(s.comm))) return;
+    if (hasFlags() && !s.waitForAll(s.area.ready, s.number, Phase::combineRows)) return;
+    if (s.split() && s.w.index == 0 && !termsAgree(s, allRanks(s.comm))) return;
+    const Range tokens{0, s.args.tokens};
+    const LandedSums<S> sums{s, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)};
+    if (!s.warp.reduceRows(s.comm, sums)) return;
+    if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
+  }
+
+  const S s;
+};
 
 }  // namespace moe

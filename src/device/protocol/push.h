@@ -7,88 +7,94 @@
 
 namespace moe {
 
-// Where the row of a token goes, number `ordinal` of h.slots places: to placeOf(destination), to outOf(token) for the
-// first destination in another domain, or nowhere. Destinations take turns to be the first: in rank order all ranks
-// would store to the same one at the same time.
-template <Moves Warp, class Rows, class PlaceOf, class OutOf>
-MOE_LANES Sink placeInTurn(const Warp& warp, const CommView& c, const HandleView& h, Rows rows, int token, int ordinal,
-                           PlaceOf placeOf, OutOf outOf) {
-  constexpr Sink kNowhere{};
-  const Destination* list = h.destinations + std::int64_t{token} * h.slots;
-  const int at = (ordinal + c.rank + token) % h.slots;
-  const Destination to = list[at];
-  if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
-  if (!isRemote(warp, c, to.rank)) return placeOf(to);
-  return at == 0 || c.inDomain(list[at - 1].rank) ? outOf(token) : kNowhere;
-}
+// Where the rows of tokens go. `Rows` says which of a token's rows go now: any(token), takes(destination). `Places`
+// says where a row goes in this domain, place(destination), and where it waits to be put to others, out(token).
+template <class S, class Rows, class Places>
+struct Outgoing {
+  const S& s;
+  Rows rows;
+  Places places;
 
-// Sends one payload (rows or side) of this warp's share of some tokens: those `rows` that go now.
-template <Moves Warp, class Rows, class PlaceOf, class OutOf>
-MOE_LANES void pushPayload(const Warp& warp, const CommView& c, const HandleView& h, const std::uint8_t* from,
-                           Range tokens, Rows rows, std::uint32_t rowBytes, const Parts& parts, WarpIndex w,
-                           PlaceOf placeOf, OutOf outOf) {
-  const Strided mine = stridedOf(tokens.begin * parts.count, tokens.end * parts.count, w);
-  const auto item = [&](int i) { return partOf(parts, rowBytes, mine.at(i)); };
-  warp.streamRows(
-      mine.count, h.slots,
-      [&](int i) {
-        const PartOf part = item(i);
-        const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * rowBytes;
-        const bool goes = rows.any(part.row);
-        return CopyJob{row + part.begin, goes ? part.bytes : 0, goes ? h.slots : 0};
-      },
-      [&](int i, int ordinal) {
-        const PartOf part = item(i);
-        Sink to = placeInTurn(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
-        if (to.row != nullptr) to.row += part.begin;
-        return to;
-      });
-}
+  MOE_LANES int placesMax() const { return s.handle.slots; }
+  MOE_LANES bool goes(int token) const { return rows.any(token); }
+
+  // Place `ordinal` of placesMax(): of a destination here, of the first destination in another domain, or none.
+  // Destinations take turns to be the first: in rank order all ranks would store to the same one at the same time.
+  MOE_LANES Sink place(int token, int ordinal) const {
+    constexpr Sink kNowhere{};
+    const Destination* list = s.handle.destinations + std::int64_t{token} * s.handle.slots;
+    const int at = (ordinal + s.comm.rank + token) % s.handle.slots;
+    const Destination to = list[at];
+    if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
+    if (!s.isRemote(to.rank)) return places.place(to);
+    return at == 0 || s.comm.inDomain(list[at - 1].rank) ? places.out(token) : kNowhere;
+  }
+};
+
+// One payload (rows or side) of this warp's share of tokens: a list for streamRows.
+template <class To>
+struct PayloadOut {
+  const To& to;
+  const std::uint8_t* from;
+  PartShare share;
+
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int sinksMax() const { return to.placesMax(); }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = share.at(i);
+    const std::uint8_t* row = from + static_cast<std::int64_t>(part.row) * share.rowBytes;
+    const bool goes = to.goes(part.row);
+    return {row + part.begin, goes ? part.bytes : 0, goes ? to.placesMax() : 0};
+  }
+  MOE_LANES Sink sink(int i, int ordinal) const {
+    const PartOf part = share.at(i);
+    Sink place = to.place(part.row, ordinal);
+    if (place.row != nullptr) place.row += part.begin;
+    return place;
+  }
+};
 
 // Both payloads at once: the side payload goes with the first part of its row.
-template <Moves Warp, class Rows, class PlaceOf, class OutOf>
-MOE_LANES void pushPairs(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, Range tokens,
-                         Rows rows, WarpIndex w, PlaceOf placeOf, OutOf outOf) {
-  const Strided mine = stridedOf(tokens.begin * d.parts.count, tokens.end * d.parts.count, w);
-  const auto item = [&](int i) { return partOf(d.parts, d.rowBytes, mine.at(i)); };
-  warp.streamPairs(
-      mine.count, h.slots,
-      [&](int i) {
-        const PartOf part = item(i);
-        const bool goes = rows.any(part.row);
-        const CopyJob row{d.rows + std::int64_t{part.row} * d.rowBytes + part.begin, goes ? part.bytes : 0,
-                          goes ? h.slots : 0};
-        return PairJob{row, d.side + std::int64_t{part.row} * d.sideBytes, part.begin == 0 ? d.sideBytes : 0};
-      },
-      [&](int i, int ordinal) {
-        const PartOf part = item(i);
-        Sink to = placeInTurn(warp, c, h, rows, part.row, ordinal, placeOf, outOf);
-        if (to.row != nullptr) to.row += part.begin;
-        return to;
-      });
-}
+template <class To>
+struct RowsAndSidesOut {
+  static constexpr bool kSides = true;
+  PayloadOut<To> rows;
+  const DispatchArgs& d;
 
-// Rows that are cast.
-template <Moves Warp, class PlaceOf, class OutOf>
-MOE_LANES void pushCast(const Warp& warp, const CommView& c, const HandleView& h, const DispatchArgs& d, WarpIndex w,
-                        PlaceOf placeOf, OutOf outOf) {
-  const CastArgs& cast = d.cast;
-  const Strided mine = stridedOf(0, d.tokens * d.parts.count, w);
-  const auto item = [&](int i) { return partOf(d.parts, static_cast<std::uint32_t>(cast.elements), mine.at(i)); };
-  warp.castRows(
-      mine.count, cast.rowType, cast.type,
-      [&](int i) {
-        const PartOf part = item(i);
-        const std::int64_t first = std::int64_t{part.row} * cast.elements + part.begin;
-        return CastJob{d.rows + first * elementBytes(cast.rowType), static_cast<int>(part.bytes), h.slots};
-      },
-      [&](int i, int ordinal) {
-        const PartOf part = item(i);
-        std::uint8_t* row = placeInTurn(warp, c, h, AllRows{}, part.row, ordinal, placeOf, outOf).row;
-        if (row == nullptr) return CastSink{nullptr, nullptr};
-        const std::int64_t tile = part.begin / kCastTileElements;
-        return CastSink{row + part.begin, row + cast.elements + tile * castScaleBytes(cast.type)};
-      });
-}
+  MOE_LANES int count() const { return rows.count(); }
+  MOE_LANES int sinksMax() const { return rows.sinksMax(); }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = rows.share.at(i);
+    CopyJob job = rows.job(i);
+    job.side = d.side + std::int64_t{part.row} * d.sideBytes;
+    job.sideBytes = part.begin == 0 ? d.sideBytes : 0;
+    return job;
+  }
+  MOE_LANES Sink sink(int i, int ordinal) const { return rows.sink(i, ordinal); }
+};
+
+// Rows that are cast: a list for castRows. Parts are of their codes.
+template <class To>
+struct CastOut {
+  const To& to;
+  const DispatchArgs& d;
+  PartShare share;
+
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rowType() const { return d.cast.rowType; }
+  MOE_LANES int cast() const { return d.cast.type; }
+  MOE_LANES CastJob job(int i) const {
+    const PartOf part = share.at(i);
+    const std::int64_t first = std::int64_t{part.row} * d.cast.elements + part.begin;
+    return {d.rows + first * elementBytes(d.cast.rowType), static_cast<int>(part.bytes), to.placesMax()};
+  }
+  MOE_LANES CastSink sink(int i, int ordinal) const {
+    const PartOf part = share.at(i);
+    std::uint8_t* row = to.place(part.row, ordinal).row;
+    if (row == nullptr) return {nullptr, nullptr};
+    const std::int64_t tile = part.begin / kCastTileElements;
+    return {row + part.begin, row + d.cast.elements + tile * castScaleBytes(d.cast.type)};
+  }
+};
 
 }  // namespace moe

@@ -21,70 +21,87 @@ MOE_LANES std::uint64_t railFlags(const CommView& c, std::uint64_t area, int wav
   return area + static_cast<std::uint64_t>(wave * c.domains()) * sizeof(Flag);
 }
 
+// Each wave has a connection of its own.
+MOE_LANES std::uint64_t connectionOfWave(int wave) {
+  return static_cast<unsigned>(wave);
+}
+
 // True if the words [domain] at `area` have reached `number`: those of the rail peers, and this rank's own.
-template <Core Warp>
-MOE_LANES bool waitForRails(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t number,
-                            Phase phase) {
-  return warp.waitAll(c, c.mine<Flag>(area), c.domains(), number, Awaited{phase, c.rank - c.domainFirst, c.domainSize});
+MOE_LANES bool waitForRails(const AnySession auto& s, std::uint64_t area, std::uint64_t number, Phase phase) {
+  const CommView& c = s.comm;
+  return s.warp.waitAll(c, c.mine<Flag>(area), c.domains(), number,
+                        Awaited{phase, c.rank - c.domainFirst, c.domainSize});
 }
 
 // This rank's word at `area`, of a rail peer, or of its own window.
-template <Core Warp>
-MOE_LANES void tellRail(const Warp& warp, const CommView& c, int domain, std::uint64_t area, std::uint64_t number,
-                        std::uint64_t connection = 0) {
+MOE_LANES void tellRail(const AnySession auto& s, int domain, std::uint64_t area, std::uint64_t connection = 0) {
+  const CommView& c = s.comm;
   const std::uint64_t word = area + static_cast<std::uint64_t>(c.domain()) * sizeof(Flag);
-  if (domain == c.domain()) return publish(warp, c.mine<Flag>(word), flagWord(number));
-  warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, flagWord(number), connection); });
+  if (domain == c.domain()) return s.publish(c.mine<Flag>(word), flagWord(s.number));
+  s.warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, flagWord(s.number), connection); });
 }
 
 // What must agree between rail peers; with the first wave.
 MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int domain) {
   return c.far->at.railSizes + static_cast<std::uint64_t>(rails * c.domains() + domain) * sizeof(std::uint64_t);
 }
-template <Core Warp>
-MOE_LANES bool railSizesAgree(const Warp& warp, const CommView& c, Rails rails, Phase phase, std::uint64_t sizes) {
-  return allAreGood(warp, c, {0, c.domains()}, [&](int domain) -> Failure {
+
+// The rails of one operation: their words, and what its rail peers must have alike.
+struct RailWords {
+  Rails rails;
+  std::uint64_t waves, free;  // flags: a wave's rows have come, and all that came has been read
+  std::uint64_t terms;
+  Phase rows, freed;  // what waits for these are for
+};
+
+MOE_LANES bool railTermsAgree(const AnySession auto& s, const RailWords& words) {
+  const CommView& c = s.comm;
+  return s.allAreGood({0, c.domains()}, [&](int domain) -> Failure {
     if (domain == c.domain()) return {};
-    const auto theirs = warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, rails, domain)));
-    return theirs == sizes ? Failure{} : disagreement(phase, c.railPeer(domain), sizes, theirs);
+    const auto theirs = s.warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, words.rails, domain)));
+    return theirs == words.terms ? Failure{} : disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
   });
 }
 
-// Each wave has a connection of its own.
-MOE_LANES std::uint64_t connectionOfWave(int wave) {
-  return static_cast<unsigned>(wave);
+// True if the rail peers have read what the operation before has sent them.
+MOE_LANES bool railsAreFree(const AnySession auto& s, const RailWords& words) {
+  return waitForRails(s, words.free, s.number - 1, words.freed);
+}
+// True if a wave's rows have come over all rails.
+MOE_LANES bool railsHaveCome(const AnySession auto& s, const RailWords& words, int wave) {
+  if (!waitForRails(s, railFlags(s.comm, words.waves, wave), s.number, words.rows)) return false;
+  return wave != 0 || railTermsAgree(s, words);
 }
 
 // The rails are shared out among the warps. When all warps have filled what goes over the rails in a wave, the one that
 // serves a rail calls putRows(domain), and the wave's flag follows.
-template <Core Warp, class PutRows>
-MOE_LANES bool sendOverRails(const Warp& warp, const CommView& c, Rails rails, std::uint64_t sizes, std::uint64_t waves,
-                             int wave, std::uint64_t number, WarpIndex w, PutRows putRows) {
-  Flag* staged = &c.state->railStaged[rails][wave];
-  warp.mark(staged, static_cast<Meeting>(static_cast<int>(Meeting::railWaves) + wave), w);
+template <class PutRows>
+MOE_LANES bool sendOverRails(const AnySession auto& s, const RailWords& words, int wave, PutRows putRows) {
+  const CommView& c = s.comm;
+  Flag* staged = &c.state->railStaged[words.rails][wave];
+  s.warp.mark(staged, static_cast<Meeting>(static_cast<int>(Meeting::railWaves) + wave), s.w);
   MOE_ROLLED
-  for (int domain = w.index; domain < c.domains(); domain += w.count) {
+  for (int domain = s.w.index; domain < c.domains(); domain += s.w.count) {
     if (domain != c.domain()) {
-      if (!waitForWarps(warp, c, staged, number)) return false;
+      if (!s.waitForWarps(staged, s.number)) return false;
       putRows(domain);
-      const std::uint64_t word = railSizesOffset(c, rails, c.domain());
+      const std::uint64_t word = railSizesOffset(c, words.rails, c.domain());
       if (wave == 0)
-        warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, sizes, connectionOfWave(wave)); });
+        s.warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, words.terms, connectionOfWave(wave)); });
     }
-    tellRail(warp, c, domain, railFlags(c, waves, wave), number, connectionOfWave(wave));
+    tellRail(s, domain, railFlags(c, words.waves, wave), connectionOfWave(wave));
   }
   return true;
 }
 
 // When all warps of this rank have read what came over the rails, its rail peers may send more.
-template <Core Warp>
-MOE_LANES void freeRails(const Warp& warp, const CommView& c, Rails rails, std::uint64_t area, std::uint64_t number,
-                         WarpIndex w) {
-  Flag* taken = &c.state->railsTaken[rails];
-  warp.mark(taken, Meeting::railsTaken, w);
-  if (w.index != 0 || !waitForWarps(warp, c, taken, number)) return;
+MOE_LANES void freeRails(const AnySession auto& s, const RailWords& words) {
+  const CommView& c = s.comm;
+  Flag* taken = &c.state->railsTaken[words.rails];
+  s.warp.mark(taken, Meeting::railsTaken, s.w);
+  if (s.w.index != 0 || !s.waitForWarps(taken, s.number)) return;
   MOE_ROLLED
-  for (int domain = 0; domain < c.domains(); ++domain) tellRail(warp, c, domain, area, number);
+  for (int domain = 0; domain < c.domains(); ++domain) tellRail(s, domain, words.free);
 }
 
 // Rows of a wave that come over the rails, numbered from 0 across the domains.

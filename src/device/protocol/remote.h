@@ -3,24 +3,29 @@
 // flag, when all warps of this rank have filled what is theirs.
 #pragma once
 
-#include "device/protocol/step.h"
+#include "device/protocol/session.h"
 
 namespace moe {
 
 // Calls serve(rank) for the remote ranks of this warp, as long as it returns true.
 template <class Serve>
-MOE_LANES void forRemoteRanks(const CommView& c, WarpIndex w, Serve serve) {
-  for (int i = w.index; i < c.remoteRanks(); i += w.count) {
-    if (!serve(c.remoteRank(i))) return;
+MOE_LANES void forRemoteRanks(const AnySession auto& s, Serve serve) {
+  for (int i = s.w.index; i < s.comm.remoteRanks(); i += s.w.count) {
+    if (!serve(s.comm.remoteRank(i))) return;
   }
 }
 
-// One put of `bytes` bytes, if there are any.
-template <Core Warp>
-MOE_LANES void putBlock(const Warp& warp, const CommView& c, int to, std::uint64_t target, std::uint64_t source,
-                        std::int64_t bytes, std::uint64_t connection = 0) {
-  warp.put(c, bytes > 0 ? 1 : 0,
-           [&](int) { return putBytes(to, target, source, static_cast<std::uint32_t>(bytes), connection); });
+// A block of this rank's window, and where it goes in that of another.
+struct Block {
+  std::uint64_t target, source;
+  std::int64_t bytes;
+  std::uint64_t connection = 0;
+};
+// One put, if there are any bytes.
+MOE_LANES void putBlock(const AnySession auto& s, int to, const Block& block) {
+  s.warp.put(s.comm, block.bytes > 0 ? 1 : 0, [&](int) {
+    return putBytes(to, block.target, block.source, static_cast<std::uint32_t>(block.bytes), block.connection);
+  });
 }
 
 // This rank's word of the flags at `area`, at a remote rank, behind all that was put there by that connection before.
@@ -28,26 +33,22 @@ MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64
                       std::uint64_t connection = 0) {
   return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch), connection);
 }
-template <Core Warp>
-MOE_LANES void putFlag(const Warp& warp, const CommView& c, int to, std::uint64_t area, std::uint64_t epoch,
-                       std::uint64_t connection = 0) {
-  warp.put(c, 1, [&](int) { return flagPut(c, to, area, epoch, connection); });
+
+MOE_LANES void putFlag(const AnySession auto& s, int to, std::uint64_t area) {
+  s.warp.put(s.comm, 1, [&](int) { return flagPut(s.comm, to, area, s.epoch); });
 }
 
 // `tell` for all remote ranks, by one warp.
-template <Core Warp>
-MOE_LANES void tellRemote(const Warp& warp, const CommView& c, std::uint64_t area, std::uint64_t epoch) {
-  if (!split(warp, c)) return;
-  warp.put(c, c.remoteRanks(), [&](int i) { return flagPut(c, c.remoteRank(i), area, epoch); });
+MOE_LANES void tellRemote(const AnySession auto& s, std::uint64_t area) {
+  if (!s.split()) return;
+  s.warp.put(s.comm, s.comm.remoteRanks(), [&](int i) { return flagPut(s.comm, s.comm.remoteRank(i), area, s.epoch); });
 }
 
 // One warp tells every rank that this rank's stream has come to an operation: what it read in the one before is free.
-template <Core Warp>
-MOE_LANES void tellFree(const Warp& warp, const CommView& c, const std::uint64_t& area, std::uint64_t epoch,
-                        WarpIndex w) {
-  if (w.index != 0) return;
-  tell(warp, c, area, epoch);
-  tellRemote(warp, c, area, epoch);
+MOE_LANES void tellFree(const AnySession auto& s, const std::uint64_t& area) {
+  if (s.w.index != 0) return;
+  s.tell(area, s.epoch);
+  tellRemote(s, area);
 }
 
 }  // namespace moe

@@ -2,7 +2,7 @@
 // are on their way. See docs/decisions/0016-waves.md.
 #pragma once
 
-#include "device/protocol/step.h"
+#include "device/protocol/session.h"
 #include "device/rows/row_header.h"
 #include "device/view/step_names.h"
 
@@ -21,10 +21,11 @@ MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
 MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
   return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
 }
-// Like operationEpoch.
-MOE_LANES std::uint64_t handedNumber(const CommView& c, const HandleView& h, Channel channel, int phases,
-                                     std::uint64_t started) {
-  return (phases & kSendPhase) != 0 ? handedCount(c, h, channel) + 1 : started;
+// An operation of HT, or of LL rows that are read where they lie. `started`, `handed`: what the handle's sending step
+// noted.
+MOE_LANES Operation handedOperation(const StepParams& p, Channel channel, std::uint64_t started, std::uint64_t handed) {
+  const bool sends = (p.phases & kSendPhase) != 0;
+  return {channel, operationEpoch(p, channel, started), sends ? handedCount(p.comm, p.handle, channel) + 1 : handed};
 }
 
 // The flags [from] of a wave.
@@ -33,16 +34,12 @@ MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wav
 }
 
 // Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
-template <Core Warp>
-MOE_LANES void announceWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, WarpIndex team) {
-  const auto meeting = static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave);
-  announce(warp, c, waveFlags(c, area, wave), meeting, team);
+MOE_LANES void announceWave(const AnySession auto& s, std::uint64_t area, int wave, WarpIndex team) {
+  s.announce(waveFlags(s.comm, area, wave), static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave), team);
 }
 // HT waves are handed over within the domain.
-template <Core Warp>
-MOE_LANES bool waitForWave(const Warp& warp, const CommView& c, std::uint64_t area, int wave, std::uint64_t number,
-                           Phase phase) {
-  return waitForDomain(warp, c, waveFlags(c, area, wave), number, phase);
+MOE_LANES bool waitForWave(const AnySession auto& s, std::uint64_t area, int wave, Phase phase) {
+  return s.waitForDomain(waveFlags(s.comm, area, wave), s.number, phase);
 }
 
 // Neighbouring warps, in a block and in the grid, run one wave apart: some send while others receive.
@@ -130,19 +127,18 @@ MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
 template <class Rows>
 struct ArrivingParts {
   Rows rows;
-  Parts parts;
-  std::uint32_t rowBytes;
-  Strided mine;
+  PartShare share;
 
+  MOE_LANES int count() const { return share.count(); }
   MOE_LANES PartOf at(int i) const {
-    PartOf part = partOf(parts, rowBytes, mine.at(i));
+    PartOf part = share.at(i);
     part.row = rows.row(part.row);
     return part;
   }
 };
 template <class Rows>
 MOE_LANES ArrivingParts<Rows> partsOf(const Rows& rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
-  return {rows, parts, rowBytes, stridedOf(rows.begin * parts.count, rows.end * parts.count, w)};
+  return {rows, shareOf({rows.begin, rows.end}, parts, rowBytes, w)};
 }
 
 }  // namespace moe

@@ -32,8 +32,8 @@ MOE_HOST_DEVICE constexpr std::uint32_t castRowBytes(int cast, int elements) {
                                     roundUp(std::int64_t{castTiles(elements)} * castScaleBytes(cast), sizeof(Quad)));
 }
 
-// castRows: quantise `elements` elements, whole tiles but for the end of a row, and store them to `sinks` places,
-// where `codes` is not NULL.
+// Quantise `elements` elements, whole tiles but for the end of a row, and store them to `sinks` places, where `codes`
+// is not NULL.
 struct CastJob {
   const std::uint8_t* source;
   int elements;
@@ -42,6 +42,17 @@ struct CastJob {
 struct CastSink {
   std::uint8_t* codes;
   std::uint8_t* scales;
+};
+
+// For castRows: count() jobs, job(i) of elements of rowType(), cast as cast() says, and their places sink(i,
+// 0..sinks-1).
+template <class List>
+concept CastList = requires(const List list, int i) {
+  { list.count() } -> std::same_as<int>;
+  { list.rowType() } -> std::same_as<int>;
+  { list.cast() } -> std::same_as<int>;
+  { list.job(i) } -> std::same_as<CastJob>;
+  { list.sink(i, i) } -> std::same_as<CastSink>;
 };
 
 template <class Type>

@@ -67,4 +67,13 @@ MOE_HOST_DEVICE constexpr Failure disagreement(Phase phase, int peer, std::uint6
       0, Fault::disagreement, phase, peer, 0, word, static_cast<std::int64_t>(ours), static_cast<std::int64_t>(theirs)};
 }
 
+// A rank that has too little of what `fault` names.
+MOE_HOST_DEVICE constexpr Failure tooLittle(Fault fault, Phase phase, int peer, std::int64_t has, std::int64_t needs) {
+  return {0, fault, phase, peer, 0, 0, has, needs};
+}
+// A rank for which `phase` waits in vain.
+MOE_HOST_DEVICE constexpr Failure lateRank(Phase phase, int peer, std::uint64_t awaited, std::uint64_t seen) {
+  return {0, Fault::timeout, phase, peer, 0, 0, static_cast<std::int64_t>(awaited), static_cast<std::int64_t>(seen)};
+}
+
 }  // namespace moe

@@ -46,27 +46,27 @@ class CudaBulkSums : public CudaBulk {
     __syncwarp();
   }
 
-  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
-  MOE_LANES bool reduceRows(int n, int rowType, int termsMax, MayRead mayRead, JobOf jobOf, TermOf termOf,
-                            WeightOf weightOf) const {
+  template <SumList List>
+  MOE_LANES bool reduceRows(const CommView&, const List& list) const {
+    const int n = list.count(), termsMax = list.termsMax();
     int shift = 2;  // of a batch's size
     while (termsMax << shift > kBatchTerms) --shift;
     const int size = 1 << shift;
     __syncwarp();
-    lookUp<kWeighted>(0, n, shift, termsMax, jobOf, termOf, weightOf);
-    if (!mayRead()) return false;
+    lookUp(list, 0, shift);
+    if (!mayRead(list)) return false;
     Feed next{shift, termsMax, n < size ? n : size, 0, 0, 0, 0, 0, 0, 0};
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += size) {
       feed(next);  // sums without terms feed nothing when they are made
       const int after = begin + size;
-      if (after < n) lookUp<kWeighted>(after, n, shift, termsMax, jobOf, termOf, weightOf);
+      if (after < n) lookUp(list, after, shift);
       next.known = after + size < n ? after + size : n;
       const int turn = begin >> shift & 1, count = n - begin < size ? n - begin : size;
-      withRowType(rowType, [&](auto type) {
+      withRowType(list.rowType(), [&](auto type) {
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
-          sumRow<decltype(type), kWeighted, kLanding>(turn * kBatchJobs + i, turn * kBatchTerms + i * termsMax, next);
+          sumRow<decltype(type), List>(turn * kBatchJobs + i, turn * kBatchTerms + i * termsMax, next);
         }
       });
       __syncwarp();
@@ -99,18 +99,17 @@ class CudaBulkSums : public CudaBulk {
     return shared_ + static_cast<std::uint32_t>(offsetof(Shared, full) + static_cast<std::size_t>(slot) * 8);
   }
 
-  template <bool kWeighted, class JobOf, class TermOf, class WeightOf>
-  MOE_LANES void lookUp(int begin, int n, int shift, int termsMax, JobOf jobOf, TermOf termOf,
-                        WeightOf weightOf) const {
+  template <class List>
+  MOE_LANES void lookUp(const List& list, int begin, int shift) const {
     Shared& s = shared();
     const int turn = begin >> shift & 1, lanesEach = kLanes >> shift, own = lane() / lanesEach;
-    const SumJob job = begin + own < n ? jobOf(begin + own) : SumJob{nullptr, 0, 0};
+    const SumJob job = begin + own < list.count() ? list.job(begin + own) : SumJob{nullptr, 0, 0};
     if (lane() % lanesEach == 0)
       s.sums[turn * kBatchJobs + own] = {job.out, job.bytes, sumShare(job.bytes, kSlotBytes), job.terms};
     for (int term = lane() % lanesEach; term < job.terms; term += lanesEach) {
-      const int at = turn * kBatchTerms + own * termsMax + term;
-      s.rows[at] = termOf(begin + own, term);
-      if (kWeighted) s.weights[at] = weightOf(begin + own, term);
+      const int at = turn * kBatchTerms + own * list.termsMax() + term;
+      s.rows[at] = list.term(begin + own, term);
+      if constexpr (Weighted<List>) s.weights[at] = list.weight(begin + own, term);
     }
     __syncwarp();
   }
@@ -159,7 +158,7 @@ class CudaBulkSums : public CudaBulk {
   }
 
   // Behind its share a slot holds what it held before; that is added too, and not stored.
-  template <class Type, bool kWeighted, bool kLanding>
+  template <class Type, class List>
   MOE_LANES void sumRow(int item, int first, Feed& next) const {
     const Sum job = shared().sums[item];
 #pragma unroll 1
@@ -168,8 +167,8 @@ class CudaBulkSums : public CudaBulk {
       Accumulator<Type> sum[kPieces];
 #pragma unroll 1
       for (int term = first; term < first + job.terms; ++term) {
-        const float weight = kWeighted ? shared().weights[term] : 1.0f;
-        takeSlot<Type, kWeighted>(sum, weight);
+        const float weight = Weighted<List> ? shared().weights[term] : 1.0f;
+        takeSlot<Type, Weighted<List>>(sum, weight);
         __syncwarp();  // every lane has its pieces: the slot is free
         ++free_;
         feed(next);
@@ -178,7 +177,7 @@ class CudaBulkSums : public CudaBulk {
       auto* out = reinterpret_cast<Quad*>(job.out + offset) + lane();
 #pragma unroll
       for (int u = 0; u < kPieces; ++u) {
-        if (lane() + u * kLanes < quads) cuda_landing::put<kLanding>(out + u * kLanes, sum[u].rounded());
+        if (lane() + u * kLanes < quads) cuda_landing::put<MadeToLand<List>>(out + u * kLanes, sum[u].rounded());
       }
     }
   }

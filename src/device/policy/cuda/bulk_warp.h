@@ -92,7 +92,7 @@ class CudaBulkWarp : public CudaBulk {
   static constexpr int kDeskJobs = 8;
   struct Desk {
     std::uint8_t *sinks[kLanes], *sides[kLanes];
-    PairJob jobs[kDeskJobs];
+    CopyJob jobs[kDeskJobs];
   };
   // What is in a stage: parts of a row and, behind it, of its side payload. Where it goes, as bits of the desk's lanes:
   // by the engine, and by the lanes.
@@ -122,13 +122,42 @@ class CudaBulkWarp : public CudaBulk {
     __syncwarp();
   }
 
-  template <class JobOf, class SinkOf>
-  MOE_LANES void streamRows(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false>(n, sinksMax, pairsOf(jobOf), sinkOf);
-  }
-  template <class JobOf, class SinkOf>
-  MOE_LANES void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    stream<true>(n, sinksMax, jobOf, sinkOf);
+  // Jobs are looked up several at a time, a lane for each sink, as finding one takes a chain of loads. The engine takes
+  // one copy after the other, and those to peers wait for the wire: so of a row that leaves, what stays is stored by
+  // the lanes.
+  template <CopyList List>
+  MOE_LANES void streamRows(const List& list) const {
+    constexpr bool kPairs = HasSides<List>;
+    const int n = list.count(), sinksMax = list.sinksMax();
+    int batch = kDeskJobs;
+    while (batch * sinksMax > kLanes) batch /= 2;
+    const int lanesEach = kLanes / batch, own = lane() / lanesEach, sink = lane() % lanesEach;
+    std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
+    __syncwarp();
+    for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
+      while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is used again
+      __syncwarp();
+      Desk& desk = desks_[turn];
+      const CopyJob job = begin + own < n ? list.job(begin + own) : CopyJob{nullptr, 0, 0};
+      const Sink to = sink < job.sinks ? list.sink(begin + own, sink) : Sink{nullptr, nullptr, false};
+      if (sink == 0) desk.jobs[own] = job;
+      desk.sinks[lane()] = to.row;
+      if (kPairs) desk.sides[lane()] = to.side;
+      const unsigned away = __ballot_sync(kAll, to.row != nullptr && !to.here);
+      const unsigned here = __ballot_sync(kAll, to.row != nullptr && to.here);
+      __syncwarp();
+      for (int item = 0; item < batch; ++item) {
+        const unsigned lanes = kAll >> (kLanes - lanesEach) << (item * lanesEach);
+        if ((away & lanes) != 0) {
+          moveJob<kPairs>(desk, item, away & lanes, here & lanes);
+        } else if ((here & lanes) != 0) {
+          moveJob<kPairs>(desk, item, here & lanes, 0);
+        }
+      }
+      before = latest, latest = used_;
+    }
+    while (stores_ != used_) storePiece<kPairs>();
+    __syncwarp();
   }
 
   template <class FlagOf>
@@ -160,42 +189,6 @@ class CudaBulkWarp : public CudaBulk {
     __syncwarp();
   }
 
-  // Jobs are looked up several at a time, a lane for each sink, as finding one takes a chain of loads. The engine takes
-  // one copy after the other, and those to peers wait for the wire: so of a row that leaves, what stays is stored by
-  // the lanes.
-  template <bool kPairs, class JobOf, class SinkOf>
-  MOE_LANES void stream(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    int batch = kDeskJobs;
-    while (batch * sinksMax > kLanes) batch /= 2;
-    const int lanesEach = kLanes / batch, own = lane() / lanesEach, sink = lane() % lanesEach;
-    std::uint32_t before = used_, latest = used_;  // pieces up to the last batch but one, and up to the last
-    __syncwarp();
-    for (int begin = 0, turn = 0; begin < n; begin += batch, turn ^= 1) {
-      while (static_cast<std::int32_t>(before - stores_) > 0) storePiece<kPairs>();  // their desk is used again
-      __syncwarp();
-      Desk& desk = desks_[turn];
-      const PairJob job = begin + own < n ? jobOf(begin + own) : PairJob{{nullptr, 0, 0}, nullptr, 0};
-      const Sink to = sink < job.row.sinks ? sinkOf(begin + own, sink) : Sink{nullptr, nullptr, false};
-      if (sink == 0) desk.jobs[own] = job;
-      desk.sinks[lane()] = to.row;
-      if (kPairs) desk.sides[lane()] = to.side;
-      const unsigned away = __ballot_sync(kAll, to.row != nullptr && !to.here);
-      const unsigned here = __ballot_sync(kAll, to.row != nullptr && to.here);
-      __syncwarp();
-      for (int item = 0; item < batch; ++item) {
-        const unsigned lanes = kAll >> (kLanes - lanesEach) << (item * lanesEach);
-        if ((away & lanes) != 0) {
-          moveJob<kPairs>(desk, item, away & lanes, here & lanes);
-        } else if ((here & lanes) != 0) {
-          moveJob<kPairs>(desk, item, here & lanes, 0);
-        }
-      }
-      before = latest, latest = used_;
-    }
-    while (stores_ != used_) storePiece<kPairs>();
-    __syncwarp();
-  }
-
   MOE_LANES std::uint8_t* stage(std::uint32_t use) const { return stages_ + use % kStages * stageBytes_; }
   MOE_LANES std::uint32_t full(std::uint32_t use) const { return full_ + use % kStages * 8; }
 
@@ -203,10 +196,10 @@ class CudaBulkWarp : public CudaBulk {
   // as the engine takes one copy after the other; what does not fit there, in pieces of its own.
   template <bool kPairs>
   MOE_LANES void moveJob(const Desk& desk, int item, unsigned byEngine, unsigned byLanes) const {
-    const PairJob job = desk.jobs[item];
+    const CopyJob job = desk.jobs[item];
     Piece piece{&desk, byEngine, byLanes, 0, 0, 0, 0};
-    for (; piece.offset < job.row.bytes; piece.offset += piece.bytes) {
-      const std::uint32_t left = job.row.bytes - piece.offset;
+    for (; piece.offset < job.bytes; piece.offset += piece.bytes) {
+      const std::uint32_t left = job.bytes - piece.offset;
       piece.bytes = left < stageBytes_ ? left : stageBytes_;
       if (kPairs && piece.bytes == left) piece.sideBytes = sideShare(job, piece);
       loadPiece<kPairs>(job, piece);
@@ -218,13 +211,13 @@ class CudaBulkWarp : public CudaBulk {
       }
     }
   }
-  MOE_LANES std::uint32_t sideShare(const PairJob& job, const Piece& piece) const {
+  MOE_LANES std::uint32_t sideShare(const CopyJob& job, const Piece& piece) const {
     const std::uint32_t left = job.sideBytes - piece.sideOffset, room = stageBytes_ - piece.bytes;
     return left < room ? left : room;
   }
 
   template <bool kPairs>
-  MOE_LANES void loadPiece(const PairJob& job, const Piece& piece) const {
+  MOE_LANES void loadPiece(const CopyJob& job, const Piece& piece) const {
     if (used_ - stores_ == kStages - 1) storePiece<kPairs>();
     __syncwarp();  // every lane has read what was in the stage
     if (cuda_bulk::elected()) {
@@ -232,7 +225,7 @@ class CudaBulkWarp : public CudaBulk {
       pieces_[used_ % kStages] = piece;
       const std::uint32_t barrier = full(used_), to = cuda_bulk::sharedAddress(stage(used_));
       cuda_bulk::expectBytes(barrier, piece.bytes + (kPairs ? piece.sideBytes : 0));
-      if (!kPairs || piece.bytes > 0) cuda_bulk::load(to, job.row.source + piece.offset, piece.bytes, barrier);
+      if (!kPairs || piece.bytes > 0) cuda_bulk::load(to, job.source + piece.offset, piece.bytes, barrier);
       if (kPairs && piece.sideBytes > 0) {
         cuda_bulk::load(to + piece.bytes, job.side + piece.sideOffset, piece.sideBytes, barrier);
       }

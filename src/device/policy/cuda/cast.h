@@ -69,16 +69,17 @@ MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, int cast, int
   }
 }
 
-template <class Type, class JobOf, class SinkOf>
-MOE_LANES void rows(int n, int cast, JobOf jobOf, SinkOf sinkOf, int lane) {
+template <class Type, CastList Casts>
+MOE_LANES void rows(const Casts& casts, int lane) {
+  const int n = casts.count();
   for (int i = 0; i < n; ++i) {
-    const CastJob job = jobOf(i);
+    const CastJob job = casts.job(i);
     CastSink mine{};
 #pragma unroll 1
     for (int tile = 0; tile < castTiles(job.elements); tile += kTilesAtOnce) {
       const Tiles<Type> tiles = load<Type>(job, tile, lane);
-      if (tile == 0 && lane < job.sinks) mine = sinkOf(i, lane);  // while the row is on its way
-      store(tiles, job, cast, tile, mine, lane);
+      if (tile == 0 && lane < job.sinks) mine = casts.sink(i, lane);  // while the row is on its way
+      store(tiles, job, casts.cast(), tile, mine, lane);
     }
   }
 }

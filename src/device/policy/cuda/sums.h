@@ -79,7 +79,7 @@ MOE_LANES void addTerms(Accumulator<Type> (&sum)[kPieces], const Quad (&piece)[k
   }
 }
 
-template <class Type, bool kWeighted, bool kLanding, int kTerms, int kPieces, class Wait>
+template <class Type, class List, int kTerms, int kPieces, class Wait>
 MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait wait) {
   const int quads = static_cast<int>(desk.jobs[item].bytes / sizeof(Quad)), end = begin + desk.jobs[item].terms;
   const int landed = Wait::kTakes ? begin + desk.landing[item] : 0;
@@ -91,7 +91,7 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
     if constexpr (Wait::kTakes)
       good = settleTerms<kTerms, kPieces>(piece, desk, begin, landed, tile, quads, wait) && good;
     Accumulator<Type> sum[kPieces];
-    addTerms<kWeighted, kTerms, kPieces>(sum, piece, desk, begin, end);
+    addTerms<Weighted<List>, kTerms, kPieces>(sum, piece, desk, begin, end);
     // Fewer at once, as the sums take registers now.
 #pragma unroll 1
     for (int term = begin + kTerms; term < end; term += kMoreTerms) {
@@ -100,12 +100,12 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
       if constexpr (Wait::kTakes) {
         good = settleTerms<kMoreTerms, kPieces>(more, desk, term, landed, tile, quads, wait) && good;
       }
-      addTerms<kWeighted, kMoreTerms, kPieces>(sum, more, desk, term, end);
+      addTerms<Weighted<List>, kMoreTerms, kPieces>(sum, more, desk, term, end);
     }
     auto* out = reinterpret_cast<Quad*>(desk.jobs[item].out) + tile;
 #pragma unroll
     for (int u = 0; u < kPieces; ++u) {
-      if (tile + u * kLanes < quads) cuda_landing::put<kLanding>(out + u * kLanes, sum[u].rounded());
+      if (tile + u * kLanes < quads) cuda_landing::put<MadeToLand<List>>(out + u * kLanes, sum[u].rounded());
     }
   }
   return good;
@@ -113,12 +113,12 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
 
 // Sum `item` of the desk, whose terms begin at `begin`: 8 loads of 16 bytes in flight per lane, of 4 rows, or 6 of 2
 // rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/internals/notebook.md).
-template <class Type, bool kWeighted, bool kLanding, class Wait>
+template <class Type, class List, class Wait>
 MOE_LANES bool reduceRow(const Desk& desk, int item, int begin, int lane, Wait wait) {
-  if (!kWeighted && desk.jobs[item].terms <= 2) {
-    return reduceTiles<Type, kWeighted, kLanding, 2, 3>(desk, item, begin, lane, wait);
+  if (!Weighted<List> && desk.jobs[item].terms <= 2) {
+    return reduceTiles<Type, List, 2, 3>(desk, item, begin, lane, wait);
   }
-  return reduceTiles<Type, kWeighted, kLanding, 4, 2>(desk, item, begin, lane, wait);
+  return reduceTiles<Type, List, 4, 2>(desk, item, begin, lane, wait);
 }
 
 }  // namespace moe::cuda_sums

@@ -72,78 +72,47 @@ class CudaWarp {
     *to = value;
   }
 
-  template <bool kLanding = false, class JobOf, class SinkOf>
-  MOE_LANES void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<kLanding>(n, pairsOf(jobOf), sinkOf);
-  }
-  template <class JobOf, class SinkOf>
-  MOE_LANES void streamPairs(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    stream<false>(n, jobOf, sinkOf);
-  }
-
-  template <class JobOf, class SinkOf>
-  MOE_LANES void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
+  template <CopyList List>
+  MOE_LANES void streamRows(const List& list) const {
+    const int n = list.count();
     __syncwarp();
-    withRowType(rowType, [&](auto type) { cuda_cast::rows<decltype(type)>(n, cast, jobOf, sinkOf, lane()); });
+    for (int i = 0; i < n; ++i) streamRow(list, i);
     __syncwarp();
   }
 
-  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
-  MOE_LANES bool reduceRows(int n, int rowType, int termsMax, MayRead mayRead, JobOf jobOf, TermOf termOf,
-                            WeightOf weightOf) const {
-    const int batch = cuda_sums::sumsAtOnce(termsMax);
-    cuda_sums::Desk* desk = sumDesk();
-    for (int begin = 0; begin < n; begin += batch) {
-      lookUp(n - begin, batch, [&](int own, int first, int step) {
-        const SumJob job = jobOf(begin + own);
-        if (first == 0) desk->jobs[own] = job;
-        for (int term = first; term < job.terms; term += step) {
-          desk->rows[own * termsMax + term] = termOf(begin + own, term);
-          if (kWeighted) desk->weights[own * termsMax + term] = weightOf(begin + own, term);
-        }
-      });
-      if (begin == 0 && !mayRead()) return false;
-      const int count = n - begin < batch ? n - begin : batch;
-      withRowType(rowType, [&](auto type) {
-        using Type = decltype(type);
-#pragma unroll 1
-        for (int i = 0; i < count; ++i) {
-          cuda_sums::reduceRow<Type, kWeighted, kLanding>(*desk, i, i * termsMax, lane(), cuda_sums::NoLanding{});
-        }
-      });
-    }
+  template <CastList Casts>
+  MOE_LANES void castRows(const Casts& casts) const {
     __syncwarp();
-    return n > 0 || mayRead();
+    withRowType(casts.rowType(), [&](auto type) { cuda_cast::rows<decltype(type)>(casts, lane()); });
+    __syncwarp();
   }
 
-  template <class JobOf, class TermOf, class LateOf>
-  MOE_LANES bool takeRows(const CommView& comm, int n, int rowType, int termsMax, JobOf jobOf, TermOf termOf,
-                          LateOf lateOf) const {
-    const int batch = cuda_sums::sumsAtOnce(termsMax);
+  template <SumList List>
+  MOE_LANES bool reduceRows(const CommView& comm, const List& list) const {
+    const int n = list.count(), termsMax = list.termsMax(), batch = cuda_sums::sumsAtOnce(termsMax);
     cuda_sums::Desk* desk = sumDesk();
     bool good = true;
     for (int begin = 0; begin < n && good; begin += batch) {
-      lookUp(n - begin, batch, [&](int own, int first, int step) {
-        const TakeJob job = jobOf(begin + own);
-        if (first == 0) desk->jobs[own] = job.sum, desk->landing[own] = job.landing;
-        for (int term = first; term < job.sum.terms; term += step) {
-          desk->rows[own * termsMax + term] = termOf(begin + own, term);
-        }
-      });
+      lookUpSums(list, begin, batch, desk);
+      if (begin == 0 && !mayRead(list)) return false;
       const int count = n - begin < batch ? n - begin : batch;
-      withRowType(rowType, [&](auto type) {
+      withRowType(list.rowType(), [&](auto type) {
         using Type = decltype(type);
 #pragma unroll 1
         for (int i = 0; i < count; ++i) {
-          const auto late = [&](int at) { return lateOf(begin + i, at - i * termsMax); };
-          const Landing<decltype(late)> wait{comm, late};
-          good = cuda_sums::reduceRow<Type, false, false>(*desk, i, i * termsMax, lane(), wait) && good;
+          if constexpr (TakesLanded<List>) {
+            const auto late = [&](int at) { return list.late(begin + i, at - i * termsMax); };
+            const Landing<decltype(late)> wait{comm, late};
+            good = cuda_sums::reduceRow<Type, List>(*desk, i, i * termsMax, lane(), wait) && good;
+          } else {
+            cuda_sums::reduceRow<Type, List>(*desk, i, i * termsMax, lane(), cuda_sums::NoLanding{});
+          }
         }
       });
-      good = __all_sync(kAll, good) != 0;
+      if constexpr (TakesLanded<List>) good = __all_sync(kAll, good) != 0;
     }
     __syncwarp();
-    return good;
+    return n > 0 ? good : mayRead(list);
   }
 
   template <class FlagOf>
@@ -255,34 +224,30 @@ class CudaWarp {
     return good;
   }
 
-  template <bool kLanding, class JobOf, class SinkOf>
-  MOE_LANES void stream(int n, JobOf jobOf, SinkOf sinkOf) const {
-    __syncwarp();
-    for (int i = 0; i < n; ++i) {
-      const PairJob job = jobOf(i);
-      const auto* from = reinterpret_cast<const Quad*>(job.row.source);
-      const auto* side = reinterpret_cast<const Quad*>(job.side);
-      const int quads = static_cast<int>(job.row.bytes / sizeof(Quad)), sinks = job.row.sinks;
-      const int sideQuads = quads > 0 ? static_cast<int>(job.sideBytes / sizeof(Quad)) : 0;
-      Quad sidePiece{};
-      std::uint64_t mine = 0, mySide = 0;
-      for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
-        Quad piece[kBatch];
-        loadBatch(piece, from, begin, quads);
-        // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
-        if (begin == lane()) {
-          if (lane() < sideQuads) sidePiece = side[lane()];
-          const Sink sink = lane() < sinks ? sinkOf(i, lane()) : Sink{nullptr, nullptr, false};
-          mine = reinterpret_cast<std::uint64_t>(sink.row), mySide = reinterpret_cast<std::uint64_t>(sink.side);
-        }
-        storeBatch<kLanding>(piece, begin, quads, sinks, mine);
+  template <class List>
+  MOE_LANES void streamRow(const List& list, int i) const {
+    const CopyJob job = list.job(i);
+    const auto* from = reinterpret_cast<const Quad*>(job.source);
+    const auto* side = reinterpret_cast<const Quad*>(job.side);
+    const int quads = static_cast<int>(job.bytes / sizeof(Quad)), sinks = job.sinks;
+    const int sideQuads = HasSides<List> && quads > 0 ? static_cast<int>(job.sideBytes / sizeof(Quad)) : 0;
+    Quad sidePiece{};
+    std::uint64_t mine = 0, mySide = 0;
+    for (int begin = lane(); begin - lane() < quads; begin += kLanes * kBatch) {
+      Quad piece[kBatch];
+      loadBatch(piece, from, begin, quads);
+      // While the row is on its way, lane s finds sink s: a token has at most 32 destinations.
+      if (begin == lane()) {
+        if (lane() < sideQuads) sidePiece = side[lane()];
+        const Sink sink = lane() < sinks ? list.sink(i, lane()) : Sink{nullptr, nullptr, false};
+        mine = reinterpret_cast<std::uint64_t>(sink.row), mySide = reinterpret_cast<std::uint64_t>(sink.side);
       }
-      for (int begin = lane(); begin - lane() < sideQuads; begin += kLanes) {
-        if (begin >= kLanes && begin < sideQuads) sidePiece = side[begin];
-        storeSide(sidePiece, begin, sideQuads, sinks, mySide);
-      }
+      storeBatch<MadeToLand<List>>(piece, begin, quads, sinks, mine);
     }
-    __syncwarp();
+    for (int begin = lane(); begin - lane() < sideQuads; begin += kLanes) {
+      if (begin >= kLanes && begin < sideQuads) sidePiece = side[begin];
+      storeSide(sidePiece, begin, sideQuads, sinks, mySide);
+    }
   }
 
  private:
@@ -310,12 +275,22 @@ class CudaWarp {
     }
   }
 
-  // The lanes share out the next sums, at most `batch`: each looks up terms `first`, `first` + `step` and so on of one.
-  template <class LookUp>
-  static MOE_LANES void lookUp(int left, int batch, LookUp lookUpTerms) {
-    const int lanesEach = kLanes / batch, own = lane() / lanesEach;
+  // The lanes share out the sums from `begin` on, at most `batch`: each looks up some terms of one.
+  template <class List>
+  static MOE_LANES void lookUpSums(const List& list, int begin, int batch, cuda_sums::Desk* desk) {
+    const int lanesEach = kLanes / batch, own = lane() / lanesEach, first = lane() % lanesEach, i = begin + own;
     __syncwarp();
-    if (own < batch && own < left) lookUpTerms(own, lane() % lanesEach, lanesEach);
+    if (own < batch && i < list.count()) {
+      const SumJob job = list.job(i);
+      if (first == 0) {
+        desk->jobs[own] = job;
+        if constexpr (TakesLanded<List>) desk->landing[own] = list.landed(i);
+      }
+      for (int term = first; term < job.terms; term += lanesEach) {
+        desk->rows[own * list.termsMax() + term] = list.term(i, term);
+        if constexpr (Weighted<List>) desk->weights[own * list.termsMax() + term] = list.weight(i, term);
+      }
+    }
     __syncwarp();
   }
 

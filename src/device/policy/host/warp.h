@@ -63,66 +63,45 @@ class HostWarpOver {
     *to = value;
   }
 
-  template <bool kLanding = false, class JobOf, class SinkOf>
-  void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
-    for (int i = 0; i < n; ++i) {
-      const CopyJob job = jobOf(i);
+  template <CopyList List>
+  void streamRows(const List& list) const {
+    for (int i = 0; i < list.count(); ++i) {
+      const CopyJob job = list.job(i);
       for (int sink = 0; sink < job.sinks; ++sink) {
-        std::uint8_t* to = sinkOf(i, sink).row;
-        if (to != nullptr) copy<kLanding>(to, job.source, job.bytes);
+        const Sink to = list.sink(i, sink);
+        if (to.row != nullptr) copy<MadeToLand<List>>(to.row, job.source, job.bytes);
+        if constexpr (HasSides<List>) {
+          if (to.side != nullptr) std::memcpy(to.side, job.side, job.sideBytes);
+        }
       }
     }
   }
 
-  template <class JobOf, class SinkOf>
-  void streamPairs(int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) const {
-    streamOneByOne(*this, n, sinksMax, jobOf, sinkOf);
-  }
-
-  template <class JobOf, class SinkOf>
-  void castRows(int n, int rowType, int cast, JobOf jobOf, SinkOf sinkOf) const {
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        const CastJob job = jobOf(i);
+  template <CastList Casts>
+  void castRows(const Casts& casts) const {
+    withRowType(casts.rowType(), [&](auto type) {
+      for (int i = 0; i < casts.count(); ++i) {
+        const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
           castTile<decltype(type)>(
-              job, cast, tile, [&](int sink) { return sinkOf(i, sink); }, std::memcpy);
+              job, casts.cast(), tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }
     });
   }
 
-  template <bool kWeighted, bool kLanding = false, class MayRead, class JobOf, class TermOf, class WeightOf>
-  bool reduceRows(int n, int rowType, int, MayRead mayRead, JobOf jobOf, TermOf termOf, WeightOf weightOf) const {
-    if (!mayRead()) return false;
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n; ++i) {
-        reduceRow<decltype(type), kWeighted, kLanding>(
-            jobOf(i), [&](int term, std::uint32_t begin, std::uint32_t) { return termOf(i, term) + begin; },
-            [&](int term) { return weightOf(i, term); });
-      }
-    });
-    return true;
-  }
-
-  template <class JobOf, class TermOf, class LateOf>
-  bool takeRows(const CommView& comm, int n, int rowType, int, JobOf jobOf, TermOf termOf, LateOf lateOf) const {
-    alignas(Quad) std::uint8_t tile[kSumTile];
-    HostWait patience(comm, pace_);
+  template <SumList List>
+  bool reduceRows(const CommView& comm, const List& list) const {
+    if (!mayRead(list)) return false;
     bool good = true;
-    withRowType(rowType, [&](auto type) {
-      for (int i = 0; i < n && good; ++i) {
-        const TakeJob job = jobOf(i);
-        patience.anew();
-        const auto tileOf = [&](int term, std::uint32_t begin, std::uint32_t bytes) -> const std::uint8_t* {
-          const std::uint8_t* row = termOf(i, term) + begin;
-          if (term >= job.landing) return row;
-          const auto late = [&] { return lateOf(i, term); };
-          const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
-          good = good && host_landing::take(tile, row, bytes, [&] { return patience.goesOn(late, report); });
-          return tile;
-        };
-        reduceRow<decltype(type), false, false>(job.sum, tileOf, [](int) { return 1.0f; });
+    withRowType(list.rowType(), [&](auto type) {
+      if constexpr (TakesLanded<List>) {
+        good = takeRows<decltype(type)>(comm, list);
+      } else {
+        for (int i = 0; i < list.count(); ++i) {
+          reduceRow<decltype(type)>(
+              list, i, [&](int term, std::uint32_t begin, std::uint32_t) { return list.term(i, term) + begin; });
+        }
       }
     });
     return good;
@@ -221,9 +200,36 @@ class HostWarpOver {
     }
   }
 
+  // Sums of which some rows land here.
+  template <class Type, class List>
+  bool takeRows(const CommView& comm, const List& list) const {
+    alignas(Quad) std::uint8_t tile[kSumTile];
+    HostWait patience(comm, pace_);
+    bool good = true;
+    for (int i = 0; i < list.count() && good; ++i) {
+      const int landed = list.landed(i);
+      patience.anew();
+      reduceRow<Type>(list, i, [&](int term, std::uint32_t begin, std::uint32_t bytes) -> const std::uint8_t* {
+        const std::uint8_t* row = list.term(i, term) + begin;
+        if (term >= landed) return row;
+        const auto late = [&] { return list.late(i, term); };
+        const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+        good = good && host_landing::take(tile, row, bytes, [&] { return patience.goesOn(late, report); });
+        return tile;
+      });
+    }
+    return good;
+  }
+
   // `tileOf(term, begin, bytes)`: those bytes of a row.
-  template <class Type, bool kWeighted, bool kLanding, class TileOf, class WeightOf>
-  static void reduceRow(const SumJob& job, TileOf tileOf, WeightOf weightOf) {
+  template <class Type, class List, class TileOf>
+  static void reduceRow(const List& list, int i, TileOf tileOf) {
+    constexpr bool kWeighted = Weighted<List>, kLanding = MadeToLand<List>;
+    const SumJob job = list.job(i);
+    const auto weightOf = [&](int term) {
+      if constexpr (kWeighted) return list.weight(i, term);
+      return 1.0f;
+    };
     constexpr int kFloats = static_cast<int>(kSumTile) / 4 * Type::kPerWord;
     float sum[kFloats];
     alignas(Quad) std::uint8_t rounded[kSumTile];
@@ -231,12 +237,12 @@ class HostWarpOver {
       const std::uint32_t bytes = job.bytes - begin < kSumTile ? job.bytes - begin : kSumTile;
       const int floats = static_cast<int>(bytes) / 4 * Type::kPerWord;
       const auto add = [&](int term, auto sumSoFar) {
-        addTile<Type, kWeighted>(sum, sumSoFar, tileOf(term, begin, bytes), floats, kWeighted ? weightOf(term) : 1.0f);
+        addTile<Type, kWeighted>(sum, sumSoFar, tileOf(term, begin, bytes), floats, weightOf(term));
       };
       const auto nothing = [](int) { return 0.0f; };  // saves writing zeros and reading them
       if (job.terms > 0) add(0, nothing);
-      for (int term = 1; term < job.terms; ++term) add(term, [&](int i) { return sum[i]; });
-      for (int i = 0; job.terms == 0 && i < floats; ++i) sum[i] = 0.0f;
+      for (int term = 1; term < job.terms; ++term) add(term, [&](int at) { return sum[at]; });
+      for (int at = 0; job.terms == 0 && at < floats; ++at) sum[at] = 0.0f;
       storeTile<Type>(kLanding ? rounded : job.out + begin, sum, floats);
       if (kLanding) host_landing::send(job.out + begin, rounded, bytes);
     }

@@ -14,87 +14,90 @@
 namespace moe {
 
 // The destinations of this warp's token `token`. One lane.
-template <Computes Warp>
-MOE_LANES void laneListDestinations(const Warp& warp, const RouteSlice& s, const StepParams& p, int token) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const int number = s.tokens.begin + token;
-  Destination* list = s.destinations + std::int64_t{token} * h.slots;
+MOE_LANES void laneListDestinations(const Routing auto& r, int token) {
+  const int number = r.own.tokens.begin + token;
+  Destination* list = r.own.destinations + std::int64_t{token} * r.handle.slots;
   int count = 0;
   std::uint32_t waves = 0;
   const auto add = [&](const Destination& to) {
     list[count++] = to;
     waves |= 1u << to.wave;
   };
-  laneForRanks(s, c, h, token, domainRanks(c), add);
-  h.nearCount[number] = count;
-  if (h.wavesByExpert()) h.wavesOf[number] = waves;
-  if (takesRails(warp, h)) {
-    laneListRails(warp, s, p, token, add);
-  } else if (split(warp, c)) {
+  laneForRanks(r, token, domainRanks(r.comm), add);
+  r.handle.nearCount[number] = count;
+  if (r.handle.wavesByExpert()) r.handle.wavesOf[number] = waves;
+  if (r.takesRails()) {
+    laneListRails(r, token, add);
+  } else if (r.split()) {
     const auto addRemote = [&](const Destination& to) {
-      h.outgoing[static_cast<std::int64_t>(to.rank) * h.tokensMax + to.index] = number;
+      r.handle.outgoing[static_cast<std::int64_t>(to.rank) * r.handle.tokensMax + to.index] = number;
       add(to);
     };
-    laneForRanks(s, c, h, token, {0, c.domainFirst}, addRemote);
-    laneForRanks(s, c, h, token, {c.domainFirst + c.domainSize, c.nranks}, addRemote);
+    laneForRanks(r, token, {0, r.comm.domainFirst}, addRemote);
+    laneForRanks(r, token, {r.comm.domainFirst + r.comm.domainSize, r.comm.nranks}, addRemote);
   }
-  h.destinationCount[number] = count;
-  while (count < h.slots) list[count++].rank = kNoRank;
+  r.handle.destinationCount[number] = count;
+  while (count < r.handle.slots) list[count++].rank = kNoRank;
 }
 
-template <Computes Warp>
-MOE_LANES void placeTokens(const Warp& warp, const RouteSlice& s, const StepParams& p) {
-  const HandleView& h = p.handle;
-  if (expertRows(h)) {
-    warp.forEach(s.tokens.count * h.topk, [&](int i) {
-      const int expert = s.ids[i];
+MOE_LANES void placeTokens(const Routing auto& r) {
+  if (expertRows(r.handle)) {
+    r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
+      const int expert = r.own.ids[i];
       if (expert < 0) return;
-      s.entryRow[i] = s.positionOf(h, h.byTopk.of(i), expert);
-      h.entryRow[s.tokens.begin * h.topk + i] = s.entryRow[i];
+      r.own.entryRow[i] = r.own.positionOf(r.handle, r.handle.byTopk.of(i), expert);
+      r.handle.entryRow[r.own.tokens.begin * r.handle.topk + i] = r.own.entryRow[i];
     });
   }
-  warp.forEach(s.tokens.count, [&](int i) { laneListDestinations(warp, s, p, i); });
+  r.warp.forEach(r.own.tokens.count, [&](int i) { laneListDestinations(r, i); });
 }
 
-template <Computes Warp>
-MOE_LANES void sendTokens(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
-  if (takesWholeTokens(warp, p.handle)) {
-    warp.forEach(s.tokens.count, [&](int token) { laneSendToken(warp, s, p, epoch, token); });
+MOE_LANES void sendTokens(const Routing auto& r) {
+  if (takesWholeTokens(r)) {
+    r.warp.forEach(r.own.tokens.count, [&](int token) { laneSendToken(r, token); });
     return;
   }
-  sendHeaders(warp, s, p, epoch);
-  if (takesRails(warp, p.handle)) fillRemoteHeads(warp, s, p, epoch);
+  sendHeaders(r);
+  if (r.takesRails()) fillRemoteHeads(r);
 }
 
 template <Computes Warp>
-MOE_LANES void route(const Warp& warp, const StepParams& p, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
-  if (warp.stopped(c)) return;
-  const RouteSlice s = routeSlice(warp, h, p.route, w);
-  countTokens(warp, s, p, w);
-  if (!sumWarps(warp, s, c, h, epoch, w)) return;
-  if (w.index == 0) {
-    writeCounts(warp, s, c, h, epoch);
-    if (warp.stopped(c)) return;  // an entry that cannot be: the peers do not learn of the others
-    tellCounts(warp, c, h, epoch);
+class Route {
+ public:
+  MOE_LANES Route(const Warp& warp, const StepParams& p, WarpIndex w) : r(warp, p, w) {}
+
+  MOE_LANES void run() const {
+    if (r.stopped()) return;
+    countTokens(r);
+    if (!sumWarps(r)) return;
+    if (!exchange()) return;
+    placeTokens(r);
+    sendTokens(r);
+    r.announce(r.comm.at.routeHeadersReady, Meeting::rows, r.w);
+    markAlone(r);
+    if (r.split()) putHeaders(r);
+    takeOffsets(r);
+    if (r.w.index == 0) takeCounts(r);
+    if (!r.waitForAll(r.comm.at.routeHeadersReady, r.epoch, Phase::routeHeaders)) return;
+    keepHeaders(r);
+    if (r.takesRails()) keepRailTables(r);
+    if (r.w.index == 0) endRoute(r);
   }
-  if (!waitForAll(warp, c, c.at.routeCountsReady, epoch, Phase::routeCounts)) return;
-  if (!takeRankBases(warp, s, c, h, epoch)) return;  // the peers have our counts and find out for themselves
-  if (expertRows(h)) addExpertBases(warp, s, c, h, epoch);
-  placeTokens(warp, s, p);
-  sendTokens(warp, s, p, epoch);
-  announce(warp, c, c.at.routeHeadersReady, Meeting::rows, w);
-  markAlone(warp, c, w);
-  if (split(warp, c)) putHeaders(warp, p, epoch, w);
-  takeOffsets(warp, s, c, h, epoch, w);
-  if (w.index == 0) takeCounts(warp, s, c, h, epoch);
-  if (!waitForAll(warp, c, c.at.routeHeadersReady, epoch, Phase::routeHeaders)) return;
-  keepHeaders(warp, s, c, h, epoch, w);
-  if (takesRails(warp, h)) keepRailTables(warp, c, h, epoch, w);
-  if (w.index == 0) endRoute(warp, c, h, epoch);
-}
+
+ private:
+  MOE_LANES bool exchange() const {
+    if (r.w.index == 0) {
+      writeCounts(r);
+      if (r.stopped()) return false;  // an entry that cannot be: the peers do not learn of the others
+      tellCounts(r);
+    }
+    if (!r.waitForAll(r.comm.at.routeCountsReady, r.epoch, Phase::routeCounts)) return false;
+    if (!takeRankBases(r)) return false;  // the peers have our counts and find out for themselves
+    if (expertRows(r.handle)) addExpertBases(r);
+    return true;
+  }
+
+  const RouteSession<Warp> r;
+};
 
 }  // namespace moe

@@ -16,35 +16,33 @@ MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entr
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
 }
-template <Computes Warp>
-MOE_LANES void laneFailEntry(const Warp& warp, const StepParams& p, Fault fault, int token, int k, std::int64_t id) {
+MOE_LANES void laneFailEntry(const Routing auto& r, Fault fault, int token, int k, std::int64_t id) {
   const std::int64_t index = static_cast<std::int64_t>(token) << 8 | k;
-  warp.laneFail(p.comm, {0, fault, Phase::none, p.comm.rank, 0, index, p.handle.map.experts, id});
+  r.warp.laneFail(r.comm, {0, fault, Phase::none, r.comm.rank, 0, index, r.handle.map.experts, id});
 }
 
 // The entries of this warp's tokens, as the handle keeps them: without those that cannot be.
-template <Computes Warp>
-MOE_LANES void takeEntries(const Warp& warp, const RouteSlice& s, const StepParams& p) {
+MOE_LANES void takeEntries(const Routing auto& r) {
   struct Entry {
     std::int64_t id;
     float weight;
   };
-  const HandleView& h = p.handle;
-  const RouteArgs& a = p.route;
-  const int first = s.tokens.begin * h.topk;
-  warp.template collect<2>(
-      s.tokens.count * h.topk,
+  const int first = r.own.tokens.begin * r.handle.topk;
+  r.warp.template collect<2>(
+      r.own.tokens.count * r.handle.topk,
       [&](int i) {
-        return Entry{indexAt(h, a, first + i), a.topkWeights != nullptr ? a.topkWeights[first + i] : 1.0f};
+        return Entry{indexAt(r.handle, r.p.route, first + i),
+                     r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[first + i] : 1.0f};
       },
       [&](int i, const Entry& entry) {
-        const Fault fault = indexFault(h, entry.id);
-        const int token = h.byTopk.of(i);
-        if (fault != Fault::none) laneFailEntry(warp, p, fault, s.tokens.begin + token, i - token * h.topk, entry.id);
-        s.ids[i] = fault == Fault::none ? static_cast<int>(entry.id) : -1;
-        s.weights[i] = entry.weight;
-        h.ids[first + i] = s.ids[i];
-        h.weights[first + i] = entry.weight;
+        const Fault fault = indexFault(r.handle, entry.id);
+        const int token = r.handle.byTopk.of(i);
+        if (fault != Fault::none)
+          laneFailEntry(r, fault, r.own.tokens.begin + token, i - token * r.handle.topk, entry.id);
+        r.own.ids[i] = fault == Fault::none ? static_cast<int>(entry.id) : -1;
+        r.own.weights[i] = entry.weight;
+        r.handle.ids[first + i] = r.own.ids[i];
+        r.handle.weights[first + i] = entry.weight;
       });
 }
 
@@ -59,126 +57,115 @@ MOE_LANES bool isLowestOnRank(const HandleView& h, const std::int32_t* ids, int 
   return laneSums<8>(h.topk, 0, isLower).all == 0;
 }
 
-template <Computes Warp>
-MOE_LANES void markUsers(const Warp& warp, const RouteSlice& s, const StepParams& p) {
-  const HandleView& h = p.handle;
-  warp.forEach(s.tokens.count * h.topk, [&](int i) {
-    const int expert = s.ids[i];
+MOE_LANES void markUsers(const Routing auto& r) {
+  r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
+    const int expert = r.own.ids[i];
     if (expert < 0) return;
-    const int token = h.byTopk.of(i), k = i - token * h.topk, rank = h.map.rankOf(expert);
-    const std::int32_t* ids = s.idsOf(h, token);
-    if (comesTwice(ids, k)) laneFailEntry(warp, p, Fault::twice, s.tokens.begin + token, k, expert);
-    std::uint32_t* users = s.users + std::int64_t{token / kChunkTokens} * h.buckets();
+    const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk, rank = r.handle.map.rankOf(expert);
+    const std::int32_t* ids = r.own.idsOf(r.handle, token);
+    if (comesTwice(ids, k)) laneFailEntry(r, Fault::twice, r.own.tokens.begin + token, k, expert);
+    std::uint32_t* users = r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
     const std::uint32_t bit = 1u << token % kChunkTokens;
-    warp.laneOr(users + expert, bit);
-    warp.laneOr(users + h.map.experts + rank, bit);
-    if (takesRails(warp, h)) warp.laneOr(users + h.domainBucket(rank / p.comm.domainSize), bit);
-    if (h.wavesByExpert() && isLowestOnRank(h, ids, expert, rank)) {
-      const int wave = waveOfExpert(expert - h.map.first(rank), h.map.count(rank));
-      warp.laneOr(users + h.waveBucket(rank, wave), bit);
+    r.warp.laneOr(users + expert, bit);
+    r.warp.laneOr(users + r.handle.map.experts + rank, bit);
+    if (r.takesRails()) r.warp.laneOr(users + r.handle.domainBucket(rank / r.comm.domainSize), bit);
+    if (r.handle.wavesByExpert() && isLowestOnRank(r.handle, ids, expert, rank)) {
+      const int wave = waveOfExpert(expert - r.handle.map.first(rank), r.handle.map.count(rank));
+      r.warp.laneOr(users + r.handle.waveBucket(rank, wave), bit);
     }
   });
 }
 
 // A lane may have its tokens for itself (`kWholeTokens`): then it looks at each entry once, and both ways come to the
 // same. Rails want more of a token: there its lanes share it on every machine.
-template <Computes Warp>
-MOE_LANES bool takesWholeTokens(const Warp& warp, const HandleView& h) {
-  return Warp::kWholeTokens && !takesRails(warp, h);
+MOE_LANES bool takesWholeTokens(const Routing auto& r) {
+  return r.kWholeTokens && !r.takesRails();
 }
 
 // One entry, as the handle keeps it: without those that cannot be. Returns the expert, or -1.
-template <Computes Warp>
-MOE_LANES int laneTakeEntry(const Warp& warp, const RouteSlice& s, const StepParams& p, int token, int k) {
-  const HandleView& h = p.handle;
-  const int own = token * h.topk + k, entry = s.tokens.begin * h.topk + own;
-  const std::int64_t id = indexAt(h, p.route, entry);
-  const Fault fault = indexFault(h, id);
-  if (fault != Fault::none) laneFailEntry(warp, p, fault, s.tokens.begin + token, k, id);
+MOE_LANES int laneTakeEntry(const Routing auto& r, int token, int k) {
+  const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
+  const std::int64_t id = indexAt(r.handle, r.p.route, entry);
+  const Fault fault = indexFault(r.handle, id);
+  if (fault != Fault::none) laneFailEntry(r, fault, r.own.tokens.begin + token, k, id);
   const int expert = fault == Fault::none ? static_cast<int>(id) : -1;
-  s.ids[own] = h.ids[entry] = expert;
-  s.weights[own] = h.weights[entry] = p.route.topkWeights != nullptr ? p.route.topkWeights[entry] : 1.0f;
+  r.own.ids[own] = r.handle.ids[entry] = expert;
+  r.own.weights[own] = r.handle.weights[entry] = r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[entry] : 1.0f;
   return expert;
 }
 
 // The entries of this warp's token `token`, and the buckets that it uses.
-template <Computes Warp>
-MOE_LANES void laneTakeToken(const Warp& warp, const RouteSlice& s, const StepParams& p, int token) {
-  const HandleView& h = p.handle;
-  std::uint32_t* users = s.users + std::int64_t{token / kChunkTokens} * h.buckets();
+MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
+  std::uint32_t* users = r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
   const std::uint32_t bit = 1u << token % kChunkTokens;
-  for (int k = 0; k < h.topk; ++k) {
-    const int expert = laneTakeEntry(warp, s, p, token, k);
+  for (int k = 0; k < r.handle.topk; ++k) {
+    const int expert = laneTakeEntry(r, token, k);
     if (expert < 0) continue;
-    if ((users[expert] & bit) != 0) laneFailEntry(warp, p, Fault::twice, s.tokens.begin + token, k, expert);
+    if ((users[expert] & bit) != 0) laneFailEntry(r, Fault::twice, r.own.tokens.begin + token, k, expert);
     users[expert] |= bit;
-    users[h.map.experts + h.map.rankOf(expert)] |= bit;
+    users[r.handle.map.experts + r.handle.map.rankOf(expert)] |= bit;
   }
-  if (!h.wavesByExpert()) return;
-  const std::int32_t* ids = s.idsOf(h, token);
-  for (int k = 0; k < h.topk; ++k) {
+  if (!r.handle.wavesByExpert()) return;
+  const std::int32_t* ids = r.own.idsOf(r.handle, token);
+  for (int k = 0; k < r.handle.topk; ++k) {
     if (ids[k] < 0) continue;
-    const int rank = h.map.rankOf(ids[k]);
-    if (isLowestOnRank(h, ids, ids[k], rank)) {
-      users[h.waveBucket(rank, waveOfExpert(ids[k] - h.map.first(rank), h.map.count(rank)))] |= bit;
+    const int rank = r.handle.map.rankOf(ids[k]);
+    if (isLowestOnRank(r.handle, ids, ids[k], rank)) {
+      users[r.handle.waveBucket(rank, waveOfExpert(ids[k] - r.handle.map.first(rank), r.handle.map.count(rank)))] |=
+          bit;
     }
   }
 }
 
 // The users of each bucket among this warp's tokens, and how many there are.
-template <Computes Warp>
-MOE_LANES void countTokens(const Warp& warp, const RouteSlice& s, const StepParams& p, WarpIndex w) {
-  const HandleView& h = p.handle;
-  const int buckets = h.buckets();
-  warp.forEach(s.chunks.count * buckets, [&](int i) { s.users[i] = 0; });
-  if (takesWholeTokens(warp, h)) {
-    warp.forEach(s.tokens.count, [&](int token) { laneTakeToken(warp, s, p, token); });
+MOE_LANES void countTokens(const Routing auto& r) {
+  const int buckets = r.handle.buckets();
+  r.warp.forEach(r.own.chunks.count * buckets, [&](int i) { r.own.users[i] = 0; });
+  if (takesWholeTokens(r)) {
+    r.warp.forEach(r.own.tokens.count, [&](int token) { laneTakeToken(r, token); });
   } else {
-    takeEntries(warp, s, p);
-    markUsers(warp, s, p);
+    takeEntries(r);
+    markUsers(r);
   }
-  warp.forEach(buckets, [&](int bucket) {
+  r.warp.forEach(buckets, [&](int bucket) {
     int sum = 0;
     MOE_ROLLED
-    for (int chunk = 0; chunk < s.chunks.count; ++chunk) {
+    for (int chunk = 0; chunk < r.own.chunks.count; ++chunk) {
       const int at = chunk * buckets + bucket;
-      s.chunkStart[at] = sum;
-      sum += bitCount(s.users[at]);
+      r.own.chunkStart[at] = sum;
+      sum += bitCount(r.own.users[at]);
     }
-    s.counts[bucket] = sum;
-    if (w.count > 1) h.warpCounts[static_cast<std::int64_t>(w.index) * buckets + bucket] = sum;
+    r.own.counts[bucket] = sum;
+    if (r.w.count > 1) r.handle.warpCounts[static_cast<std::int64_t>(r.w.index) * buckets + bucket] = sum;
   });
 }
 
 // The warps of this rank meet; then each knows where its own tokens begin in every bucket that counts for rows. The
 // first, which sends them, knows the totals.
-template <Computes Warp>
-MOE_LANES bool sumWarps(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                        std::uint64_t epoch, WarpIndex w) {
-  if (w.count > 1) {
-    Flag* counted = &c.state->routeCounted;
-    warp.mark(counted, Meeting::counts, w);
-    if (!waitForWarps(warp, c, counted, epoch)) return false;
+MOE_LANES bool sumWarps(const Routing auto& r) {
+  if (r.w.count > 1) {
+    Flag* counted = &r.comm.state->routeCounted;
+    r.warp.mark(counted, Meeting::counts, r.w);
+    if (!r.waitForWarps(counted, r.epoch)) return false;
   }
-  const int buckets = h.buckets(), first = w.index == 0 || expertRows(h) ? 0 : h.map.experts;
+  const int buckets = r.handle.buckets(), first = r.w.index == 0 || expertRows(r.handle) ? 0 : r.handle.map.experts;
   // The first needs to know of all others, the rest of those before them.
-  const bool leads = w.index == 0;
-  const std::int32_t* counts = h.warpCounts + (leads ? buckets : 0);
-  const int others = leads ? w.count - 1 : w.index;
-  warp.forEach(buckets - first, [&](int i) {
+  const bool leads = r.w.index == 0;
+  const std::int32_t* counts = r.handle.warpCounts + (leads ? buckets : 0);
+  const int others = leads ? r.w.count - 1 : r.w.index;
+  r.warp.forEach(buckets - first, [&](int i) {
     const int bucket = first + i;
     const auto countOf = [&](int other) { return counts[static_cast<std::int64_t>(other) * buckets + bucket]; };
     const int sum = laneSums<16>(others, 0, countOf).all;
-    s.place[bucket] = leads ? 0 : sum;
-    if (leads) h.totals[bucket] = s.totals[bucket] = s.counts[bucket] + sum;
+    r.own.place[bucket] = leads ? 0 : sum;
+    if (leads) r.handle.totals[bucket] = r.own.totals[bucket] = r.own.counts[bucket] + sum;
   });
   return true;
 }
 
 // A single warp skips the meeting. The word grows all the same: the next route may have more warps.
-template <Computes Warp>
-MOE_LANES void markAlone(const Warp& warp, const CommView& c, WarpIndex w) {
-  if (w.count == 1) warp.mark(&c.state->routeCounted, Meeting::counts, w);
+MOE_LANES void markAlone(const Routing auto& r) {
+  if (r.w.count == 1) r.warp.mark(&r.comm.state->routeCounted, Meeting::counts, r.w);
 }
 
 }  // namespace moe

@@ -29,68 +29,64 @@ MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t ep
 // What this rank has to say, in all ranks' memory, before they are told. The buffers of epoch - 2 are written again. No
 // acknowledgement is needed: we have everyone's counts of epoch - 1, which a rank sends after it has kept the headers
 // of epoch - 2.
-template <Computes Warp>
-MOE_LANES void writeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                           std::uint64_t epoch) {
-  warp.forEach(h.sharedBuckets(), [&](int bucket) {
-    const std::int32_t count = s.totals[bucket];
+MOE_LANES void writeCounts(const Routing auto& r) {
+  r.warp.forEach(r.handle.sharedBuckets(), [&](int bucket) {
+    const std::int32_t count = r.own.totals[bucket];
     MOE_ROLLED
-    for (int i = 0; i < c.domainSize; ++i) {
-      warp.laneStore(routeCounts(c, c.domainFirst + i, epoch, c.rank) + bucket, count);
+    for (int i = 0; i < r.comm.domainSize; ++i) {
+      r.warp.laneStore(routeCounts(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank) + bucket, count);
     }
   });
-  warp.forEach(c.domainSize, [&](int i) { warp.laneStore(routeTerms(c, c.domainFirst + i, epoch, c.rank), h.terms); });
-  if (h.wavesByExpert()) {
-    warp.forEach(c.nranks * kHtWaves, [&](int i) {
+  r.warp.forEach(r.comm.domainSize, [&](int i) {
+    r.warp.laneStore(routeTerms(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank), r.handle.terms);
+  });
+  if (r.handle.wavesByExpert()) {
+    r.warp.forEach(r.comm.nranks * kHtWaves, [&](int i) {
       const int to = i / kHtWaves, wave = i % kHtWaves;
-      warp.laneStore(waveCounts(c, to, epoch, c.rank) + wave, s.totals[h.waveBucket(to, wave)]);
+      r.warp.laneStore(waveCounts(r.comm, to, r.epoch, r.comm.rank) + wave,
+                       r.own.totals[r.handle.waveBucket(to, wave)]);
     });
   }
 }
 
-template <Computes Warp>
-MOE_LANES void tellCounts(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  tell(warp, c, c.at.routeCountsReady, epoch);
-  if (!split(warp, c)) return;
+MOE_LANES void tellCounts(const Routing auto& r) {
+  r.tell(r.comm.at.routeCountsReady, r.epoch);
+  if (!r.split()) return;
   // Remote ranks get a copy of what this rank has told itself.
-  const std::uint64_t own = countsOffset(c, epoch, c.rank);
-  const auto bytes = static_cast<std::uint32_t>(h.sharedBuckets() + kTermWords) * 4;
-  warp.put(c, c.remoteRanks(), [&](int i) { return putBytes(c.remoteRank(i), own, own, bytes); });
-  tellRemote(warp, c, c.at.routeCountsReady, epoch);
+  const std::uint64_t own = countsOffset(r.comm, r.epoch, r.comm.rank);
+  const auto bytes = static_cast<std::uint32_t>(r.handle.sharedBuckets() + kTermWords) * 4;
+  r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return putBytes(r.comm.remoteRank(i), own, own, bytes); });
+  tellRemote(r, r.comm.at.routeCountsReady);
 }
 
 // What the ranks before this one, and all together, send to a bucket. One lane.
-template <Computes Warp>
-MOE_LANES Sums bucketSums(const Warp& warp, const CommView& c, std::uint64_t epoch, int bucket) {
-  const std::int32_t* counts = routeCounts(c, c.rank, epoch, 0) + bucket;
-  return laneSums<8>(c.nranks, c.rank,
-                     [&](int from) { return warp.laneLoad(counts + std::int64_t{from} * c.at.countStride); });
+MOE_LANES Sums bucketSums(const Routing auto& r, int bucket) {
+  const std::int32_t* counts = routeCounts(r.comm, r.comm.rank, r.epoch, 0) + bucket;
+  return laneSums<8>(r.comm.nranks, r.comm.rank,
+                     [&](int from) { return r.warp.laneLoad(counts + std::int64_t{from} * r.comm.at.countStride); });
 }
 
 // True if rank `from` has a handle like ours; else that is reported. One lane.
-template <Computes Warp>
-MOE_LANES bool handleAgrees(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch, int from) {
-  const Quad theirs = warp.laneLoad(routeTerms(c, c.rank, epoch, from)), ours = h.terms;
+MOE_LANES bool handleAgrees(const Routing auto& r, int from) {
+  const Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from)), ours = r.handle.terms;
   if (theirs.x == ours.x && theirs.y == ours.y && theirs.z == ours.z && theirs.w == ours.w) return true;
   Failure why = disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
   if (theirs.z != ours.z) why = disagreement(Phase::routeCounts, from, ours.z, theirs.z, 2);
   if (theirs.y != ours.y) why = disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
   if (theirs.x != ours.x) why = disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
-  warp.laneFail(c, why);
+  r.warp.laneFail(r.comm, why);
   return false;
 }
 
 // Where this rank's rows begin at every rank. False, and reported, if a rank's handle is not like ours: both are looked
 // up at once.
-template <Computes Warp>
-MOE_LANES bool takeRankBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                             std::uint64_t epoch) {
-  const int strangers = warp.scanInOrder(
-      2 * c.nranks,
+MOE_LANES bool takeRankBases(const Routing auto& r) {
+  const int strangers = r.warp.scanInOrder(
+      2 * r.comm.nranks,
       [&](int i) {
-        if (i < c.nranks) return handleAgrees(warp, c, h, epoch, i) ? 0 : 1;
-        const int rank = i - c.nranks;
-        s.rankBase[rank] = bucketSums(warp, c, epoch, h.map.experts + rank).before;
+        if (i < r.comm.nranks) return handleAgrees(r, i) ? 0 : 1;
+        const int rank = i - r.comm.nranks;
+        r.own.rankBase[rank] = bucketSums(r, r.handle.map.experts + rank).before;
         return 0;
       },
       [](int, int) {});
@@ -98,23 +94,21 @@ MOE_LANES bool takeRankBases(const Warp& warp, const RouteSlice& s, const CommVi
 }
 
 // Adds to this warp's places of experts where this rank's entries begin in the layouts of the receivers.
-template <Computes Warp>
-MOE_LANES void addExpertBases(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                              std::uint64_t epoch) {
+MOE_LANES void addExpertBases(const Routing auto& r) {
   // Groups of all experts one after the other; a receiver's begin with its first expert's.
-  const int rows = warp.scanInOrder(
-      h.map.experts,
+  const int rows = r.warp.scanInOrder(
+      r.handle.map.experts,
       [&](int e) {
-        const Sums sums = bucketSums(warp, c, epoch, e);
-        s.place[e] += sums.before;
-        return h.groupRows(sums.all);
+        const Sums sums = bucketSums(r, e);
+        r.own.place[e] += sums.before;
+        return r.handle.groupRows(sums.all);
       },
-      [&](int e, int before) { s.groups[e] = before; });
-  warp.forEach(1, [&](int) { s.groups[h.map.experts] = rows; });
-  warp.forEach(h.map.experts, [&](int e) {
-    const int first = h.map.first(h.map.rankOf(e));
-    s.place[e] +=
-        h.layout == Layout::expertMajorPadded ? (e - first) * c.nranks * h.tokensMax : s.groups[e] - s.groups[first];
+      [&](int e, int before) { r.own.groups[e] = before; });
+  r.warp.forEach(1, [&](int) { r.own.groups[r.handle.map.experts] = rows; });
+  r.warp.forEach(r.handle.map.experts, [&](int e) {
+    const int first = r.handle.map.first(r.handle.map.rankOf(e));
+    r.own.place[e] += r.handle.layout == Layout::expertMajorPadded ? (e - first) * r.comm.nranks * r.handle.tokensMax
+                                                                   : r.own.groups[e] - r.own.groups[first];
   });
 }
 
@@ -128,65 +122,66 @@ MOE_LANES int layoutRows(const HandleView& h, int to, int rows, int expertRowCou
 
 // Where the rows of each source begin, and, in waves by experts, those of each wave and source. Every warp for itself;
 // the first also for the handle.
-template <Computes Warp>
-MOE_LANES void takeOffsets(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                           std::uint64_t epoch, WarpIndex w) {
+MOE_LANES void takeOffsets(const Routing auto& r) {
   const auto note = [&](std::int32_t* own, std::int32_t* handles, int i, int before) {
     own[i] = before;
-    if (w.index == 0) handles[i] = before;
+    if (r.w.index == 0) handles[i] = before;
   };
-  const int rows = warp.scanInOrder(
-      c.nranks, [&](int from) { return warp.laneLoad(routeCounts(c, c.rank, epoch, from) + h.map.experts + c.rank); },
-      [&](int from, int before) { note(s.rankOffsets, h.rankOffsets, from, before); });
-  if (h.wavesByExpert()) {
-    warp.scanInOrder(
-        kHtWaves * c.nranks,
-        [&](int i) { return warp.laneLoad(waveCounts(c, c.rank, epoch, i % c.nranks) + i / c.nranks); },
-        [&](int i, int before) { note(s.waveRowsStart, h.waveRowsStart, i, before); });
+  const int rows = r.warp.scanInOrder(
+      r.comm.nranks,
+      [&](int from) {
+        return r.warp.laneLoad(routeCounts(r.comm, r.comm.rank, r.epoch, from) + r.handle.map.experts + r.comm.rank);
+      },
+      [&](int from, int before) { note(r.own.rankOffsets, r.handle.rankOffsets, from, before); });
+  if (r.handle.wavesByExpert()) {
+    r.warp.scanInOrder(
+        kHtWaves * r.comm.nranks,
+        [&](int i) {
+          return r.warp.laneLoad(waveCounts(r.comm, r.comm.rank, r.epoch, i % r.comm.nranks) + i / r.comm.nranks);
+        },
+        [&](int i, int before) { note(r.own.waveRowsStart, r.handle.waveRowsStart, i, before); });
   }
-  warp.forEach(1, [&](int) {
-    note(s.rankOffsets, h.rankOffsets, c.nranks, rows);
-    if (w.index == 0) *h.rows = rows;
-    if (h.wavesByExpert()) note(s.waveRowsStart, h.waveRowsStart, kHtWaves * c.nranks, rows);
+  r.warp.forEach(1, [&](int) {
+    note(r.own.rankOffsets, r.handle.rankOffsets, r.comm.nranks, rows);
+    if (r.w.index == 0) *r.handle.rows = rows;
+    if (r.handle.wavesByExpert()) note(r.own.waveRowsStart, r.handle.waveRowsStart, kHtWaves * r.comm.nranks, rows);
   });
 }
 
 // What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is not
 // told yet. The first warp, after takeOffsets.
-template <Computes Warp>
-MOE_LANES void takeCounts(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                          std::uint64_t epoch) {
-  const int first = h.map.first(c.rank), experts = h.map.count(c.rank);
-  HostCounts* host = h.hostCounts;
-  const int groups = warp.scanInOrder(
+MOE_LANES void takeCounts(const Routing auto& r) {
+  const int first = r.handle.map.first(r.comm.rank), experts = r.handle.map.count(r.comm.rank);
+  HostCounts* host = r.handle.hostCounts;
+  const int groups = r.warp.scanInOrder(
       experts,
       [&](int e) {
-        const int rows = bucketSums(warp, c, epoch, first + e).all;
-        h.rowsPerExpert[e] = host->perRank()[c.nranks + e] = rows;
-        return h.groupRows(rows);
+        const int rows = bucketSums(r, first + e).all;
+        r.handle.rowsPerExpert[e] = host->perRank()[r.comm.nranks + e] = rows;
+        return r.handle.groupRows(rows);
       },
-      [&](int e, int before) { h.expertOffsets[e] = before; });
-  warp.forEach(c.nranks, [&](int rank) {
-    const int flat = bucketSums(warp, c, epoch, h.map.experts + rank).all, begin = h.map.first(rank);
-    const bool grouped = h.layout == Layout::expertMajor;
-    const int rows = layoutRows(h, rank, flat, grouped ? s.groups[begin + h.map.count(rank)] - s.groups[begin] : 0);
-    h.flatRowsOf[rank] = flat;
-    h.layoutRowsOf[rank] = rows;
-    host->perRank()[rank] = s.rankOffsets[rank + 1] - s.rankOffsets[rank];
-    if (rank != c.rank) return;
-    h.expertOffsets[experts] = groups;
+      [&](int e, int before) { r.handle.expertOffsets[e] = before; });
+  r.warp.forEach(r.comm.nranks, [&](int rank) {
+    const int flat = bucketSums(r, r.handle.map.experts + rank).all, begin = r.handle.map.first(rank);
+    const bool grouped = r.handle.layout == Layout::expertMajor;
+    const int rows = layoutRows(r.handle, rank, flat,
+                                grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
+    r.handle.flatRowsOf[rank] = flat;
+    r.handle.layoutRowsOf[rank] = rows;
+    host->perRank()[rank] = r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank];
+    if (rank != r.comm.rank) return;
+    r.handle.expertOffsets[experts] = groups;
     host->rows = flat;
     host->layoutRows = rows;
-    h.state->routes = h.ticket > h.state->routes ? h.ticket : h.state->routes;
+    r.handle.state->routes = r.handle.ticket > r.handle.state->routes ? r.handle.ticket : r.handle.state->routes;
   });
 }
 
 // The first warp ends the route: the handle and the host's counts are complete.
-template <Computes Warp>
-MOE_LANES void endRoute(const Warp& warp, const CommView& c, const HandleView& h, std::uint64_t epoch) {
-  const std::uint32_t ticket = h.state->routes;
-  warp.forEach(1, [&](int) { c.state->epoch[kRouteChannel] = epoch; });
-  publish(warp, &h.hostCounts->tag, flagWord(ticket));
+MOE_LANES void endRoute(const Routing auto& r) {
+  const std::uint32_t ticket = r.handle.state->routes;
+  r.warp.forEach(1, [&](int) { r.comm.state->epoch[kRouteChannel] = r.epoch; });
+  r.publish(&r.handle.hostCounts->tag, flagWord(ticket));
 }
 
 }  // namespace moe

@@ -15,10 +15,9 @@ MOE_LANES std::uint64_t headerOutOffset(const CommView& c, int to, int index) {
   return c.far->at.routeHeadersOut + static_cast<std::uint64_t>(slot * headerQuads(c.topkMax)) * sizeof(Quad);
 }
 // The header of this rank's row `index` at a rank, where this rank writes it.
-template <Computes Warp>
-MOE_LANES Quad* headerOf(const Warp& warp, const CommView& c, std::uint64_t epoch, int to, int index) {
-  if (isRemote(warp, c, to)) return c.mine<Quad>(headerOutOffset(c, to, index));
-  return c.in<Quad>(to, headerOffset(c, epoch, c.rank, index));
+MOE_LANES Quad* headerOf(const Routing auto& r, int to, int index) {
+  if (r.isRemote(to)) return r.comm.template mine<Quad>(headerOutOffset(r.comm, to, index));
+  return r.comm.template in<Quad>(to, headerOffset(r.comm, r.epoch, r.comm.rank, index));
 }
 
 // How many of a token's entries `ids` name an expert of `rank`: of those before entry k, and of all.
@@ -31,77 +30,66 @@ struct RowAt {
   int rank, index;
   int headIndex;  // for its header
 };
-MOE_LANES RowAt rowOfEntry(const RouteSlice& s, const HandleView& h, int token, int k) {
-  const int id = s.ids[token * h.topk + k];
+MOE_LANES RowAt rowOfEntry(const Routing auto& r, int token, int k) {
+  const int id = r.own.ids[token * r.handle.topk + k];
   if (id < 0) return {kNoRank, 0, 0};
-  const int rank = h.map.rankOf(id);
-  return {rank, s.positionOf(h, token, h.map.experts + rank), 0};
+  const int rank = r.handle.map.rankOf(id);
+  return {rank, r.own.positionOf(r.handle, token, r.handle.map.experts + rank), 0};
 }
 // The row that goes to a destination, which the handle gets to know here. Rail peers get no header as such.
-template <Computes Warp>
-MOE_LANES RowAt rowOfDestination(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                                 int token, int ordinal) {
-  const Destination to = s.destinations[token * h.slots + ordinal];
-  h.destinations[static_cast<std::int64_t>(s.tokens.begin + token) * h.slots + ordinal] = to;
-  if (to.rank == kNoRank || (takesRails(warp, h) && !c.inDomain(to.rank))) return {kNoRank, 0, 0};
-  return {to.rank, to.index, h.wavesByExpert() ? s.positionOf(h, token, h.waveBucket(to.rank, to.wave)) : 0};
+MOE_LANES RowAt rowOfDestination(const Routing auto& r, int token, int ordinal) {
+  const Destination to = r.own.destinations[token * r.handle.slots + ordinal];
+  r.handle.destinations[static_cast<std::int64_t>(r.own.tokens.begin + token) * r.handle.slots + ordinal] = to;
+  if (to.rank == kNoRank || (r.takesRails() && !r.comm.inDomain(to.rank))) return {kNoRank, 0, 0};
+  return {to.rank, to.index,
+          r.handle.wavesByExpert() ? r.own.positionOf(r.handle, token, r.handle.waveBucket(to.rank, to.wave)) : 0};
 }
 
 // Writes entry k of a token to the header of its row there, or, with k = topk, that header's head. One lane.
-template <Computes Warp>
-MOE_LANES void laneWriteHeader(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch,
-                               int token, int k, const RowAt& row) {
-  const HandleView& h = p.handle;
-  const std::int32_t* ids = s.idsOf(h, token);
-  const Sums entries = entriesOnRank(h, ids, k, row.rank);
-  const int number = s.tokens.begin + token;
-  const bool isEntry = k < h.topk;
-  const Quad quad = isEntry ? makeEntry(h.map.local(ids[k], row.rank), k, s.weights[token * h.topk + k],
-                                        expertRows(h) ? s.entryRow[token * h.topk + k] : 0)
-                            : makeHead(number, waveOf(number, p.route.tokens), row.headIndex, p.comm.rank, entries.all);
-  warp.laneStore(headerOf(warp, p.comm, epoch, row.rank, row.index) + (isEntry ? 1 + entries.before : 0), quad);
+MOE_LANES void laneWriteHeader(const Routing auto& r, int token, int k, const RowAt& row) {
+  const std::int32_t* ids = r.own.idsOf(r.handle, token);
+  const Sums entries = entriesOnRank(r.handle, ids, k, row.rank);
+  const int number = r.own.tokens.begin + token;
+  const bool isEntry = k < r.handle.topk;
+  const Quad quad = isEntry
+                        ? makeEntry(r.handle.map.local(ids[k], row.rank), k, r.own.weights[token * r.handle.topk + k],
+                                    expertRows(r.handle) ? r.own.entryRow[token * r.handle.topk + k] : 0)
+                        : makeHead(number, waveOf(number, r.p.route.tokens), row.headIndex, r.comm.rank, entries.all);
+  r.warp.laneStore(headerOf(r, row.rank, row.index) + (isEntry ? 1 + entries.before : 0), quad);
 }
 
 // Neighbouring lanes have the Quads of one token, so that those of a header travel together.
-template <Computes Warp>
-MOE_LANES void sendHeaders(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
-  const HandleView& h = p.handle;
-  const int each = h.topk + h.slots;
-  warp.forEach(s.tokens.count * each, [&](int i) {
-    const int token = h.byItems.of(i), k = i - token * each;
-    const RowAt row = k < h.topk ? rowOfEntry(s, h, token, k) : rowOfDestination(warp, s, p.comm, h, token, k - h.topk);
-    if (row.rank != kNoRank) laneWriteHeader(warp, s, p, epoch, token, k < h.topk ? k : h.topk, row);
+MOE_LANES void sendHeaders(const Routing auto& r) {
+  const int each = r.handle.topk + r.handle.slots;
+  r.warp.forEach(r.own.tokens.count * each, [&](int i) {
+    const int token = r.handle.byItems.of(i), k = i - token * each;
+    const RowAt row = k < r.handle.topk ? rowOfEntry(r, token, k) : rowOfDestination(r, token, k - r.handle.topk);
+    if (row.rank != kNoRank) laneWriteHeader(r, token, k < r.handle.topk ? k : r.handle.topk, row);
   });
 }
 
 // Heads for ranks of other domains that rails lead to: no destination names them, but the first of a token's entries on
 // each.
-template <Computes Warp>
-MOE_LANES void fillRemoteHeads(const Warp& warp, const RouteSlice& s, const StepParams& p, std::uint64_t epoch) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  warp.forEach(s.tokens.count * h.topk, [&](int i) {
-    const int token = h.byTopk.of(i), k = i - token * h.topk;
-    RowAt row = rowOfEntry(s, h, token, k);
-    if (row.rank == kNoRank || c.inDomain(row.rank)) return;
-    if (entriesOnRank(h, s.idsOf(h, token), k, row.rank).before > 0) return;
-    row.headIndex = railIndexOf(s, h, token, row.rank / c.domainSize);
-    laneWriteHeader(warp, s, p, epoch, token, h.topk, row);
+MOE_LANES void fillRemoteHeads(const Routing auto& r) {
+  r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
+    const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk;
+    RowAt row = rowOfEntry(r, token, k);
+    if (row.rank == kNoRank || r.comm.inDomain(row.rank)) return;
+    if (entriesOnRank(r.handle, r.own.idsOf(r.handle, token), k, row.rank).before > 0) return;
+    row.headIndex = railIndexOf(r, token, row.rank / r.comm.domainSize);
+    laneWriteHeader(r, token, r.handle.topk, row);
   });
 }
 
 // Headers that wait for remote ranks, and for rail peers what they must know to forward.
-template <Computes Warp>
-MOE_LANES void putHeaders(const Warp& warp, const StepParams& p, std::uint64_t epoch, WarpIndex w) {
-  const CommView& c = p.comm;
-  const HandleView& h = p.handle;
-  forRemoteRanks(c, w, [&](int to) {
-    if (!waitForOwn(warp, c, c.at.routeHeadersReady, epoch)) return false;
-    const std::int64_t bytes =
-        h.totals[h.map.experts + to] * headerQuads(c.topkMax) * static_cast<std::int64_t>(sizeof(Quad));
-    putBlock(warp, c, to, headerOffset(c, epoch, c.rank, 0), headerOutOffset(c, to, 0), bytes);
-    if (takesRails(warp, h) && to == c.railPeer(to / c.domainSize)) putRailTable(warp, c, h, epoch, to / c.domainSize);
-    putFlag(warp, c, to, c.at.routeHeadersReady, epoch);
+MOE_LANES void putHeaders(const Routing auto& r) {
+  forRemoteRanks(r, [&](int to) {
+    if (!r.waitForOwn(r.comm.at.routeHeadersReady, r.epoch)) return false;
+    const std::int64_t bytes = r.handle.totals[r.handle.map.experts + to] * headerQuads(r.comm.topkMax) *
+                               static_cast<std::int64_t>(sizeof(Quad));
+    putBlock(r, to, {headerOffset(r.comm, r.epoch, r.comm.rank, 0), headerOutOffset(r.comm, to, 0), bytes});
+    if (r.takesRails() && to == r.comm.railPeer(to / r.comm.domainSize)) putRailTable(r, to / r.comm.domainSize);
+    putFlag(r, to, r.comm.at.routeHeadersReady);
     return true;
   });
 }
@@ -115,58 +103,52 @@ struct ArrivedHeader {
   int waveBefore;  // of the source's row before; -1: there is none
 };
 
-template <Computes Warp>
-MOE_LANES ArrivedHeader laneLookUpHeader(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                                         std::uint64_t epoch, int row) {
+MOE_LANES ArrivedHeader laneLookUpHeader(const Routing auto& r, int row) {
   ArrivedHeader header;
-  header.at = arrivalOf(s.rankOffsets, c.nranks, row);
-  const Quad* slot = c.mine<Quad>(headerOffset(c, epoch, header.at.from, header.at.index));
+  header.at = arrivalOf(r.own.rankOffsets, r.comm.nranks, row);
+  const Quad* slot = r.comm.template mine<Quad>(headerOffset(r.comm, r.epoch, header.at.from, header.at.index));
   header.slot = slot;
-  header.head = warp.laneLoad(slot);
+  header.head = r.warp.laneLoad(slot);
   MOE_UNROLLED
   for (int i = 0; i < ArrivedHeader::kEntries; ++i) {
-    if (i < h.topk) header.entries[i] = warp.laneLoad(slot + 1 + i);
+    if (i < r.handle.topk) header.entries[i] = r.warp.laneLoad(slot + 1 + i);
   }
   header.waveBefore = -1;
-  if (h.lowLatency == 0 && header.at.index > 0) {
-    header.waveBefore = headWave(warp.laneLoad(slot - headerQuads(c.topkMax)));
+  if (r.handle.lowLatency == 0 && header.at.index > 0) {
+    header.waveBefore = headWave(r.warp.laneLoad(slot - headerQuads(r.comm.topkMax)));
   }
   return header;
 }
 
-template <Computes Warp>
-MOE_LANES void laneKeepHeader(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h, int row,
-                              const ArrivedHeader& header) {
+MOE_LANES void laneKeepHeader(const Routing auto& r, int row, const ArrivedHeader& header) {
   const Quad head = header.head;
-  Quad* kept = h.headers + static_cast<std::int64_t>(row) * h.headerStride();
+  Quad* kept = r.handle.headers + static_cast<std::int64_t>(row) * r.handle.headerStride();
   kept[0] = head;
   MOE_UNROLLED
   for (int i = 0; i < ArrivedHeader::kEntries; ++i) {
     if (i < headEntries(head)) kept[1 + i] = header.entries[i];
   }
-  for (int i = ArrivedHeader::kEntries; i < headEntries(head); ++i) kept[1 + i] = warp.laneLoad(header.slot + 1 + i);
-  if (h.lowLatency != 0) return;
+  for (int i = ArrivedHeader::kEntries; i < headEntries(head); ++i) kept[1 + i] = r.warp.laneLoad(header.slot + 1 + i);
+  if (r.handle.lowLatency != 0) return;
   const int from = header.at.from;
-  laneNoteWaves(h, row, from, header.waveBefore, headWave(head), s.rankOffsets[from + 1]);
-  if (!h.wavesByExpert()) return;
-  const int wave = waveOfHeader(kept, h.map.count(c.rank));
-  h.waveRows[s.waveRowsStart[wave * c.nranks + from] + headIndex(head)] = row;
+  laneNoteWaves(r.handle, row, from, header.waveBefore, headWave(head), r.own.rankOffsets[from + 1]);
+  if (!r.handle.wavesByExpert()) return;
+  const int wave = waveOfHeader(kept, r.handle.map.count(r.comm.rank));
+  r.handle.waveRows[r.own.waveRowsStart[wave * r.comm.nranks + from] + headIndex(head)] = row;
 }
 
 // The first warp has the counts to report: the others do this without it, if there are any.
-template <Computes Warp>
-MOE_LANES void keepHeaders(const Warp& warp, const RouteSlice& s, const CommView& c, const HandleView& h,
-                           std::uint64_t epoch, WarpIndex w) {
-  const WarpIndex others{w.index - 1, w.count - 1, w.blocks};
-  const int rows = w.count > 1 && w.index == 0 ? 0 : s.rankOffsets[c.nranks];
-  const Slice slice = sliceOf(rows, w.count > 1 && w.index > 0 ? others : w);
-  warp.template collect<1>(
-      slice.count, [&](int i) { return laneLookUpHeader(warp, s, c, h, epoch, slice.begin + i); },
-      [&](int i, const ArrivedHeader& header) { laneKeepHeader(warp, s, c, h, slice.begin + i, header); });
-  if (w.index != 0 || h.lowLatency != 0) return;
-  warp.forEach(c.nranks, [&](int from) {
-    const int begin = s.rankOffsets[from];
-    if (begin == s.rankOffsets[from + 1]) laneNoteNoRows(h, from, begin);
+MOE_LANES void keepHeaders(const Routing auto& r) {
+  const WarpIndex others{r.w.index - 1, r.w.count - 1, r.w.blocks};
+  const int rows = r.w.count > 1 && r.w.index == 0 ? 0 : r.own.rankOffsets[r.comm.nranks];
+  const Slice slice = sliceOf(rows, r.w.count > 1 && r.w.index > 0 ? others : r.w);
+  r.warp.template collect<1>(
+      slice.count, [&](int i) { return laneLookUpHeader(r, slice.begin + i); },
+      [&](int i, const ArrivedHeader& header) { laneKeepHeader(r, slice.begin + i, header); });
+  if (r.w.index != 0 || r.handle.lowLatency != 0) return;
+  r.warp.forEach(r.comm.nranks, [&](int from) {
+    const int begin = r.own.rankOffsets[from];
+    if (begin == r.own.rankOffsets[from + 1]) laneNoteNoRows(r.handle, from, begin);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/protocol/expert_waves.h"
+#include "device/protocol/session.h"
 
 namespace moe {
 
@@ -63,11 +64,13 @@ class NearMemory {
 
 // What is used most comes first.
 template <Computes Warp>
-MOE_LANES RouteSlice routeSlice(const Warp& warp, const HandleView& h, const RouteArgs& a, WarpIndex w) {
+MOE_LANES RouteSlice routeSlice(const Warp& warp, const StepParams& p, WarpIndex w) {
+  const HandleView& h = p.handle;
+  const int tokens = p.route.tokens;
   RouteSlice s;
-  s.chunks = sliceOf((a.tokens + kChunkTokens - 1) / kChunkTokens, w);
+  s.chunks = sliceOf((tokens + kChunkTokens - 1) / kChunkTokens, w);
   const int begin = s.chunks.begin * kChunkTokens, end = begin + s.chunks.count * kChunkTokens;
-  const int first = begin < a.tokens ? begin : a.tokens, last = end < a.tokens ? end : a.tokens;
+  const int first = begin < tokens ? begin : tokens, last = end < tokens ? end : tokens;
   s.tokens = {first, last - first};
   const int buckets = h.buckets(), ranks = h.map.nranks, waveRows = h.wavesByExpert() ? kHtWaves * ranks + 1 : 0;
   const std::int64_t bits = std::int64_t{s.chunks.begin} * buckets, entry = std::int64_t{s.tokens.begin} * h.topk;
@@ -89,6 +92,21 @@ MOE_LANES RouteSlice routeSlice(const Warp& warp, const HandleView& h, const Rou
   s.groups = near.take(h.warpGroups + own, expertRows(h) ? h.map.experts + 1 : 0);
   return s;
 }
+
+// A session of the route, with this warp's share.
+template <Computes Warp>
+struct RouteSession : Session<Warp> {
+  static constexpr bool kWholeTokens = Warp::kWholeTokens;
+  RouteSlice own;
+
+  MOE_LANES RouteSession(const Warp& policy, const StepParams& params, WarpIndex index)
+      : Session<Warp>(policy, params, index, {kRouteChannel, params.comm.state->epoch[kRouteChannel] + 1, 0}),
+        own(routeSlice(policy, params, index)) {}
+};
+template <class S>
+concept Routing = Computing<S> && requires(const S r) {
+  r.own;
+};
 
 // The sums of what several have: of those before number `own`, and of all n.
 struct Sums {
