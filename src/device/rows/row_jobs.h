@@ -1,19 +1,19 @@
-// What the two bulk operations of a policy are asked to do, one row (or part of a row) at a time.
+// The jobs of a policy's bulk operations, one row (or part of a row) at a time.
 #pragma once
 
 #include "device/rows/row_math.h"
 
 namespace moe {
 
-// streamRows: copy `bytes` from `source` to each of `sinks` places that is one. 16-byte aligned, a multiple of 16
-// bytes. No sinks: nothing is done.
+// A job of streamRows: copy `bytes` from `source` to those of `sinks` places that exist. Addresses are 16-byte aligned,
+// and bytes a multiple of 16. Without sinks nothing is done.
 struct CopyJob {
   const std::uint8_t* source;
   std::uint32_t bytes;
   int sinks;
 };
 
-// streamPairs: the same for a row and its side payload, of the same rules, which go to the same places.
+// A job of streamPairs: the same for a row and its side payload, which go to the same places.
 struct PairJob {
   CopyJob row;
   const std::uint8_t* side;
@@ -26,13 +26,13 @@ struct Sink {
   bool here;                 // surely in this rank's own memory: a policy may store there by other means
 };
 
-// Rows alone, as pairs.
+// Presents rows alone as pairs.
 template <class JobOf>
 MOE_LANES auto pairsOf(const JobOf& jobOf) {
   return [&jobOf](int i) { return PairJob{jobOf(i), nullptr, 0}; };
 }
 
-// streamPairs of policies that have nothing to gain from pairs.
+// streamPairs for policies that gain nothing from pairs.
 template <class Warp, class JobOf, class SinkOf>
 MOE_LANES void streamOneByOne(const Warp& warp, int n, int sinksMax, JobOf jobOf, SinkOf sinkOf) {
   warp.streamRows(
@@ -49,15 +49,16 @@ MOE_LANES void streamOneByOne(const Warp& warp, int n, int sinksMax, JobOf jobOf
       });
 }
 
-// reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros. No bytes: nothing.
+// A job of reduceRows: the fp32 sum of `terms` rows, in order, rounded to the row type. No terms: zeros. No bytes:
+// nothing.
 struct SumJob {
   std::uint8_t* out;
   std::uint32_t bytes;
   int terms;
 };
 
-// takeRows: the same, where the first `landing` rows are in landing words (landing.h): they are waited for, taken and
-// left empty.
+// A job of takeRows: the same, with the first `landing` rows in landing words (landing.h). These are waited for, taken
+// and left empty.
 struct TakeJob {
   SumJob sum;
   int landing;

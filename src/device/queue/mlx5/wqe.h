@@ -1,6 +1,6 @@
-// Work-queue elements (WQEs) of mlx5 send queues: what is to be done, in the adapter's own form. A WQE is a row of
-// segments of 16 bytes: control, remote address, then what the operation needs. It is made in registers and takes one
-// or two slots of 64 bytes in the queue (send_queue.h). tests/fake_mlx5 compares every byte with what libmlx5 writes.
+// Work-queue elements (WQEs) of mlx5 send queues: commands in the adapter's own form. A WQE is a row of segments of 16
+// bytes: control, remote address, then what the operation needs. It is made in registers and takes one or two slots of
+// 64 bytes in the queue (send_queue.h). tests/fake_mlx5 compares every byte with what libmlx5 writes.
 #pragma once
 
 #include "device/queue/mlx5/byte_order.h"
@@ -52,7 +52,7 @@ struct Wqe {
 
 // ---- Segments
 
-// `immediate` is passed on as it lies in memory; verbs programs read it in network order.
+// `immediate` is passed on as it lies in memory. Verbs programs read it in network order.
 MOE_LANES constexpr Quad controlSegment(Opcode opcode, const WqeHead& head, int segments, std::uint32_t immediate = 0) {
   return {bigEndian(std::uint32_t{head.index} << 8 | static_cast<std::uint32_t>(opcode)),
           bigEndian(head.queuePair << 8 | static_cast<std::uint32_t>(segments)), bigEndian(std::uint32_t{head.flags}),
@@ -77,7 +77,7 @@ MOE_LANES constexpr Wqe<3> rdmaWrite(const WqeHead& head, const RemoteAddress& t
   return {{controlSegment(Opcode::rdmaWrite, head, 3), remoteSegment(to), dataSegment(from)}};
 }
 
-// Also takes one of the receiver's receive WQEs and makes a completion there.
+// Also uses up one of the receiver's receive WQEs and makes a completion there.
 MOE_LANES constexpr Wqe<3> rdmaWriteImm(const WqeHead& head, const RemoteAddress& to, const LocalRange& from,
                                         std::uint32_t immediate) {
   return {{controlSegment(Opcode::rdmaWriteImm, head, 3, immediate), remoteSegment(to), dataSegment(from)}};
@@ -87,7 +87,7 @@ MOE_LANES constexpr Wqe<3> rdmaRead(const WqeHead& head, const RemoteAddress& fr
   return {{controlSegment(Opcode::rdmaRead, head, 3), remoteSegment(from), dataSegment(to)}};
 }
 
-// The value before lands in `before`. In which byte order depends on the adapter: it is not for use.
+// The previous value lands in `before`, in a byte order that depends on the adapter. Do not use it.
 MOE_LANES constexpr Wqe<4> fetchAdd(const WqeHead& head, const RemoteAddress& to, std::uint64_t add,
                                     std::uint64_t before, std::uint32_t beforeLkey) {
   return {{controlSegment(Opcode::fetchAdd, head, 4), remoteSegment(to), atomicSegment(add, 0),
