@@ -1,6 +1,6 @@
 // The ceilings of a case with GPUs: fills the buffers, tries the variants of each kind of traffic, and measures the
-// best one again, longer. All ranks take the same steps in the same order, so none allocates while another's kernels
-// wait for its own.
+// best one again, longer. All ranks take the same steps in the same order, so that none allocates while another's
+// kernels wait for its own.
 #include "perf/ceiling/ceiling.h"
 
 #include <algorithm>

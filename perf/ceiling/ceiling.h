@@ -1,6 +1,6 @@
-// What the machine can do at best for a case (moe_perf --ceiling): kernels that move the same rows between the same
-// ranks and do nothing else. No headers, flags, acknowledgements or failures, so no library can be faster; how near it
-// comes is the measure. GPUs only.
+// The best that the machine can do for a case (moe_perf --ceiling): kernels that move the same rows between the same
+// ranks and do nothing else. They have no headers, flags, acknowledgements or failures, so no library can be faster,
+// and a result is a share of theirs. GPUs only.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Bulk copies of the ceilings, global -> shared -> global: a warp works through a list of copies, with loads that run
-// ahead of the stores. One lane issues, all lanes look ahead in the list. GPU code, for ceiling/ceiling_kernels.cu.
+// Bulk copies of the ceilings, global -> shared -> global. A warp works through a list of copies, with loads that run
+// ahead of the stores. One lane issues them; all lanes read the list ahead. GPU code for ceiling/ceiling_kernels.cu.
 #pragma once
 
 #include "device/policy/cuda/bulk_warp.h"

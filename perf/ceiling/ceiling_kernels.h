@@ -1,5 +1,5 @@
-// The kernels of the ceilings, and what they get: plain pointers and numbers. Written for speed alone; only the kernels
-// that exchange flags wait for other ranks, and these waits end.
+// The kernels of the ceilings and their parameters: plain pointers and numbers. They are written for speed alone. Only
+// the kernels that exchange flags wait for other ranks, and these waits end.
 #pragma once
 
 #include <cuda_runtime_api.h>

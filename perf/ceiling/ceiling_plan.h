@@ -1,5 +1,5 @@
-// Which rows the ceilings of a case move (ceiling/ceiling.h), made from what all ranks send, and how these rows are cut
-// for the kernels. Lists and arithmetic alone: no GPU in it, so that the tests can carry out the copies.
+// The rows that the ceilings of a case move (ceiling/ceiling.h), computed from what all ranks send, and how they are
+// cut for the kernels. There are only lists and arithmetic, no GPU, so that tests can carry out the copies.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One buffer per rank in GPU memory, that all ranks load and store: a window of the library's transport, without the
+// One buffer per rank in GPU memory that all ranks load and store: a window of the library's transport without the
 // library's protocol. For the ceilings.
 #pragma once
 

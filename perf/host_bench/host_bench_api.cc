@@ -1,6 +1,6 @@
-// The calls that a training or inference loop makes, with one rank. On a GPU they are asynchronous: only the call is
-// timed, and the stream is waited for between timings, often enough that the launch queue never fills. On the host
-// backend a call runs its steps; with no tokens what is left is the overhead of the call.
+// The calls of a training or inference loop, with one rank. On a GPU they are asynchronous: only the call is timed, and
+// the stream is waited for between timings, often enough that the launch queue never fills. On the host backend a call
+// runs its steps. Without tokens, what is left is the overhead of the call.
 #include <array>
 #include <functional>
 #include <iterator>

@@ -1,5 +1,6 @@
 // The alpha-beta model: what one rank sends in one operation, and how long that takes. Every resource works at its rate
-// all the time and in parallel with the others, so the slowest one is the time, after what must happen one by one.
+// all the time and in parallel with the others. So the time is that of the slowest one, after what must happen one by
+// one.
 #pragma once
 
 #include "perf/model/machine.h"

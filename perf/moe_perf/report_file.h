@@ -1,5 +1,4 @@
-// A file that a report will be written to. It is opened before anything runs, so that hours of measuring do not end
-// with "cannot write".
+// A file for a report. It is opened before anything runs, so that hours of measuring do not end with "cannot write".
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // One handle of a case with everything it works on: routes, sources, outputs, and what is expected in them. Its
-// operations are single calls of the library or of moe_perf's own work, in stream order; which ones come when is the
-// runner's part.
+// operations are single calls of the library or of moe_perf's own work, in stream order. The runner decides which ones
+// come when.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, a block to a
-// row.
+// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, with one block
+// per row.
 #include <cuda_runtime.h>
 
 #include <algorithm>

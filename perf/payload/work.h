@@ -1,6 +1,7 @@
-// The work of moe_perf on rows, as plain structs that do one row at a time, so that the host runs them in a loop and
-// the GPU as kernels: fill the sources, run the experts, count wrong elements. They touch no message. Of a row they do
-// the columns (or groups of columns) first, first + step, ...: the host all of them, a thread of a GPU block its share.
+// The work of moe_perf on rows: fill the sources, run the experts, count wrong elements. These are plain structs that
+// do one row at a time, so that the host runs them in a loop and the GPU as kernels. They touch no message. They do the
+// columns (or groups of columns) first, first + step, ... of a row: the host all of them, a thread of a GPU block its
+// share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What all of moe_perf's work on rows is about: which rows, which payload, and where findings go.
+// What all of moe_perf's work on rows needs: which rows, which payload, and where findings go.
 #pragma once
 
 #include <cstdint>

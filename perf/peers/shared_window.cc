@@ -1,6 +1,6 @@
-// The job by hand, for ranks of one host: each rank stores rows straight to their places in the others' windows, raises
-// one flag, and sums the rows where its peers have made them. No checks, no timeouts, no failures: what an exchange
-// through shared memory cannot be faster than. Starts its ranks itself.
+// The job by hand, for ranks of one host. Each rank stores rows straight to their places in the others' windows, raises
+// one flag, and sums the rows where its peers have made them. There are no checks, timeouts or failures, so no exchange
+// through shared memory can be faster. It starts its ranks itself.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

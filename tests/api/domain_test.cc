@@ -1,5 +1,5 @@
-// The main job across domains: one machine is cut into several, whose ranks reach each other over sockets, or over what
-// MOECOMM_TRANSPORT says. Under moerun tests leave out, or skip, what needs other numbers of ranks than it has started.
+// The main job across domains. One machine is cut into several, whose ranks reach each other over sockets, or over what
+// MOECOMM_TRANSPORT says. Under moerun, tests leave out or skip what needs other numbers of ranks than were started.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

@@ -1,6 +1,6 @@
-// One rank of a group of which a member is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point; started by
-// kill_test.sh under moerun. Each survivor must get an error that names the victim within the timeout, and then make a
-// new communicator of the survivors in the same process and run a verified step on it. At the end it must hold no more
+// One rank of a group, a member of which is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point. kill_test.sh
+// starts it under moerun. Each survivor must get an error that names the victim within the timeout. It then makes a new
+// communicator of the survivors in the same process and runs a verified step on it. At the end it must hold no more
 // threads and descriptors than before. Prints "survivor R: ..." and exits 0 if all of that was seen.
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// A rank that destroys its communicator while others still need it, and while they do not. Under moerun, three ranks:
-// the tests in which ranks need not meet outside.
+// A rank destroys its communicator while others still need it, and while they do not. Under moerun with three ranks,
+// only those tests run whose ranks need not meet elsewhere.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Every refusal that the host makes, in random order and with random values, on every rank by itself; after each round
-// a verified step in both modes, for which the communicator must be as good as new.
+// Every refusal that the host makes, in random order and with random values, on every rank separately. After each round
+// a verified step in both modes shows that the communicator is as good as new.
 #include <algorithm>
 #include <functional>
 #include <limits>

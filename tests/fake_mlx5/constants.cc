@@ -1,4 +1,4 @@
-// The constants and offsets of device/queue/mlx5 against those that mlx5dv.h declares.
+// Compares the constants and offsets of device/queue/mlx5 with those of mlx5dv.h.
 #include <cstddef>
 
 #include <infiniband/mlx5dv.h>

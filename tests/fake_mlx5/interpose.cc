@@ -1,5 +1,5 @@
-// libfakemlx5.so: loaded with LD_PRELOAD, it stands between libibverbs with its providers and the C library, and plays
-// a ConnectX-7 without any hardware or kernel support. For tests only; never installed.
+// libfakemlx5.so, loaded with LD_PRELOAD, stands between libibverbs with its providers and the C library. It plays a
+// ConnectX-7 without any hardware or kernel support. It is for tests only and is never installed.
 #include <dlfcn.h>
 #include <linux/netlink.h>
 #include <sys/eventfd.h>

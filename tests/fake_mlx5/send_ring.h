@@ -1,5 +1,5 @@
-// The send queue of a queue pair as the software adapter sees it: a ring of slots and a doorbell record in the memory
-// of the program, of which it expects no mistake. What it finds wrong it notes.
+// The send queue of a queue pair as the software adapter sees it: a ring of slots and a doorbell record in the
+// program's memory. The adapter expects no mistake there, and notes what it finds wrong.
 #pragma once
 
 #include <cstdint>

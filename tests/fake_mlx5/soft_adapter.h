@@ -1,6 +1,6 @@
-// An adapter in software: takes doorbells, reads the queues of device/queue/mlx5 as strictly as it can, moves the data
-// between queue pairs of this process, and writes completions. What is wrong with a queue it notes as a violation; what
-// a real adapter refuses, such as a key that does not cover the memory, completes with that error.
+// An adapter in software. It takes doorbells, reads the queues of device/queue/mlx5 as strictly as possible, moves the
+// data between queue pairs of this process, and writes completions. It notes what is wrong with a queue as a violation.
+// What a real adapter refuses, such as a key that does not cover the memory, completes with that error.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// One rank of a small group in which calls fail (injector.h): joins, makes verified steps and leaves. Whatever fails,
-// it ends in time with right sums or a failure that has a sentence, and holds no more than before. Prints "good: ..."
-// or "BAD: ...", and ends with status 0 if it was good. Started by sweep.py.
+// One rank of a small group in which calls fail (injector.h): it joins, makes verified steps and leaves. Whatever
+// fails, it ends in time with right sums or with a failure that has a sentence, and holds no more than before. Prints
+// "good: ..." or "BAD: ...", and ends with status 0 if it was good. sweep.py starts it.
 #include <cstdio>
 #include <cstdlib>
 

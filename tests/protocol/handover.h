@@ -1,5 +1,5 @@
 // The smallest uses of a policy's memory order: one warp streams a row and publishes, another waits and reads. In the
-// protocols a meeting of all lanes always comes in between; here publish alone must order the lanes.
+// protocols, a meeting of all lanes always comes in between. Here publish alone must order the lanes.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Posters that do wrong, through libibverbs and the queues that libmlx5 made: each does it between two queue pairs of
-// one process. What the adapter notes goes into its report; what it completes with is printed.
+// Posters that make mistakes, through libibverbs and the queues of libmlx5: each makes one between two queue pairs of
+// one process. The adapter's notes go into its report; the status of completions is printed.
 #include <sys/wait.h>
 #include <unistd.h>
 

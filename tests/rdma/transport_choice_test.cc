@@ -1,6 +1,5 @@
-// Which way leads to other domains, and who rings the adapter: each of the ways that are tried, forced by a backend
-// that cannot share what the better one needs. Between ranks of one process, over the adapter in software of
-// tests/fake_mlx5.
+// Which transport leads to other domains, and who rings the adapter. A backend that cannot share what the better way
+// needs forces each of them. Between ranks of one process, over the adapter in software of tests/fake_mlx5.
 #include "rdma/rdma_world.h"
 #include "transport/remote_choice.h"
 #include "unit/forwarding_backend.h"

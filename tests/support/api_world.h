@@ -1,4 +1,4 @@
-// Ranks as threads of this process, through the public C API, on either backend. A test body is written once; the cuda
+// Ranks as threads of this process, through the public C API, on either backend. A test body is written once. The cuda
 // instance is reported as skipped where there is no GPU.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a process holds of the kernel: to see that something has given back all that it took.
+// Counts what a process holds of the kernel, to see that something has given back all that it took.
 #pragma once
 
 #include <chrono>

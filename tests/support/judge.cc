@@ -1,4 +1,4 @@
-// Whether a scenario ended as it must.
+// Judges whether a scenario ended as it must.
 #include <fmt/format.h>
 
 #include "support/scenario.h"

@@ -1,6 +1,6 @@
 // Random worlds: a communicator, its handles and a program of operations on them, all drawn from one seed, with at most
-// one thing that goes wrong. Both the simulator and the threaded protocol tests run them; judge() says whether a rank's
-// end is the one that the public header promises.
+// one thing that goes wrong. Both the simulator and the threaded protocol tests run them. judge() says whether a rank
+// ended as the public header promises.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the simulator is made of, for its own files.
+// The parts of the simulator, for its own files.
 #pragma once
 
 #include <deque>

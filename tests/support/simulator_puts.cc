@@ -1,5 +1,5 @@
-// Puts, as adapters carry them: what the product posts to queues of mlx5 adapters (mlx5/put_queue.h), each a ring of
-// few slots.
+// Puts as adapters carry them: the product posts them to queues of mlx5 adapters (mlx5/put_queue.h), each a ring of few
+// slots.
 #include <algorithm>
 #include <cstring>
 

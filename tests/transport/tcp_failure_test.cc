@@ -1,4 +1,4 @@
-// Puts over TCP where something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
+// Puts over TCP when something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
 #include <random>
 
 #include "transport/fake_tcp_peer.h"

@@ -1,5 +1,5 @@
-// What is TCP's own between ranks that are well: rings, joined frames, steps that help. tcp_failure_test.cc has ranks
-// that are not; what all transports do is in transport_suite.cc.
+// What only TCP has, between healthy ranks: rings, joined frames, steps that help. tcp_failure_test.cc has unhealthy
+// ones. transport_suite.cc has what all transports do.
 #include "transport/fake_tcp_peer.h"
 #include "transport/transport_suite.h"
 

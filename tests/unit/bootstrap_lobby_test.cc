@@ -1,4 +1,4 @@
-// Who is let in while strangers take all the places.
+// Whom the lobby lets in while strangers take all the places.
 #include <poll.h>
 #include <sys/socket.h>
 
