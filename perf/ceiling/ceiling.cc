@@ -44,7 +44,7 @@ struct BufferPlan {
   std::size_t total() const { return slots + slotBytes; }
 };
 
-// A row of dispatch travels with its side payload, or as cast, with its scales: as one row here.
+// A row of dispatch travels with its side payload, or if it is cast with its scales: here they are one row.
 RowShape dispatchShape(const Options& options) {
   const Format format = options.format;
   if (options.cast != Cast::kNone) return {Format::kFp8, options.castRowBytes(), 0};

@@ -21,7 +21,7 @@ struct CeilingTime {
   std::vector<double> times;  // microseconds of one operation, of the slowest rank; one per replay of a graph
 };
 
-// What moves rows: with as many multiprocessors as are asked for, or as do it fastest.
+// Kernels that move rows, with as many multiprocessors as were asked for, or as are fastest.
 struct RowCeilings {
   CeilingTime push;      // dispatch: every token's row once to each other rank that it goes to
   CeilingTime pushBack;  // combine: the rows that came from other ranks, to their slots at the owners
@@ -45,7 +45,7 @@ struct CeilingCase {
   Multiprocessors multiprocessors;  // that the library took
 };
 
-// Collective. Takes memory of its own, and frees it. Throws std::runtime_error, also if a kernel moved wrong bytes.
+// Collective. Takes and frees its own memory. Throws std::runtime_error, also if a kernel moved wrong bytes.
 Ceilings measureCeilings(const CeilingCase& which, const std::function<void(const std::string&)>& progress);
 
 }  // namespace moe::perf

@@ -27,7 +27,7 @@ class PeerBuffers {
   int sharers() const { return sharers_; }
 
   // Collective, when no kernel is in flight any more: no rank frees its buffer while another one has it mapped. Without
-  // this call (a rank has failed) the destructor unmaps and frees.
+  // this call, because a rank has failed, the destructor unmaps and frees.
   void close();
 
  private:

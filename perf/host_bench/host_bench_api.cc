@@ -143,7 +143,8 @@ constexpr Place kPlaces[] = {{"host", moeBackendHost, 0}, {"cuda", moeBackendCud
 
 using Action = std::function<void(OneRank&)>;
 
-// Registers the benchmarks of one place. They share a rank, which is made when one runs and lives until all are gone.
+// Registers the benchmarks of one place. They share a rank, which is made when the first one runs and lives until all
+// are gone.
 class Registrar {
  public:
   explicit Registrar(const Place& place) : place_(place) {}

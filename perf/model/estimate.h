@@ -19,7 +19,7 @@ enum class Operation : int { kDispatch, kCombine };
 enum class Bound : int { kLatency, kNvlink, kRail, kPosting };
 const char* nameOf(Bound bound);
 
-// Of one rank, sent; as much arrives on average. Rows are not whole numbers: they are expectations.
+// What one rank sends; on average as much arrives. Rows are expectations, not whole numbers.
 struct Traffic {
   double railRows = 0;
   double nvlinkRows = 0;

@@ -192,9 +192,9 @@ struct RunExperts {
 
 // ---- Checking what combine returned ----
 
-// Recomputes each element from the token's own payload: bit-exactly in the order that moecomm.h states (fp32 sums per
-// rank in top-k order, rounded to the row type, then over the ranks), and in double for the error measure. Across
-// domains the own one comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
+// Recomputes each element from the token's own payload. It does so bit-exactly, in the order that moecomm.h states
+// (fp32 sums per rank in top-k order, rounded to the row type, then over the ranks), and in double for the error
+// measure. Across domains the own domain comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
 struct VerifyCombine {
   PayloadOf payloadOf;
   RowShape shape;

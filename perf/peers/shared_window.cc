@@ -124,7 +124,7 @@ class SharedWindow {
  private:
   const Window& window(int rank) const { return windows_[static_cast<std::size_t>(rank)]; }
 
-  // This rank has come so far, and so have all when it returns.
+  // Says that this rank has come this far. Returns when all have.
   void tell(std::atomic<std::uint64_t>* words, std::uint64_t epoch) {
     words[rank_].store(epoch, std::memory_order_release);
     for (int rank = 0; rank < nranks_; ++rank) {

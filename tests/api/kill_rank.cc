@@ -46,7 +46,7 @@ moeConfig_t configOf(const Options& o) {
   return config;
 }
 
-// Stopped, it neither goes on nor closes its connections. The new group's first rank, which ends it, finds it by this.
+// A stopped rank neither goes on nor closes its connections. The new group's first rank finds it by this and ends it.
 void stop(const Options& o) {
   const std::string name = o.directory + "/stopped";
   std::ofstream(name + ".part") << ::getpid();
@@ -146,7 +146,7 @@ int run(const Options& o) {
   const bool inTime = end.tookLessThan(o.timeoutMs + o.delayMs + kMarginMs);
   const bool again = end.left && inTime && named && end.loop.wrong == 0 && startAgain(o, *arena);
   if (o.stops() && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);
-  // What a GPU's driver keeps is not ours to give back.
+  // A GPU's driver keeps some things that are not ours to give back.
   const bool good = again && (o.cuda() || holdsNoMoreThan(end.before));
   std::printf("%s %d: %s; a new communicator %s\n", good ? "survivor" : "FAILED", o.rank, end.text().c_str(),
               again ? "works" : "fails");

@@ -17,7 +17,7 @@ moeHandleConfig_t shapeOf(int mode, int layout) {
   return shape;
 }
 
-// A rank that calls wrongly: a routed handle of each mode, and calls of which one argument is spoiled.
+// A rank that makes wrong calls: a routed handle of each mode, and calls with one spoiled argument.
 class Misuser {
  public:
   Misuser(RankContext& context, std::uint64_t seed)

@@ -18,7 +18,7 @@ inline constexpr unsigned kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kR
 
 class SoftAdapter {
  public:
-  // A WQE is executed so many steps after its doorbell at the earliest, and must not change meanwhile.
+  // A WQE is executed at the earliest this many steps after its doorbell, and must not change meanwhile.
   explicit SoftAdapter(std::uint64_t delaySteps = 0) : delaySteps_(delaySteps) {}
 
   // The key is for both sides.

@@ -61,7 +61,7 @@ int handOver(int rounds) {
   return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);
 }
 
-// Every lane reads what the others have written in a forEach before; returns how many sums are wrong. In the protocols
+// Every lane reads what the others have written in a forEach before. Returns how many sums are wrong. In the protocols
 // another collective may come in between, which hides a forEach that does not meet at its end.
 template <class Team>
 int readBehindForEach() {

@@ -276,7 +276,7 @@ Setup otherAddress() {
   return setup;
 }
 
-// No mistake: the child of a fork opens the device anew and has an adapter of its own, whatever the parent's adapter
+// This is no mistake: the child of a fork opens the device anew and has its own adapter, whatever the parent's adapter
 // did at that moment.
 void forkAndPost(Workbench& bench) {
   for (int i = 0; i < 16; ++i) {

@@ -20,7 +20,7 @@
 
 namespace moe::sim {
 
-// The Memory of queue_wait.h: what is stored is there at once, but posters come between each other's steps.
+// The Memory of queue_wait.h. A store is there at once, but posters come between each other's steps.
 class SimQueueMemory {
  public:
   explicit SimQueueMemory(Simulator& simulator) : sim_(simulator) {}
@@ -106,7 +106,7 @@ class SimWarp {
     sim_.store(to, &value, sizeof value);
   }
 
-  // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
+  // Pieces are read one after another while time passes, so that a change under the reader becomes a wrong result.
   template <bool kLanding = false, class JobOf, class SinkOf>
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     for (int i = 0; i < n; ++i) {

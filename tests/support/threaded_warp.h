@@ -99,7 +99,7 @@ class ThreadedWarp {
     *to = value;
   }
 
-  // What is stored is for others after publish or announce, not before: there is no meeting at the end.
+  // Others see a store after publish or announce, not before, so there is no meeting at the end.
   template <bool kLanding = false, class JobOf, class SinkOf>
   void streamRows(int n, int, JobOf jobOf, SinkOf sinkOf) const {
     note(4, n);
@@ -265,7 +265,7 @@ class ThreadedWarp {
   static constexpr int kBatch = LaneGroup<kLanes>::kBatch;
   static constexpr std::uint32_t kPiece = sizeof(Quad), kStep = kLanes * kPiece;
 
-  // One lane takes the slots of all, so that puts stay in order; each lane fills its own.
+  // One lane takes the entries of all, so that puts stay in order. Each lane fills its own.
   bool reserveForAll(const CommView& comm, const PutRing& ring, std::uint32_t puts, int to) const {
     sync();  // the lanes have read the last index
     if (lane_ == 0) {

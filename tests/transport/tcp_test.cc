@@ -86,7 +86,7 @@ TEST(Tcp, StepsThatHelpAndThreadsTakeTurns) {
         if (!rowIs(me.at(kRow), kBytes, seed + static_cast<std::uint32_t>(from))) {
           throw Error(moeInternalError, "a row came after its word");
         }
-        // What it has read may be written again, and what it has sent has come.
+        // What it has read may be overwritten, and what it has sent has arrived.
         if (!(helps ? me.postQuietly(putWord(from, 8, round)) : me.post(putWord(from, 8, round)))) {
           throw Error(moeTimeout, "no word goes on");
         }
