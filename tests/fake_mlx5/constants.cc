@@ -5,6 +5,7 @@
 
 #include "device/queue/mlx5/completion_queue.h"
 #include "device/queue/mlx5/send_queue.h"
+#include "fake_mlx5/other_wqes.h"
 
 namespace moe::mlx5 {
 namespace {
