@@ -16,7 +16,7 @@ Summary summarize(std::vector<double> samples);
 // by the root of the number of samples (McGill, Tukey and Larsen). 0 without samples.
 double noiseOfMedian(std::vector<double> samples);
 
-// A difference of two times can be below zero, or nothing but noise. Then there is no number to show.
+// A difference of two times can be below zero, or nothing but noise: then there is no number to show.
 bool insideNoise(const std::vector<double>& differences);
 
 }  // namespace moe::perf

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Checks everything that must hold before a change is taken, in named steps. Without arguments it runs all of them but
-# `slow` and `peers`, in order, and ends with a table. A step that cannot run here says why and counts as skipped.
+# Everything that must hold before a change is taken, as named steps. Without arguments it runs all of them but `slow` and
+# `peers`, in order, and ends with a table; a step that cannot run here says why and counts as skipped.
 # Usage: scripts/test.sh [--list] [STEP...]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 root=$PWD
-# In a container the files often belong to somebody else. This script only lists them.
+# In a container the files often belong to somebody else; we only list them.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
 all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python"
@@ -37,7 +37,7 @@ run_tests() { # preset, ctest arguments...
   return 1
 }
 
-# Shows the output of failed tests once more at the end, which a truncated log still has.
+# What failed tests have said, once more at the end, where a log that is cut still has it.
 repeat_failures() { # LastTest.log
   awk '/^[0-9]+\/[0-9]+ Testing: / { text = "" }
     { text = text $0 "\n" }
@@ -46,7 +46,7 @@ repeat_failures() { # LastTest.log
 
 step_deps() { scripts/install_deps.sh all; }
 
-# The version is pinned, because others format the same text differently.
+# The version is pinned: others format the same text differently.
 step_format() {
   have clang-format-14 || { skip "no clang-format-14"; return; }
   git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cuh' '*.cc' '*.c' '*.cu' |
@@ -64,8 +64,8 @@ find_nvcc() {
   [ -x /usr/local/cuda/bin/nvcc ] && PATH=$PATH:/usr/local/cuda/bin
 }
 
-# The build that most steps share. It is optimised and, where there is nvcc, has the GPU backend for every architecture
-# that we ship. Without a GPU, tests that need one skip themselves.
+# The build that most steps share: optimised, and with the GPU backend, for every architecture that we ship, where there
+# is nvcc. Tests that need a GPU skip themselves where there is none.
 build_main() { # targets...
   main_preset=optimised
   ! find_nvcc || main_preset=cuda
@@ -78,7 +78,7 @@ step_tests() { build_main all && run_tests "$main_preset" -LE 'slow|rxe'; }
 # The tests that take too long for every change.
 step_slow() { build_main all && run_tests "$main_preset" -L slow; }
 
-# Compares the host backend with MPI. It fails only if results are wrong.
+# The host backend beside MPI: numbers to look at. It fails if somebody's results are wrong.
 step_peers() {
   scripts/install_deps.sh peers || return
   build optimised moerun moe_perf mpi_alltoallv shared_window && scripts/host_peers.py --build build/optimised --rounds 3
@@ -90,7 +90,7 @@ step_asan() {
   build asan all && run_tests asan -LE 'sim|slow|rxe' && build/asan/tests/moecomm_sim --seeds 200
 }
 
-# Leaves out the simulator, whose ranks are fibers of one thread, and the tools.
+# Not the simulator, whose ranks are fibers of one thread, nor the tools.
 step_tsan() { build tsan moecomm_thread_tests && run_tests tsan -LE 'sim|slow|rxe|tools' -E NOT_BUILT; }
 
 # The verbs transport, and the library over it, on the kernel's RDMA in software, in a virtual machine.

@@ -134,14 +134,14 @@ void Runner::refillSlots(int version) {
   }
 }
 
-// The peers' next dispatch overwrites rows that stay in their slots, but not while they are verified.
+// Rows that stay in their slots are overwritten by the peers' next dispatch: not while they are verified.
 void Runner::letPeersGoOn() {
   device_.wait();
   group_.barrier();
 }
 
-// Dispatch and combine back to back on one route, then with a route before each; the payload alternates. The difference
-// is what a route costs. Timed alone, it would include the start of an operation and the ranks' skew.
+// Dispatch and combine back to back on one route, then with a route before each; the payload alternates. What a route
+// costs is the difference: on its own it would be the start of an operation and the ranks' skew that are measured.
 void Runner::pairPass(CaseResult& result) {
   routeSteps_[0]();
   exchange_.dispatch(0);

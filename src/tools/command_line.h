@@ -1,5 +1,5 @@
-// What the command lines of all programs share: --version, help that fits a terminal, and sentences about wrong options
-// that name the option that was probably meant.
+// What the command lines of all programs have in common: --version, help that fits a terminal, and sentences about
+// wrong options that name the one that was meant.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,20 +19,20 @@ namespace moe::tools {
 
 inline constexpr std::size_t kTerminalColumns = 100;
 
-// The text with line ends in place of blanks, so that no line is longer than `columns`, except for single long words.
+// The text with line ends in place of blanks, so that no line is longer than `columns` unless one word is.
 std::string wrapped(const std::string& text, std::size_t columns);
 
-// "moe_perf 0.1.0, commit 1a2b3c4d5e6f"; without the commit if the program was not built in a checkout.
+// "moe_perf 0.1.0, commit 1a2b3c4d5e6f"; without the commit if the program was not built from a checkout.
 std::string versionText(const std::string& program);
 
-// The commit of this program, with "-dirty" behind it if files differed; empty if it is not known.
+// The commit that this program was built from, "-dirty" behind it if files differed; empty if that is not known.
 std::string buildCommit();
 
-// Adds --version, and the help and the sentences described above.
+// Gives the program --version, and the help and the sentences described above.
 void prepareCommandLine(CLI::App& app, const std::string& program);
 
-// Parses and returns -1. Or prints help, version or what is wrong, and returns the exit status: 0, or 2 if something is
-// wrong. `check` may throw CLI::ValidationError for options that do not go together.
+// Parses and returns -1; or prints help, version or what is wrong, and returns the exit status: 0, or 2 if something
+// is. `check` may throw CLI::ValidationError for options that do not go together.
 template <class Check>
 int parseCommandLine(CLI::App& app, int argc, const char* const* argv, const Check& check) {
   try {
@@ -44,7 +44,7 @@ int parseCommandLine(CLI::App& app, int argc, const char* const* argv, const Che
   }
 }
 
-// Takes whole numbers in this range and refuses everything else with a sentence. It adds no text to the help.
+// Takes whole numbers of these, and says so of anything else. It has no text in the help.
 CLI::Validator wholeNumber(std::int64_t least, std::int64_t most = std::numeric_limits<int>::max());
 
 // For options whose value is one of a few names.

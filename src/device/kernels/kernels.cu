@@ -27,14 +27,14 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp:
   }
 }
 
-// In a divided step, warps that only describe rows have no stages.
+// The warps of a divided step that only describe rows have no stages.
 template <Step kStep, class Warp>
 __global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * CudaWarp::kLanes, 1)
     bulkStepKernel(const __grid_constant__ StepParams params, WarpStages stages) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t dynamic[];
   __shared__ typename Warp::Shared shared[Warp::kWarpsMax];
-  // Bulk copies need 128-byte aligned stages. The runtime promises less.
+  // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
   const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   Warp::prepareBlock();
@@ -64,7 +64,7 @@ cudaError_t load(Kernel kernel, std::size_t sharedBytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
 }
 
-// Calls `use` with the kernel of a step, for one domain or, with `far`, for several.
+// Runs `use` with the kernel of a step, for one domain or, `far`, for several.
 template <class Use>
 cudaError_t withKernel(Step step, bool far, Use use) {
   cudaError_t error = cudaErrorInvalidValue;
@@ -81,7 +81,7 @@ cudaError_t withKernel(Step step, bool far, Use use) {
   return error;
 }
 
-// Sums have one kernel for short rows and one for long ones.
+// Sums have one for short rows and one for long ones.
 template <class Use>
 cudaError_t withBulkKernel(Step step, bool far, bool longRows, Use use) {
   cudaError_t error = cudaErrorInvalidValue;

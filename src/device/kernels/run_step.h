@@ -1,4 +1,4 @@
-// Leads from a step's name to its code. It is the only file that knows all protocols.
+// From a step's name to its code: the only file that knows all protocols.
 #pragma once
 
 #include <type_traits>
@@ -26,7 +26,7 @@ MOE_LANES void runStep(const Warp& warp, const StepParams& p, const Crew& crew) 
   if constexpr (kStep == Step::combineRails) combineRails(warp, p, w);
 }
 
-// Calls use(tag) with the step as a compile-time value, decltype(tag)::value.
+// use(tag) with the step as a compile-time value, decltype(tag)::value.
 template <class Use>
 void withStep(Step step, Use use) {
   switch (step) {
@@ -51,8 +51,8 @@ void withStep(Step step, Use use) {
   }
 }
 
-// Runs a step whose name is known only at run time. `movers`: in a step that can be divided, that many first warps move
-// rows and the others describe them. 0: all warps do both.
+// A step whose name is known at run time only. `movers`: of a step that can be divided, the first so many warps move
+// rows, the others describe them; 0: all warps do all.
 template <class Warp>
 void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int movers = 0) {
   withStep(step, [&](auto tag) {
