@@ -1,7 +1,7 @@
 // Experts that begin before dispatch has ended. A kernel with one block per local expert is launched right behind
-// moeDispatch and runs beside it: each block waits for its expert's arrival word and then multiplies the expert's rows,
-// while other experts' rows are still on their way. Prints how long before the end of dispatch the experts began.
-// Run on GPUs of compute capability 9.0 or newer: moerun -n 4 ./expert_overlap
+// moeDispatch and runs beside it. Each block waits for its expert's arrival word and then multiplies the expert's rows,
+// while rows of other experts are still on their way. The program prints how long before the end of dispatch the
+// experts began. Run it on GPUs of compute capability 9.0 or newer: moerun -n 4 ./expert_overlap
 #include <cuda_runtime.h>
 #include <moecomm.h>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Looks into the library's objects, prints what every kernel uses on each architecture, and fails where the generated
-code is not what it must be (rules) or not what it was (tests/codegen/kernels.toml).
+"""Reads the library's objects, prints what every kernel uses on each architecture, and fails where the generated code
+breaks a rule or differs from tests/codegen/kernels.toml.
 
 Usage: check_kernels.py BUILD_DIR [--update] [--table FILE] [--arch sm_90]...
 BUILD_DIR is a build with CUDA, for all that we ship or for what --arch names; its compile_commands.json says what the

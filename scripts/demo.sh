@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds moecomm and shows dispatch and combine between four ranks, with every result checked: on the GPUs if the
-# machine has some and a CUDA compiler, else on the CPU. Installs what is missing. Usage: scripts/demo.sh [BUILD_DIRECTORY]
+# Builds moecomm and shows dispatch and combine between four ranks, with every result checked. It runs on GPUs if the
+# machine has some and a CUDA compiler, else on the CPU. It installs what is missing. Usage: scripts/demo.sh [BUILD_DIRECTORY]
 set -euo pipefail
 build=$(realpath -m "${1:-$(dirname "$0")/../build/demo}")
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
   if command -v nvcc >/dev/null; then backend=cuda why=GPUs cuda=ON architectures=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
 fi
 
-# Ninja's own line on a terminal. Else a line for every tenth of the work.
+# A terminal shows ninja's own line. Otherwise there is a line for every tenth of the work.
 tenths() {
   local line built all tenths=1
   while IFS= read -r line; do

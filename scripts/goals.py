@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The project's goals for speed beside what was measured, from the reports of moe_perf (--json).
+"""Compares the project's goals for speed with what was measured, from the reports of moe_perf (--json).
 
 Usage: goals.py FILE...
-Prints a table: case, goal, min / median / 99th percentile, share of the ceiling, and whether the goal is met. Of cases
-that were measured more than once the last one counts; "-" stands for what was not measured. Ends with status 1 if a
-report has wrong results or is none, else with 0: whether a goal is met depends on the machine.
+Prints a table: case, goal, min / median / 99th percentile, share of the ceiling, and whether the goal is met. If a case
+was measured more than once, the last one counts. "-" stands for what was not measured. The status is 1 if a report has
+wrong results or is none, else 0: whether a goal is met depends on the machine.
 """
 import json
 import sys

@@ -1,7 +1,7 @@
 #!/bin/bash
-# What only GPUs can show: device arithmetic with the bits of the CPU, the C API's tests on the cuda backend, between
+# Checks what only GPUs can show: device arithmetic with the bits of the CPU, the C API's tests on the cuda backend, between
 # threads and between processes, killed ranks, long verified runs, steps that post to an RDMA adapter in software, and
-# compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs; ranks share a GPU if there are fewer.
+# compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs. Ranks share a GPU if there are fewer GPUs than ranks.
 # Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [PART]...
 #   math api kill       device arithmetic; the C API's tests; killed ranks
 #   perf                every case of the project's goals, few iterations, and the table of goals (scripts/goals.py)
@@ -25,7 +25,7 @@ find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 moerun=$(find_program moerun) perf=$(find_program moe_perf)
 api=$(find_program moecomm_api_tests) kill=$(find_program moecomm_kill_rank) math=$(find_program moecomm_gpu_tests)
 export MOECOMM_LOG_LEVEL=error
-# Ranks that are threads of a process on one GPU have a stream each, and all must run at once; the default is 8.
+# Ranks that are threads of a process on one GPU have a stream each, and all must run at once. The default is 8.
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=0
 
@@ -41,7 +41,7 @@ step_math() { check math "$math"; }
 step_api() {
   check api-threads "$api" --gtest_filter='*Cuda*'
   check api-processes "$moerun" -n 4 "$api" --gtest_filter='*Step*Cuda*'
-  # It says itself if sums are wrong, and how long before the end of dispatch its experts began.
+  # The program reports wrong sums, and how long before the end of dispatch its experts began.
   check expert-overlap "$moerun" -n 4 "$(find_program moecomm_example_overlap)"
 }
 
@@ -54,7 +54,7 @@ measure() { # name, options...
   check "$name" "$moerun" --no-tag -n "$ranks" "$perf" --backend cuda "$@" --json "$out/$name.json"
 }
 
-# One run costs seconds before it measures, so token counts that differ in nothing else share one.
+# A run needs seconds before it measures, so cases that differ only in token counts share one.
 step_perf() {
   local limit=120 lines=8 sms routing mode
   rm -f "$out"/goal-*.json
@@ -79,7 +79,7 @@ step_perf() {
   python3 "$here/goals.py" "$out"/goal-*.json || failed=1
 }
 
-# Every payload and every sum verified.
+# Every payload and every sum is verified.
 step_accept() {
   local ht="--mode ht --tokens 4096 --iters 1000" ll="--mode ll --layout rank-major --tokens 128 --iters 1000" more
   for more in "" --graph --interleave --send-only --ceiling; do
@@ -104,8 +104,8 @@ step_host_bench() {
 }
 
 # Domains of two ranks and of one, joined by the software adapter's queues, to which the kernels post: the sizes of the
-# project's acceptance, every payload and every sum verified. Its report of what posters did wrong must be empty. The
-# adapter is slow, and with domains of one everything goes through it: fewer iterations there.
+# project's acceptance, with every payload and every sum verified. The adapter's report of posters' mistakes must be
+# empty. It is slow, and with domains of one everything goes through it, so there are fewer iterations there.
 step_remote() {
   local fake work size
   fake=$(find_program libfakemlx5.so)
@@ -134,7 +134,7 @@ step_remote() {
   rm -rf "$work"
 }
 
-# Ranks are processes here: the sanitizer runs one kernel of a process at a time, and ours wait for each other.
+# Ranks are processes here, because the sanitizer runs one kernel of a process at a time, and ours wait for each other.
 step_sanitizer() {
   local tool
   for tool in memcheck racecheck; do

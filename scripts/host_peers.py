@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The host backend beside MPI and beside an exchange written by hand, as tables: times in us, and ratios.
+"""Compares the host backend with MPI and with an exchange written by hand, in tables of times in us and of ratios.
 
 Usage: host_peers.py [--build DIR] [--ranks N...] [--links shm,tcp] [--tokens N...] [--rounds N] [--json FILE]
-Every way does the same job (perf/peers/job.h) with the same numbers of rows, and verifies it. The ways take turns, round
-after round, so that whatever else the machine does is shared; a ratio is the median of the rounds' own ratios.
+All do the same job (perf/peers/job.h) with the same numbers of rows, and verify it. They take turns, round after round,
+so that they share whatever else the machine does. A ratio is the median of the rounds' own ratios.
 
   moecomm  moe_perf, mode auto unless --mode says otherwise; over TCP each rank is a domain of its own
   mpi      MPI_Alltoallv by mpirun as a user would start it: --mca btl self,tcp for TCP; where ranks outnumber

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs with apt what building, testing and checking needs, and only what is missing. For Debian 12 and later and
-# Ubuntu 24.04 and later; needs root or sudo if something is missing. Where there is a CUDA compiler without its
-# disassemblers, `all` also fetches those from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|peers|all]
+# Installs with apt what is missing for building, testing and checking, on Debian 12 and Ubuntu 24.04 or later. It needs
+# root or sudo if something is missing. If there is a CUDA compiler without its disassemblers, `all` also fetches those
+# from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|peers|all]
 #   build  enough to build, test and run
 #   numpy  enough for the Python examples
 #   peers  enough to build, and an MPI, which scripts/host_peers.py measures beside the library

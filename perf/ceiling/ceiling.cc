@@ -1,6 +1,6 @@
 // The ceilings of a case with GPUs: fills the buffers, tries the variants of each kind of traffic, and measures the
-// best one again, longer. All ranks take the same steps in the same order, so none allocates while another's kernels
-// wait for its own.
+// best one again, longer. All ranks take the same steps in the same order, so that none allocates while another's
+// kernels wait for its own.
 #include "perf/ceiling/ceiling.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct BufferPlan {
   std::size_t total() const { return slots + slotBytes; }
 };
 
-// A row of dispatch travels with its side payload, or as cast, with its scales: as one row here.
+// A row of dispatch travels with its side payload, or if it is cast with its scales: here they are one row.
 RowShape dispatchShape(const Options& options) {
   const Format format = options.format;
   if (options.cast != Cast::kNone) return {Format::kFp8, options.castRowBytes(), 0};

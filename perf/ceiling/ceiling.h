@@ -1,6 +1,6 @@
-// What the machine can do at best for a case (moe_perf --ceiling): kernels that move the same rows between the same
-// ranks and do nothing else. No headers, flags, acknowledgements or failures, so no library can be faster; how near it
-// comes is the measure. GPUs only.
+// The best that the machine can do for a case (moe_perf --ceiling): kernels that move the same rows between the same
+// ranks and do nothing else. They have no headers, flags, acknowledgements or failures, so no library can be faster,
+// and a result is a share of theirs. GPUs only.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ struct CeilingTime {
   std::vector<double> times;  // microseconds of one operation, of the slowest rank; one per replay of a graph
 };
 
-// What moves rows: with as many multiprocessors as are asked for, or as do it fastest.
+// Kernels that move rows, with as many multiprocessors as were asked for, or as are fastest.
 struct RowCeilings {
   CeilingTime push;      // dispatch: every token's row once to each other rank that it goes to
   CeilingTime pushBack;  // combine: the rows that came from other ranks, to their slots at the owners
@@ -45,7 +45,7 @@ struct CeilingCase {
   Multiprocessors multiprocessors;  // that the library took
 };
 
-// Collective. Takes memory of its own, and frees it. Throws std::runtime_error, also if a kernel moved wrong bytes.
+// Collective. Takes and frees its own memory. Throws std::runtime_error, also if a kernel moved wrong bytes.
 Ceilings measureCeilings(const CeilingCase& which, const std::function<void(const std::string&)>& progress);
 
 }  // namespace moe::perf

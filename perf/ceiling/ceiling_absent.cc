@@ -1,4 +1,4 @@
-// Stands in for the ceilings in builds without CUDA.
+// Replaces the ceilings in builds without CUDA.
 #include <stdexcept>
 
 #include "perf/ceiling/ceiling.h"

@@ -1,5 +1,5 @@
-// Bulk copies of the ceilings, global -> shared -> global: a warp works through a list of copies, with loads that run
-// ahead of the stores. One lane issues, all lanes look ahead in the list. GPU code, for ceiling/ceiling_kernels.cu.
+// Bulk copies of the ceilings, global -> shared -> global. A warp works through a list of copies, with loads that run
+// ahead of the stores. One lane issues them; all lanes read the list ahead. GPU code for ceiling/ceiling_kernels.cu.
 #pragma once
 
 #include "device/policy/cuda/bulk_warp.h"
@@ -14,8 +14,8 @@ MOE_LANES int lane() {
   return static_cast<int>(threadIdx.x % kLanes);
 }
 
-// The next 64 copies of a warp, in the lanes' registers: nothing is looked up in memory when a copy is issued. The 32
-// after them are on their way. All lanes call everything together, with the same positions.
+// The next 64 copies of a warp, in the lanes' registers, so that issuing a copy looks nothing up in memory. The 32
+// copies after them are on their way. All lanes call everything together, with the same positions.
 class CopyWindow {
  public:
   static constexpr int kCopies = 2 * kLanes;
@@ -63,7 +63,7 @@ class CopyWindow {
   std::uint64_t begins_ = 0;
 };
 
-// The stages of one warp. Lane 0 issues everything, as bulk copies are counted per thread.
+// The stages of one warp. Lane 0 issues everything, because bulk copies are counted per thread.
 template <int kStages>
 class BulkStages {
  public:

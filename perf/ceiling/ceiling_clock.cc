@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarmupReplays = 1;
 
-// A node of the graph, at this place in it. A plain record would only order streams against each other.
+// A node of the graph at this place in it. A plain record would only order streams.
 void recordInGraph(cudaEvent_t event, cudaStream_t stream) {
   checkCuda(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal), "cannot record an event in a graph");
 }

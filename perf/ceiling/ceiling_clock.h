@@ -18,8 +18,8 @@ class CeilingClock {
   CeilingClock(Device& device, Group& group, const FlagJobs& flags);
 
   // Collective. Microseconds of one of `launches` launches, of the slowest rank, for each replay. A replay begins with
-  // a barrier of all ranks, which is not timed; from there on nobody waits, and a rank may be some launches ahead of
-  // the others. `launch(i)` puts the i-th on the stream. Nothing may be in flight on this machine's GPUs.
+  // an untimed barrier of all ranks. From there on nobody waits, and a rank may be some launches ahead of the others.
+  // `launch(i)` puts the i-th on the stream. Nothing may be in flight on this machine's GPUs.
   std::vector<double> time(int launches, int replays, const std::function<void(int)>& launch);
 
  private:

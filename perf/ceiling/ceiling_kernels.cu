@@ -47,7 +47,7 @@ MOE_LANES void pushBatch(const Quad* from, std::uint64_t mine, std::uint32_t off
   }
 }
 
-// Lane s finds sink s, while the row's first loads are in flight: none of them depends on another.
+// Lane s finds sink s while the row's first loads are in flight. None of them depends on another.
 __global__ void __launch_bounds__(1024, 1) pushRows(const __grid_constant__ PushJobs jobs) {
   for (int item = warpIndex(); item < jobs.rows * jobs.parts.count; item += warpCount()) {
     const Part part(item, jobs.parts, jobs.rowBytes);
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBulkWarpsMax* kLanes, 1) bulkRows(const __gri
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t shared[];
   __shared__ std::uint64_t full[kBulkWarpsMax * kStages];
-  // Stages are aligned to 128 bytes; the runtime gives less by its contract.
+  // Stages are aligned to 128 bytes, but the runtime promises less.
   auto* aligned = reinterpret_cast<std::uint8_t*>((reinterpret_cast<std::uintptr_t>(shared) + 127) / 128 * 128);
   const int inBlock = static_cast<int>(threadIdx.x) / kLanes;
   const std::int64_t begin = jobs.count * warpIndex() / warpCount(), end = jobs.count * (warpIndex() + 1) / warpCount();
@@ -156,7 +156,7 @@ MOE_LANES std::uint64_t* flagAt(std::uint64_t* flags, int index) {
   return flags + index * (kFlagBytes / static_cast<int>(sizeof(std::uint64_t)));
 }
 
-// False if the flag did not come in time. Acquires nothing: no data is read that a flag would announce.
+// False if the flag did not come in time. It acquires nothing, because no data is announced by the flag.
 MOE_LANES bool waitFor(const std::uint64_t* flag, std::uint64_t value, FlagState* state) {
   constexpr unsigned kPollsPerLook = 1024;
   std::uint64_t begin = 0;

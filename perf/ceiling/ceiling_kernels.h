@@ -1,5 +1,5 @@
-// The kernels of the ceilings, and what they get: plain pointers and numbers. Written for speed alone; only the kernels
-// that exchange flags wait for other ranks, and these waits end.
+// The kernels of the ceilings and their parameters: plain pointers and numbers. They are written for speed alone. Only
+// the kernels that exchange flags wait for other ranks, and these waits end.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -61,7 +61,7 @@ struct FlagState {
   std::uint64_t late;      // not 0: a flag did not come in time, all later kernels return at once
 };
 
-// At every rank one flag for each rank's barriers, written by that rank, then one for round trips, written by the
+// Every rank has one flag for each rank's barriers, written by that rank, and one for round trips, written by the
 // partner. They hold the number of the barrier or round, which only grows.
 struct FlagJobs {
   FlagState* state;
@@ -73,7 +73,7 @@ cudaError_t launchBarrier(const FlagJobs& jobs, cudaStream_t stream);
 // Ranks 0 and 1 only.
 cudaError_t launchRoundTrips(const FlagJobs& jobs, int rounds, cudaStream_t stream);
 
-// Before the first launch, with nothing in flight: a kernel that is loaded at its first launch may wait for the GPU.
+// Call it before the first launch, with nothing in flight: loading a kernel at its first launch may wait for the GPU.
 cudaError_t loadCeilingKernels(bool bulk);
 
 }  // namespace moe::perf

@@ -1,5 +1,5 @@
-// Which rows the ceilings of a case move (ceiling/ceiling.h), made from what all ranks send, and how these rows are cut
-// for the kernels. Lists and arithmetic alone: no GPU in it, so that the tests can carry out the copies.
+// The rows that the ceilings of a case move (ceiling/ceiling.h), computed from what all ranks send, and how they are
+// cut for the kernels. There are only lists and arithmetic, no GPU, so that tests can carry out the copies.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +36,16 @@ class RowTraffic {
  public:
   RowTraffic(std::vector<SentRows> sent, int slotsPerToken) : sent_(std::move(sent)), slotsPerToken_(slotsPerToken) {}
 
-  // Dispatch, as `rank` pushes it: its token rows to their FLAT rows at the other ranks. The copies of a token follow
-  // each other, beginning with the rank after this one, so that not all ranks store to the same one at a time.
+  // Dispatch, as `rank` pushes its token rows to their FLAT rows at the other ranks. The copies of a token follow each
+  // other, beginning with the rank after this one, so that ranks do not all store to the same one at a time.
   std::vector<RowCopy> dispatchPushes(int rank) const;
 
-  // Combine, as `rank` pushes the rows that came to it: to their slots at the tokens' owners. The rows are numbered in
-  // the order in which they are pushed, in which the owners take turns.
+  // Combine, as `rank` pushes the rows that came to it to their slots at the tokens' owners. The rows are numbered in
+  // the order in which they are pushed; owners take turns.
   std::vector<RowCopy> combinePushes(int rank) const;
 
-  // Combine, as `rank` pulls the same rows for its own tokens, ordered by token. A token's rows go to the first of its
-  // slots, without gaps.
+  // Combine, as `rank` pulls the same rows for its own tokens, ordered by token. A token's rows go to its first slots,
+  // without gaps.
   std::vector<RowCopy> combinePulls(int rank) const;
 
   // Rows of the FLAT output of `rank`, its own included: they leave gaps in what is pushed.
@@ -67,7 +67,7 @@ std::vector<RowSpec> arrivalsOf(const std::vector<RowCopy>& copies, int rank);
 // Of arrivals ordered by token: where each token's begin, [tokens + 1].
 std::vector<std::int32_t> offsetsByToken(const std::vector<RowSpec>& arrivals, int tokens, int slotsPerToken);
 
-// Few rows are cut so that all warps have work; and no part has more than `bytesMax`.
+// Few rows are cut so that all warps have work. No part has more than `bytesMax`.
 Parts cutRows(std::int64_t rows, std::uint32_t rowBytes, int warps, std::uint32_t bytesMax);
 
 // One piece on its way through shared memory. Pieces with the same source follow each other; only the first loads it.

@@ -1,4 +1,4 @@
-// One buffer per rank in GPU memory, that all ranks load and store: a window of the library's transport, without the
+// One buffer per rank in GPU memory that all ranks load and store: a window of the library's transport without the
 // library's protocol. For the ceilings.
 #pragma once
 
@@ -27,7 +27,7 @@ class PeerBuffers {
   int sharers() const { return sharers_; }
 
   // Collective, when no kernel is in flight any more: no rank frees its buffer while another one has it mapped. Without
-  // this call (a rank has failed) the destructor unmaps and frees.
+  // this call, because a rank has failed, the destructor unmaps and frees.
   void close();
 
  private:

@@ -1,5 +1,6 @@
-// host_bench: what the library costs the calling CPU thread. Options are Google Benchmark's, --help lists them. Exit
-// status 1 if a benchmark failed; one that needs a GPU where there is none is reported as skipped, which is no failure.
+// host_bench measures what the library costs the calling CPU thread. Its options are Google Benchmark's; --help lists
+// them. Exit status 1 if a benchmark failed. One that needs a GPU is reported as skipped where there is none, which is
+// no failure.
 #include "perf/host_bench/host_bench.h"
 
 #include <atomic>

@@ -14,7 +14,7 @@ void addPlanBenchmarks();       // how a call is spread over a GPU; argument che
 void addBootstrapBenchmarks();  // the all-gather of init
 void addRouteBenchmarks();      // the host's route beside one written by hand
 
-// Runs `body`. If it throws, the benchmark is reported with the exception's text, and the program will end with 1.
+// Runs `body`. If it throws, the benchmark is reported with the exception's text, and the program ends with 1.
 void runGuarded(benchmark::State& state, const std::function<void()>& body);
 bool anyFailed();
 

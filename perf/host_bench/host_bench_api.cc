@@ -1,6 +1,6 @@
-// The calls that a training or inference loop makes, with one rank. On a GPU they are asynchronous: only the call is
-// timed, and the stream is waited for between timings, often enough that the launch queue never fills. On the host
-// backend a call runs its steps; with no tokens what is left is the overhead of the call.
+// The calls of a training or inference loop, with one rank. On a GPU they are asynchronous: only the call is timed, and
+// the stream is waited for between timings, often enough that the launch queue never fills. On the host backend a call
+// runs its steps. Without tokens, what is left is the overhead of the call.
 #include <array>
 #include <functional>
 #include <iterator>
@@ -143,7 +143,8 @@ constexpr Place kPlaces[] = {{"host", moeBackendHost, 0}, {"cuda", moeBackendCud
 
 using Action = std::function<void(OneRank&)>;
 
-// Registers the benchmarks of one place. They share a rank, which is made when one runs and lives until all are gone.
+// Registers the benchmarks of one place. They share a rank, which is made when the first one runs and lives until all
+// are gone.
 class Registrar {
  public:
   explicit Registrar(const Place& place) : place_(place) {}

@@ -25,7 +25,7 @@ constexpr const char* kLoopback = "lo";
 constexpr std::chrono::seconds kTimeout{60};
 constexpr std::size_t kBlobBytes = 256;  // of each rank
 
-// A rank needs some sockets; hundreds of ranks need more than a process may open unless it asks.
+// A rank needs some sockets. Hundreds of ranks need more than a process may open unless it asks.
 void allowDescriptors(int ranks) {
   rlimit limit{};
   const auto wanted = static_cast<rlim_t>(ranks) * 16 + 256;

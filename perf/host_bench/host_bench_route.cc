@@ -1,5 +1,5 @@
-// The host backend's route beside one that is written by hand for one thread: the same tables from the same entries,
-// but no windows, flags, waves or domains. What the library's generality costs is their ratio, in one run.
+// The host backend's route beside one that is written by hand for one thread. Both make the same tables from the same
+// entries, but the second has no windows, flags, waves or domains. Their ratio in one run is the price of generality.
 #include <algorithm>
 #include <cstring>
 #include <memory>

@@ -5,11 +5,12 @@
 
 namespace moe::model {
 
-// Of the chosen experts at least one is among `mine`.
+// The probability that at least one of the chosen experts is among `mine`.
 double hitProbability(int mine, int experts, int topk);
 
-// Expected number of groups that are hit, of `groups` with `size` experts each, when a token may use `limit` of them:
-// it takes the groups of its best experts. Then it hits the smaller of the limit and of what it would hit without.
+// The expected number of groups that are hit, of `groups` with `size` experts each, when a token may use `limit` of
+// them: it takes the groups of its best experts. It then hits the smaller of the limit and of what it would hit without
+// one.
 double groupsHit(int groups, int size, int topk, int limit);
 
 // Per token, averaged over its source.

@@ -1,5 +1,6 @@
 // The alpha-beta model: what one rank sends in one operation, and how long that takes. Every resource works at its rate
-// all the time and in parallel with the others, so the slowest one is the time, after what must happen one by one.
+// all the time and in parallel with the others. So the time is that of the slowest one, after what must happen one by
+// one.
 #pragma once
 
 #include "perf/model/machine.h"
@@ -18,7 +19,7 @@ enum class Operation : int { kDispatch, kCombine };
 enum class Bound : int { kLatency, kNvlink, kRail, kPosting };
 const char* nameOf(Bound bound);
 
-// Of one rank, sent; as much arrives on average. Rows are not whole numbers: they are expectations.
+// What one rank sends; on average as much arrives. Rows are expectations, not whole numbers.
 struct Traffic {
   double railRows = 0;
   double nvlinkRows = 0;

@@ -1,4 +1,4 @@
-// What the model is fed with: a machine's rates and costs, and a workload. Units: GB/s are 1e9 bytes per second and per
+// The inputs of the model: a machine's rates and costs, and a workload. Units: GB/s are 1e9 bytes per second and per
 // rank, in one direction. docs/internals/scaling.md says where each number comes from.
 #pragma once
 

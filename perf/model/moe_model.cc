@@ -1,4 +1,4 @@
-// moe_model: what dispatch and combine would cost on more ranks than we have, computed from rates and costs. Without
+// moe_model computes what dispatch and combine would cost on more ranks than we have, from rates and costs. Without
 // arguments it prints the tables of docs/internals/scaling.md. Exit status: 0, 2 for wrong options.
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// What others have published (and we have measured), beside what the model says of the same case.
+// Published results (and our measured ones) beside what the model says for the same case.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The sessions that exchange rows together, one or two interleaved ones, and what they do in turn; a verified iteration
-// is the whole of it. The runner times these steps, the soak repeats them.
+// The sessions that exchange rows together, one or two interleaved ones, and what they do in turn. A verified iteration
+// does all of it. The runner times these steps, the soak repeats them.
 #pragma once
 
 #include <cstdint>

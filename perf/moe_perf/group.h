@@ -30,7 +30,7 @@ class Group {
   template <class Number>
   std::vector<std::vector<Number>> gather(const std::vector<Number>& mine);
 
-  // Of the i-th time of every rank the largest.
+  // For each i, the largest of all ranks' i-th times.
   std::vector<double> slowest(const std::vector<double>& mine) {
     std::vector<double> times(mine.size());
     for (const std::vector<double>& rank : gather(mine)) {

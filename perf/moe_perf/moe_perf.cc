@@ -1,4 +1,4 @@
-// moe_perf: measures and verifies dispatch and combine through the public API, one rank per process or per thread.
+// moe_perf measures and verifies dispatch and combine through the public API, with one rank per process or per thread.
 // Exit status: 0, 1 if anything was wrong or failed, 2 for wrong options.
 #include <fmt/format.h>
 #include <unistd.h>

@@ -75,7 +75,7 @@ void placeTokenRows(const Context& context, Plan& plan) {
   plan.layoutRows = flat ? plan.rows : context.slots();
 }
 
-// Metadata of layouts with a row per token: every top-k entry, also those on other ranks (as -1).
+// Metadata of layouts with a row per token: every top-k entry, with those on other ranks as -1.
 void describeTokenRows(const Context& context, const std::vector<Route>& routes, Plan& plan) {
   for (const RowSpec& spec : plan.specs) {
     const Route& route = routes[static_cast<std::size_t>(spec.source)];

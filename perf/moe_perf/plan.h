@@ -1,5 +1,5 @@
-// What must arrive where: an independent computation of the layouts from the routes of all ranks. The checks compare
-// the library with it.
+// What must arrive where: an independent computation of the layouts from the routes of all ranks, with which the checks
+// compare the library.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The Group of ranks that are processes: a bootstrap of our own beside the library's, so that samples and barriers do
+// The Group of ranks that are processes. It has its own bootstrap beside the library's, so that samples and barriers do
 // not go through what is being measured.
 #include <chrono>
 #include <cstdint>

@@ -28,7 +28,7 @@ std::string toText(const Verdict& verdict) {
   return wrongText(verdict);
 }
 
-// A launch on its own has its start in its time, operations in a row overlap that with the end of the one before.
+// A single launch has its start in its time. Operations in a row overlap the start with the end of the one before.
 std::string launchesText(const Options& options) {
   if (options.chain == 1) return "every operation timed alone";
   return fmt::format("dispatch, combine and pair in chains of {} (their mean)", options.chain);
@@ -139,7 +139,7 @@ std::string row(const Options& options, const CaseResult& result) {
   return correct ? line : line + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
 }
 
-// So many blanks that the second column of a pair's line is under its title.
+// As many blanks as put the second column of a pair's line under its title.
 constexpr const char* kPairFormat = "{:>12} {:>8} {:>8} {:>7}";
 
 }  // namespace

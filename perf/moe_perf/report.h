@@ -16,8 +16,8 @@ namespace moe::perf {
 // The faster of the two ways of moving the combine's rows.
 const CeilingTime& combineCeiling(const RowCeilings& ceilings);
 
-// How near the medians come to the ceilings, the best ones or those `at` a number of multiprocessors: 1 is as fast, 0
-// where nothing was measured. A pair has both ceilings.
+// How near the medians come to the ceilings, the best ones or those `at` a number of multiprocessors. 1 is as fast, 0
+// means that nothing was measured. A pair has both ceilings.
 struct CeilingShares {
   double dispatch = 0;
   double combine = 0;

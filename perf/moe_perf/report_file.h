@@ -1,5 +1,4 @@
-// A file that a report will be written to. It is opened before anything runs, so that hours of measuring do not end
-// with "cannot write".
+// A file for a report. It is opened before anything runs, so that hours of measuring do not end with "cannot write".
 #pragma once
 
 #include <string>
@@ -12,7 +11,7 @@ class ReportFile {
  public:
   ReportFile() = default;
 
-  // `option` is the option that named it; "-" is standard output. What is in a file stays until write(). Throws
+  // `option` named the file; "-" is standard output. The file keeps its content until write(). Throws
   // std::runtime_error.
   ReportFile(const std::string& option, const std::string& path);
 

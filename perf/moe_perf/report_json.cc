@@ -169,7 +169,7 @@ std::string gpuOf(const Machine& machine) {
   return machine.backend == "cuda" ? machine.device : "";
 }
 
-// A host's name may be any bytes; those that are no UTF-8 are replaced.
+// A host's name may contain any bytes. Those that are no UTF-8 are replaced.
 std::string text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -52,8 +52,8 @@ std::vector<std::int32_t> bestOf(const std::vector<double>& scores, std::vector<
   return candidates;
 }
 
-// As a router with limited groups does it: experts have scores; of the groups whose two best experts have most, the
-// best experts. Entries are unused if these groups have too few.
+// Does what a router with limited groups does: experts have scores, and it takes the best experts of the groups whose
+// two best experts score most. Entries are unused if these groups have too few.
 std::vector<std::int32_t> drawInGroups(const Options& options, Draw& draw) {
   const Experts groups{options.experts, options.groups};
   std::vector<double> scores, ofGroups;
@@ -73,7 +73,7 @@ std::vector<std::int32_t> drawInGroups(const Options& options, Draw& draw) {
   return chosen;
 }
 
-// What every token of a route is drawn by.
+// The parameters by which every token of a route is drawn.
 class Router {
  public:
   Router(const Options& options, std::uint64_t seed, int nranks)

@@ -1,4 +1,4 @@
-// Who gets which token: the routes of every rank, which every rank can compute by itself from the seed.
+// Which rank gets which token: the routes of every rank, which every rank can compute from the seed.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Runs one case on one rank: a pass in which every iteration is verified, and timed passes whose last results are
-// verified too. All ranks run the same steps in the same order.
+// Runs one case on one rank: a pass that verifies every iteration, and timed passes whose last results are verified
+// too. All ranks run the same steps in the same order.
 #pragma once
 
 #include <functional>

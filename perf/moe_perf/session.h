@@ -1,6 +1,6 @@
 // One handle of a case with everything it works on: routes, sources, outputs, and what is expected in them. Its
-// operations are single calls of the library or of moe_perf's own work, in stream order; which ones come when is the
-// runner's part.
+// operations are single calls of the library or of moe_perf's own work, in stream order. The runner decides which ones
+// come when.
 #pragma once
 
 #include <array>
@@ -57,7 +57,8 @@ class Session {
 
   // moe_perf's own work, with the payload of the current iteration.
   void fill(int source);
-  // What experts make of the payload of `iteration`, or of the current one. Rows that were not cast say it themselves.
+  // What experts make of the payload of `iteration`, or of the current one. Rows without a cast tell their payload
+  // themselves.
   void runExperts(int version, const std::uint32_t* iteration = nullptr);
   void verifyDispatch(int version, int stride, Findings* findings);
   void verifyCombine(int version, int stride, Findings* findings);

@@ -14,7 +14,7 @@
 namespace moe::perf {
 namespace {
 
-// The host waits for the device once in so many iterations, or the queue would grow without end.
+// The host waits for the device once in this many iterations, or the queue would grow without end.
 constexpr int kSettleEvery = 32;
 constexpr int kProgressLines = 10;
 

@@ -1,5 +1,5 @@
 // moe_perf --soak: very many verified iterations on one communicator, through handles of ever new shapes. Nothing is
-// timed; what is looked for comes once in many thousands.
+// timed. It looks for what happens once in many thousands.
 #pragma once
 
 #include <functional>

@@ -18,7 +18,7 @@ namespace {
 constexpr int kLlTokens = 512;  // of a rank, at most
 constexpr int kGroups = 16;     // of experts, at most
 
-// Of the rows that one rank may hold: an iteration on more would take the time of many others.
+// A bound on the rows that one rank may hold: an iteration on more would take the time of many others.
 constexpr std::int64_t kLayoutBytes = std::int64_t{256} << 20;
 
 // Up to `most`; a range of half the size is as likely, and so on. `most` itself comes often.
@@ -122,7 +122,7 @@ std::string SoakShape::describe() const {
       fmt::join(load.tokens[0], ","), fmt::join(load.tokens[1], ","), load.tokensMax);
 }
 
-// Many iterations make the shapes longer rather than more: a new one costs milliseconds.
+// Many iterations make the shapes longer rather than more numerous: a new shape costs milliseconds.
 std::vector<SoakShape> drawSoak(const Options& limits, int nranks) {
   Draw draw(mix(limits.seed));
   std::vector<SoakShape> shapes;

@@ -1,5 +1,5 @@
 // Where a rank of moe_perf has its rows and runs its own work: host memory and the calling thread, or a GPU and one
-// stream. The driver is written once against this. Errors are thrown as std::runtime_error.
+// stream. The driver is written once against this interface. Errors are std::runtime_error.
 #pragma once
 
 #include <cstddef>

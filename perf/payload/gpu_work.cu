@@ -1,5 +1,5 @@
-// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, a block to a
-// row.
+// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, with one block
+// per row.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(kThreads) runJob(const __grid_constant__ Job j
   }
 }
 
-// With lazy loading, a kernel is loaded at its first launch, which may wait for the GPU: never during communication.
+// With lazy loading, a kernel is loaded at its first launch, which may wait for the GPU. That must never happen during
+// communication.
 template <class... Jobs>
 void loadKernels(const std::variant<Jobs...>*) {
   cudaFuncAttributes attributes;

@@ -64,7 +64,7 @@ MOE_PERF_BOTH float scaleOf(std::uint64_t key, int block) {
   return 0.25F * static_cast<float>(1 << power);
 }
 
-// Expert e computes multiplier * x + offset. All numbers are small integers, so |y| <= 255 for unscaled x is exact in
+// Expert e computes multiplier * x + offset. All numbers are small integers, so for unscaled x, |y| <= 255 is exact in
 // every row type.
 struct ExpertFunction {
   float multiplier;
@@ -94,8 +94,8 @@ MOE_PERF_BOTH float bitsFloat(std::uint32_t bits) {
 #endif
 }
 
-// Conversions of finite values, rounding to nearest even. They are written here and not taken from the library, so
-// that a defect there shows as wrong elements.
+// Conversions of finite values, rounding to nearest even. They are written here and not taken from the library, so that
+// a defect there shows as wrong elements.
 MOE_PERF_BOTH std::uint32_t toBf16(float value) {
   const std::uint32_t bits = floatBits(value);
   return (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;

@@ -1,6 +1,7 @@
-// The work of moe_perf on rows, as plain structs that do one row at a time, so that the host runs them in a loop and
-// the GPU as kernels: fill the sources, run the experts, count wrong elements. They touch no message. Of a row they do
-// the columns (or groups of columns) first, first + step, ...: the host all of them, a thread of a GPU block its share.
+// The work of moe_perf on rows: fill the sources, run the experts, count wrong elements. These are plain structs that
+// do one row at a time, so that the host runs them in a loop and the GPU as kernels. They touch no message. They do the
+// columns (or groups of columns) first, first + step, ... of a row: the host all of them, a thread of a GPU block its
+// share.
 #pragma once
 
 #include <cstdint>
@@ -191,9 +192,9 @@ struct RunExperts {
 
 // ---- Checking what combine returned ----
 
-// Recomputes each element from the token's own payload: bit-exactly in the order that moecomm.h states (fp32 sums per
-// rank in top-k order, rounded to the row type, then over the ranks), and in double for the error measure. Across
-// domains the own one comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
+// Recomputes each element from the token's own payload. It does so bit-exactly, in the order that moecomm.h states
+// (fp32 sums per rank in top-k order, rounded to the row type, then over the ranks), and in double for the error
+// measure. Across domains the own domain comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
 struct VerifyCombine {
   PayloadOf payloadOf;
   RowShape shape;

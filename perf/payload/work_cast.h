@@ -16,7 +16,7 @@ struct ScaleAddress {
   }
 };
 
-// Rows that were cast on their way: a block's scale must be what its largest element asks for, and elements what is
+// Checks rows that were cast on their way: a block's scale must follow from its largest element, and codes must be the
 // nearest. Powers of two give the payload's small integers exactly.
 struct VerifyCast {
   PayloadOf payloadOf;

@@ -1,4 +1,4 @@
-// What all of moe_perf's work on rows is about: which rows, which payload, and where findings go.
+// What all of moe_perf's work on rows needs: which rows, which payload, and where findings go.
 #pragma once
 
 #include <cstdint>
@@ -78,7 +78,7 @@ struct PayloadOf {
   MOE_PERF_BOTH std::uint64_t key(int source, int token) const { return rowKey(seed, *iteration, source, token); }
 };
 
-// Checks with a stride look at one group of columns in so many; at which ones changes with iteration and token.
+// Checks with a stride look at one of that many groups of columns. Which one changes with iteration and token.
 MOE_PERF_BOTH int sampleBegin(const PayloadOf& payloadOf, int token, int stride) {
   return static_cast<int>((*payloadOf.iteration + static_cast<std::uint32_t>(token)) %
                           static_cast<std::uint32_t>(stride));

@@ -1,6 +1,6 @@
-// The job by hand, for ranks of one host: each rank stores rows straight to their places in the others' windows, raises
-// one flag, and sums the rows where its peers have made them. No checks, no timeouts, no failures: what an exchange
-// through shared memory cannot be faster than. Starts its ranks itself.
+// The job by hand, for ranks of one host. Each rank stores rows straight to their places in the others' windows, raises
+// one flag, and sums the rows where its peers have made them. There are no checks, timeouts or failures, so no exchange
+// through shared memory can be faster. It starts its ranks itself.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -124,7 +124,7 @@ class SharedWindow {
  private:
   const Window& window(int rank) const { return windows_[static_cast<std::size_t>(rank)]; }
 
-  // This rank has come so far, and so have all when it returns.
+  // Says that this rank has come this far. Returns when all have.
   void tell(std::atomic<std::uint64_t>* words, std::uint64_t epoch) {
     words[rank_].store(epoch, std::memory_order_release);
     for (int rank = 0; rank < nranks_; ++rank) {

@@ -1,5 +1,5 @@
 // One rank's end of the transport between domains, without a communicator: a window in host memory, puts to the ranks
-// of other domains, and signals, words that count up. For moe_perf --transport-test.
+// of other domains, and signals, which are words that count up. For moe_perf --transport-test.
 #pragma once
 
 #include <atomic>

@@ -63,7 +63,7 @@ bool roundIsThere(TransportLink& link, int from, int round) {
   return true;
 }
 
-// Seconds for so many puts, until their word has been answered.
+// The seconds for this many puts, until their word has been answered.
 double timePuts(TransportLink& link, int to, std::uint32_t bytes, int count) {
   const auto begin = Clock::now();
   for (int i = 0; i < count; ++i) {

@@ -1,5 +1,6 @@
 // moe_perf --transport-test: what the transport between domains carries from each rank to each rank of another domain,
-// one pair after the other, without any step of the library. Memory of the host, as GPUs' is beyond what the CPU posts.
+// one pair after the other, without any step of the library. It uses host memory, because the CPU cannot post from a
+// GPU's.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-"""moecomm: expert-parallel communication for Mixture-of-Experts models. A thin layer over libmoecomm.so (ctypes only).
+"""moecomm: expert-parallel communication for Mixture-of-Experts models, a thin layer over libmoecomm.so (ctypes only).
 
     with moecomm.Communicator.from_env(backend="host") as comm, comm.handle(experts=16, topk=4) as handle:
         handle.route(topk_idx, topk_weights)            # [tokens, topk]

@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> int: ...
 
 
-# Bit of moeCombineArgs_t.flags: this combine carries gradients of the weights. It has to be said only where neither
-# pointer says so, since arrays without elements have the address NULL.
+# Bit of moeCombineArgs_t.flags: this combine carries gradients of the weights. It is needed only where neither pointer
+# says so, because arrays without elements have the address NULL.
 COMBINE_GRADS = 2
 
 # ---- Types -----------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class moeCounts_t(_Sized):
 
 
 class moeDeviceCounts_t(_Sized):
-    # Addresses of device memory, so not to be followed here.
+    # Addresses of device memory, which must not be followed here.
     _fields_ = [
         ("size", c_size_t),
         ("rows", c_void_p),
@@ -301,7 +301,7 @@ PROTOTYPES = {
     "moeMemFree": (moeResult_t, [moeComm_t, c_void_p]),
     "moeHandleCreate": (moeResult_t, [POINTER(moeHandle_t), moeComm_t, POINTER(moeHandleConfig_t)]),
     "moeHandleDestroy": (moeResult_t, [moeHandle_t]),
-    # Weights are an address on the device, as all rows are.
+    # Weights are an address on the device, like all rows.
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
@@ -337,7 +337,7 @@ def load() -> ctypes.CDLL:
     reasons = []
     for path in candidates():
         try:
-            # RTLD_LOCAL: the library's symbols are of no use to others.
+            # RTLD_LOCAL, because nobody else needs the library's symbols.
             library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
         except OSError as error:
             reasons.append(f"{path}: {error}")

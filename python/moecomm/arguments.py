@@ -1,4 +1,4 @@
-"""What the arguments of dispatch and of combine have in common."""
+"""What the arguments of dispatch and combine share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .layouts import Layout
 
 
 class Arguments:
-    """Checks the arguments of one call on a handle whose last route had `tokens` tokens. `known_rows` tells the tokens
-    that came and the out rows, or None where that would take waiting."""
+    """Checks the arguments of one call on a handle whose last route had `tokens` tokens. `known_rows` returns the tokens
+    that came and the out rows, or None if it would have to wait."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What may be passed where the C interface wants an address: an int, a numpy array, an object with data_ptr() (torch),
-or one with __cuda_array_interface__ or __dlpack__. describe() tells all of them in the same words. All but ints must be
-contiguous, since the library sees plain memory. No framework is imported."""
+"""What may be passed where the C interface takes an address: an int, a numpy array, an object with data_ptr() (torch),
+or one with __cuda_array_interface__ or __dlpack__. describe() describes all of them in the same terms. All but ints must
+be contiguous, because the library sees plain memory. No framework is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .values import ADDRESS_MAX, integer
 
 
 class Array(NamedTuple):
-    """An argument. Of an address no more is known: nothing of the memory behind it."""
+    """An argument. Of an address nothing more is known."""
 
     address: int  # of the first element; 0 for None and for arrays without elements
     shape: Tuple[int, ...] = ()
@@ -186,7 +186,7 @@ _VERSION = (1, 1)  # the newest that is read here
 
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 _DEVICES = {_CPU: "cpu", _CUDA_HOST: "cpu", _CUDA: "cuda", _CUDA_MANAGED: "managed"}
-# A stream argument to __dlpack__ that asks for no synchronisation: the caller orders the streams.
+# A stream argument to __dlpack__ that asks for no synchronisation, because the caller orders the streams.
 _NO_SYNC = -1
 
 _SIZED_TYPES = {0: "int", 1: "uint", 2: "float", 5: "complex"}
@@ -257,7 +257,7 @@ def _name_of_capsule(capsule: Any, what: str) -> bytes:
 
 
 def _read(capsule: Any, what: str) -> _Exported:
-    """The capsule is not taken over: its destructor gives the tensor back, and the caller keeps the array alive."""
+    """Reads a capsule without taking it over: its destructor frees the tensor, and the caller keeps the array alive."""
     name = _name_of_capsule(capsule, what)
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype = ctypes.c_void_p

@@ -1,6 +1,6 @@
-"""What arrays must be: on the right device, of the right type and extents, and writable where they are outputs. Whatever
-is wrong is said with the argument, what was found and what was expected, before the library is called: it sees plain
-addresses and would read or write past the end. An address tells nothing, so of addresses nothing is checked."""
+"""Checks arrays: they must be on the right device, of the right type and extents, and writable if they are outputs. An
+error names the argument, what was found and what was expected. It comes before the library is called, which sees plain
+addresses and would read or write past the end. Of addresses nothing can be checked."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsAppl
 
 
 class CombineArguments(Arguments):
-    """`_capacity`: the out rows of the last dispatch, as far as the library was told; None if there was none."""
+    """`_capacity`: the out rows that the last dispatch told the library; None if there was none."""
 
     _capacity: Optional[int]
 

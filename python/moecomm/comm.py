@@ -17,7 +17,7 @@ from .window import WindowMemory
 
 
 class Info(NamedTuple):
-    """What moeCommGetInfo tells."""
+    """The answer of moeCommGetInfo."""
 
     nranks: int
     rank: int
@@ -34,7 +34,7 @@ class Info(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """What moeCommGetPeerInfo tells."""
+    """The answer of moeCommGetPeerInfo."""
 
     rank: int
     transport: str
@@ -45,7 +45,7 @@ class Peer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What moeGetLimits tells."""
+    """The answer of moeGetLimits."""
 
     ranks_max: int
     topk_max: int
@@ -59,7 +59,7 @@ class Limits(NamedTuple):
 
 
 class MemorySize(NamedTuple):
-    """What moeCommGetMemorySize tells."""
+    """The answer of moeCommGetMemorySize."""
 
     window_bytes: int
     control_bytes: int
@@ -81,15 +81,15 @@ def error_string(result: int) -> str:
 
 
 def unique_id() -> bytes:
-    """128 bytes that name a new group. One process calls this, sends them to every rank over a trusted channel, and
-    lives until all ranks have joined."""
+    """128 bytes that name a new group. One process calls this and sends them to every rank over a trusted channel. It
+    must live until all ranks have joined."""
     identity = _native.moeUniqueId_t()
     errors.check(library(), library().moeGetUniqueId(ctypes.byref(identity)))
     return bytes(identity.bytes)
 
 
 def limits() -> Limits:
-    """What the library can do at most."""
+    """The library's limits."""
     return _limits_of(None)
 
 
@@ -122,16 +122,16 @@ def _unique_id_from(identity):
 
 
 class Communicator:
-    """One rank of a group. Joining blocks until all `nranks` ranks have joined; use as a context manager, or call
-    destroy(). One that is dropped without is destroyed in the background, and one that is left when the interpreter
-    exits is destroyed then; both warn (ResourceWarning) or are late, so do not rely on it.
+    """One rank of a group. The constructor blocks until all `nranks` ranks have joined. Use it as a context manager, or
+    call destroy(). A communicator that is dropped without that is destroyed in the background, with a ResourceWarning.
+    One that is left when the interpreter exits is destroyed then. Do not rely on either.
 
     Settings, all optional (moeConfig_t has their meaning): backend "auto" | "host" | "cuda", modes "auto" | "ht" | "ll",
     device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max, timeout_ms, sms,
     staging_rows, heap_bytes, domain_size, transport "auto" | "tcp" | "verbs" | "ibgda", interface_name, log_level
     "none".."trace", log (callable of level and line), allocate (callable of size and kind, returning an address) and
-    free (of address, size and kind). Log functions and allocators may be called by any thread, until the communicator
-    is gone; they must not destroy it."""
+    free (of address, size and kind). Any thread may call log functions and allocators until the communicator is gone.
+    They must not destroy it."""
 
     native: Native
 
@@ -155,7 +155,7 @@ class Communicator:
         native.init(lambda pointer: init(ctypes.byref(pointer), config))
         self.native = native
         info = self.info
-        # What arrays of this communicator's steps must be on.
+        # Where the arrays of this communicator's steps must be.
         self.place = Place("cuda", info.device) if info.backend == _native.moeBackendCuda else Place("cpu", None)
 
     def __del__(self):
@@ -178,7 +178,7 @@ class Communicator:
 
     def destroy(self) -> None:
         """Leaves the group and frees everything, handles and window memory included. Not collective. Idempotent. Waits
-        for calls that other threads are in; all later calls raise InvalidUsage."""
+        for running calls of other threads. All later calls raise InvalidUsage."""
         self.native.destroy()
 
     def abort(self) -> None:
@@ -187,8 +187,8 @@ class Communicator:
             errors.check(library(), library().moeCommAbort(pointer), pointer)
 
     def async_error(self) -> Optional[errors.MoeError]:
-        """The communicator's first asynchronous failure as an exception object, or None. Does not wait for a failure,
-        only for its sentence (moeGetLastError)."""
+        """The communicator's first asynchronous failure as an exception object, or None. If there is one, this waits for
+        its sentence (moeGetLastError)."""
         failure = _native.moeResult_t()
         with self.native as pointer:
             errors.check(library(), library().moeCommGetAsyncError(pointer, ctypes.byref(failure)), pointer)
@@ -249,5 +249,5 @@ class Communicator:
         return WindowMemory(self, shape, typestr)
 
     def handle(self, experts: int, topk: int, **settings: Any) -> Handle:
-        """A Handle; all ranks make the same ones."""
+        """A Handle. All ranks make the same handles in the same order."""
         return Handle(self, experts, topk, **settings)

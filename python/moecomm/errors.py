@@ -1,4 +1,4 @@
-"""One exception per result of the library. The text is the sentence of moeGetLastError: who noticed what, on which rank."""
+"""One exception per result of the library. Its text is the sentence of moeGetLastError: who noticed what, on which rank."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InvalidArgument(MoeError, ValueError):
 
 
 class InvalidUsage(MoeError):
-    """A right value at the wrong time, or values that differ between ranks."""
+    """The value is right but the time is wrong, or ranks passed different values."""
 
     result = _native.moeInvalidUsage
 

@@ -1,4 +1,4 @@
-"""Handles: a route, and dispatch and combine along it."""
+"""Handles: a route, and the dispatches and combines that use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARRIVAL_SHIFT = 24
 
 
 class Counts(NamedTuple):
-    """What moeHandleGetCounts tells; the lists are copies."""
+    """The answer of moeHandleGetCounts. The lists are copies."""
 
     rows: int
     layout_rows: int
@@ -62,15 +62,15 @@ class Handle:
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode`
     "auto", "ht" or "ll"; `index_type` "int32" or "int64". `arrivals`, of expert-major layouts: see arrivals().
 
-    Arrays are device memory with the cuda backend, host memory with the host backend: numpy arrays, tensors, objects
-    with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, of outputs,
-    writability are checked: ValueError and TypeError say what was found and what was expected. An address tells none of
-    this, so that whoever passes one answers for the memory behind it. "out rows" below are the rows of the handle's
-    layout, counts().layout_rows; arrays for them may have more. With grouped layouts they may be two axes: rank-major
+    Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
+    with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
+    writability are checked. ValueError and TypeError say what was found and what was expected. Addresses cannot be
+    checked: whoever passes one answers for the memory behind it. "out rows" below are the rows of the handle's layout,
+    counts().layout_rows; arrays for them may have more. In grouped layouts they may be two axes: rank-major
     [nranks, tokens_max], expert-major-padded [local experts, nranks * tokens_max].
 
     With the cuda backend the calls only queue work on `stream` (an int, a torch.cuda.Stream, None for the default
-    stream); keep the arrays alive until it has run. Those of a send-only operation are kept until complete()."""
+    stream). Keep the arrays alive until it has run. Arrays of a send-only operation are kept until complete()."""
 
     def __init__(
         self,
@@ -141,15 +141,15 @@ class Handle:
         self.destroy()
 
     def __del__(self):
-        # It goes with its communicator. When something is dropped differs between ranks, and all must destroy the same
-        # handles in the same order.
+        # It goes with its communicator. Ranks drop things at different times, but must destroy the same handles in the
+        # same order.
         comm = self.__dict__.get("_comm")
         if comm is not None and self.__dict__.get("_pointer") is not None and comm.native.pointer is not None:
             warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
 
     def destroy(self) -> None:
-        """Frees the handle. All work that uses it must have run. Idempotent. The communicator's destroy does it too; a
-        handle that is dropped without stays until then."""
+        """Frees the handle. All work that uses it must have run. Idempotent. A handle that is only dropped stays until the
+        communicator's destroy frees it."""
         pointer, self._pointer, self._kept = self._pointer, None, ()
         if pointer is not None and self._comm.native.pointer is not None:
             with self._comm.native as owner:
@@ -158,7 +158,7 @@ class Handle:
     # ---- Routes ------------------------------------------------------------------------------------------------------
 
     def route(self, topk_idx: Any, topk_weights: Any = None, tokens: Optional[int] = None, stream: Any = None) -> None:
-        """Decides who gets which token. Collective.
+        """Decides which rank gets which token. Collective.
 
         topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1.0 everywhere
@@ -182,7 +182,7 @@ class Handle:
         return counts
 
     def counts(self) -> Counts:
-        """Counts of what this rank receives. Waits for the last route; the lists are copies."""
+        """Counts of what this rank receives. Waits for the last route. The lists are copies."""
         counts = self._native_counts()
         return Counts(
             counts.rows,
@@ -194,14 +194,14 @@ class Handle:
         )
 
     def device_counts(self) -> DeviceCounts:
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. They
-        stay the same; each route writes the counts, in stream order."""
+        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. The
+        addresses stay the same. Each route writes the counts, in stream order."""
         counts = self._device_counts()
         return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
 
     @property
     def mode(self) -> str:
-        """ "ht" or "ll": what the handle uses, also where it was made with "auto"."""
+        """ "ht" or "ll": what the handle uses, even if it was made with "auto"."""
         mode = self._device_counts().mode
         return next(name for name, value in HANDLE_MODES.items() if value == mode)
 
@@ -211,18 +211,19 @@ class Handle:
         return counts
 
     def arrivals(self) -> Arrivals:
-        """Arrivals of a handle made with arrivals=True: addresses on the device. `words`, uint64 [local experts]: shifted
-        right by ARRIVAL_SHIFT, the dispatches whose rows of an expert are complete, for kernels that run beside dispatch;
-        `failed`, uint32 [1]: not 0: what is missing will not come. They stay the same: see moeHandleGetArrivals."""
+        """Arrivals of a handle made with arrivals=True: addresses on the device, for kernels that run beside dispatch.
+        `words`, uint64 [local experts], shifted right by ARRIVAL_SHIFT: the dispatches whose rows of an expert are
+        complete. `failed`, uint32 [1], not 0: missing words will not come. The addresses stay the same: see
+        moeHandleGetArrivals."""
         found = _native.moeArrivals_t()
         self._call("moeHandleGetArrivals", ctypes.byref(found))
         return Arrivals(found.words, found.failed)
 
     def view(self) -> HandleView:
         """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
-        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None;
-        `combine_rows` may be filled and passed to combine, which then copies nothing. They stay the same. They are the
-        caller's from the end of dispatch until combine begins: see moeHandleGetView."""
+        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None.
+        `combine_rows` may be filled and passed to combine, which then copies nothing. The addresses stay the same. The
+        memory is the caller's from the end of dispatch until combine begins: see moeHandleGetView."""
         view = _native.moeHandleView_t()
         self._call("moeHandleGetView", ctypes.byref(view))
         return HandleView(view.rows, view.side, view.combineRows)
@@ -230,7 +231,7 @@ class Handle:
     # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 
     def _known_rows(self) -> Optional[Tuple[int, int]]:
-        """Tokens that come and out rows of the last route, as far as that is known without waiting."""
+        """Arriving tokens and out rows of the last route; None if that would take waiting."""
         if self._rows is None and self._comm.place.device == "cpu":
             self._native_counts()
         return self._rows
@@ -287,7 +288,7 @@ class Handle:
                   up, or their bytes. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
                   nranks * tokens_max] words
-        exact     with cast: without the lower bound of a block's magnitude, for gradients"""
+        exact     with cast: no lower bound for a block's magnitude, for gradients"""
         arguments = self._arguments(DispatchArguments, "dispatch")
         args = arguments.make(
             rows,

@@ -1,4 +1,4 @@
-"""The rows that a handle's layout has, and what is known of their number where arrays for them are passed."""
+"""The rows of a handle's layout, and what is known of their number when arrays for them are passed."""
 
 from __future__ import annotations
 

@@ -16,24 +16,24 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 from . import _native, errors
 
-# A dropped communicator is destroyed by a thread of its own, for which the dropping one waits at most this long. Dropping
-# happens wherever the garbage collector runs, also under a lock that a log function needs, so it must not wait for more.
+# A separate thread destroys a dropped communicator, and the dropping thread waits for it at most this long. Dropping
+# happens wherever the garbage collector runs, perhaps under a lock that a log function needs, so it must not wait longer.
 DROP_SECONDS = 2.0
-# At exit: for calls of daemon threads, which are aborted, and for communicators to be destroyed.
+# Limits at exit: for calls of daemon threads, which are aborted, and for destroying communicators.
 EXIT_CALL_SECONDS = 5.0
 EXIT_SECONDS = 60.0
 
 _inside = threading.local()
 
 _ALIVE: weakref.WeakValueDictionary[int, Native] = weakref.WeakValueDictionary()  # by id
-# Natives that join or are destroyed now. Meanwhile threads may be in allocators of any communicator.
+# Natives that are joining or being destroyed. Meanwhile threads may be in allocators of any communicator.
 _busy: Set[Native] = set()
-# Configurations of communicators that are gone, but not their windows: a peer in this process has them until it goes.
+# Configurations of communicators that are gone while a peer in this process still uses their windows.
 _outliving: Dict[int, Any] = {}  # by id, as nothing but adding and taking away single ones is safe between threads
 
 
 def _retire(config: Any) -> None:
-    """Of a communicator that is gone: keeps the allocator's functions until all of its memory has been given back."""
+    """Keeps the allocator's functions of a communicator that is gone until all of its memory has been given back."""
     _outliving[id(config)] = config
     if _busy:
         return
@@ -43,7 +43,7 @@ def _retire(config: Any) -> None:
 
 
 def callback(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, called by native code: meanwhile its thread must destroy no communicator."""
+    """Wraps `function` for calls by native code, during which its thread must destroy no communicator."""
 
     def call(*arguments):
         _inside.depth = getattr(_inside, "depth", 0) + 1
@@ -56,9 +56,9 @@ def callback(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Native:
-    """A native communicator with what must live as long as it does. `with native as pointer:` is around every call of
-    the library that uses it, so that nobody destroys it during the call: a call is noted before it looks at the pointer,
-    and the pointer taken away before anybody looks for calls."""
+    """A native communicator with what must live as long as it does. Every call of the library that uses it stands in
+    `with native as pointer:`, so that nobody destroys it during the call. A call is noted before it reads the pointer,
+    and destroying removes the pointer before it looks for calls."""
 
     def __init__(self, config: Any, has_callbacks: bool):
         self.config = config  # keeps the callbacks alive
@@ -122,7 +122,7 @@ class Native:
         errors.check(_native.library(), self._destroy(pointer))
 
     def _take(self) -> Optional[int]:
-        """The pointer, for the one thread that gets it: from now on calls are refused."""
+        """The pointer, for the one thread that gets it. From now on calls are refused."""
         if not self._taking.acquire(blocking=False):
             return None  # another thread is at it; the collector, in this one too, must not wait
         pointer, self.pointer = self.pointer, None
@@ -130,7 +130,7 @@ class Native:
         return pointer
 
     def _await_calls(self, seconds: float) -> bool:
-        """Whether no call runs any more, after so long at most."""
+        """Waits at most this long until no call runs. Returns whether that is so."""
         end = time.monotonic() + seconds
         while self._calls and time.monotonic() < end:
             time.sleep(0.001)
@@ -157,19 +157,19 @@ class Native:
             self._destroy(pointer)
 
     def drop(self) -> None:
-        """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS, while it goes on."""
+        """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS while it goes on."""
         pointer = self._take()
         if pointer is not None:
             self._destroy_elsewhere(pointer)
             self.await_end(DROP_SECONDS)
 
     def await_end(self, seconds: float) -> None:
-        """Waits until the native communicator is gone, at most so long."""
+        """Waits until the native communicator is gone, at most this long."""
         if self._gone.acquire(timeout=max(seconds, 0)):
             self._gone.release()
 
     def close(self) -> Any:
-        """For the exit: refuses calls from now on and ends those that run, whose results nobody needs any more."""
+        """For the exit: refuses calls from now on, and ends running ones, whose results nobody needs."""
         pointer = self._take()
         if self._calls and pointer is not None:
             _native.library().moeCommAbort(pointer)

@@ -1,4 +1,4 @@
-"""Window memory: memory of a rank that its peers write without a copy."""
+"""Window memory: memory of a rank that its peers write and read without a copy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class WindowMemory:
     """Memory of this rank that peers write without a copy. numpy.asarray(memory) (host backend) and
-    torch.as_tensor(memory) (cuda backend) are views of it; `shape` and `typestr` ("<f4", "<u2", ...) say of what.
-    Freed by free() or with the communicator: no view may be used afterwards."""
+    torch.as_tensor(memory) (cuda backend) are views of it, with this `shape` and `typestr` ("<f4", "<u2", ...). free()
+    or the communicator's destroy frees it. No view may be used afterwards."""
 
     def __init__(self, comm: Communicator, shape: Sequence[int], typestr: str):
         if not hasattr(shape, "__iter__"):
@@ -62,7 +62,7 @@ class WindowMemory:
         return self.address
 
     def free(self) -> None:
-        """Gives the memory back. No queued work may still use it. Idempotent, and done by the communicator's destroy."""
+        """Gives the memory back. No queued work may still use it. Idempotent. The communicator's destroy does it too."""
         if self.address and self._comm.native.pointer is not None:
             with self._comm.native as pointer:
                 errors.check(_native.library(), _native.library().moeMemFree(pointer, self.address), pointer)

@@ -1,4 +1,4 @@
-// The C ABI: pointers and struct sizes are checked, C++ objects found, errors translated. No logic.
+// The C ABI: checks pointers and struct sizes, finds the C++ objects and translates errors. It has no logic.
 #include "api/guard.h"
 #include "api/traced.h"
 #include "base/sized_struct.h"
@@ -115,7 +115,7 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
 moeResult_t moeCommDestroy(moeComm_t comm) {
   if (comm == nullptr) return moeSuccess;
   if (!Comm::is(comm)) return moe::refuseComm(comm);
-  // In a forked process it stays as it is: who ends it would wait for threads that are not there.
+  // In a forked process the communicator stays as it is: destroying it would wait for threads that are not there.
   if (commOf(comm)->isForked()) return moeSuccess;
   return moe::guard(nullptr, [&] { delete commOf(comm); });
 }

@@ -1,4 +1,4 @@
-// Where exceptions become results. Everything that api.cc does goes through one of these.
+// Turns exceptions into results. Every call of api.cc goes through one of these functions.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@
 
 namespace moe {
 
-// The sentence of the calling thread's latest failure of a call without a communicator. The one thread-local of the
-// library (docs/decisions/0003): such a call has no other place that its caller could ask.
-// Not a std::string, whose end glibc would have to be told: without memory for that, it ends the process.
+// The sentence of the calling thread's latest failure of a call without a communicator. It is the only thread-local of
+// the library (docs/decisions/0003): such a call has no other place to keep a sentence. It is not a std::string,
+// because glibc must register that one's destructor and ends the process if it has no memory for that.
 class ThreadError {
  public:
   void keep(const char* sentence) noexcept {
@@ -42,11 +42,11 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
       threadError().keep(sentence);
     }
   } catch (const std::exception&) {
-    comm->errors().refuse(kNoMemory);  // for the sentence itself
+    comm->errors().refuse(kNoMemory);  // no memory even for the sentence
   }
 }
 
-// Touches nothing of the communicator, not even to keep the sentence.
+// Touches nothing of the communicator and keeps the sentence for the thread.
 inline moeResult_t refuseForked(const Comm& comm) noexcept {
   try {
     threadError().keep(fmt::format("the communicator belongs to process {}, which has forked this process ({}): here "
@@ -76,7 +76,7 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
   }
 }
 
-// A call with what is no communicator, or no handle: there is nothing that could keep the sentence but the thread.
+// Refuses a pointer that is no communicator or no handle. Only the thread can keep the sentence.
 inline moeResult_t refuse(const char* sentence) noexcept {
   return guard(nullptr, [&] { throw Error(moeInvalidArgument, sentence); });
 }
@@ -88,7 +88,7 @@ inline moeResult_t refuseHandle(const void* handle) noexcept {
   return refuse(handle == nullptr ? "handle is NULL" : "handle is none, or has been destroyed");
 }
 
-// The same for calls that use the group: they are refused once it has failed, and report a failure that they ran into.
+// The same for calls that use the group. They are refused once it has failed, and report a failure that they met.
 template <class Body>
 moeResult_t guardAlive(Comm* comm, Body&& body) noexcept {
   if (comm->isForked()) return refuseForked(*comm);

@@ -1,4 +1,4 @@
-// Calls that use a handle tell of themselves at level trace. api.cc calls it.
+// Logs calls that use a handle, at level trace. api.cc uses it.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace moe {
 
-// Like guardAlive. `body` takes the place for the bytes of one row, for the line.
+// Like guardAlive. `body` gets a place for the bytes of one row, which the line shows.
 template <class Body>
 moeResult_t traced(Handle* handle, const char* call, Body&& body) noexcept {
   Comm& comm = handle->comm();

@@ -1,5 +1,5 @@
-// What a communicator needs from the machine it runs on: memory, and a way to run a step. There are two: the host
-// backend (steps run in the call, on its thread and others) and the cuda backend (steps are kernels on a stream).
+// What a communicator needs from the machine: memory, and a way to run a step. The host backend runs steps in the call,
+// on its thread and others. The cuda backend runs them as kernels on a stream.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,29 @@ struct LaunchShape {
   int blocks = 1;
   int warpsPerBlock = 1;
   bool bulk = false;
-  int describingWarps = 0;  // of a block, beside those: of a divided step, they describe rows
-  bool straight = false;    // LL dispatch: own rows need no slot if they are delivered in the same step
+  int describingWarps =
+      0;  // of a block, on top of those: in a divided step they describe rows: of a divided step, they describe rows
+  bool straight = false;  // LL dispatch: own rows skip the slots if they are delivered in the same step no slot if they
+                          // are delivered in the same step
 
   int warps() const { return blocks * (warpsPerBlock + describingWarps); }
 };
 
-// What one operation moves: enough to choose its shape.
+// What one operation moves: all that the choice of its shape needs.
 struct Workload {
   Step step;
-  int tokensMax;            // of the handle: decides whether latency or bandwidth counts
-  int rows;                 // that this rank's warps share, at most
-  std::uint32_t rowBytes;   // 0: no payload
-  int sms;                  // 0: the backend's choice
-  bool movesOnly = false;   // nothing is copied or summed here but what crosses between ranks
-  std::int64_t bytes = 0;   // that cross between ranks, at most, of this rank's own tokens
-  bool lowLatency = false;  // whose rows go through registers
+  int tokensMax;           // the handle's: tells whether latency or bandwidth counts latency or bandwidth counts
+  int rows;                // that this rank's warps share, at most
+  std::uint32_t rowBytes;  // 0: no payload
+  int sms;                 // 0: the backend's choice
+  bool movesOnly =
+      false;  // only rows that cross between ranks are moved; no copies or sums here what crosses between ranks
+  std::int64_t bytes = 0;   // at most, that this rank's own tokens send between ranks, of this rank's own tokens
+  bool lowLatency = false;  // rows go through registers
 };
 
-// Memory that is not the backend's own, and not the caller's: a driver's queues, or the registers of an adapter that it
-// has mapped; in tests these are memory too.
+// Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that
+// it has mapped. In tests these are memory too.
 enum class HostPages { memory, registers, registersInMemory };
 
 class Backend {
@@ -48,28 +51,29 @@ class Backend {
   virtual int kind() const noexcept = 0;    // a moeBackend value
   virtual int device() const noexcept = 0;  // CUDA ordinal, or -1
   virtual bool bulkCopies() const noexcept = 0;
-  // Whether LL combines of rows that are made here land at their owners (ll_combine.h), or are read by them
+  // Whether LL combines of rows that are made here land at their owners (ll_combine.h). Otherwise the owners read them
   // (combine.h).
   virtual bool landingCombines() const noexcept = 0;
 
-  // How many ranks share this rank's device: their kernels must fit beside each other.
+  // How many ranks share this rank's device. Their kernels must fit beside each other.
   virtual void setSharers(int ranks) noexcept = 0;
 
-  // Zeroed memory that steps use and no peer sees.
+  // Zeroed memory for steps alone; no peer sees it.
   virtual Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) = 0;
-  // Zeroed memory that steps and the host use.
+  // Zeroed memory for steps and the host.
   virtual Memory allocateHostVisible(std::size_t bytes) = 0;
-  // Makes host memory of others reachable to steps, at its own address, until the result goes. The pages may be shared
-  // with other users. Throws moeUnsupported if steps cannot reach it.
+  // Lets steps reach foreign host memory at its own address, until the result goes. Others may share the pages. Throws
+  // moeUnsupported if steps cannot reach it.
   virtual Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) = 0;
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
-  // Words of private or window memory, while peers may write them.
+  // Reads words of private or window memory, which peers may write meanwhile.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
-  // For one thread each. They allocate here, and never again: that could wait for a step that waits for them.
+  // Each is for one thread. They allocate here and never again, because allocating later could wait for a step that
+  // waits for them.
   virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
   virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
 
-  // Most warps of a route.
+  // The most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;
   virtual LaunchShape shapeFor(const Workload& work) const noexcept = 0;
   // How rows are cut so that the warps of `shape` share `rows` rows evenly.

@@ -1,4 +1,4 @@
-// Stands in for the cuda backend in builds without CUDA.
+// Replaces the cuda backend in builds without CUDA.
 #include "backend/backend.h"
 
 namespace moe {

@@ -1,4 +1,4 @@
-// The cuda backend: steps are kernels on the caller's stream. Chooses how many blocks and warps a step gets.
+// The cuda backend: runs steps as kernels on the caller's stream, and chooses how many blocks and warps a step gets.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace moe {
 namespace {
 
-// Of the links of a GPU, in GB/s; 0 if they are not known.
+// The speed of a GPU's links in GB/s; 0 if it is not known.
 double linkSpeed(int device) {
   char busId[32] = {};
   if (!cudaOk(cudaDeviceGetPCIBusId(busId, sizeof busId, device))) return 0;
@@ -99,7 +99,8 @@ class CudaBackend final : public Backend {
  private:
   int device_;
   bool bulk_;
-  bool dependent_;  // not on a shared GPU: a kernel that waits for its predecessor would keep out another rank's
+  bool dependent_;  // off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's that
+                    // waits for its predecessor would keep out another rank's
   GpuMachine machine_;
   KernelLaunch launchKernel_ = launchKernel;
 };

@@ -16,8 +16,9 @@ unsigned flagsFor(HostPages kind) {
   return kind == HostPages::registers ? flags | cudaHostRegisterIoMemory : flags;
 }
 
-// CUDA knows a page once per process, but a driver's queues lie in its heap, several in a page, and ranks may be
-// threads of one process. So users are counted here; the last one takes the page back, before the driver gives it up.
+// CUDA registers a page once per process. But a driver's queues lie in its heap, several in a page, and ranks may be
+// threads of one process. So this registry counts the users of a page. The last user unregisters it before the driver
+// frees it.
 class PageRegistry {
  public:
   static PageRegistry& ofProcess() {
@@ -42,10 +43,10 @@ class PageRegistry {
  private:
   struct Page {
     int users = 0;
-    bool ours = false;  // else the program had registered it
+    bool ours = false;  // otherwise the program had registered it
   };
 
-  // False if somebody else has done so.
+  // False if the page was registered before.
   bool enter(std::uintptr_t page, std::size_t bytes, HostPages kind) {
     const cudaError_t error = cudaHostRegister(reinterpret_cast<void*>(page), bytes, flagsFor(kind));
     if (error == cudaSuccess) return true;
@@ -60,7 +61,7 @@ class PageRegistry {
   std::map<std::uintptr_t, Page> pages_;
 };
 
-// The pages of one piece of memory, which go when it goes.
+// The pages of one piece of memory. They are released with this object.
 class SharedPages {
  public:
   explicit SharedPages(int device) : device_(device) {}

@@ -1,4 +1,4 @@
-// Pages of host memory that is not CUDA's, made reachable to kernels.
+// Lets kernels reach pages of host memory that is not CUDA's.
 #pragma once
 
 #include "backend/backend.h"

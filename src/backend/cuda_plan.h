@@ -1,5 +1,5 @@
-// How a step is spread over a GPU. Pure arithmetic, so that it is tested without one. What the numbers were measured
-// with is in docs/internals/notebook.md, how they lead to a count in docs/reference/tuning.md, "Multiprocessors".
+// How a step is spread over a GPU. It is pure arithmetic, so tests need no GPU. docs/internals/notebook.md has the
+// measurements behind the numbers; docs/reference/tuning.md, "Multiprocessors", says how they lead to a count.
 #pragma once
 
 #include <algorithm>
@@ -14,35 +14,38 @@ struct GpuMachine {
   int multiprocessors = 1;
   int sharers = 1;              // ranks on this GPU: all of their blocks must fit at once
   std::size_t sharedBytes = 0;  // most shared memory of a block
-  double linkGBs = 0;           // of its links to other GPUs, one way, as they are sold; 0: not known
+  double linkGBs =
+      0;  // of its links to other GPUs, one way, nominal; 0: not known, one way, as they are sold; 0: not known
 };
 
-// Of the route, a block is what the protocol calls a warp.
+// In a route, a block is what the protocol calls a warp.
 inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 32, kRouteWarpsPerBlock = 16;
-inline constexpr int kSmallTokens = 512, kSmallWarps = 16;  // up to here latency counts; warps per block then
-// Of these, operations that only move rows between ranks: each block more is one more fence and one more announcement
-// at every peer, and a quarter of the multiprocessors keeps the wire busy.
+inline constexpr int kSmallTokens = 512,
+                     kSmallWarps = 16;  // up to here latency counts; warps per block then; warps per block then
+// The share of multiprocessors for small operations that only move rows between ranks. Each further block is one more
+// fence and one more announcement at every peer, and a quarter of the multiprocessors keeps the wire busy.
 inline constexpr int kSmallMoveShare = 4;
-// LL: fewer own rows come sooner through slots, with those of others, than in a round of their own.
+// LL: fewer own rows arrive sooner through slots, together with those of others, than in a round of their own.
 inline constexpr int kStraightTokensMin = 64;
-// Above that: where rows are copied or summed here too, or the link is not known. More was not measured to be faster.
+// For larger operations that also copy or sum rows here, and where the link is not known. More was not measured to be
+// faster.
 inline constexpr int kLargeMultiprocessors = 32;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7424;               // 7168 columns in fp8, and their scales
 inline constexpr std::size_t kStaticSharedBytes = 20480;  // barriers, desks and alignment, rounded up
 
-// Large operations that only move rows (decision 0026): what a multiprocessor moves, and what of a link's speed the
-// wire takes. Dispatch stores to peers, combine loads from them.
+// For large operations that only move rows (decision 0026): what a multiprocessor moves, and the share of the link's
+// speed that the wire takes. Dispatch stores to peers, combine loads from them.
 struct MoveSpeed {
   double multiprocessorGBs, linkShare;
 };
 inline constexpr MoveSpeed kDispatchSpeed{38, 0.70}, kCombineSpeed{49, 0.67};
-inline constexpr double kMoveSlack = 0.02;            // of the time, for fewer multiprocessors
-inline constexpr double kMoveFixedUs = 8;             // what an operation takes that moves nothing
+inline constexpr double kMoveSlack = 0.02;            // of the time, given up for fewer multiprocessors multiprocessors
+inline constexpr double kMoveFixedUs = 8;             // what an operation without rows takes nothing
 inline constexpr int kMoveStep = 16, kMoveMost = 64;  // 20 to 28 are slower than 16; where the model ends
 
-// What is left of a block's shared memory for stages.
+// The shared memory of a block that is left for stages.
 inline std::size_t stageRoom(const GpuMachine& machine) {
   return machine.sharedBytes > kStaticSharedBytes ? machine.sharedBytes - kStaticSharedBytes : 0;
 }
@@ -51,7 +54,7 @@ inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
   return room > 0 ? room + 128 : 0;
 }
 
-// Rows that are moved take few large stages, rows that are summed more and smaller ones: of a combine, `rowBytes`.
+// Moved rows take few large stages; summed rows take more and smaller ones. `rowBytes` is a combine's.
 inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerBlock, std::uint32_t rowBytes) {
   const std::size_t each = stageRoom(machine) / static_cast<std::size_t>(warpsPerBlock);
   if (isCombine(step)) {
@@ -62,7 +65,7 @@ inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerB
           static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, kStageBytesMax))};
 }
 
-// Of a block: those that sum want some slots each.
+// Warps of a block. Those that sum need some slots each.
 inline int bulkWarps(const GpuMachine& machine, Step step, std::uint32_t rowBytes) {
   if (!isCombine(step)) return kBulkWarpsMax;
   const int pieces = sumPieces(rowBytes), most = sumWarpsMax(pieces);
@@ -70,13 +73,13 @@ inline int bulkWarps(const GpuMachine& machine, Step step, std::uint32_t rowByte
   return static_cast<int>(std::clamp<std::size_t>(stageRoom(machine) / each, 1, static_cast<std::size_t>(most)));
 }
 
-// Blocks of which all are resident at once.
+// How many blocks can be resident at once.
 inline int residentBlocks(const GpuMachine& machine, int wanted) {
   return std::clamp(wanted, 1, std::max(1, machine.multiprocessors / machine.sharers));
 }
 
-// The fewest multiprocessors with which B bytes take at most kMoveSlack longer than they must. With n of them the wire
-// is held up by (1 + x^4)^(1/4), where x is the wire's speed over that of the n.
+// The fewest multiprocessors with which B bytes take at most kMoveSlack longer than necessary. n of them slow the wire
+// down by (1 + x^4)^(1/4), where x is the wire's speed over theirs.
 inline int multiprocessorsForMove(const GpuMachine& machine, const MoveSpeed& speed, std::int64_t bytes) {
   if (bytes <= 0) return kMoveStep;
   const double wire = machine.linkGBs * speed.linkShare / machine.sharers;
@@ -92,7 +95,7 @@ inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
   return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, blocks) : blocks), kRouteWarpsPerBlock};
 }
 
-// As many warps as there are pieces of a row for.
+// One warp for each piece of a row.
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
   const int warps = std::min(kSmallWarps, kernelWarpsMax(work.step));
   const auto pieces = std::int64_t{work.rows} * ((work.rowBytes + kPartBytes - 1) / kPartBytes);

@@ -1,4 +1,4 @@
-// Owners and checks for the CUDA runtime. Only files that are built with CUDA include it.
+// Owners and checks for the CUDA runtime, for files that are built with CUDA.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,16 +14,16 @@ inline std::string cudaText(cudaError_t error) {
   return std::string(cudaGetErrorName(error)) + " (" + cudaGetErrorString(error) + ")";
 }
 
-// Of a call whose failure is reported, or has an answer here: it is not left for the program's next look at CUDA's last
-// error. True if there was none.
+// Checks a call whose failure the library reports or answers itself. The program's next look at CUDA's last error does
+// not find it. True if there was none.
 inline bool cudaOk(cudaError_t error) noexcept {
   if (error == cudaSuccess) return true;
   cudaGetLastError();
   return false;
 }
 
-// Throws moeCudaError "what: <CUDA's text>". `what` is a text, or a function that makes one: only a failure costs
-// anything.
+// Throws moeCudaError "what: <CUDA's text>". `what` is a text, or a function that makes one, which then costs nothing
+// unless the call failed.
 inline void checkCuda(cudaError_t error, const char* what) {
   if (!cudaOk(error)) throw Error(moeCudaError, std::string(what) + ": " + cudaText(error));
 }

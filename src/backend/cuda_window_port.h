@@ -1,4 +1,4 @@
-// Readers and writers of a window in GPU memory: each has a stream and pinned memory of its own.
+// Readers and writers of a window in GPU memory. Each has its own stream and pinned memory.
 #pragma once
 
 #include <memory>

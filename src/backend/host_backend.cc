@@ -1,5 +1,5 @@
-// The host backend: a step runs to its end in the call, on the calling thread and, if there is much to do, on others
-// beside it: one warp of one lane each.
+// The host backend: runs a step to its end in the call. The calling thread is one warp of one lane; if there is much to
+// do, other threads are further warps.
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ class HostWriter final : public WindowWriter {
   std::uint8_t* window_;
 };
 
-// Processors that this thread may run on, if `ranks` of this machine share them. Ranks may also have been bound to
+// This thread's share of the processors, if `ranks` of this machine share them. Ranks may also have been bound to
 // processors of their own.
 int shareOfProcessors(int ranks) {
   cpu_set_t allowed;
@@ -106,12 +106,12 @@ class HostBackend final : public Backend {
 
   int routeWarpsMax() const noexcept override { return threads_; }
 
-  // A thread that has little to do costs more than it saves.
+  // A thread with little to do costs more than it saves.
   LaunchShape shapeFor(const Workload& work) const noexcept override {
     const std::int64_t warps = work.step == Step::route ? work.rows / kTokensPerThread : work.bytes / kBytesPerThread;
     return {.blocks = static_cast<int>(std::clamp<std::int64_t>(warps, 1, threads_)), .straight = true};
   }
-  // Few rows are cut, so that every thread has its share; a cast cuts them at its tiles.
+  // Few rows are cut into parts, so that every thread has a share. A cast cuts them at its tiles.
   Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
     constexpr std::int64_t kPiece = 1024;
     const int warps = shape.warps();
@@ -124,7 +124,7 @@ class HostBackend final : public Backend {
   moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t,
                      std::string* what) noexcept override {
     const moeResult_t result = run(step, params, shape.warps(), what);
-    // Until the caller completes the operation nobody waits here.
+    // Nobody waits here until the caller completes the operation.
     if (const PutHelper* helper = putHelper(params.comm)) helper->leave((params.phases & kReceivePhase) == 0);
     return result;
   }
@@ -139,7 +139,7 @@ class HostBackend final : public Backend {
     }
     try {
       const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
-      others_.run(warps, std::ref(part));  // as a reference it needs no memory
+      others_.run(warps, std::ref(part));  // a reference needs no memory no memory
       return moeSuccess;
     } catch (const Error& error) {
       *what = error.what();

@@ -9,7 +9,7 @@ namespace moe {
 
 HostThreads::~HostThreads() {
   if (ofAnotherProcess()) {
-    for (auto& member : members_) static_cast<void>(member.release());  // a forked child has not got the threads
+    for (auto& member : members_) static_cast<void>(member.release());  // a forked child does not have the threads
     return;
   }
   {

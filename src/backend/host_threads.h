@@ -1,5 +1,5 @@
 // Threads that run a rank's steps together with the calling thread. They sleep between steps, take no signals of the
-// program, and end with this.
+// program, and end with this object.
 #pragma once
 
 #include <sys/types.h>
@@ -24,11 +24,11 @@ class HostThreads {
   HostThreads(const HostThreads&) = delete;
   HostThreads& operator=(const HostThreads&) = delete;
 
-  // part(0) on the calling thread and part(1) to part(warps - 1) on other threads, all at once. Threads are
-  // started when they are needed first. Throws an Error if there are none; then no part has run.
+  // Runs part(0) on the calling thread and part(1) to part(warps - 1) on other threads, all at once. Threads are
+  // started when they are first needed. Throws an Error if they cannot be; no part has run then.
   void run(int warps, const Part& part);
 
-  // What the calling thread has found out.
+  // What the calling thread has learned about waiting.
   HostPace& pace() { return pace_; }
 
  private:
@@ -48,7 +48,7 @@ class HostThreads {
   const Part* part_ = nullptr;
   int left_ = 0;
   bool over_ = false;
-  pid_t process_ = 0;  // that the members belong to
+  pid_t process_ = 0;  // whose threads the members are to
   HostPace pace_;
   std::vector<std::unique_ptr<Member>> members_;
 };

@@ -1,4 +1,4 @@
-// Memory with its owner, and the caller's own way of giving it (moeConfig_t.allocate and free).
+// Memory with its owner, and the caller's own allocator (moeConfig_t.allocate and free).
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace moe {
 
-// Memory with its way of being freed. Shared, since peers that are threads of this process use a window too.
+// Memory that knows how it is freed. It is shared, because peers that are threads of this process use a window too.
 using Memory = std::shared_ptr<std::uint8_t>;
 
-// The caller's own allocator. Without functions: the backend allocates.
+// The caller's own allocator. Without functions, the backend allocates.
 struct Allocator {
   moeAllocate_t allocate = nullptr;
   moeFree_t free = nullptr;
@@ -20,7 +20,7 @@ struct Allocator {
 
   explicit operator bool() const { return allocate != nullptr; }
 
-  // Not cleared. `kind` is a moeMemory value.
+  // The memory is not cleared. `kind` is a moeMemory value.
   Memory take(std::size_t bytes, int kind) const {
     auto* memory = static_cast<std::uint8_t*>(allocate(user, bytes, kind));
     if (memory == nullptr) {

@@ -1,5 +1,5 @@
-// How threads of a transport reach this rank's window, which may be GPU memory. A reader and a writer belong to one
-// thread each. Where the window is host memory nothing is copied: the bytes are used in place.
+// How threads of a transport reach this rank's window, which may be GPU memory. Each reader and each writer belongs to
+// one thread. If the window is host memory, nothing is copied: the bytes are used in place.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ class WindowReader {
  public:
   virtual ~WindowReader() = default;
 
-  // The first call, by the thread that makes all others. That thread is the library's own.
+  // Must be the first call, by the thread that makes all others. That thread is the library's own.
   virtual void enter() = 0;
-  // Forgets what was fetched before.
+  // Forgets all earlier fetches.
   virtual void begin() = 0;
-  // Where bytes [offset, +n) of the window will be after settle(), until begin(). Less than n, also none, if there is
-  // no room for more; never none right after begin().
+  // Where bytes [offset, +n) of the window will be after settle(), until begin(). Returns fewer than n, or none, if
+  // there is no room for more; never none right after begin().
   virtual std::span<const std::uint8_t> fetch(std::uint64_t offset, std::size_t n) = 0;
   virtual void settle() = 0;
 };
@@ -27,13 +27,13 @@ class WindowWriter {
   virtual ~WindowWriter() = default;
 
   virtual void enter() = 0;  // as for readers
-  // Where to put bytes for [offset, +n) of the window: room for one byte at least and n at most.
+  // Where to put bytes for [offset, +n) of the window. There is room for at least one byte and at most n.
   virtual std::span<std::uint8_t> stage(std::uint64_t offset, std::size_t n) = 0;
-  // The first n bytes of what was staged last are there.
+  // Says that the first n bytes of the last stage() are there.
   virtual void commit(std::uint64_t offset, std::size_t n) = 0;
-  // Release: steps that see the word see all that was committed before.
+  // A release: steps that see the word see everything that was committed before.
   virtual void writeWord(std::uint64_t offset, std::uint64_t word) = 0;
-  // Returns when all of it is in the window.
+  // Returns when everything is in the window.
   virtual void settle() = 0;
 };
 

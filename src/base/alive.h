@@ -1,12 +1,12 @@
-// A mark by which the C ABI knows an object that it has given out from one that has been destroyed, or from anything
-// else, as long as the memory can still be read.
+// A mark in every object that the C ABI has given out. By it the C ABI tells such an object from a destroyed one and
+// from anything else, as long as the memory can still be read.
 #pragma once
 
 #include <cstdint>
 
 namespace moe {
 
-// Base of such objects, the first one. `kMark`: another for each class.
+// Must be the first base of such an object. Each class has its own `kMark`.
 template <std::uint64_t kMark>
 class Alive {
  public:
@@ -15,7 +15,7 @@ class Alive {
   Alive(const Alive&) = delete;
   Alive& operator=(const Alive&) = delete;
 
-  // Reads memory that may have been freed, which is the point: sanitizers do not look.
+  // Reads memory that may have been freed. That is intended, so sanitizers must not look.
 #if defined(__GNUC__)
   __attribute__((no_sanitize("address", "thread"), noinline))
 #endif
@@ -25,7 +25,7 @@ class Alive {
   }
 
  private:
-  // Atomic, so that the last store, to an object whose life ends, is made.
+  // Atomic, because a compiler may drop a plain store to an object at the end of its life.
   void set(std::uint64_t mark) noexcept {
     __atomic_store_n(&mark_, mark, __ATOMIC_RELAXED);
   }

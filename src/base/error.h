@@ -1,4 +1,4 @@
-// The one exception type of the control plane. The first to notice a failure throws it with the whole sentence; only
+// The one exception type of the control plane. Whoever first notices a failure throws it with the whole sentence. Only
 // src/api turns it into a result. The data path never throws.
 #pragma once
 
@@ -26,7 +26,7 @@ inline Error systemError(const std::string& what, int error = errno) {
   return Error(moeSystemError, what + ": " + std::strerror(error));
 }
 
-// In a handler: what is being handled, as an Error.
+// For use in a handler: the current exception as an Error.
 inline Error currentError() {
   try {
     throw;
@@ -41,7 +41,7 @@ inline Error currentError() {
   }
 }
 
-// The same with the rank in front, for sentences that other ranks read too; unless it begins with ranks.
+// The same with the rank in front, for sentences that other ranks read too. A sentence that begins with ranks is kept.
 inline Error currentErrorOf(int rank) {
   const Error error = currentError();
   const std::string sentence = error.what();
@@ -49,9 +49,9 @@ inline Error currentErrorOf(int rank) {
   return names ? error : Error(error.result(), "rank " + std::to_string(rank) + ": " + sentence);
 }
 
-constexpr const char* kNoMemory = "out of memory";  // so short, a std::string of it needs none
+constexpr const char* kNoMemory = "out of memory";  // short enough for a std::string without memory of it needs none
 
-// In a handler of a thread, which has nobody who could catch: fail(result, sentence).
+// For use in the outermost handler of a thread: calls fail(result, sentence).
 template <class Fail>
 void reportCurrentError(Fail fail) noexcept {
   try {

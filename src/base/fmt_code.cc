@@ -1,5 +1,5 @@
-// fmt's own code, compiled once instead of into each file that formats something (cmake/MoecommDependencies.cmake).
-// libmoecomm.so does not need libfmt.so this way, and its symbols stay inside.
+// fmt's own code, compiled once instead of in every file that formats something (cmake/MoecommDependencies.cmake). So
+// libmoecomm.so does not need libfmt.so, and fmt's symbols stay inside.
 #include <fmt/format-inl.h>
 
 template auto fmt::detail::thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;

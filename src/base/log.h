@@ -1,6 +1,6 @@
 // Log lines: "moecomm <level> [rank 3/16] <subsys>: lower-case sentence with values". Each communicator has its own
 // Log; there is no global one. Thread-safe. A line that cannot be written (a full disk, a closed pipe, a reader that
-// does not read) is lost, and nobody fails or is held up because of it.
+// does not read) is lost. It holds nobody up and makes nobody fail.
 #pragma once
 
 #include <fmt/format.h>

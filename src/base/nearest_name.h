@@ -1,4 +1,4 @@
-// The known name that somebody may have meant who wrote another one.
+// Finds the known name that somebody probably meant who wrote an unknown one.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace moe {
 
-// The least number of letters to insert, drop, change or swap with their neighbour.
+// The fewest letters to insert, drop, change or swap with their neighbour.
 inline std::size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> beforeLast, last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -26,7 +26,7 @@ inline std::size_t editDistance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-// Empty if none is near: if more than a third of the letters differ.
+// Empty if more than a third of the letters differ.
 inline std::string nearestName(std::string_view given, const std::vector<std::string>& known) {
   std::string nearest;
   std::size_t least = std::max<std::size_t>(given.size() / 3, 1) + 1;

@@ -1,4 +1,4 @@
-// Waits on the CPU for what nobody signals: looks, sleeps a moment, looks again.
+// Waits on the CPU for something that nobody signals: looks, sleeps a moment, looks again.
 #pragma once
 
 #include <thread>

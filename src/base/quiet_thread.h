@@ -1,5 +1,5 @@
-// Starts a background thread of the library: signals of the program are never delivered to it, and what it throws ends
-// it without ending the process.
+// Starts a background thread of the library. It gets none of the program's signals. An exception ends the thread, but
+// not the process.
 #pragma once
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 namespace moe {
 
-// While it lives no signal is delivered to the calling thread; a thread that it starts inherits that.
+// While this object lives, the calling thread gets no signal. A thread that it starts inherits that.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -29,7 +29,7 @@ class SignalsHeld {
   sigset_t before_;
 };
 
-// Throws moeSystemError if there can be no thread.
+// Throws moeSystemError if the thread cannot be started.
 template <class Body>
 std::thread startQuietThread(Body body) {
   const SignalsHeld held;

@@ -1,4 +1,4 @@
-// The rule for structs that start with `size`: programs and the library may be built against different versions of the
+// The rule for structs that start with `size`: a program and the library may be built with different versions of the
 // header. Every API function reads its argument structs with readStruct and fills its results with writeStruct.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace moe {
 
-// No struct of this library will ever be larger. It keeps a `size` that was never set from being believed.
+// No struct of this library will ever be larger. So a `size` that was never set is not believed.
 inline constexpr std::size_t kStructBytesMax = 4096;
 
 template <class T>
@@ -28,8 +28,8 @@ void checkStructSize(const T* user, const char* name) {
   }
 }
 
-// A copy of `*user` in this library's shape. Fields that an older caller does not have keep their value of `defaults`
-// (the struct's INITIALIZER). What a newer caller has more must be zero, because we cannot honour it.
+// A copy of `*user` in this library's shape. Fields that an older caller does not have keep the value of `defaults`
+// (the struct's INITIALIZER). Fields that only a newer caller has must be zero, because the library cannot honour them.
 template <class T>
 T readStruct(const T* user, const char* name, const T& defaults) {
   checkStructSize(user, name);
@@ -46,8 +46,8 @@ T readStruct(const T* user, const char* name, const T& defaults) {
   return result;
 }
 
-// Fills an output struct. Writes at most `user->size` bytes, and not `size` itself: an older caller gets the fields
-// that it knows, a newer caller keeps its own values in the fields that we do not know.
+// Fills an output struct. Writes at most `user->size` bytes, but not `size` itself. An older caller gets the fields
+// that it knows. A newer caller keeps its values in the fields that the library does not know.
 template <class T>
 void writeStruct(T* user, const T& value, const char* name = "the output struct") {
   checkStructSize(user, name);

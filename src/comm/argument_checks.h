@@ -1,4 +1,4 @@
-// Checks of single arguments, each with its sentence: moeInvalidArgument that names the argument and its value.
+// Checks of single arguments. Each throws moeInvalidArgument with a sentence that names the argument and its value.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,20 @@ namespace moe {
 
 void requireRange(const char* name, std::int64_t value, std::int64_t least, std::int64_t most);
 
-// `when`: the rest of "args.rows is NULL ...".
+// `when` ends the sentence "args.rows is NULL ...".
 void requirePointer(const void* pointer, const char* name, const char* when);
 
-// NULL is aligned.
+// NULL counts as aligned.
 void requireAligned(const void* pointer, const char* name, std::size_t alignment);
 
-// Memory of a call: as much as is known of it, which may be less than the call uses.
+// Memory that a call uses, as far as the host knows it. The call may use more.
 struct Extent {
   const char* name;
   const void* begin;
   std::int64_t bytes;
 };
 
-// An output shares no byte with `other`.
+// Throws if an output shares a byte with `other`.
 void requireApart(const Extent& output, const Extent& other);
 
 }  // namespace moe

@@ -55,16 +55,16 @@ Comm::~Comm() {
   handles_.clear();
 }
 
-// Those who may still read this window. This rank's last LL combine has ended, so every peer has come to its own and
-// waits for nothing any more but words that are on their way: it is done in microseconds, if it is not stopped. One
+// Peers that may still read this window. This rank's last LL combine has ended, so every peer has come to its own
+// combine and waits only for words that are on their way. Unless it is stopped, it is done within microseconds. A peer
 // that leaves too has ended its steps.
 bootstrap::Company Comm::readers() noexcept {
   if (!hasReaders_ || status() != moeSuccess) return {};
   return {view_.domainFirst, view_.domainSize, std::min(kReadersEnd, std::chrono::milliseconds(config_.timeoutMs))};
 }
 
-// What this rank has put has arrived everywhere before it takes its window away. After a failure much of it never will:
-// then it stays only so long that peers hear of the failure before connections close.
+// Waits until this rank's puts have arrived everywhere, before it takes its window away. After a failure many never
+// will. Then it waits only until peers hear of the failure, before connections close.
 void Comm::finishPuts() noexcept {
   try {
     std::optional<Deadline> failed;
@@ -87,7 +87,7 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
     if (announce && bootstrap_) bootstrap_->announceFailure(result, sentence);
   };
   if (!errors_.fail(result, sentence, tell)) return;
-  // Not by the view: a transport may fail before that is made.
+  // Not through the view: a transport may fail before that is made.
   auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
   if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
   log_->write(moeLogError, "dev", "{}", sentence);  // last: the caller's function may take its time
@@ -101,8 +101,8 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   }
 }
 
-// A step that fails writes a record; whoever looks first turns it into the communicator's failure. Who looks meanwhile
-// waits for that: its step may be the one that has failed, and must not seem to have succeeded.
+// A step that fails writes a record. Whoever looks first turns it into the communicator's failure. Whoever looks
+// meanwhile waits for that: its own step may be the one that failed, and must not seem to have succeeded.
 void Comm::lookAtSteps() noexcept {
   Failure* failure = view_.failure;
   if (failure == nullptr || std::atomic_ref(failure->ready).load(std::memory_order_acquire) == 0) return;
@@ -110,7 +110,7 @@ void Comm::lookAtSteps() noexcept {
   try {
     const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
     if (!text.awaited) return fail(text.result, text.sentence, true);
-    // Who sees the failure, and leaves because of it, has reported the wait: so the others are told.
+    // Reports the wait to the others before anyone here can see the failure and leave because of it.
     bootstrap_->reportLateWait(*text.awaited, text.result, text.sentence);
     errors_.suspect(text.result, text.sentence, Deadline::after(kVerdictEnd));
   } catch (const std::exception&) {
@@ -118,7 +118,7 @@ void Comm::lookAtSteps() noexcept {
   }
 }
 
-// A wait for a rank that does nothing any more would never end. Steps look here when they have waited for a while.
+// Ends waits for a rank that does nothing any more. Steps look at this word after they have waited for a while.
 void Comm::lookForLeavers() noexcept {
   for (int rank = 0; rank < nranks(); ++rank) {
     if (bootstrap_->isLeaving(rank)) std::atomic_ref(view_.departed[rank]).store(1, std::memory_order_release);
@@ -131,11 +131,11 @@ moeResult_t Comm::status() noexcept {
 }
 
 void Comm::abort() noexcept {
-  if (errors_.result() != moeSuccess) return;  // it may still be asked whose fault that is
+  if (errors_.result() != moeSuccess) return;  // the ranks may still be asking whose fault that is fault that is
   try {
     fail(moeAborted, fmt::format("rank {}: moeCommAbort was called", rank()), true);
   } catch (const std::exception&) {
-    fail(moeAborted, "moeCommAbort", true);  // out of memory; so short, it needs none
+    fail(moeAborted, "moeCommAbort", true);  // out of memory; this sentence is short enough to need none, it needs none
   }
 }
 
@@ -154,7 +154,7 @@ void Comm::freeWindow(void* memory) {
   heap_->giveBack(static_cast<std::uint64_t>(byte - heap));
 }
 
-// The offset in the heap, or -1.
+// The offset in the heap; -1 for other memory.
 std::int64_t Comm::heapOffset(const void* memory) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(window_->base()) + view_.at.heap;
   const auto at = reinterpret_cast<std::uintptr_t>(memory);

@@ -1,5 +1,5 @@
-// A communicator: one rank's membership of a group, its window, the peers' windows, and what steps need to run. Made by
-// comm_init.cc; the C functions of src/api and handles use it.
+// A communicator: one rank's membership of a group, its window, the peers' windows, and what steps need to run.
+// comm_init.cc makes it. The C functions of src/api and handles use it.
 #pragma once
 
 #include <unistd.h>
@@ -29,11 +29,10 @@ struct Peer {
   bool inDomain = true;
 };
 
-// "moecomm", then a letter.
+// The mark reads "moecomm" and a letter.
 class Comm : public Alive<0x6d6f65636f6d6d43> {
  public:
-  // `rendezvousRank` is the rank that serves the id, or -1 if that is not known. `backend`: NULL for the one that the
-  // configuration asks for.
+  // `rendezvousRank` serves the id; -1 if it is not known. `backend` NULL: the configuration's.
   static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
                                       int rendezvousRank = -1, std::unique_ptr<Backend> backend = nullptr);
   ~Comm();
@@ -55,11 +54,12 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
   ErrorState& errors() { return errors_; }
 
-  // This process has been forked from the communicator's: its threads are not here, its locks may be held for ever.
+  // True in a process that was forked from the communicator's. There its threads are missing, and its locks may be held
+  // for ever.
   bool isForked() const noexcept { return ::getpid() != process_; }
   int process() const { return process_; }
 
-  // The first failure so far, also of steps that have run in the background. Any thread.
+  // The first failure so far, including those of steps in the background. Any thread.
   moeResult_t status() noexcept;
   void abort() noexcept;
 
@@ -69,19 +69,20 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // allocateWindow has returned.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
 
-  // How many rows of `rowBytes` bytes there is room for at `memory`: what is left of its block in the heap; elsewhere,
-  // where nobody knows, kAnyRows.
+  // How many rows of `rowBytes` bytes fit at `memory`: what is left of its block in the heap. Elsewhere nobody knows,
+  // and the answer is kAnyRows.
   std::int64_t windowRoom(const void* memory, std::uint64_t rowBytes) const;
 
   OutstandingOperations& operations() { return operations_; }
   const OutstandingOperations& operations() const { return operations_; }
 
-  // The set of LL slots for a new handle: the one with the fewest handles. The same on every rank that makes and
-  // destroys the same handles in the same order.
+  // The set of LL slots for a new handle: the one with the fewest handles. All ranks that make and destroy the same
+  // handles in the same order choose alike.
   int takeLlSet();
   void giveBackLlSet(int set) { --llHandles_[set]; }
 
-  // Peers of the domain read this rank's rows in a step of theirs, and no step here waits for the last of them.
+  // Notes that peers of the domain read this rank's rows in their own steps, and that no step here waits for the last
+  // of them.
   void noteReaders() noexcept { hasReaders_ = true; }
   bool hasReaders() const { return hasReaders_; }
 
@@ -123,13 +124,13 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
 };
 
-// Throws moeInvalidArgument unless a group may have so many ranks.
+// Throws moeInvalidArgument unless a group may have this many ranks.
 void requireRanks(int nranks);
 
-// The shape that a configuration asks for, in domains of `domainSize` ranks.
+// The shape that a configuration asks for, with domains of `domainSize` ranks.
 CommShape shapeOf(int nranks, int domainSize, const Config& config);
 
-// How many ranks a domain of this configuration has, unless that depends on the hosts: then all.
+// How many ranks a domain of this configuration has. If that depends on the hosts: all.
 int domainSizeOf(int nranks, const Config& config);
 
 }  // namespace moe

@@ -1,5 +1,5 @@
-// Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. Each
-// round ends with all ranks knowing of every rank's failure, so that all of them give up with the same reason.
+// Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. At the
+// end of each round every rank knows of every rank's failure, so that all give up for the same reason.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace moe {
 namespace {
 
-// What every rank must have set alike: the names that sentences use, and the values in the same order.
+// What all ranks must have set alike: the names for sentences, and the values in the same order.
 constexpr const char* kAgreedNames[] = {"library version", "backend",     "modes",        "tokensMax",
                                         "llTokensMax",     "rowBytesMax", "sideBytesMax", "topkMax",
                                         "expertsMax",      "stagingRows", "domainSize",   "transport"};
@@ -37,7 +37,7 @@ std::string disagreement(const AgreedValues& first, const AgreedValues& other, i
   return {};
 }
 
-// A round's outcome on one rank, in front of its payload.
+// The outcome of a round on one rank; it precedes the payload.
 struct Outcome {
   std::int32_t result = moeSuccess;
   char sentence[508] = {};
@@ -100,7 +100,7 @@ class CommInit {
     return std::move(comm_);
   }
 
-  // A failure that every rank finds by itself, in the same words.
+  // A failure that every rank finds by itself and puts into the same words.
   Error ofAll(moeResult_t result, const std::string& sentence) {
     allKnow_ = true;
     return Error(result, sentence);
@@ -155,7 +155,8 @@ class CommInit {
     }
   }
 
-  // Domains are consecutive ranks, equally many in each. Unless the user says how many: the most that share a host.
+  // Domains are consecutive ranks, equally many in each. By default a domain has as many ranks as possible that share a
+  // host.
   void chooseDomains() {
     const int nranks = comm_->nranks();
     self_ = bootstrap::HostIdentity::current();
@@ -248,10 +249,10 @@ class CommInit {
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
   }
 
-  // The others wait for this rank in there: they are to hear at once if it gives up.
+  // Connects to the others. They wait for this rank, so they must hear at once if it gives up.
   void connectTo(const std::vector<CardBytes>& cards) {
     try {
-      // Who has connected waits in the next round: it must not be the first to give up, for it knows nothing.
+      // A rank that has connected waits in the next round. It knows nothing, so it must not be the first to give up.
       const std::chrono::milliseconds patience(std::max(comm_->config_.timeoutMs / 4 * 3, 1));
       comm_->remote_->connect(cards, Deadline::after(patience));
     } catch (...) {

@@ -24,7 +24,7 @@ bool isAllowed(const Allowed& allowed, std::int64_t value) {
   return false;
 }
 
-// The values that a field may take, where the words of the variable do not apply.
+// The values that a field may take, for fields whose variable takes words.
 std::string describeFieldValues(const Allowed& allowed) {
   if (std::holds_alternative<IntegerRange>(allowed)) return describeAllowed(allowed);
   std::string values;
@@ -48,7 +48,7 @@ std::int64_t parseNumber(const Setting& setting, std::string_view text) {
   throw badVariable(setting.variable, text, allowed);
 }
 
-// The field's value if the program has set it: a text, or a number that has been checked.
+// The field's value if the program has set it: a text, or a checked number.
 const char* textOfField(const Setting& setting, const moeConfig_t& user) {
   const auto* member = std::get_if<const char * moeConfig_t::*>(&setting.source);
   return member != nullptr ? user.**member : nullptr;
@@ -70,7 +70,7 @@ bool numberOfField(const Setting& setting, const moeConfig_t& user, std::int64_t
   return true;
 }
 
-// Where the value goes; nullptr if that is not of this type.
+// Where the value goes; nullptr if the target has another type.
 template <class Value>
 Value* targetIn(const Setting& setting, Config* config) {
   if (const auto* member = std::get_if<Value Config::*>(&setting.target)) return &(config->**member);

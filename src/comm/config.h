@@ -1,5 +1,5 @@
-// The configuration of a communicator after moeConfig_t, the environment and the defaults have been merged, in this
-// order of precedence. config.cc is the only file of the library that reads the environment.
+// The configuration of a communicator: moeConfig_t first, then the environment, then the defaults. config.cc is the
+// only file of the library that reads the environment.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace moe {
 
-// Names and units as in moeConfig_t. Every value has been checked against its range; -1 and 0 mean what they mean there
-// where the meaning depends on the machine or on the number of ranks.
+// Names and units are those of moeConfig_t. Every value has been checked against its range. -1 and 0 keep their meaning
+// where it depends on the machine or on the number of ranks.
 struct Config {
   std::int32_t backend = moeBackendAuto;
   std::int32_t device = -1;
@@ -50,13 +50,13 @@ struct Config {
   bool ll() const { return modes != moeModeHt; }
 };
 
-// Gives the text of an environment variable, or nullptr. Tests pass their own.
+// Gives the text of an environment variable, or nullptr. Tests pass their own function.
 using Lookup = std::function<const char*(const char* name)>;
 
 // The environment of this process.
 const Lookup& processEnvironment();
 
-// The names in this process's environment that begin like ours.
+// The variables of this process whose names begin like ours.
 std::vector<std::string> namesInEnvironment();
 
 // `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An

@@ -1,5 +1,5 @@
-// Every environment variable of the library, one row each: what config.cc parses and what docs/reference/tuning.md
-// shows. Tests and config.cc read it.
+// Every environment variable of the library, one row each. config.cc parses them by this table;
+// docs/reference/tuning.md shows it.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct Setting {
   using Target = std::variant<std::monostate, std::int32_t Config::*, std::int64_t Config::*, std::string Config::*,
                               std::int32_t topology::RdmaSettings::*, std::string topology::RdmaSettings::*>;
   Target target;
-  // Where the program may have put it.
+  // Where the program may have set it.
   using Source = std::variant<std::monostate, std::int32_t moeConfig_t::*, std::int64_t moeConfig_t::*,
                               const char * moeConfig_t::*>;
   Source source;
@@ -54,7 +54,7 @@ std::span<const Setting> settings();
 // What the names of our variables begin with.
 inline constexpr std::string_view kPrefix = "MOECOMM_";
 
-// The names of all variables that the library, its tools, its Python package or its tests take.
+// The names of all variables of the library, its tools, its Python package and its tests.
 std::vector<std::string> knownVariables();
 
 // "1 to 32", "a multiple of 16, 16 to 1048576", "auto, host, cuda", ...

@@ -1,4 +1,4 @@
-// The first failure of a communicator, kept until it is destroyed. Written by whichever thread notices first: a caller,
+// The first failure of a communicator, kept until it is destroyed. Whichever thread notices first writes it: a caller,
 // the liveness monitor, a transport, or a step (through its failure record).
 #pragma once
 
@@ -16,8 +16,8 @@ namespace moe {
 
 class ErrorState {
  public:
-  // True for the first failure, which is kept. `tell()` lets the peers know, and must not call back: who sees the
-  // failure here, and leaves because of it, has told them. Ends what suspect() has begun, whose result stays.
+  // True for the first failure, which is kept. `tell()` lets the peers know, and must not call back. It runs before
+  // anyone here can see the failure and leave because of it. Ends what suspect() has begun; that result stays.
   template <class Tell>
   bool fail(moeResult_t result, const std::string& sentence, Tell tell) noexcept {
     const std::lock_guard lock(mutex_);
@@ -25,7 +25,7 @@ class ErrorState {
     try {
       latest_ = sentence;
       if (tells_) tell();
-    } catch (const std::exception&) {  // that it has failed is what counts
+    } catch (const std::exception&) {  // the failure counts, with or without its sentence what counts
       if (latest_ != sentence) latest_ = kNoMemory;
     }
     if (result_ == moeSuccess) result_ = result;
@@ -35,8 +35,8 @@ class ErrorState {
     return true;
   }
 
-  // It has failed, but whose fault that is has yet to be found: by fail(), which is to follow. `sentence` is for want
-  // of a better one at `end`. A failure that came before stays.
+  // The communicator has failed, but the culprit is not known yet; fail() will name it. At `end`, `sentence` is used
+  // for want of a better one. An earlier failure stays.
   void suspect(moeResult_t result, const std::string& sentence, Deadline end) {
     const std::lock_guard lock(mutex_);
     if (result_ != moeSuccess) return;
@@ -47,13 +47,13 @@ class ErrorState {
     failed_.notify_all();
   }
 
-  // For who knows that another thread is about to call fail() or suspect(): when this returns, it has.
+  // For a caller that knows that another thread is about to call fail() or suspect(). Returns when it has.
   void awaitFailure() noexcept {
     std::unique_lock lock(mutex_);
     failed_.wait(lock, [&] { return result_ != moeSuccess; });
   }
 
-  // From now on no failure is told: peers know that this rank leaves. Waits for what is being told.
+  // From now on no failure is told to peers, who know that this rank leaves. Waits for what is being told.
   void stopTelling() noexcept {
     const std::lock_guard lock(mutex_);
     tells_ = false;
@@ -67,7 +67,7 @@ class ErrorState {
 
   moeResult_t result() const noexcept { return result_; }
 
-  // Text that stays valid until the next call of text(). Waits until it is known whose fault a failure is.
+  // A text that stays valid until the next call of text(). Waits until the culprit of a failure is known.
   const char* text() {
     std::unique_lock lock(mutex_);
     answered_.wait_until(lock, answerEnd_.at(), [&] { return !asking_; });

@@ -65,7 +65,7 @@ const char* callOf(Phase phase) {
   }
 }
 
-// The fields of the word that differs, those first that explain a difference of the others.
+// The fields of the word that differs. Fields whose difference explains that of others come first.
 std::vector<TermField> fieldsOf(const Failure& f) {
   namespace handle = handle_terms;
   const std::string_view call = callOf(f.phase);
@@ -86,7 +86,7 @@ std::string valueOf(const TermField& field, std::uint64_t word) {
   return std::to_string(value);
 }
 
-// In the words of moeCommInit, the lower rank first.
+// Uses the words of moeCommInit, with the lower rank first.
 std::string describeDisagreement(const Failure& f, int rank) {
   auto ours = static_cast<std::uint64_t>(f.expected), theirs = static_cast<std::uint64_t>(f.actual);
   const int lower = std::min(rank, f.peer), higher = std::max(rank, f.peer);

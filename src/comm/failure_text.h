@@ -12,7 +12,7 @@ namespace moe {
 struct FailureText {
   moeResult_t result;
   std::string sentence;
-  // If it is a wait that ended by its deadline: the rank that it was for, or this rank, if it was for a part of itself.
+  // For a wait that ended by its deadline: the rank that it was for, or this rank if it was for a part of itself.
   std::optional<int> awaited = std::nullopt;
 };
 

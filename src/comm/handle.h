@@ -1,5 +1,5 @@
-// A handle: a route, and the operations that use it. Checks what the host can know, fills the parameters of the steps
-// and launches them. Everything that depends on the routing itself happens on the device.
+// A handle: a route and the operations that use it. It checks what the host can know, fills the parameters of the steps
+// and launches them. Everything that depends on the routing happens on the device.
 #pragma once
 
 #include "comm/comm.h"
@@ -32,7 +32,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     return kind == Pending::dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0;
   }
 
-  // Of this handle as it was made, to the log.
+  // Logs how this handle was made.
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   StepParams params() const;
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
@@ -56,14 +56,15 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   bool rowsPerExpert() const {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
   }
-  // Whether rows go straight to where they are wanted, or come straight from there: no copy or sum of what arrives.
+  // Whether the operation only moves rows: they go straight to their final place, or come straight from it, without a
+  // copy or sum here.
   bool onlyMoves(const DispatchArgs& d) const;
   bool onlyMoves(const CombineArgs& a) const;
-  // `rowBytes`: what a row is cut into parts of. `crossing`: what crosses between ranks of a token, per rank.
+  // `rowBytes`: the bytes that are cut into parts. `crossing`: the bytes per token and rank that cross between ranks.
   Workload workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms, bool movesOnly) const;
   Series seriesOf(Pending kind) const;
-  // As many rows as this rank sends, if every token goes to as many ranks as it can. For the cut of rows among warps
-  // only.
+  // The rows that this rank sends if every token goes to as many ranks as possible. It only decides how rows are cut
+  // among warps.
   int arrivingRowsGuess() const { return tokens_ * view_.slots; }
 
   Comm& comm_;

@@ -1,4 +1,4 @@
-// Which memory dispatch and combine take: what must be there, how it is aligned, and what may not overlap.
+// Checks the memory of dispatch and combine: what must be there, how it is aligned, and what may not overlap.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void refuseOutput(const void* pointer, const char* name, const char* why) {
   throw Error(moeInvalidArgument, fmt::format("{} is {}, but {}", name, pointer, why));
 }
 
-// What lies in the window lies in one block.
+// Memory in the window lies in one block.
 template <std::size_t kCount>
 void requireBlocks(const Comm& comm, const std::array<Extent, kCount>& extents) {
   for (const Extent& extent : extents) {
@@ -24,7 +24,7 @@ void requireBlocks(const Comm& comm, const std::array<Extent, kCount>& extents) 
   }
 }
 
-// Outputs share memory with no input and with no other output.
+// Outputs share memory with no input and no other output.
 template <std::size_t kOutputs, std::size_t kInputs>
 void requireAllApart(const std::array<Extent, kOutputs>& outputs, const std::array<Extent, kInputs>& inputs) {
   for (std::size_t i = 0; i < kOutputs; ++i) {
@@ -57,7 +57,7 @@ void Handle::checkOutputs(const moeDispatchArgs_t& args) const {
     requirePointer(args.outSide, "args.outSide", "with args.sideBytes set");
 }
 
-// A row has `rowBytes` bytes where it comes from and `outBytes` where it goes.
+// A row has `rowBytes` bytes at its source and `outBytes` at its destination.
 void Handle::checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, std::int64_t outBytes) const {
   const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
   const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(comm_.rank());
@@ -84,7 +84,7 @@ void Handle::checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, s
   requireAllApart(outputs, inputs);
 }
 
-// A rank without rows or tokens has no array for them; rows that have arrived are counted by the step.
+// A rank without rows or tokens has no array for them. The step itself counts rows that have arrived.
 void Handle::checkGrads(const moeCombineArgs_t& args) const {
   if (tokens_ == 0 || args.outWeightGrads != nullptr) return;
   const bool flag = (args.flags & moeCombineGrads) != 0;
@@ -95,7 +95,7 @@ void Handle::checkGrads(const moeCombineArgs_t& args) const {
                                : fmt::format("args.weightGrads is {}", static_cast<const void*>(args.weightGrads))));
 }
 
-// How many rows had arrived the device knows: of what has rows per arrival, one is looked at.
+// Only the device knows how many rows have arrived. Of arrays with an entry per arrival, one entry is checked.
 void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const {
   const std::int64_t sums = tokens_ * rowBytes;
   for (const auto& [pointer, name] : {std::pair{args.rows, "args.rows"},
@@ -106,7 +106,7 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
   }
   requireAligned(args.weightGrads, "args.weightGrads", alignof(float));
   requireAligned(args.outWeightGrads, "args.outWeightGrads", alignof(float));
-  // A bias may be the output itself: a piece of it is read before the sum is stored there.
+  // A bias may be the output itself, because a piece of it is read before the sum is stored there.
   const auto bias = [&](const char* name, const void* begin) {
     return Extent{name, begin == args.out ? nullptr : begin, sums};
   };

@@ -1,4 +1,4 @@
-// The cast of a dispatch: argument checks, and where scales go.
+// The cast of a dispatch: checks its arguments and says where scales go.
 #include <fmt/format.h>
 
 #include "comm/handle.h"

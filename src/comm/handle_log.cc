@@ -1,4 +1,4 @@
-// What a handle says of itself when it is made: what was chosen for it.
+// Logs what was chosen for a handle when it is made.
 #include <fmt/format.h>
 
 #include <array>

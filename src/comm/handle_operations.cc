@@ -20,21 +20,22 @@ void checkFlags(std::int32_t flags, std::int32_t known, const char* names, std::
   if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
 }
 
-// More rows than this do not arrive: as many as a layout may have.
+// No layout has more rows than this, so no more arrive.
 constexpr std::int64_t kRowsMost = INT32_MAX;
 
 bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
-// What a dispatch in one step may do with its own rows: a cast is made in slots, and side payload goes like the rows.
+// Whether a dispatch in one step may store its own rows straight to the output. A cast is made in slots, and side
+// payload goes like the rows.
 bool mayGoStraight(const DispatchArgs& d) {
   return d.cast.type == kNoCast && d.outRows != nullptr && (d.sideBytes == 0 || d.outSide != nullptr);
 }
 
 }  // namespace
 
-// Where peers write the rows: straight into the window's heap, or the staging area.
+// Chooses where peers write the rows: straight into the window's heap, or into the staging area.
 void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const {
   if (lowLatency()) {
     if (args.outRows != nullptr || shape_.layout != Layout::rankMajor) return;
@@ -82,7 +83,7 @@ bool Handle::onlyMoves(const CombineArgs& a) const {
   return (a.inPlace != 0 || a.rows == nullptr) && !view_.hasRails();
 }
 
-// Of this call's tokens, which ranks need not have alike: each announces what its own blocks have done.
+// Counts this call's tokens. Ranks need not have equally many, because each announces what its own blocks have done.
 Workload Handle::workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms,
                           bool movesOnly) const {
   const int rows = movesOnly ? tokens_ : shape_.tokensMax * view_.slots;
@@ -134,7 +135,7 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   const Step step = dispatchStep(view_);
   StepParams p = params();
   p.dispatch = dispatchArgs(args);
-  // A cast cuts rows at its tiles, which have as many codes as a part has bytes.
+  // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
   const LaunchShape shape = comm_.backend().shapeFor(
@@ -178,9 +179,9 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   return out;
 }
 
-// What peers read: the caller's rows where they are, if that is possible, or rows that are prepared for them.
+// Chooses what peers read: the caller's rows in place if possible, else rows that are prepared for them.
 void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
-  // Steps look at how many rows there are only where they may be too few.
+  // Steps check how many rows there are only where there may be too few.
   out->held = args.rows != nullptr ? comm_.windowRoom(args.rows, out->rowBytes) : 0;
   if (out->held >= layoutRowsMax(shape_)) out->held = kAnyRows;
   if (lowLatency()) {

@@ -1,5 +1,5 @@
-// Hands out pieces of the window's heap for moeMemAlloc: first fit, neighbours merged. Bookkeeping only; it never
-// touches the memory itself. One thread at a time, as the API says.
+// Hands out pieces of the window's heap for moeMemAlloc, first fit, and merges free neighbours. It only keeps the books
+// and never touches the memory. One thread at a time, as the API says.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Heap {
   void giveBack(std::uint64_t offset);
 
   std::uint64_t bytes() const { return bytes_; }
-  // Bytes from `offset` to the end of what was taken there, which was rounded up; 0 if nothing was.
+  // Bytes from `offset` to the end of its piece, whose size was rounded up; 0 if there is none.
   std::uint64_t roomAt(std::uint64_t offset) const;
 
  private:

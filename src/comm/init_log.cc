@@ -20,7 +20,7 @@ void warnOfUnknown(const Log& log, std::span<const std::string> names) {
   }
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    // What all have in common would make any two look alike.
+    // The common prefix would make any two names look alike.
     const std::string nearest = nearestName(std::string_view(name).substr(kPrefix.size()), knownEnds);
     const std::string advice = nearest.empty() ? "" : fmt::format("; did you mean {}{}?", kPrefix, nearest);
     log.write(moeLogWarn, "init", "the environment has {}, which nothing of moecomm {}.{} takes{}", name,

@@ -1,6 +1,6 @@
-// What transports report while a group is still coming together. The end of one rank also closes connections between
-// others, who give up because of it, and sockets may tell of that sooner than the group says who has ended. So reports
-// are kept back until the group is complete: by then the group has named the cause, or there is no other.
+// Keeps back what transports report while a group is still coming together. When one rank ends, others give up and
+// close their connections too, and sockets may tell of that before the group says who ended. So reports wait until the
+// group is complete. By then the group has named the cause, or there is no other.
 #pragma once
 
 #include <mutex>
@@ -16,14 +16,14 @@ class KeptBack {
  public:
   using Report = std::pair<moeResult_t, std::string>;
 
-  // Any thread. False: the report is kept back, unless there is one already.
+  // Any thread. False: the report is kept back, unless one already is.
   bool counts(moeResult_t result, const std::string& sentence) {
     const std::lock_guard lock(mutex_);
     if (!complete_ && !first_) first_ = Report(result, sentence);
     return complete_;
   }
 
-  // From now on reports count. Returns the one that was kept back.
+  // From now on reports count. Returns the report that was kept back.
   std::optional<Report> complete() {
     const std::lock_guard lock(mutex_);
     complete_ = true;

@@ -12,7 +12,7 @@
 namespace moe {
 namespace {
 
-// Ports that we derive lie below the range from which Linux picks ports for outgoing connections (32768 and up).
+// Derived ports lie below the range from which Linux picks ports for outgoing connections (32768 and up).
 constexpr int kPortMin = 20000;
 constexpr int kPortCount = 12768;
 
@@ -55,8 +55,8 @@ class Variables {
   const char* launcher_;
 };
 
-// Ranks know the same text and so derive the same 16 bytes. They keep jobs apart; docs/guide/launchers.md says what
-// they do not protect from, as the text is no secret.
+// Ranks know the same text and so derive the same 16 bytes. These keep jobs apart. The text is no secret:
+// docs/guide/launchers.md says what the bytes do not protect from.
 Secret deriveBytes(std::string_view purpose, std::string_view text) {
   return bootstrap::deriveKey({}, purpose, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
@@ -153,7 +153,7 @@ std::string firstHost(std::string_view list) {
 LaunchEnvironment readSlurm(const Lookup& lookup) {
   const Variables env(lookup, "Slurm");
   LaunchEnvironment launch;
-  // The step's number of tasks, for the job's may differ when srun starts only some of them.
+  // The step's number of tasks. The job's may differ when srun starts only some of them.
   readRank(env, "SLURM_PROCID", env.find("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", &launch);
   launch.localRank = env.integerOr("SLURM_LOCALID", -1);
   const std::string id = env.findFirst({"SLURM_JOB_ID", "SLURM_JOBID"}).value_or("");

@@ -1,5 +1,5 @@
-// What the launcher's environment variables say about this rank: moerun, torchrun, Open MPI, Slurm or a PMI. Called by
-// moeCommInitFromEnv. The rules, variable by variable, are in docs/guide/launchers.md.
+// Reads what the launcher's environment variables say about this rank: moerun, torchrun, Open MPI, Slurm or a PMI.
+// moeCommInitFromEnv calls it. docs/guide/launchers.md has the rules, variable by variable.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct LaunchEnvironment {
   std::string launcher;  // "moerun", "torchrun", "Open MPI", "Slurm", "PMI"
 };
 
-// Throws moeInvalidUsage if no launcher is recognised or one says too little, moeInvalidArgument if a value is
+// Throws moeInvalidUsage if no launcher is recognised or a variable is missing, moeInvalidArgument if a value is
 // malformed.
 LaunchEnvironment launchFromEnvironment(const Lookup& lookup = processEnvironment());
 

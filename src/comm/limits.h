@@ -1,4 +1,4 @@
-// What the library can do at most, whatever the configuration. moeGetLimits reports these, config.cc enforces them.
+// The library's limits for any configuration. moeGetLimits reports them, config.cc enforces them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which send-only operations of a communicator still await their completion, and what may not start before that.
+// Knows which send-only operations of a communicator await their completion, and so what may not start yet.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace moe {
 
-// Operations that are numbered together. Their slots are reused every `generations` operations, so an operation may
-// only start when the one that used its slots before is complete.
+// Operations with common numbers. Their slots are reused every `generations` operations, so an operation may start only
+// when the one that used its slots before is complete.
 class Outstanding {
  public:
   explicit Outstanding(int generations = 1) : generations_(generations) {}
@@ -22,7 +22,7 @@ class Outstanding {
     return count_ == 0 || open_.front() + static_cast<std::uint64_t>(generations_) > started_ + 1;
   }
 
-  // Of an operation that might start, and has been launched. Returns its number.
+  // Numbers an operation that has been launched. Returns its number.
   std::uint64_t start(bool sendOnly) noexcept {
     ++started_;
     if (sendOnly) open_[static_cast<std::size_t>(count_++)] = started_;
@@ -37,11 +37,11 @@ class Outstanding {
   int generations_;
   int count_ = 0;
   std::uint64_t started_ = 0;
-  // Ascending. Never more than there are generations: the next operation waits for the first of them.
+  // Ascending. There are never more than generations, because the next operation waits for the first of them.
   std::array<std::uint64_t, kParities> open_{};
 };
 
-// The operations of a set of LL slots are one series, dispatches and combines together: it serves one at a time.
+// The dispatches and combines of a set of LL slots are one series, which runs one at a time.
 enum class Series : int { htDispatches, htCombines, llOperations };
 inline constexpr int kSeries = static_cast<int>(Series::llOperations) + kLlSets;
 constexpr Series llSeries(int set) {

@@ -1,5 +1,5 @@
-// Strict readers of text that comes from the environment. They take the whole text or throw moe::Error
-// (moeInvalidArgument) naming the variable, its value and what is allowed. Called by config.cc and launch_env.cc.
+// Strict readers of text from the environment. They take the whole text or throw moe::Error (moeInvalidArgument) naming
+// the variable, its value and what is allowed. config.cc and launch_env.cc use them.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ HostPort parseHostPort(std::string_view name, std::string_view text);
 
 using Secret = std::array<std::uint8_t, 16>;
 
-// 32 hexadecimal digits. The message does not repeat the value, for it is a secret.
+// 32 hexadecimal digits. The message does not repeat the value, because it is a secret.
 Secret parseSecret(std::string_view name, std::string_view text);
 
 }  // namespace moe

@@ -1,5 +1,5 @@
-// Tickets of routes: counts for the host carry the ticket of the call that they come from, so that the host waits for
-// those of the latest call. docs/internals/protocol.md, "Counts for the host".
+// Tickets of routes. Counts for the host carry the ticket of their call, so that the host waits for those of the latest
+// call. docs/internals/protocol.md, "Counts for the host".
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@ namespace moe {
 
 class Tickets {
  public:
-  // Of the call that comes next. A captured call may be replayed any number of times, or never: it has ticket 1.
+  // The ticket of the next call. A captured call may be replayed any number of times, or never: its ticket is 1.
   std::uint32_t next(bool captured) const { return captured ? kCaptured : given_ + 1; }
-  // The call with this ticket has been launched.
+  // Says that the call with this ticket has been launched.
   void launched(std::uint32_t ticket) noexcept {
     given_ = std::max(given_, ticket);
     expected_ = std::max(expected_, ticket);
   }
-  // What to wait for; 0: nothing was launched. Captured calls are waited for only while there is no other.
+  // What to wait for; 0: nothing was launched. A captured call is waited for only if there is no other.
   std::uint32_t expected() const { return expected_; }
 
  private:

@@ -20,7 +20,7 @@ class Help : public CLI::Formatter {
     return wrapped(option->get_description(), kTerminalColumns - kNameColumns);
   }
 
-  // The value's kind and what it is if it is not given; the limits are told when they are broken.
+  // Shows the value's kind and its default. Limits are told when they are broken.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     std::string kind = option->get_type_name();
@@ -38,7 +38,7 @@ std::vector<std::string> optionNames(const CLI::App& app) {
   return names;
 }
 
-// What the parser did not expect: unknown options, or words if there are only these.
+// What the parser did not expect: unknown options, or words if there are no such options.
 std::string unexpected(const CLI::App& app) {
   const std::vector<std::string> known = optionNames(app);
   std::string sentence;

@@ -1,5 +1,5 @@
-// moe_info: what this machine and this library offer: version, backends and why one is not there, GPUs and their links,
-// network adapters, NUMA nodes, the transport between each two GPUs, and what RDMA would use and what it lacks.
+// moe_info shows what this machine and this library offer: version; backends, and why one is missing; GPUs and their
+// links; network adapters; NUMA nodes; the transport between each two GPUs; and what RDMA would use and what it lacks.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace moe::tools {
 namespace {
 
-// A backend is available if a communicator of one rank can be made with it; nothing less would be sure.
+// A backend is available if a communicator of one rank can be made with it. Nothing less would be certain.
 BackendStatus probeBackend(const char* name, std::int32_t backend) {
   moeConfig_t config = MOE_CONFIG_INITIALIZER;
   config.backend = backend;
@@ -41,8 +41,8 @@ BackendStatus probeBackend(const char* name, std::int32_t backend) {
   return {name, result == moeSuccess, reason};
 }
 
-// Adapters are looked for where libibverbs does. Settings that are malformed or ask for what is not there are an answer
-// too.
+// Looks for adapters where libibverbs does. Settings that are malformed, or ask for something that is not there, are an
+// answer too.
 void lookAround(Report* report) {
   std::optional<Config> config;
   std::string reason;
@@ -70,14 +70,14 @@ Report makeReport() {
   moeGetVersion(&report.version);
   lookAround(&report);
   report.backends.push_back(probeBackend("host", moeBackendHost));
-  // Without a driver or a GPU the cause is known, and better told by who looked for it.
+  // Without a driver or a GPU, whoever looked for them knows the cause best.
   const std::string& reason = report.topology.gpus.reason;
   report.backends.push_back(reason.empty() ? probeBackend("cuda", moeBackendCuda)
                                            : BackendStatus{"cuda", false, reason});
   return report;
 }
 
-// Names of adapters and settings may be any bytes.
+// Names of adapters and settings may contain any bytes.
 std::string jsonText(const Report& report) {
   return toJson(report).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

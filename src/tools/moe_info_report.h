@@ -1,4 +1,4 @@
-// What moe_info has found, and its two forms.
+// What moe_info has found, and the two forms in which it shows it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// moerun: starts N ranks of a program, on this machine or over ssh, and gives each its place in the group.
-// It knows nothing of the library but the names of the environment variables.
+// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. Of the
+// library it knows only the names of the environment variables.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -74,8 +74,8 @@ bool portIsFree(std::uint16_t port) {
   return socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-// A port below the range that the system hands out by itself, so that no outgoing connection takes it meanwhile; the
-// next port is free too (programs may use it for a meeting of their own). Only checked on this machine.
+// Chooses a port below the range that the system hands out by itself, so that no outgoing connection takes it
+// meanwhile. The next port is free too, for programs that want a meeting of their own. Only this machine is checked.
 std::uint16_t choosePort() {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const auto bytes = randomBytes();
@@ -85,7 +85,7 @@ std::uint16_t choosePort() {
   throw Error(moeSystemError, "no free port found from 20000 to 31999");
 }
 
-// Where the ranks find rank 0: the loopback address only if nobody else has to reach it.
+// Where the ranks find rank 0. It is the loopback address only if nobody else has to reach it.
 std::string rootHost(const std::vector<Placement>& placements, const std::string& thisHost) {
   bool anyRemote = false;
   for (const Placement& placement : placements) anyRemote = anyRemote || !placement.local;
@@ -135,7 +135,7 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->allow_extra_args(false);
 }
 
-// What the parser left over is the command; a leading "--" only ends our options.
+// What the parser leaves over is the command. A leading "--" only ends our options.
 void takeCommand(std::vector<std::string> words, Arguments& arguments) {
   const bool separated = !words.empty() && words.front() == "--";
   if (separated) words.erase(words.begin());

@@ -37,7 +37,7 @@ std::vector<int> allowedNumbers() {
   return numbers;
 }
 
-// The i-th of `count` parts of [0, size), as evenly as can be.
+// The i-th of `count` parts of [0, size), as even as possible.
 std::pair<std::size_t, std::size_t> part(std::size_t size, int i, int count) {
   const auto index = static_cast<std::size_t>(i);
   const auto parts = static_cast<std::size_t>(count);

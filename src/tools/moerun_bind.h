@@ -1,4 +1,4 @@
-// Gives ranks of this machine processors of their own, so that none waits for another's time slice.
+// Gives each rank of this machine its own processors, so that none waits for another's time slice.
 #pragma once
 
 #include <string>
@@ -23,14 +23,16 @@ struct Processor {
   int core = 0;  // smallest number of a processor of the same core
 };
 
-// Those that this process may use, by package, core and number. Where `sys` does not tell, each is a core of its own.
+// The processors that this process may use, by package, core and number. Where `sys` does not tell, each counts as a
+// core.
 std::vector<Processor> usableProcessors(const std::string& sys = "/sys");
 
-// For each of `ranks` its processors, which no other has and which lie together. `processors` as usableProcessors gives
-// them. Throws moe::Error if there are too few.
+// Gives each of `ranks` neighbouring processors that no other rank has. `processors` come from usableProcessors. Throws
+// moe::Error if there are too few.
 std::vector<std::vector<int>> shareProcessors(const std::vector<Processor>& processors, Bind bind, int ranks);
 
-// Fills the processors of the ranks of this machine. Throws moe::Error if there are too few, or ranks elsewhere.
+// Fills in the processors of the ranks of this machine. Throws moe::Error if there are too few, or if ranks run
+// elsewhere.
 void bindRanks(Bind bind, std::vector<Placement>* placements);
 
 // What sched_setaffinity takes.

@@ -22,13 +22,13 @@ struct Job {
 std::vector<std::string> rankVariables(const Job& job, const Placement& placement);
 
 // The caller's MOECOMM_ settings and the variables named by --export, as NAME=value, for ranks on other hosts. Names
-// that a shell does not take are left out; see `namesLeftOut`.
+// that a shell does not accept are left out; see `namesLeftOut`.
 std::vector<std::string> exportedVariables(const Job& job);
 
 // Names of the caller's MOECOMM_ settings that cannot be passed to another host.
 std::vector<std::string> namesLeftOut();
 
-// Throws moe::Error unless each is a name that a shell takes for a variable's: it would run anything else.
+// Throws moe::Error unless a shell accepts each as the name of a variable. It would run anything else.
 void checkExports(const std::vector<std::string>& names);
 
 }  // namespace moe::tools

@@ -1,5 +1,5 @@
-// Cuts one stream of a rank's output into lines and writes them, tagged, to a stream of moerun. A line is written
-// whole, so lines of several ranks never mix.
+// Cuts one stream of a rank's output into lines and writes them, tagged, to a stream of moerun. It writes whole lines,
+// so lines of several ranks never mix.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ namespace moe::tools {
 
 class OutputStream {
  public:
-  // Reads from `source` (made non-blocking), writes to the sink, which stays the caller's.
+  // Reads from `source`, which it makes non-blocking, and writes to the caller's sink.
   OutputStream(Fd source, Sink* sink, std::string tag);
 
   int fd() const { return source_.get(); }
   bool open() const { return static_cast<bool>(source_); }
   // False while the sink's reader is behind: the rank may wait, moerun may not.
   bool wanted() const { return open() && (rest_ || !sink_->full()); }
-  // The rank has ended: what its pipe holds is taken whether or not the reader is behind, and no more than that.
+  // The rank has ended. From now on everything that its pipe holds is taken, but no more, even if the reader is behind.
   void takeRest();
 
-  // Moves what can be read now. At the end of the stream the rest is written, with a line end, and the source closed.
+  // Moves what can be read now. At the end of the stream it writes the rest with a line end, and closes the source.
   void drain();
 
-  // Writes what is left and closes the source, also when a grandchild still holds the other end.
+  // Writes what is left and closes the source, even while a grandchild holds the other end.
   void finish();
 
  private:

@@ -37,7 +37,7 @@ HostSlots parseHost(const std::string& entry) {
     if (colon != std::string::npos) rest = entry.substr(colon);
   }
   if (!rest.empty()) host.slots = parseSlots(rest.front() == ':' ? rest.substr(1) : "", entry);
-  // A leading dash would be an option to ssh.
+  // ssh would take a leading dash for an option.
   if (host.name.empty() || host.name.front() == '-') {
     throw Error(moeInvalidArgument, fmt::format("--hosts: '{}' is no host name", entry));
   }

@@ -1,5 +1,5 @@
-// Where each rank of a moerun job runs: the host list as given on the command line, and the block distribution over it.
-// Pure arithmetic; starts nothing.
+// Where each rank of a moerun job runs: the host list of the command line, and ranks in blocks over it. The code is
+// pure arithmetic and starts nothing.
 #pragma once
 
 #include <string>
@@ -24,11 +24,11 @@ struct Placement {
 // Parses "a,b" or "a:4,b:4"; an IPv6 address with slots is written "[fe80::1]:4". Throws moe::Error.
 std::vector<HostSlots> parseHosts(const std::string& text);
 
-// Fills the hosts in their order. Without any slots, the ranks are spread evenly in blocks; a host without slots among
-// hosts with slots has one. Throws moe::Error if the slots do not suffice. No hosts: everything runs here.
+// Fills the hosts in their order. Without any slots, the ranks are spread evenly in blocks. A host without slots among
+// hosts with slots has one. Without hosts, everything runs here. Throws moe::Error if the slots do not suffice.
 std::vector<Placement> placeRanks(int nranks, const std::vector<HostSlots>& hosts, const std::string& thisHost);
 
-// True if `name` is this machine as far as its name tells.
+// True if `name` is this machine, as far as its name tells.
 bool isThisHost(const std::string& name, const std::string& thisHost);
 
 }  // namespace moe::tools

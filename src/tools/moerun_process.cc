@@ -21,7 +21,7 @@
 namespace moe::tools {
 namespace {
 
-// What an empty pipe holds, unless it is told to hold more.
+// What an empty pipe holds unless it is enlarged.
 constexpr std::size_t kPipeBytes = 65536;
 
 struct Pipe {
@@ -59,7 +59,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-// What the child needs between fork and exec, where nothing may be allocated.
+// What the child needs between fork and exec, where it may not allocate.
 struct Start {
   int in, out, err;
   pid_t launcher;
@@ -76,7 +76,7 @@ void bindTo(const std::vector<unsigned long>& mask) {
   ::_exit(126);
 }
 
-// What the child does then. Never returns.
+// The child's part. Never returns.
 [[noreturn]] void becomeRank(const Start& start) {
   ::setpgid(0, 0);
   start.watcher.enroll(::getpid());
@@ -115,7 +115,7 @@ RankProcess startLocal(const Job& job, const Placement& placement, const Watcher
   return spawn(placement, watcher, job.command, mergedEnvironment(rankVariables(job, placement)), std::move(null));
 }
 
-// ssh may read nothing until it has logged in, so the pipe must hold all of the text.
+// ssh may read nothing until it has logged in, so the pipe must hold the whole text.
 void writeWithoutWaiting(const Pipe& pipe, const std::string& text, int rank) {
   if (text.size() > kPipeBytes && ::fcntl(pipe.write.get(), F_SETPIPE_SZ, static_cast<int>(text.size())) < 0) {
     throw systemError(fmt::format("cannot pass {} bytes of variables to rank {}", text.size(), rank));

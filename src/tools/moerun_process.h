@@ -1,4 +1,4 @@
-// Starts one rank: by fork on this machine, or through ssh on another. Waiting for the rank is the supervisor's part.
+// Starts one rank, by fork on this machine or through ssh on another. The supervisor waits for it.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +18,9 @@ struct RankProcess {
   Fd stop;  // ssh ranks: closing it ends the remote process group
 };
 
-// Throws moe::Error when the process cannot be made. A command that cannot be executed shows as exit status 127 (not
-// found) or 126, with a sentence on the rank's standard error. The watcher learns of it before anything else can run.
+// Throws moe::Error if the process cannot be made. A command that cannot be executed shows as exit status 127 (not
+// found) or 126, with a sentence on the rank's standard error. The watcher learns of the process before anything else
+// can run in it.
 RankProcess startRank(const Job& job, const Placement& placement, const Watcher& watcher);
 
 }  // namespace moe::tools

@@ -38,7 +38,7 @@ std::string remoteScript(const Job& job) {
   std::string command;
   for (const std::string& word : job.command) command += shellQuote(word) + " ";
   const std::string directory = shellQuote(std::filesystem::current_path().string());
-  // setsid gives the rank a process group of its own; the watcher ends that group when our end of the input closes.
+  // setsid gives the rank its own process group. The watcher ends that group when our end of the input closes.
   return fmt::format(
       "moerun_newline='\n'\n"
       "while IFS= read -r moerun_line || exit 1; do\n"

@@ -1,5 +1,5 @@
-// What a rank on another host is started with: a shell program as ssh's argument, which every user of that host can
-// read, and what nobody shall read, which the program takes from its standard input.
+// How a rank on another host is started. A shell program is ssh's argument, which every user of that host can read. The
+// program takes what nobody may read from its standard input.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace moe::tools {
 std::string shellQuote(const std::string& text);
 
 // The shell program that runs a rank on the far side of ssh. It reads `remoteInput` first, and ends the rank when its
-// input closes. No value of a variable is part of it.
+// input closes. It contains no value of a variable.
 std::string remoteScript(const Job& job);
 
 // The rank's variables, a line each.

@@ -20,12 +20,12 @@
 namespace moe::tools {
 namespace {
 
-// What may wait for the reader before the ranks are held back.
+// How much may wait for the reader before the ranks are held back.
 constexpr std::size_t kQueuedMax = std::size_t{1} << 20;
-// Written at once. Small, so that the count of lost bytes is close and room is seen early.
+// How much is written at once: little, so that the count of lost bytes is accurate and room is noticed early.
 constexpr std::size_t kPieceMax = std::size_t{1} << 16;
 
-// Returns 0, or the error for which nothing more can be written. Waits as long as the reader lets it.
+// Returns 0, or the error that ends all writing. Waits as long as the reader takes.
 int writePiece(int fd, std::string_view* text) {
   const ssize_t count = ::write(fd, text->data(), std::min(text->size(), kPieceMax));
   if (count >= 0) {
@@ -56,7 +56,7 @@ struct Sink::State {
 
   void tell() const { ::eventfd_write(changed.get(), 1); }
 
-  // What the thread does.
+  // The thread's work.
   void writeAll() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -97,7 +97,7 @@ void Sink::write(std::string_view text) {
   state_->taken += text;
   state_->work.notify_one();
   if (state_->started) return;
-  // Detached: it may be inside a write that never returns, and the process ends all the same.
+  // The thread is detached: it may be inside a write that never returns, and the process must end all the same.
   std::thread([state = state_] { state->writeAll(); }).detach();
   state_->started = true;
 }

@@ -1,5 +1,5 @@
-// A stream that moerun writes to. Writing to it never waits, whoever reads there or does not: a thread of its own
-// waits for the reader.
+// A stream that moerun writes to. Writing to it never waits, whether or not somebody reads there: its own thread waits
+// for the reader.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@ class Sink {
  public:
   // Writes to `fd`, which stays the caller's and stays open. `name` is for sentences.
   Sink(int fd, std::string name);
-  // Does not wait either: what has not been written by now is lost.
+  // Does not wait either: what has not been written yet is lost.
   ~Sink();
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 
-  // Takes the text. Throws std::system_error if there can be no thread.
+  // Takes the text. Throws std::system_error if no thread can be started.
   void write(std::string_view text);
 
-  // True while so much waits that the ranks had better wait too.
+  // True while so much waits that the ranks should wait too.
   bool full() const;
-  // True once all that was taken is written, or nobody takes it any more.
+  // True once all that was taken is written, or nobody reads any more.
   bool idle() const;
   // Readable when `full` or `idle` may have changed. `acknowledge` makes it unreadable again.
   int changed() const;
   void acknowledge();
 
-  // A sentence on what was lost, or is if nothing is written from now on; empty if that is nothing.
+  // A sentence about what was lost, or will be if nothing more is written; empty if nothing is.
   std::string loss() const;
 
  private:

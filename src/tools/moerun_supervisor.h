@@ -1,5 +1,5 @@
-// Watches the ranks of a job: moves their output, notices how each ends, and ends the others when one has failed. One
-// poll loop, which nothing can hold up.
+// Watches the ranks of a job: moves their output, notices how each ends, and ends the others when one has failed. It
+// has one poll loop, which nothing can hold up.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct SupervisorOptions {
   bool tag = true;
 };
 
-// Blocks the signals that the supervisor takes from its descriptor. Call before the first rank starts, so that no
+// Blocks the signals that the supervisor takes from its descriptor. Call it before the first rank starts, so that no
 // SIGCHLD is lost. Throws moe::Error.
 Fd takeSignals();
 
@@ -35,12 +35,12 @@ class Supervisor {
   // Tells the watcher which groups are gone.
   Supervisor(Fd signals, const Watcher& watcher, const SupervisorOptions& options);
 
-  // From here on the rank is ended if the supervisor goes away.
+  // From now on the rank ends with the supervisor.
   void add(RankProcess process);
 
-  // Returns when all ranks have ended and their output is written: 0, or the first failing rank's status (128 + signal
-  // for a signal), 124 after the timeout, 128 + signal when moerun itself was told to end, 1 if output was lost. Waits
-  // for who reads the output, but not beyond the timeout, and not once it was told to end.
+  // Returns when all ranks have ended and their output is written. The status is 0; the first failing rank's (128 +
+  // signal for a signal); 124 after the timeout; 128 + signal if moerun itself was told to end; or 1 if output was
+  // lost. It waits for the reader of the output, but not beyond the timeout, and not once it was told to end.
   int run();
 
   ~Supervisor();
@@ -50,7 +50,7 @@ class Supervisor {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What happens next if nothing else does.
+  // What happens next unless something else happens.
   enum class Phase { kRunning, kGrace, kTerminating, kKilled, kWriting };
 
   struct Rank {

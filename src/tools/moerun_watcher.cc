@@ -16,8 +16,8 @@
 namespace moe::tools {
 namespace {
 
-// Alone in its session, so that neither the terminal's signals nor one to moerun's group reach it, and without moerun's
-// other descriptors, so that who reads its output sees the end.
+// Runs alone in its session, so that neither the terminal's signals nor one to moerun's group reach it. It has none of
+// moerun's other descriptors, so that whoever reads moerun's output sees its end.
 void leaveMoerun(int line) {
   ::setsid();
   sigset_t all;
@@ -46,7 +46,7 @@ void leaveMoerun(int line) {
   ::_exit(0);
 }
 
-// 4 bytes go into a pipe whole or not at all. The line does not block: a watcher that was stopped must not stop moerun.
+// 4 bytes go into a pipe whole or not at all. The pipe does not block, so that a stopped watcher cannot stop moerun.
 void send(int line, pid_t number) noexcept {
   while (::write(line, &number, sizeof number) < 0 && errno == EINTR) {
   }

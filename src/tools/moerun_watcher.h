@@ -1,5 +1,5 @@
-// A process that outlives moerun. Should moerun go away without having ended its ranks (killed, or by a signal that it
-// does not take), the watcher ends them, with all that they have started in their process groups.
+// A process that outlives moerun. If moerun goes away without having ended its ranks (killed, or by a signal that it
+// does not handle), the watcher ends them, with everything that they have started in their process groups.
 #pragma once
 
 #include <sys/types.h>
@@ -10,17 +10,17 @@ namespace moe::tools {
 
 class Watcher {
  public:
-  // Call before there are threads. Throws moe::Error.
+  // Call it before there are threads. Throws moe::Error.
   Watcher();
-  // All is in order: the watcher ends, the groups that it knows go on.
+  // For an orderly end: the watcher ends, and the groups that it knows go on.
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  // From here on the group of this number is ended with moerun. Called by the process that is the group's first,
-  // between fork and exec.
+  // From now on the group of this number ends with moerun. The first process of the group calls it, between fork and
+  // exec.
   void enroll(pid_t group) const noexcept;
-  // The group is gone; its number may be another's soon.
+  // The group is gone, and its number may soon be another's.
   void forget(pid_t group) const noexcept;
 
  private:

@@ -1,5 +1,5 @@
-// A shared library that is looked for at run time, so that moecomm loads on machines that do not have it. It stays
-// loaded: drivers do not like to be unloaded.
+// A shared library that is loaded at run time, so that moecomm also loads on machines without it. It stays loaded,
+// because drivers may not survive unloading.
 #pragma once
 
 #include <string>

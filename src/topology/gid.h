@@ -15,7 +15,7 @@ using Gid = std::array<std::uint8_t, 16>;  // in network order, like an IPv6 add
 // Of the form ::ffff:a.b.c.d.
 bool isIpv4(const Gid& gid);
 
-// What an address is good for, the best first. Link-local ones may be of either family.
+// How suitable an address is, the best first. Link-local ones may be of either family.
 enum class GidKind { kIpv4, kIpv6, kLinkLocal };
 
 GidKind kindOf(const Gid& gid);

@@ -1,5 +1,5 @@
-// Which address of an RDMA port to use, and whether two ports can meet with theirs. Pure functions: both ends of a
-// connection follow the same rule.
+// Chooses the address of an RDMA port, and says whether two ports can meet with theirs. The functions are pure, and
+// both ends of a connection follow the same rule.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct RdmaAddress {
   Gid gid{};
 };
 
-// Why two ends cannot meet, as a sentence; empty if they can or if only the attempt would tell: global addresses of
+// Why two ends cannot meet, as a sentence. Empty if they can, or if only the attempt would tell: global addresses of
 // different subnets meet where there is a route.
 std::string whyApart(const RdmaAddress& mine, const RdmaAddress& theirs);
 

@@ -15,7 +15,7 @@
 namespace moe::topology {
 namespace {
 
-// The few values of cuda.h that are used here; the driver's interface is stable.
+// The few values of cuda.h that this file needs. The driver's interface is stable.
 using Result = int;
 using Device = int;
 constexpr Result kSuccess = 0;

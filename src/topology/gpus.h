@@ -1,5 +1,5 @@
-// The GPUs of this machine and which of them reach each other's memory, from the CUDA driver (looked for at run time)
-// and, for NVLink, from NVML. Creates no context and allocates nothing on a GPU.
+// The GPUs of this machine, and which of them reach each other's memory. The CUDA driver, loaded at run time, says so;
+// for NVLink, NVML does. This creates no context and allocates nothing on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace moe::topology {
 
-// The CUDA driver's attribute that says who sees what adapters write in the order in which it comes, and whether its
-// value says so of the GPU itself (CUGPUDirectRDMAWritesOrdering of cuda.h).
+// The CUDA driver's attribute for the order of adapters' writes, and the value that says that the GPU's own kernels see
+// them in the order of arrival (CUGPUDirectRDMAWritesOrdering of cuda.h).
 inline constexpr int kWritesOrderingAttribute = 118;
 constexpr bool ordersWrites(int attribute) {
   return attribute >= 100;
@@ -43,7 +43,7 @@ struct GpuInventory {
   std::string reason;                       // why there are no GPUs; empty if there are
 };
 
-// Never throws for what the machine lacks; `reason` says it.
+// Never throws for something that the machine lacks; `reason` says it.
 GpuInventory findGpus(const std::filesystem::path& sys);
 
 }  // namespace moe::topology

@@ -1,6 +1,6 @@
-// What hwloc knows about a machine: this one, or one that was written to an XML file. machine.h and pci_tree.h read it.
-// hwloc is looked for at run time: without it nothing is known but the reason. Of its header only types are used, as
-// its inline functions would need the library.
+// What hwloc knows about a machine: this one, or one from an XML file. machine.h and pci_tree.h read it. hwloc is
+// loaded at run time; without it only the reason is known. This file uses only types of its header, because its inline
+// functions would need the library.
 #pragma once
 
 #include <hwloc.h>
@@ -15,21 +15,21 @@ namespace moe::topology {
 
 struct HwlocFunctions;
 
-// Of hwloc 2, which is what the types of its header belong to.
+// The library of hwloc 2, to which the types of its header belong.
 inline constexpr const char* kHwlocLibrary = "libhwloc.so.15";
 
 class HwlocTopology {
  public:
-  // Nothing is known, because of this.
+  // An unknown machine, and the reason.
   explicit HwlocTopology(std::string reason) : reason_(std::move(reason)) {}
   HwlocTopology(std::shared_ptr<const HwlocFunctions> functions, const std::filesystem::path& xml);
 
   // Empty if the machine is known.
   const std::string& reason() const { return reason_; }
 
-  // In hwloc's order. Only of a machine that is known, as all that follows.
+  // In hwloc's order. This and all that follows needs a known machine.
   std::vector<hwloc_obj_t> objects(hwloc_obj_type_t type) const;
-  // Objects of a type that have their processors within `set`.
+  // Counts objects of a type whose processors all lie within `set`.
   int countInside(hwloc_const_bitmap_t set, hwloc_obj_type_t type) const;
 
   // The one number in a set, or -1 if there are none or several.
@@ -43,8 +43,8 @@ class HwlocTopology {
   std::shared_ptr<hwloc_topology> topology_;
 };
 
-// With PCI devices. `xml`: a file instead of this machine; throws moe::Error if it cannot be read, or if hwloc cannot
-// look at the machine. `library` is another one in tests only.
+// Loads the topology with PCI devices. `xml`: a file instead of this machine; throws moe::Error if it cannot be read,
+// or if hwloc cannot examine the machine. Only tests pass another `library`.
 HwlocTopology loadHwloc(const std::filesystem::path& xml = {}, const char* library = kHwlocLibrary);
 
 }  // namespace moe::topology

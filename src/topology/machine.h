@@ -1,5 +1,4 @@
-// Cores and memory of this machine by NUMA node, from hwloc. Without hwloc: what the system says
-// about processors alone.
+// Cores and memory of this machine by NUMA node, from hwloc. Without hwloc: only the number of processors.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ struct Machine {
   std::string reason;  // why cores and nodes are not known; empty if they are
 };
 
-// As /proc/cpuinfo has it, "model name : Intel(R) Xeon(R) ..."; empty on machines whose does not tell.
+// What /proc/cpuinfo says: "model name : Intel(R) Xeon(R) ..."; empty on machines where it says nothing.
 std::string processorModel();
 
 Machine describeMachine(const HwlocTopology& topology);

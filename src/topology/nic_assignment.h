@@ -1,4 +1,4 @@
-// Spreads the GPUs of a machine over its rails: each takes the nearest, and ties go to the least used.
+// Spreads the GPUs of a machine over its adapters' ports: each takes the nearest, and ties go to the least used.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Which RDMA adapters each GPU of a machine uses. A pure function over a described machine: every rank of the machine
-// finds the same, and machines that are alike find alike. docs/reference/nics.md is its explanation.
+// Chooses the RDMA adapters of each GPU of a machine. It is a pure function of a described machine, so every rank of
+// the machine, and every machine of that kind, finds the same. docs/reference/nics.md explains it.
 #pragma once
 
 #include <string>
@@ -30,8 +30,8 @@ struct LeftOut {
   std::string reason;
 };
 
-// Rails number the ports that the GPUs use, in the order of their names or as listed. Ports that cannot be used keep
-// their number, so that a port that is down does not move the others.
+// Rails number the ports that the GPUs use, in the order of their names or as listed. Unusable ports keep their number,
+// so that a port that is down does not move the others.
 struct NicChoice {
   std::vector<NicPort> rails;
   std::vector<std::vector<NicOfGpu>> ofGpus;  // by the GPU's index in the machine, in the order of the rails
@@ -39,7 +39,7 @@ struct NicChoice {
   std::string reason;  // why no port can be used; empty if one can
 };
 
-// Throws moe::Error if MOECOMM_NICS asks for what is not there.
+// Throws moe::Error if MOECOMM_NICS asks for something that is not there.
 NicChoice chooseNics(const std::vector<PciPlace>& gpus, std::vector<NicPort> ports, const RdmaSettings& settings);
 
 }  // namespace moe::topology

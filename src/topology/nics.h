@@ -1,4 +1,4 @@
-// The network adapters of this machine, as sysfs shows them: RDMA devices with their ports, and network interfaces.
+// The network adapters of this machine in sysfs: RDMA devices with their ports, and network interfaces.
 #pragma once
 
 #include <filesystem>

@@ -8,7 +8,7 @@
 namespace moe::topology {
 namespace {
 
-// The few values of nvml.h that are used here; its interface is stable.
+// The few values of nvml.h that this file needs. Its interface is stable.
 using Result = int;
 using DeviceHandle = void*;
 constexpr Result kSuccess = 0;
@@ -30,7 +30,7 @@ struct FieldValue {
 };
 static_assert(sizeof(FieldValue) == 40);
 
-// MB/s of a link of this version, where the driver does not tell.
+// MB/s of a link of this version, where the driver does not tell it.
 double megabytesOfVersion(unsigned version) {
   constexpr double kMegabytes[] = {0, 20000, 25000, 25000, 26562.5, 53125};
   return version < std::size(kMegabytes) ? kMegabytes[version] : 0;

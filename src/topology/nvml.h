@@ -1,4 +1,4 @@
-// What the CUDA driver does not tell about NVLink, from the management library (looked for at run time).
+// What the management library knows about NVLink and the CUDA driver does not tell. It is loaded at run time.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Nvml {
   // 0 if there are none, or the GPU is not known by this bus id.
   int activeNvlinks(const std::string& busId) const;
 
-  // MB/s (10^6) of the active ones together, one way, as they are sold; 0 if that is not known of one of them.
+  // Nominal MB/s (10^6) of all active links together, one way; 0 if the speed of one of them is not known.
   double nvlinkMegabytes(const std::string& busId) const;
 
   // Whether the path between two GPUs is NVLink, possibly through a switch.

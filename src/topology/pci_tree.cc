@@ -18,7 +18,7 @@ std::string busIdOf(const PciAttributes& pci) {
   return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.dev, pci.func);
 }
 
-// A host bridge has no address of its own; the buses below it tell it from others.
+// A host bridge has no address of its own. The buses below it distinguish it from others.
 std::string bridgeName(const BridgeAttributes& bridge) {
   if (bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI) return busIdOf(bridge.upstream.pci);
   return fmt::format("{:04x}:{:02x}", bridge.downstream.pci.domain, bridge.downstream.pci.secondary_bus);

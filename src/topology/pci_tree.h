@@ -23,11 +23,11 @@ const char* nameOf(Distance distance);
 
 Distance distanceBetween(const PciPlace& a, const PciPlace& b);
 
-// For sorting: the smaller, the nearer. Of two ways through switches the one that turns further down is nearer.
+// A rank for sorting: smaller is nearer. Of two ways through switches, the one that turns further down is nearer.
 int wayBetween(const PciPlace& a, const PciPlace& b);
 
-// The GPUs are all NVIDIA GPUs that the machine has, not only those that this process may use: ranks that see one GPU
-// each still agree on who takes which adapter.
+// Has all NVIDIA GPUs of the machine, not only those that this process may use. So ranks that see one GPU each still
+// agree on who takes which adapter.
 struct PciTree {
   struct Gpu {
     std::string busId;  // "0000:17:00.0"

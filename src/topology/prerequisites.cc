@@ -41,7 +41,7 @@ Prerequisite checkMlx5Library(const SystemPlaces& places) {
   return missing(kName, places.mlx5Library + " cannot be loaded", "install it (Debian, Ubuntu: ibverbs-providers)");
 }
 
-// The adapters of the rails, as sysfs shows them.
+// The adapters in use, as sysfs shows them.
 std::vector<const Nic*> usedNics(const Topology& topology, const Rdma& rdma) {
   std::vector<const Nic*> used;
   for (const Nic& nic : topology.nics) {
@@ -125,7 +125,7 @@ Prerequisite checkGpuMemory(const Topology& topology, const SystemPlaces& places
                  "modprobe nvidia_peermem, or use NVIDIA's open kernel modules with Linux 5.12 or later");
 }
 
-// A flag says that the rows before it are there: so a GPU must not see an adapter's writes in another order.
+// A flag says that the rows before it are there, so a GPU must see an adapter's writes in their order.
 Prerequisite checkWriteOrder(const Topology& topology) {
   constexpr const char* kName = "order of adapters' writes";
   const auto& gpus = topology.gpus.gpus;
@@ -147,7 +147,7 @@ Prerequisite checkDoorbells(const SystemPlaces& places) {
                  "driver anew");
 }
 
-// Other libraries ask for it together with PeerMappingOverride. This one makes no use of it.
+// Other libraries ask for it together with PeerMappingOverride. This library does not use it.
 Prerequisite checkStreamOperations(const SystemPlaces& places) {
   constexpr const char* kName = "stream memory operations";
   const std::filesystem::path file = places.proc / "driver/nvidia/params";
@@ -161,7 +161,8 @@ Prerequisite checkStreamOperations(const SystemPlaces& places) {
       "in /etc/modprobe.d, then load the driver anew");
 }
 
-// The kernel says of each device whether its accesses are translated; a virtual machine does not see its host's tables.
+// The kernel says for each device whether its accesses are translated. A virtual machine does not see its host's
+// tables.
 Prerequisite checkIommu(const Topology& topology, const Rdma& rdma) {
   constexpr const char* kName = "IOMMU";
   if (rdma.plans.empty()) return unknown(kName, rdma.nics.reason);
@@ -266,7 +267,7 @@ std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdm
 }
 
 std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu) {
-  // The first that is missing decides, as they are in the order of what cannot be had without them.
+  // The first missing one decides: they are ordered by what needs them.
   const Prerequisite* lacks = nullptr;
   std::string unchecked;
   for (const Prerequisite& one : prerequisites) {

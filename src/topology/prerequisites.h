@@ -1,4 +1,4 @@
-// What the fastest transport between hosts needs - RDMA that the GPU itself posts - and whether this machine has it.
+// What the fastest transport between hosts, RDMA that the GPU posts itself, needs, and whether this machine has it.
 // moe_info shows it.
 #pragma once
 
@@ -15,7 +15,7 @@ enum class Presence { kPresent, kMissing, kUnknown };
 // "present", "missing", "not checkable here".
 const char* nameOf(Presence presence);
 
-// What cannot be had without it, the slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
+// What needs the prerequisite, the slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
 enum class NeededFor { kVerbs, kGpuMemory, kIbgda, kGpuRings, kSpeed };
 
 struct Prerequisite {
@@ -26,7 +26,7 @@ struct Prerequisite {
   NeededFor neededFor = NeededFor::kSpeed;
 };
 
-// Where to look; other places in tests only.
+// Where to look. Only tests change these places.
 struct SystemPlaces {
   std::filesystem::path sys = "/sys";
   std::filesystem::path proc = "/proc";
@@ -39,7 +39,7 @@ std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdm
                                              const SystemPlaces& places = {});
 
 // What ranks of this machine would use towards other hosts, and why nothing better: "verbs, not IBGDA: mlx5 adapters:
-// ...". Nothing is tried; what could not be checked is taken to be there, and named.
+// ...". This tries nothing. It names what could not be checked, and takes it to be there.
 std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu);
 
 }  // namespace moe::topology

@@ -50,7 +50,7 @@ RdmaPlan planRail(int rail, const NicName& name, const FoundPort& found, const R
   plan.address = {found.layer, found.gid.gid};
   plan.rate = found.port->rate;
   plan.gidIndex = found.gid.index;
-  // sysfs does not tell the MTU of InfiniBand, and the adapter's limits are not known before it is opened.
+  // sysfs does not show the MTU of InfiniBand, and an adapter's limits are unknown until it is opened.
   plan.mtu = pathMtu(found.layer == LinkLayer::kEthernet ? mtuOf(found) : 0, 0, settings.mtu);
   plan.trafficClass = settings.trafficClass;
   plan.serviceLevel = settings.serviceLevel;

@@ -1,4 +1,4 @@
-// What RDMA would use on this machine: the adapters of each GPU, and what the connections of each rail are made with.
+// What RDMA would use on this machine: the adapters of each GPU, and the parameters of each one's connections.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ struct Rdma {
   std::vector<RdmaPlan> plans;  // of the rails that can be used
 };
 
-// Throws moe::Error if the settings ask for what is not there.
+// Throws moe::Error if the settings ask for something that is not there.
 Rdma planRdma(const Topology& topology, const RdmaSettings& settings, std::int64_t timeoutMs);
 
-// Index of a GPU, known by its bus id, among those of the machine; -1 if it is not known.
+// The index of a GPU among those of the machine, by its bus id; -1 if it is unknown.
 int indexOfGpu(const PciTree& tree, const std::string& busId);
 
 }  // namespace moe::topology

@@ -16,7 +16,7 @@ constexpr int kRoceHeaderBytes = 96;  // the kernel sets this much aside: GRH 40
 constexpr int kQueuePairs = 4;
 constexpr int kQueuePairsInAll = 2048;  // adapters are slower when many are in use: docs/internals/scaling.md
 
-// 67 ms and 1.07 s. Less takes congestion for loss; with more a dead peer is noticed late.
+// 67 ms and 1.07 s. Shorter timeouts take congestion for loss; longer ones notice a dead peer late.
 constexpr int kAckTimeoutMin = 14;
 constexpr int kAckTimeoutMax = 18;
 

@@ -1,4 +1,4 @@
-// What the connections of one rail are made with: address, MTU, class, queue pairs, and when a peer counts as lost.
+// The parameters of one adapter's connections: address, MTU, class, queue pairs, and when a peer counts as lost.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +27,21 @@ struct RdmaPlan {
 // The largest RDMA MTU that fits an Ethernet interface's: 1024 for 1500, 4096 for 9000. 0 for less than the smallest.
 int rdmaMtuOf(long interfaceMtu);
 
-// The least of both ends' and of what is allowed at most; 0 is an end that is not known.
+// The least of both ends' MTUs and the allowed maximum. 0 is an end whose MTU is not known.
 int pathMtu(int mine, int theirs, int most);
 
-// `wanted` (0: 4, or fewer if that is more than 2048 in all) if the adapter's `limit` of queue pairs (0: not known)
-// holds that many for each peer. Fewer if the number was not asked for; else, and if there is not one for each, throws
-// moe::Error.
+// `wanted` queue pairs (0: 4, or fewer if that makes more than 2048 in all), if the adapter's `limit` (0: not known)
+// allows that many for each peer. If no number was asked for, fewer will do. Otherwise, or if there is not one for each
+// peer, throws moe::Error.
 int queuePairsPerPeer(int wanted, int limit, int peers);
 
-// How long a port tries before it gives a peer up. Adapters take some more time for it, never less.
+// How long a port tries before it gives a peer up. Real adapters take somewhat longer, never shorter.
 double secondsUntilLost(int ackTimeout, int retries);
 
-// The longest of the usual values with which a lost peer is noticed well before a wait of `timeoutMs` ends.
+// The longest usual timeout with which a lost peer is noticed well before a wait of `timeoutMs` ends.
 int chooseAckTimeout(std::int64_t timeoutMs, int retries);
 
-// All of it in one line, for the log and for moe_info.
+// Everything in one line, for the log and for moe_info.
 std::string describe(const RdmaPlan& plan);
 
 }  // namespace moe::topology

@@ -1,5 +1,5 @@
-// What a user may say about RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, and SYSFS_PATH for tests, as
-// src/comm/config.cc reads them. Numbers have been checked against their ranges; texts are read where they are used.
+// What a user may set for RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, and SYSFS_PATH for tests.
+// src/comm/config.cc reads them and checks the ranges of numbers. Texts are parsed where they are used.
 #pragma once
 
 #include <cstdint>

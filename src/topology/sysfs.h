@@ -1,4 +1,5 @@
-// Reads small files of /sys and /proc. Absent files are no errors: kernels and containers differ in what they show.
+// Reads small files of /sys and /proc. Absent files are no errors, because kernels and containers differ in what they
+// show.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,7 @@ namespace moe::topology {
 // The first line, without the line end; empty if the file cannot be read.
 std::string readLine(const std::filesystem::path& file);
 
-// What follows `label` in the first line that begins with it, without blanks around it; empty if there is none.
+// What follows `label` in the first line that begins with it, without surrounding blanks; empty if there is none.
 std::string valueIn(const std::filesystem::path& file, std::string_view label);
 
 std::optional<long> readNumber(const std::filesystem::path& file);

@@ -19,7 +19,7 @@ struct Topology {
   PciTree pci;
 };
 
-// Throws moe::Error. `sys` is another directory in tests only.
+// Throws moe::Error. Only tests pass another `sys`.
 Topology discover(const std::filesystem::path& sys = "/sys");
 
 // What a rank on one GPU would use towards a rank on the other: "cuda-ipc", or "none: " and why.

@@ -1,4 +1,4 @@
-// Stands in for the window in GPU memory in builds without CUDA.
+// Replaces the window in GPU memory in builds without CUDA.
 #include "transport/window.h"
 
 namespace moe {

@@ -1,6 +1,6 @@
 // A window in host memory: a memfd, mapped by the processes of one host. The descriptor travels over a UNIX socket, so
-// nothing has a name in /dev/shm that could be left behind. The file is sealed: if somebody could cut it, every access
-// behind its end would be a SIGBUS in all ranks.
+// nothing in /dev/shm could be left behind. The file is sealed: if somebody could cut it, every access behind its end
+// would be a SIGBUS in all ranks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ Fd makeFile(std::size_t bytes) {
   return fd;
 }
 
-// A window that may be mapped stays as large as its owner says.
+// Throws unless the mapped window must stay as large as its owner says.
 void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {

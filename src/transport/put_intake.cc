@@ -9,7 +9,7 @@ constexpr std::size_t kLineBytes = 128;
 
 }  // namespace
 
-// The slots follow.
+// The slots follow it in memory.
 struct PutIntake::Shared {
   alignas(kLineBytes) std::uint64_t taken;  // the taking thread writes it, posters read it
   alignas(kLineBytes) PutSlot slots[1];

@@ -1,5 +1,5 @@
-// The ring that steps post puts to, and its end: one thread takes them out, in order. Of every transport whose puts a
-// CPU thread carries.
+// The ring that steps post puts to, and its end: one thread takes them out, in order. Every transport whose puts a CPU
+// thread carries has one.
 #pragma once
 
 #include "backend/backend.h"
@@ -14,17 +14,18 @@ class PutIntake {
 
   PutRing ring() const;
 
-  // The taking thread's: the next put, if there is one; and that it has been taken.
+  // For the taking thread: the next put, if there is one; then that it has been taken.
   bool next(Put* put) const;
   void pop() { ++taken_; }
   // Lets posters reuse the slots of what was taken.
   void release();
   std::uint64_t taken() const { return taken_; }
 
-  // Once no step runs any more: how many puts were posted (throws moeCudaError), and how many slots were released.
+  // For use when no step runs any more: how many puts were posted (throws moeCudaError), and how many slots were
+  // released.
   std::uint64_t posted() const;
   std::uint64_t released() const;
-  // Posts put number `index`, once no step runs any more and the ring is empty: as many as there are slots.
+  // Posts put number `index`, when no step runs any more and the ring is empty. At most as many as there are slots.
   void append(std::uint64_t index, const Put& put);
 
  private:

@@ -12,7 +12,7 @@ bool hasAdapter(const RemoteSetup& setup) {
   return !topology::listNames(std::filesystem::path(setup.rdma.sys) / "class/infiniband").empty();
 }
 
-// Why this rank cannot have it; else empty, and `made` is it.
+// Why this rank cannot make the transport. Empty if it can; `made` is the transport then.
 std::string attempt(const RemoteSetup& setup, int kind, std::unique_ptr<RemoteTransport>* made) {
   try {
     *made = makeRemoteTransport(setup, kind);
@@ -24,7 +24,7 @@ std::string attempt(const RemoteSetup& setup, int kind, std::unique_ptr<RemoteTr
 
 }  // namespace
 
-// On the host a thread that posts is as good as a step that does.
+// On the host, a thread that posts is as good as a step that does.
 std::vector<int> fastestFirst(int backend) {
   if (backend == moeBackendCuda) return {moeTransportIbgda, moeTransportVerbs, moeTransportTcp};
   return {moeTransportVerbs, moeTransportTcp};

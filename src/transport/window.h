@@ -1,5 +1,5 @@
-// The symmetric window: this rank's part of it, and how the peers' parts become reachable. One implementation per way
-// of sharing memory: host (memfd), cuda (IPC). Between threads of one process a window is used by its address.
+// The symmetric window: this rank's part of it, and how it reaches the peers' parts. There is one implementation per
+// way of sharing memory: host (memfd) and cuda (IPC). Threads of one process use a window's address.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace moe {
 
-// What a rank tells the others about itself and its window. Sent as bytes.
+// What a rank tells the others about itself and its window, as bytes.
 struct WindowCard {
   bootstrap::HostIdentity host{};
   std::int32_t device = -1;

@@ -1,4 +1,5 @@
-// The calls of a training or inference loop allocate nothing. A program of its own, as it replaces operator new.
+// The calls of a training or inference loop allocate nothing. This is a program of its own, because it replaces
+// operator new.
 #include <cstdlib>
 #include <new>
 

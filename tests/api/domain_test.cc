@@ -1,5 +1,5 @@
-// The main job across domains: one machine is cut into several, whose ranks reach each other over sockets, or over what
-// MOECOMM_TRANSPORT says. Under moerun tests leave out, or skip, what needs other numbers of ranks than it has started.
+// The main job across domains. One machine is cut into several, whose ranks reach each other over sockets, or over what
+// MOECOMM_TRANSPORT says. Under moerun, tests leave out or skip what needs other numbers of ranks than were started.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -80,9 +80,9 @@ TEST_P(Domains, OfEverySizeAreRight) {
   }
 }
 
-// Ranks that share a GPU wait in kernels for each other's kernels and copies, so each stream needs a hardware queue of
-// its own: behind a waiting kernel in the same queue nothing runs. A rank has one stream for its steps and some for the
-// copies of TCP, and a device has at most 32 queues (CUDA_DEVICE_MAX_CONNECTIONS).
+// Ranks that share a GPU wait in kernels for each other's kernels and copies. Nothing runs behind a waiting kernel in
+// the same hardware queue, so each stream needs its own. A rank has one stream for its steps and some for the copies of
+// TCP, and a device has at most 32 queues (CUDA_DEVICE_MAX_CONNECTIONS).
 constexpr int kRanksPerGpu = 8;
 
 TEST_P(Domains, OfManyRanksAreRight) {
@@ -94,7 +94,7 @@ TEST_P(Domains, OfManyRanksAreRight) {
   }
 }
 
-// Forwarding belongs to the sending phase: the second dispatch needs what the first one has sent forwarded.
+// Forwarding belongs to the sending phase: the second dispatch needs the first one's rows forwarded.
 TEST_P(Domains, SplitPhasesOfTwoHandlesMayBeInterleaved) {
   if (!canHave(4)) GTEST_SKIP() << "moerun has started another number of ranks";
   for (int mode : {moeModeHt, moeModeLl}) {

@@ -1,6 +1,6 @@
-// One rank of a group of which a member is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point; started by
-// kill_test.sh under moerun. Each survivor must get an error that names the victim within the timeout, and then make a
-// new communicator of the survivors in the same process and run a verified step on it. At the end it must hold no more
+// One rank of a group, a member of which is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point. kill_test.sh
+// starts it under moerun. Each survivor must get an error that names the victim within the timeout. It then makes a new
+// communicator of the survivors in the same process and runs a verified step on it. At the end it must hold no more
 // threads and descriptors than before. Prints "survivor R: ..." and exits 0 if all of that was seen.
 #include <signal.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ moeConfig_t configOf(const Options& o) {
   return config;
 }
 
-// Stopped, it neither goes on nor closes its connections. The new group's first rank, which ends it, finds it by this.
+// A stopped rank neither goes on nor closes its connections. The new group's first rank finds it by this and ends it.
 void stop(const Options& o) {
   const std::string name = o.directory + "/stopped";
   std::ofstream(name + ".part") << ::getpid();
@@ -146,7 +146,7 @@ int run(const Options& o) {
   const bool inTime = end.tookLessThan(o.timeoutMs + o.delayMs + kMarginMs);
   const bool again = end.left && inTime && named && end.loop.wrong == 0 && startAgain(o, *arena);
   if (o.stops() && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);
-  // What a GPU's driver keeps is not ours to give back.
+  // A GPU's driver keeps some things that are not ours to give back.
   const bool good = again && (o.cuda() || holdsNoMoreThan(end.before));
   std::printf("%s %d: %s; a new communicator %s\n", good ? "survivor" : "FAILED", o.rank, end.text().c_str(),
               again ? "works" : "fails");

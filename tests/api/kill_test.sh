@@ -1,11 +1,11 @@
 #!/bin/bash
-# Kills one rank of a group with SIGKILL, or stops it with SIGSTOP, at many points, and demands that every survivor names
-# it in time, goes on and leaves nothing behind.
+# Kills one rank of a group with SIGKILL, or stops it with SIGSTOP, at many points. Every survivor must name it in time,
+# go on, and leave nothing behind.
 # Usage: kill_test.sh MOERUN KILL_RANK [host|cuda] [NRANKS]
 #   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  across domains (the survivors', if they cannot be cut so: of one rank each)
 #   KILL_ROUNDS=few, steps  a few of the points, two in steps alone (20 s for each wait, for slow machines)
 #   KILL_PREFIX  what a rank's shell runs before it; ends with exec "$@"
-#   KILL_JOBS    so many rounds at once (1): they wait for deadlines most of the time
+#   KILL_JOBS    rounds at once (1): they wait for deadlines most of the time
 set -u
 moerun=$1 program=$2 backend=${3:-host} nranks=${4:-3}
 prefix=${KILL_PREFIX:-exec \"\$@\"}

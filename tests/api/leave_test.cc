@@ -1,5 +1,5 @@
-// A rank that destroys its communicator while others still need it, and while they do not. Under moerun, three ranks:
-// the tests in which ranks need not meet outside.
+// A rank destroys its communicator while others still need it, and while they do not. Under moerun with three ranks,
+// only those tests run whose ranks need not meet elsewhere.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Nobody waits for its timeout here: it would be seen.
+// Nobody waits for its timeout here; that would show.
 constexpr int kTimeoutMs = 60000;
 constexpr double kSoon = 10.0;  // seconds, on a busy machine; else it takes some 30 ms
 constexpr int kRanks = 3, kTokens = 4, kTopk = 2, kHidden = 64;
@@ -122,8 +122,7 @@ void expectLeft(Member& member, moeResult_t called, Clock::time_point left) {
   EXPECT_EQ(member.error(), sentence);
 }
 
-// Who leaves waits for all that its GPU has to do: also for the kernels of other ranks of this process, which wait for
-// it.
+// A leaving rank waits for all work of its GPU, including kernels of other ranks of this process, which wait for it.
 bool shareAGpu(int backend) {
   return backend == moeBackendCuda && startedRanks() == 0 && cudaDeviceCount() < kRanks;
 }
@@ -144,7 +143,7 @@ TEST_P(Leave, OfARankThatOthersWaitForEndsTheirWaits) {
   leaveBeforeDispatch(patient(), moeModeLl, 0);
 }
 
-// Then its window stays for a while, for ranks that may still read it.
+// Its window then stays for a while, for ranks that may still read it.
 TEST_P(Leave, AfterCombinesOfRowsThatLandedEndsTheWaitsOfOthersToo) {
   if (shareAGpu(GetParam())) GTEST_SKIP() << "ranks are threads that share a GPU";
   leaveBeforeDispatch(patient(), moeModeLl, 2);
@@ -173,7 +172,7 @@ TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
   });
 }
 
-// Nothing happens to ranks that need no more of it.
+// Nothing happens to ranks that need nothing more from it.
 TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   for (const int mode : {moeModeHt, moeModeLl}) {
@@ -190,7 +189,7 @@ TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
   }
 }
 
-// Nor to one that is slow, and takes what the rank has sent it when that has left.
+// Nor to a slow one that takes the rank's rows after the rank has left.
 TEST_P(Leave, OfARankThatHasDoneItsPartOfAStepLetsOthersEndIt) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   std::latch gone(kRanks);

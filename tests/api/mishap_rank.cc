@@ -1,8 +1,8 @@
-// One rank of a group that nobody leaves; what carries its puts may have a mishap that nothing makes up for. Then the
-// rank must get, within the timeout, an error that names another rank; all sums before that must be right; and after
-// moeCommDestroy it must hold no more threads and descriptors than before. With --steps it is to make so many steps and
-// no mistake. Prints "ended R: ..." and exits 0 if all of that was seen. Started by rdma/ranks.sh and
-// tools/library_netns_test.sh.
+// One rank of a group that nobody leaves. What carries its puts may have a mishap that nothing makes up for. Then the
+// rank must get, within the timeout, an error that names another rank. All sums before that must be right, and after
+// moeCommDestroy it must hold no more threads and descriptors than before. With --steps it must make that many steps
+// without a mistake. Prints "ended R: ..." and exits 0 if all of that was seen. rdma/ranks.sh and
+// tools/library_netns_test.sh start it.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -1,5 +1,5 @@
-// Every refusal that the host makes, in random order and with random values, on every rank by itself; after each round
-// a verified step in both modes, for which the communicator must be as good as new.
+// Every refusal that the host makes, in random order and with random values, on every rank separately. After each round
+// a verified step in both modes shows that the communicator is as good as new.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -17,7 +17,7 @@ moeHandleConfig_t shapeOf(int mode, int layout) {
   return shape;
 }
 
-// A rank that calls wrongly: a routed handle of each mode, and calls of which one argument is spoiled.
+// A rank that makes wrong calls: a routed handle of each mode, and calls with one spoiled argument.
 class Misuser {
  public:
   Misuser(RankContext& context, std::uint64_t seed)

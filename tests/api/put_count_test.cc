@@ -1,4 +1,4 @@
-// What an LL operation costs the adapter, as the adapter counts it. Runs between processes over the software adapter:
+// What an LL operation costs the adapter, by the adapter's own count. Runs between processes over the software adapter:
 // tests/rdma/ibgda_test.sh.
 #include <dlfcn.h>
 

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTokens = 16, kTopk = 2, kExperts = 8, kHidden = 1024, kRowBytes = 2 * kHidden;
-// Kernels are queued several steps ahead; the host's steps are over when their calls return.
+// Kernels are queued several steps ahead. The host's steps are over when their calls return.
 constexpr int kStepsPerCheckOnGpus = 8;
 
 int expertOf(int token, int k) {
@@ -29,7 +29,7 @@ std::size_t bytesOf(int rows) {
   return std::size_t{kRowBytes} * static_cast<std::size_t>(rows);
 }
 
-// The experts give back what they get, so that a token's sum is its row, once for each rank that it went to.
+// The experts return what they get, so a token's sum is its row, once for each rank that it went to.
 class Loop {
  public:
   Loop(const LoopSettings& settings, moeComm_t comm, Arena& arena);
@@ -165,7 +165,7 @@ RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Are
   end.loop.seconds = secondsSince(begin);
   if (end.loop.result != moeSuccess) {
     end.sentence = moeGetLastError(nullptr);
-    // The rendezvous, a thread with a listener, tells ranks that come late of the failure, for ten seconds.
+    // The rendezvous is a thread with a listener. It tells late ranks of the failure for ten seconds.
     if (settings.rank == 0) ++end.before.descriptors, ++end.before.threads;
   } else {
     end.loop = loopUntilFailure(settings, comm, arena);

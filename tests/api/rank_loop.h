@@ -1,4 +1,4 @@
-// What ranks do that are to fail: small steps in a row, whose sums are checked, until one does not go well.
+// The work of ranks that are to fail: small steps in a row with checked sums, until one fails.
 #pragma once
 
 #include <algorithm>

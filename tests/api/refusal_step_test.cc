@@ -1,5 +1,4 @@
-// What only a step can see of wrong arguments: all ranks hear a sentence that names the argument, the rank and the
-// values.
+// Wrong arguments that only a step can see: all ranks hear a sentence that names the argument, the rank and the values.
 #include "support/refusal_calls.h"
 
 namespace moe::test {

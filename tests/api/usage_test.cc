@@ -1,5 +1,4 @@
-// What the C API refuses, and what it says then: a result, a sentence with the argument and the value, nothing half
-// done.
+// What the C API refuses, and how: a result, a sentence with the argument and the value, and nothing half done.
 #include <chrono>
 #include <cstring>
 #include <thread>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Demands that scripts/check_kernels.py finds every defect of planted.cu, and every entry of a table that is wrong.
+"""Demands that scripts/check_kernels.py finds every defect of planted.cu and every wrong entry of a table.
 
 Usage: check_kernels_test.py NVCC   Status 77: there is no disassembler.
 """

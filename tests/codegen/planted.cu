@@ -1,5 +1,4 @@
-// A kernel as ours are, with one defect if PLANT names one. For check_kernels_test.py, which demands that each is
-// found.
+// A kernel like ours, with one defect if PLANT names one. check_kernels_test.py demands that each is found.
 #include <cstdint>
 
 #define GOOD 0

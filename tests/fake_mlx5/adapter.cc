@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kRecordLookNs = 2'000'000;  // after a doorbell that went unnoticed
 constexpr int kPacketsPerStep = 64;
-// Some doorbells are followed by a pause, so that what a poster stores too late comes into it and is seen.
+// Some doorbells are followed by a pause, so that what a poster stores too late falls into it and is seen.
 constexpr std::uint64_t kPauseNs = 200'000, kPauseOneIn = 128;
 
 std::uint64_t nanoseconds() {
@@ -136,7 +136,7 @@ int Adapter::destroyPair(std::uint32_t handle) {
   return 0;
 }
 
-// A real adapter has answered before the program sees what came; so what is owed goes first.
+// A real adapter has answered before the program sees what came, so owed answers go first.
 void Adapter::removePair(std::map<std::uint32_t, QueuePair>::iterator pair) {
   if (executes()) {
     step();
@@ -179,7 +179,7 @@ bool Adapter::takeDoorbells() {
   });
 }
 
-// A doorbell may have fallen on that of another queue pair in the same register: their records are looked at too.
+// A doorbell may have overwritten that of another queue pair in the same register, so their records are read too.
 void Adapter::ring(int context, std::uint64_t value, const std::vector<std::uint32_t>& sharers) {
   const auto named = pairs_.find(value >> 8 & 0xffffff);
   const auto index = static_cast<std::uint16_t>(value >> 40);
@@ -214,7 +214,7 @@ bool Adapter::takePackets() {
   return count != 0;
 }
 
-// What is for nobody, or for another address than the queue pair's, is dropped, as a network and its ports do.
+// Drops packets for nobody, or for another address than the queue pair's, as a network and its ports do.
 void Adapter::route(const Packet& packet) {
   const auto found = pairs_.find(packet.head.to);
   if (found == pairs_.end()) return;

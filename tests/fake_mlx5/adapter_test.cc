@@ -6,6 +6,7 @@
 
 #include "fake_mlx5/endpoint.h"
 #include "fake_mlx5/nervous_memory.h"
+#include "fake_mlx5/other_wqes.h"
 
 namespace moe::test {
 namespace {

@@ -1,4 +1,4 @@
-// A completion queue as the software adapter sees it: entries in the memory of the program, which it fills, and a
+// A completion queue as the software adapter sees it: entries in the program's memory, which the adapter fills, and a
 // record that says how many were taken out.
 #pragma once
 

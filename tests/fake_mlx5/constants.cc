@@ -1,10 +1,11 @@
-// The constants and offsets of device/queue/mlx5 against those that mlx5dv.h declares.
+// Compares the constants and offsets of device/queue/mlx5 with those of mlx5dv.h.
 #include <cstddef>
 
 #include <infiniband/mlx5dv.h>
 
 #include "device/queue/mlx5/completion_queue.h"
 #include "device/queue/mlx5/send_queue.h"
+#include "fake_mlx5/other_wqes.h"
 
 namespace moe::mlx5 {
 namespace {

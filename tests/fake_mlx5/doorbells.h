@@ -1,5 +1,5 @@
-// The doorbell registers of the adapter: memory that the program was given for pages of registers, seen a second time
-// here, so that they can be looked at even after the program has unmapped its own.
+// The doorbell registers of the adapter: memory that the program got as pages of registers. It is mapped a second time
+// here, so that the adapter can read it even after the program has unmapped its own.
 #pragma once
 
 #include <array>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr long kSleepNs = 20'000;
 
-// Where programs spin on all cores, who has slept gets a core at once, and who spins too does not.
+// Where programs spin on all cores, a thread that has slept gets a core at once. One that spins too does not.
 int stepsBeforeSleep() {
   return std::thread::hardware_concurrency() >= 8 ? 4096 : 8;
 }
@@ -75,9 +75,8 @@ void Engine::closeAll() {
   });
 }
 
-// The adapter stands still during a fork. Otherwise its thread, which the child does not have, would leave there what
-// it holds at that moment: among it the lock of a sanitizer's allocator, for which the child's threads then wait for
-// ever.
+// The adapter stands still during a fork. Otherwise its thread, which the child lacks, would leave there what it holds
+// at that moment, such as the lock of a sanitizer's allocator, and the child's threads would wait for that for ever.
 void Engine::beforeFork() {
   creation.lock();
   Engine* engine = current.load();
@@ -126,8 +125,8 @@ void Engine::close(int context) {
   if (isLast) stop();
 }
 
-// Under the lock. The thread takes no signals: they are for the program's own. When we return it has begun: what its
-// beginning allocates is behind it (beforeFork).
+// Called under the lock. The thread takes no signals, which are for the program's own. When this returns the thread has
+// begun, so it has already allocated what its beginning needs (beforeFork).
 void Engine::start() {
   const std::string report = environment("FAKE_MLX5_REPORT");
   adapter_ = std::make_unique<Adapter>(AdapterSettings{environment("FAKE_MLX5_DIR"), environment("FAKE_MLX5_FAULTS"),
@@ -158,7 +157,8 @@ void Engine::run() {
   hasBegun_.notify_one();
   pthread_setname_np(pthread_self(), "fake_mlx5");
   prctl(PR_SET_TIMERSLACK, 1000);
-  // An adapter does not wait for a core; as far as we may, nor does this thread. Of this thread alone, on Linux.
+  // An adapter does not wait for a core. As far as possible, nor does this thread. This affects the thread alone, on
+  // Linux.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -10);
   const int descriptor = adapter_->wire()->descriptor(), sleepAfter = stepsBeforeSleep();
   for (int idle = 0; !stop_; ++idle) {

@@ -1,5 +1,5 @@
-// Runs the software adapter of a process on a thread of its own, from the first device that is opened to the last that
-// is closed, and lets the program's threads in between its steps. By the environment:
+// Runs the software adapter of a process on its own thread, from the first device that is opened to the last that is
+// closed, and lets the program's threads in between its steps. The environment controls it:
 //
 //   FAKE_MLX5_DIR     an empty folder that the processes share; without it, nothing that is posted is executed
 //   FAKE_MLX5_FAULTS  mishaps (fault_plan.h)

@@ -1,4 +1,4 @@
-// A command that libibverbs has written to the device, taken apart: what verbs has of every device, and what is mlx5's
+// Takes apart a command that libibverbs has written to the device: what verbs has for every device, and what is mlx5's
 // own.
 #pragma once
 

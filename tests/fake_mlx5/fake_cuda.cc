@@ -1,6 +1,6 @@
-// Stands in for libcuda.so.1 where there is no GPU, as far as gpu_memory.cc uses it: "GPU memory" is memory that the
-// CPU cannot touch at its address, as with a GPU, but only by copies, or where a test sees it. It ends the process if
-// the adapter's thread calls what may wait for a kernel.
+// Replaces libcuda.so.1 where there is no GPU, as far as gpu_memory.cc uses it. As with a GPU, the CPU cannot touch
+// "GPU memory" at its address, but only by copies, or where a test sees it. It ends the process if the adapter's thread
+// calls something that may wait for a kernel.
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>

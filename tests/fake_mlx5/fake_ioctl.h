@@ -1,6 +1,6 @@
-// The newer interface of uverbs devices, by ioctl, as far as it must be: opening a device. By it alone a kernel says
-// that memory can be registered for relaxed order, without which libibverbs drops that wish. All else is refused so
-// that libibverbs goes back to the older interface, of commands that are written (fake_kernel.h).
+// The newer interface of uverbs devices, by ioctl, as far as it is needed: opening a device. Only through it does a
+// kernel say that memory can be registered for relaxed order, and without that libibverbs drops the wish. Everything
+// else is refused, so that libibverbs returns to the older interface of written commands (fake_kernel.h).
 #pragma once
 
 namespace moe::test {

@@ -1,6 +1,6 @@
-// Answers the commands that libibverbs and libmlx5 write to a uverbs device, as the kernel's mlx5 driver would: enough
-// to open the device, register memory, and make and connect queues. The queues lie in the program's own memory, made by
-// libmlx5; the software adapter (engine.h) executes them, if it has a folder to meet others in.
+// Answers the commands that libibverbs and libmlx5 write to a uverbs device, as the kernel's mlx5 driver would. That is
+// enough to open the device, register memory, and make and connect queues. The queues lie in the program's own memory,
+// made by libmlx5. The software adapter (engine.h) executes them if it has a folder in which to meet others.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The commands on objects: protection domains, memory, completion queues, queue pairs. What they ask for they make at
-// the software adapter.
+// The commands on objects: protection domains, memory, completion queues, queue pairs. They make them at the software
+// adapter.
 #include <rdma/ib_user_verbs.h>
 
 #include <bit>

@@ -1,5 +1,5 @@
-// A folder that says to libibverbs, and to the library, what /sys says where there are ConnectX-7 with one RoCE port
-// each, and what their addresses are. By the environment:
+// A folder that looks to libibverbs and the library like /sys of a machine with ConnectX-7 adapters, each with one RoCE
+// port and its addresses. The environment controls it:
 //
 //   FAKE_MLX5_DEVICES  how many; 1 if not set. They are called mlx5_0, mlx5_1, ...
 //   FAKE_MLX5_HOST     0 to 254: the third byte of their IPv4 addresses, 10.0.<host>.<device + 1>; 0 if not set

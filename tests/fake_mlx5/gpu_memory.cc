@@ -80,8 +80,8 @@ class StagedMemory : public GpuMemory {
     isGood_ = driver_.streamCreate(&stream_, kNonBlockingStream) == 0 &&
               driver_.hostAllocate(&staging_, kStagingBytes, kPortable) == 0;
   }
-  // When the memory is deregistered, and no kernel waits for the adapter any more. Errors at the program's end do not
-  // matter.
+  // Called when the memory is deregistered and no kernel waits for the adapter any more. Errors at the program's end do
+  // not matter.
   ~StagedMemory() override {
     const Current current(driver_, context_);
     if (staging_ != nullptr) driver_.hostFree(staging_);
@@ -135,7 +135,7 @@ std::shared_ptr<GpuMemory> openGpuMemory(std::uint64_t address) {
   }
   auto memory = std::make_shared<StagedMemory>(*driver, context);
   std::uint64_t word = 0;
-  // What is there is copied out and back once: a first copy may load what would wait for kernels later.
+  // Copies the bytes out and back once, because a first copy may load what would later wait for kernels.
   const bool works =
       memory->isGood() && memory->read(&word, address, sizeof(word)) && memory->write(address, &word, sizeof(word));
   return works ? memory : nullptr;

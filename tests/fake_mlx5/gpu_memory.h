@@ -1,6 +1,6 @@
-// Moves bytes to and from GPU memory for the software adapter, while kernels run that wait for it: on a stream that
-// waits for no other, through memory that was pinned when the memory was registered. Nothing is allocated later, as
-// that may wait for a kernel. The CUDA driver is used if the program has loaded it, and is not loaded for this.
+// Moves bytes to and from GPU memory for the software adapter while kernels run that wait for it. It uses a stream that
+// waits for no other, through memory that was pinned when the memory was registered. It allocates nothing later,
+// because that may wait for a kernel. It uses the CUDA driver if the program has loaded it, and does not load it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// libfakemlx5.so: loaded with LD_PRELOAD, it stands between libibverbs with its providers and the C library, and plays
-// a ConnectX-7 without any hardware or kernel support. For tests only; never installed.
+// libfakemlx5.so, loaded with LD_PRELOAD, stands between libibverbs with its providers and the C library. It plays a
+// ConnectX-7 without any hardware or kernel support. It is for tests only and is never installed.
 #include <dlfcn.h>
 #include <linux/netlink.h>
 #include <sys/eventfd.h>
@@ -128,8 +128,8 @@ MOE_INTERPOSED ssize_t write(int fd, const void* bytes, size_t count) {
   return error == 0 ? static_cast<ssize_t>(count) : refuse(error);
 }
 
-// The adapter's registers become memory: what was written to them can be read there. It is shared memory, so that the
-// adapter can look at it by an address of its own. The offset names a kind of pages and a number.
+// The adapter's registers become memory, so that it can read what was written to them. The memory is shared, so that
+// the adapter reads it at its own address. The offset names a kind of pages and a number.
 MOE_INTERPOSED void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
   auto* map = next<decltype(mmap)>("mmap");
   if (!isDevice(fd)) return map(at, bytes, protection, flags, fd, offset);

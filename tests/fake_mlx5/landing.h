@@ -1,6 +1,6 @@
-// How data that has arrived gets into memory: the pieces of a write in any order, as nothing orders them; writes of a
-// queue pair one after the other, as strict ones do; and writes to memory that is registered for relaxed order perhaps
-// long after later ones. Before a completion, an atomic or a read of that queue pair, all its earlier writes land.
+// How arrived data gets into memory. The pieces of a write land in any order, because nothing orders them. Writes of a
+// queue pair land one after the other, as strict ones do. Writes to memory that is registered for relaxed order may
+// land long after later ones. Before a completion, an atomic or a read of that queue pair, all its earlier writes land.
 #pragma once
 
 #include <cstdint>

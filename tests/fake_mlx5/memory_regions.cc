@@ -11,7 +11,7 @@ Word* wordAt(std::uint64_t address) {
   return reinterpret_cast<Word*>(static_cast<std::uintptr_t>(address));
 }
 
-// Word by word, and not by memcpy: programs look at the words while they come, and sanitizers look at memcpy.
+// Word by word instead of memcpy, because programs read the words while they arrive, and sanitizers watch memcpy.
 template <class Word>
 void storeWord(std::uint64_t to, const std::uint8_t* from) {
   Word word;

@@ -1,5 +1,5 @@
-// The host's Memory, but a thread often gives its core away just before others see what it does: so posters meet in the
-// middle of a step, which they would seldom do.
+// The host's Memory, but a thread often gives its core away just before others see what it does. So posters meet in the
+// middle of a step, which they would otherwise seldom do.
 #pragma once
 
 #include "device/policy/host/queue_memory.h"

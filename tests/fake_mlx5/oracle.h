@@ -1,5 +1,5 @@
-// libmlx5 as an oracle: every request is posted twice, by libmlx5 to its own queue and by device/queue/mlx5 to a shadow
-// of it, and every completion is read twice. What differs is kept as text.
+// libmlx5 as an oracle. Every request is posted twice: by libmlx5 to its own queue, and by device/queue/mlx5 to a
+// shadow of it. Every completion is read twice. Differences are kept as text.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/mlx5/submit.h"
 #include "fake_mlx5/oracle.h"
+#include "fake_mlx5/other_wqes.h"
 
 namespace moe::test {
 namespace {

@@ -1,4 +1,4 @@
-// What software adapters of different processes send to each other: datagrams of a head and at most a page of data. A
+// The packets between software adapters of different processes: datagrams of a head and at most a page of data. A
 // message (a WQE's work) has a number of its queue pair (PSN) and goes as one or more packets.
 #pragma once
 

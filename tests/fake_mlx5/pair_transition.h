@@ -1,4 +1,4 @@
-// What the kernel does when a program connects a queue pair: refuses a wrong step or missing attributes, and keeps the
+// The kernel's part when a program connects a queue pair: it refuses a wrong step or missing attributes, and keeps the
 // rest.
 #pragma once
 

@@ -1,5 +1,5 @@
-// A queue pair of the software adapter: what the program said when it made it and connected it, its two queues, and how
-// far it is as the one who asks (requester.h) and as the one who answers (responder.h).
+// A queue pair of the software adapter: what the program said when it made and connected it, its two queues, and its
+// progress as the asking side (requester.h) and as the answering side (responder.h).
 #pragma once
 
 #include <array>

@@ -7,6 +7,7 @@
 
 #include "device/queue/mlx5/completion_queue.h"
 #include "fake_mlx5/cqe_image.h"
+#include "fake_mlx5/other_wqes.h"
 #include "fake_mlx5/shadow_queue.h"
 
 namespace moe::test {

@@ -1,5 +1,5 @@
-// The receive queue of a queue pair as the software adapter sees it: who is written to with an immediate, or sent to,
-// has posted an element for it, in the memory of the program.
+// The receive queue of a queue pair as the software adapter sees it. A receiver of sends, or of writes with an
+// immediate, has posted an element for each, in the program's memory.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// The send queue of a queue pair as the software adapter sees it: a ring of slots and a doorbell record in the memory
-// of the program, of which it expects no mistake. What it finds wrong it notes.
+// The send queue of a queue pair as the software adapter sees it: a ring of slots and a doorbell record in the
+// program's memory. The adapter expects no mistake there, and notes what it finds wrong.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class SendRing {
   SendRing(std::uint8_t* slots, std::uint32_t slotCount, std::uint32_t* record, std::uint32_t queuePair,
            Violations& violations);
 
-  // What the doorbell said must be covered by the record, which says what there is.
+  // The record must cover what the doorbell said; only the record counts.
   void takeDoorbell(std::uint16_t index);
   bool acceptRecord();  // true if there is more than before
 

@@ -1,5 +1,5 @@
 // A send queue in this process's memory, for tests without libibverbs. All of it lies in the object, which a test may
-// put where a GPU reaches it too.
+// place where a GPU reaches it too.
 #pragma once
 
 #include <array>

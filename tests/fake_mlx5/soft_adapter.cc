@@ -23,7 +23,7 @@ std::uint16_t low16(std::uint64_t index) {
   return static_cast<std::uint16_t>(index);
 }
 
-// Flags are words that somebody polls; the rest is not looked at before its flag.
+// Flags are words that somebody polls. Nobody reads the rest before its flag.
 void deliver(std::uint64_t to, const void* from, std::uint32_t bytes) {
   if (bytes == 8 && to % 8 == 0) {
     std::uint64_t word;
@@ -114,7 +114,8 @@ void SoftAdapter::readSlots(const QueuePair& pair, std::uint64_t index, std::uin
   }
 }
 
-// So that who rings before the WQE is written posts this. The length stays: the owner of the completions reads it.
+// Puts poison there, so that a poster that rings before it writes the WQE posts poison. The length stays, because the
+// owner of the completions reads it.
 void SoftAdapter::poison(const QueuePair& pair, std::uint64_t index, std::uint64_t slots) {
   for (std::uint64_t slot = 0; slot < slots; ++slot) {
     Quad* segment = mlx5::segmentAt(pair.send, index + slot, 0);

@@ -1,6 +1,6 @@
-// An adapter in software: takes doorbells, reads the queues of device/queue/mlx5 as strictly as it can, moves the data
-// between queue pairs of this process, and writes completions. What is wrong with a queue it notes as a violation; what
-// a real adapter refuses, such as a key that does not cover the memory, completes with that error.
+// An adapter in software. It takes doorbells, reads the queues of device/queue/mlx5 as strictly as possible, moves the
+// data between queue pairs of this process, and writes completions. It notes what is wrong with a queue as a violation.
+// What a real adapter refuses, such as a key that does not cover the memory, completes with that error.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline constexpr unsigned kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kR
 
 class SoftAdapter {
  public:
-  // A WQE is executed so many steps after its doorbell at the earliest, and must not change meanwhile.
+  // A WQE is executed at the earliest this many steps after its doorbell, and must not change meanwhile.
   explicit SoftAdapter(std::uint64_t delaySteps = 0) : delaySteps_(delaySteps) {}
 
   // The key is for both sides.

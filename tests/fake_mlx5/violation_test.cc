@@ -1,4 +1,4 @@
-// The software adapter finds what posters do wrong: without that, tests on it would prove little.
+// The software adapter finds posters' mistakes. Otherwise tests on it would prove little.
 #include <gtest/gtest.h>
 
 #include "fake_mlx5/endpoint.h"

@@ -1,5 +1,5 @@
-// What posters did wrong, as the software adapter saw it: a line each into the file that FAKE_MLX5_REPORT names, or to
-// the standard error stream. Tests demand that there is none.
+// Posters' mistakes, as the software adapter saw them: a line each into the file that FAKE_MLX5_REPORT names, or to
+// standard error. Tests demand that there are none.
 #pragma once
 
 #include <cstdint>

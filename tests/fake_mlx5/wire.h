@@ -1,5 +1,5 @@
-// Between the software adapters of a machine: each has a datagram socket in a common folder, named by the number of its
-// process. Packets of a queue pair stay in order, if they are not lost; those of different ones do not.
+// The wire between the software adapters of a machine. Each has a datagram socket in a common folder, named by its
+// process number. Packets of a queue pair stay in order unless they are lost. Those of different ones do not.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "fake_mlx5/oracle.h"
+#include "fake_mlx5/other_wqes.h"
 
 namespace moe::test {
 namespace {

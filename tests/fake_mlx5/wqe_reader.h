@@ -1,5 +1,5 @@
-// Reads a WQE as an adapter would, but strictly: whatever a real adapter may ignore is a complaint too. By the offsets
-// of the format, not by what device/queue/mlx5/wqe.h does.
+// Reads a WQE as an adapter would, but strictly: it complains even about what a real adapter may ignore. It uses the
+// offsets of the format, not device/queue/mlx5/wqe.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// One rank of a small group in which calls fail (injector.h): joins, makes verified steps and leaves. Whatever fails,
-// it ends in time with right sums or a failure that has a sentence, and holds no more than before. Prints "good: ..."
-// or "BAD: ...", and ends with status 0 if it was good. Started by sweep.py.
+// One rank of a small group in which calls fail (injector.h): it joins, makes verified steps and leaves. Whatever
+// fails, it ends in time with right sums or with a failure that has a sentence, and holds no more than before. Prints
+// "good: ..." or "BAD: ...", and ends with status 0 if it was good. sweep.py starts it.
 #include <cstdio>
 #include <cstdlib>
 
@@ -16,8 +16,8 @@ void arm(bool armed) {
   if (moecommFaultsArm != nullptr) moecommFaultsArm(armed);
 }
 
-// The rank in which calls fail; or, while joining, what may end with any rank that fails: the process of rank 0. A rank
-// that comes after that has nobody who could tell it why.
+// The rank in which calls fail. While joining, the process of rank 0 may also end when another rank fails. A rank that
+// comes after that has nobody who could tell it why.
 bool namesTheCulprit(const RankEnd& end) {
   const auto says = [&](const char* words) { return end.sentence.find(words) != std::string::npos; };
   const std::string culprit = std::getenv("FAULT_VICTIM");  // any: where many calls fail, that is seen here and there

@@ -1,5 +1,5 @@
-// Preloaded into a rank: makes chosen calls of libc fail as they do where a resource has run out, or ends or stops the
-// process there. It counts the calls while the program has armed it (injector.h).
+// Preloaded into a rank, it makes chosen calls of libc fail as they do when a resource has run out, or ends or stops
+// the process there. It counts the calls while the program has armed it (injector.h).
 //   FAULT_CALL   which: malloc, socket, ...; any: all of them together. None: nothing fails, calls are counted
 //   FAULT_AT     the first that fails, from 1 on
 //   FAULT_FOR    how many (1)

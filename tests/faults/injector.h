@@ -1,4 +1,4 @@
-// What a program calls of the preloaded fault injector (injector.cc). Without it, both are null.
+// The functions of the preloaded fault injector (injector.cc) that a program calls. Without it, both are null.
 #pragma once
 
 extern "C" {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes calls of libc fail, one after the other, in one rank of a small job, or ends or stops it there, and demands that
-every rank ends well or with a clean failure in time (fault_rank.cc). Prints a table of rounds, outcomes and bad ones.
+"""Makes calls of libc fail, one after the other, in one rank of a small job, or ends or stops the rank there. Every rank
+must end well, or with a clean failure in time (fault_rank.cc). Prints a table of rounds, outcomes and bad ones.
 
 Usage: sweep.py (--sample | --all) FAULT_RANK INJECTOR [--only CALL] [--world NAME] [--jobs N]
 """

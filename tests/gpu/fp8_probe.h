@@ -1,5 +1,5 @@
-// Everything that device/rows/fp8.h computes from one piece, as bits. Compiled by nvcc for the GPU and by the host
-// compiler; fp8_test.cc compares the two.
+// Everything that device/rows/fp8.h computes from one piece, as bits. nvcc compiles it for the GPU, and the host
+// compiler compiles it too; fp8_test.cc compares the two.
 #pragma once
 
 #include <vector>

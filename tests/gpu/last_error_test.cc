@@ -1,5 +1,5 @@
-// What fails in the cuda backend and is reported, or answered, is not left as CUDA's last error: the program's next
-// look at that would blame its own call.
+// Failures that the cuda backend reports or answers are not left as CUDA's last error. The program's next look at that
+// would blame its own call.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/queue/mlx5/submit.h"
+#include "fake_mlx5/other_wqes.h"
 
 namespace moe::test {
 

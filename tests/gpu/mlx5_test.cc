@@ -1,5 +1,5 @@
-// device/queue/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5; and what a
-// kernel posts in host memory is executed by the software adapter.
+// device/queue/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5. The software
+// adapter executes what a kernel posts in host memory.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# README.md word by word in a clean Debian 12: debootstrap makes a root of the smallest set of packages, a copy of the
-# checkout is put into it, and every command is typed there, but scripts/test.sh, which is what runs this. Needs root,
-# debootstrap and Debian's mirror; ends with 77 where one is missing. Some minutes to half an hour.
+# Runs README.md word by word in a clean Debian 12. debootstrap makes a root of the smallest set of packages, which gets a
+# copy of the checkout. Every command is typed there except scripts/test.sh, which runs this test. Needs root, debootstrap
+# and Debian's mirror; ends with 77 if one is missing. Takes some minutes to half an hour.
 # Usage: clean_root_test.sh [FOLDER_FOR_THE_ROOT]   (kept if it is given; a root that is there is used as it is)
 set -u
 source=$(realpath "$(dirname "$0")/../..")

@@ -3,18 +3,20 @@
 
 Usage: readme.py README OUTPUT_FOLDER [SKIPPED_COMMAND_PREFIX]...
 Writes example.c, example.py and commands.sh. A command that fails ends the script with its status. Every skipped prefix
-must stand before some command, so that none is skipped that has gone.
+must stand before some command, so that none is skipped that has gone. A block of "py" is an excerpt of
+examples/torch_moe.py, which needs GPUs: it is compared with that file and not run.
 """
 import pathlib
 import re
 import sys
 
 PROGRAMS = {"c": "example.c", "python": "example.py"}
+EXCERPTS = {"py": "examples/torch_moe.py"}
 
 
 def parts(text):
-    """Programs by their names, and the commands: the indented blocks."""
-    programs, commands = {}, []
+    """Programs by their names, excerpts with the names of their files, and the commands: the indented blocks."""
+    programs, excerpts, commands = {}, [], []
     language, block = None, []
     for line in text.splitlines():
         fence = re.match(r"```(\w*)$", line)
@@ -24,12 +26,14 @@ def parts(text):
             if language in PROGRAMS:
                 assert PROGRAMS[language] not in programs, f"two programs in {language}"
                 programs[PROGRAMS[language]] = "\n".join(block) + "\n"
+            if language in EXCERPTS:
+                excerpts.append((EXCERPTS[language], "\n".join(block) + "\n"))
             language = None
         elif language is not None:
             block.append(line)
         elif line.startswith("    "):
             commands.append(line[4:].split("  #")[0].rstrip())
-    return programs, commands
+    return programs, excerpts, commands
 
 
 def script(commands):
@@ -43,8 +47,11 @@ def quoted(command):
 
 
 def main(readme, folder, *skipped):
-    programs, commands = parts(pathlib.Path(readme).read_text(encoding="utf-8"))
+    programs, excerpts, commands = parts(pathlib.Path(readme).read_text(encoding="utf-8"))
     assert set(programs) == set(PROGRAMS.values()), f"{readme} has the programs {sorted(programs)}"
+    for name, text in excerpts:
+        source = pathlib.Path(readme).parent / name
+        assert text in source.read_text(encoding="utf-8"), f"{readme} shows something else than {name}"
     for prefix in skipped:
         assert any(command.startswith(prefix) for command in commands), f"{readme} has no command {prefix}"
     commands = [command for command in commands if not command.startswith(skipped)]

@@ -1,6 +1,6 @@
 #!/bin/bash
-# README.md's commands and programs, word by word, but for what builds and installs packages: a home of its own gets an
-# installation of a build that is there. Usage: readme_test.sh BUILD_DIR
+# Runs README.md's commands and programs, word by word, except those that build or install packages. A temporary home
+# gets an installation of an existing build. Usage: readme_test.sh BUILD_DIR
 set -u
 build=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs a build tree to a fresh prefix and uses it as a stranger would: a C and a C++ program through find_package and
-# through pkg-config, after the prefix was moved; the header alone as C99 and C++17.
+# Installs a build tree to a fresh prefix, moves the prefix, and uses it as a stranger would: with a C and a C++ program
+# through find_package and through pkg-config, and with the header alone as C99 and C++17.
 # Usage: run.sh BUILD_DIR [C_COMPILER CXX_COMPILER]
 set -eu
 build=$(cd "$1" && pwd)

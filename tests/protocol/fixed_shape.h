@@ -1,4 +1,4 @@
-// A scenario of a named shape: route, dispatch and combine several times over, so that both parities are used and
+// A scenario with a named shape: route, dispatch and combine several times, so that both parities are used and
 // acknowledged more than once.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The smallest uses of a policy's memory order: one warp streams a row and publishes, another waits and reads. In the
-// protocols a meeting of all lanes always comes in between; here publish alone must order the lanes.
+// protocols, a meeting of all lanes always comes in between. Here publish alone must order the lanes.
 #pragma once
 
 #include <array>
@@ -63,7 +63,7 @@ int handOver(int rounds) {
   return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);
 }
 
-// Every lane reads what the others have written in a forEach before; returns how many sums are wrong. In the protocols
+// Every lane reads what the others have written in a forEach before. Returns how many sums are wrong. In the protocols
 // another collective may come in between, which hides a forEach that does not meet at its end.
 template <class Team>
 int readBehindForEach() {

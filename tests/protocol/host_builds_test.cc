@@ -1,5 +1,5 @@
-// Each build of the host's steps that this processor can run, over fixed and random worlds: the reference judges every
-// bit of what they sum, cast and copy, so all of them have the same.
+// Each build of the host's steps that this processor can run, over fixed and random worlds. The reference judges every
+// bit of what they sum, cast and copy, so all builds give the same bits.
 #include <gtest/gtest.h>
 
 #include "device/kernels/host_steps.h"

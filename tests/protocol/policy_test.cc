@@ -1,5 +1,5 @@
-// The contract of the policy operations, the same for every policy that runs on threads: what HostWarp does with one
-// lane, ThreadedWarp must do with several. And what ThreadedWarp is for: lanes that disagree are found.
+// The contract of the policy operations, for every policy that runs on threads: what HostWarp does with one lane,
+// ThreadedWarp must do with several. It also tests that ThreadedWarp finds lanes that disagree.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t kSlow = MOE_TEST_TSAN ? 6 : 1;
 
-// Where ranks dispatch rows of different sizes, LL finds out when they have come: until then they may lie across one
-// another in the slots, which the thread sanitizer would take for a race.
+// If ranks dispatch rows of different sizes, LL finds out when they have arrived. Until then they may overlap in the
+// slots, which the thread sanitizer would take for a race.
 test::Protocol protocolOf(Trouble trouble) {
   return trouble == Trouble::rowSize && kSlow > 1 ? test::Protocol::ht : test::Protocol::both;
 }
@@ -94,8 +94,8 @@ TYPED_TEST(Protocol, RefusesTogetherWhatCannotWork) {
   limits.domains = false;  // across domains some wait for the whole timeout
   for (const Trouble trouble : {Trouble::capacity, Trouble::stranger, Trouble::rowSize}) {
     for (std::uint64_t seed = 1; seed <= 12 / kSlow; ++seed) {
-      // Where a LL output is too small, a rank may wait so long for its owner, which has stopped: less than the lanes
-      // of a ThreadedWarp wait for each other.
+      // If an LL output is too small, a rank may wait this long for its owner, which has stopped. That is less than the
+      // lanes of a ThreadedWarp wait for each other.
       Scenario scenario = makeScenario(seed, protocolOf(trouble), trouble, limits, 5'000'000'000u * kSlow);
       const std::string wrong = runScenario<TypeParam>(scenario);
       ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;

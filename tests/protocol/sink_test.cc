@@ -1,5 +1,5 @@
-// A sink says that it is in the rank's own memory; of rows that land none does. Steps work without that being true, so
-// only this test looks at it.
+// A sink says that it is in the rank's own memory; no row that lands does. Steps work even if that is wrong, so only
+// this test checks it.
 #include <gtest/gtest.h>
 
 #include <atomic>

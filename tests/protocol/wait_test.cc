@@ -1,4 +1,4 @@
-// How waits of the policies end that are in vain.
+// How the policies' waits end if nothing comes.
 #include <array>
 #include <cstring>
 

@@ -1,7 +1,6 @@
-// What steps post to an adapter, counted where it is posted: work elements and doorbells for each peer and operation.
-// The adapter in software cannot say how often it was rung: it looks at its registers again and again, and takes for
-// one what has come between two looks. Ranks are threads, with a backend whose warps post over a memory that counts.
-// Prints the table of docs/internals/rdma.md.
+// Counts what steps post to an adapter: work elements and doorbells for each peer and operation. The adapter in
+// software cannot count how often it was rung, because it sees several doorbells between two looks as one. So ranks are
+// threads here, with a backend whose warps post over a memory that counts. Prints the table of docs/internals/rdma.md.
 #include <fmt/format.h>
 
 #include <map>

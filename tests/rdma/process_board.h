@@ -1,4 +1,4 @@
-// Where the processes of a test meet: a file that all of them map. They leave there how they can be reached, and wait
+// Where the processes of a test meet: a file that all of them map. There they leave how they can be reached, and wait
 // for each other.
 #pragma once
 

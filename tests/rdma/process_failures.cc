@@ -1,4 +1,4 @@
-// Scenarios in which a process must hear of a failure: it posts until that happens, and prints the syndromes of what
+// Scenarios in which a process must hear of a failure. It posts until that happens, and prints the syndromes of what
 // failed and of what it posted after that, and how long it took to hear of it.
 #include <signal.h>
 

@@ -1,4 +1,5 @@
-// Mishaps between processes: the adapters make up for them, or the program hears of a failure, with the right reason.
+// Mishaps between processes: either the adapters make up for them, or the program hears of a failure, with the right
+// reason.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// The adapter behind libfakemlx5.so finds what posters do wrong (process_mistakes.cc): without that, tests on it would
-// prove little.
+// The adapter behind libfakemlx5.so finds posters' mistakes (process_mistakes.cc). Otherwise tests on it would prove
+// little.
 #include <gtest/gtest.h>
 
 #include "rdma/process_world.h"

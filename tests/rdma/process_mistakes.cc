@@ -1,5 +1,5 @@
-// Posters that do wrong, through libibverbs and the queues that libmlx5 made: each does it between two queue pairs of
-// one process. What the adapter notes goes into its report; what it completes with is printed.
+// Posters that make mistakes, through libibverbs and the queues of libmlx5: each makes one between two queue pairs of
+// one process. The adapter's notes go into its report; the status of completions is printed.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -276,7 +276,7 @@ Setup otherAddress() {
   return setup;
 }
 
-// No mistake: the child of a fork opens the device anew and has an adapter of its own, whatever the parent's adapter
+// This is no mistake: the child of a fork opens the device anew and has its own adapter, whatever the parent's adapter
 // did at that moment.
 void forkAndPost(Workbench& bench) {
   for (int i = 0; i < 16; ++i) {

@@ -1,5 +1,5 @@
-// What the processes of a test do together. A scenario throws if what came is not what was sent, and may print a line
-// that the test reads.
+// What the processes of a test do together. A scenario throws if something else came than was sent, and may print a
+// line for the test.
 #pragma once
 
 #include <string>

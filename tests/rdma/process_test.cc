@@ -74,7 +74,7 @@ TEST(World, KillsWhoTakesLongerThanItHasPatience) {
   EXPECT_EQ(runWorld(settings).status, (std::vector<int>{128 + SIGKILL, 128 + SIGKILL}));
 }
 
-// ---- What nothing orders must go wrong here, so that who relies on it is found
+// ---- What nothing orders must go wrong here, so that whoever relies on it is found
 
 long wrongRounds(const WorldSettings& settings) {
   const WorldResult result = runWorld(settings);
@@ -83,7 +83,7 @@ long wrongRounds(const WorldSettings& settings) {
   return at == std::string::npos ? -1 : std::atol(result.output[1].c_str() + at + 7);
 }
 
-// In one of some worlds: what a busy machine runs late may come in order.
+// In at least one of several worlds, because what a busy machine runs late may arrive in order.
 bool goesWrong(const WorldSettings& settings) {
   long wrong = 0;
   for (int world = 0; world < 5 && wrong == 0; ++world) wrong = wrongRounds(settings);

@@ -1,4 +1,4 @@
-// Scenarios in which all goes well, and what was sent is what came.
+// Scenarios in which everything that was sent arrives.
 #include <cstdio>
 
 #include "rdma/process_scenarios.h"

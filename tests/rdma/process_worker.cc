@@ -1,5 +1,5 @@
-// One process of a test: process_worker BOARD SCENARIO RANK PROCESSES [NAME=VALUE ...]. With a scenario "mistake-NAME"
-// it is alone. Ends with 0 if all was well, and if nothing of the adapter is left behind.
+// One process of a test: process_worker BOARD SCENARIO RANK PROCESSES [NAME=VALUE ...]. In a scenario "mistake-NAME" it
+// is alone. Ends with 0 if all was well and nothing of the adapter is left behind.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Starts the processes of a test (process_worker.cc), with the fake device loaded before all else, and collects what
-// they leave behind.
+// Starts the processes of a test (process_worker.cc) with the fake device loaded first, and collects what they leave
+// behind.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# To be sourced by tests of the whole library over the software adapter: ranks that moerun starts, with
-# libfakemlx5.so in front of libibverbs. What posters did wrong or did not give back must be nothing, and each mishap that
-# was asked for must have happened. The caller has set `moerun`, `tests`, `mishap_rank` and `library` (libfakemlx5.so), and
+# To be sourced by tests of the whole library over the software adapter. moerun starts the ranks, with libfakemlx5.so in
+# front of libibverbs. Posters must make no mistake and give everything back, and each requested mishap must have happened. The caller has set `moerun`, `tests`, `mishap_rank` and `library` (libfakemlx5.so), and
 # exits with $failed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -9,8 +9,8 @@ const char* __tsan_default_suppressions();  // NOLINT(bugprone-reserved-identifi
   return "intercept_send=0:ignore_noninstrumented_modules=1";
 }
 
-// A WQE was written by a step, and is read by the owner of its completion: what lies between is the adapter, which the
-// sanitizer does not see.
+// A step writes a WQE, and the owner of its completion reads it. The adapter lies in between, which the sanitizer does
+// not see.
 [[gnu::visibility("default")]] const char* __tsan_default_suppressions() {
   return "race:moe::mlx5::endOfWqe\n";
 }

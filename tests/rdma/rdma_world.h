@@ -1,5 +1,5 @@
-// Ranks of one process over the adapters in software of tests/fake_mlx5: libfakemlx5.so, in front of libibverbs, plays
-// the adapters, and what it says in sysfs is where the ranks look.
+// Ranks of one process over the adapters in software of tests/fake_mlx5. libfakemlx5.so, in front of libibverbs, plays
+// the adapters, and the ranks look at its sysfs.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,5 @@
-// Which way leads to other domains, and who rings the adapter: each of the ways that are tried, forced by a backend
-// that cannot share what the better one needs. Between ranks of one process, over the adapter in software of
-// tests/fake_mlx5.
+// Which transport leads to other domains, and who rings the adapter. A backend that cannot share what the better way
+// needs forces each of them. Between ranks of one process, over the adapter in software of tests/fake_mlx5.
 #include "rdma/rdma_world.h"
 #include "transport/remote_choice.h"
 #include "unit/forwarding_backend.h"
@@ -12,7 +11,7 @@ constexpr std::uint64_t kWord = 0, kOutgoing = 4096, kIncoming = 65536;
 constexpr std::size_t kRowBytes = 768;
 constexpr int kRows = 8;
 
-// The host backend, but that its steps cannot reach what a GPU's driver may refuse to map.
+// The host backend, whose steps here cannot reach what a GPU's driver may refuse to map.
 class NarrowBackend final : public ForwardingBackend {
  public:
   explicit NarrowBackend(std::vector<HostPages> refused) : refused_(std::move(refused)) {}
@@ -102,7 +101,7 @@ TEST(TransportChoice, AThreadRingsForStepsThatDoNotReachTheRegisters) {
 TEST(TransportChoice, AThreadPostsForStepsThatDoNotReachTheQueues) {
   LogLines lines;
   expectWorks({HostPages::memory}, moeTransportVerbs, &lines);
-  // A warning to the rank that cannot; the others know.
+  // The rank that cannot logs a warning; the others know.
   expectSaid(lines,
              "warn: moecomm warn [rank 0/2] init: IBGDA is not used between domains: rank 0: this GPU "
              "cannot reach an adapter's queue");

@@ -1,5 +1,5 @@
-// Connections over several adapters of a rank, and where the threads that serve them run. Over two adapters in
-// software, between ranks of one process: run with FAKE_MLX5_DEVICES=2.
+// Connections over several adapters of a rank, and where their threads run. Over two adapters in software, between
+// ranks of one process: run it with FAKE_MLX5_DEVICES=2.
 #include <dlfcn.h>
 #include <sched.h>
 

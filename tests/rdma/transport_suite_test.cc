@@ -1,5 +1,4 @@
-// What every transport must do, by verbs and by ibgda over the adapter in software, which must have found nothing to
-// complain of.
+// The suite for every transport, by verbs and by ibgda over the adapter in software, which must have found no mistake.
 #include "transport/transport_suite.h"
 
 #include "rdma/rdma_world.h"

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "fake_mlx5/other_wqes.h"
 #include "rdma/process_board.h"
 
 namespace moe::test {

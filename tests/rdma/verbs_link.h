@@ -1,5 +1,5 @@
-// One end of a connection by libibverbs: a queue pair with a completion queue of its own, and two ways of posting to it
-// and of taking completions out.
+// One end of a connection by libibverbs: a queue pair with its own completion queue, and two ways to post to it and to
+// take completions out.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-// Two ranks in processes of their own, rank r with the device rxe<r>: forked by a test, which is over when both are.
+// Two ranks in processes of their own; rank r has the device rxe<r>. A test forks them and ends when both have ended.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The verbs transport, end to end over the kernel's verbs: rows and words between two processes, and every way to fail
+// The verbs transport from end to end over the kernel's verbs: rows and words between two processes, and every failure
 // that Soft-RoCE can show. Runs in the machine of run.sh, as root.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// moecomm_sim: simulated worlds from the command line, for long runs and to replay a seed that failed.
+// moecomm_sim runs simulated worlds from the command line, for long runs and to replay a seed that failed.
 #include <fmt/format.h>
 
 #include <map>

@@ -1,4 +1,4 @@
-// Ranks as threads of this process, through the public C API, on either backend. A test body is written once; the cuda
+// Ranks as threads of this process, through the public C API, on either backend. A test body is written once. The cuda
 // instance is reported as skipped where there is no GPU.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace moe::test {
 
-// Memory that the backend's calls take. One arena per rank, made before anything is communicated: allocating GPU memory
-// waits for the device, where a peer's kernel may be waiting for this very rank.
+// Memory for the backend's calls. Each rank has one arena, made before any communication: allocating GPU memory waits
+// for the device, where a peer's kernel may be waiting for this very rank.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -69,9 +69,9 @@ struct RankContext {
 // Small buffers, so that many worlds fit.
 moeConfig_t testConfig(int backend);
 
-// Runs `body` on every rank of a new communicator: `nranks` threads of this process, or, under moerun, this process as
-// one rank of moerun's world. On GPUs ranks are spread over the devices.
-// `join` makes a rank's communicator where ranks are threads.
+// Runs `body` on every rank of a new communicator: `nranks` threads of this process or, under moerun, this process as
+// one rank of moerun's world. On GPUs, ranks are spread over the devices. `join` makes a rank's communicator where
+// ranks are threads.
 using Join = std::function<decltype(moeCommInit)>;
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body,
            const Join& join = moeCommInit);

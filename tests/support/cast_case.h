@@ -1,4 +1,4 @@
-// The cast of a dispatch as tests draw and check it.
+// How tests draw and check the cast of a dispatch.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Stands in for the GPU memory of tests in builds without CUDA.
+// Replaces the GPU memory of tests in builds without CUDA.
 #include "support/api_world.h"
 
 namespace moe::test {

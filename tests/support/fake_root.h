@@ -1,4 +1,4 @@
-// A made-up root of /sys, /proc and /dev in a temporary folder, for tests of what is read from there.
+// A made-up root of /sys, /proc and /dev in a temporary folder, for tests of code that reads there.
 #pragma once
 
 #include <gtest/gtest.h>

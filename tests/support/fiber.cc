@@ -1,5 +1,5 @@
-// Saved contexts are entered with ucontext once; later switches jump, which saves the system call that swapcontext
-// makes for the signal mask. The sanitizers must be told of each switch and understand swapcontext only.
+// Saved contexts are entered with ucontext once. Later switches jump, which avoids the system call that swapcontext
+// makes for the signal mask. The sanitizers must be told of each switch, and understand swapcontext only.
 #undef _FORTIFY_SOURCE  // its longjmp refuses to change stacks
 #include "support/fiber.h"
 

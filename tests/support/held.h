@@ -1,4 +1,4 @@
-// What a process holds of the kernel: to see that something has given back all that it took.
+// Counts what a process holds of the kernel, to see that something has given back all that it took.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ inline std::size_t entriesOf(const char* folder) {
   return count;
 }
 
-// Descriptors and threads. Those of sanitizers, which start a thread of their own with the program's first one, are to
-// be there before anything is compared: settle() first.
+// Descriptors and threads. Sanitizers start a thread of their own with the program's first one. It must exist before
+// anything is compared: settle() first.
 struct Held {
   std::size_t descriptors = entriesOf("/proc/self/fd"), threads = entriesOf("/proc/self/task");
 
@@ -26,7 +26,7 @@ struct Held {
   }
 };
 
-// Whether no more is held than before. A thread that was joined may be seen for a moment more. Says what is left.
+// Whether no more is held than before. A joined thread may be visible for another moment. Says what is left.
 inline bool holdsNoMoreThan(const Held& before) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   while (!Held().isWithin(before) && std::chrono::steady_clock::now() < end) {

@@ -1,4 +1,4 @@
-// Whether a scenario ended as it must.
+// Judges whether a scenario ended as it must.
 #include <fmt/format.h>
 
 #include "support/scenario.h"
@@ -19,7 +19,7 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// Every rank of the domain sees what a rank lacks in HT; with LL only that rank does.
+// In HT, every rank of the domain sees what a rank lacks. In LL only that rank does.
 std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {

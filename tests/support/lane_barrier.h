@@ -1,6 +1,6 @@
 // Where the lanes of a ThreadedWarp meet. Each lane keeps a digest of the collectives it has called and of their
-// uniform arguments; lanes that meet with different digests, or that wait for one that never comes, have diverged: all
-// of them throw. Meeting orders memory; keeping the digest does not, so that a data race between lanes stays one.
+// uniform arguments. Lanes that meet with different digests, or that wait for one that never comes, have diverged: all
+// of them throw. Meeting orders memory. Keeping the digest does not, so that a data race between lanes stays one.
 #pragma once
 
 #include <array>

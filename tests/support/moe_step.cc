@@ -127,8 +127,8 @@ std::vector<int> MoeStep::drawExperts(Rng& rng, bool skewed) const {
   return chosen;
 }
 
-// As a router with limited groups does it: experts have scores, a token takes the groups of the best ones, and in these
-// the best experts. Entries are unused if there are too few.
+// Does what a router with limited groups does: experts have scores, and a token takes the best experts of the groups of
+// its best experts. Entries are unused if there are too few.
 std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
   const ExpertMap groups{case_.experts, case_.groups};
   std::vector<int> ranking(static_cast<std::size_t>(case_.experts));

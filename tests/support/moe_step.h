@@ -1,5 +1,5 @@
 // One MoE layer step through the C API, verified against the reference: random routing, rows that name their source, an
-// affine expert, combine with everything that it can do. Collective: every rank makes the same one from the same seed.
+// affine expert, and a combine with all its options. Collective: every rank makes the same step from the same seed.
 #pragma once
 
 #include "support/api_world.h"

@@ -1,5 +1,5 @@
-// What a dispatch of moe_step.h must have brought. Of arrival words: somebody looks at an expert's rows the moment its
-// word has come, where the host can, and at the words in the end.
+// Checks what a dispatch of moe_step.h has brought. For arrival words it looks, where the host can, at an expert's rows
+// the moment its word has come, and at all words in the end.
 #include <cstring>
 
 #include "support/fp8_reference.h"

@@ -31,7 +31,7 @@ class Report {
   std::vector<std::vector<std::string>> lines_;
 };
 
-// An operation runs in one part, or in two with other operations in between. All members but the constructors are
+// An operation runs in one part, or in two with other operations in between. All members except the constructors are
 // called on the rank's own thread.
 class Operation {
  public:

@@ -1,6 +1,6 @@
-// What rows hold in tests: numbers that follow from (seed, source, token, column), so that a row in a wrong place, or a
-// piece of one, is seen. Typed rows hold finite numbers of all signs and many magnitudes, so that the order of sums
-// shows in the bits.
+// What rows hold in tests: numbers that follow from (seed, source, token, column), so that a misplaced row, or piece of
+// one, is seen. Typed rows hold finite numbers of all signs and many magnitudes, so that the order of sums shows in the
+// bits.
 #pragma once
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // A program: the list of steps that each rank runs, built from operations in the order in which a caller would make
-// them. Runners (threads, simulator) execute it; the operations check the results.
+// them. Runners (threads, simulator) execute it. The operations check the results.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// N ranks of one communicator in plain memory of this process: windows, communicator states and handles, laid out as
-// the product lays them out. It runs nothing; operations.h turns it into steps, a runner executes them.
+// N ranks of one communicator in plain memory of this process: windows, communicator states and handles, laid out as in
+// the product. It runs nothing: operations.h turns it into steps, and a runner executes them.
 #pragma once
 
 #include <memory>

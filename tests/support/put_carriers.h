@@ -1,4 +1,4 @@
-// What carries puts when ranks are threads: one thread per rank, which copies from window to window.
+// Carries puts when ranks are threads: one thread per rank copies from window to window.
 #pragma once
 
 #include <atomic>

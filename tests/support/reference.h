@@ -1,5 +1,5 @@
-// The obviously right route, dispatch and combine that every policy is compared with. Loops over whole tokens of all
-// ranks; shares no code with the protocols but the names of layouts and row types.
+// The obviously right route, dispatch and combine that every policy is compared with. It loops over whole tokens of all
+// ranks. It shares no code with the protocols but the names of layouts and row types.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// A small seeded random generator: the same numbers from the same seed on every machine and with every standard
-// library.
+// A small seeded random generator. One seed gives the same numbers on every machine and with every standard library.
 #pragma once
 
 #include <cstdint>

@@ -164,8 +164,8 @@ int llSetOf(const HandleTrack& track) {
   return track.handle->view(0).llSet;
 }
 
-// A set of LL slots serves one operation at a time. HT dispatches have records of two generations, so that of epoch e
-// must be complete when epoch e + 2 starts; HT combines are complete one by one.
+// A set of LL slots serves one operation at a time. HT dispatches have records of two generations, so the one of epoch
+// e must be complete when epoch e + 2 starts. HT combines complete one by one.
 bool Builder::mayStart(Kind kind, const HandleTrack& track) {
   const bool lowLatency = track.handle->shape().lowLatency;
   return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& other) {

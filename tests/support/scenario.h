@@ -1,6 +1,6 @@
 // Random worlds: a communicator, its handles and a program of operations on them, all drawn from one seed, with at most
-// one thing that goes wrong. Both the simulator and the threaded protocol tests run them; judge() says whether a rank's
-// end is the one that the public header promises.
+// one thing that goes wrong. Both the simulator and the threaded protocol tests run them. judge() says whether a rank
+// ended as the public header promises.
 #pragma once
 
 #include <memory>
@@ -57,11 +57,11 @@ struct Ending {
   Failure failure{};
 };
 
-// Empty if these are the endings that the scenario's trouble must have; else what is wrong. Calls the checks that only
-// make sense at the end.
+// Empty if the scenario's trouble must lead to these endings; else what is wrong. Calls the checks that only make sense
+// at the end.
 std::string judge(Scenario& scenario, const std::vector<Ending>& endings);
 
-// A survivor's failure must lead to the rank that caused it: it names the cause, or a rank that failed because of it.
+// A survivor's failure must lead to the rank that caused it: it names that rank, or one that failed because of it.
 std::string followBlame(const std::vector<Ending>& endings, int rank, int cause);
 
 }  // namespace moe::test

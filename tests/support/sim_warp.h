@@ -1,5 +1,11 @@
-// The simulator's policy: a warp is one fiber. Between any two operations, and inside long ones, time passes and other
-// warps run. What device/policy/host/warp.h says about each operation holds here too.
+// The simulator's policy: a warp is one fiber with one lane. Between any two operations, and inside long ones, time
+// passes and other warps run. Loops are plain; time passes every 8 items of forEach, and between looking up and taking
+// in collect.
+//
+// laneStore: the store lands later, in any order. streamRows: pieces of 64 bytes, read one after another while time
+// passes. reduceRows: 16 bytes at a time. put: carried later, piece by piece, and read when it arrives. publishAll,
+// announce: the warp's stores land, then the flags or shares land in any order. A landing word lands by itself, without
+// a release, and the store that empties it may wait for the end of the step. waitAll sleeps in virtual time.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +20,7 @@
 
 namespace moe::sim {
 
-// The Memory of queue_wait.h: what is stored is there at once, but posters come between each other's steps.
+// The Memory of queue_wait.h. A store is there at once, but posters come between each other's steps.
 class SimQueueMemory {
  public:
   explicit SimQueueMemory(Simulator& simulator) : sim_(simulator) {}

@@ -1,6 +1,6 @@
-// Deterministic simulation of a program: each warp of each rank is a fiber, one runs at a time, and virtual time, drawn
+// Deterministic simulation of a program. Each warp of each rank is a fiber, one runs at a time, and virtual time, drawn
 // from a seed, decides which. Stores of policy operations wait in a buffer of their warp and land later, in any order,
-// piece by piece; a release lets them land first. So a missing release, acknowledgement or wait becomes a wrong result,
+// piece by piece. A release lets them land first. So a missing release, acknowledgement or wait becomes a wrong result,
 // and the same seed repeats it. sim_warp.h is the policy; this file knows no protocol.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the simulator is made of, for its own files.
+// The parts of the simulator, for its own files.
 #pragma once
 
 #include <deque>
@@ -37,8 +37,8 @@ struct Simulator::Queue {
   std::uint64_t end = 0;               // when the last parcel so far arrives
 };
 
-// A part of a put, on its way. It is read from its source when it arrives: whoever overwrites that too early, or lets
-// the put go before it is filled, sends something else.
+// A part of a put on its way. It is read from its source when it arrives. So whoever overwrites the source too early,
+// or lets the put go before it is filled, sends something else.
 struct Simulator::Parcel {
   Put put;
   std::uint32_t begin, bytes;

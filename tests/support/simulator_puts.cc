@@ -1,5 +1,5 @@
-// Puts, as adapters carry them: what the product posts to queues of mlx5 adapters (mlx5/put_queue.h), each a ring of
-// few slots.
+// Puts as adapters carry them: the product posts them to queues of mlx5 adapters (mlx5/put_queue.h), each a ring of few
+// slots.
 #include <algorithm>
 #include <cstring>
 
@@ -64,7 +64,7 @@ void Simulator::look(std::uint32_t id) {
   while (queue.begun < end) execute(queue, queue.begun++);
 }
 
-// Parcels of bytes arrive in any order; a word behind all that was put by its connection before. Connections are
+// Parcels of bytes arrive in any order. A word arrives after everything that its connection put before. Connections are
 // independent.
 void Simulator::execute(Queue& queue, std::uint64_t index) {
   const Quad* wqe = mlx5::segmentAt(posted_[queue.id].send, index, 0);

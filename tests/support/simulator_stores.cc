@@ -84,7 +84,7 @@ void Simulator::land(std::uint32_t index) {
   if (store.wakes) wakeWaiters(store.to);
 }
 
-// Flags only grow: a reader that waits for an epoch must not lose what it has seen.
+// Flags only grow: a reader that waits for an epoch must not lose one that it has seen.
 void Simulator::checkGrowth(const Store& store) {
   Flag before, after;
   std::memcpy(&before, store.to, sizeof before);
@@ -135,7 +135,7 @@ Simulator::WaitEnd Simulator::waitLanding(const CommView& comm, const std::uint3
   return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), rankOf);
 }
 
-// A warp of a rank that dies stays here for ever: what it waits for must hold no memory.
+// A warp of a dying rank stays here for ever, so what it waits for must hold no memory.
 Simulator::WaitEnd Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
                                       const std::function<bool()>& reached, const RankOf& rankOf) {
   const std::uint64_t end = now_ + comm.timeoutNs;

@@ -1,6 +1,11 @@
-// The policy that makes lanes visible to tests: a warp is several OS threads, one per lane. It orders memory between
-// lanes where the contract says so and nowhere else, so that ThreadSanitizer finds a lane that reads what another lane
-// wrote without a collective in between. Arguments that must be the same on every lane are compared at each meeting.
+// The policy that shows lanes to tests: a warp is several OS threads, one per lane. It orders memory between lanes
+// where the contract says so and nowhere else. So ThreadSanitizer finds a lane that reads what another lane wrote
+// without a collective in between. Each meeting compares the arguments that must be the same on every lane.
+//
+// Lanes meet at a barrier and stride over items; scanInOrder has a shared box for 64 entries. Lanes store flags with
+// release, and add shares with a releasing fetch_add. streamRows and reduceRows do 16 bytes per lane and turn; castRows
+// does whole tiles per lane. waitAll: a barrier with the votes of the lanes. near memory has 1 KiB, so that some tables
+// of a route fit and others do not.
 #pragma once
 
 #include <algorithm>
@@ -232,7 +237,7 @@ class ThreadedWarp {
   static constexpr int kBatch = LaneGroup<kLanes>::kBatch;
   static constexpr std::uint32_t kPiece = sizeof(Quad), kStep = kLanes * kPiece;
 
-  // One lane takes the slots of all, so that puts stay in order; each lane fills its own.
+  // One lane takes the entries of all, so that puts stay in order. Each lane fills its own.
   bool reserveForAll(const CommView& comm, const PutRing& ring, std::uint32_t puts, int to) const {
     sync();  // the lanes have read the last index
     if (lane_ == 0) {

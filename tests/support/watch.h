@@ -1,4 +1,4 @@
-// Who looks on while a step runs, as a consumer kernel would.
+// Looks on while a step runs, as a consumer kernel would.
 #pragma once
 
 #include <atomic>

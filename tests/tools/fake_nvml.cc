@@ -1,5 +1,5 @@
-// Stands in for libnvidia-ml.so.1 where there is no GPU, as far as nvml.cc uses it: a GPU at "0000:01:00.0" whose links
-// are as the test says.
+// Replaces libnvidia-ml.so.1 where there is no GPU, as far as nvml.cc uses it: a GPU at "0000:01:00.0" with the links
+// that the test asks for.
 #include "tools/fake_nvml.h"
 
 #include <cstring>

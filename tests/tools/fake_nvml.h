@@ -1,4 +1,4 @@
-// The NVLinks that the library in place of libnvidia-ml.so.1 tells of.
+// The NVLinks of the library that replaces libnvidia-ml.so.1.
 #pragma once
 
 namespace moe::test {

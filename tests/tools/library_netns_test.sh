@@ -1,7 +1,7 @@
 #!/bin/sh
-# The whole library over TCP, between two namespaces (netns.sh), each a host of one rank: steps of both modes are right
-# over a link that is slow and loses packets; when a link is cut or taken down, both ranks end within the timeout with
-# an error that names the other (mishap_rank checks that, and that nothing is left).
+# The whole library over TCP between two namespaces (netns.sh), each a host of one rank. Steps of both modes are right
+# over a link that is slow and loses packets. When a link is cut or taken down, both ranks end within the timeout with an
+# error that names the other. mishap_rank checks that, and that nothing is left behind.
 # Usage: library_netns_test.sh PATH_OF_MISHAP_RANK
 set -u
 rank=$1

@@ -1,5 +1,5 @@
-// The scaling model: its expectations against counting all cases, its times against arithmetic by hand, what it says of
-// published results, and docs/internals/scaling.md against its tables. MOECOMM_UPDATE_DOCS=1 writes those anew.
+// The scaling model. Its expectations are compared with counting all cases, its times with arithmetic by hand, and
+// docs/internals/scaling.md with its tables. MOECOMM_UPDATE_DOCS=1 writes those anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

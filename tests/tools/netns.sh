@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2034
-# To be sourced by tests of two ranks in network namespaces of their own, joined by a link that is slow and loses packets
-# (interface `lossy`) and by a good one (`plain`). Needs root, ip and /dev/net/tun: skip() ends with status 77 and the
+# To be sourced by tests of two ranks in separate network namespaces. A link that is slow and loses packets (interface
+# `lossy`) and a good one (`plain`) join them. Needs root, ip and /dev/net/tun: skip() ends with status 77 and the
 # reason. The caller sets `first` and `second` to the ranks' processes; SIGUSR1 to `relay` cuts the lossy link, SIGUSR2
 # mends it.
 link=$(dirname "$0")/lossy_link.py

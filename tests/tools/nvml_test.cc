@@ -1,4 +1,4 @@
-// What is made of the answers of NVML. They come from a library of the tests that has its name.
+// What the library makes of NVML's answers. They come from a test library of that name.
 #include "topology/nvml.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Ranks that are the first process of process namespaces of their own, without /proc: on one host name, they differ by
+# Ranks that are the first process of separate process namespaces, without /proc. They share a host name and differ in
 # nothing that they can look up. Needs root.
 # Usage: own_process_test.sh MOERUN EXAMPLE_MINIMAL
 set -u

@@ -1,5 +1,4 @@
-// The ceilings of moe_perf: the copies that their kernels are given, carried out here by the host, move every row to
-// its place.
+// The ceilings of moe_perf: the host carries out their kernels' copies here, and every row reaches its place.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The checks of moe_perf find every kind of wrong result: a perfect exchange is made from the plans of all ranks, then
+// The checks of moe_perf find every kind of wrong result. A perfect exchange is made from the plans of all ranks, then
 // one thing is spoiled. A checker that cannot fail would hide defects of the library.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The soak of moe_perf draws what it should, is right on the host backend, and finds one spoiled element of any kind
-// among all that it looks at. A soak that cannot fail would prove nothing.
+// The soak of moe_perf draws what it should, is right on the host backend, and finds one spoiled element of any kind. A
+// soak that cannot fail would prove nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A name server that does not answer: who joins by the name of a host waits for it no longer than the timeout, and says
-# which host it was. In a network namespace of its own; needs root.
+# A name server that does not answer. A rank that joins by a host name waits for it no longer than the timeout, and names
+# the host. Runs in its own network namespace; needs root.
 # Usage: resolver_test.sh MISHAP_RANK
 set -u
 rank=$1

@@ -1,6 +1,6 @@
 // One of two ranks, each a process, that put rows to each other over TCP. They meet through files in a directory.
-// Usage: tcp_pair RANK DIRECTORY INTERFACE TIMEOUT_MS ROUNDS (0: until something fails)
-// Says "done", or after how long without a word from the other what failed. Status 0, 3 after a failure.
+//   Usage: tcp_pair RANK DIRECTORY INTERFACE TIMEOUT_MS ROUNDS (0: until something fails)
+// Says "done", or what failed and after how long without a word from the other. Status 0, 3 after a failure.
 #include <cstdio>
 #include <fstream>
 #include <iterator>

@@ -1,5 +1,5 @@
-// What is read from sysfs, with a made-up /sys, and what is concluded from it. The GPUs of the machine itself are not
-// asked for, so this runs anywhere.
+// What the library reads from a made-up /sys and concludes from it. It does not ask for the GPUs of this machine, so
+// the test runs anywhere.
 #include "topology/topology.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A rank that speaks to a TCP transport but does not keep to the rules. It dials, so its rank is the lowest.
+// A rank that speaks to a TCP transport but breaks the rules. It dials, so its rank is the lowest.
 #pragma once
 
 #include <poll.h>

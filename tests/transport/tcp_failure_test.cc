@@ -1,4 +1,4 @@
-// Puts over TCP where something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
+// Puts over TCP when something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
 #include <random>
 
 #include "transport/fake_tcp_peer.h"
@@ -249,7 +249,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   EXPECT_EQ(late.failures().size(), 1U);
 }
 
-// The same if what it has posted is stuck: a communicator that failed waits a while at most, as Comm::finishPuts does.
+// The same if its puts are stuck: a failed communicator waits only for a while, as Comm::finishPuts does.
 TEST(TcpFailure, ASurvivorThatCannotSendEverythingIsNotNamedEither) {
   MemberOptions options;
   options.tcp.rings = 1;

@@ -1,5 +1,5 @@
-// What is TCP's own between ranks that are well: rings, joined frames, steps that help. tcp_failure_test.cc has ranks
-// that are not; what all transports do is in transport_suite.cc.
+// What only TCP has, between healthy ranks: rings, joined frames, steps that help. tcp_failure_test.cc has unhealthy
+// ones. transport_suite.cc has what all transports do.
 #include "transport/fake_tcp_peer.h"
 #include "transport/transport_suite.h"
 
@@ -86,7 +86,7 @@ TEST(Tcp, StepsThatHelpAndThreadsTakeTurns) {
         if (!rowIs(me.at(kRow), kBytes, seed + static_cast<std::uint32_t>(from))) {
           throw Error(moeInternalError, "a row came after its word");
         }
-        // What it has read may be written again, and what it has sent has come.
+        // What it has read may be overwritten, and what it has sent has arrived.
         if (!(helps ? me.postQuietly(putWord(from, 8, round)) : me.post(putWord(from, 8, round)))) {
           throw Error(moeTimeout, "no word goes on");
         }

@@ -1,4 +1,4 @@
-// Puts between ranks that are well, over any transport: TCP (tcp_test.cc), verbs and ibgda (tests/rdma).
+// Puts between healthy ranks, over any transport: TCP (tcp_test.cc), verbs and ibgda (tests/rdma).
 #include "transport/transport_suite.h"
 
 namespace moe::test {

@@ -27,7 +27,7 @@ class AnyTransport : public testing::TestWithParam<TransportCase> {
   }
 };
 
-// Where things lie in every window: flags of [from][poster], then rows to send and rows that came, [rank][poster][row].
+// Where things lie in every window: flags of [from][poster], then rows to send and received rows, [rank][poster][row].
 struct Plan {
   int ranks, posters, rows;
   std::size_t rowBytes = 768;

@@ -1,4 +1,4 @@
-// What is thrown, as other ranks are told.
+// Exceptions, as other ranks hear of them.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -36,7 +36,7 @@ struct Pipe {
   Fd reader, writer;
 };
 
-// What a child of this process that does `body`, with signals as a program finds them, ends with.
+// The end of a child of this process that runs `body`, with the signals of a fresh program.
 int statusOf(const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -77,7 +77,7 @@ TEST(Log, StandardErrorOnAFullDiskIsNoFailure) {
             0);
 }
 
-// A program that does not know of SIGPIPE lives on, and its signals are as they were.
+// A program that does not know of SIGPIPE lives on, and its signals are unchanged.
 TEST(Log, AClosedPipeEndsNobody) {
   EXPECT_EQ(statusOf([] {
               Pipe pipe;

@@ -1,4 +1,4 @@
-// Threads of the library: signals go to the program's own, also when a thread cannot be started.
+// Threads of the library leave signals to the program's own threads, even when a thread cannot be started.
 #include <gtest/gtest.h>
 
 #include <optional>

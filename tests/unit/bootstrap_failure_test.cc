@@ -77,7 +77,7 @@ TEST(BootstrapFailure, TheEndOfTheProcessThatServesTheIdIsNoticed) {
   EXPECT_LT(secondsSince(start), 2.0);
 }
 
-// Where the line that says so cannot be written too: the others hear of it first, and the watching goes on.
+// Even if the log line cannot be written, the others hear of it first and the watching goes on.
 TEST(BootstrapFailure, ADeathIsNamedByRanksWhoseDiskIsFull) {
   Children children(1, joinAndWait(2, 4));
   const moeUniqueId_t id = createUniqueId(20s, "");
@@ -260,7 +260,7 @@ TEST(BootstrapFailure, TwoDeathsAtOnceReachEveryRank) {
   killer.join();
 }
 
-// The victim may be killed at any point of its way into the group; whatever the others are doing then, they name it.
+// The victim may be killed at any point of its way into the group. Whatever the others are doing then, they name it.
 TEST(BootstrapFailure, ADeathAtAnyMomentOfTheWayInIsNamed) {
   constexpr int kRanks = 8;
   for (const int victim : {0, 3}) {

@@ -1,5 +1,5 @@
-// Bytes that nobody of the group would send: through the parser, and at the listeners of a group that has to go on.
-// All inputs come from fixed seeds.
+// Bytes that nobody of the group would send, through the parser and at the listeners of a group that must go on. All
+// inputs come from fixed seeds.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -74,7 +74,7 @@ TEST(Handshake, AProofIsWorthlessForAnotherConnection) {
   EXPECT_EQ(second.state(), State::Refused);
 }
 
-// A stranger who is challenged cannot have another server compute the answer: proofs say which side made them.
+// A challenged stranger cannot have another server compute the answer, because proofs say which side made them.
 TEST(Handshake, TheServersProofIsNotAClientsProof) {
   Handshake victim(Side::Server, kKey, kServerNonce);
   const auto challenge = deliver(Handshake(Side::Client, kKey, kClientNonce).start(), victim);

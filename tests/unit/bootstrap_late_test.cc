@@ -1,4 +1,4 @@
-// Waits that were late: whom all ranks blame. Ranks that are stopped are child processes.
+// Late waits: whom all ranks blame. Stopped ranks are child processes.
 #include <fmt/format.h>
 
 #include "bootstrap/group/late_waits.h"

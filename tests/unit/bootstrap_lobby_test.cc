@@ -1,4 +1,4 @@
-// Who is let in while strangers take all the places.
+// Whom the lobby lets in while strangers take all the places.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -50,7 +50,7 @@ class Door {
   std::thread thread_;
 };
 
-// So many connections that say `words` and no more; whoever is thrown out comes again at once.
+// This many connections say `words` and no more. A connection that is thrown out comes again at once.
 class Strangers {
  public:
   Strangers(int count, const Address& door, std::vector<std::uint8_t> words) : door_(door), words_(std::move(words)) {

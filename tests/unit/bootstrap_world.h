@@ -119,9 +119,9 @@ class Meet {
   std::condition_variable met_;
 };
 
-// Child processes, forked while this process has one thread. Each gets the id of the group through a pipe when the test
-// has made it, runs body(index, id, say) and ends with status 0, or 1 if it threw. say() tells the parent that the
-// child has reached a point; the parent waits for it with awaitWord.
+// Child processes, forked while this process has one thread. Each gets the group's id through a pipe when the test has
+// made it, runs body(index, id, say), and ends with status 0, or 1 if it threw. say() tells the parent that the child
+// has reached a point; the parent waits for that with awaitWord.
 class Children {
  public:
   using Body = std::function<void(int index, const moeUniqueId_t& id, const std::function<void()>& say)>;

@@ -31,7 +31,7 @@ struct Member {
   }
 };
 
-// Runs body() in a process that is forked here, and that ends after so many seconds at the latest. The exit status.
+// Runs body() in a forked process, which ends after this many seconds at the latest. Returns the exit status.
 int inFork(unsigned seconds, const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {

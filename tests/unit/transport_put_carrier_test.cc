@@ -21,7 +21,7 @@ class Sink final : public PutSink {
     ++rounds;
     return false;
   }
-  // Longer than any test: who is not woken does not come.
+  // Longer than any test: a thread that is not woken does not come.
   std::chrono::microseconds restMost() const override { return std::chrono::minutes(10); }
 
   std::atomic<int> refuse = 0;

@@ -52,7 +52,7 @@ std::vector<std::vector<std::uint8_t>> Bootstrap::collect(std::span<const std::u
     return all;
   } catch (...) {
     if (node_->broken()) throw;
-    // This rank is out of step with the others now.
+    // This rank is no longer in step with the others.
     const Error error = currentErrorOf(rank());
     node_->announce({rank(), error.result(), error.what()});
     throw Error(error);

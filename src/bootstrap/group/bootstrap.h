@@ -1,10 +1,10 @@
-// One rank's membership of a group of ranks: meeting them, small collectives while the communicator initialises,
-// passing descriptors to ranks on the same host, and afterwards knowing who dies, fails or leaves. Sockets only. The
-// communicator (src/comm) is the only user. How it works is in node.h (the tree), rendezvous_server.h and handshake.h.
+// One rank's membership of a group of ranks: it meets them, runs small collectives while the communicator initialises,
+// and passes descriptors to ranks on the same host. Afterwards it knows who dies, fails or leaves. It uses sockets
+// only. The communicator (src/comm) is its only user. node.h (the tree), rendezvous_server.h and handshake.h say how it
+// works.
 //
-// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. Except where it
-// says otherwise, one thread at a time. A rank that leaves before all others are through their collectives makes these
-// fail.
+// Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. One thread at a
+// time, unless a function says otherwise. If a rank leaves before all others are through their collectives, these fail.
 #pragma once
 
 #include <chrono>
@@ -56,61 +56,61 @@ class Bootstrap {
   int rank() const;
   int nranks() const;
 
-  // Collective, before startMonitor. Blob sizes may differ; at most 16 MiB each. The result has one blob per rank.
-  // Throws as join does; after a failure all later collectives throw it again.
+  // Collective, before startMonitor. Blob sizes may differ; each is at most 16 MiB. The result has one blob per rank.
+  // Throws as join does. After a failure all later collectives throw it again.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine);
   void barrier();
 
-  // Between collectives: takes in what has come, without waiting, and throws what they would throw if a rank has failed
-  // or left before `what` was done.
+  // For use between collectives: takes in what has come, without waiting. Throws what a collective would throw if a
+  // rank has failed, or left before `what` was done.
   void throwIfBroken(const char* what);
 
-  // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. It is served
-  // inside this rank's own collective and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier,
-  // stop. A fetch ends before others, who wait in the next collective, would say that this rank does not come: three
-  // quarters of the timeout after the last collective.
+  // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. This rank serves
+  // it inside its own collectives and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier, stop.
+  // A fetch ends three quarters of the timeout after the last collective, before the others, who wait in the next one,
+  // would say that this rank does not come.
   void serveFd(int fd);
   Fd fetchFdFrom(int rank, Deadline deadline);
   void stopServingFd();
 
-  // Starts this rank's one background thread. It calls, until leave() returns,
-  //  - onFailure once for every rank that dies or announces a failure, what was noticed before first; and once with
-  //    this rank's own, if it finds whose fault a late wait was (reportLateWait);
-  //  - onTick every `tick`, if it is set; it must cost next to nothing.
-  // Callbacks must not call leave or destroy the Bootstrap; what any thread may call is fine.
-  // It watches the processes of this host among `processes`, those of all ranks, if that is not empty.
+  // Starts this rank's one background thread. Until leave() returns, it calls
+  //   - onFailure once for every rank that dies or announces a failure, in the order in which it notices; and once with
+  //     this rank's own failure, if it finds out whose fault a late wait was (reportLateWait);
+  //   - onTick every `tick`, if it is set; it must cost next to nothing.
+  // Callbacks must not call leave or destroy the Bootstrap. They may call what any thread may call. `processes` says
+  // where all ranks run; if it is not empty, the thread watches those of this host.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10),
                     const std::vector<HostIdentity>& processes = {});
 
-  // Any thread, never blocks. Every other rank is told (onFailure, or its collective throws). Before startMonitor it is
-  // sent by this rank's next collective call or by leave, and a collective that is running here throws it.
+  // Any thread, never blocks. Tells every other rank, by onFailure or by an exception in its collective. Before
+  // startMonitor, this rank's next collective call or leave sends it, and a collective that is running here throws it.
   void announceFailure(moeResult_t result, const std::string& sentence);
 
-  // Before startMonitor, when this rank gives up: the others are told, unless they told this rank.
+  // For a rank that gives up before startMonitor: tells the others, unless they told this rank.
   void announceIfFirst(const Error& error);
 
-  // Any thread, never blocks, after startMonitor. A wait of this rank has ended by its deadline; it was for rank
-  // `awaited`, or, if that is this rank itself, for a part of it. The group is asked whose fault that is. Within
-  // kVerdict (late_waits.h) onFailure is called with what is found, or has been called with a failure that came before;
-  // who leaves waits for that. Every other rank is told.
+  // Any thread, never blocks, after startMonitor. Reports a wait of this rank that has ended by its deadline. It was
+  // for rank `awaited`, or for a part of this rank if that is this rank itself. The group then asks whose fault it is
+  // and tells every rank. Within kVerdict (late_waits.h) onFailure is called with the answer, unless it has been called
+  // with an earlier failure. A rank that leaves waits for that.
   void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 
-  // Any thread, never blocks, after startMonitor. This rank does nothing for the others any more, what it has sent has
-  // arrived, and it is going to leave. Every other rank is told.
+  // Any thread, never blocks, after startMonitor. Tells every other rank that this rank is going to leave: it does
+  // nothing for the others any more, and what it has sent has arrived.
   void announceLeaving() noexcept;
 
   bool hasLeft(int rank) const;    // any thread: the rank has said goodbye
   bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
 
-  // Waits for `company` (needs the monitor), says goodbye to all, for at most about a second, and ends the monitor.
+  // Waits for `company` (needs the monitor), says goodbye to all for about a second at most, and ends the monitor.
   // Idempotent. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
-  // A key that the ranks of this group share and nobody else knows, for one purpose of `rank`'s.
+  // A key for one purpose of `rank`, which only the ranks of this group know.
   Key keyFor(std::string_view purpose, int rank) const;
 
-  // Where a rank listens: for tests and log lines.
+  // Where a rank listens, for tests and log lines.
   const std::vector<Address>& addressesOf(int rank) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a rank learns about another one that will not do its part any more, and how that travels in frames.
+// What a rank learns about another one that will not do its part any more, and how frames carry it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Failure {
 // Payload of Failure and Refusal frames. The sentence is cut to what a frame may carry.
 std::vector<std::uint8_t> encodeReason(moeResult_t result, const std::string& sentence);
 
-// From an untrusted payload: the result is one of the failures, the sentence has no control characters.
+// Decodes an untrusted payload. The result is one of the failures, and the sentence has no control characters.
 Failure decodeReason(int rank, std::span<const std::uint8_t> payload);
 
 }  // namespace moe::bootstrap

@@ -19,7 +19,7 @@ namespace {
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr Lobby::Limits kLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
 
-// Who is at the other end: if that was not found out, nobody. A listener is who called listen().
+// The user at the other end; none if that cannot be found out. For a listener, it is the user who called listen().
 std::optional<uid_t> userOf(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -33,7 +33,7 @@ struct LocalName {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// A hash of the key, so that groups do not meet by chance.
+// A hash of the key, so that groups do not meet by accident.
 LocalName nameOf(const Key& key) {
   const Key hash = deriveKey(key, "fd name");
   const std::string text = fmt::format("moecomm-fd-{:02x}", fmt::join(hash, ""));

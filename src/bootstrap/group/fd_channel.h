@@ -1,7 +1,7 @@
-// Passes a file descriptor to other processes of this host: an abstract UNIX socket whose name and handshake come from
-// a key, and SCM_RIGHTS. Different keys never meet, nothing exists outside the sockets (a killed process leaves
-// nothing), and no privilege is needed. Reaches processes of the same network namespace and the same user only. Every
-// local user sees the socket (in /proc/net/unix): its name is no secret, and keeps nobody out.
+// Passes a file descriptor to other processes of this host, by an abstract UNIX socket and SCM_RIGHTS. The socket's
+// name and its handshake come from a key, so different keys never meet. A killed process leaves nothing behind, and no
+// privilege is needed. It reaches only processes of the same network namespace and the same user. Every local user can
+// see the socket in /proc/net/unix: its name is no secret and keeps nobody out.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace moe::bootstrap {
 
-// Gives a duplicate of `fd` to everybody who proves `key`, while it is part of a poll loop.
+// Gives a duplicate of `fd` to everybody who proves `key`, as part of a poll loop.
 class FdServer : public Source {
  public:
   FdServer(const Key& key, int fd);  // throws moeSystemError, also if this key is served already
@@ -28,7 +28,7 @@ class FdServer : public Source {
   Fd fd_;
 };
 
-// Asks for the descriptor of `key`, as part of a poll loop; tries again while nobody serves it.
+// Asks for the descriptor of `key`, as part of a poll loop. Tries again while nobody serves it.
 class FdFetch : public Source {
  public:
   explicit FdFetch(const Key& key) : key_(key) {}
@@ -51,7 +51,7 @@ class FdFetch : public Source {
   std::string problem_;
 };
 
-// The same, waiting for it. Throws moeTimeout.
+// Fetches the descriptor and waits for it. Throws moeTimeout.
 Fd fetchFd(const Key& key, Deadline deadline);
 
 }  // namespace moe::bootstrap

@@ -28,7 +28,7 @@ void store(std::array<char, N>& out, std::string_view text) {
 
 }  // namespace
 
-// Field 22 of its stat; the fields after the process name, which may contain anything, start behind the last ')'.
+// Field 22 of its stat. The process name may contain anything, so fields are counted from the last ')' on.
 std::uint64_t startOfProcess(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
   std::string line;
@@ -45,8 +45,8 @@ std::uint64_t startOfProcess(const std::string& process) {
 
 namespace {
 
-// The random number of this process. It lies in a page that the kernel hands to a forked child empty, so that the child
-// makes a number of its own. The page stays as long as the process.
+// The random number of this process. It lies in a page that a forked child gets empty, so that the child makes its own
+// number. The page stays as long as the process.
 class ProcessNumber {
  public:
   ProcessNumber() : page_(::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -106,7 +106,7 @@ HostIdentity HostIdentity::current() {
   return self;
 }
 
-// Without boot ids the host names decide. Containers of one kernel share the boot id whatever their names are.
+// Without boot ids, host names decide. Containers of one kernel share the boot id, whatever their names are.
 bool HostIdentity::sameKernel(const HostIdentity& other) const {
   if (bootId != other.bootId) return false;
   return bootId[0] != 0 || hostName == other.hostName;
@@ -116,7 +116,8 @@ bool HostIdentity::sameHost(const HostIdentity& other) const {
   return sameKernel(other) && netNamespace == other.netNamespace;
 }
 
-// By what nobody else can have: without /proc, processes in namespaces of their own may agree in all the rest.
+// Compares what no other process can have. Without /proc, processes in separate namespaces may agree in everything
+// else.
 bool HostIdentity::sameProcess(const HostIdentity& other) const {
   return sameKernel(other) && processNumber == other.processNumber && processId == other.processId;
 }

@@ -1,5 +1,5 @@
-// Where a rank runs, as a plain value that ranks exchange: which of them share a kernel, a network namespace or a
-// process.
+// Where a rank runs, as a plain value that ranks exchange. It tells which ranks share a kernel, a network namespace or
+// a process.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct HostIdentity {
   bool sameHost(const HostIdentity& other) const;     // descriptors can be passed (fd_channel.h)
   bool sameProcess(const HostIdentity& other) const;  // pointers can be used directly
 };
-// When a process began, in clock ticks after boot; 0 if that cannot be found out. `process`: its id, or "self".
+// When a process began, in clock ticks after boot; 0 if unknown. `process`: its id, or "self".
 std::uint64_t startOfProcess(const std::string& process);
 
 static_assert(std::is_trivially_copyable_v<HostIdentity> && sizeof(HostIdentity) == 168);

@@ -22,12 +22,12 @@ constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
 constexpr const char* kWhat = "the join";  // as in "rank 2 did not do the join within 30000 ms"
 
-// Who to look for when the rendezvous is not there.
+// The rank to look for when the rendezvous is not there.
 std::string serverOf(const Options& options) {
   return options.rendezvousRank < 0 ? "" : fmt::format(" (rank {} serves it)", options.rendezvousRank);
 }
 
-// One address gets a part of the time only, so that a silent one does not keep us from the next.
+// Each address gets only a part of the time, so that a silent one does not block the next.
 milliseconds perAddress(const Options& options) {
   return std::clamp(options.timeout / 8, milliseconds(250), milliseconds(5000));
 }
@@ -43,7 +43,8 @@ void pause(milliseconds duration) {
   PollSet().wait(static_cast<int>(duration.count()));
 }
 
-// The connection to the rendezvous while this rank joins. Part of the node's rounds, so that a refusal ends them.
+// The connection to the rendezvous while this rank joins. It takes part in the node's rounds, so that a refusal ends
+// them.
 class Meeting : public Source {
  public:
   Meeting(std::unique_ptr<Link> link, std::string where) : link_(std::move(link)), where_(std::move(where)) {}
@@ -187,7 +188,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
   request.timeoutMs = static_cast<std::uint32_t>(std::max<std::int64_t>(0, options.timeout.count()));
   request.leftMs = static_cast<std::uint32_t>(deadline.leftMs());
   meeting.send(FrameType::Join, options.rank, request.encode());
-  // The server knows who is missing; its word may come late on a busy machine.
+  // The server knows who is missing. Its answer may come late on a busy machine.
   const milliseconds grace = std::min<milliseconds>(std::chrono::seconds(1), options.timeout / 4);
   const Deadline answer = Deadline::after(milliseconds(deadline.leftMs()) + grace);
   while (meeting.table().empty() && !answer.expired()) pollOnce(meeting, answer);
@@ -201,7 +202,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
   try {
     takePlace(*node, meeting, options, deadline);
   } catch (...) {
-    // Others may notice that this rank goes before they notice why: they are told the cause first.
+    // Tells the others the cause first: they may notice that this rank goes before they notice why.
     const Error error = currentErrorOf(options.rank);
     node->removeSource(meeting);
     node->announce({options.rank, error.result(), error.what()});

@@ -1,5 +1,5 @@
-// Waits that have ended by their deadlines: who waited for whom, and whose fault it is as far as that tells. Pure; how
-// ranks learn of them is in node.h.
+// Waits that have ended by their deadlines: who waited for whom, and whose fault it is, as far as that tells. The code
+// is pure; node.h says how ranks learn of late waits.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace moe::bootstrap {
 
-// From the report of a late wait to the answer whose fault it is.
+// The time from the report of a late wait to the answer whose fault it is.
 constexpr std::chrono::milliseconds kVerdict{1000};
 
 struct LateWait {

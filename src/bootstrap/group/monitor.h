@@ -30,8 +30,8 @@ class Monitor {
     node_.removeSource(processes_);
   }
 
-  // Waits for `company`, says goodbye to the group and ends the thread. Called on the monitor's own thread it only asks
-  // for it.
+  // Waits for `company`, says goodbye to the group and ends the thread. On the monitor's own thread it only asks for
+  // that.
   void stop(const Company& company = {}) noexcept;
 
  private:

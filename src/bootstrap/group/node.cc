@@ -29,7 +29,7 @@ void Node::round(int waitMs) {
   try {
     takeTurn(waitMs);
   } catch (...) {
-    // What had come may be lost, so this rank is of no use to the group any more.
+    // What had arrived may be lost, so this rank is of no more use to the group.
     const Error error = currentErrorOf(group_.rank);
     announce({group_.rank, error.result(), error.what()});
     throw Error(error);
@@ -109,7 +109,7 @@ void Node::attachTo(int parent, std::unique_ptr<Link> link) {
   flush();
 }
 
-// A rank above this one wants to be a child.
+// Takes in a rank above this one, which wants to be a child.
 void Node::welcome(std::unique_ptr<Link> guest) {
   const auto frame = guest->next();
   if (!frame || frame->type != FrameType::Attach) return;
@@ -139,13 +139,13 @@ void Node::greet(Peer& peer) {
 }
 
 void Node::lose(const Peer& peer) {
-  // Whoever has heard that this rank leaves may close first. A rank that closes before it has greeted did not accept
-  // this one: it is leaving, and others know about that.
+  // A rank that has heard that this one leaves may close first. A rank that closes before it has greeted did not accept
+  // this one: it is leaving, and others know that.
   if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
   learnDeath(peer.rank, describeLoss(peer), &peer);
 }
 
-// Of a silent peer nobody knows more than that: it may be well, and the way from it cut.
+// Nobody knows more about a silent peer: it may be well, and the way from it cut.
 std::string Node::describeLoss(const Peer& peer) const {
   const std::string& why = peer.link->reason();
   const std::string rank = nameOf(peer.rank);
@@ -160,7 +160,7 @@ std::string Node::nameOf(int rank) const {
   return fmt::format("rank {} ({})", rank, addresses.empty() ? "?" : addresses.front().text());
 }
 
-// The others hear of it first: a log may take its time.
+// The others hear of it first, because writing a log may take time.
 void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
   const Failure failure{rank, moeRemoteError, sentence};
   learnFailure(failure, from);
@@ -168,7 +168,7 @@ void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
 }
 
-// A neighbour's last words have come when its process has ended, and are read. News of other ranks take their time.
+// When a neighbour's process has ended, its last words have arrived and are read. News of other ranks take longer.
 bool Node::processEnded(int rank, bool goodbyesHeard) {
   if (left(rank) || failed(rank)) return true;
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
@@ -280,7 +280,7 @@ void Node::sayGoodbye(Deadline deadline) {
   flush();
   const auto unheard = [](const auto& peer) { return !peer->acked; };
   while (!deadline.expired() && std::any_of(peers_.begin(), peers_.end(), unheard)) round(deadline.leftMs());
-  // The neighbours close in turn; waiting for that makes sure that nothing which was passed on gets lost.
+  // The neighbours close in turn. Waiting for that makes sure that nothing which was passed on gets lost.
   for (const auto& peer : peers_) peer->link->finishWriting();
   while (!deadline.expired() && !peers_.empty()) round(deadline.leftMs());
   peers_.clear();

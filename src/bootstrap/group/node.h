@@ -1,20 +1,22 @@
-// One rank's place in the tree of ranks: its connections, and what travels on them. Single-threaded: one thread at a
-// time calls it, first the one that initialises the communicator, later the monitor's. All work is done in round().
+// One rank's place in the tree of ranks: its connections, and what travels on them. One thread at a time calls it:
+// first the one that initialises the communicator, later the monitor's. round() does all work.
 //
-// Three kinds of news are flooded over the tree, each passed on once per subject: a failure (a rank died or announced
-// one), that a rank will leave (it has no more work, and waits for others to be as far), and a goodbye (a rank leaves
-// and wants no failure to be made of it).
-//  - A neighbour that closes its connection without a goodbye has died. All parts into which its death cuts the tree
-//    touch it, so every part has a neighbour that notices and floods.
-//  - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
-//    connect to another rank below theirs (reparent.h), and both sides of a new connection first tell each other all
-//    that they know (State, Failure and Late frames). So a leaving inner rank does not cut the tree for longer than
-//    this takes, and news from that time is not lost.
-// A rank whose wait was late has failed, but not by itself: it asks whose fault that is (node_late.cc), by a fourth
-// kind of news, that its wait was late. Whoever hears it asks its neighbours whether they live. A neighbour that does
-// not answer is to blame; if all answer, the rank at the end of the chain of late waits is.
-// Collectives: every blob goes up the tree by itself as soon as it comes, so that the root knows which ranks are
-// missing; when all are there the root sends them down.
+// Three kinds of news are flooded over the tree, each once per subject. A failure: a rank died or announced one.
+// Leaving: a rank has no more work and waits until others have none. A goodbye: a rank leaves, which is no failure.
+//   - A neighbour that closes its connection without a goodbye has died. Its death may cut the tree into parts. It
+//   touched
+//     all of them, so every part has a neighbour that notices and floods.
+//   - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
+//   connect
+//     to another rank below theirs (reparent.h). Both sides of a new connection first tell each other all that they
+//     know (State, Failure and Late frames). So a leaving inner rank cuts the tree only that long, and no news gets
+//     lost.
+// A rank whose wait was late has failed, but not through its own fault: it asks whose fault that is (node_late.cc). A
+// fourth kind of news says that its wait was late. Whoever hears it asks its neighbours whether they live. A neighbour
+// that does not answer is to blame. If all answer, the rank at the end of the chain of late waits is.
+//
+// Collectives: every blob goes up the tree alone, as soon as it comes, so that the root knows which ranks are missing.
+// When all are there, the root sends them down.
 #pragma once
 
 #include <atomic>
@@ -54,7 +56,7 @@ class Node {
   const Group& group() const { return group_; }
   Mailbox& mailbox() { return mailbox_; }
 
-  // Other things that take part in every round; the caller keeps them alive until it removes them.
+  // Adds something that takes part in every round. The caller keeps it alive until it removes it.
   void addSource(Source& source) { sources_.push_back(&source); }
   void removeSource(Source& source) { std::erase(sources_, &source); }
 
@@ -62,7 +64,7 @@ class Node {
   void round(int waitMs);
   void readMail();
 
-  // Takes a fresh connection to a rank below this one, which becomes the parent once it has answered.
+  // Takes a fresh connection to a rank below this one, which becomes the parent when it has answered.
   void attachTo(int parent, std::unique_ptr<Link> link);
   enum class ParentState { None, Asked, Attached };
   ParentState parentState() const;
@@ -78,24 +80,24 @@ class Node {
   bool broken() const { return firstFailure_ || firstLeft_; }
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
-  // Not those that this rank has announced, but those that it has found by asking.
+  // Failures that this rank has heard of or found by asking, without those that it has announced.
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
-  // The process of a rank has ended, perhaps with connections that others hold open. True: that has been dealt with, or
-  // was no news. False: ask again. `goodbyesHeard`: if it has said goodbye, this rank has heard of that.
+  // Says that the process of a rank has ended, perhaps while others hold its connections open. True: this has been
+  // dealt with, or was no news. False: ask again. `goodbyesHeard`: if it has said goodbye, this rank has heard that.
   bool processEnded(int rank, bool goodbyesHeard);
 
-  // A wait of this rank was late, and it is not known yet whose fault that is.
+  // True while this rank does not know whose fault its late wait was.
   bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
 
-  // Tells everybody that this rank will leave. It goes on as before.
+  // Tells everybody that this rank will leave. The rank goes on as before.
   void announceLeaving() { learnLeaving(group_.rank, nullptr); }
-  // The rank has no more work, and will leave or has left. Any thread.
+  // True if the rank has no more work, and will leave or has left. Any thread.
   bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)].load() || left(rank); }
 
-  // Tells everybody that this rank leaves, passes news on while that takes, and closes all connections.
+  // Tells everybody that this rank leaves, passes news on meanwhile, and closes all connections.
   void sayGoodbye(Deadline deadline);
 
  private:

@@ -53,7 +53,7 @@ void Node::sendDown(const SharedBytes& bytes) {
   }
 }
 
-// Root only: everything in one buffer that all children's queues share.
+// For the root only: everything is in one buffer, which the queues of all children share.
 void Node::sendResults() {
   std::vector<std::uint8_t> all;
   const auto& blobs = gather_.blobs();
@@ -86,8 +86,8 @@ void Node::handleResult(Peer& peer, const Frame& frame) {
 
 // ---- Who is missing ----
 
-// Tells the ranks below whom this operation waits for: the root knows it from the blobs, the others from their parent,
-// or they suspect the parent if that is silent.
+// Tells the ranks below whom this operation waits for. The root knows it from the blobs. The others know it from their
+// parent, or suspect the parent if that is silent.
 void Node::sendWaiting() {
   std::vector<int> ranks;
   std::size_t total = 1;

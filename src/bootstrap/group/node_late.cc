@@ -1,4 +1,4 @@
-// How a Node finds out whose fault it is that waits were late (docs/decisions/0029-who-is-blamed.md).
+// Finds out whose fault it is that waits were late (docs/decisions/0029-who-is-blamed.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace moe::bootstrap {
 namespace {
 
-// For an answer to Ask, by a thread that does little else. What is found then reaches all ranks before kVerdict.
+// For an answer to Ask, from a thread that does little else. The result then reaches all ranks before kVerdict.
 constexpr std::chrono::milliseconds kSilence{700};
 
 }  // namespace
@@ -37,7 +37,7 @@ void Node::ask(Peer& peer) {
   peer.answerEnd = Deadline::after(kSilence);
 }
 
-// Not if it leaves: it may have ended its writing.
+// A leaving peer owes no answer: it may have ended its writing.
 bool Node::owesAnswer(const Peer& peer) {
   return peer.answerEnd && !peer.lives && !peer.leaving;
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbyeWay{1000};  // over ranks that may be busy
 
-// The process with this identity, or none. While the descriptor is open its id is no other's.
+// The process with this identity, or none. While the descriptor is open, no other process gets its id.
 Fd openProcess(const HostIdentity& identity) {
 #ifdef SYS_pidfd_open
   Fd process(static_cast<int>(::syscall(SYS_pidfd_open, identity.processId, 0)));

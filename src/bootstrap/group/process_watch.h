@@ -1,5 +1,5 @@
-// Watches processes of this host in which other ranks run: their end is seen at once, also while a process that they
-// have forked holds their connections open. Used by the monitor.
+// Watches the processes of this host in which other ranks run. It sees their end at once, even while a forked process
+// holds their connections open. The monitor uses it.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ namespace moe::bootstrap {
 
 class ProcessWatch : public Source {
  public:
-  // The processes of the next ranks behind `self`, in a ring, at most kMax. Leaves out those of which it is not sure
-  // which they are: of other process namespaces, without /proc, or of a kernel that has no pidfd_open.
+  // Watches the processes of the next ranks behind `self`, in a ring, at most kMax. Leaves out processes whose identity
+  // is not certain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
   ProcessWatch(int self, const std::vector<HostIdentity>& ofRanks);
 
   void arm(PollSet& set) override;
@@ -26,7 +26,7 @@ class ProcessWatch : public Source {
     Deadline goodbyeEnd;  // a goodbye that its process said would have been heard by then
     int seen = 0;         // how often its owner has looked
   };
-  // Those whose process has ended. The owner removes whom it has dealt with.
+  // Ranks whose process has ended. The owner removes those that it has dealt with.
   std::vector<Ended>& ended() { return ended_; }
 
  private:

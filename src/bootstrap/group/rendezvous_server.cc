@@ -19,7 +19,7 @@ constexpr Lobby::Limits kLimits{1024, milliseconds(5000), milliseconds(500)};
 constexpr milliseconds kAfterFailure{10000};  // late ranks are told the reason for this long
 constexpr milliseconds kOutlives{5000};       // its end is never what ends the ranks' waiting: they know who is missing
 
-// Ranks are answered a little before they would give up by themselves: then they hear who is missing.
+// Ranks get an answer a little before they would give up by themselves, so that they hear who is missing.
 Deadline patienceOf(const JoinRequest& request) {
   const std::uint32_t margin = std::min(request.leftMs / 10, 250U);
   return Deadline::after(milliseconds(request.leftMs - margin));

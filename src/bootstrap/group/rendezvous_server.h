@@ -1,6 +1,6 @@
-// The meeting point of a group: collects what every rank says about itself, checks that it fits together, and gives all
-// of them the table of listener addresses. Stays connected to every rank until that rank has found its place in the
-// tree, so that a death while joining is noticed and named. One thread, one poll loop, no state outside it.
+// The meeting point of a group. It collects what every rank says about itself, checks that it fits together, and gives
+// all of them the table of listener addresses. It stays connected to every rank until that rank has found its place in
+// the tree, so that a death while joining is noticed and named. It has one thread, one poll loop and no state outside.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,7 @@
 
 namespace moe::bootstrap {
 
-// What a rank says in its Join frame (its rank is in the header), and the key that all connections to the rendezvous
-// use.
+// What a rank says in its Join frame, whose header has its rank. Also the key of all connections to the rendezvous.
 struct JoinRequest {
   std::uint32_t nranks = 0;
   std::uint32_t timeoutMs = 0;     // as configured, for the sentence
@@ -33,7 +32,7 @@ class RendezvousServer {
  public:
   RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
   void run();  // until the group has met or failed
-  // What run() has thrown: tells those who wait.
+  // Tells the waiting ranks what run() has thrown.
   void giveUp(moeResult_t result, const std::string& sentence);
 
  private:
@@ -64,7 +63,7 @@ class RendezvousServer {
   std::vector<std::uint8_t> refusal_;  // payload of the Refusal frame; empty: the group has not failed
 };
 
-// Runs a server in a thread of its own that ends by itself.
+// Runs a server in its own thread, which ends by itself.
 void startRendezvous(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
 
 }  // namespace moe::bootstrap

@@ -1,6 +1,6 @@
-// Finds a new parent for a rank whose parent has gone: the ranks below it, its former ancestors first, one after the
-// other, until one accepts. A rank whose lower ranks have all gone is the root of what is left. Runs inside the
-// monitor's rounds and never blocks.
+// Finds a new parent for a rank whose parent has gone. It tries the ranks below this one, former ancestors first, one
+// after the other, until one accepts. A rank whose lower ranks have all gone is the root of what is left. It runs
+// inside the monitor's rounds and never blocks.
 #pragma once
 
 #include <deque>

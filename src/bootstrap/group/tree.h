@@ -1,5 +1,6 @@
-// The shape of the tree that connects the ranks: a complete tree of fan-out 16, so that 17 ranks are a star, 273 ranks
-// have depth 2 and 4369 have depth 3. A parent's rank is always below its children's, also after repairs: no cycles.
+// The shape of the tree that connects the ranks: a complete tree of fan-out 16. 17 ranks are a star, 273 ranks have
+// depth 2 and 4369 have depth 3. A parent's rank is always below its children's, even after repairs, so there are no
+// cycles.
 #pragma once
 
 namespace moe::bootstrap {

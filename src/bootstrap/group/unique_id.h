@@ -1,4 +1,4 @@
-// The 128 bytes that name a group: where its ranks meet and the secret that they share. createUniqueId also starts the
+// The 128 bytes that name a group: where its ranks meet, and the secret that they share. createUniqueId also starts the
 // rendezvous (rendezvous_server.h), in a thread that owns all it needs and ends by itself.
 #pragma once
 
@@ -15,20 +15,19 @@
 namespace moe::bootstrap {
 
 // Makes an id with a random secret and serves it on a free port of this host. The rendezvous ends when all ranks have
-// joined, when the group has failed and all ranks know it or 10 s have passed, or when `timeout` has passed and no rank
+// joined; when the group has failed and all ranks know it, or 10 s later; or when `timeout` has passed and no rank
 // waits. Throws moeInvalidArgument (no such interface), moeSystemError.
 moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName);
 
-// The id for a meeting point that all ranks know from elsewhere. Resolves `host`, for at most `timeout`; serves
-// nothing. Throws moeInvalidArgument (port 0), and what resolveHost throws.
+// The id for a meeting point that all ranks know already. Resolves `host` within `timeout` and serves nothing. Throws
+// moeInvalidArgument (port 0), and what resolveHost throws.
 moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret,
                           std::chrono::milliseconds timeout);
 
-// Serves an id of uniqueIdFor, on exactly its port, as createUniqueId does. Called in one process only.
+// Serves an id of uniqueIdFor on exactly its port, as createUniqueId does. Only one process calls it.
 void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);
 
-// What an id says. `served`: its rendezvous was running before the id was known, so there is no point in waiting for
-// one where nobody listens.
+// What an id says. `served`: its rendezvous ran before the id was known. So if nobody listens, waiting is pointless.
 struct IdContents {
   bool served = false;
   Key secret{};

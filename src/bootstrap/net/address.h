@@ -1,4 +1,4 @@
-// An IPv4 or IPv6 address with a port, as a value: how it looks in a sockaddr, in a frame and in a sentence.
+// An IPv4 or IPv6 address with a port, as a value that converts to a sockaddr, a frame field and a sentence.
 #pragma once
 
 #include <sys/socket.h>

@@ -13,7 +13,7 @@ Dialer::Dialer(std::vector<Address> addresses, const Key& key, FrameMask accepte
   tryNext();
 }
 
-// Starts with addresses_[current_], or the next one that does not fail at once.
+// Tries addresses_[current_] and the following ones until one does not fail at once.
 void Dialer::tryNext() {
   for (; current_ < addresses_.size(); ++current_) {
     Connecting connecting = startConnect(addresses_[current_]);

@@ -1,5 +1,5 @@
-// Connects to one listener that has several addresses: tries them in order, each for a short time, without blocking the
-// poll loop that it is part of. One pass over the addresses; the owner starts another one if it wants to.
+// Connects to one listener that has several addresses. It tries them in order, each for a short time, without blocking
+// its poll loop. It makes one pass over the addresses; the owner may start another one.
 #pragma once
 
 #include <chrono>

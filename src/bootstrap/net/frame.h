@@ -1,6 +1,6 @@
-// The unit that travels on every connection of the bootstrap, and the parser that finds it in a byte stream. Pure: no
-// sockets. Whatever bytes come in, the parser yields valid frames or breaks with a complaint, and never holds more than
-// one unfinished frame of the length that its type allows.
+// The unit that travels on every connection of the bootstrap, and the parser that finds it in a byte stream. The code
+// is pure: it has no sockets. Whatever bytes come in, the parser yields valid frames or breaks with a complaint. It
+// never holds more than one unfinished frame, no longer than its type allows.
 //
 // Header, 16 bytes, little endian: magic u32, type u8, version u8, sequence u16, length u32, rank u32.
 #pragma once
@@ -59,7 +59,7 @@ struct Frame {
   std::span<const std::uint8_t> payload;
 };
 
-// The header and the payload as bytes. The payload must be within the bounds of its type (throws otherwise).
+// The header and the payload as bytes. Throws if the payload is not within the bounds of its type.
 std::vector<std::uint8_t> encodeFrame(FrameType type, std::uint32_t rank, std::span<const std::uint8_t> payload = {},
                                       std::uint16_t sequence = 0);
 
@@ -67,13 +67,13 @@ class FrameParser {
  public:
   explicit FrameParser(FrameMask accepted) : accepted_(accepted) {}
 
-  // From now on only frames of these types are valid here; applies to frames that next() has not returned yet.
+  // From now on only frames of these types are valid. This includes frames that next() has not returned yet.
   void accept(FrameMask accepted) { accepted_ = accepted; }
 
   void feed(std::span<const std::uint8_t> bytes);
 
-  // The next whole frame, or nothing: more bytes are needed, or the stream is broken. The payload is valid until the
-  // next feed().
+  // The next whole frame. Nothing if more bytes are needed or the stream is broken. The payload is valid until the next
+  // feed().
   std::optional<Frame> next();
 
   bool frameReady();                     // next() would return a frame

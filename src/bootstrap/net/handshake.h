@@ -1,7 +1,7 @@
-// The challenge-response that opens every connection of the bootstrap: both sides prove that they know the key, and the
-// key never travels. Pure: frames in, frames out. A client that says Hello with a nonce gets the server's nonce and
-// proof, checks it, and answers with its own proof. It keeps strangers out; it does not protect the bytes that follow
-// from somebody who can change traffic on the wire.
+// The challenge-response that opens every connection of the bootstrap. Both sides prove that they know the key, and the
+// key never travels. The client says Hello with a nonce, gets the server's nonce and proof, checks it, and answers with
+// its own proof. This keeps strangers out. It does not protect the following bytes from somebody who can change traffic
+// on the wire. The code is pure: frames in, frames out.
 #pragma once
 
 #include <cstdint>

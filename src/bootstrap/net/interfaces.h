@@ -1,4 +1,4 @@
-// Which of this host's addresses other ranks are told. Used by the unique id and by every rank's listener.
+// Chooses which of this host's addresses other ranks are told. The unique id and every rank's listener use it.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@ namespace moe::bootstrap {
 
 enum class InterfaceKind { Physical, Virtual, Loopback };
 
-// By name and flags (IFF_LOOPBACK). Virtual: bridges and tunnels of containers and virtual machines, whose addresses
-// are often the same on every host.
+// Judges by name and flags (IFF_LOOPBACK). Virtual are bridges and tunnels of containers and virtual machines, whose
+// addresses are often the same on every host.
 InterfaceKind kindOfInterface(const std::string& name, unsigned flags);
 
-// Addresses of interface `interfaceName`, or if it is empty of the best kind of interface that is up, with port 0 and
-// at most kAddressCountMax of them, IPv4 first. Link-local IPv6 is left out. Throws moeInvalidArgument, listing what
-// there is, if the interface does not exist or has no address; moeSystemError if nothing is usable.
+// The addresses of interface `interfaceName`; if that is empty, of the best kind of interface that is up. They have
+// port 0, IPv4 comes first, and there are at most kAddressCountMax. Link-local IPv6 is left out. Throws
+// moeInvalidArgument, listing what there is, if the interface does not exist or has no address; moeSystemError if
+// nothing is usable.
 std::vector<Address> localAddresses(const std::string& interfaceName);
 
 }  // namespace moe::bootstrap

@@ -21,7 +21,7 @@ struct FdControl {  // room for one descriptor in a control message
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
 };
 
-// What a socket refuses now it may do later.
+// True for errors that may pass: what the socket refuses now, it may do later.
 bool isForNow(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
 }
@@ -65,7 +65,7 @@ void Link::pump(short events) {
   if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) readSome();
 }
 
-// Strangers may attach descriptors to what they send. Without room for them the kernel closes them.
+// Strangers may attach descriptors to what they send. Without room for them, the kernel closes them.
 ssize_t Link::receive(std::span<std::uint8_t> into) {
   iovec part{into.data(), into.size()};
   FdControl control;
@@ -81,7 +81,8 @@ ssize_t Link::receive(std::span<std::uint8_t> into) {
   return got;
 }
 
-// Each of them is this process's now: what is not kept is closed. There may be room for more than one, by alignment.
+// This process owns every descriptor that came. It closes those that it does not keep. By alignment there may be room
+// for more than one.
 void Link::keepFirst(const msghdr& message) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&message), c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -145,7 +146,7 @@ void Link::writeSome() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && isForNow(errno)) return;
     if (sent < 0) {
-      // What the other side said before it went may still be unread: the reading side decides when to close.
+      // Words of the other side may still be unread, so the reading side decides when to close.
       writable_ = false;
       output_.clear();
       return;

@@ -1,5 +1,5 @@
-// One connection that carries frames: non-blocking, opened by the handshake, with an output queue. It never throws for
-// what the other side does: it closes and says why. Used by one thread at a time.
+// One connection that carries frames. It is non-blocking, is opened by the handshake, and has an output queue. Whatever
+// the other side does, it does not throw: it closes and says why. One thread at a time uses it.
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@ SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payloa
 
 class Link {
  public:
-  // `accepted`: the frames that may come once the handshake is done.
+  // `accepted`: the frames that are valid after the handshake.
   Link(Fd socket, Handshake::Side side, const Key& key, FrameMask accepted);
 
   int fd() const { return socket_.get(); }
@@ -48,7 +48,7 @@ class Link {
   int error() const { return error_; }                   // the errno behind the reason, if there is one
   void close(std::string reason, int error = 0);
   void reject(std::string reason);  // closes, and forgets what has arrived
-  // Gives the connection away, once drained: what has arrived and is not a frame that next() returned is `unread`.
+  // Gives the connection away, once drained. `unread` gets what has arrived and next() has not returned.
   Fd release(std::vector<std::uint8_t>* unread);
   void finishWriting();  // after what is queued; the other side then sees the end of the stream
 

@@ -51,8 +51,8 @@ void Lobby::expire() {
   std::erase_if(pending_, [&](const Pending& pending) { return pending.since < oldest; });
 }
 
-// Who gives up its place for another: the oldest that has said nothing, else the oldest. None: all are new, or know the
-// key.
+// The connection that gives up its place for another: the oldest silent one, else the oldest. None if all are new or
+// know the key.
 std::vector<Lobby::Pending>::iterator Lobby::mayGo() {
   const auto now = Clock::now();
   const auto silent = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
@@ -82,7 +82,7 @@ void Lobby::acceptSome(const Fd& listener) {
   }
 }
 
-// The process is out of descriptors.
+// Makes room when the process is out of descriptors.
 void Lobby::makeRoom() {
   if (const auto goes = mayGo(); goes != pending_.end()) {
     pending_.erase(goes);

@@ -1,8 +1,8 @@
-// Listening sockets and the connections on it that have not yet proved themselves. Strangers cost a bounded number of
-// descriptors for a bounded time, whatever they send or do not send; who passes the handshake and has sent a first
-// frame is handed to the owner. When all places are taken, whoever comes takes the place of the oldest stranger, of
-// those that have said nothing first: so strangers keep nobody out, however many they are. Used by the rendezvous, by
-// every rank's listener and by the descriptor servers.
+// Listening sockets, and the connections on them that have not yet proved themselves. Strangers cost a bounded number
+// of descriptors for a bounded time, whatever they do. A guest that has passed the handshake and sent a first frame
+// goes to the owner. When all places are taken, a newcomer takes the place of the oldest stranger, silent ones first.
+// So strangers keep nobody out, however many they are. The rendezvous, every rank's listener and the descriptor servers
+// use it.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The descriptors of one poll() call, and the interface of everything that takes part in a poll loop: a Source arms its
+// The descriptors of one poll() call, and the interface of everything that takes part in a poll loop. A Source arms its
 // descriptors before the call and serves them after it. All loops of the bootstrap are made of these.
 #pragma once
 

@@ -13,9 +13,9 @@
 namespace moe::bootstrap {
 namespace {
 
-// getaddrinfo() has no deadline: a name server that does not answer takes it 10 s and more, however short the timeout
-// of who asks. So a thread asks, which owns what it needs, and outlives who waits for it no longer. (Not
-// getaddrinfo_a(): the thread sanitizer does not know libc's own threads, and crashes in them.)
+// getaddrinfo() has no deadline: a name server that does not answer takes it 10 s and more, whatever the caller's
+// timeout is. So a thread asks, which owns what it needs and outlives a caller that has stopped waiting.
+// getaddrinfo_a() is no choice: the thread sanitizer does not know libc's own threads, and crashes in them.
 struct Question {
   std::string host;
   int error = EAI_AGAIN;

@@ -13,7 +13,7 @@ using Key = std::array<std::uint8_t, 16>;
 
 std::uint64_t sipHash24(const Key& key, std::span<const std::uint8_t> message);
 
-// A key for one purpose. Keys of different purposes or contexts tell nothing about each other or about `key`.
+// A key for one purpose. It tells nothing about `key`, nor about keys of other purposes or contexts.
 Key deriveKey(const Key& key, std::string_view purpose, std::span<const std::uint8_t> context = {});
 
 // 16 bytes of the kernel's random generator; throws if there are none.

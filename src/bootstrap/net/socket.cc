@@ -26,7 +26,7 @@ std::uint16_t boundPort(int fd) {
   return Address::of(name.get()).port;
 }
 
-// Empty, with the reason in errno, if there is no such address here or its port is taken.
+// Empty, with the reason in errno, if this host lacks the address or the port is taken.
 Fd tryListen(const Address& where, bool bothFamilies) {
   Fd fd(::socket(where.family, SOCK_STREAM | kSocketFlags, 0));
   if (!fd) {
@@ -45,7 +45,7 @@ Error cannotListen(const Address& where, int error) {
   return systemError(fmt::format("cannot listen on {}", where.text()), error);
 }
 
-// Takes the first address's port for all. Without sockets if another address has that port taken.
+// Uses the first address's port for all. Has no sockets if that port is taken at another address.
 Listener tryListenAt(const std::vector<Address>& addresses, std::uint16_t port) {
   Listener listener;
   listener.port = port;

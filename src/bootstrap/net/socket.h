@@ -17,8 +17,8 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens for connections to `addresses` (their ports are ignored), leaving out those that are not of this host. port
-// 0: one that is free at all of them. Throws moeSystemError, also if none of the addresses is of this host.
+// Listens for connections to `addresses`, whose ports are ignored, and leaves out those that are not of this host. port
+// 0: one that is free at all of them. Throws moeSystemError, also if no address is of this host.
 Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port);
 
 // The same at all addresses of this host.
@@ -36,7 +36,7 @@ int pendingSocketError(int fd);  // SO_ERROR
 
 void sendAtOnce(int fd) noexcept;  // small frames do not wait for acknowledgements; does nothing for other sockets
 
-// Notices a peer whose host is gone after about `timeout`.
+// Makes the socket notice, after about `timeout`, that a peer's host is gone.
 void keepAlive(int fd, std::chrono::milliseconds timeout) noexcept;
 
 Address peerAddress(int fd);  // zero address if unknown

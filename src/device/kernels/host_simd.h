@@ -1,4 +1,4 @@
-// Instructions that the host's steps are built for (MOECOMM_HOST_SIMD).
+// The instruction sets that the host's steps are built for (MOECOMM_HOST_SIMD).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Runs a step with the host policy on the calling thread. There are several builds of the same text, for processors
-// with more instructions; their results have the same bits.
+// Runs a step with the host policy on the calling thread. The same code is built several times, for processors with
+// more instructions. All builds give the same bits.
 #pragma once
 
 #include "device/kernels/host_simd.h"
@@ -8,10 +8,10 @@
 
 namespace moe {
 
-// Does one warp's part of a step. `pace`: of the calling thread.
+// Does one warp's part of a step. `pace` is the calling thread's.
 using HostStepRunner = void (*)(Step step, const StepParams& params, WarpIndex warp, HostPace& pace);
 
-// NULL if this processor, or this build of the library, has none. Automatic: the best there is.
+// NULL if this processor or this build of the library lacks the instructions. Automatic: the best there is.
 HostStepRunner hostStepRunner(HostSimd simd);
 
 }  // namespace moe

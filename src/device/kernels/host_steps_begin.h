@@ -1,6 +1,7 @@
-// Begins a build of the host's steps for some processors only, named by MOE_HOST_BUILD and MOE_HOST_TARGET. All that is
-// ours is compiled under another name: of functions with one name the linker keeps one, and that would run on other
-// processors too. For the same reason what is not ours comes first, as it is compiled for every processor.
+// Begins a build of the host's steps for some processors only, which MOE_HOST_BUILD and MOE_HOST_TARGET name. All of
+// our own code is compiled in a namespace of its own: the linker keeps one of several functions with one name, and that
+// one would then run on other processors too. For the same reason foreign headers come first, compiled for every
+// processor.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The steps over the host policy, as each build of them has it. What is passed is that of device/view/views.h, which
-// every build knows by a name of its own.
+// The steps over the host policy, for each build. Parameters are those of device/view/views.h, which every build knows
+// under its own name.
 #pragma once
 
 #include "device/kernels/run_step.h"

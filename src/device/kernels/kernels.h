@@ -1,4 +1,4 @@
-// The kernels of the steps, for the cuda backend. The only place that names them.
+// The kernels of the steps, for the cuda backend. No other header names them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,15 +12,15 @@ struct KernelShape {
   int warpsPerBlock;
   bool bulk;            // with the bulk-copy engine
   WarpStages stages;    // bulk
-  int describingWarps;  // of a block, beside those: describingWarps(step) of a bulk kernel, else 0
+  int describingWarps;  // of a block, on top of those: describingWarps(step) of a bulk kernel, else 0
   bool dependent;       // may be launched before the kernel ahead of it has ended, and waits for that itself
 };
 
-// Shared memory that a bulk kernel of this shape needs.
+// The shared memory that a bulk kernel of this shape needs.
 std::size_t kernelSharedBytes(const KernelShape& shape);
 
-// Loads every kernel now, so that no launch has to (loading waits for the device, where a peer's kernel may be waiting
-// for us), and allows bulk kernels `sharedBytes` of shared memory.
+// Loads every kernel now, so that no launch has to. Loading waits for the device, on which a peer's kernel may be
+// waiting for us. Allows bulk kernels `sharedBytes` of shared memory.
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes);
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream);

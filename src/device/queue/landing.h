@@ -1,6 +1,6 @@
-// Landing words: 32-bit words that say themselves that they have come, so that rows need no flag behind them. A word is
-// 0 while nothing is there. Who sends stores the complement of its value; who takes it leaves 0 again. All ones cannot
-// be sent: in rows of floats it is a NaN (two of them, of 16-bit types), for which another NaN goes.
+// Landing words: 32-bit words whose value shows that they have arrived, so that rows need no flag behind them. An empty
+// word is 0. The sender stores the complement of its value; the reader leaves 0 again. So a value of all ones cannot be
+// sent. In rows of floats it is a NaN (or two, of 16-bit types), and another NaN is sent instead.
 #pragma once
 
 #include "device/lanes.h"

@@ -1,9 +1,9 @@
 // What goes to a rank of another domain, whose window is not mapped here: bytes of this rank's window to its window, or
 // one word. Steps post puts (the policy operation `put`); a transport carries them.
 //
-// Order: between two ranks there may be several connections, and a put says by which one it goes. A word lands after
-// all bytes and words to that rank by that connection that were posted before it; nothing else is ordered, not even the
-// bytes of one put among each other. Bytes may wait for the next word on their connection before they leave.
+// Order: two ranks may have several connections, and a put says which one it takes. A word lands after all bytes and
+// words that were posted before it to that rank by that connection. Nothing else is ordered, not even the bytes within
+// one put. Bytes may wait for the next word on their connection before they leave.
 #pragma once
 
 #include "device/lanes.h"
@@ -18,7 +18,7 @@ struct Put {
   std::uint16_t connection;  // any number: a transport takes it modulo those that it has with a rank
 };
 
-// `connection`: its lowest bits.
+// `connection`: only its lowest bits count.
 MOE_HOST_DEVICE constexpr Put putBytes(int to, std::uint64_t target, std::uint64_t source, std::uint32_t bytes,
                                        std::uint64_t connection = 0) {
   return {target, source, bytes, static_cast<std::uint16_t>(to), static_cast<std::uint16_t>(connection)};

@@ -1,11 +1,11 @@
-// A ring of puts from the steps of a rank to a thread that carries them out: how steps reach any adapter, and sockets.
-// Many posters, one carrier. Nothing is lost if it is full: posters wait.
+// A ring of puts from the steps of a rank to the thread that carries them out. It is how steps reach any adapter, and
+// sockets. There are many posters and one carrier. When it is full, posters wait; nothing is lost.
 //
 //   reserved   a poster takes the next index, waits until the slot of `count` before is taken, fills the slot and
 //              stores its turn
 //   taken      the carrier takes slots in order, each when its turn has come, and says how many it has taken
 //
-// The slot's source may still be read after that: whoever reuses it must know by other means that it has left.
+// The slot's source may still be read after that. Whoever reuses it must know by other means that it has left.
 #pragma once
 
 #include "device/queue/put.h"
@@ -18,7 +18,7 @@ struct PutSlot {
   std::uint64_t turn;  // index + 1 of the put that is in it; stored last
 };
 
-// As the posters see it.
+// The ring as posters see it.
 struct PutRing {
   PutSlot* slots;
   std::uint64_t* reserved;     // shared by the posters
@@ -26,7 +26,7 @@ struct PutRing {
   std::uint32_t count;         // a power of two
 };
 
-// Takes the next `puts` slots, at most `count`, and waits until what was in them has been taken. One thread.
+// Takes the next `puts` slots, at most `count`, and waits until their former content has been taken. One thread.
 template <class Memory>
 MOE_LANES bool reservePuts(const Memory& memory, const PutRing& ring, std::uint32_t puts, const WaitLimit& limit,
                            std::uint64_t* index) {
@@ -35,8 +35,8 @@ MOE_LANES bool reservePuts(const Memory& memory, const PutRing& ring, std::uint3
   return waitUntil(memory, limit, [&] { return end - memory.load(ring.taken) <= ring.count; });
 }
 
-// Fills a slot: all that this thread has stored or seen comes before the put. One thread; those of a GPU each one slot
-// of a batch.
+// Fills a slot. All that this thread has stored or seen comes before the put. One thread; each thread of a GPU fills
+// one slot of a batch.
 template <class Memory>
 MOE_LANES void fillPut(const Memory& memory, const PutRing& ring, std::uint64_t index, const Put& put) {
   PutSlot* slot = ring.slots + (index & (ring.count - 1));
@@ -52,7 +52,7 @@ MOE_LANES bool post(const Memory& memory, const PutRing& ring, const Put& put, c
   return true;
 }
 
-// Takes the next put, number `taken` since the ring was made, if it is there. The carrier's thread.
+// Takes the next put, number `taken` since the ring was made, if it is there. The carrier's thread calls it.
 template <class Memory>
 bool take(const Memory& memory, const PutRing& ring, std::uint64_t taken, Put* put) {
   const PutSlot& slot = ring.slots[taken & (ring.count - 1)];

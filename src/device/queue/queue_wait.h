@@ -1,4 +1,4 @@
-// What posters to a queue need of the machine, and how they wait. A Memory knows how the machine orders what it stores:
+// What posters to a queue need from the machine, and how they wait. A Memory knows how the machine orders stores:
 //
 //   add(counter, n)         relaxed; returns the value before
 //   load(word)              acquire: what was stored before the word's publish is readable

@@ -1,14 +1,14 @@
 // Quantisation of rows to 8-bit floats: OCP fp8 e4m3 with one scale for 128 elements, the same bits on every machine.
-// Functions of one lane; a warp that shares a block takes the largest of its lanes' amaxOf before it asks for the
-// scale.
+// These are functions of one lane. A warp that shares a block takes the largest amaxOf of its lanes before it asks for
+// the scale.
 //
 //   value ~ code * scale      code = e4m3 nearest to value * inverse, where inverse is about 1 / scale
 //
-// The rule for amax, the block's largest magnitude, is DeepEP's: at least 1e-4. A receiver that knows DeepEP's rows
-// sees what it is used to, a block of zeros has an ordinary scale, and nothing here is subnormal but elements that
-// become 0. The price: blocks whose elements are all far below 1e-4 lose digits, and are zeros from 2e-10 down. So
-// there is an exact rule too, for gradients, whose lower bound is 5.3e-36. Ours alone:
-//   - A NaN does not count towards amax and becomes a NaN; the rest of its block stays what it is.
+// The rule for amax, the block's largest magnitude, is DeepEP's: at least 1e-4. Receivers know it from DeepEP's rows, a
+// block of zeros gets an ordinary scale, and nothing here is subnormal except elements that become 0. In return, blocks
+// whose elements are all far below 1e-4 lose digits, and are zeros from 2e-10 down. For gradients there is an exact
+// rule, whose lower bound is 5.3e-36. The following is ours alone:
+//   - A NaN does not count towards amax and becomes a NaN. The rest of its block is not affected.
 //   - An infinity counts as the largest finite float and becomes 448, so its block decodes to 3.4e38 and zeros (DeepEP:
 //     to NaNs). No scale is infinite, zero or NaN.
 //   - scale = amax / 448 is rounded once; DeepEP multiplies by the rounded 1/448, which may differ in the last bit.
@@ -41,7 +41,7 @@ MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
 MOE_LANES float divideRounded(float a, float b) {
   return a / b;
 }
-// A NaN loses against any number. `a` is none.
+// The larger number; a NaN loses against any number. `a` is no NaN.
 MOE_LANES float largerNumber(float a, float b) {
   return b > a ? b : a;
 }
@@ -51,17 +51,17 @@ MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
 }
 #endif
 
-// Sign, 4 bits of exponent biased by 7, 3 of mantissa; no infinity, 0x7f and 0xff are NaNs.
+// The format has a sign, 4 bits of exponent biased by 7, and 3 of mantissa. It has no infinity; 0x7f and 0xff are NaNs.
 struct E4m3 {
   static constexpr float kMax = 448.0f;
 
   static MOE_LANES float toFloat(std::uint32_t code) {
     const std::uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7fu;
     if (magnitude == 0x7fu) return bitsToFloat(sign | 0x7fc00000u);
-    // As in Fp16::toFloat: shift into place and multiply by 2^120, which is exact for subnormal codes too.
+    // As in Fp16::toFloat: shifts into place and multiplies by 2^120, which is exact for subnormal codes too.
     return bitsToFloat(sign | floatToBits(multiplyRounded(bitsToFloat(magnitude << 20), bitsToFloat(0x7b800000u))));
   }
-  // Nearest even, saturating; the sign of a NaN is kept.
+  // Rounds to nearest even and saturates. Keeps the sign of a NaN.
   static MOE_LANES std::uint32_t fromFloat(float value) {
     const std::uint32_t bits = floatToBits(value), sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7fu;                      // not a number
@@ -76,7 +76,7 @@ struct E4m3 {
 
 namespace fp8 {
 
-// Four elements as they were, and their signs as they are wanted in four codes: the top bits of four bytes.
+// Four elements as they are, and their signs in the top bits of four bytes, where the codes need them.
 struct FourFloats {
   float value[4];
   std::uint32_t signs;
@@ -95,7 +95,8 @@ MOE_LANES FourFloats fourOf(Quad piece) {
           oddBytes(oddBytes(piece.x, piece.y), oddBytes(piece.z, piece.w)) & 0x80808080u};
 }
 
-// The codes of value[i] * inverse, each in byte i. Signs are set apart: a product that is NaN has lost its own.
+// The codes of value[i] * inverse, each in byte i. Signs are set separately, because a product that is NaN has lost its
+// own.
 MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
   float product[4];
   for (int i = 0; i < 4; ++i) product[i] = multiplyRounded(from.value[i], inverse);
@@ -113,7 +114,7 @@ MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
 
 }  // namespace fp8
 
-// The largest magnitude in a piece. Not NaN; as such floats order like their bits, warps may compare those.
+// The largest magnitude in a piece. It is no NaN. Such floats order like their bits, so warps may compare the bits.
 template <class Type>
 MOE_LANES float amaxOf(Quad piece) {
   const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
@@ -129,17 +130,17 @@ MOE_LANES float amaxOf(Quad piece) {
   return largest;
 }
 
-// What a block's elements are multiplied by, and what the receiver multiplies the codes by.
+// The factor for a block's elements, and the factor by which the receiver multiplies the codes.
 struct Fp8Scale {
   float scale;
   float inverse;
 };
 
-// The least amax of the rule above, and of the exact rule, for gradients: from there on down a scale would not be a
-// normal float.
+// The least amax of the rule above and of the exact rule for gradients. Below the latter, a scale would not be a normal
+// float.
 inline constexpr float kFp8AmaxLeast = 1e-4f, kFp8AmaxExact = 0x1.cp-118f;
 
-// The clamp of the rule above. From a NaN: the least.
+// The clamp of the rule above. A NaN becomes the least value.
 MOE_LANES float clampAmax(float amax, float least) {
   constexpr float kMost = 0x1.fffffep127f;
   return amax > least ? (amax < kMost ? amax : kMost) : least;
@@ -154,7 +155,7 @@ MOE_LANES Fp8Scale fp8Scale(float amax, float least = kFp8AmaxLeast) {
 // The scale as a power of two: one byte, its exponent biased by 127; 255 is NaN (OCP UE8M0).
 struct Ue8m0 {
   // ceil(log2(amax / 448)), exactly: 448 is 1.75 * 2^8, so a mantissa above 1.75 takes one more. After the clamp of
-  // amax the byte is in 1..247, so that 2^exponent and 2^-exponent are normal floats.
+  // amax the byte is in 1..247, so 2^exponent and 2^-exponent are normal floats.
   static MOE_LANES std::uint32_t scaleOf(float amax, float least = kFp8AmaxLeast) {
     const std::uint32_t bits = floatToBits(clampAmax(amax, least));
     return (bits >> 23) - 8 + ((bits & 0x7fffffu) > 0x600000u ? 1u : 0u);

@@ -1,5 +1,5 @@
-// A row that is cast on its way: codes first, then the scales, by tiles of four blocks. Functions of one lane; policies
-// share a row out among their lanes by pieces (of 16 elements), blocks or tiles.
+// A row that is cast on its way: its codes first, then its scales, by tiles of four blocks. These are functions of one
+// lane. Policies share a row among their lanes by pieces (of 16 elements), blocks or tiles.
 #pragma once
 
 #include "device/rows/fp8.h"
@@ -32,8 +32,8 @@ MOE_HOST_DEVICE constexpr std::uint32_t castRowBytes(int cast, int elements) {
                                     roundUp(std::int64_t{castTiles(elements)} * castScaleBytes(cast), sizeof(Quad)));
 }
 
-// Quantise `elements` elements, whole tiles but for the end of a row, and store them to `sinks` places, where `codes`
-// is not NULL.
+// A job of castRows: quantise `elements` elements, whole tiles except at the end of a row, and store them to those of
+// the `sinks` places whose `codes` is not NULL.
 struct CastJob {
   const std::uint8_t* source;
   int elements;
@@ -85,13 +85,13 @@ MOE_LANES Fp8Scale castScale(int cast, float amax) {
   return (cast & kCastTypes) == kCastFp8 ? fp8Scale(amax, least) : ue8m0Scale(amax, least);
 }
 
-// The exponents of four scales; 0 of one that is not there.
+// The exponents of four scales; 0 for a scale that is not there.
 MOE_LANES std::uint32_t exponentsOf(Quad scales) {
   return scales.x >> 23 | scales.y >> 23 << 8 | scales.z >> 23 << 16 | scales.w >> 23 << 24;
 }
 
 #if !defined(__CUDACC__)
-// One tile by one lane: store(to, from, bytes) gets its codes and its scales for each sink.
+// Casts one tile on one lane. store(to, from, bytes) gets its codes and its scales for each sink.
 template <class Type, class SinkOf, class Store>
 void castTile(const CastJob& job, int cast, int tile, SinkOf sinkOf, Store store) {
   std::uint32_t scales[kCastTileBlocks] = {};

@@ -1,5 +1,5 @@
-// The header of every row, which travels with the route: which token of which rank it is and what this rank's experts
-// are to do with it.
+// The header of every row, which travels with the route. It says which token of which rank the row is, and what this
+// rank's experts do with it.
 //   Quad 0      token at its source, its wave (waves.h) and an index, source rank, number of entries. The index: on its
 //               rail (rails.h), or among its source's rows of a wave by experts (expert_waves.h)
 //   Quad 1 + i  entry i, in top-k order: local expert, position in top-k, bits of the weight, row
@@ -52,7 +52,7 @@ MOE_LANES int sourceOf(const std::int32_t* rankOffsets, int nranks, int row) {
   return low;
 }
 
-// Where that row came: its source, and its position among the rows of that source.
+// The origin of that row: its source, and its position among the rows of that source.
 struct Arrival {
   int from, index;
 };

@@ -1,5 +1,5 @@
-// Row types and their arithmetic, the same bits on every machine: conversions round to nearest even, products and sums
-// are rounded separately (no fused multiply-add: baseline x86-64 has none, and a compiler must not choose for us).
+// Row types and their arithmetic, with the same bits on every machine. Conversions round to nearest even. Products and
+// sums are rounded separately: baseline x86-64 has no fused multiply-add, and a compiler must not choose for us.
 #pragma once
 
 #include "device/lanes.h"
@@ -84,7 +84,7 @@ struct Fp16 {
   static MOE_LANES float toFloat(std::uint32_t half) {
     const std::uint32_t sign = (half & 0x8000u) << 16, magnitude = half & 0x7fffu;
     if (magnitude >= 0x7c00u) return bitsToFloat(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-    // A subnormal half is exact in fp32: shift into place and multiply by 2^112, which also handles normal numbers.
+    // A subnormal half is exact in fp32: shift it into place and multiply by 2^112. This handles normal numbers too.
     return bitsToFloat(sign | floatToBits(multiplyRounded(bitsToFloat(magnitude << 13), bitsToFloat(0x77800000u))));
   }
   static MOE_LANES std::uint32_t fromFloat(float value) {

@@ -1,5 +1,5 @@
-// Serves the queues that steps post to: takes completions out and gives slots back, rings for steps that cannot, looks
-// for events, and reports the first failure. By hand at first, then on a thread of its own.
+// Serves the queues that steps post to. It takes completions out and gives slots back, rings for steps that cannot,
+// looks for events, and reports the first failure. At first it is called directly, later it has its own thread.
 #pragma once
 
 #include <atomic>
@@ -17,14 +17,14 @@ class Completer {
   using SendFailure = verbs::SendFailure;
   using Events = std::vector<std::unique_ptr<verbs::EventWatch>>;  // by adapter
 
-  // References outlive it.
+  // The references must outlive it.
   Completer(Queues& queues, const Events& events);
   // Ends the thread.
   ~Completer();
   Completer(const Completer&) = delete;
   Completer& operator=(const Completer&) = delete;
 
-  // One look, while there is no thread. Returns whether there was anything to do.
+  // Looks once, while there is no thread. Returns whether there was anything to do.
   bool look();
   // The first failure, while there is no thread.
   const std::optional<SendFailure>& failure() const { return failure_; }

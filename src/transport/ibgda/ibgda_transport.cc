@@ -1,4 +1,4 @@
-// The transport itself: its parts in the order in which they need each other, and how they come to life and end.
+// The transport itself: its parts in the order in which they need each other, and how they start and end.
 #include "transport/ibgda/ibgda_transport.h"
 
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ class IbgdaTransport final : public RemoteTransport {
   }
 
  private:
-  // All that was chosen, once it is sure that this transport is used: a line for each adapter.
+  // Logs what was chosen, once this transport is certain to be used: one line for each adapter.
   void logChoice(const verbs::ThreadPlace& place) const {
     const std::uint32_t slots = queues_.count() == 0 ? 0 : queues_.queue(0).slotCount;
     const bool warn = queues_.fellBack() || place.refused;
@@ -80,7 +80,7 @@ class IbgdaTransport final : public RemoteTransport {
   }
 
   static constexpr std::uint64_t kNoAbort = 0;
-  // The queues are empty when the host posts, so nothing has to wait long.
+  // The queues are empty when the host posts, so it never waits long.
   static WaitLimit shortly() { return {HostQueueMemory().nanoseconds() + 1'000'000'000, &kNoAbort}; }
 
   Queues makeQueues() {
@@ -93,7 +93,7 @@ class IbgdaTransport final : public RemoteTransport {
     return {setup_, *direct_, end_};
   }
 
-  // For each of so many queue pairs of an adapter.
+  // The requests for each of `pairs` queue pairs of an adapter.
   int requestsOf(const verbs::Adapter& adapter, int pairs) const {
     if (!direct_->isSupported(adapter.context()->device)) {
       throw Error(
@@ -107,8 +107,8 @@ class IbgdaTransport final : public RemoteTransport {
                                             adapter.name(), pairs, limits.completions));
   }
 
-  // A first word by each connection, which changes nothing: that its adapter answers shows that there is a way, and
-  // that it is ready to receive.
+  // Sends a first word by each connection, which changes nothing. If its adapter answers, there is a way, and the peer
+  // is ready to receive.
   void reachAll(const std::vector<Card>& peers, const Deadline& deadline) {
     const std::uint64_t own = setup_.leaving + static_cast<std::uint64_t>(setup_.rank) * sizeof(Flag);
     if (!queues_.postWords([&](int peer) { return putWord(peer, own, 0); }, true, shortly())) {

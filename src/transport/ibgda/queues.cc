@@ -189,7 +189,7 @@ int Queues::rankOf(int rail, std::uint32_t queuePair) const {
   return index < 0 ? -1 : rankAt(static_cast<std::size_t>(index));
 }
 
-// The record is written already. A doorbell names an index, so it differs from the last one.
+// The record is already written. A doorbell names an index, so it differs from the last one.
 bool Queues::ringFor(std::size_t i) {
   const HostQueueMemory memory;
   const std::uint64_t asked = memory.load(&bellWords()[i].value);

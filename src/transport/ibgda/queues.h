@@ -1,5 +1,5 @@
-// The send queues of a rank's connections, twice: as the host posts to them before and after all steps, and as steps
-// do. The counters of posters are where the steps run; the host has its own, which are copied there and back.
+// The send queues of a rank's connections, in two forms: for the host, which posts before and after all steps, and for
+// steps. The posters' counters lie where the steps run. The host has its own; they are copied there and back.
 #pragma once
 
 #include <string>
@@ -19,20 +19,19 @@ enum class Ringer { steps, thread };
 
 class Queues {
  public:
-  // Requests that a queue pair is made for; libmlx5 gives each up to so many slots, as if it were the largest.
+  // The requests that a queue pair is made for. libmlx5 gives each this many slots, as if it were the largest.
   static constexpr int kRequests = 256, kSlotsPerRequest = 4;
 
-  // Of the queue pairs of `end`, which outlive this. Throws moeUnsupported if they cannot be posted to in this way.
+  // Uses the queue pairs of `end`, which outlive this. Throws moeUnsupported if they cannot be posted to in this way.
   Queues(const RemoteSetup& setup, const DirectLibrary& library, verbs::LocalEnd& end);
   Queues(const Queues&) = delete;
   Queues& operator=(const Queues&) = delete;
 
-  // What peers have told about their windows, in the order of setup.peers. A rank has several queues if there are
-  // several connections.
+  // Takes what peers have said about their windows, in the order of setup.peers. A rank has one queue per connection.
   void aim(const std::vector<verbs::Card>& peers);
-  // The queues for steps, from now on; the host may not post until takeBack.
+  // From now on the queues belong to steps. The host may not post until takeBack.
   void hand();
-  // No step runs any more. False if some step has left without posting what it had reserved.
+  // For use when no step runs any more. False if some step has left without posting what it had reserved.
   bool takeBack();
 
   RemoteView view() const;
@@ -44,24 +43,24 @@ class Queues {
   // Posts a word to every peer, by its first connection or by each.
   template <class WordTo>
   bool postWords(WordTo wordTo, bool byEach, const WaitLimit& limit);
-  // A peer that has not taken all that the host has posted, or -1.
+  // A peer that has not taken all that the host has posted; -1: none.
   int waitsFor() const;
 
   // ---- For the thread that owns the completion queues, one for each adapter
   int rails() const { return static_cast<int>(completions_.size()); }
   mlx5::CompletionQueue& completions(int rail) { return completions_[static_cast<std::size_t>(rail)]; }
   std::size_t count() const { return queues_.size(); }
-  // The place of an adapter's queue pair, or -1, and the rank that it leads to, or -1.
+  // The place of an adapter's queue pair and the rank that it leads to; -1 for none.
   int indexOf(int rail, std::uint32_t queuePair) const;
   int rankOf(int rail, std::uint32_t queuePair) const;
   const mlx5::SendQueue& queue(std::size_t i) const { return queues_[i].send; }
-  // Rings for steps, if they have asked for it since. Returns whether they had.
+  // Rings for steps if they have asked for it since the last time. Returns whether they had.
   bool ringFor(std::size_t i);
-  // The adapter has been told of slots that it is not done with.
+  // True if the adapter was told of slots that it is not done with.
   bool anyUnderWay() const;
 
  private:
-  // A cache line each, as different posters write them.
+  // Each has a cache line, because different posters write them.
   struct alignas(64) Counters {
     mlx5::SendCounters counters;
   };

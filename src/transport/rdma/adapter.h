@@ -1,4 +1,4 @@
-// The opened port of an adapter: its context, protection domain, completion queue, and what it says of its limits.
+// The opened port of an adapter: its context, protection domain, completion queue and limits.
 #pragma once
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ class Adapter {
   const std::string& name() const { return name_; }
 
   CompletionQueue makeCompletionQueue(int entries) const;
-  // A reliable connection whose sends complete in `completions`; nothing is ever received by it but writes.
+  // A reliable connection whose sends complete in `completions`. It receives nothing but writes.
   QueuePair makeQueuePair(ibv_cq* completions, int requests) const;
   // "rxe0: cannot make a queue pair: <text of errno>"
   Error failure(const std::string& what, int error = errno) const;

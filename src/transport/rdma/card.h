@@ -1,5 +1,5 @@
-// What a rank tells the others so that they can write to its window: where the window is, at which address the adapter,
-// and the queue pairs for each of them. Sent as bytes between machines of one byte order.
+// What a rank tells the others so that they can write to its window: where the window is, the address of its adapter,
+// and the queue pairs for each of them. It is sent as bytes between machines of one byte order.
 #pragma once
 
 #include <array>
@@ -37,14 +37,14 @@ struct Card {
   std::vector<CardRail> rails;    // at least one
   std::vector<CardQueue> queues;  // [nranks][connections]
 
-  // A connection of the card's owner with `rank`, and the adapter that it goes by.
+  // A connection of the card's owner with `rank`, and the adapter that it uses.
   const CardQueue& queue(int rank, int connection) const { return queues[placeOf(rank, connection, connections)]; }
   const CardRail& railOf(int connection) const { return rails[static_cast<std::size_t>(connection) % rails.size()]; }
 };
 
 CardBytes encode(const Card& card);
 
-// Throws an Error that names `rank`, whose card it is, if it is not one of this version for `nranks` ranks.
+// Throws an Error that names `rank`, the card's owner, unless the card has this version and is for `nranks` ranks.
 Card decode(const CardBytes& bytes, int rank, int nranks);
 
 }  // namespace moe::verbs

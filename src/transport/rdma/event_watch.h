@@ -1,4 +1,5 @@
-// What an adapter says unasked: a port went down, a queue pair broke. Asked now and then by the thread that serves it.
+// What an adapter reports by itself: a port went down, a queue pair broke. The thread that serves the adapter asks now
+// and then.
 #pragma once
 
 #include <functional>
@@ -9,7 +10,7 @@
 
 namespace moe::verbs {
 
-// Events after which puts do not arrive any more; the others are notes.
+// True for events after which puts no longer arrive. The others are notes.
 bool endsTheTransport(ibv_event_type type);
 
 class EventWatch {
@@ -17,7 +18,7 @@ class EventWatch {
   // The rank that a queue pair leads to, or -1.
   using RankOf = std::function<int(std::uint32_t queuePair)>;
 
-  // Makes the context's descriptor non-blocking. The adapter outlives it.
+  // Makes the context's descriptor non-blocking. The adapter outlives this object.
   EventWatch(const Adapter& adapter, RankOf rankOf, int port);
 
   // The first failure among the events that have come since.

@@ -1,4 +1,4 @@
-// Tells of a transport's first failure, once, unless peers are leaving by then. Written by the transport's thread; any
+// Tells of a transport's first failure, once, unless peers are already leaving. The transport's thread writes it; any
 // thread may ask.
 #pragma once
 
@@ -15,7 +15,7 @@ class FailureReport {
 
   explicit FailureReport(Tell tell = {}) : tell_(std::move(tell)) {}
 
-  // Before the thread starts.
+  // Call it before the thread starts.
   void setTell(Tell tell) { tell_ = std::move(tell); }
   void fail(const SendFailure& failure) {
     if (failed_.exchange(true, std::memory_order_acq_rel)) return;

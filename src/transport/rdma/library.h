@@ -1,5 +1,5 @@
-// libibverbs, looked for at run time: moecomm loads on machines that do not have it. What verbs.h has as inline
-// functions (ibv_post_send, ibv_poll_cq) goes through the tables of the opened device and needs no entry here.
+// libibverbs, loaded at run time, so that moecomm also loads on machines without it. Inline functions of verbs.h
+// (ibv_post_send, ibv_poll_cq) go through the tables of the opened device and need no entry here.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -19,8 +19,8 @@ LocalEnd::LocalEnd(const RemoteSetup& setup, const std::shared_ptr<const Library
   describeSelf();
 }
 
-// All ranks must have equally many connections, so their number does not follow from that of adapters: it is what the
-// first of them can have.
+// All ranks must have equally many connections. So their number does not follow from the number of adapters, but from
+// what the first adapter can have.
 void LocalEnd::useRails(const std::vector<Rail>& found, const std::shared_ptr<const Library>& library) {
   const int peers = static_cast<int>(setup_.peers.size());
   rails_.push_back(std::make_unique<RailEnd>(setup_, library, found.front()));
@@ -77,7 +77,7 @@ Card LocalEnd::readCard(const CardBytes& bytes, int rank) const {
                                            rank, card.connections, setup_.rank, connections()));
 }
 
-// A queue pair to the state that `to` describes.
+// Brings a queue pair to the state that `to` describes.
 void LocalEnd::bring(std::size_t pair, QueueAttributes to, const char* state) const {
   const Adapter& adapter = railOf(connectionOf(pair)).adapter;
   const int error = adapter.library().modifyQp(pairs_[pair].get(), &to.values, to.mask);

@@ -1,7 +1,7 @@
-// This rank's end of its connections, whoever posts to them: the ports of its adapters, the window as each of them sees
-// it, the queue pairs for each peer, and how both ends are joined. Connections take the adapters in turn: number c goes
-// by the adapter c modulo their number, at each end by its own count. So rails of two ranks with as many adapters meet
-// their like, and ranks with fewer still connect.
+// This rank's end of its connections, whoever posts to them: the ports of its adapters, the window registered with
+// each, the queue pairs for each peer, and how both ends are joined. Connections take the adapters in turn: connection
+// c uses adapter c modulo their number, counted at each end. So two ranks with equally many adapters join those of the
+// same number, and ranks with fewer still connect.
 #pragma once
 
 #include <memory>
@@ -30,15 +30,15 @@ struct RailEnd {
 
 class LocalEnd {
  public:
-  // Opens the adapters, of which it may use fewer, and registers the window with each. `setup` outlives it.
+  // Opens the adapters, perhaps not all of them, and registers the window with each. `setup` outlives this object.
   LocalEnd(const RemoteSetup& setup, const std::shared_ptr<const Library>& library, const std::vector<Rail>& rails);
 
-  // connections() for each of setup.peers. Connection c of rank r completes to the completion queue number (r *
-  // connections() + c) % queues, with `entries` entries each; `queues` is a multiple of rails(), so that the
-  // connections of a completion queue are all of the adapter queue % rails().
+  // Makes connections() queue pairs for each of setup.peers. Connection c of rank r completes to completion queue (r *
+  // connections() + c) % queues, with `entries` entries each. `queues` is a multiple of rails(), so that all
+  // connections of a completion queue belong to adapter queue % rails().
   void makePairs(int queues, int entries, int requests);
-  // Joins them to those that the peers name. Returns the peers' cards, in the order of setup.peers, without their
-  // queues.
+  // Joins them to the queue pairs that the peers name. Returns the peers' cards, in the order of setup.peers, without
+  // their queues.
   std::vector<Card> join(const std::vector<CardBytes>& cards);
 
   // Queue pairs for each peer, and for all.
@@ -58,9 +58,9 @@ class LocalEnd {
   ibv_cq* completions(int queue) const { return completions_[static_cast<std::size_t>(queue)].get(); }
   std::vector<QueuePair>& pairs() { return pairs_; }  // [setup.peers][connections]
 
-  // For a failure of the first write to a peer, by the adapter `from`; `to` is the peer's, or NULL.
+  // Describes a failure of the first write to a peer, by the adapter `from`. `to` is the peer's adapter, or NULL.
   Error noConnection(const SendFailure& failure, const RailEnd& from, const CardRail* to) const;
-  // Every peer has said its last word to this rank, at setup.leaving. Throws what the backend throws.
+  // True when every peer has said its last word to this rank, at setup.leaving. Throws what the backend throws.
   bool allHaveLeft() const;
 
  private:
@@ -77,7 +77,7 @@ class LocalEnd {
   Card mine_;
 };
 
-// This rank's last word to a peer: a peer's queue pair must be there as long as anybody writes to it.
+// This rank's last word to a peer. A peer's queue pair must exist as long as anybody writes to it.
 inline Put goodbyeTo(int peer, const RemoteSetup& setup) {
   return putWord(peer, setup.leaving + static_cast<std::uint64_t>(setup.rank) * sizeof(Flag), flagWord(1));
 }

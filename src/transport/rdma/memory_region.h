@@ -1,9 +1,9 @@
 // The window as the adapter sees it.
 //
-// It is registered once, and strictly: what peers write lands in the order in which they wrote it, so a word that is
-// there says that the bytes before it are. Relaxed order (IBV_ACCESS_RELAXED_ORDERING) may be faster on some machines.
-// It would be given to the rows alone, and then words need a key of their own: a second registration of the window,
-// strict. Cards have both keys for that; registerWindow is the one place that decides, and for now both are the same.
+// It is registered once, with strict order: peers' writes land in their order, so a word shows that the bytes before it
+// have arrived. Relaxed order (IBV_ACCESS_RELAXED_ORDERING) may be faster on some machines. It would serve rows alone,
+// and words would then need their own key: a second, strict registration of the window. Cards have both keys for that.
+// registerWindow is the one place that decides, and for now both keys are the same.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct WindowRegion {
 // Throws an Error that says what is missing.
 WindowRegion registerWindow(const Adapter& adapter, const RemoteSetup& setup);
 
-// Of GPU memory: as a dma-buf, else by the driver's peer memory.
+// For GPU memory: as a dma-buf, else by the driver's peer memory.
 WindowRegion registerGpuWindow(const Adapter& adapter, const RemoteSetup& setup, const GpuDriver& driver);
 
 }  // namespace moe::verbs

@@ -1,4 +1,4 @@
-// How the threads that serve an adapter run: where, and how often they look.
+// Where the threads that serve an adapter run, and how often they look.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,7 @@
 
 namespace moe::verbs {
 
-// Where the threads of an adapter run: on those of its near processors that the calling thread may use, as the threads
-// that it starts may.
+// The threads of an adapter run on those of its near processors that the calling thread may use.
 struct ThreadPlace {
   std::vector<int> cpus;  // empty: anywhere
   bool refused = false;   // near processors are known, but this thread may use none of them
@@ -22,11 +21,11 @@ void runOn(const std::vector<int>& cpus);
 // {0, 1, 2, 8} is "0-2,8", as in local_cpulist of sysfs.
 std::string cpuListText(const std::vector<int>& cpus);
 
-// How long to rest after `idle` without anything to do: not at all at first, as a step posts many puts in a row; then
-// ever longer, so that a rank that computes costs little.
+// How long to rest after `idle` without anything to do. At first not at all, because a step posts many puts in a row.
+// Later ever longer, so that a rank that computes costs little.
 std::chrono::microseconds restAfter(std::chrono::nanoseconds idle);
 
-// Rests as long, of no length: gives the processor away.
+// Rests that long. A rest of no length gives the processor away.
 void rest(std::chrono::microseconds pause);
 
 }  // namespace moe::verbs

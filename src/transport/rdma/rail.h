@@ -1,5 +1,5 @@
-// Which ports of which adapters this rank uses, and what its connections are made with. Not what the adapters
-// themselves say about it: that is adapter.h.
+// Which ports of which adapters this rank uses, and the parameters of its connections. adapter.h has what the adapters
+// themselves say.
 #pragma once
 
 #include <filesystem>
@@ -19,19 +19,20 @@ struct Rail {
 // At least one, in the order of the rails. Throws moeUnsupported, with the reason, if no port can be used.
 std::vector<Rail> chooseRails(const RemoteSetup& setup, const std::filesystem::path& sys);
 
-// The plans for the GPU number `gpu` of the machine: of all of its adapters that can be used. Without a GPU (-1), ranks
-// of the host take the rails in turn, `each` of them. Throws moeUnsupported if there is none.
+// The plans for GPU number `gpu` of the machine: those of all its usable adapters. Without a GPU (-1), ranks of the
+// host take the adapters in turn, `each` of them. Throws moeUnsupported if there is none.
 std::vector<topology::RdmaPlan> plansFor(const topology::Rdma& rdma, int gpu, int indexOnHost, int each);
 
-// Of `found` adapters the most that can share `connections` evenly, and rings of puts.
+// The most of `found` adapters that can share `connections`, and rings of puts, evenly.
 int railsFor(int connections, int found);
-// Threads that post, at least `wanted` if there may be as many: equally many for each of `rails` adapters.
+// The number of posting threads: equally many for each of `rails` adapters, and at least `wanted` if there may be as
+// many.
 int threadsFor(int wanted, int rails);
 
 // How many ranks before this one are in its domain, whose ranks share the host's adapters.
 int indexInDomain(int rank, const std::vector<int>& peers);
 
-// 7 means without end to adapters that are not from Mellanox (Soft-RoCE among them): a lost peer would never be
+// Adapters that are not from Mellanox (Soft-RoCE among them) take 7 for without end, and a lost peer would never be
 // noticed.
 int retriesFor(int wanted, const std::string& driver);
 

@@ -1,5 +1,5 @@
 // Back-pressure: how many requests a queue pair may hold, and which of them report their completion. An adapter does
-// not say when a queue overflows, so it is counted here.
+// not say when a queue overflows, so this class counts.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,14 @@ inline constexpr std::uint32_t kWordBytes = 8;
 inline constexpr int kQueueDepth = 256;  // requests of a queue pair, if the adapter has as many
 inline constexpr int kQueueDepthMin = 4;
 
-// Requests of each queue pair, so that the completion queue that they share has room for all of them: after an error
-// each one completes, signalled or not. Less than kQueueDepthMin: the adapter cannot serve that many peers.
+// The requests of each queue pair, such that their common completion queue has room for all of them. After an error
+// each one completes, signalled or not. A result below kQueueDepthMin means that the adapter cannot serve that many
+// peers.
 inline int queueDepthFor(int peers, int requestsMax, int completionsMax) {
   return std::min({kQueueDepth, requestsMax, completionsMax / std::max(peers, 1)});
 }
 
-// Requests are numbered from 1 on in the order in which they are posted; they complete in this order.
+// Requests are numbered from 1 on, in the order in which they are posted and complete.
 class SendBudget {
  public:
   explicit SendBudget(int depth) : depth_(static_cast<std::uint64_t>(depth)) {}
@@ -28,12 +29,12 @@ class SendBudget {
   // Takes a place and returns the request's number.
   std::uint64_t take() { return ++posted_; }
 
-  // Whether the request that was taken last must be signalled: at least one of those that fill the queue is, so that
-  // its places come back.
+  // Whether the latest request must be signalled. At least one of the requests that fill the queue is, so that its
+  // places come back.
   bool signalDue() const { return posted_ - signalled_ >= std::max<std::uint64_t>(depth_ / 4, 1); }
   void signalLast() { signalled_ = posted_; }
 
-  // The request and all before it are done.
+  // Says that the request and all before it are done.
   void complete(std::uint64_t number) { completed_ = std::max(completed_, number); }
 
  private:

@@ -1,4 +1,4 @@
-// Why puts do not arrive any more.
+// Why puts no longer arrive.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,14 +17,14 @@ struct SendFailure {
   int rail = 0;      // the adapter of the connection, by its place among this rank's
 };
 
-// In a handler of a transport's thread: what is being handled.
+// For use in a handler of a transport's thread: the failure of the current exception.
 inline SendFailure currentFailure() {
   const Error error = currentError();
   return {error.result(), error.what()};
 }
 
-// When the first completion of a queue pair that reports an error says that its request was not tried: none of this
-// rank's requests has failed, so it was one of the peer's, which ended the queue pair here too.
+// The failure if a queue pair's first error completion says that its request was not tried. None of this rank's
+// requests has failed then, so one of the peer's did, and ended the queue pair here too.
 inline SendFailure refusedHere(int rank, std::uint32_t queuePair) {
   return {moeRemoteError,
           fmt::format(

@@ -1,4 +1,4 @@
-// Owners of what libibverbs makes. A member that uses another is declared after it, so that it goes first.
+// Owners of what libibverbs makes. A member that uses another is declared after it, so that it is destroyed first.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace moe::verbs {
 
-// Destroying fails only if something else still uses the object: our mistake, and nothing that a destructor can mend.
+// Destroying fails only if something else still uses the object. That is our mistake, and a destructor cannot mend it.
 template <class Object>
 struct Destroy {
   int (*destroy)(Object*) = nullptr;

@@ -1,5 +1,5 @@
-// What travels on a connection between two ranks: a header of 24 bytes, little endian, and after it the bytes of a put.
-// A connection is a queue: what comes later lands later.
+// What travels on a connection between two ranks: a header of 24 bytes, little endian, then the bytes of a put. A
+// connection is a queue: what comes later lands later.
 #pragma once
 
 #include <fmt/format.h>

@@ -13,7 +13,7 @@ using std::chrono::microseconds;
 
 constexpr int kLooks = 400;        // before it sleeps: some 200 us
 constexpr int kLooksPerYield = 4;  // ranks that share the processor come to send
-// A yield that takes so long has let somebody run who does not wait.
+// A yield of this length has let somebody run who does not wait.
 constexpr microseconds kLongYield{300};
 constexpr int kCrowdedWaits = 50;
 constexpr std::int64_t kSleepMin = 50, kSleepMax = 1000;  // microseconds
@@ -42,7 +42,7 @@ bool TcpHelper::advance() noexcept {
   return moved;
 }
 
-// What another thread is at, or was posted while it was, the carrier's thread finds when it is woken.
+// The carrier's thread finds, when it is woken, what another thread is working on or missed.
 void TcpHelper::flush() noexcept {
   for (const auto& ring : rings_) {
     if (ring->carrier.help().left) ring->carrier.wake();
@@ -53,7 +53,7 @@ void TcpHelper::pause(int times) noexcept {
   if (!spins(times)) sleep(times);
 }
 
-// Any thread may look at crowded_ and change it: it is a guess.
+// Any thread may read and change crowded_, which is a guess.
 bool TcpHelper::spins(int times) noexcept {
   const int crowded = crowded_.load(std::memory_order_relaxed);
   if (crowded > 0) {
@@ -68,7 +68,7 @@ bool TcpHelper::spins(int times) noexcept {
   return true;
 }
 
-// What is waited for may come in another way too, so it looks up now and then.
+// What the step waits for may also come in another way, so it looks now and then.
 void TcpHelper::sleep(int times) const noexcept {
   std::array<pollfd, std::size_t{2} * kPutRingsMax> sources;
   nfds_t count = 0;

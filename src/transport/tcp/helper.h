@@ -1,6 +1,6 @@
-// What the steps of a CPU do for the threads of a TCP transport while they wait: they send and receive themselves. On a
-// processor of its own a step looks again and again, as a message comes sooner than a thread wakes up; where others
-// want the processor it sleeps until a socket has something.
+// The work that waiting steps of a CPU do for the threads of a TCP transport: they send and receive themselves. On a
+// processor of its own, a step looks again and again, because a message arrives sooner than a thread wakes up. Where
+// others want the processor, it sleeps until a socket has something.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace moe {
 
 class TcpHelper {
  public:
-  // `rings` outlive it, and stay as they are.
+  // `rings` outlive this object and do not change.
   explicit TcpHelper(const std::vector<std::unique_ptr<TcpRing>>& rings);
   TcpHelper(const TcpHelper&) = delete;
   TcpHelper& operator=(const TcpHelper&) = delete;

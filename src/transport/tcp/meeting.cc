@@ -149,7 +149,7 @@ class Introduction {
     std::erase_if(callers_, [](const auto& caller) { return caller->done(); });
   }
 
-  // Somebody who knows our key. A rank that comes again has lost its first connection.
+  // Takes in somebody who knows our key. A rank that comes again has lost its first connection.
   void welcome(Link& link) {
     const auto hello = link.next();
     const int rank = hello ? rankIn(*hello, setup_) : -1;

@@ -1,5 +1,5 @@
-// How the ranks of a TCP transport find each other: every rank listens and says where on its card; of two ranks the
-// lower one dials. Both prove that they know the key of the rank that listens (handshake.h), which is on no card.
+// How the ranks of a TCP transport find each other. Every rank listens, and its card says where. Of two ranks the lower
+// one dials. Both prove that they know the key of the listening rank (handshake.h), which is on no card.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct TcpCard {
   std::vector<bootstrap::Address> addresses;
 
   CardBytes encode() const;
-  // Throws moeInvalidUsage if it is no card of a TCP transport.
+  // Throws moeInvalidUsage if this is no card of a TCP transport.
   static TcpCard decode(const CardBytes& bytes, int rank);
 };
 
@@ -31,8 +31,8 @@ class TcpMeeting {
   explicit TcpMeeting(const RemoteSetup& setup);
 
   TcpCard card() const { return {listener_.addresses}; }
-  // A connection to each of setup.peers. Stops listening: it is called once. Strangers may come meanwhile; what they do
-  // costs time and descriptors within bounds, and they are never let in.
+  // Makes a connection to each of setup.peers. Call it once, because it ends listening. Strangers may come meanwhile.
+  // They cost a bounded number of descriptors for a bounded time and are never let in.
   std::vector<TcpConnection> meet(const RemoteSetup& setup, const std::vector<CardBytes>& cards,
                                   const Deadline& deadline);
 

@@ -1,5 +1,5 @@
-// The ranks that a TCP transport is connected to, as its threads share them: each connection has one thread that sends
-// and one that receives.
+// The ranks that a TCP transport is connected to, as its threads share them. One thread sends on each connection, and
+// one receives.
 #pragma once
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ class TcpGroup {
 
   void setFinished() { finished_ = true; }
 
-  // All ranks read the sentence: this one, which has noticed, is put in front.
+  // Fails with this rank, which has noticed, in front of the sentence: all ranks read it.
   void fail(moeResult_t result, const std::string& sentence) {
     try {
       setup_.fail(result, fmt::format("rank {}: {}", setup_.rank, sentence));
@@ -53,7 +53,7 @@ class TcpGroup {
     }
   }
 
-  // The connection is of no use any more. A failure unless the peer has said that it leaves, or nobody needs it.
+  // Gives up a useless connection. That is a failure unless the peer has said that it leaves, or nobody needs it.
   // `sentence` names the peer.
   void lose(TcpPeer& peer, moeResult_t result, const std::string& sentence) {
     if (peer.gone.exchange(true)) return;

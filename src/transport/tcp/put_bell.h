@@ -1,5 +1,5 @@
-// Where a thread that carries puts sleeps until somebody has something for it. Nothing is missed: who rings has posted
-// before, and the thread looks once more between doze() and its sleep.
+// Where a thread that carries puts sleeps until somebody has something for it. Nothing is missed: whoever rings has
+// posted before, and the thread looks once more between doze() and its sleep.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ class PutBell {
   // Any thread. A system call only if somebody sleeps.
   void ring() noexcept;
 
-  // The sleeper's. Everything that was there before a ring() which finds it awake is seen after doze().
+  // For the sleeper. After doze() it sees everything from before any ring() that found it awake.
   void doze() noexcept { dozes_.exchange(true, std::memory_order_acq_rel); }
-  // Until it is rung, or one of two other descriptors is readable (below 0: none), but not longer.
+  // Sleeps until it is rung, or one of two other descriptors is readable (below 0: none), at most for this long.
   void sleep(std::chrono::microseconds most, int other = -1, int another = -1) noexcept;
   void rise() noexcept;
 

@@ -11,15 +11,15 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr microseconds kRefusedRest{500};  // then a put is offered again
-// Then the sink gets its turn.
+// After this many the sink gets its turn.
 constexpr int kPutsPerRound = 256;
 constexpr std::size_t kBytesPerRound = std::size_t{128} << 10;
 
-// How a thread waits that nobody rings for: looks again at once, then lets others run, then sleeps longer and longer.
+// How a thread waits if nobody rings: it looks again at once, then lets others run, then sleeps longer and longer.
 class Nap {
  public:
   void wake() { rounds_ = 0; }
-  // How long it is to sleep now.
+  // How long to sleep now.
   microseconds next() {
     constexpr int kLooks = 200, kYields = 50;
     constexpr std::int64_t kShortest = 20, kLongest = 500;  // microseconds
@@ -35,7 +35,7 @@ class Nap {
   int rounds_ = 0;
 };
 
-// What `body` throws is reported; false then.
+// Reports what `body` throws, and is false then.
 template <class Body>
 bool reports(const PutCarrier::Fail& fail, Body body) {
   try {

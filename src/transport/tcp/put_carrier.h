@@ -1,6 +1,6 @@
-// What every transport needs that carries puts with a CPU thread: a ring in memory that steps reach, and the thread
-// that takes puts from it, in order, and hands them to the transport's sink. Steps on a CPU do the thread's work while
-// they wait; then it sleeps.
+// What every transport needs that carries puts with a CPU thread: a ring in memory that steps reach, and a thread that
+// takes puts from it, in order, and hands them to the transport's sink. Waiting steps on a CPU do the thread's work; it
+// sleeps then.
 #pragma once
 
 #include <atomic>
@@ -16,26 +16,25 @@
 
 namespace moe {
 
-// What carries a put out. One thread at a time calls it.
+// Carries a put out. One thread at a time calls it.
 class PutSink {
  public:
   virtual ~PutSink() = default;
 
-  // Before all others, by the carrier's thread.
+  // The first call, by the carrier's thread.
   virtual void begin() {}
-  // False: there is no room for it now. It is offered again, and nothing behind it in the ring before it.
+  // False: there is no room for it now. It is offered again, before anything behind it in the ring.
   virtual bool carry(const Put& put) = 0;
-  // What is to be done beside: called after every look at the ring, and once more when the carrier stops. True if there
-  // was something to do.
+  // Other work: called after every look at the ring, and once more when the carrier stops. True if there was any.
   virtual bool progress() = 0;
-  // Whether it still has something that progress() shall go on with, and how long that may be left alone.
+  // Whether progress() still has something to go on with, and how long that may wait.
   virtual bool waits() const { return false; }
   virtual std::chrono::microseconds restMost() const { return std::chrono::milliseconds(500); }
-  // A descriptor that is readable when what waits can go on; below 0: there is none.
+  // A descriptor that is readable when waiting work can go on; below 0: none.
   virtual int readiness() const { return -1; }
 };
 
-// Whether posters on this machine ring: else the thread has to look for puts now and then. A GPU cannot ring.
+// Whether posters on this machine ring. If not, as on a GPU, the thread has to look for puts now and then.
 enum class Posters { ring, silent };
 
 class PutCarrier {
@@ -50,17 +49,18 @@ class PutCarrier {
 
   PutRing ring() const { return intake_.ring(); }
   void start();
-  // Puts that are still in the ring stay there.
+  // Puts in the ring stay there.
   void stop() noexcept;
-  // Any thread: does the carrier's work, unless another thread is at it. `left`: something is still to be done, or the
-  // other thread may have missed what was posted last.
+  // Any thread: does the carrier's work, unless another thread does it. `left`: something remains to be done, or the
+  // other thread may have missed the latest put.
   struct Help {
     bool moved, left;
   };
   Help help() noexcept;
-  // Any thread, after it has posted or given the sink something to do: the carrier's thread does it.
+  // Any thread, after it has posted or given the sink something to do: makes the carrier's thread do it.
   void wake() noexcept { bell_.ring(); }
-  // No step runs any more. True when all posted puts have been taken; false at the deadline or when giveUp() says so.
+  // For use when no step runs any more. True when all posted puts have been taken; false at the deadline, or when
+  // giveUp() says so.
   bool waitTaken(const Deadline& deadline, const std::function<bool()>& giveUp);
 
  private:

@@ -17,8 +17,8 @@ namespace {
 constexpr int kEventsMax = 64;             // of one look
 constexpr std::size_t kAskedDirectly = 2;  // of so few connections each is asked rather than which are ready
 constexpr int kReceivesPerTurn = 256;      // from one peer, then the next one gets its turn
-// Behind a frame this much more is received at once, and copied to its place: behind a small one the next is likely to
-// be small too, and a copy costs less than a system call; behind a large one there are words.
+// This much more is received behind a frame and then copied to its place. Behind a small frame the next is probably
+// small too, and a copy costs less than a system call. Behind a large one there are words.
 constexpr std::size_t kAheadBytes = 16384, kAheadOfLarge = 512;
 constexpr std::size_t kSmallBytes = 8192;
 constexpr int kLookMs = 100;                                   // between looks for connections that are stuck
@@ -56,7 +56,7 @@ void TcpReceiver::add(TcpPeer& peer, std::vector<std::uint8_t> unread) {
   watch(epoll_.get(), peer.socket.get(), inbound_.back().get());
 }
 
-// What `body` throws is the group's failure; false then.
+// Makes what `body` throws the group's failure, and is false then.
 template <class Body>
 bool TcpReceiver::reports(Body body) noexcept {
   try {
@@ -108,7 +108,7 @@ bool TcpReceiver::woken() noexcept {
   return ::eventfd_read(wake_.get(), &times) == 0;
 }
 
-// While steps help, the thread only sleeps: watching the sockets it would be woken by everything that comes. True if it
+// While steps help, the thread only sleeps. If it watched the sockets, everything that comes would wake it. True if it
 // has slept.
 bool TcpReceiver::keepAway() {
   const std::uint64_t helped = helped_;
@@ -149,26 +149,26 @@ void TcpReceiver::serveReady(std::span<const epoll_event> events) {
   for (const epoll_event& event : events) {
     if (event.data.ptr != nullptr) serve(*static_cast<Inbound*>(event.data.ptr));
   }
-  // Not while some may not have been served.
+  // Only if none can be left unserved.
   if (events.size() < kEventsMax) findStuck();
 }
 
 void TcpReceiver::serve(Inbound& in) {
-  // What is here already makes no event.
+  // What has been received already makes no event.
   const auto turnLasts = [&](int i) { return i < kReceivesPerTurn || !in.unread.empty(); };
   for (int i = 0; turnLasts(i) && !in.peer->gone && receive(in); ++i) {
   }
   if (in.peer->gone) forgetGone(in);
 }
 
-// What its socket says does not matter any more, and would be said again and again.
+// What this socket says no longer matters, but would be said again and again.
 void TcpReceiver::forgetGone(Inbound& in) {
   if (!in.watched) return;
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, in.peer->socket.get(), nullptr);
   in.watched = false;
 }
 
-// The rest of the bytes goes to the window, the header behind them here. False: nothing is left.
+// Receives the rest of the bytes into the window, and the header behind them here. False: nothing is left.
 bool TcpReceiver::receive(Inbound& in) {
   std::array<iovec, 2> parts;
   std::size_t count = 0;
@@ -211,7 +211,7 @@ ssize_t TcpReceiver::read(Inbound& in, std::span<const iovec> parts) {
   return static_cast<ssize_t>(total);
 }
 
-// Fills the parts from the socket, and takes some of what comes after them too.
+// Fills the parts from the socket, and takes some of what follows them.
 ssize_t TcpReceiver::readAhead(Inbound& in, std::span<const iovec> parts) {
   std::array<iovec, 3> all;
   const auto end = std::copy(parts.begin(), parts.end(), all.begin());
@@ -263,7 +263,7 @@ void TcpReceiver::closed(Inbound& in, int error) {
   }
 }
 
-// A frame that has begun must go on: its sender had all of it when it began.
+// A frame that has begun must go on, because its sender had all of it when it began.
 void TcpReceiver::findStuck() {
   const auto now = Clock::now();
   if (now < lookAt_) return;

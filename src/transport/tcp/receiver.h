@@ -1,5 +1,5 @@
-// Receives what peers put to this rank and stores it in the window: a thread for the connections that are added to it.
-// Steps on a CPU do its work while they wait; meanwhile it does not watch the sockets.
+// Receives what peers put to this rank and stores it in the window. It has a thread for the connections that are added
+// to it. While steps on a CPU wait, they do its work, and it does not watch the sockets.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,28 +21,28 @@ class TcpSender;
 
 class TcpReceiver {
  public:
-  // `sender` serves the same peers: it is told what to answer.
+  // `sender` serves the same peers. It is told what to answer.
   TcpReceiver(TcpGroup& group, TcpSender& sender);
   ~TcpReceiver() { stop(); }
   TcpReceiver(const TcpReceiver&) = delete;
   TcpReceiver& operator=(const TcpReceiver&) = delete;
 
-  // Before start(). `unread`: what has been received already.
+  // Call it before start(). `unread`: what has been received already.
   void add(TcpPeer& peer, std::vector<std::uint8_t> unread);
   void start();
   void stop() noexcept;
 
-  // Any thread: receives what is there, unless another thread is at it. True if something came. The receiver's own
+  // Any thread: receives what is there, unless another thread does so. True if something came. The receiver's own
   // thread keeps away until there was no such call for a while.
   bool help() noexcept;
-  // Any thread: nobody is going to help.
+  // Any thread: says that nobody is going to help.
   void takeOver() noexcept;
   // Readable when something has come.
   int readiness() const { return epoll_.get(); }
 
  private:
   using Clock = Deadline::Clock;
-  // A connection: in a header, or in the bytes that follow it.
+  // A connection, inside a header or inside the bytes that follow it.
   struct Inbound {
     TcpPeer* peer = nullptr;
     std::vector<std::uint8_t> early;       // received before there was a thread

@@ -64,7 +64,7 @@ void TcpSender::queue(Outbound& out, const TcpFrame& frame, std::uint64_t source
   activate(out);
 }
 
-// True if the put has become a part of the last frame.
+// True if the put became a part of the last frame.
 bool TcpSender::append(Outbound& out, const Put& put) {
   if (out.open == nullptr) return false;
   TcpFrame& frame = out.open->frame;
@@ -105,7 +105,7 @@ void TcpSender::forget(Outbound& out) {
   if (out.blocked) setBlocked(out, false);
 }
 
-// readiness() tells when a socket that was full takes bytes again.
+// Makes readiness() tell when a full socket takes bytes again.
 void TcpSender::setBlocked(Outbound& out, bool blocked) {
   epoll_event event{};
   event.events = EPOLLOUT;
@@ -199,7 +199,7 @@ void TcpSender::advance(Outbound& out, std::size_t bytes) {
   }
 }
 
-// The peer may have left properly, and its last words may be unread: the receiver judges closed connections.
+// The peer may have left properly, with its last words unread. So the receiver judges closed connections.
 void TcpSender::stopWriting(Outbound& out, int error) {
   out.broken = true;
   if (error == EPIPE || error == ECONNRESET) return;
@@ -211,14 +211,14 @@ void TcpSender::stopWriting(Outbound& out, int error) {
   }
 }
 
-// Whose fault that is is not known: the peer's, its host's, or that of the way there or back.
+// Nobody knows whose fault that is: the peer's, its host's, or that of the way there or back.
 void TcpSender::loseSilent(TcpPeer& peer) {
   group_.lose(
       peer, moeTimeout,
       fmt::format("rank {} has not acknowledged what is sent to it for {} ms", peer.rank, group_.setup().timeoutMs));
 }
 
-// Finds peers to which nothing moves any more: full backlogs, and bytes that the kernel holds and nobody acknowledges.
+// Finds peers to which nothing moves: full backlogs, and bytes in the kernel that nobody acknowledges.
 void TcpSender::watch() {
   const auto now = Clock::now();
   if (now < watchAt_) return;
@@ -228,7 +228,7 @@ void TcpSender::watch() {
     if (out->peer->gone || out->broken || (out->backlog.empty() && out->sent == out->arrived)) continue;
     int waiting = 0;
     if (::ioctl(out->peer->socket.get(), SIOCOUTQ, &waiting) != 0) continue;
-    // More may wait at first: the end of the handshake.
+    // At first more may wait: the end of the handshake.
     const std::uint64_t arrived = out->sent - std::min(out->sent, static_cast<std::uint64_t>(waiting));
     const bool idle = out->backlog.empty() && arrived == out->sent;
     if (arrived != out->arrived || idle) out->moved = now;

@@ -1,5 +1,5 @@
-// Sends the puts of one ring to their ranks, over non-blocking sockets. A rank that takes nothing gets a backlog of its
-// own, so that it does not hold up the others; when that is full, the ring waits for it.
+// Sends the puts of one ring to their ranks, over non-blocking sockets. A rank that takes nothing gets its own backlog,
+// so that it does not hold up the others. When that is full, the ring waits for it.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,7 +15,7 @@ namespace moe {
 
 class TcpSender final : public PutSink {
  public:
-  // Most puts in a backlog. They are put in it without their bytes, which stay in the window until they are sent.
+  // The most puts in a backlog. Their bytes stay in the window until they are sent.
   TcpSender(TcpGroup& group, std::size_t backlogMax);
 
   void add(TcpPeer& peer);  // before the carrier starts
@@ -27,9 +27,9 @@ class TcpSender final : public PutSink {
   std::chrono::microseconds restMost() const override { return watchEvery_; }
   int readiness() const override { return writable_.get(); }
 
-  // Before the carrier starts: what wakes it.
+  // Sets what wakes the carrier, before it starts.
   void setWake(std::function<void()> wake) { wake_ = std::move(wake); }
-  // A peer's `answerWanted` or `drainWanted` has been set. Any thread.
+  // Says that a peer's `answerWanted` or `drainWanted` has been set. Any thread.
   void attend() {
     attention_.store(true, std::memory_order_release);
     wake_();
@@ -37,7 +37,7 @@ class TcpSender final : public PutSink {
 
  private:
   using Clock = Deadline::Clock;
-  // A frame, or more of the bytes of the frame before: puts to places behind each other travel as one frame.
+  // A frame, or more bytes of the previous frame: puts to adjacent places travel as one frame.
   struct Outgoing {
     TcpFrame frame;
     std::uint64_t source;  // of the bytes, in this rank's window

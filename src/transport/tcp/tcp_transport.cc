@@ -58,7 +58,7 @@ class TcpTransport final : public RemoteTransport {
   TcpRing& ringOf(const TcpPeer& peer) { return *rings_[static_cast<std::size_t>(peer.rank) % rings_.size()]; }
 
   void drain(const Deadline& deadline, const std::function<bool()>& giveUp) {
-    // Who has given up says so even if puts are stuck behind a peer that takes none: nobody needs them any more.
+    // Whoever has given up says so even if puts are stuck behind a peer that takes none. Nobody needs them any more.
     for (const auto& ring : rings_) {
       if (!ring->carrier.waitTaken(deadline, giveUp) && !giveUp()) return;
     }

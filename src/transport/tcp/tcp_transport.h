@@ -1,5 +1,5 @@
-// Puts over TCP sockets: works between any two hosts that can meet at all, and needs no RDMA. The bytes of windows in
-// GPU memory pass through pinned memory.
+// Carries puts over TCP sockets. It works between any two hosts that can meet at all, and needs no RDMA. Bytes of
+// windows in GPU memory pass through pinned memory.
 #pragma once
 
 #include "transport/remote.h"

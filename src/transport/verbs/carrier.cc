@@ -44,8 +44,8 @@ void Carrier::run() {
   }
 }
 
-// One chain of requests. Puts to one rank keep their order because all of them do: one whose queue is full holds up the
-// others.
+// Carries one chain of requests. Puts to one rank keep their order because all puts do: one whose queue is full holds
+// up the others.
 bool Carrier::carry() {
   bool moved = false;
   for (std::size_t i = 0; i < Sender::kChain; ++i) {
@@ -64,7 +64,7 @@ bool Carrier::carry() {
   return moved;
 }
 
-// After a failure posters shall not wait for room: what they post goes nowhere.
+// After a failure posters must not wait for room. What they post goes nowhere.
 void Carrier::drop() {
   Put put;
   while (intake_.next(&put)) intake_.pop();

@@ -16,16 +16,16 @@ namespace moe::verbs {
 
 class Carrier {
  public:
-  // References outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread runs; empty:
+  // The references outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread runs; empty:
   // anywhere.
   Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, FailureReport::Tell report,
           const std::vector<int>& cpus);
-  // Ends the thread. What has not been sent by then is not sent.
+  // Ends the thread. What has not been sent is dropped.
   ~Carrier();
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
-  // Puts that were taken and have arrived, with all before them.
+  // How many puts were taken and have arrived, with all before them.
   std::uint64_t arrived() const { return arrived_.load(std::memory_order_acquire); }
   bool failed() const { return report_.failed(); }
   void silence() { report_.silence(); }

@@ -11,21 +11,22 @@ namespace moe::verbs {
 
 class Poster {
  public:
-  // Number `index` of those of `end`, which outlives it: of the connections that complete to the queue of that number,
-  // and of their adapter.
+  // Poster number `index` of `end`, which outlives it. It serves the connections that complete to the queue of that
+  // number, and their adapter.
   Poster(const RemoteSetup& setup, const LocalEnd& end, int index, int depth);
 
   PutRing ring() const { return intake_.ring(); }
 
-  // Before start(): the connections, and an empty write on each of them, which completes when the peer has answered.
+  // Before start(): adds a connection, and sends an empty write on each, which completes when the peer has answered.
   void add(PeerQueue queue) { sender_.add(std::move(queue)); }
   void probe();
   Sender& sender() { return sender_; }
   const Sender& sender() const { return sender_; }
-  // The thread, from now on.
+  // Starts the thread.
   void start(const EventWatch* events, const FailureReport::Tell& report, const std::vector<int>& cpus);
 
-  // Once no step runs any more: how many puts it has been given; then one more. All have arrived. Throws moeCudaError.
+  // For use when no step runs any more. Counts the posted puts, posts one more, and says when all have arrived. Throws
+  // moeCudaError.
   void countPosted() { posted_ = intake_.posted(); }
   void append(const Put& put) { intake_.append(posted_++, put); }
   bool allHaveArrived() const { return carrier_->arrived() >= posted_; }

@@ -90,7 +90,7 @@ void Sender::offerWord(std::size_t queue, const Put& put) {
   signal(queue, request);
 }
 
-// As much of the put as one message carries.
+// Offers as much of the put as one message carries.
 void Sender::offerPiece(std::size_t queue, Put* put) {
   Request& request = append(queue);
   const PeerQueue& peer = queues_[queue];
@@ -139,7 +139,7 @@ void Sender::flush() {
   count_ = 0;
 }
 
-// The last request of a chain is signalled: so all that was posted is known to be done at some time.
+// Signals the last request of a chain, so that all that was posted is known to be done at some time.
 void Sender::post(std::size_t queue) {
   Chain& chain = chains_[queue];
   signal(queue, *chain.last);

@@ -1,4 +1,4 @@
-// Turns puts into RDMA writes: queue pairs for each peer, requests in chains, completions. No threads of its own; one
+// Turns puts into RDMA writes: queue pairs for each peer, requests in chains, completions. It has no threads; one
 // thread at a time uses it.
 #pragma once
 
@@ -23,7 +23,7 @@ struct PeerQueue {
   CardRail rail;                      // the peer's adapter
 };
 
-// Of a queue pair's first completion with an error; `status` is libibverbs's text for it.
+// Describes a queue pair's first completion with an error. `status` is libibverbs's text for it.
 SendFailure describeFailure(int rank, const char* status, const ibv_wc& completion);
 
 // This rank's window.
@@ -35,7 +35,7 @@ struct SendSource {
 
 class Sender {
  public:
-  // Most requests between two flushes.
+  // The most requests between two flushes.
   static constexpr std::size_t kChain = 64;
 
   // `connections`: with each rank.
@@ -46,10 +46,10 @@ class Sender {
   // The rank that a queue pair leads to, or -1.
   int rankOf(std::uint32_t queueNumber) const;
 
-  // Prepares requests for the put. False if there is no room for all of it: `put` is then what is left. Puts that no
-  // step may post (another rank, another place) become the failure.
+  // Prepares requests for the put. False if there is no room for all of it; `put` is then the rest. A put that no step
+  // may post (to another rank or place) becomes the failure.
   bool offer(Put* put);
-  // A request without data: it completes when the peer's adapter has answered.
+  // Posts a request without data. It completes when the peer's adapter has answered.
   void probe(std::size_t queue);
   // Posts what was prepared.
   void flush();

@@ -1,4 +1,4 @@
-// Stands in for the verbs transport in builds without the headers of libibverbs.
+// Replaces the verbs transport in builds without the headers of libibverbs.
 #include "base/error.h"
 #include "transport/verbs/verbs_transport.h"
 

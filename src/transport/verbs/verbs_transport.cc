@@ -1,4 +1,4 @@
-// The transport itself: its parts in the order in which they need each other, and how they come to life and end.
+// The transport itself: its parts in the order in which they need each other, and how they start and end.
 #include "transport/verbs/verbs_transport.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 2;
 
-// Requests of a queue pair that all adapters have room for, and the completion queues.
+// The requests of a queue pair that all adapters and completion queues have room for.
 int depthFor(const LocalEnd& end) {
   int least = kQueueDepth;
   for (int i = 0; i < end.rails(); ++i) {
@@ -92,7 +92,7 @@ class VerbsTransport final : public RemoteTransport {
   }
 
  private:
-  // All that was chosen, once it is sure that this transport is used: a line for each adapter.
+  // Logs what was chosen, once this transport is certain to be used: one line for each adapter.
   void logChoice() const {
     for (int i = 0; i < end_.rails(); ++i) {
       const RailEnd& rail = end_.railOf(i);
@@ -107,7 +107,7 @@ class VerbsTransport final : public RemoteTransport {
     return std::all_of(posters_.begin(), posters_.end(), [](const auto& poster) { return poster->allHaveArrived(); });
   }
 
-  // No step runs and the rings are empty, so their next slots are nobody's.
+  // No step runs and the rings are empty, so their next slots are free.
   void sayGoodbye() {
     const RemoteView rings = view();
     for (const int rank : setup_.peers) {
@@ -116,7 +116,7 @@ class VerbsTransport final : public RemoteTransport {
     }
   }
 
-  // An empty write on each connection: that peers answer shows that there is a way, and that they are ready to receive.
+  // Sends an empty write on each connection. If the peer answers, there is a way, and it is ready to receive.
   void reachAll(const Deadline& deadline) {
     for (const auto& poster : posters_) poster->probe();
     for (std::size_t i = 0; i < posters_.size(); ++i) {
@@ -133,7 +133,7 @@ class VerbsTransport final : public RemoteTransport {
     }
   }
 
-  // `index`: of the poster that has failed.
+  // `index` is that of the failed poster.
   Error noConnection(int index, const SendFailure& failure) const {
     const auto& queues = posters_[static_cast<std::size_t>(index)]->sender().queues();
     const auto found =
@@ -141,7 +141,7 @@ class VerbsTransport final : public RemoteTransport {
     return end_.noConnection(failure, end_.railOf(index), found == queues.end() ? nullptr : &found->rail);
   }
 
-  // Each adapter numbers its queue pairs by itself.
+  // Needs the adapter, because each numbers its queue pairs by itself.
   int rankOf(int rail, std::uint32_t queuePair) const {
     int rank = -1;
     for (std::size_t i = static_cast<std::size_t>(rail); i < posters_.size(); i += events_.size()) {

@@ -1,4 +1,5 @@
-// Puts by RDMA writes that a thread of this host posts through libibverbs: any adapter of any vendor. Made by comm.
+// Carries puts by RDMA writes that a thread of this host posts through libibverbs, to any adapter of any vendor.
+// src/comm makes it.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +9,8 @@
 
 namespace moe {
 
-// Throws moeUnsupported with the reason if this build, this machine or its libibverbs cannot do it. `sys` is another
-// directory in tests only.
+// Throws moeUnsupported with the reason if this build, this machine or its libibverbs cannot do it. Only tests pass
+// another `sys`.
 std::unique_ptr<RemoteTransport> makeVerbsTransport(RemoteSetup setup, const std::filesystem::path& sys = "/sys");
 
 }  // namespace moe

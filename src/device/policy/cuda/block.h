@@ -1,5 +1,10 @@
-// The GPU policy for steps that compute rather than move rows: a warp of the contract is a whole block, with a lane per
-// thread. It has the operations that the route uses.
+// The GPU policy for the route, which computes rather than moves rows: a warp of the contract is a whole block, with a
+// lane per thread.
+//
+// forEach strides over all threads between two __syncthreads. collect keeps up to kAtOnce loads in flight per thread.
+// scanInOrder scans each CUDA warp by shuffles, then the sums of the CUDA warps in shared memory. publishAll, announce,
+// put and waitAll begin or end with __syncthreads, and the block's first CUDA warp does the work as CudaWarp does; for
+// mark that is thread 0. stopped and waitAll vote with __syncthreads_or and __syncthreads_and.
 #pragma once
 
 #include "device/policy/cuda/warp.h"

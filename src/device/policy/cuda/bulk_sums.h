@@ -1,7 +1,13 @@
-// The GPU policy for large combines, sm_90 and newer: the terms of sums come by bulk copies, global -> shared, many
-// ahead of the sum that is being made, so that a warp's loads do not wait for its additions. One lane issues the
-// copies, all lanes add. What else a warp does is CudaWarp's. Terms are added and rounded as there. Why, and what was
-// measured: docs/decisions/0028-bulk-sums.md.
+// The GPU policy for large combines, sm_90 and newer: the terms of sums come by bulk copies, global -> shared, so that
+// a warp's loads do not wait for its additions. All else is CudaWarp's, and sums have the same bits.
+// docs/decisions/0028-bulk-sums.md says why, and what was measured.
+//
+// reduceRows: the lanes look up 4 sums in shared memory (36 terms together at most) while the 4 before are made. All
+// lanes keep account of what is copied next; one elected lane issues the copies, term after term, as many ahead as the
+// warp has slots. All lanes wait for a slot's barrier, add their 16-byte pieces, and store behind the last term. Rows
+// of 12288 bytes and more have slots of 3584 bytes, 7 pieces per lane (4 slots and 12 warps on an H200). Others have
+// slots of 2048 bytes (6 slots and 16 warps). Order: before announce every lane issues fence.proxy.async, because the
+// bulk copies of peers read its sums. waitAll is that of CudaBulkWarp.
 #pragma once
 
 #include "device/policy/cuda/bulk_warp.h"

@@ -1,7 +1,12 @@
-// The GPU policy for sm_90 and newer: rows move with the bulk-copy engine, global -> shared -> global, several stages
-// in flight per warp and one issuing lane. A copy is complete, and ordered before a flag, at publish and announce. What
-// else a warp does is CudaWarp's. Stages and their sizes: docs/internals/notebook.md (measured with ceiling probes of
-// this shape).
+// The GPU policy for sm_90 and newer: rows move with the bulk-copy engine, global -> shared -> global. All else is
+// CudaWarp's. docs/internals/notebook.md has the measurements that the stages and their sizes come from.
+//
+// streamRows: the lanes look up to 8 jobs and their sinks up in shared memory and go through the pieces together. One
+// elected lane issues the copies. A warp has 3 stages, and loads run ahead of stores. What stays on this rank, all
+// lanes store from the stage (docs/decisions/0032-own-rows-from-the-stage.md). streamPairs puts the side payload behind
+// the last piece of its row in the same stage. Order: publishAll, announce, mark and put first finish the copies: every
+// lane issues fence.proxy.async, and the elected one waits until they are complete. waitAll ends with
+// fence.proxy.async, because bulk copies read next, through another proxy.
 #pragma once
 
 #include "device/policy/cuda/kernel_numbers.h"

@@ -1,5 +1,6 @@
-// How a CUDA warp casts rows: 16 elements per lane, so that eight lanes share a block and the warp a tile. For
-// device/policy/cuda/warp.h alone.
+// How a CUDA warp casts rows, for device/policy/cuda/warp.h alone. A lane has 16 elements, so that eight lanes share a
+// block and find its largest magnitude by shuffles, and a warp has a tile. Two tiles are in flight. Lane s stores the
+// scales to sink s.
 #pragma once
 
 #include "device/rows/fp8_row.h"

@@ -1,4 +1,18 @@
 // The instructions with which GPUs order memory. All that peers see is at system scope: one place to change.
+//
+// How CudaWarp uses them:
+//   publishAll  __syncwarp, one fence.acq_rel.sys, then the lanes store with st.relaxed.sys.
+//   announce    The warps of a block count themselves in shared memory. The last one speaks for the block: one
+//               fence.acq_rel.sys, then the lanes add the block's share with red.relaxed.sys. A fence at system scope
+//               waits for every store on its way to a peer, so there is one per block and not one per warp
+//               (docs/decisions/0009-one-fence-per-block.md).
+//   mark        Counted in the same way; the last warp of a block adds with red.release.gpu.
+//   waitAll     One warp of a block polls for all of them, lane i flag i: 16 times with ld.acquire.sys, then with
+//               ld.relaxed.sys 64 ns apart, and at the end with ld.acquire.sys. The others poll that warp's word in
+//               shared memory, 20 ns apart: polls of many warps would crowd the way to the flags, which rows take too.
+//   stopped     Lane 0 looks at the failure counter. The abort word lies in host memory: only lanes that poll flags
+//               look at it, once per millisecond, and raise the failure counter for the others.
+//   laneFail    atomicAdd claims the record; it is filled and released with st.release.sys.
 #pragma once
 
 #include "device/view/flag.h"

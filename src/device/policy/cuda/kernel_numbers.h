@@ -1,5 +1,5 @@
-// What the GPU's kernels are compiled for: warps per block and copies in flight. As many as registers and shared memory
-// allow; the numbers were measured (docs/internals/notebook.md). How many blocks a step gets is in backend/cuda_plan.h.
+// What the GPU's kernels are compiled for: warps per block, and copies in flight. Registers and shared memory set the
+// limits; the numbers were measured (docs/internals/notebook.md). backend/cuda_plan.h says how many blocks a step gets.
 #pragma once
 
 #include "device/view/step_names.h"

@@ -1,4 +1,5 @@
-// Landing words on a GPU (landing.h): 16 bytes go at once, and each of their words says for itself that it has come.
+// Landing words on a GPU: 16 bytes go at once (st.relaxed.sys, ld.relaxed.sys, v4), and each of their words shows by
+// its value that it has come. A lane polls the pieces that have not come 20 ns apart.
 #pragma once
 
 #include "device/queue/landing.h"

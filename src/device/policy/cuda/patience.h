@@ -1,4 +1,4 @@
-// How a lane waits on a GPU: it looks at the clock, and at the words that say stop, once in a while.
+// How a lane waits on a GPU. Once in a while it looks at the clock and at the words that tell it to stop.
 #pragma once
 
 #include "device/policy/cuda/flags.h"

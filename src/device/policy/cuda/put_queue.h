@@ -1,5 +1,5 @@
-// How the lanes of a GPU's warp post puts as RDMA writes (mlx5/put_queue.h). Out of line, so that kernels have the text
-// once, and no registers for it where nothing is put.
+// How the lanes of a GPU's warp post puts as RDMA writes (device/queue/mlx5/put_queue.h). The code is out of line, so
+// that a kernel has it once, and spends no registers on it where nothing is put.
 #pragma once
 
 #include "device/policy/cuda/queue_memory.h"

@@ -1,5 +1,8 @@
-// Kernels for several domains: a GPU policy that can put. Those for one domain go without, as the code that a kernel
-// does not have costs neither registers nor instructions.
+// A GPU policy with `put`, for kernels of several domains. Kernels for one domain go without: code that a kernel does
+// not have costs neither registers nor instructions (docs/decisions/0021-what-a-policy-cannot-do.md).
+//
+// put into a ring: one lane takes entries for all, each lane fills its own and hands it over with st.release.sys. put
+// into mlx5 queues: put_queue.h.
 #pragma once
 
 #include "device/policy/cuda/put_queue.h"

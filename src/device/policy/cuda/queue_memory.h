@@ -1,5 +1,5 @@
-// The Memory of queue_wait.h for GPU threads. Queues lie in host memory, and so may counters: all at
-// system scope.
+// The Memory of queue_wait.h for GPU threads. Queues lie in host memory, and counters may lie there too, so everything
+// is at system scope.
 #pragma once
 
 #include "device/lanes.h"

@@ -1,5 +1,7 @@
-// Sums of rows by a warp, through registers. They are looked up several at a time: finding a row takes a chain of
-// loads, each of which waits for the one before. The first rows of a sum may lie in landing words: see landing.h.
+// How a CUDA warp sums rows through registers. Finding a row takes a chain of dependent loads, so the lanes look up
+// several sums at once in shared memory: up to 8, with 64 terms together at most. A lane then has 8 loads of 16 bytes
+// in flight (4 terms, 2 pieces), or 6 for two terms without weights (3 pieces). Further terms follow one by one; all
+// are added in their order. The first rows of a sum may lie in landing words: see landing.h.
 #pragma once
 
 #include "device/policy/cuda/landing.h"

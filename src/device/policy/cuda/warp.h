@@ -1,5 +1,9 @@
-// The GPU policy for any architecture: a warp is 32 lanes of one CUDA warp, rows move through registers in 16-byte
-// pieces. All synchronisation is at system scope: one place to change.
+// The GPU policy for any architecture: a warp is one CUDA warp of 32 lanes, rows move through registers in 16-byte
+// pieces. forEach strides over the lanes between two __syncwarp; scanInOrder shuffles, 32 at a time. How it orders
+// memory is in flags.h, sums in sums.h, casts in cast.h, landing words in landing.h.
+//
+// streamRows: a lane has 7 loads in flight. Meanwhile lane s finds sink s, then all lanes store. streamPairs loads the
+// side payload beside the first loads of its row and stores it behind the last.
 #pragma once
 
 #include "device/policy/contract.h"

@@ -1,4 +1,5 @@
-// Landing words on a CPU: each is an atomic of its own, and all that is said is in the word itself.
+// Landing words on a CPU: each is a relaxed atomic of its own, because the word itself says all that a reader must
+// know.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// What a thread has found out about giving its core away. Beside a neighbour that computes, a yield costs a time slice
-// of several milliseconds. A nap costs less than 100 us there too, since the scheduler prefers those who have slept.
+// What a thread has learned about giving its core away. Beside a neighbour that computes, a yield costs a time slice of
+// several milliseconds. A nap costs less than 100 us even there, because the scheduler prefers those who have slept
+// (docs/decisions/0052-what-a-yield-costs.md).
 #pragma once
 
 #include <algorithm>

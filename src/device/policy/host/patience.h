@@ -1,6 +1,6 @@
-// How a CPU waits for something that a peer does: it spins, gives the core away, then sleeps a little longer each time,
-// as ranks may outnumber cores. It ends when the time is over, when the awaited rank has left, or when this rank is
-// told to stop.
+// How a CPU waits for something that a peer does. It spins, then gives the core away unless that is expensive, then
+// sleeps a little longer each time, up to 0.5 ms: ranks may outnumber cores. It gives up when the time is over, when
+// the awaited rank has left, or when this rank is told to stop.
 #pragma once
 
 #include <atomic>

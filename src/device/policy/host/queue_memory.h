@@ -1,5 +1,5 @@
-// The Memory of queue_wait.h for CPU threads. On x86-64, where an adapter's register is mapped write-combining: a
-// locked instruction, as exchanges are, also sends off what waits in the write-combining buffers.
+// The Memory of queue_wait.h for CPU threads. On x86-64 an adapter's register is mapped write-combining. A locked
+// instruction, such as an exchange, also flushes the write-combining buffers.
 #pragma once
 
 #include <atomic>

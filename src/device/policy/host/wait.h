@@ -1,5 +1,4 @@
-// How a step on a CPU waits: with patience, and where its puts are carried by threads that it may help, by doing their
-// work.
+// How a step on a CPU waits: with patience. Where threads carry its puts, it may do their work meanwhile.
 #pragma once
 
 #include "device/policy/host/patience.h"

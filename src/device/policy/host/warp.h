@@ -1,4 +1,9 @@
-// The CPU backend's policy: a warp is one lane, on the calling thread. ThreadSanitizer sees its order errors.
+// The policy of the CPU backend: a warp is one lane, on one thread. Loops are plain loops, rows move by memcpy, sums in
+// tiles of 1024 bytes, casts a tile at a time.
+//
+// publishAll stores each flag with release; announce and mark add each share with a releasing fetch_add. waitAll loads
+// with acquire (wait.h says how it waits). laneFail claims the record with fetch_add and releases it. So every order is
+// on the flag's own operation, and ThreadSanitizer sees an error in it.
 #pragma once
 
 #include <atomic>

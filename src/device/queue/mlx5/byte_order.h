@@ -11,7 +11,7 @@ namespace moe::mlx5 {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GPUs are little-endian, and so must the host be");
 
-// From the machine's order to the adapter's, or back.
+// Converts from the machine's order to the adapter's, or back.
 MOE_LANES constexpr std::uint32_t bigEndian(std::uint32_t value) {
 #if defined(__CUDACC__)
   if (!__builtin_is_constant_evaluated()) return cuda_byte_swap::swapped(value);

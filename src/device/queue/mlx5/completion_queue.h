@@ -1,4 +1,5 @@
-// A completion queue as its one owner sees it, who takes completions out and gives the slots of the send queue back.
+// A completion queue, as its only owner sees it. The owner takes completions out and gives slots of the send queue
+// back.
 #pragma once
 
 #include "device/queue/mlx5/cqe.h"
@@ -27,7 +28,7 @@ MOE_LANES bool poll(const Memory& memory, CompletionQueue& queue, Completion* co
   return true;
 }
 
-// Gives back the slots of the completed WQE and of all before it: an adapter completes in order.
+// Gives back the slots of the completed WQE and of all before it, because an adapter completes in order.
 template <class Memory>
 MOE_LANES void retire(const Memory& memory, const SendQueue& queue, const Completion& completion) {
   const std::uint64_t index = indexOfCounter(memory.load(queue.completed), completion.counter);

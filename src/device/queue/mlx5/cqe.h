@@ -1,4 +1,4 @@
-// Completion-queue entries (CQEs) of mlx5 adapters, of 64 bytes: how they are told from old ones, and what they say.
+// Completion-queue entries (CQEs) of mlx5 adapters, of 64 bytes: how to tell new ones from old ones, and what they say.
 #pragma once
 
 #include "device/queue/mlx5/byte_order.h"
@@ -38,13 +38,13 @@ struct Completion {
 inline constexpr int kCqeUserIndex = 8, kCqeImmediate = 9, kCqeBytes = 11, kCqeSyndrome = 13, kCqeQueuePair = 14,
                      kCqeLast = 15;
 
-// Of the last word, which the adapter writes last, in the machine's order: counter, signature, opcode and owner.
+// Reads the last word, which the adapter writes last, in the machine's order: counter, signature, opcode and owner.
 MOE_LANES constexpr CqeOpcode cqeOpcode(std::uint32_t last) {
   return static_cast<CqeOpcode>(last >> 4 & 15);
 }
 
-// True if it is entry number `consumed`, counted from the beginning, of a queue of `count`. The adapter flips the owner
-// bit with every round of the queue, so that an entry of the round before is not taken for a new one.
+// True if this is entry number `consumed`, counted from the beginning, of a queue of `count` entries. The adapter flips
+// the owner bit in every round of the queue, so that an entry of the previous round does not look new.
 MOE_LANES constexpr bool isNew(std::uint32_t last, std::uint64_t consumed, std::uint32_t count) {
   const bool odd = (consumed & count) != 0;
   return cqeOpcode(last) != CqeOpcode::invalid && ((last & 1) != 0) == odd;

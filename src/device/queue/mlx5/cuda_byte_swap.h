@@ -1,5 +1,5 @@
-// The GPU's own way of turning four bytes round. For device/queue/mlx5/byte_order.h alone, in code that nvcc compiles,
-// which makes seven instructions of shifts.
+// Reverses four bytes with one instruction of the GPU, where nvcc would make seven shifts. For
+// device/queue/mlx5/byte_order.h alone.
 #pragma once
 
 #include "device/lanes.h"

@@ -1,9 +1,9 @@
-// Puts as RDMA writes: how steps post them themselves, to a connection with the rank that they go to. A put is one
-// WQE, or several if it is longer than the adapter's messages; a word is a WQE that carries it. The WQEs of a
-// connection are executed in order, so a word lands behind the bytes that were put before it.
+// Puts as RDMA writes, which steps post themselves to a connection with the receiving rank. A put is one WQE, or
+// several if it is longer than the adapter's messages. A word is a WQE that carries it. The WQEs of a connection are
+// executed in order, so a word lands behind the bytes that were put before it.
 //
-// The adapter is told when a word is posted, or when many slots wait: bytes are of no use before their word, and a
-// doorbell is dear.
+// The adapter is told when a word is posted, or when many slots wait. Bytes are useless before their word, and a
+// doorbell is expensive.
 //
 // CPU threads post by postPuts, the lanes of a GPU's warp by device/policy/cuda/put_queue.h.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace moe::mlx5 {
 
-// A connection with one rank, as posters see it. Written at init, read by steps.
+// A connection with one rank, as posters see it. The host writes it at init; steps read it.
 struct PutQueue {
   SendQueue send;
   std::uint64_t source;  // address of this rank's window
@@ -23,19 +23,19 @@ struct PutQueue {
   std::uint32_t messageBytes;      // most bytes of a WQE, a multiple of 4
 };
 
-// Most slots that are reserved at once: those of a GPU's warp. A queue has as many at least, but for tests.
+// The most slots that are reserved at once: those of a GPU's warp. A queue has at least as many, except in tests.
 inline constexpr std::uint32_t kPutBatch = 32;
 
-// So many slots do not wait for a word.
+// This many slots do not wait for a word.
 inline constexpr std::uint32_t kPutsUnrung = 128;
 
-// Whether a batch that ends at `end` and has no word is to be rung for.
+// Whether to ring for a batch that ends at `end` and has no word.
 template <class Memory>
 MOE_LANES bool manyWait(const Memory& memory, const PutQueue& queue, std::uint64_t end) {
   return end - memory.load(&queue.send.counters->posted) >= kPutsUnrung;
 }
 
-// How many WQEs a put is, each of one slot.
+// How many WQEs a put needs; each has one slot.
 MOE_LANES constexpr std::uint32_t piecesOf(const PutQueue& queue, const Put& put) {
   return put.bytes == 0 ? 1 : (put.bytes - 1) / queue.messageBytes + 1;
 }
@@ -55,7 +55,7 @@ MOE_LANES void writePiece(const Memory& memory, const PutQueue& queue, std::uint
   writeWqe(memory, queue.send, index, rdmaWrite(head, to, {queue.source + put.source + begin, queue.sourceKey, bytes}));
 }
 
-// Puts begin .. end - 1, all to the rank of `queue`, in batches. One thread.
+// Posts puts begin .. end - 1, all to the rank of `queue`, in batches. One thread.
 template <class Memory, class PutOf>
 MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, int end, PutOf putOf,
                        const WaitLimit& limit) {
@@ -84,8 +84,8 @@ MOE_LANES bool postRun(const Memory& memory, const PutQueue& queue, int begin, i
   return !hasWord || ringUpTo(memory, queue.send, written, limit);
 }
 
-// Puts 0 .. n - 1 in this order, each by queues[indexOf(put)]. One thread. False: a queue to rank `*late` had no room
-// in time.
+// Posts puts 0 .. n - 1 in this order, each to queues[indexOf(put)]. One thread. False: a queue to rank `*late` had no
+// room in time.
 template <class Memory, class IndexOf, class PutOf>
 MOE_LANES bool postPuts(const Memory& memory, const PutQueue* queues, IndexOf indexOf, int n, PutOf putOf,
                         const WaitLimit& limit, int* late) {

@@ -1,12 +1,12 @@
-// A send queue as those see it who post to it: on the host or on a GPU, plain addresses and numbers. The driver makes
-// the queue; this handle neither owns nor allocates. submit.h posts, completion_queue.h finds out what is done.
+// A send queue, as its posters on the host or on a GPU see it: plain addresses and numbers. The driver makes the queue;
+// this handle neither owns nor allocates. submit.h posts, completion_queue.h finds out what is done.
 #pragma once
 
 #include "device/queue/mlx5/wqe.h"
 
 namespace moe::mlx5 {
 
-// All count slots since the queue was made, and only grow. Written with their order by submit.h alone.
+// All of these count slots since the queue was made, and only grow. Only submit.h writes them, in their order.
 struct SendCounters {
   std::uint64_t reserved;  // given to posters, who may still be writing
   std::uint64_t ready;     // all slots before it are written
@@ -36,8 +36,8 @@ MOE_LANES constexpr WqeHead headAt(const SendQueue& queue, std::uint64_t index, 
   return {queue.queuePair, static_cast<std::uint16_t>(index), flags};
 }
 
-// ---- What the adapter is told: that all slots before `end` are written. The record is the truth, which the adapter
-// may look up at any time; the doorbell only says which queue pair's to look up.
+// ---- What the adapter is told: that all slots before `end` are written. The record counts, and the adapter may read
+// it at any time. The doorbell only says which queue pair's record to read.
 
 inline constexpr int kSendRecord = 1;
 
@@ -45,16 +45,16 @@ MOE_LANES constexpr std::uint32_t sendRecord(std::uint64_t end) {
   return bigEndian(static_cast<std::uint32_t>(end & 0xffffu));
 }
 
-// libmlx5 rings with the first eight bytes of the last WQE. This is the form of those who post from GPUs, where that
-// WQE may be another poster's: its place for the index holds the next one, and opcode and length are zero.
+// libmlx5 rings with the first eight bytes of the last WQE. Posters on GPUs ring with this value instead, because that
+// WQE may be another poster's. The place for the index holds the next one; opcode and length are zero.
 MOE_LANES constexpr std::uint64_t doorbellValue(std::uint32_t queuePair, std::uint64_t end) {
   return bigEndian((end & 0xffffu) << 40 | std::uint64_t{queuePair} << 8);
 }
 
 // ---- Which slots are done
 
-// Completions name the low 16 bits of the index. No WQE that is not completed is further from `completed` than the
-// queue is long, so they say which index it is.
+// Completions name the low 16 bits of the index. An uncompleted WQE is never further from `completed` than the queue is
+// long, so these bits identify it.
 MOE_LANES constexpr std::uint64_t indexOfCounter(std::uint64_t completed, std::uint16_t counter) {
   return completed + static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(completed));
 }

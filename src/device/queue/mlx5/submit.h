@@ -1,8 +1,8 @@
-// How WQEs are posted, by many posters at once: reserve slots, write them, publish in order, ring. The same text runs
-// on the host and on a GPU, over a Memory (queue_wait.h).
+// How many posters post WQEs at once: they reserve slots, write them, publish in order, and ring. The same code runs on
+// the host and on a GPU, over a Memory (queue_wait.h).
 //
-// A wait that fails leaves a gap in the order, at which all later posters fail: the queue is then of no more use, and
-// its rank has failed. That is the case after an error completion too.
+// A wait that fails leaves a gap in the order, at which all later posters fail. The queue is then useless, and its rank
+// has failed. An error completion has the same effect.
 #pragma once
 
 #include "device/queue/mlx5/send_queue.h"
@@ -10,8 +10,8 @@
 
 namespace moe::mlx5 {
 
-// Tells the adapter of all that is ready, unless somebody does so now. Under a lock: a record that went back would lose
-// WQEs.
+// Tells the adapter of all that is ready, unless somebody is doing so. It holds a lock, because a record that went back
+// would lose WQEs.
 template <class Memory>
 MOE_LANES void ringReady(const Memory& memory, const SendQueue& queue) {
   SendCounters* counters = queue.counters;
@@ -25,8 +25,8 @@ MOE_LANES void ringReady(const Memory& memory, const SendQueue& queue) {
   memory.publish(&counters->bell, std::uint32_t{0});
 }
 
-// Takes the next `slots` slots, at most slotCount, and waits until the adapter is done with what was in them. It rings
-// while it waits: what is in its way may have been published without a ring.
+// Takes the next `slots` slots, at most slotCount, and waits until the adapter is done with their content. It rings
+// while it waits, because what is in its way may have been published without a ring.
 template <class Memory>
 MOE_LANES bool reserve(const Memory& memory, const SendQueue& queue, std::uint32_t slots, const WaitLimit& limit,
                        std::uint64_t* index) {
@@ -39,13 +39,13 @@ MOE_LANES bool reserve(const Memory& memory, const SendQueue& queue, std::uint32
   });
 }
 
-// Writes a WQE whose head names `index`. One thread; those of a GPU may each write one of a batch.
+// Writes a WQE whose head names `index`. One thread. Each thread of a GPU may write one WQE of a batch.
 template <class Memory, int kSegments>
 MOE_LANES void writeWqe(const Memory& memory, const SendQueue& queue, std::uint64_t index, const Wqe<kSegments>& wqe) {
   for (int i = 0; i < kSegments; ++i) memory.storeSegment(segmentAt(queue, index, i), wqe.segment[i]);
 }
 
-// Says that the slots are written, after all posters before have said so of theirs.
+// Says that the slots are written, after all earlier posters have said so of theirs.
 template <class Memory>
 MOE_LANES bool publishSlots(const Memory& memory, const SendQueue& queue, std::uint64_t index, std::uint32_t slots,
                             const WaitLimit& limit) {
@@ -55,7 +55,7 @@ MOE_LANES bool publishSlots(const Memory& memory, const SendQueue& queue, std::u
   return true;
 }
 
-// Returns when the adapter has been told of all slots before `end`, by this poster or by another one with it.
+// Returns when this poster or another one has told the adapter of all slots before `end`.
 template <class Memory>
 MOE_LANES bool ringUpTo(const Memory& memory, const SendQueue& queue, std::uint64_t end, const WaitLimit& limit) {
   return waitUntil(memory, limit, [&] {
@@ -64,8 +64,8 @@ MOE_LANES bool ringUpTo(const Memory& memory, const SendQueue& queue, std::uint6
   });
 }
 
-// Posts a batch of `slots` slots, which write(index of the first) fills by writeWqe, and rings once. Its last WQE must
-// be signalled: the slots of a queue come back by completions alone.
+// Posts a batch of `slots` slots, which write(index of the first) fills by writeWqe, and rings once. The last WQE must
+// be signalled, because only completions give slots back.
 template <class Memory, class Write>
 MOE_LANES bool submit(const Memory& memory, const SendQueue& queue, std::uint32_t slots, const WaitLimit& limit,
                       Write write) {

@@ -1,4 +1,4 @@
-// Why an operation failed, as an adapter says it in an error completion.
+// Why an operation failed, according to an error completion.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Work-queue elements (WQEs) of mlx5 send queues: what is to be done, in the adapter's own form. A WQE is a row of
-// segments of 16 bytes: control, remote address, then what the operation needs. It is made in registers and takes one
-// or two slots of 64 bytes in the queue (send_queue.h). tests/fake_mlx5 compares every byte with what libmlx5 writes.
+// Work-queue elements (WQEs) of mlx5 send queues: commands in the adapter's own form, as far as the library posts them.
+// A WQE is a row of segments of 16 bytes: control, remote address, then what the operation needs. It is made in
+// registers and takes one or two slots of 64 bytes in the queue (send_queue.h). tests/fake_mlx5 compares every byte
+// with what libmlx5 writes.
 #pragma once
 
 #include "device/queue/mlx5/byte_order.h"
@@ -15,10 +16,8 @@ enum class Opcode : std::uint8_t {
   fetchAdd = 0x12,
 };
 
-// Bits of WqeHead::flags.
-inline constexpr std::uint8_t kSolicited = 1 << 1;  // the receiver's completion raises an event, if it asked for one
+// A bit of WqeHead::flags.
 inline constexpr std::uint8_t kSignalled = 2 << 2;  // a completion in any case; else only of a failure
-inline constexpr std::uint8_t kFenced = 4 << 5;     // starts after all earlier reads and atomics have their results
 
 struct WqeHead {
   std::uint32_t queuePair;
@@ -52,7 +51,7 @@ struct Wqe {
 
 // ---- Segments
 
-// `immediate` is passed on as it lies in memory; verbs programs read it in network order.
+// `immediate` is passed on as it lies in memory. Verbs programs read it in network order.
 MOE_LANES constexpr Quad controlSegment(Opcode opcode, const WqeHead& head, int segments, std::uint32_t immediate = 0) {
   return {bigEndian(std::uint32_t{head.index} << 8 | static_cast<std::uint32_t>(opcode)),
           bigEndian(head.queuePair << 8 | static_cast<std::uint32_t>(segments)), bigEndian(std::uint32_t{head.flags}),
@@ -67,37 +66,10 @@ MOE_LANES constexpr Quad dataSegment(const LocalRange& local) {
   return {bigEndian(local.bytes), bigEndian(local.lkey), highWord(local.address), lowWord(local.address)};
 }
 
-MOE_LANES constexpr Quad atomicSegment(std::uint64_t addOrSwap, std::uint64_t compare) {
-  return {highWord(addOrSwap), lowWord(addOrSwap), highWord(compare), lowWord(compare)};
-}
-
 // ---- Operations
 
 MOE_LANES constexpr Wqe<3> rdmaWrite(const WqeHead& head, const RemoteAddress& to, const LocalRange& from) {
   return {{controlSegment(Opcode::rdmaWrite, head, 3), remoteSegment(to), dataSegment(from)}};
-}
-
-// Also takes one of the receiver's receive WQEs and makes a completion there.
-MOE_LANES constexpr Wqe<3> rdmaWriteImm(const WqeHead& head, const RemoteAddress& to, const LocalRange& from,
-                                        std::uint32_t immediate) {
-  return {{controlSegment(Opcode::rdmaWriteImm, head, 3, immediate), remoteSegment(to), dataSegment(from)}};
-}
-
-MOE_LANES constexpr Wqe<3> rdmaRead(const WqeHead& head, const RemoteAddress& from, const LocalRange& to) {
-  return {{controlSegment(Opcode::rdmaRead, head, 3), remoteSegment(from), dataSegment(to)}};
-}
-
-// The value before lands in `before`. In which byte order depends on the adapter: it is not for use.
-MOE_LANES constexpr Wqe<4> fetchAdd(const WqeHead& head, const RemoteAddress& to, std::uint64_t add,
-                                    std::uint64_t before, std::uint32_t beforeLkey) {
-  return {{controlSegment(Opcode::fetchAdd, head, 4), remoteSegment(to), atomicSegment(add, 0),
-           dataSegment({before, beforeLkey, 8})}};
-}
-
-MOE_LANES constexpr Wqe<4> compareSwap(const WqeHead& head, const RemoteAddress& to, std::uint64_t compare,
-                                       std::uint64_t swap, std::uint64_t before, std::uint32_t beforeLkey) {
-  return {{controlSegment(Opcode::compareSwap, head, 4), remoteSegment(to), atomicSegment(swap, compare),
-           dataSegment({before, beforeLkey, 8})}};
 }
 
 // ---- Inline data: bytes that travel in the WQE itself, after a word with their number. For flags.
