@@ -19,7 +19,6 @@
 #include "moecomm.h"
 #include "perf/ceiling/ceiling.h"
 #include "perf/moe_perf/group.h"
-#include "perf/moe_perf/launch_seat.h"
 #include "perf/moe_perf/options.h"
 #include "perf/moe_perf/report.h"
 #include "perf/moe_perf/report_file.h"
@@ -120,12 +119,11 @@ std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
 
 // What one rank works with.
 struct Rank {
-  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup), seat(ownComm) {
+  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup) {
     check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
     const bool host = info.backend == moeBackendHost;
     if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
     device = host ? makeHostDevice() : makeGpuDevice(info.device);
-    if (options.twin) seat.loadTwin();
     machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
   }
 
@@ -133,7 +131,6 @@ struct Rank {
 
   moeComm_t comm;
   Group& group;
-  LaunchSeat seat;
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   std::unique_ptr<Device> device;
   Machine machine;
@@ -141,7 +138,7 @@ struct Rank {
 
 CaseResult runCase(const Options& options, Rank& rank, int tokens,
                    const std::function<void(const std::string&)>& progress) {
-  Runner runner(options, *rank.device, rank.comm, rank.group, rank.seat, tokens);
+  Runner runner(options, *rank.device, rank.comm, rank.group, tokens);
   CaseResult result = runner.run(progress);
   rank.device->dropGraphs();
   if (options.ceiling) {
@@ -272,9 +269,8 @@ bool runAsThreads(const Options& options, Reports& reports) {
 
 // What must hold before ranks meet. Opens the reports on the rank that writes them.
 bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
-  if ((options.ceiling || options.twin) && gpuCount() == 0) {
-    fmt::print(stderr, "moe_perf: --{} needs GPUs, and there is none that can be used\n",
-               options.ceiling ? "ceiling" : "twin");
+  if (options.ceiling && gpuCount() == 0) {
+    fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and there is none that can be used\n");
     return false;
   }
   try {
