@@ -5,7 +5,7 @@
 
 #include <iterator>
 
-#include "tools/command_line.h"
+#include "tools/program_text.h"
 
 namespace moe::perf {
 namespace {
