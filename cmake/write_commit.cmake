@@ -14,7 +14,7 @@ if(git)
   endif()
 endif()
 file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT [[
-#include "tools/command_line.h"
+#include "tools/program_text.h"
 
 std::string moe::tools::buildCommit() {
   return "@commit@";

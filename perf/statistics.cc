@@ -7,8 +7,6 @@
 namespace moe::perf {
 namespace {
 
-constexpr double kNotch = 1.57;
-
 // The smallest sample that so large a share of all does not exceed.
 double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1];
@@ -20,17 +18,6 @@ Summary summarize(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
   return {samples.front(), quantile(samples, 0.5), quantile(samples, 0.99)};
-}
-
-double noiseOfMedian(std::vector<double> samples) {
-  if (samples.empty()) return 0;
-  std::sort(samples.begin(), samples.end());
-  const double between = quantile(samples, 0.75) - quantile(samples, 0.25);
-  return kNotch * between / std::sqrt(static_cast<double>(samples.size()));
-}
-
-bool insideNoise(const std::vector<double>& differences) {
-  return summarize(differences).median <= noiseOfMedian(differences);
 }
 
 }  // namespace moe::perf

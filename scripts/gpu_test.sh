@@ -60,8 +60,8 @@ step_perf() {
   rm -f "$out"/goal-*.json
   local throughput=(--mode ht --graph --ceiling --iters 6 --timed 20 --warmup 2 --chain 5)
   local latency=(--mode ll --graph --ceiling --iters 6 --timed 50 --warmup 2 --chain 20)
-  for sms in 8 32; do measure "goal-ht-flat-$sms" "${throughput[@]}" --twin --sms "$sms" --tokens 4096; done
-  for sms in 16 0; do measure "goal-ht-flat-$sms" "${throughput[@]}" --twin --sms "$sms" --tokens 4096,8192; done
+  for sms in 8 32; do measure "goal-ht-flat-$sms" "${throughput[@]}" --sms "$sms" --tokens 4096; done
+  for sms in 16 0; do measure "goal-ht-flat-$sms" "${throughput[@]}" --sms "$sms" --tokens 4096,8192; done
   measure goal-ht-expert-major "${throughput[@]}" --layout expert-major --sms 24 --tokens 4096,8192
   measure goal-ht-fp8 "${throughput[@]}" --format fp8 --sms 16 --tokens 4096
   measure goal-ll-rank-major "${latency[@]}" --layout rank-major --tokens 1,8,32,64,128,512

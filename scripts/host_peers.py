@@ -40,8 +40,7 @@ def moecomm_times(case, of):
     """What the peers call by the same names, from a case of moe_perf's report."""
     if case["wrong_payloads"] or case["wrong_metadata"] or case["wrong_combines"]:
         sys.exit(f"moe_perf found wrong results: {case['tokens']} tokens")
-    pair = case["pair_us"][of]
-    return {"dispatch": case["dispatch_us"][of], "pair": pair, "fresh": pair + case["route_us"]["median"]}
+    return {"dispatch": case["dispatch_us"][of], "pair": case["pair_us"][of], "fresh": case["step_us"][of]}
 
 
 def peer_times(output, of):

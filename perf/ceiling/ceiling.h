@@ -8,12 +8,17 @@
 #include <vector>
 
 #include "perf/moe_perf/group.h"
-#include "perf/moe_perf/launch_seat.h"
 #include "perf/moe_perf/options.h"
 #include "perf/moe_perf/plan.h"
 #include "perf/payload/device.h"
 
 namespace moe::perf {
+
+// That the library takes for an operation; 0: no GPU.
+struct Multiprocessors {
+  int dispatch = 0;
+  int combine = 0;
+};
 
 // The fastest of the variants that were tried.
 struct CeilingTime {
@@ -41,8 +46,8 @@ struct CeilingCase {
   int gpu;  // CUDA ordinal
   Group& group;
   int tokens;
-  std::vector<const Plan*> plans;   // launches alternate between them, as the operations of the case do
-  Multiprocessors multiprocessors;  // that the library took
+  std::vector<const Plan*> plans;  // launches alternate between them, as the operations of the case do
+  Multiprocessors multiprocessors;
 };
 
 // Collective. Takes and frees its own memory. Throws std::runtime_error, also if a kernel moved wrong bytes.

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "moecomm.h"
-#include "tools/command_line.h"
+#include "tools/program_text.h"
 
 namespace moe::perf {
 namespace {

@@ -18,69 +18,19 @@
 
 #include "moecomm.h"
 #include "perf/ceiling/ceiling.h"
+#include "perf/moe_perf/comm_config.h"
 #include "perf/moe_perf/group.h"
-#include "perf/moe_perf/launch_seat.h"
 #include "perf/moe_perf/options.h"
 #include "perf/moe_perf/report.h"
 #include "perf/moe_perf/report_file.h"
 #include "perf/moe_perf/runner.h"
 #include "perf/moe_perf/soak.h"
-#include "perf/moe_perf/soak_plan.h"
 #include "perf/payload/device.h"
 #include "perf/transport/transport_test.h"
 #include "transport/remote.h"
 
 namespace moe::perf {
 namespace {
-
-// The window memory of all sessions of the case that needs most.
-std::int64_t windowBytesMax(const Options& options, int nranks) {
-  std::int64_t bytes = 0;
-  for (int session = 0; session < options.sessions(); ++session) {
-    std::int64_t rows = 0;
-    for (const int tokens : options.tokens) {
-      for (int version = 0; version < kVersions; ++version) {
-        const Load load = evenLoad(nranks, tokens);
-        rows = std::max(rows, makePlan(options, sessionSeed(options, session), load, version, 0).layoutRowsMax);
-      }
-    }
-    bytes += Session::windowBytes(options, rows);
-  }
-  return bytes;
-}
-
-// A library that may choose has LL buffers for as many tokens as LL can be the better choice for.
-void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
-  constexpr int kLlTokensOfAuto = 512;
-  const int tokens = std::max(options.tokensMax(), 1);
-  (options.mode == moeModeLl ? config.llTokensMax : config.tokensMax) = tokens;
-  if (options.mode == moeModeAuto) config.llTokensMax = std::min(tokens, kLlTokensOfAuto);
-  config.rowBytesMax = std::max(options.rowBytes(), options.combineRowBytes());
-  config.sideBytesMax = options.sideBytes();
-  const std::int64_t windowBytes = windowBytesMax(options, nranks);
-  if (options.window != 0) {
-    config.stagingRows = options.expertMajor() ? 0 : -1;  // combine prepares one row per token there
-    config.heapBytes = windowBytes;
-  } else {
-    config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;
-  }
-}
-
-moeConfig_t makeConfig(const Options& options, int nranks, int localRank) {
-  moeConfig_t config = MOE_CONFIG_INITIALIZER;
-  const int gpus = options.backend == moeBackendHost ? 0 : gpuCount();
-  config.backend = options.backend;
-  config.device = gpus > 0 ? localRank % gpus : -1;
-  config.modes = options.mode;
-  config.topkMax = options.topk;
-  config.expertsMax = options.experts;
-  config.timeoutMs = options.timeoutMs;
-  config.sms = options.sms;
-  config.domainSize = options.domainSize;
-  config.transport = options.transport;
-  options.soak > 0 ? sizeForSoak(options, nranks, config) : sizeForCases(options, nranks, config);
-  return config;
-}
 
 // A line on standard error, rewritten in place on a terminal, else one per case.
 class Progress {
@@ -120,12 +70,11 @@ std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
 
 // What one rank works with.
 struct Rank {
-  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup), seat(ownComm) {
+  Rank(const Options& options, moeComm_t ownComm, Group& ownGroup) : comm(ownComm), group(ownGroup) {
     check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
     const bool host = info.backend == moeBackendHost;
     if (options.ceiling && host) throw std::runtime_error("--ceiling needs GPUs, but the backend is host");
     device = host ? makeHostDevice() : makeGpuDevice(info.device);
-    if (options.twin) seat.loadTwin();
     machine = {host ? "host" : "cuda", device->name(), info.nranks, info.domainCount, transportOf(comm, info)};
   }
 
@@ -133,7 +82,6 @@ struct Rank {
 
   moeComm_t comm;
   Group& group;
-  LaunchSeat seat;
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   std::unique_ptr<Device> device;
   Machine machine;
@@ -141,7 +89,7 @@ struct Rank {
 
 CaseResult runCase(const Options& options, Rank& rank, int tokens,
                    const std::function<void(const std::string&)>& progress) {
-  Runner runner(options, *rank.device, rank.comm, rank.group, rank.seat, tokens);
+  Runner runner(options, *rank.device, rank.comm, rank.group, tokens);
   CaseResult result = runner.run(progress);
   rank.device->dropGraphs();
   if (options.ceiling) {
@@ -272,9 +220,8 @@ bool runAsThreads(const Options& options, Reports& reports) {
 
 // What must hold before ranks meet. Opens the reports on the rank that writes them.
 bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
-  if ((options.ceiling || options.twin) && gpuCount() == 0) {
-    fmt::print(stderr, "moe_perf: --{} needs GPUs, and there is none that can be used\n",
-               options.ceiling ? "ceiling" : "twin");
+  if (options.ceiling && gpuCount() == 0) {
+    fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and there is none that can be used\n");
     return false;
   }
   try {

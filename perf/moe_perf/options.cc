@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "moecomm.h"
+#include "perf/moe_perf/option_rules.h"
 #include "perf/moe_perf/token_counts.h"
 #include "tools/command_line.h"
 
@@ -130,22 +131,20 @@ void declareMeasuring(CLI::App& app, Options& options) {
       ->check(wholeNumber(0, 1000000))
       ->capture_default_str();
   app.add_option("--chain", options.chain,
-                 "dispatches, combines, and pairs of them in a timed sample, back to back; a time is their mean")
+                 "dispatches, combines, pairs of them and whole steps in a timed sample, back to back; a time is their "
+                 "mean")
       ->check(wholeNumber(1, 1000))
       ->capture_default_str();
   app.add_option("--verify-every", options.verifyEvery,
                  "check every element in each n-th iteration and in the first and last, a sample in the others")
       ->check(wholeNumber(1))
       ->capture_default_str();
-  app.add_flag("--graph", options.graph, "replay captured CUDA graphs");
+  app.add_flag("--graph", options.graph, "replay captured CUDA graphs; a step's route is inside its graph");
   app.add_flag("--interleave", options.interleave, "two handles: dispatch A, dispatch B, combine A, combine B");
   app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
   app.add_flag("--ceiling", options.ceiling,
                "also measure what bare kernels reach that only move the same rows between the same ranks, and print "
                "results as shares of it; needs GPUs and at least two ranks");
-  app.add_flag("--twin", options.twin,
-               "also run the hand-written twin of the kernel of HT dispatch in its place, verified, and print both "
-               "times and their ratio; --mode ht, --layout flat, outputs in window memory, GPUs from sm_90 on");
 }
 
 void declareOtherTests(CLI::App& app, Options& options) {
@@ -188,6 +187,10 @@ void declareAll(CLI::App& app, Options& options) {
       "  moerun -n 4 moe_perf --mode ht --layout expert-major --tokens 512:8192:x2\n"
       "  moerun -n 4 moe_perf --mode ll --tokens 1,8,128 --graph --json ll.json\n"
       "  moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024\n");
+}
+
+void checkTogether(const Options& options) {
+  if (const std::string sentence = brokenRule(options); !sentence.empty()) throw CLI::ValidationError(sentence);
 }
 
 }  // namespace

@@ -45,7 +45,6 @@ struct Options {
   bool interleave = false;
   bool sendOnly = false;
   bool ceiling = false;
-  bool twin = false;
   bool transportTest = false;
   bool plantWrong = false;
   bool wide = false;
@@ -82,9 +81,6 @@ struct Options {
   std::string routingText() const;  // with its groups
   std::string weightsName() const;
 };
-
-// Throws CLI::ValidationError for options that do not go together.
-void checkTogether(const Options& options);
 
 // Empty if there is nothing to run: the help was asked for and printed (*status 0), or an option is wrong and was
 // reported (*status 2).

@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "moecomm.h"
-#include "tools/command_line.h"
+#include "tools/program_text.h"
 #include "topology/machine.h"
 #include "topology/sysfs.h"
 

@@ -5,7 +5,7 @@
 
 #include <iterator>
 
-#include "tools/command_line.h"
+#include "tools/program_text.h"
 
 namespace moe::perf {
 namespace {
@@ -31,7 +31,7 @@ std::string toText(const Verdict& verdict) {
 // A single launch has its start in its time. Operations in a row overlap the start with the end of the one before.
 std::string launchesText(const Options& options) {
   if (options.chain == 1) return "every operation timed alone";
-  return fmt::format("dispatch, combine and pair in chains of {} (their mean)", options.chain);
+  return fmt::format("each the mean of {} in a row", options.chain);
 }
 
 // "64", "32 Ki", "8 Mi"
@@ -44,20 +44,6 @@ std::string shortSize(std::uint32_t bytes) {
 std::string times(const std::vector<double>& samples) {
   const Summary summary = summarize(samples);
   return fmt::format("{:>8.1f} {:>8.1f} {:>8.1f}", summary.min, summary.median, summary.p99);
-}
-
-// A time that is a difference. No time is below zero.
-std::string difference(double microseconds) {
-  return microseconds > 0 ? fmt::format("{:.1f}", microseconds) : "~0";
-}
-
-std::string routeMedian(const CaseResult& result) {
-  return insideNoise(result.route) ? "~0" : difference(summarize(result.route).median);
-}
-
-std::string routeTimes(const CaseResult& result) {
-  const Summary summary = summarize(result.route);
-  return fmt::format("{:>8} {:>8} {:>8}", difference(summary.min), routeMedian(result), difference(summary.p99));
 }
 
 void addCeiling(const char* what, const CeilingTime& ceiling, Text out) {
@@ -95,21 +81,15 @@ void addCeilings(const CaseResult& result, Text out) {
   addCeiling("empty operation", ceilings.barrier, out);
 }
 
-void addTwin(const CaseResult& result, Text out) {
-  addCeiling("dispatch, library", {"the library's kernel, in turns with", result.twin->library}, out);
-  addCeiling("dispatch, twin",
-             {fmt::format("its twin: library / twin {:.3f}", dispatchToTwin(result)), result.twin->twin}, out);
-}
-
 // Two lines.
 std::string titles(const Options& options) {
   if (!options.wide) {
     return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
-           fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "route",
-                       "dispatch", "combine", "pair", "min", "p99", "dispatch", "combine", "error", "result");
+           fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "dispatch",
+                       "combine", "pair", "step", "min", "p99", "dispatch", "combine", "error", "result");
   }
-  return fmt::format("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>26} {:>9}\n", "", "route us", "dispatch us",
-                     "combine us", "pair us", "remote", "GB/s of", "dispatch") +
+  return fmt::format("{:>7} {:^26} {:^26} {:^26} {:^26} {:>12} {:>26} {:>9}\n", "", "dispatch us", "combine us",
+                     "pair us", "step us", "remote", "GB/s of", "dispatch") +
          fmt::format(
              "{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>12} {:>8} {:>8} "
              "{:>8} {:>9} {}\n",
@@ -126,16 +106,16 @@ std::string row(const Options& options, const CaseResult& result) {
     const std::string memcpyShare =
         result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
     return fmt::format("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,
-                       routeTimes(result), times(result.dispatch), times(result.combine), times(result.pair),
+                       times(result.dispatch), times(result.combine), times(result.pair), times(result.step),
                        result.remoteBytes, rate, gigabytesPerSecond(result.logicalBytes, dispatch), combineRate,
                        memcpyShare, toText(result.verdict));
   }
   const Summary pair = summarize(result.pair);
   const bool correct = result.verdict.correct();
   const std::string line =
-      fmt::format("{:>7} {:>8} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f} {:>8.2f} {:>8.1e}  {}\n",
-                  result.tokens, routeMedian(result), dispatch, combine, pair.median, pair.min, pair.p99, rate,
-                  combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
+      fmt::format("{:>7} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f} {:>8.2f} {:>8.1e}  {}\n",
+                  result.tokens, dispatch, combine, pair.median, summarize(result.step).median, pair.min, pair.p99,
+                  rate, combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
   return correct ? line : line + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
 }
 
@@ -163,11 +143,6 @@ CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at) {
   return {of(push, result.dispatch), of(back, result.combine), of(push + back, result.pair)};
 }
 
-double dispatchToTwin(const CaseResult& result) {
-  const double twin = result.twin ? summarize(result.twin->twin).median : 0;
-  return twin > 0 ? summarize(result.twin->library).median / twin : 0;
-}
-
 double gigabytesPerSecond(double bytes, double microseconds) {
   return microseconds > 0 ? bytes / microseconds * 1e-3 : 0;
 }
@@ -189,8 +164,8 @@ std::string headerText(const Options& options, const CaseResult& first) {
                           launchesText(options), options.graph ? ", graph replays" : "",
                           options.sendOnly ? ", send-only and complete" : "",
                           options.interleave ? ", two handles together" : "")) +
-         line(fmt::format("route: what one adds to a pair, ~0 inside its noise; GB/s: per rank, {} row + {} side bytes "
-                          "for each (token, other rank), by the median time",
+         line("pair: dispatch and combine on a known route; step: with a new route before them") +
+         line(fmt::format("GB/s: per rank, {} row + {} side bytes for each (token, other rank), by the median time",
                           options.travellingRowBytes(), options.sideBytes())) +
          titles(options);
 }
@@ -200,7 +175,6 @@ std::string caseText(const Options& options, const CaseResult& result) {
   const Text out(text);
   if (result.ceilings) addCeilings(result, out);
   if (result.choseMultiprocessors) addChoice(result, out);
-  if (result.twin) addTwin(result, out);
   return text;
 }
 

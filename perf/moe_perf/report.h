@@ -26,9 +26,6 @@ struct CeilingShares {
 CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at);
 CeilingShares ceilingShares(const CaseResult& result);
 
-// The library's dispatch by its twin's: above 1 where the twin is faster. 0 where there was none.
-double dispatchToTwin(const CaseResult& result);
-
 // Bytes per microsecond are megabytes per second; 0 where nothing was measured or moved.
 double gigabytesPerSecond(double bytes, double microseconds);
 
@@ -46,7 +43,7 @@ std::string jsonText(const Provenance& provenance, const Options& options, const
 std::string jsonText(const Provenance& provenance, const Options& options, const SoakResult& result);
 std::string jsonText(const Provenance& provenance, const TransportResult& result);
 
-// A line of names, then one line per case: the numbers of the JSON report, "route_us.median" for one inside another.
+// A line of names, then one line per case: the numbers of the JSON report, "pair_us.median" for one inside another.
 std::string csvText(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);
 
 }  // namespace moe::perf

@@ -13,13 +13,6 @@ nlohmann::ordered_json toJson(const std::vector<double>& samples) {
   return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}};
 }
 
-// Times of a route are differences, whose minimum may be below zero.
-nlohmann::ordered_json differencesToJson(const std::vector<double>& samples) {
-  nlohmann::ordered_json json = toJson(samples);
-  json["noise"] = noiseOfMedian(samples);
-  return json;
-}
-
 nlohmann::ordered_json toJson(const CeilingTime& ceiling) {
   return {{"variant", ceiling.variant}, {"us", toJson(ceiling.times)}};
 }
@@ -71,7 +64,6 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"window", options.window},
           {"send-only", options.sendOnly},
           {"ceiling", options.ceiling},
-          {"twin", options.twin},
           {"ranks-as-threads", options.threads},
           {"timeout-ms", options.timeoutMs},
           {"verify-every", options.verifyEvery},
@@ -118,10 +110,10 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
   addVerdict(result.verdict, json);
   json["dispatch_sms"] = result.multiprocessors.dispatch;
   json["combine_sms"] = result.multiprocessors.combine;
-  json["route_us"] = differencesToJson(result.route);
   json["dispatch_us"] = toJson(result.dispatch);
   json["combine_us"] = toJson(result.combine);
   json["pair_us"] = toJson(result.pair);
+  json["step_us"] = toJson(result.step);
   json["remote_bytes"] = result.remoteBytes;
   json["remote_gbps"] = gigabytesPerSecond(result.remoteBytes, dispatch);
   json["logical_bytes"] = result.logicalBytes;
@@ -133,11 +125,6 @@ nlohmann::ordered_json toJson(const Options& options, const CaseResult& result) 
     json["dispatch_vs_memcpy"] = dispatchToMemcpy(result);
   }
   if (result.ceilings) addCeilings(result, json);
-  if (result.twin) {
-    json["library_us"] = toJson(result.twin->library);
-    json["twin_us"] = toJson(result.twin->twin);
-    json["library_to_twin"] = dispatchToTwin(result);
-  }
   return json;
 }
 
@@ -196,7 +183,7 @@ struct Columns {
   std::vector<std::string> names, values;
 };
 
-// Objects inside are taken apart: "route_us.min".
+// Objects inside are taken apart: "pair_us.min".
 void addColumns(const nlohmann::ordered_json& object, const std::string& prefix, Columns& columns) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {

@@ -14,11 +14,10 @@ constexpr int kPairMarks = 3;
 
 }  // namespace
 
-Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, LaunchSeat& seat, int tokens)
+Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens)
     : options_(options),
       device_(device),
       group_(group),
-      seat_(seat),
       tokens_(tokens),
       checks_(device),
       exchange_(options, evenLoad(group.nranks(), tokens), device, comm, checks_),
@@ -26,7 +25,6 @@ Runner::Runner(const Options& options, Device& device, moeComm_t comm, Group& gr
   static_assert(kVersions == 2);
   device.reserveMarks(options.timedIterations() * kPhaseMarks);
   makeSteps();
-  if (options.twin) makeTwinSteps();
 }
 
 void Runner::makeSteps() {
@@ -37,23 +35,24 @@ void Runner::makeSteps() {
     add(verifiedSteps_, [this, i] { exchange_.iterate(i, 1); });
     add(sampledSteps_, [this, i] { exchange_.iterate(i, kSampleStride); });
     add(routeSteps_, [this, i] { exchange_.route(i); });
-    add(dispatchSteps_, chained([this, i] { exchange_.dispatch(i); }));
-    add(combineSteps_, chained([this, i] { exchange_.combine(i); }));
-    add(pairSteps_, chained([this, i] {
+    add(dispatchSteps_, chained([this, i](int) { exchange_.dispatch(i); }));
+    add(combineSteps_, chained([this, i](int) { exchange_.combine(i); }));
+    add(pairSteps_, chained([this, i](int) {
           exchange_.dispatch(i);
-          exchange_.combine(0);
+          exchange_.combine(i);
         }));
-    add(freshSteps_, chained([this, i] {
-          exchange_.route(0);
-          exchange_.dispatch(i);
-          exchange_.combine(0);
+    add(wholeSteps_, chained([this, i](int link) {
+          const int version = (i + link) % kVersions;
+          exchange_.route(version);
+          exchange_.dispatch(version);
+          exchange_.combine(version);
         }));
   }
 }
 
-Runner::Step Runner::chained(Step link) const {
+Runner::Step Runner::chained(std::function<void(int)> link) const {
   return [link = std::move(link), count = options_.chain] {
-    for (int n = 0; n < count; ++n) link();
+    for (int n = 0; n < count; ++n) link(n);
   };
 }
 
@@ -62,16 +61,14 @@ CaseResult Runner::run(const std::function<void(const std::string&)>& progress) 
   result.tokens = tokens_;
   group_.barrier();  // every rank has allocated
   verifiedPass(progress);
-  if (options_.twin) twinVerifiedPass(progress);
   progress("timing");
   prepareTimedPasses();
   phasePass(result);
   pairPass(result);
-  if (options_.twin) twinTimedPass(result);
   if (!device_.hasGraphs()) memcpyPass(result);
   result.verdict = checks_.gatherVerdict(device_, group_);
   addBytes(result);
-  result.multiprocessors = seat_.multiprocessors();
+  result.multiprocessors = countMultiprocessors();
   result.choseMultiprocessors = options_.sms == 0 && result.multiprocessors.dispatch > 0;
   group_.barrier();  // nobody frees while another still communicates
   return result;
@@ -140,31 +137,35 @@ void Runner::letPeersGoOn() {
   group_.barrier();
 }
 
-// Dispatch and combine back to back on one route, then with a route before each; the payload alternates. What a route
-// costs is the difference: on its own it would be the start of an operation and the ranks' skew that are measured.
+// In turns: dispatch and combine on the route that is there, and whole steps, each with other ids than the one before.
 void Runner::pairPass(CaseResult& result) {
+  int version = 0;
   routeSteps_[0]();
-  exchange_.dispatch(0);
-  refillSlots(0);
-  exchange_.combine(0);
-  int source = 0;
   for (int i = -options_.warmup; i < options_.timedIterations(); ++i) {
-    source = (i + options_.warmup) % kVersions;
+    const int first = (version + 1) % kVersions;
     if (i >= 0) device_.mark(i * kPairMarks);
-    pairSteps_[static_cast<std::size_t>(source)]();
+    pairSteps_[static_cast<std::size_t>(version)]();
     if (i >= 0) device_.mark(i * kPairMarks + 1);
-    freshSteps_[static_cast<std::size_t>(source)]();
+    wholeSteps_[static_cast<std::size_t>(first)]();
     if (i >= 0) device_.mark(i * kPairMarks + 2);
+    version = (first + options_.chain - 1) % kVersions;
   }
   exchange_.settle();
   result.pair = ofOne(group_.slowest(samples(kPairMarks, 0, 1)));
-  result.route = ofOne(group_.slowest(samples(kPairMarks, 1, 2)));
-  for (std::size_t i = 0; i < result.pair.size(); ++i) result.route[i] -= result.pair[i];
-  exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(source));
-  exchange_.verifyDispatch(0, 1);
-  exchange_.setIteration(kTimedIteration);
-  exchange_.verifyCombine(0, 1);
+  result.step = ofOne(group_.slowest(samples(kPairMarks, 1, 2)));
+  verifyLastStep(version);
   letPeersGoOn();
+}
+
+void Runner::verifyLastStep(int version) {
+  exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
+  exchange_.verifyDispatch(version, 1);
+  exchange_.countWrongCounts(version);
+  if (options_.staysInSlots()) {  // where the step has summed rows that experts had made for another route
+    refillSlots(version);
+    combineSteps_[static_cast<std::size_t>(version)]();
+  }
+  exchange_.verifyCombine(version, 1);
 }
 
 void Runner::memcpyPass(CaseResult& result) {
@@ -175,6 +176,11 @@ void Runner::memcpyPass(CaseResult& result) {
     if (i >= 0) device_.mark(i * kPairMarks + 1);
   }
   result.memcpyTimes = group_.slowest(samples(kPairMarks, 0, 1));
+}
+
+// The library's choice is the same in a graph, where it can be read.
+Multiprocessors Runner::countMultiprocessors() {
+  return {device_.blocksOf([this] { exchange_.dispatch(0); }), device_.blocksOf([this] { exchange_.combine(0); })};
 }
 
 std::vector<double> Runner::samples(int markStep, int first, int second) {

@@ -11,17 +11,10 @@
 #include "perf/ceiling/ceiling.h"
 #include "perf/moe_perf/exchange.h"
 #include "perf/moe_perf/group.h"
-#include "perf/moe_perf/launch_seat.h"
 #include "perf/moe_perf/options.h"
 #include "perf/payload/device.h"
 
 namespace moe::perf {
-
-// Dispatches by the library's kernel and by its twin, which took turns.
-struct TwinTimes {
-  std::vector<double> library;
-  std::vector<double> twin;
-};
 
 // The same on every rank.
 struct CaseResult {
@@ -31,23 +24,22 @@ struct CaseResult {
   bool choseMultiprocessors = false;  // the library did, on a GPU
   Verdict verdict;
   // Per iteration, the maximum over the ranks, in microseconds, of --chain operations in a row.
-  std::vector<double> route;  // what it adds to a pair
   std::vector<double> dispatch;
   std::vector<double> combine;
-  std::vector<double> pair;
+  std::vector<double> pair;         // dispatch and combine on a route that is there
+  std::vector<double> step;         // with a new route before them
   std::vector<double> memcpyTimes;  // host backend only
   // Per rank and iteration, the mean over the ranks and route versions.
   double remoteBytes = 0;
   double logicalBytes = 0;
   double combineRemoteBytes = 0;
   std::optional<Ceilings> ceilings;  // --ceiling
-  std::optional<TwinTimes> twin;     // --twin
 };
 
 class Runner {
  public:
   // Allocates everything. No communication may be in flight on this machine's GPUs.
-  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, LaunchSeat& seat, int tokens);
+  Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens);
 
   // `progress` takes a sentence now and then.
   CaseResult run(const std::function<void(const std::string&)>& progress);
@@ -66,17 +58,14 @@ class Runner {
   void prepareTimedPasses();
   void phasePass(CaseResult& result);
   void pairPass(CaseResult& result);
+  void verifyLastStep(int version);
   void memcpyPass(CaseResult& result);
-
-  // twin/runner_twin.cc
-  void makeTwinSteps();
-  void twinVerifiedPass(const std::function<void(const std::string&)>& progress);
-  void twinTimedPass(CaseResult& result);
+  Multiprocessors countMultiprocessors();
 
   void refillSlots(int version);
   void letPeersGoOn();
   // --chain of them in a row, and the mean of each such sample.
-  Step chained(Step link) const;
+  Step chained(std::function<void(int)> link) const;
   std::vector<double> ofOne(std::vector<double> chains) const;
   std::vector<double> samples(int markStep, int first, int second);
   void addBytes(CaseResult& result) const;
@@ -84,7 +73,6 @@ class Runner {
   const Options& options_;
   Device& device_;
   Group& group_;
-  LaunchSeat& seat_;
   int tokens_;
   Checks checks_;
   Exchange exchange_;
@@ -94,10 +82,8 @@ class Runner {
   std::vector<Step> routeSteps_;           // [version]
   std::vector<Step> dispatchSteps_;        // [source]
   std::vector<Step> combineSteps_;         // [version]
-  std::vector<Step> pairSteps_;            // [source]
-  std::vector<Step> freshSteps_;           // [source] pairs with a route before each
-  std::vector<Step> twinVerifiedSteps_;    // [version]
-  std::vector<Step> twinDispatchSteps_;    // [source]
+  std::vector<Step> pairSteps_;            // [version]
+  std::vector<Step> wholeSteps_;           // [first version] route, dispatch and combine
 };
 
 }  // namespace moe::perf

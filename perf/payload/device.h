@@ -48,6 +48,9 @@ class Device {
   virtual int capture(const std::function<void()>& record) = 0;
   virtual void launch(int graph) = 0;
   virtual void dropGraphs() = 0;
+
+  // The blocks of the largest kernel that `record` puts on the stream, and nothing of it runs. 0 without graphs.
+  virtual int blocksOf(const std::function<void()>& record) = 0;
 };
 
 std::unique_ptr<Device> makeHostDevice();

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -95,21 +96,9 @@ class GpuDevice : public Device {
 
   bool hasGraphs() const override { return true; }
   int capture(const std::function<void()>& record) override {
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cannot begin a capture");
-    try {
-      record();
-    } catch (...) {
-      cudaGraph_t broken = nullptr;
-      cudaStreamEndCapture(stream_, &broken);
-      if (broken != nullptr) cudaGraphDestroy(broken);
-      throw;
-    }
-    cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(stream_, &graph), "cannot end a capture");
+    const Graph graph = recorded(record);
     cudaGraphExec_t executable = nullptr;
-    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
-    check(made, "cannot instantiate a graph");
+    check(cudaGraphInstantiate(&executable, graph.get(), 0), "cannot instantiate a graph");
     graphs_.push_back(executable);
     check(cudaGraphUpload(executable, stream_), "cannot upload a graph");
     wait();
@@ -123,7 +112,46 @@ class GpuDevice : public Device {
     graphs_.clear();
   }
 
+  int blocksOf(const std::function<void()>& record) override {
+    const Graph graph = recorded(record);
+    std::size_t count = 0;
+    check(cudaGraphGetNodes(graph.get(), nullptr, &count), "cannot count a graph's nodes");
+    std::vector<cudaGraphNode_t> nodes(count);
+    check(cudaGraphGetNodes(graph.get(), nodes.data(), &count), "cannot list a graph's nodes");
+    int most = 0;
+    for (cudaGraphNode_t node : nodes) most = std::max(most, blocksOf(node));
+    return most;
+  }
+
  private:
+  struct DestroyGraph {
+    void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+  };
+  using Graph = std::unique_ptr<CUgraph_st, DestroyGraph>;
+
+  Graph recorded(const std::function<void()>& record) {
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cannot begin a capture");
+    cudaGraph_t graph = nullptr;
+    try {
+      record();
+    } catch (...) {
+      cudaStreamEndCapture(stream_, &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
+    check(cudaStreamEndCapture(stream_, &graph), "cannot end a capture");
+    return Graph(graph);
+  }
+
+  static int blocksOf(cudaGraphNode_t node) {
+    cudaGraphNodeType type{};
+    check(cudaGraphNodeGetType(node, &type), "cannot ask what a graph's node is");
+    if (type != cudaGraphNodeTypeKernel) return 0;
+    cudaKernelNodeParams kernel{};
+    check(cudaGraphKernelNodeGetParams(node, &kernel), "cannot ask how a graph's kernel is launched");
+    return static_cast<int>(kernel.gridDim.x);
+  }
+
   template <class Job>
   void launchJob(const Job& job) {
     if (job.rowCount() == 0) return;

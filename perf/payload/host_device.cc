@@ -53,6 +53,7 @@ class HostDevice : public Device {
   int capture(const std::function<void()>&) override { throw std::runtime_error("the host backend has no graphs"); }
   void launch(int) override { throw std::runtime_error("the host backend has no graphs"); }
   void dropGraphs() override {}
+  int blocksOf(const std::function<void()>&) override { return 0; }
 
  private:
   using Clock = std::chrono::steady_clock;

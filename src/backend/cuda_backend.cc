@@ -1,14 +1,13 @@
 // The cuda backend: runs steps as kernels on the caller's stream, and chooses how many blocks and warps a step gets.
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "backend/cuda_host_pages.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
 #include "backend/cuda_window_port.h"
-#include "backend/kernel_launch.h"
+#include "device/kernels/kernels.h"
 #include "topology/nvml.h"
 
 namespace moe {
@@ -76,7 +75,7 @@ class CudaBackend final : public Backend {
     const WarpStages stages = warpStages(machine_, step, shape.warpsPerBlock, params.combine.rowBytes);
     const KernelShape kernel{shape.blocks, shape.warpsPerBlock,   shape.bulk,
                              stages,       shape.describingWarps, dependent_ && machine_.sharers == 1};
-    const cudaError_t error = launchKernel_(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
+    const cudaError_t error = launchKernel(step, params, kernel, reinterpret_cast<cudaStream_t>(stream));
     if (cudaOk(error)) return moeSuccess;
     *what = "cannot launch a kernel on device " + std::to_string(device_) + ": " + cudaText(error);
     return moeCudaError;
@@ -94,22 +93,15 @@ class CudaBackend final : public Backend {
     cudaOk(cudaDeviceSynchronize());
   }
 
-  void setKernelLaunch(KernelLaunch other) { launchKernel_ = std::move(other); }
-
  private:
   int device_;
   bool bulk_;
   bool dependent_;  // off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's that
                     // waits for its predecessor would keep out another rank's
   GpuMachine machine_;
-  KernelLaunch launchKernel_ = launchKernel;
 };
 
 }  // namespace
-
-void setKernelLaunch(Backend& backend, KernelLaunch launch) {
-  static_cast<CudaBackend&>(backend).setKernelLaunch(std::move(launch));
-}
 
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why) {
   int count = 0;

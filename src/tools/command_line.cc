@@ -2,10 +2,9 @@
 
 #include <charconv>
 #include <memory>
-#include <sstream>
 #include <system_error>
 
-#include "moecomm.h"
+#include "tools/program_text.h"
 
 namespace moe::tools {
 namespace {
@@ -53,22 +52,6 @@ std::string unexpected(const CLI::App& app) {
 
 }  // namespace
 
-std::string wrapped(const std::string& text, std::size_t columns) {
-  std::string lines, word;
-  std::size_t used = 0;
-  for (std::istringstream words(text); words >> word; used += word.size()) {
-    if (used > 0 && used + 1 + word.size() > columns) {
-      lines += '\n';
-      used = 0;
-    } else if (used > 0) {
-      lines += ' ';
-      used += 1;
-    }
-    lines += word;
-  }
-  return lines;
-}
-
 CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     std::int64_t number = 0;
@@ -78,12 +61,6 @@ CLI::Validator wholeNumber(std::int64_t least, std::int64_t most) {
     return fmt::format("{} is no whole number from {} to {}", text, least, most);
   };
   return CLI::Validator(check, "");
-}
-
-std::string versionText(const std::string& program) {
-  const std::string commit = buildCommit();
-  return fmt::format("{} {}.{}.{}{}", program, MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH,
-                     commit.empty() ? "" : ", commit " + commit);
 }
 
 void prepareCommandLine(CLI::App& app, const std::string& program) {

@@ -17,17 +17,6 @@
 
 namespace moe::tools {
 
-inline constexpr std::size_t kTerminalColumns = 100;
-
-// The text with line ends in place of blanks, so that no line is longer than `columns` unless one word is.
-std::string wrapped(const std::string& text, std::size_t columns);
-
-// "moe_perf 0.1.0, commit 1a2b3c4d5e6f"; without the commit if the program was not built from a checkout.
-std::string versionText(const std::string& program);
-
-// The commit that this program was built from, "-dirty" behind it if files differed; empty if that is not known.
-std::string buildCommit();
-
 // Gives the program --version, and the help and the sentences described above.
 void prepareCommandLine(CLI::App& app, const std::string& program);
 

@@ -34,7 +34,7 @@ run() {
 
 run '' || { echo "FAILED: the demo ends with $?" && failures=1; }
 expect 1 '^demo: 1\. what building needs, installed with apt where it is missing'
-expect 1 '^demo: 2\. building the library and its tools, host backend \(no GPU\), into '
+expect 1 '^demo: 2\. building the library and two of its tools, host backend \(no GPU\), into '
 expect 10 '^demo: [0-9]+ of 143 steps of the build are done, [0-9]+ s$'
 expect 1 '^demo: 3\. high throughput, 4 ranks, host backend'
 expect 1 '^demo: 4\. low latency, 4 ranks, host backend'

@@ -49,8 +49,7 @@ refuses 'moe_perf: --hidden: abc is no whole number from 1 to 2147483647' --hidd
 refuses 'moe_perf: --topk: 33 is no whole number from 1 to 32' --topk 33
 refuses 'moe_perf: --tokens: 1:8:y2: expected xFACTOR or +STEP behind the second colon' --tokens 1:8:y2
 refuses 'moe_perf: --tokens: 1048577 cases, of at most 1000' --tokens 0:1048576:+1
-refuses 'moe_perf: --csv has a line for each case: --soak and --transport-test have none; use --json' \
-  --csv "$work/x" --soak 3
+refuses 'moe_perf: --csv has a line for each case, and --soak has none: use --json' --csv "$work/x" --soak 3
 
 # Reports that cannot be written are refused before ranks meet, by rank 0 of several too.
 refuses "moe_perf: --json: cannot write $work/none/x.json: No such file or directory" \
@@ -75,10 +74,13 @@ small='--backend host --hidden 256 --topk 4 --experts 8 --iters 3 --warmup 1'
 [ "$(awk '/correct$/ { printf "%s ", $1 }' "$work/out")" = '0 1 2 4 8 10 20 ' ] || fail "ranges: $(cat "$work/out")"
 fits 'the table' "$work/out"
 awk '/correct$/' "$work/out" | grep -q -e ' -[0-9]' && fail "a negative time: $(cat "$work/out")"
-python3 - "$work/r.json" "$work/r.csv" <<'PYTHON' || fail 'the reports'
+python3 - "$work/r.json" "$work/r.csv" "$(dirname "$0")/../../docs/guide/measuring.md" <<'PYTHON' || fail 'the reports'
 import csv, datetime, json, socket, sys
 cases = json.load(open(sys.argv[1]))
 rows = list(csv.DictReader(open(sys.argv[2])))
+guide = open(sys.argv[3]).read()
+unknown = [key for key in cases[0] if f"`{key}`" not in guide]
+assert not unknown, f"docs/guide/measuring.md does not explain {unknown}"
 assert [case["tokens"] for case in cases] == [0, 1, 2, 4, 8, 10, 20], cases
 assert [int(row["tokens"]) for row in rows] == [case["tokens"] for case in cases], rows
 for case, row in zip(cases, rows):
@@ -86,7 +88,7 @@ for case, row in zip(cases, rows):
     assert {"commit", "cpu", "gpu", "driver"} <= set(case), case
     datetime.datetime.strptime(case["date"], "%Y-%m-%dT%H:%M:%SZ")
     assert float(row["pair_us.median"]) == case["pair_us"]["median"] and row["host"] == case["host"], row
-    assert case["route_us"]["noise"] >= 0, case
+    assert all(case[f"{time}_us"]["min"] > 0 for time in ("dispatch", "combine", "pair", "step")), case
 PYTHON
 # shellcheck disable=SC2086 # words
 "$perf" --ranks-as-threads 2 $small --tokens 4 --wide --csv - >"$work/out" 2>"$work/err" || fail '--wide --csv -'

@@ -56,7 +56,7 @@ grep -q 'over 3 iterations of the slowest rank, every operation timed alone$' "$
 # Chains, and more verified iterations than timed ones.
 for mode in ht ll; do
   run --mode $mode --layout rank-major --chain 3 --timed 2 --json "$work/chain.json"
-  grep -q 'over 2 iterations .* dispatch, combine and pair in chains of 3 ' "$work/out" || fail 'the header of a chain'
+  grep -q 'over 2 iterations of the slowest rank, each the mean of 3 in a row$' "$work/out" || fail 'the header of a chain'
   [ "$(grep -c -e '"iters": 3,' -e '"timed": 2,' -e '"chain": 3,' "$work/chain.json")" = 6 ] ||
     fail 'the report of a chain has not its iterations'
 done
@@ -112,7 +112,7 @@ done
 }
 for name in backend mode layout format tokens hidden topk experts sms iters timed chain warmup graph interleave \
   routing seed weights window send-only ceiling nranks wrong_payloads wrong_metadata wrong_combines \
-  max_rel_error dispatch_sms combine_sms route_us dispatch_us combine_us pair_us remote_bytes remote_gbps \
+  max_rel_error dispatch_sms combine_sms dispatch_us combine_us pair_us step_us remote_bytes remote_gbps \
   logical_gbps memcpy_gbps dispatch_vs_memcpy; do
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
 done
@@ -140,41 +140,16 @@ for name in backend mode tokens hidden topk experts sms soak graph seed nranks d
   [ "$(grep -c "\"$name\":" "$work/soak.json")" = 1 ] || fail "the report of a soak has no $name"
 done
 
-# Refusals.
+# Refusals. Options that do not go together are a table, which perf_options_test.cc walks.
 status_of() {
   "$perf" "$@" >/dev/null 2>&1
   echo $?
 }
-[ "$(status_of --hidden 7)" = 2 ] || fail 'a row that is no multiple of 16 bytes'
-[ "$(status_of --topk 9 --experts 8)" = 2 ] || fail 'more entries than experts'
-[ "$(status_of --weights apply --layout flat)" = 2 ] || fail 'weights that combine cannot apply'
-[ "$(status_of --routing group-limited --experts 6 --topk 4)" = 2 ] || fail 'more groups than experts'
 [ "$(status_of --layout square)" = 2 ] || fail 'an unknown layout'
-[ "$(status_of --backend host --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of the host backend'
-"$perf" --backend host --ranks-as-threads 2 --ceiling 2>&1 | grep -q -e '--ceiling needs GPUs' ||
-  fail '--ceiling on the host does not say that it needs GPUs'
-[ "$(status_of --ranks-as-threads 1 --ceiling)" = 2 ] || fail 'a ceiling of one rank'
-[ "$(status_of --ranks-as-threads 2 --ceiling --interleave)" = 2 ] || fail 'a ceiling of two handles'
+[ "$(status_of --topk 9 --experts 8)" = 2 ] || fail 'options that do not go together'
 [ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --ceiling >/dev/null 2>&1; echo $?)" = 2 ] ||
   fail 'a ceiling without a GPU'
 [ "$(status_of --backend host --ranks-as-threads 2 --graph --hidden 64)" = 1 ] || fail 'graphs without a GPU'
-for what in '--layout flat' '--mode ht --layout rank-major' '--mode ht --window 0' '--mode ht --send-only' \
-  '--mode ht --tokens 4096,512' '--mode ht --hidden 256' '--mode ht --backend host' '--mode ht --soak 5'; do
-  # shellcheck disable=SC2086
-  [ "$(status_of --ranks-as-threads 2 --twin --tokens 4096 $what)" = 2 ] || fail "a twin with $what"
-done
-"$perf" --ranks-as-threads 2 --twin --mode ll 2>&1 | grep -q -e '--twin stands for HT dispatch: it needs --mode ht' ||
-  fail 'a twin of LL does not say what it needs'
-[ "$(env CUDA_VISIBLE_DEVICES='' "$perf" --ranks-as-threads 2 --twin --mode ht --tokens 4096 >/dev/null 2>&1; echo $?)" = 2 ] ||
-  fail 'a twin without a GPU'
-[ "$(status_of --mode ht --cast fp8)" = 2 ] || fail 'a cast in HT'
-[ "$(status_of --mode ll --scales token-contiguous)" = 2 ] || fail 'scales without a cast'
-[ "$(status_of --mode ll --cast fp8 --layout rank-major --scales token-contiguous)" = 2 ] || fail 'scales in slots'
-[ "$(status_of --mode ll --cast fp8 --hidden 200)" = 2 ] || fail 'a cast of blocks that are not whole'
-[ "$(status_of --soak 10 --ranks-as-threads 2 --hidden 24)" = 2 ] || fail 'a soak of rows that fp8 cannot have'
-[ "$(status_of --soak 10 --ranks-as-threads 2 --ceiling)" = 2 ] || fail 'a ceiling of a soak'
-[ "$(status_of --transport-test --ranks-as-threads 2 --soak 10)" = 2 ] || fail 'a soak of a transport'
-[ "$(status_of --transport-test --ranks-as-threads 2 --backend cuda)" = 2 ] || fail 'a transport test of GPU memory'
 [ "$(status_of --transport-test --ranks-as-threads 1)" = 1 ] || fail 'a transport test of one rank'
 "$perf" --backend host --ranks-as-threads 2 --soak 10 --graph --hidden 64 2>&1 | grep -q 'no graphs (after 0 iter' ||
   fail 'a soak that breaks off does not say where'

@@ -1,9 +1,15 @@
-// What moe_perf understands: ranges of token counts.
+// What moe_perf understands: ranges of token counts, and which options go together.
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <regex>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "perf/moe_perf/option_rules.h"
+#include "perf/moe_perf/options.h"
 #include "perf/moe_perf/token_counts.h"
 
 namespace moe::test {
@@ -44,6 +50,41 @@ TEST(PerfTokens, RefusalsNameTheWordAndWhatWasExpected) {
   EXPECT_EQ(refusalOf("9:8:x2"), "9:8:x2: begins at 9, above its end 8");
   EXPECT_EQ(refusalOf("2000000"), "2000000: 2000000 is not from 0 to 1048576");
   EXPECT_EQ(refusalOf("-1"), "-1: -1 is not from 0 to 1048576");
+}
+
+// What moe_perf says of a command line on standard error; empty if it takes it.
+std::string firstLineOf(const std::string& arguments) {
+  std::vector<std::string> words = {"moe_perf"};
+  std::istringstream text(arguments);
+  for (std::string word; text >> word;) words.push_back(word);
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  int status = -1;
+  testing::internal::CaptureStderr();
+  const std::optional<perf::Options> options = perf::parseOptions(static_cast<int>(argv.size()), argv.data(), &status);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(status, options ? -1 : 2) << arguments;
+  return said.substr(0, said.find('\n'));
+}
+
+TEST(PerfOptions, EveryRuleIsRefusedWithItsSentence) {
+  const std::regex placeholder("\\{[a-z]+\\}");
+  for (const perf::OptionRule& rule : perf::optionRules()) {
+    const std::string sentence = std::regex_replace(rule.sentence, placeholder, "[0-9]+");
+    const std::string said = firstLineOf(rule.example);
+    EXPECT_TRUE(std::regex_match(said, std::regex("moe_perf: " + sentence))) << rule.example << " gives: " << said;
+  }
+  EXPECT_EQ(firstLineOf("--hidden 7"), "moe_perf: --hidden 7: a row of 14 bytes is no multiple of 16");
+}
+
+TEST(PerfOptions, NoRuleIsInTheWayOfWhatGoesTogether) {
+  for (const char* arguments :
+       {"", "--cast fp8 --mode ll --layout rank-major", "--scales token-contiguous --cast fp8 --mode ll --window 0",
+        "--topk 8 --experts 8", "--routing group-limited --experts 8", "--weights apply --layout expert-major",
+        "--ceiling --ranks-as-threads 2 --graph", "--soak 5 --hidden 16 --graph --mode auto",
+        "--transport-test --backend host --plant-wrong --json x"}) {
+    EXPECT_EQ(firstLineOf(arguments), "");
+  }
 }
 
 }  // namespace

@@ -56,47 +56,23 @@ TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
   EXPECT_FALSE(cases[1].contains("dispatch_of_ceiling"));
 }
 
-TEST(PerfReport, RelatesTheLibraryToItsTwin) {
-  CaseResult result;
-  EXPECT_EQ(dispatchToTwin(result), 0);
-  result.twin = TwinTimes{{510, 505, 700}, {500, 490, 600}};
-  EXPECT_DOUBLE_EQ(dispatchToTwin(result), 1.02);
-  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {result, CaseResult{}}));
-  EXPECT_EQ(cases[0]["twin_us"]["median"], 500);
-  EXPECT_EQ(cases[0]["library_us"]["median"], 510);
-  EXPECT_EQ(cases[0]["library_to_twin"], 1.02);
-  EXPECT_FALSE(cases[1].contains("library_to_twin"));
-}
-
-CaseResult resultWithRoute(std::vector<double> differences) {
+TEST(PerfReport, ShowsAWholeStepBesideThePair) {
   CaseResult result = resultWithCeilings();
-  result.machine = {"host", "host", 4};
-  result.route = std::move(differences);
-  return result;
-}
-
-// "tokens route dispatch ..." of the first line.
-std::string routeColumn(const CaseResult& result) {
-  std::string tokens, route;
-  std::istringstream(caseText(Options{}, result)) >> tokens >> route;
-  return route;
-}
-
-TEST(PerfReport, ShowsNoDifferenceThatIsInsideTheNoiseOrBelowZero) {
-  EXPECT_DOUBLE_EQ(noiseOfMedian({1, 2, 3, 4}), 1.57 * 2 / 2);
-  EXPECT_EQ(noiseOfMedian({}), 0);
-  EXPECT_EQ(routeColumn(resultWithRoute({-7, -6, -5, -5.5})), "~0");
-  EXPECT_EQ(routeColumn(resultWithRoute({-30, -2, 3, 40})), "~0");
-  EXPECT_EQ(routeColumn(resultWithRoute({4, 5, 5.5, 6})), "5.0");
+  result.step = {1030, 1020, 1010};
+  int tokens = 0;
+  double dispatch = 0, combine = 0, pair = 0, step = 0;
+  std::istringstream(caseText(Options{}, result)) >> tokens >> dispatch >> combine >> pair >> step;
+  EXPECT_EQ(dispatch, 500);
+  EXPECT_EQ(combine, 800);
+  EXPECT_EQ(pair, 1000);
+  EXPECT_EQ(step, 1020);
   Options wide;
   wide.wide = true;
-  for (const bool all : {false, true}) {
-    wide.wide = all;
-    EXPECT_EQ(caseText(wide, resultWithRoute({-30, 20, 21, 22})).find("-30"), std::string::npos);
-  }
-  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {resultWithRoute({-30, -2, 3, 40})}));
-  EXPECT_EQ(cases[0]["route_us"]["min"], -30);  // a program gets the samples' numbers, and how much of them is noise
-  EXPECT_DOUBLE_EQ(cases[0]["route_us"]["noise"].get<double>(), 1.57 * 33 / 2);
+  EXPECT_NE(caseText(wide, result).find("  1010.0   1020.0   1030.0 "), std::string::npos);
+  const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {result}));
+  EXPECT_EQ(cases[0]["step_us"]["min"], 1010);
+  EXPECT_EQ(cases[0]["step_us"]["median"], 1020);
+  EXPECT_FALSE(cases[0].contains("route_us"));
 }
 
 std::size_t longestLine(const std::string& text) {
@@ -112,15 +88,14 @@ TEST(PerfReport, FitsInAHundredColumns) {
   options.graph = options.sendOnly = options.interleave = true;
   options.cast = Cast::kFp8Ue8m0;
   options.routing = Routing::kGroupLimited;
-  CaseResult result = resultWithRoute({1e6, 1.1e6});
+  CaseResult result = resultWithCeilings();
   result.tokens = 1 << 20;
-  result.dispatch = result.combine = result.pair = {999999.9};
+  result.dispatch = result.combine = result.pair = result.step = {999999.9};
   result.remoteBytes = result.combineRemoteBytes = 9e11;
   result.machine = {"cuda", "NVIDIA H200 NVL with a long name that some GPUs have", 1024, 128, "ibgda"};
   EXPECT_LE(longestLine(headerText(options, result)), 100U);
   result.choseMultiprocessors = true;
   result.ceilings->pullSums = {"pull with sums: 16-byte accesses, 132 SMs x 16 warps", {1234.56}};
-  result.twin = TwinTimes{{510}, {500}};
   EXPECT_LE(longestLine(caseText(options, result)), 100U);
   result.verdict.wrongPayloads = result.verdict.wrongMetadata = result.verdict.wrongCombines = 1234567890;
   EXPECT_LE(longestLine(caseText(options, result)), 100U);

@@ -146,6 +146,7 @@ class SpoilingDevice : public Device {
   int capture(const std::function<void()>& record) override { return host_->capture(record); }
   void launch(int graph) override { host_->launch(graph); }
   void dropGraphs() override { host_->dropGraphs(); }
+  int blocksOf(const std::function<void()>& record) override { return host_->blocksOf(record); }
 
  private:
   static std::byte* firstByte(const Check& check) {

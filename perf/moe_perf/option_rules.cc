@@ -1,0 +1,139 @@
+#include "perf/moe_perf/option_rules.h"
+
+#include <fmt/format.h>
+
+#include "moecomm.h"
+
+namespace moe::perf {
+namespace {
+
+using enum Relation;
+using Given = const Options&;
+
+bool always(Given) {
+  return true;
+}
+bool wholePieces(Given o) {
+  return o.rowBytes() % 16 == 0;
+}
+bool wholePiecesOfFp8(Given o) {
+  return o.hidden % 16 == 0;
+}
+bool wholeScaleBlocks(Given o) {
+  return o.hidden % kScaleColumns == 0;
+}
+bool enoughExperts(Given o) {
+  return o.topk <= o.experts;
+}
+bool enoughExpertsForGroups(Given o) {
+  return o.groups <= o.experts;
+}
+bool groupLimited(Given o) {
+  return o.routing == Routing::kGroupLimited;
+}
+bool host(Given o) {
+  return o.backend == moeBackendHost;
+}
+bool cuda(Given o) {
+  return o.backend == moeBackendCuda;
+}
+bool lowLatency(Given o) {
+  return o.mode == moeModeLl;
+}
+bool fp8(Given o) {
+  return o.format == Format::kFp8;
+}
+bool cast(Given o) {
+  return o.cast != Cast::kNone;
+}
+bool scales(Given o) {
+  return o.scales != moeScalesRowMajor;
+}
+bool staysInSlots(Given o) {
+  return o.staysInSlots();
+}
+bool expertMajor(Given o) {
+  return o.expertMajor();
+}
+bool weightsApply(Given o) {
+  return o.weights == "apply";
+}
+bool oneRank(Given o) {
+  return o.threads == 1;
+}
+bool interleave(Given o) {
+  return o.interleave;
+}
+bool ceiling(Given o) {
+  return o.ceiling;
+}
+bool soak(Given o) {
+  return o.soak > 0;
+}
+bool transportTest(Given o) {
+  return o.transportTest;
+}
+bool plantWrong(Given o) {
+  return o.plantWrong;
+}
+bool csv(Given o) {
+  return !o.csv.empty();
+}
+
+constexpr OptionRule kRules[] = {
+    {always, needs, wholePieces, "--hidden {hidden}: a row of {row} bytes is no multiple of 16", "--hidden 7"},
+    {cast, needs, lowLatency, "--cast needs --mode ll", "--cast fp8 --mode ht"},
+    {cast, excludes, fp8, "--cast makes fp8 of rows: it cannot be combined with --format fp8",
+     "--cast fp8 --mode ll --format fp8"},
+    {cast, needs, wholeScaleBlocks, "--cast needs --hidden to be a multiple of {block}",
+     "--cast fp8 --mode ll --hidden 200"},
+    {scales, needs, cast, "--scales is the order of a cast's scales: it needs --cast", "--scales token-contiguous"},
+    {scales, excludes, staysInSlots,
+     "--scales needs rows that do not stay in their slots: another --layout than rank-major, or --window 0",
+     "--scales token-contiguous --cast fp8 --mode ll --layout rank-major"},
+    {always, needs, enoughExperts, "--topk {topk} is more than --experts {experts}", "--topk 9 --experts 8"},
+    {groupLimited, needs, enoughExpertsForGroups, "--groups {groups} is more than --experts {experts}",
+     "--routing group-limited --experts 6 --topk 4"},
+    {weightsApply, needs, expertMajor, "--weights apply needs a layout with one row per expert",
+     "--weights apply --layout flat"},
+    {ceiling, excludes, host, "--ceiling needs GPUs: it measures what their links can do, not --backend host",
+     "--ceiling --backend host"},
+    {ceiling, excludes, oneRank, "--ceiling needs at least two ranks", "--ceiling --ranks-as-threads 1"},
+    {ceiling, excludes, interleave, "--ceiling is that of one handle: it cannot be combined with --interleave",
+     "--ceiling --interleave"},
+    {soak, excludes, ceiling, "--soak times nothing: it has no --ceiling", "--soak 5 --ceiling"},
+    {soak, needs, wholePiecesOfFp8, "--soak draws formats: --hidden must be a multiple of 16, for a row of fp8",
+     "--soak 5 --hidden 24"},
+    {transportTest, excludes, soak, "--transport-test runs no steps: it has no --soak", "--transport-test --soak 5"},
+    {transportTest, excludes, ceiling, "--transport-test runs no steps: it has no --ceiling",
+     "--transport-test --ceiling"},
+    {transportTest, excludes, cuda, "--transport-test moves host memory: it cannot be combined with --backend cuda",
+     "--transport-test --backend cuda"},
+    {plantWrong, needs, transportTest, "--plant-wrong is for --transport-test", "--plant-wrong"},
+    {csv, excludes, soak, "--csv has a line for each case, and --soak has none: use --json", "--csv x --soak 5"},
+    {csv, excludes, transportTest, "--csv has a line for each case, and --transport-test has none: use --json",
+     "--csv x --transport-test"},
+};
+
+}  // namespace
+
+bool OptionRule::broken(const Options& options) const {
+  return option(options) && other(options) != (relation == needs);
+}
+
+std::span<const OptionRule> optionRules() {
+  return kRules;
+}
+
+std::string brokenRule(const Options& options) {
+  for (const OptionRule& rule : kRules) {
+    if (!rule.broken(options)) continue;
+    return fmt::format(fmt::runtime(rule.sentence), fmt::arg("hidden", options.hidden),
+                       fmt::arg("row", options.rowBytes()), fmt::arg("block", kScaleColumns),
+                       fmt::arg("topk", options.topk), fmt::arg("experts", options.experts),
+                       fmt::arg("groups", options.groups));
+  }
+  return "";
+}
+
+}  // namespace moe::perf

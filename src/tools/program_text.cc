@@ -1,0 +1,33 @@
+#include "tools/program_text.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "moecomm.h"
+
+namespace moe::tools {
+
+std::string wrapped(const std::string& text, std::size_t columns) {
+  std::string lines, word;
+  std::size_t used = 0;
+  for (std::istringstream words(text); words >> word; used += word.size()) {
+    if (used > 0 && used + 1 + word.size() > columns) {
+      lines += '\n';
+      used = 0;
+    } else if (used > 0) {
+      lines += ' ';
+      used += 1;
+    }
+    lines += word;
+  }
+  return lines;
+}
+
+std::string versionText(const std::string& program) {
+  const std::string commit = buildCommit();
+  return fmt::format("{} {}.{}.{}{}", program, MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH,
+                     commit.empty() ? "" : ", commit " + commit);
+}
+
+}  // namespace moe::tools

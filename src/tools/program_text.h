@@ -1,0 +1,20 @@
+// Text that all programs share: lines that fit a terminal, and versions. Light, where command_line.h is not.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace moe::tools {
+
+inline constexpr std::size_t kTerminalColumns = 100;
+
+// The text with line ends in place of blanks, so that no line is longer than `columns`, except for single long words.
+std::string wrapped(const std::string& text, std::size_t columns);
+
+// "moe_perf 0.1.0, commit 1a2b3c4d5e6f"; without the commit if the program was not built in a checkout.
+std::string versionText(const std::string& program);
+
+// The commit of this program, with "-dirty" behind it if files differed; empty if it is not known.
+std::string buildCommit();
+
+}  // namespace moe::tools
