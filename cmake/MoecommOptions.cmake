@@ -15,8 +15,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND host_flags -Wno-subobject-linkage)
   endif()
 endif()
-# CMake 3.25 does not know that nvcc has C++20, hence the option by hand.
-set(cuda_flags -std=c++20 -lineinfo -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
+# CMake 3.25 does not know that nvcc has C++20, hence the option by hand. Kernels are compressed, as nvcc does by itself
+# in large files alone.
+set(cuda_flags -std=c++20 -lineinfo -Xfatbin=-compress-all -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
 if(MOECOMM_WERROR)
   list(APPEND host_flags -Werror)
   list(APPEND cuda_flags -Werror=all-warnings)
