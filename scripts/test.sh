@@ -55,7 +55,7 @@ step_format() {
 
 step_tidy() {
   python3 scripts/tidy.py && python3 tests/tools/tidy_test.py && python3 tests/tools/goals_test.py &&
-    python3 tests/tools/host_peers_test.py || return
+    python3 tests/tools/host_peers_test.py && python3 tests/tools/lint_test.py || return
   if have shellcheck; then shellcheck -S warning scripts/*.sh tests/*/*.sh .ci/run; fi
 }
 
@@ -110,13 +110,10 @@ step_mutants() {
 }
 
 step_lint() {
-  have run-clang-tidy-14 || { skip "no run-clang-tidy-14"; return; }
+  have clang-tidy-14 || { skip "no clang-tidy-14"; return; }
   # Of its own and not built: the sanitizers' presets compile several files as one.
   cmake --preset asan -B build/lint -DCMAKE_UNITY_BUILD=OFF >build/lint.log 2>&1 || { cat build/lint.log; return 1; }
-  run-clang-tidy-14 -quiet -j "$jobs" -p build/lint "$root/src/.*\.cc" >build/lint.log 2>/dev/null
-  local status=$?
-  grep -E '(warning|error):' build/lint.log | sort -u
-  return $status
+  scripts/lint.py build/lint --jobs "$jobs"
 }
 
 # The generated code is what it must be, and what tests/codegen/kernels.toml says; and the checker finds what is planted.
