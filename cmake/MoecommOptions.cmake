@@ -11,9 +11,13 @@ set(host_flags -Wall -Wextra -Wconversion -Wshadow -ffp-contract=off -fno-strict
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # With optimisation GCC 12 and 13 see these inside their own std::string and std::vector.
   list(APPEND host_flags -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+  if(CMAKE_UNITY_BUILD) # files that are compiled together look like headers to it
+    list(APPEND host_flags -Wno-subobject-linkage)
+  endif()
 endif()
-# CMake 3.25 does not know that nvcc has C++20, hence the option by hand.
-set(cuda_flags -std=c++20 -lineinfo -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
+# CMake 3.25 does not know that nvcc has C++20, hence the option by hand. Kernels are compressed, as nvcc does by itself
+# in large files alone.
+set(cuda_flags -std=c++20 -lineinfo -Xfatbin=-compress-all -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-fvisibility=hidden)
 if(MOECOMM_WERROR)
   list(APPEND host_flags -Werror)
   list(APPEND cuda_flags -Werror=all-warnings)

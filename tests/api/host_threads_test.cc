@@ -6,20 +6,10 @@
 #include <thread>
 
 #include "support/moe_step.h"
+#include "support/variable.h"
 
 namespace moe::test {
 namespace {
-
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 // Large enough for several threads in most dispatches and combines.
 moeConfig_t largeConfig() {
@@ -30,7 +20,7 @@ moeConfig_t largeConfig() {
   return config;
 }
 
-void runSteps(int nranks, const moeConfig_t& config, const StepCase& c, int iterations) {
+void runOnThreads(int nranks, const moeConfig_t& config, const StepCase& c, int iterations) {
   world(nranks, config, [&](RankContext& context) {
     MoeStep step(context, c);
     for (int i = 0; i < iterations; ++i) {
@@ -66,7 +56,7 @@ TEST(HostThreads, ShareTheWorkOfARank) {
   const Variable threads("MOECOMM_HOST_THREADS", "3");
   for (const int mode : {moeModeHt, moeModeLl}) {
     for (const int layout : {moeLayoutFlat, moeLayoutExpertMajor}) {
-      runSteps(2, largeConfig(), largeCase(mode, layout), 2);
+      runOnThreads(2, largeConfig(), largeCase(mode, layout), 2);
     }
   }
 }

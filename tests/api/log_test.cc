@@ -6,6 +6,7 @@
 
 #include "support/log_lines.h"
 #include "support/moe_step.h"
+#include "support/variable.h"
 
 namespace moe::test {
 namespace {
@@ -31,17 +32,6 @@ class LogOf : public OnBackend {
   }
 
   LogLines lines_;
-};
-
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
 };
 
 moeHandleConfig_t smallHandle() {

@@ -13,10 +13,6 @@ namespace {
 
 constexpr unsigned kAllAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic;
 
-std::uint64_t addressOf(const void* memory) {
-  return reinterpret_cast<std::uintptr_t>(memory);
-}
-
 void expectNoViolation(const SoftAdapter& adapter) {
   EXPECT_TRUE(adapter.violations().empty())
       << adapter.violations().size() << " violations; the first: " << adapter.violations().front();

@@ -19,6 +19,13 @@ struct Command {
   std::byte* driverResponse;
 };
 
+// Who answers a command; a row of a table.
+struct Answer {
+  unsigned number;
+  bool extended;
+  int (*answer)(const Command&);
+};
+
 template <class Request>
 Request requestOf(const Command& command) {
   Request request;

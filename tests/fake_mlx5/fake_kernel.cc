@@ -99,12 +99,7 @@ int queryPort(const Command& command) {
 
 // ---- Commands
 
-struct Answer {
-  unsigned number;
-  bool extended;
-  int (*answer)(const Command&);
-};
-constexpr Answer kAnswers[] = {
+constexpr Answer kDeviceAnswers[] = {
     {IB_USER_VERBS_CMD_GET_CONTEXT, false, getContext},
     {IB_USER_VERBS_CMD_QUERY_DEVICE, false, queryDevice},
     {IB_USER_VERBS_CMD_QUERY_PORT, false, queryPort},
@@ -146,7 +141,7 @@ int answerCommand(int context, const void* bytes) {
   const Command command = takeApart(context, static_cast<const std::byte*>(bytes));
   // Not all commands have a response; those without one have no length for it.
   if (command.responseBytes != 0) std::memset(command.response, 0, command.responseBytes);
-  for (const Answer& answer : kAnswers) {
+  for (const Answer& answer : kDeviceAnswers) {
     if (answer.number == command.number && answer.extended == command.extended) return answer.answer(command);
   }
   return answerObjectCommand(command);

@@ -169,12 +169,7 @@ int destroyQp(const Command& command) {
       [&](Adapter& adapter) { return adapter.destroyPair(requestOf<ib_uverbs_destroy_qp>(command).qp_handle); });
 }
 
-struct Answer {
-  unsigned number;
-  bool extended;
-  int (*answer)(const Command&);
-};
-constexpr Answer kAnswers[] = {
+constexpr Answer kObjectAnswers[] = {
     {IB_USER_VERBS_CMD_ALLOC_PD, false, allocatePd},
     {IB_USER_VERBS_CMD_DEALLOC_PD, false, freePd},
     {IB_USER_VERBS_CMD_REG_MR, false, registerMemory},
@@ -193,7 +188,7 @@ constexpr Answer kAnswers[] = {
 }  // namespace
 
 int answerObjectCommand(const Command& command) {
-  for (const Answer& answer : kAnswers) {
+  for (const Answer& answer : kObjectAnswers) {
     if (answer.number == command.number && answer.extended == command.extended) return answer.answer(command);
   }
   return EOPNOTSUPP;

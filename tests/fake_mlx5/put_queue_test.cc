@@ -21,10 +21,6 @@ int toRank(const Put& put) {
   return put.to;
 }
 
-std::uint64_t addressOf(const void* memory) {
-  return reinterpret_cast<std::uintptr_t>(memory);
-}
-
 // How often an adapter is told of something.
 class CountingMemory : public HostQueueMemory {
  public:

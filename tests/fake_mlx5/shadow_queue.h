@@ -10,6 +10,11 @@
 
 namespace moe::test {
 
+// As adapters know memory.
+inline std::uint64_t addressOf(const void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
+
 class ShadowQueue {
  public:
   static constexpr std::uint32_t kSlotsMax = 256;

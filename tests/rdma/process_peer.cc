@@ -5,7 +5,7 @@
 namespace moe::test {
 namespace {
 
-constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+constexpr int kWriteAndRead = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 // Not zero, and soon at its end.
 std::uint32_t firstPsn(int from, int to) {
@@ -42,8 +42,8 @@ Peer::Peer(const BoardFile& board, const PeerSettings& settings)
     : board_(board), settings_(settings), device_(settings.device), words_(kWords) {
   allocateRows();
   const int relaxed = settings.relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0;
-  rowsRegion_ = ibv_reg_mr(device_.pd, registeredRows_, kRows * 8, kAccess | relaxed);
-  wordsRegion_ = ibv_reg_mr(device_.pd, words_.data(), words_.size() * 8, kAccess | IBV_ACCESS_REMOTE_ATOMIC);
+  rowsRegion_ = ibv_reg_mr(device_.pd, registeredRows_, kRows * 8, kWriteAndRead | relaxed);
+  wordsRegion_ = ibv_reg_mr(device_.pd, words_.data(), words_.size() * 8, kWriteAndRead | IBV_ACCESS_REMOTE_ATOMIC);
   check(rowsRegion_ != nullptr && wordsRegion_ != nullptr, "ibv_reg_mr");
 
   Offer& offer = board_->offer[rank()];

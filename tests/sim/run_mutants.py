@@ -3,12 +3,16 @@
 
 A mutant that survives, a text that does not occur exactly once and a mutant that does not compile are failures of this
 script, and so is a job that fails without a bug. `--only TEXT` runs the mutants whose name contains TEXT.
+
+All jobs are built once without a bug, and the compiler says what each file includes. For a mutant only those files are
+compiled again that include what it changes; a mutant that no file of its job includes is a failure too.
 """
 
 import argparse
 import concurrent.futures
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,12 +26,16 @@ COMMON = ["support/cast_case.cc", "support/combine_operation.cc", "support/dispa
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90
-SEEDS, SEEDS_WITH_BUG = 1500, 4000  # a bug ends the job at the first seed that shows it
+SEEDS, SEEDS_WITH_BUG = 300, 4000  # a bug ends the job at the first seed; sim_test.cc runs more seeds without one
 
-# A job: what is compiled with the mutated headers, what it is linked with, and how it runs.
-TEAMS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
+# A job: what a bug may change, what it is linked with, which no bug changes and so judges it, and how it runs.
+THREADS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
 QUEUES = {"queues": [], "queues-tsan": TSAN}
-QUEUE_SOURCES = ["adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader"]
+QUEUE_SOURCES = [f"fake_mlx5/{name}.cc" for name in (
+    "adapter_test", "put_queue_test", "queue_test", "soft_adapter", "wqe_reader")]
+SIM_SOURCES = ["support/simulator.cc"]  # and support/sim_steps_*.cc
+SIM_JUDGES = COMMON + ["support/fiber.cc", "support/simulator_puts.cc", "support/simulator_stores.cc", "sim/worlds.cc",
+                       "sim/moecomm_sim.cc"]
 SIM_ARGUMENTS = {
     "sim-ht": ["--protocol", "ht"],
     "sim-ll": ["--protocol", "ll"],
@@ -56,36 +64,53 @@ class Builder:
         if done.returncode != 0:
             raise RuntimeError("does not compile:\n" + done.stderr[:2000])
 
-    def compile(self, source: str, to: pathlib.Path, flags):
-        self.run([*flags, *self.includes, *FLAGS, "-c", f"{self.tree}/tests/{source}", "-o", str(to)])
+    def parts_of(self, job: str):
+        """What a bug may change, and the judges: a list of (source, flags) of each."""
+        if job in QUEUES:
+            return [(source, QUEUES[job]) for source in QUEUE_SOURCES], []
+        if job in THREADS:
+            changing = [("sim/mutant_threads.cc", TSAN + [f"-DMOE_TEAM={THREADS[job]}"])]
+            return changing, [(source, TSAN) for source in COMMON + ["protocol/fixed_shape.cc"]]
+        steps = sorted(f"support/{path.name}" for path in (self.tree / "tests/support").glob("sim_steps_*.cc"))
+        return [(source, []) for source in SIM_SOURCES + steps], [(source, []) for source in SIM_JUDGES]
+
+    def object_of(self, part) -> pathlib.Path:
+        """Of the build without a bug."""
+        source, flags = part
+        return self.work / "clean" / ("_".join([source.replace("/", "_"), *flags]) + ".o")
+
+    def compile(self, part, to: pathlib.Path, overlays=()):
+        source, flags = part
+        to.parent.mkdir(parents=True, exist_ok=True)
+        # An absolute path stays what it is.
+        path = self.tree / "tests" / source
+        self.run([*flags, *overlays, *self.includes, *FLAGS, "-MMD", "-c", str(path), "-o", str(to)])
         return to
 
-    def common_sources(self):
-        """(source, object, flags) of everything that no mutant changes."""
-        for source in COMMON + ["support/fiber.cc", "support/simulator_puts.cc",
-                                "support/simulator_stores.cc", "sim/worlds.cc", "sim/moecomm_sim.cc"]:
-            yield source, self.work / (source.replace("/", "_") + ".o"), []
-        for source in COMMON + ["protocol/fixed_shape.cc"]:
-            yield source, self.work / (source.replace("/", "_") + ".tsan.o"), TSAN
+    def includes_of(self, part):
+        """The files of the tree that a source is compiled from, as the compiler told."""
+        rule = self.object_of(part).with_suffix(".d").read_text().replace("\\\n", " ")
+        paths = (pathlib.Path(word) for word in shlex.split(rule.partition(": ")[2]))
+        return {str(path.relative_to(self.tree)) for path in paths if path.is_relative_to(self.tree)}
 
-    def build_job(self, job: str, overlay: pathlib.Path):
-        """The program of a job over the sources in `overlay`, which come before those of the tree."""
+    def build_job(self, job: str, overlay: pathlib.Path, file=None):
+        """The program of a job, with the bug in `file` of `overlay`, whose sources come before those of the tree."""
+        changing, judges = self.parts_of(job)
+        concerned = [part for part in changing if file in self.includes_of(part)]
+        if file and not concerned:
+            raise RuntimeError(f"nothing of {job} includes {file}")
         overlays = [f"-I{overlay}/tests", f"-I{overlay}/src"]
+        objects = [self.object_of(part) for part in changing + judges if part not in concerned]
+        if concerned:
+            # As one file: what they include takes most of the time. Of an inline function that several objects have, the
+            # linker takes the first: the one with the bug.
+            together = overlay / "again.cc"
+            together.write_text("".join(f'#include "{self.tree}/tests/{source}"\n' for source, _ in concerned))
+            objects.insert(0, self.compile((together, concerned[0][1]), overlay / "again.o", overlays))
         program = overlay / "job"
-        if job in QUEUES:
-            flags = overlays + QUEUES[job]
-            objects = [self.compile(f"fake_mlx5/{name}.cc", overlay / f"{name}.o", flags) for name in QUEUE_SOURCES]
-            self.run([*QUEUES[job], *map(str, objects), "-o", str(program), "-lgtest_main", "-lgtest", "-lfmt",
-                      "-pthread"])
-        elif job in TEAMS:
-            common = [str(o) for _, o, flags in self.common_sources() if flags]
-            changed = self.compile("sim/mutant_threads.cc", overlay / "changed.o",
-                                   overlays + TSAN + [f"-DMOE_TEAM={TEAMS[job]}"])
-            self.run([*TSAN, str(changed), *common, "-o", str(program), "-lfmt", "-pthread"])
-        else:
-            common = [str(o) for _, o, flags in self.common_sources() if not flags]
-            changed = self.compile("support/simulator.cc", overlay / "changed.o", overlays)
-            self.run([str(changed), *common, "-o", str(program), "-lfmt"])
+        libraries = ["-lgtest_main", "-lgtest"] if job in QUEUES else []
+        sanitizer = TSAN if job in THREADS else QUEUES.get(job, [])
+        self.run([*sanitizer, *map(str, objects), "-o", str(program), *libraries, "-lfmt", "-pthread"])
         return program
 
 
@@ -122,7 +147,8 @@ def try_mutant(builder: Builder, index: int, mutant):
     overlay = builder.work / f"mutant{index}"
     try:
         plant(builder.tree, mutant, overlay)
-        how = job_failure(mutant["job"], builder.build_job(mutant["job"], overlay), SEEDS_WITH_BUG)
+        program = builder.build_job(mutant["job"], overlay, mutant["file"])
+        how = job_failure(mutant["job"], program, SEEDS_WITH_BUG)
         verdict = "caught" if how else "SURVIVED"
     except RuntimeError as error:
         verdict, how = "BROKEN", str(error)
@@ -142,7 +168,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    work = pathlib.Path(options.work)
+    work = pathlib.Path(options.work).resolve()
     work.mkdir(parents=True, exist_ok=True)
     builder = Builder(work, options.compiler)
     mutants = tomllib.loads((builder.tree / "tests/sim/mutants.toml").read_text())["mutant"]
@@ -150,7 +176,8 @@ def main() -> int:
     jobs = sorted({m["job"] for m in mutants})
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda item: builder.compile(*item), builder.common_sources()))
+        parts = {builder.object_of(part): part for job in jobs for part in sum(builder.parts_of(job), [])}
+        list(pool.map(lambda path: builder.compile(parts[path], path), parts))
         for job, verdict in zip(jobs, pool.map(lambda j: try_without_bug(builder, j), jobs)):
             print(f"{verdict:10} {job} without a bug", flush=True)
             bad += verdict != "passes"

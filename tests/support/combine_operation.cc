@@ -3,15 +3,12 @@
 
 #include "device/view/ll_slots.h"
 #include "device/view/terms.h"
+#include "support/index.h"
 #include "support/operations.h"
 #include "support/payload.h"
 
 namespace moe::test {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr std::uint64_t kBias0Seed = 0xb0, kBias1Seed = 0xb1, kGradSeed = 0x9ad;
 

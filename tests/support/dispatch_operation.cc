@@ -5,15 +5,12 @@
 #include "device/view/ll_slots.h"
 #include "device/view/terms.h"
 #include "support/fp8_reference.h"
+#include "support/index.h"
 #include "support/operations.h"
 #include "support/payload.h"
 
 namespace moe::test {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr std::uint64_t kSideSeed = 0x51de;
 

@@ -4,16 +4,11 @@
 
 #include <algorithm>
 
+#include "support/index.h"
 #include "support/payload.h"
 
 namespace moe::test {
-namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool Report::empty() const {
   return std::all_of(lines_.begin(), lines_.end(), [](const auto& lines) { return lines.empty(); });

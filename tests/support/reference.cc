@@ -6,12 +6,10 @@
 #include <limits>
 #include <utility>
 
+#include "support/index.h"
+
 namespace moe::test {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The nearest number (ties to even) with `mantissa` bits after the leading one and exponents of at least `exponentMin`.
 double roundTo(double value, int mantissa, int exponentMin) {

@@ -4,12 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include "support/index.h"
+
 namespace moe::test {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 enum class Load { uniform, skewed, oneRank, oneExpert, groupLimited, kinds };
 

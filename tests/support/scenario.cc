@@ -5,14 +5,11 @@
 #include <algorithm>
 
 #include "device/rows/fp8_row.h"
+#include "support/index.h"
 #include "support/routing_input.h"
 
 namespace moe::test {
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr std::int64_t kOutputBytesMax = 256 << 10;
 constexpr int kAreas = kParities + 2;  // outstanding dispatches, a combine, and one more

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/kernels/run_step.h"
-#include "support/sim_warp.h"
+#include "support/sim_steps.h"
 #include "support/simulator_parts.h"
 
 namespace moe::sim {
@@ -202,7 +201,10 @@ void Simulator::runWarp(Warp& warp) {
   if (&warp == rank.warps.back()) {
     lookOn(rank);
   } else {
-    runNamedStep(SimWarp(*this), rank.step, rank.params, warp.index, program_.tasks(rank.rank)[rank.nextTask].movers);
+    const int movers = program_.tasks(rank.rank)[rank.nextTask].movers;
+    for (const auto run : {runRoute, runHtDispatch, runCombine, runLl}) {
+      if (run(*this, rank.step, rank.params, warp.index, movers)) break;
+    }
   }
   pause();
   drain();  // the end of a step is a release

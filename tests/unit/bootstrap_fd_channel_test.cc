@@ -207,9 +207,9 @@ void sendWith(int socket, std::span<const std::uint8_t> bytes, std::span<const i
 }
 
 // A pipe that tells whether anybody holds its writing end.
-struct Pipe {
+struct WatchedPipe {
   Fd reading, writing;
-  Pipe() {
+  WatchedPipe() {
     int ends[2];
     EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     reading = Fd(ends[0]), writing = Fd(ends[1]);
@@ -229,7 +229,7 @@ TEST(FdChannel, KeepsNoDescriptorThatAStrangerSends) {
   std::vector<Fd> strangers;  // they cannot answer the challenge that comes then, and stay
   for (const std::size_t count : {1U, 2U, 9U}) {
     strangers.push_back(connectTo(localNameOf(key)));
-    Pipe pipe;
+    WatchedPipe pipe;
     sendWith(strangers.back().get(), hello, std::vector<int>(count, pipe.writing.get()));
     EXPECT_TRUE(pipe.isForgotten(2s)) << count << " descriptors";
   }
@@ -245,7 +245,7 @@ TEST(FdChannel, KeepsTheFirstDescriptorOfThoseThatCome) {
   client.wantFd();
   for (int i = 0; i < 4; ++i) client.pump(POLLOUT | POLLIN), server.pump(POLLOUT | POLLIN);
   ASSERT_TRUE(server.open() && client.open());
-  Pipe second, third;
+  WatchedPipe second, third;
   const Fd file = fileWith(7);
   const auto reply = encodeFrame(FrameType::FdReply, 0);
   sendWith(server.fd(), reply, std::array{file.get(), second.writing.get()});

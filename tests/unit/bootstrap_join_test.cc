@@ -24,10 +24,6 @@ std::vector<std::uint8_t> blobOf(int rank, std::size_t bytes) {
   return blob;
 }
 
-std::uint16_t freePort() {
-  return bootstrap::listenTcp({bootstrap::Address::any(AF_INET, 0)}, 0).port;
-}
-
 void gatherAndCheck(Bootstrap& member, const std::function<std::size_t(int)>& bytesOf) {
   const auto all = member.allGather(blobOf(member.rank(), bytesOf(member.rank())));
   ASSERT_EQ(all.size(), static_cast<std::size_t>(member.nranks()));

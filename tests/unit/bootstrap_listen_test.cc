@@ -59,10 +59,6 @@ std::vector<Address> listeningOf(int nranks, const moeUniqueId_t& id, const std:
   return found;
 }
 
-std::uint16_t freePort() {
-  return bootstrap::listenTcp({Address::any(AF_INET, 0)}, 0).port;
-}
-
 TEST(BootstrapListen, RanksThatMeetOnTheLoopbackAddressListenThereAlone) {
   const moeUniqueId_t id = bootstrap::uniqueIdFor("127.0.0.1", freePort(), {1, 2, 3}, 20s);
   bootstrap::serveUniqueId(id, 20s);

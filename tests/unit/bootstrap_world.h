@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "bootstrap/group/bootstrap.h"
 #include "bootstrap/group/unique_id.h"
+#include "bootstrap/net/socket.h"
 
 namespace moe::test {
 
@@ -32,6 +33,10 @@ inline bootstrap::Options optionsOf(int rank, int nranks, std::chrono::milliseco
   options.nranks = nranks;
   options.timeout = timeout;
   return options;
+}
+
+inline std::uint16_t freePort() {
+  return bootstrap::listenTcp({bootstrap::Address::any(AF_INET, 0)}, 0).port;
 }
 
 inline double secondsSince(Clock::time_point start) {

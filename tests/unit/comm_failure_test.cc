@@ -15,7 +15,7 @@
 namespace moe::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 Config configOfRanks() {
@@ -89,12 +89,12 @@ std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std:
       Handle& handle = addHandle(*comm);
       std::this_thread::sleep_for(delays[rank]);
       handle.route(nullptr, nullptr, 0, nullptr);
-      const auto begin = Clock::now();
+      const auto begin = SteadyClock::now();
       seen[rank].result = comm->status();
-      seen[rank].resultTook = Clock::now() - begin;
+      seen[rank].resultTook = SteadyClock::now() - begin;
       if (rank == leaver) return;
       seen[rank].text = comm->errors().text();
-      seen[rank].textTook = Clock::now() - begin;
+      seen[rank].textTook = SteadyClock::now() - begin;
     });
   }
   for (auto& rank : ranks) rank.join();

@@ -10,7 +10,7 @@
 namespace moe::test {
 namespace {
 
-constexpr std::size_t kBytes = 65536;
+constexpr std::size_t kWindowBytes = 65536;
 
 WindowCard cardOf(const Window& window, std::int32_t process) {
   WindowCard card;
@@ -27,30 +27,30 @@ Fd fileOf(std::size_t bytes, int seals) {
   return fd;
 }
 
-// What happens when rank 1, another process, passes this file for its window of kBytes.
+// What happens when rank 1, another process, passes this file for its window of kWindowBytes.
 Outcome open(int fd) {
-  const auto mine = makeHostWindow(kBytes, {});
-  const auto theirs = makeHostWindow(kBytes, {});
+  const auto mine = makeHostWindow(kWindowBytes, {});
+  const auto theirs = makeHostWindow(kWindowBytes, {});
   return outcomeOf([&] {
     const auto duplicate = [&](int) { return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); };
     const PeerWindow window = mine->open(1, cardOf(*mine, 100), cardOf(*theirs, 101), duplicate);
-    window.memory.get()[kBytes - 1] = 1;
+    window.memory.get()[kWindowBytes - 1] = 1;
   });
 }
 
 TEST(HostWindow, IsMappedByOtherProcesses) {
-  const auto window = makeHostWindow(kBytes, {});
+  const auto window = makeHostWindow(kWindowBytes, {});
   const Outcome outcome = open(window->fd());
   EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
-  EXPECT_EQ(window->base()[kBytes - 1], 1);
+  EXPECT_EQ(window->base()[kWindowBytes - 1], 1);
 }
 
 // Who has the descriptor could cut the file, and every access behind its end is a SIGBUS.
 TEST(HostWindow, CannotBeCutOrGrown) {
-  const auto window = makeHostWindow(kBytes, {});
+  const auto window = makeHostWindow(kWindowBytes, {});
   EXPECT_EQ(::ftruncate(window->fd(), 4096), -1);
   EXPECT_EQ(errno, EPERM);
-  EXPECT_EQ(::ftruncate(window->fd(), 2 * kBytes), -1);
+  EXPECT_EQ(::ftruncate(window->fd(), 2 * kWindowBytes), -1);
   EXPECT_EQ(errno, EPERM);
   EXPECT_EQ(::fcntl(window->fd(), F_ADD_SEALS, F_SEAL_WRITE), -1);
   EXPECT_EQ(errno, EPERM);
@@ -58,7 +58,7 @@ TEST(HostWindow, CannotBeCutOrGrown) {
 
 TEST(HostWindow, AFileThatCouldBeCutIsNotMapped) {
   for (const int seals : {0, F_SEAL_GROW | F_SEAL_SEAL}) {
-    const Outcome outcome = open(fileOf(kBytes, seals).get());
+    const Outcome outcome = open(fileOf(kWindowBytes, seals).get());
     EXPECT_EQ(outcome.result, moeRemoteError);
     EXPECT_EQ(outcome.sentence, "the window of rank 1 is a file that could be cut: it is not sealed");
   }
@@ -69,7 +69,7 @@ TEST(HostWindow, AFileThatCouldBeCutIsNotMapped) {
 }
 
 TEST(HostWindow, AFileOfAnotherSizeIsNotMapped) {
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, 2 * kBytes}) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, 2 * kWindowBytes}) {
     const Outcome outcome = open(fileOf(bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL).get());
     EXPECT_EQ(outcome.result, moeRemoteError);
     EXPECT_EQ(outcome.sentence,

@@ -33,8 +33,8 @@ struct Made {
 };
 Made made;
 
-ibv_device device{};
-ibv_device* devices[] = {&device, nullptr};
+ibv_device onlyDevice{};
+ibv_device* devices[] = {&onlyDevice, nullptr};
 ibv_context context{};
 ibv_pd domain{};
 
@@ -49,7 +49,7 @@ ibv_mr* answer(const char* call, int error, std::size_t bytes, int access) {
 
 std::shared_ptr<Library> makeLibrary() {
   auto library = std::make_shared<Library>("libc.so.6");
-  std::strcpy(device.name, "mlx5_0");
+  std::strcpy(onlyDevice.name, "mlx5_0");
   made.region.lkey = 0x11, made.region.rkey = 0x22;
   library->getDeviceList = [](int* count) {
     *count = 1;

@@ -1,71 +1,17 @@
-// From a step's name to its code: the only file that knows all protocols.
+// Every step by its name: the only file that knows all families, and so all protocols.
 #pragma once
 
-#include <type_traits>
-
-#include "device/protocol/combine_rails.h"
-#include "device/protocol/ht_dispatch_rails.h"
-#include "device/protocol/ll_combine.h"
-#include "device/protocol/ll_dispatch.h"
-#include "device/protocol/route/route.h"
-#include "device/view/step_names.h"
+#include "device/kernels/combine_steps.h"
+#include "device/kernels/ht_dispatch_steps.h"
+#include "device/kernels/ll_steps.h"
+#include "device/kernels/route_steps.h"
 
 namespace moe {
 
-template <Step kStep, Duty kDuty = Duty::all, class Warp>
-MOE_LANES void runStep(const Warp& warp, const StepParams& p, const Crew& crew) {
-  const WarpIndex w = crew.all;
-  if constexpr (kStep == Step::route) Route(warp, p, w).run();
-  if constexpr (kStep == Step::htDispatch) HtDispatch<1, kDuty, Warp>(warp, p, crew).run();
-  if constexpr (kStep == Step::htDispatchWaves) HtDispatch<kHtWaves, Duty::all, Warp>(warp, p, crew).run();
-  if constexpr (kStep == Step::htDispatchRails) HtDispatchRails(warp, p, w).run();
-  if constexpr (kStep == Step::llDispatch) LlDispatch(warp, p, w).run();
-  if constexpr (kStep == Step::llCombine) LlCombine(warp, p, w).run();
-  if constexpr (kStep == Step::combine) Combine<1, Warp>(warp, p, w).run();
-  if constexpr (kStep == Step::combineWaves) Combine<kHtWaves, Warp>(warp, p, w).run();
-  if constexpr (kStep == Step::combineRails) CombineRails(warp, p, w).run();
-}
-
-// use(tag) with the step as a compile-time value, decltype(tag)::value.
-template <class Use>
-void withStep(Step step, Use use) {
-  switch (step) {
-    case Step::route:
-      return use(std::integral_constant<Step, Step::route>{});
-    case Step::htDispatch:
-      return use(std::integral_constant<Step, Step::htDispatch>{});
-    case Step::htDispatchWaves:
-      return use(std::integral_constant<Step, Step::htDispatchWaves>{});
-    case Step::htDispatchRails:
-      return use(std::integral_constant<Step, Step::htDispatchRails>{});
-    case Step::llDispatch:
-      return use(std::integral_constant<Step, Step::llDispatch>{});
-    case Step::llCombine:
-      return use(std::integral_constant<Step, Step::llCombine>{});
-    case Step::combine:
-      return use(std::integral_constant<Step, Step::combine>{});
-    case Step::combineWaves:
-      return use(std::integral_constant<Step, Step::combineWaves>{});
-    case Step::combineRails:
-      return use(std::integral_constant<Step, Step::combineRails>{});
-  }
-}
-
-// A step whose name is known at run time only. `movers`: of a step that can be divided, the first so many warps move
-// rows, the others describe them; 0: all warps do all.
 template <class Warp>
 void runNamedStep(const Warp& warp, Step step, const StepParams& p, WarpIndex w, int movers = 0) {
-  withStep(step, [&](auto tag) {
-    constexpr Step kStep = decltype(tag)::value;
-    if constexpr (isDivided(kStep)) {
-      if (w.index < movers) return runStep<kStep, Duty::move>(warp, p, {w, {w.index, movers, movers}});
-      if (movers > 0) {
-        const int others = w.count - movers;
-        return runStep<kStep, Duty::describe>(warp, p, {w, {w.index - movers, others, others}});
-      }
-    }
-    runStep<kStep>(warp, p, {w, w});
-  });
+  const auto runs = [&](auto family) { return runNamedStep(family, warp, step, p, w, movers); };
+  runs(RouteSteps{}) || runs(HtDispatchSteps{}) || runs(CombineSteps{}) || runs(LlSteps{});
 }
 
 }  // namespace moe

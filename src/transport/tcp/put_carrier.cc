@@ -21,13 +21,13 @@ class Nap {
   void wake() { rounds_ = 0; }
   // How long to sleep now.
   microseconds next() {
-    constexpr int kLooks = 200, kYields = 50;
+    constexpr int kSpins = 200, kYields = 50;
     constexpr std::int64_t kShortest = 20, kLongest = 500;  // microseconds
     ++rounds_;
-    if (rounds_ > kLooks && rounds_ <= kLooks + kYields) std::this_thread::yield();
-    if (rounds_ <= kLooks + kYields) return {};
-    const int doublings = std::min(rounds_ - kLooks - kYields - 1, 8);
-    rounds_ = std::min(rounds_, kLooks + kYields + 8);
+    if (rounds_ > kSpins && rounds_ <= kSpins + kYields) std::this_thread::yield();
+    if (rounds_ <= kSpins + kYields) return {};
+    const int doublings = std::min(rounds_ - kSpins - kYields - 1, 8);
+    rounds_ = std::min(rounds_, kSpins + kYields + 8);
     return microseconds(std::min(kShortest << doublings, kLongest));
   }
 

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""clang-tidy on the library's files that have changed since they passed, or that include something that has.
+
+Usage: lint.py BUILD_DIR [--all] [--jobs N]
+BUILD_DIR is a configured build with compile commands for each file. lint.json in it remembers what passed: of each file
+a digest of its text, of all that it includes from here, of its compile command, and of clang-tidy and what it is told.
+Without that record, and with --all, every file is checked.
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TIDY = "clang-tidy-14"
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
+
+
+class Closure:
+    """Which files of ours a file includes, itself and those behind others too."""
+
+    def __init__(self, folders):
+        self.folders = [pathlib.Path(folder) for folder in folders]
+        self.included = {}
+        self.digests = {}
+
+    def includes(self, path):
+        if path not in self.included:
+            found = set()
+            for name in INCLUDE.findall(path.read_text(errors="replace")):
+                places = (folder / name for folder in [path.parent, *self.folders])
+                found |= {place.resolve() for place in list(places) if place.is_file()}
+            self.included[path] = found
+        return self.included[path]
+
+    def of(self, path):
+        reached, todo = set(), [path.resolve()]
+        while todo:
+            if (one := todo.pop()) not in reached:
+                reached.add(one)
+                todo += self.includes(one)
+        return sorted(reached)
+
+    def digest(self, path):
+        if path not in self.digests:
+            self.digests[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return self.digests[path]
+
+
+def folders_of(command):
+    """The include folders of ours: not those of the system, which change with the tools."""
+    return [word[2:] for word in shlex.split(command["command"]) if word.startswith("-I")]
+
+
+def digest_of(command, rules):
+    closure = Closure(folders_of(command))
+    parts = [rules, command["command"]] + [f"{path} {closure.digest(path)}"
+                                           for path in closure.of(pathlib.Path(command["file"]))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def check(build, path):
+    """Whether a file passes, and the lines that say why not."""
+    done = subprocess.run([TIDY, "-quiet", "-p", str(build), path], capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if re.search(r"(warning|error):", line)]
+    return done.returncode == 0, lines or done.stderr.splitlines()[-3:] if done.returncode else lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    commands = json.loads((options.build / "compile_commands.json").read_text())
+    sources = {command["file"]: command for command in commands
+               if command["file"].startswith(f"{ROOT}/src/") and command["file"].endswith(".cc")}
+    if not sources:
+        sys.exit("the build compiles no file of the library by itself")
+    version = subprocess.run([TIDY, "--version"], check=True, capture_output=True, text=True).stdout
+    rules = version + (ROOT / ".clang-tidy").read_text()
+    record = options.build / "lint.json"
+    passed = json.loads(record.read_text()) if record.exists() and not options.all else {}
+    digests = {path: digest_of(command, rules) for path, command in sources.items()}
+    due = sorted(path for path in sources if passed.get(path) != digests[path])
+    complaints = set()
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for path, (passes, lines) in zip(due, pool.map(lambda path: check(options.build, path), due)):
+            passed[path] = digests[path] if passes else ""
+            complaints.update(lines if not passes else [])
+    record.write_text(json.dumps({path: passed[path] for path in sorted(sources)}, indent=0))
+    failed = [path for path in due if not passed[path]]
+    print("\n".join(sorted(complaints)) or f"{TIDY}: {len(due)} of {len(sources)} files checked, the others unchanged")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+#include "device/kernels/kernels.h"
+
+#include <initializer_list>
+
+#include "device/kernels/kernel_choice.h"
+
+namespace moe {
+namespace {
+
+constexpr int kWarpThreads = 32;
+
+const void* kernelOf(const KernelChoice& choice) {
+  for (const auto ofFamily : {kernelOfRoute, kernelOfHtDispatch, kernelOfCombine, kernelOfLl}) {
+    if (const void* kernel = ofFamily(choice)) return kernel;
+  }
+  return nullptr;
+}
+
+cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
+  const void* kernel = kernelOf(choice);
+  if (kernel == nullptr) return cudaSuccess;
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess || sharedBytes == 0) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
+}
+
+// The kernels of a step for one domain or for several.
+cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
+  cudaError_t error = load({step, far, false, false}, 0);
+  for (const bool longRows : {false, true}) {
+    if (bulk && error == cudaSuccess) error = load({step, far, true, longRows}, sharedBytes);
+  }
+  return error;
+}
+
+}  // namespace
+
+std::size_t kernelSharedBytes(const KernelShape& shape) {
+  if (!shape.bulk) return 0;
+  return static_cast<std::size_t>(shape.warpsPerBlock * shape.stages.count) * shape.stages.bytes + 128;
+}
+
+cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
+  for (const Step step : kSteps) {
+    for (const bool far : {false, true}) {
+      const cudaError_t error = loadStep(step, far, bulk, sharedBytes);
+      if (error != cudaSuccess) return error;
+    }
+  }
+  return cudaSuccess;
+}
+
+cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
+  const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
+  const void* kernel = kernelOf({step, params.comm.split(), shape.bulk, longRows});
+  if (kernel == nullptr) return cudaErrorInvalidValue;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>((shape.warpsPerBlock + shape.describingWarps) * kWarpThreads));
+  config.dynamicSmemBytes = kernelSharedBytes(shape);
+  config.stream = stream;
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &dependent;
+  config.numAttrs = shape.dependent ? 1 : 0;
+  // The runtime copies them, and takes pointers to constants for none; only bulk kernels have the second.
+  void* arguments[] = {const_cast<StepParams*>(&params), const_cast<WarpStages*>(&shape.stages)};
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+}  // namespace moe

@@ -1,0 +1,28 @@
+// The family of LL: dispatch through slots, and the combine whose rows land at their owners.
+#pragma once
+
+#include "device/kernels/step_code.h"
+#include "device/protocol/ll_combine.h"
+#include "device/protocol/ll_dispatch.h"
+
+namespace moe {
+
+using LlSteps = StepFamily<Step::llDispatch, Step::llCombine>;
+
+template <>
+struct StepCode<Step::llDispatch> {
+  template <Duty, class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
+    LlDispatch<Warp>(warp, p, crew.all).run();
+  }
+};
+
+template <>
+struct StepCode<Step::llCombine> {
+  template <Duty, class Warp>
+  MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
+    LlCombine<Warp>(warp, p, crew.all).run();
+  }
+};
+
+}  // namespace moe

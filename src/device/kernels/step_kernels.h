@@ -1,0 +1,107 @@
+// The kernels of a family of steps, for its .cu file alone. They are that file's own: code of kernels that others may
+// refer to comes out a little larger.
+#pragma once
+
+#include "device/kernels/kernel_choice.h"
+#include "device/kernels/step_code.h"
+#include "device/policy/cuda/block.h"
+#include "device/policy/cuda/bulk_sums.h"
+#include "device/policy/cuda/puts.h"
+
+namespace moe {
+namespace {
+
+MOE_LANES WarpIndex thisWarp() {
+  const int inBlock = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
+  const int warps = static_cast<int>(blockDim.x) / CudaWarp::kLanes, blocks = static_cast<int>(gridDim.x);
+  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks};  // neighbours in different blocks
+}
+
+template <Step kStep, class Warp>
+__global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp::kLanes, 1)
+    stepKernel(const __grid_constant__ StepParams params) {
+  if constexpr (kStep == Step::route) {
+    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+    Warp::followPredecessor();
+    const WarpIndex w{block, blocks, blocks};
+    runStep<kStep>(Warp{}, params, {w, w});
+  } else {
+    Warp::prepareBlock();
+    runStep<kStep>(Warp{}, params, {thisWarp(), thisWarp()});
+  }
+}
+
+// The warps of a divided step that only describe rows have no stages.
+template <Step kStep, class Warp>
+__global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * CudaWarp::kLanes, 1)
+    bulkStepKernel(const __grid_constant__ StepParams params, WarpStages stages) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ std::uint8_t dynamic[];
+  __shared__ typename Warp::Shared shared[Warp::kWarpsMax];
+  // Bulk copies want 128-byte aligned stages; the runtime gives less alignment than that by its contract.
+  const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
+  const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
+  Warp::prepareBlock();
+  auto* memory =
+      reinterpret_cast<std::uint8_t*>(aligned) + static_cast<std::uint32_t>(warp * stages.count) * stages.bytes;
+  const WarpIndex w = thisWarp();
+  if constexpr (describingWarps(kStep) == 0) {
+    runStep<kStep>(Warp(memory, stages, shared + warp), params, {w, w});
+  } else {
+    const int describers = describingWarps(kStep) * w.blocks, movers = w.count - describers;
+    if (w.index < movers) {
+      runStep<kStep, Duty::move>(Warp(memory, stages, shared + warp), params,
+                                 {w, {w.index, movers, w.blocks, kBulkWarpsMax}});
+    } else {
+      const WarpIndex team{w.index - movers, describers, w.blocks, describingWarps(kStep)};
+      runStep<kStep, Duty::describe>(CudaWarp{}, params, {w, team});
+    }
+  }
+#endif
+}
+
+template <class Kernel>
+const void* addressOf(Kernel* kernel) {
+  return reinterpret_cast<const void*>(kernel);
+}
+
+// NULL: there is none.
+template <Step kStep>
+const void* plainKernelOf(bool far) {
+  using Warp = std::conditional_t<kStep == Step::route, CudaBlock, CudaWarp>;
+  if constexpr (hasFarKernel(kStep)) {
+    if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
+  }
+  if constexpr (hasNearKernel(kStep)) {
+    if (!far) return addressOf(stepKernel<kStep, Warp>);
+  }
+  return nullptr;
+}
+
+// Sums have one for short rows and one for long ones.
+template <Step kStep>
+const void* bulkKernelOf(bool far, bool longRows) {
+  if constexpr (hasBulkKernel(kStep, true)) {
+    if (far) return addressOf(bulkStepKernel<kStep, CudaPuts<CudaBulkWarp>>);
+  }
+  if constexpr (hasBulkKernel(kStep, false) && isCombine(kStep)) {
+    if (!far && longRows) return addressOf(bulkStepKernel<kStep, CudaBulkSums<kSumPiecesLong>>);
+    if (!far) return addressOf(bulkStepKernel<kStep, CudaBulkSums<kSumPiecesShort>>);
+  } else if constexpr (hasBulkKernel(kStep, false)) {
+    if (!far) return addressOf(bulkStepKernel<kStep, CudaBulkWarp>);
+  }
+  return nullptr;
+}
+
+template <class Family>
+const void* kernelOf(Family family, const KernelChoice& choice) {
+  const void* kernel = nullptr;
+  withStep(family, choice.step, [&](auto tag) {
+    constexpr Step kStep = decltype(tag)::value;
+    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far);
+  });
+  return kernel;
+}
+
+}  // namespace
+}  // namespace moe

@@ -1,0 +1,16 @@
+// The steps in the simulator, a family per file: so a planted bug compiles again what it concerns (sim/run_mutants.py).
+// False if the step is of another family.
+#pragma once
+
+#include "device/view/step_names.h"
+
+namespace moe::sim {
+
+class Simulator;
+
+bool runRoute(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+bool runHtDispatch(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+bool runCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+bool runLl(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+
+}  // namespace moe::sim
