@@ -99,7 +99,7 @@ class Combine {
 
   // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one.
   MOE_LANES bool sumWave(int wave) const {
-    const bool looksAhead = kWaves == 1 && lowLatency();
+    const bool looksAhead = lowLatency();
     if (!looksAhead && !rowsAreThere(wave)) return false;
     if (!looksAhead && wave == 0 && !rowsAreGood()) return false;
     const From from{*this, wave, looksAhead};
@@ -167,7 +167,8 @@ class Combine {
     const HandleState* state = p.handle.state;
     return handedOperation(p, combineChannel(p.handle), state->combineEpoch, state->combineHanded);
   }
-  MOE_LANES bool lowLatency() const { return s.handle.lowLatency != 0; }
+  // LL is one wave: code of more has nothing of it.
+  MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }
 
   MOE_LANES void offerRows() const {
     const CombineRecord mine = ownRecord(s.args);
@@ -192,7 +193,7 @@ class Combine {
   }
 
   MOE_LANES bool rowsAreThere(int wave) const {
-    const Range ranks = kWaves == 1 && lowLatency() ? allRanks(s.comm) : domainRanks(s.comm);
+    const Range ranks = lowLatency() ? allRanks(s.comm) : domainRanks(s.comm);
     return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
   }
 };

@@ -49,6 +49,7 @@ class CudaWarp {
   template <class ValueOf, class Emit>
   MOE_LANES int scanInOrder(int n, ValueOf valueOf, Emit emit) const {
     int sum = 0;
+    MOE_ROLLED
     for (int begin = 0; begin < n; begin += kLanes) {
       const int i = begin + lane(), value = i < n ? valueOf(i) : 0;
       int inclusive = value;
