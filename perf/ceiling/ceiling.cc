@@ -68,24 +68,25 @@ bool hasBulkCopies(int gpu) {
          sharedBytes >= bulkSharedBytes(4, kBulkWarpsMax) + 1024;
 }
 
-std::vector<RowTraffic> gatherTraffic(const CeilingCase& which, int slotsPerToken) {
+std::vector<RowTraffic> gatherTraffic(const CeilingCase& which, int destinationsPerToken) {
   std::vector<RowTraffic> traffic;
   for (const Plan* plan : which.plans) {
     std::vector<SentRows> sent;
-    for (const auto& numbers : which.group.gather(toNumbers(sentRows(*plan, which.group.nranks(), slotsPerToken)))) {
+    for (const auto& numbers :
+         which.group.gather(toNumbers(sentRows(*plan, which.group.nranks(), destinationsPerToken)))) {
       sent.push_back(toSentRows(numbers));
     }
-    traffic.emplace_back(std::move(sent), slotsPerToken);
+    traffic.emplace_back(std::move(sent), destinationsPerToken);
   }
   return traffic;
 }
 
-BufferPlan planBuffers(const CeilingCase& which, const std::vector<RowTraffic>& traffic, int slotsPerToken) {
+BufferPlan planBuffers(const CeilingCase& which, const std::vector<RowTraffic>& traffic, int destinationsPerToken) {
   std::int64_t arrivedRows = 0;
   for (const RowTraffic& one : traffic) {
     for (int rank = 0; rank < which.group.nranks(); ++rank) arrivedRows = std::max(arrivedRows, one.flatRows(rank));
   }
-  return {arrivedRows, static_cast<std::int64_t>(which.tokens) * slotsPerToken,
+  return {arrivedRows, static_cast<std::int64_t>(which.tokens) * destinationsPerToken,
           static_cast<std::size_t>(dispatchShape(which.options).rowBytes()),
           static_cast<std::size_t>(combineShape(which.options).rowBytes())};
 }
@@ -134,9 +135,9 @@ class CeilingBench {
   const CeilingCase& which_;
   const std::function<void(const std::string&)>& progress_;
   bool few_;
-  bool bulk_ = false;        // all ranks' GPUs have bulk copies
-  int multiprocessors_ = 1;  // the least that any rank has for itself
-  int slotsPerToken_;        // most ranks of a token
+  bool bulk_ = false;         // all ranks' GPUs have bulk copies
+  int multiprocessors_ = 1;   // the least that any rank has for itself
+  int destinationsPerToken_;  // most ranks of a token
   std::vector<RowTraffic> traffic_;
   BufferPlan plan_;
   PeerBuffers buffers_;
@@ -151,9 +152,9 @@ CeilingBench::CeilingBench(const CeilingCase& which, const std::function<void(co
     : which_(which),
       progress_(progress),
       few_(which.tokens <= kFewTokens),
-      slotsPerToken_(std::min(which.group.nranks(), which.options.topk)),
-      traffic_(gatherTraffic(which, slotsPerToken_)),
-      plan_(planBuffers(which, traffic_, slotsPerToken_)),
+      destinationsPerToken_(std::min(which.group.nranks(), which.options.topk)),
+      traffic_(gatherTraffic(which, destinationsPerToken_)),
+      plan_(planBuffers(which, traffic_, destinationsPerToken_)),
       buffers_(which.group, which.gpu, plan_.total()),
       iteration_(which.device, 1),
       flagState_(which.device, 1),
@@ -233,7 +234,7 @@ CeilingMove CeilingBench::pushMove() {
   return {which_.device,
           rank(),
           {MoveKind::kPush, "push", dispatchShape(which_.options), payloadOf(kDispatchSeed), which_.tokens,
-           slotsPerToken_, onlyMine(source_.get()), buffers_.at(plan_.arrived), plan_.arrivedBytes},
+           destinationsPerToken_, onlyMine(source_.get()), buffers_.at(plan_.arrived), plan_.arrivedBytes},
           rowsOf(&RowTraffic::dispatchPushes)};
 }
 
@@ -241,7 +242,7 @@ CeilingMove CeilingBench::pushBackMove() {
   return {which_.device,
           rank(),
           {MoveKind::kPush, "push back", combineShape(which_.options), payloadOf(kCombineSeed), which_.tokens,
-           slotsPerToken_, buffers_.at(plan_.arrived), buffers_.at(plan_.slots), plan_.slotBytes},
+           destinationsPerToken_, buffers_.at(plan_.arrived), buffers_.at(plan_.slots), plan_.slotBytes},
           rowsOf(&RowTraffic::combinePushes)};
 }
 
@@ -251,7 +252,7 @@ CeilingMove CeilingBench::pullMove(MoveKind kind) {
   return {which_.device,
           rank(),
           {kind, sums ? "pull with sums" : "pull", combineShape(which_.options), payloadOf(kCombineSeed), which_.tokens,
-           slotsPerToken_, buffers_.at(plan_.arrived), to, sums ? sums_.count() : plan_.slotBytes},
+           destinationsPerToken_, buffers_.at(plan_.arrived), to, sums ? sums_.count() : plan_.slotBytes},
           rowsOf(&RowTraffic::combinePulls)};
 }
 

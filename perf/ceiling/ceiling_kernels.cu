@@ -91,7 +91,7 @@ MOE_LANES void forPulledParts(const PullJobs& jobs, Body body) {
 
 __global__ void __launch_bounds__(512, 1) pullRows(const __grid_constant__ PullJobs jobs) {
   forPulledParts(jobs, [&](const Part& part, std::uint64_t mine, int count) {
-    std::uint8_t* slots = jobs.to + static_cast<std::int64_t>(part.row) * jobs.slotsPerToken * jobs.rowBytes;
+    std::uint8_t* slots = jobs.to + static_cast<std::int64_t>(part.row) * jobs.destinationsPerToken * jobs.rowBytes;
     for (int begin = lane(); begin - lane() < part.quads; begin += kLanes * kPullBatch) {
       for (int first = 0; first < count; first += kPullRows) {
         const PullTile tile(mine, first, count, part, begin);

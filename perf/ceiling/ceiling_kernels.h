@@ -33,12 +33,13 @@ struct PushJobs {
 };
 cudaError_t launchPush(const PushJobs& jobs, GridShape shape, cudaStream_t stream);
 
-// The rows at sources[token][0..], up to a 0: to the token's `slotsPerToken` rows of `to`, or their sum to its one row.
+// The rows at sources[token][0..], up to a 0: to the token's `destinationsPerToken` rows of `to`, or their sum to its
+// one row.
 struct PullJobs {
   const std::uint64_t* sources;  // [tokens][width]
   std::int32_t width;
   std::int32_t tokens;
-  std::int32_t slotsPerToken;
+  std::int32_t destinationsPerToken;
   std::uint32_t rowBytes;
   Parts parts;
   std::uint8_t* to;

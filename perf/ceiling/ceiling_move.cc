@@ -26,7 +26,7 @@ CeilingMove::CeilingMove(Device& device, int rank, MoveSetup setup, std::vector<
     version.arrivals = toDevice(device, version.rows.arrivals);
     if (setup_.kind != MoveKind::kPullSums) continue;
     version.arrivalOffsets =
-        toDevice(device, offsetsByToken(version.rows.arrivals, setup_.tokens, setup_.slotsPerToken));
+        toDevice(device, offsetsByToken(version.rows.arrivals, setup_.tokens, setup_.destinationsPerToken));
   }
 }
 
@@ -115,7 +115,7 @@ void CeilingMove::prepareTable(Version& version) {
   version.table = toDevice(
       device_, setup_.kind == MoveKind::kPush
                    ? sinkTable(copies, rowsOf(version), width_, rowBytes(), setup_.to)
-                   : sourceTable(copies, setup_.tokens, width_, setup_.slotsPerToken, rowBytes(), setup_.from));
+                   : sourceTable(copies, setup_.tokens, width_, setup_.destinationsPerToken, rowBytes(), setup_.from));
 }
 
 void CeilingMove::prepareCopies(Version& version) {
@@ -124,7 +124,7 @@ void CeilingMove::prepareCopies(Version& version) {
 }
 
 PullJobs CeilingMove::pullJobs(const Version& version) const {
-  return {version.table.get(), width_, setup_.tokens, setup_.slotsPerToken, rowBytes(), version.parts, target()};
+  return {version.table.get(), width_, setup_.tokens, setup_.destinationsPerToken, rowBytes(), version.parts, target()};
 }
 
 }  // namespace moe::perf

@@ -29,7 +29,7 @@ struct MoveSetup {
   RowShape shape;
   PayloadOf payloadOf;  // with it the sources were filled: row i of rank r like token i of source r
   int tokens;
-  int slotsPerToken;
+  int destinationsPerToken;
   Addresses from;      // the source of each rank; of a push, only this rank's is used
   Addresses to;        // the target of each rank; of a pull, only this rank's is used
   std::size_t target;  // bytes of this rank's target

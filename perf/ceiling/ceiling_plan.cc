@@ -19,10 +19,10 @@ bool sameSource(const RowCopy& a, const RowCopy& b) {
 
 }  // namespace
 
-SentRows sentRows(const Plan& plan, int nranks, int slotsPerToken) {
+SentRows sentRows(const Plan& plan, int nranks, int destinationsPerToken) {
   SentRows sent(static_cast<std::size_t>(nranks));
   for (std::size_t token = 0; token + 1 < plan.entryOffsets.size(); ++token) {
-    std::int32_t slot = static_cast<std::int32_t>(token) * slotsPerToken;
+    std::int32_t slot = static_cast<std::int32_t>(token) * destinationsPerToken;
     std::int32_t rank = -1;
     for (std::int32_t i = plan.entryOffsets[token]; i < plan.entryOffsets[token + 1]; ++i) {
       const Entry& entry = plan.entries[static_cast<std::size_t>(i)];
@@ -57,7 +57,8 @@ std::vector<RowCopy> RowTraffic::dispatchPushes(int rank) const {
     const int to = (rank + phase) % nranks();
     std::int64_t row = 0;
     for (int source = 0; source < rank; ++source) row += static_cast<std::int64_t>(slots(source, to).size());
-    for (const std::int32_t slot : slots(rank, to)) copies.push_back({{rank, slot / slotsPerToken_}, {to, row++}});
+    for (const std::int32_t slot : slots(rank, to))
+      copies.push_back({{rank, slot / destinationsPerToken_}, {to, row++}});
   }
   std::stable_sort(copies.begin(), copies.end(),
                    [](const RowCopy& a, const RowCopy& b) { return a.from.row < b.from.row; });
@@ -83,14 +84,14 @@ std::vector<RowCopy> RowTraffic::combinePulls(int rank) const {
   for (int phase = 1; phase < nranks(); ++phase) {
     for (const RowCopy& push : combinePushes((rank + phase) % nranks())) {
       if (push.to.rank != rank) continue;
-      copies.push_back({push.from, {rank, push.to.row / slotsPerToken_ * slotsPerToken_}});
+      copies.push_back({push.from, {rank, push.to.row / destinationsPerToken_ * destinationsPerToken_}});
     }
   }
   std::stable_sort(copies.begin(), copies.end(),
                    [](const RowCopy& a, const RowCopy& b) { return a.to.row < b.to.row; });
   for (std::size_t i = 1; i < copies.size(); ++i) {
     const std::int64_t last = copies[i - 1].to.row;
-    if (last / slotsPerToken_ == copies[i].to.row / slotsPerToken_) copies[i].to.row = last + 1;
+    if (last / destinationsPerToken_ == copies[i].to.row / destinationsPerToken_) copies[i].to.row = last + 1;
   }
   return copies;
 }
@@ -110,9 +111,9 @@ std::vector<RowSpec> arrivalsOf(const std::vector<RowCopy>& copies, int rank) {
   return specs;
 }
 
-std::vector<std::int32_t> offsetsByToken(const std::vector<RowSpec>& arrivals, int tokens, int slotsPerToken) {
+std::vector<std::int32_t> offsetsByToken(const std::vector<RowSpec>& arrivals, int tokens, int destinationsPerToken) {
   std::vector<std::int32_t> offsets(static_cast<std::size_t>(tokens) + 1);
-  for (const RowSpec& spec : arrivals) offsets[static_cast<std::size_t>(spec.row / slotsPerToken) + 1] += 1;
+  for (const RowSpec& spec : arrivals) offsets[static_cast<std::size_t>(spec.row / destinationsPerToken) + 1] += 1;
   for (std::size_t token = 0; token + 1 < offsets.size(); ++token) offsets[token + 1] += offsets[token];
   return offsets;
 }
@@ -155,11 +156,11 @@ std::vector<std::uint64_t> sinkTable(const std::vector<RowCopy>& pushes, std::in
   return table;
 }
 
-std::vector<std::uint64_t> sourceTable(const std::vector<RowCopy>& pulls, int tokens, int width, int slotsPerToken,
-                                       std::uint32_t rowBytes, const Addresses& from) {
+std::vector<std::uint64_t> sourceTable(const std::vector<RowCopy>& pulls, int tokens, int width,
+                                       int destinationsPerToken, std::uint32_t rowBytes, const Addresses& from) {
   std::vector<std::uint64_t> table(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(width));
   for (const RowCopy& pull : pulls) {
-    const std::int64_t token = pull.to.row / slotsPerToken, place = pull.to.row % slotsPerToken;
+    const std::int64_t token = pull.to.row / destinationsPerToken, place = pull.to.row % destinationsPerToken;
     table.at(static_cast<std::size_t>(token * width + place)) = addressOf(from, pull.from, rowBytes);
   }
   return table;

@@ -12,9 +12,9 @@
 namespace moe::perf {
 
 // What one rank sends: for each destination rank, itself included, the slots of the rows that go there, in token order.
-// A slot is token * slotsPerToken + which of the token's ranks the destination is, in rank order.
+// A slot is token * destinationsPerToken + which of the token's ranks the destination is, in rank order.
 using SentRows = std::vector<std::vector<std::int32_t>>;
-SentRows sentRows(const Plan& plan, int nranks, int slotsPerToken);
+SentRows sentRows(const Plan& plan, int nranks, int destinationsPerToken);
 
 // For the trip through Group::gather.
 std::vector<std::int32_t> toNumbers(const SentRows& sent);
@@ -34,7 +34,8 @@ struct RowCopy {
 // All rows of one route that cross between ranks. What a rank keeps for itself is in no list.
 class RowTraffic {
  public:
-  RowTraffic(std::vector<SentRows> sent, int slotsPerToken) : sent_(std::move(sent)), slotsPerToken_(slotsPerToken) {}
+  RowTraffic(std::vector<SentRows> sent, int destinationsPerToken)
+      : sent_(std::move(sent)), destinationsPerToken_(destinationsPerToken) {}
 
   // Dispatch, as `rank` pushes its token rows to their FLAT rows at the other ranks. The copies of a token follow each
   // other, beginning with the rank after this one, so that ranks do not all store to the same one at a time.
@@ -58,14 +59,14 @@ class RowTraffic {
   }
 
   std::vector<SentRows> sent_;  // [source][destination]
-  int slotsPerToken_;
+  int destinationsPerToken_;
 };
 
 // What must lie at `rank` after the copies: row `to` holds what row `from.row` of `from.rank` held.
 std::vector<RowSpec> arrivalsOf(const std::vector<RowCopy>& copies, int rank);
 
 // Of arrivals ordered by token: where each token's begin, [tokens + 1].
-std::vector<std::int32_t> offsetsByToken(const std::vector<RowSpec>& arrivals, int tokens, int slotsPerToken);
+std::vector<std::int32_t> offsetsByToken(const std::vector<RowSpec>& arrivals, int tokens, int destinationsPerToken);
 
 // Few rows are cut so that all warps have work. No part has more than `bytesMax`.
 Parts cutRows(std::int64_t rows, std::uint32_t rowBytes, int warps, std::uint32_t bytesMax);
@@ -89,8 +90,8 @@ std::vector<std::uint64_t> sinkTable(const std::vector<RowCopy>& pushes, std::in
                                      std::uint32_t rowBytes, const Addresses& to);
 
 // [tokens][width]: the addresses from which token i pulls, then zeros.
-std::vector<std::uint64_t> sourceTable(const std::vector<RowCopy>& pulls, int tokens, int width, int slotsPerToken,
-                                       std::uint32_t rowBytes, const Addresses& from);
+std::vector<std::uint64_t> sourceTable(const std::vector<RowCopy>& pulls, int tokens, int width,
+                                       int destinationsPerToken, std::uint32_t rowBytes, const Addresses& from);
 
 // Multiprocessors to try: `asked` if it is not 0, else several for many tokens and all of them for few, and `choice`,
 // if it is not 0.

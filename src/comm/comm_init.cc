@@ -311,8 +311,8 @@ class CommInit {
       view.far = reinterpret_cast<const FarView*>(comm.far_.get());
     }
     view.windows = reinterpret_cast<std::uint8_t* const*>(comm.table_.get());
-    for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kNearRanks}; ++i) {
-      view.near[i] = comm.peers_[i].window.memory.get();
+    for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kInlineWindows}; ++i) {
+      view.inlineWindows[i] = comm.peers_[i].window.memory.get();
     }
     view.state = reinterpret_cast<CommState*>(comm.state_.get());
     view.failure = reinterpret_cast<Failure*>(comm.failure_.get());

@@ -220,17 +220,17 @@ moeArrivals_t Handle::arrivals() const {
   if (!shape_.arrivals)
     throw Error(moeInvalidUsage, "moeHandleGetArrivals: the handle was made without config.arrivals");
   moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;
-  arrivals.words = view_.arrived;
+  arrivals.words = view_.arriving.complete;
   arrivals.failed = &comm_.view().state->failuresClaimed;
   return arrivals;
 }
 
 moeDeviceCounts_t Handle::deviceCounts() const {
   moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
-  counts.rows = view_.rows;
-  counts.rankOffsets = view_.rankOffsets;
-  counts.rowsPerExpert = view_.rowsPerExpert;
-  counts.expertOffsets = view_.expertOffsets;
+  counts.rows = view_.arriving.rows;
+  counts.rankOffsets = view_.arriving.rankOffsets;
+  counts.rowsPerExpert = view_.arriving.rowsPerExpert;
+  counts.expertOffsets = view_.arriving.expertOffsets;
   counts.mode = lowLatency() ? moeModeLl : moeModeHt;
   return counts;
 }

@@ -65,7 +65,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Series seriesOf(Pending kind) const;
   // The rows that this rank sends if every token goes to as many ranks as possible. It only decides how rows are cut
   // among warps.
-  int arrivingRowsGuess() const { return tokens_ * view_.slots; }
+  int arrivingRowsGuess() const { return tokens_ * view_.destinationsMax; }
 
   Comm& comm_;
   HandleShape shape_;

@@ -25,7 +25,7 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
   if (comm_.backend().kind() == moeBackendCuda) {
     const auto rowBytes = static_cast<std::uint32_t>(comm_.shape().rowBytesMax);
     const auto blocks = [&](Step step) {
-      const std::int64_t rows = std::int64_t{shape_.tokensMax} * view_.slots;
+      const std::int64_t rows = std::int64_t{shape_.tokensMax} * view_.destinationsMax;
       return comm_.backend()
           .shapeFor({step, shape_.tokensMax, static_cast<int>(rows), rowBytes, comm_.config().sms, false,
                      rows * rowBytes, lowLatency()})

@@ -86,14 +86,14 @@ bool Handle::onlyMoves(const CombineArgs& a) const {
 // Counts this call's tokens. Ranks need not have equally many, because each announces what its own blocks have done.
 Workload Handle::workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms,
                           bool movesOnly) const {
-  const int rows = movesOnly ? tokens_ : shape_.tokensMax * view_.slots;
+  const int rows = movesOnly ? tokens_ : shape_.tokensMax * view_.destinationsMax;
   return {step,
           shape_.tokensMax,
           rows,
           rowBytes,
           sms > 0 ? sms : comm_.config().sms,
           movesOnly,
-          std::int64_t{tokens_} * view_.slots * crossing,
+          std::int64_t{tokens_} * view_.destinationsMax * crossing,
           view_.lowLatency != 0};
 }
 

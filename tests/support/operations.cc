@@ -106,23 +106,23 @@ void checkCounts(const HandleView& handle, const RouteConfig& config, const Arri
     if (actual != expected) report.add(rank, fmt::format("{}: {} is {}, not {}", name, what, actual, expected));
   };
   HostCounts* host = handle.hostCounts;
-  expect("rows", *handle.rows, static_cast<std::int64_t>(arrivals.tokens.size()));
+  expect("rows", *handle.arriving.rows, static_cast<std::int64_t>(arrivals.tokens.size()));
   expect("host rows", host->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
   expect("host layout rows", host->layoutRows, arrivals.layoutRows);
   expect("host tag", static_cast<std::int64_t>(flagEpoch(host->tag)), handle.ticket);
   int offset = 0;
   for (int from = 0; from < config.nranks; ++from) {
-    expect("rank offset", handle.rankOffsets[from], offset);
+    expect("rank offset", handle.arriving.rankOffsets[from], offset);
     expect("host rows per rank", host->perRank()[from], arrivals.rowsPerRank[at(from)]);
     offset += arrivals.rowsPerRank[at(from)];
   }
-  expect("last rank offset", handle.rankOffsets[config.nranks], offset);
+  expect("last rank offset", handle.arriving.rankOffsets[config.nranks], offset);
   for (int e = 0; e < expertCount(config, rank); ++e) {
-    expect("rows per expert", handle.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
+    expect("rows per expert", handle.arriving.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
     expect("host rows per expert", host->perRank()[config.nranks + e], arrivals.rowsPerExpert[at(e)]);
-    expect("expert offset", handle.expertOffsets[e], arrivals.expertOffsets[at(e)]);
+    expect("expert offset", handle.arriving.expertOffsets[e], arrivals.expertOffsets[at(e)]);
   }
-  expect("last expert offset", handle.expertOffsets[expertCount(config, rank)], arrivals.expertOffsets.back());
+  expect("last expert offset", handle.arriving.expertOffsets[expertCount(config, rank)], arrivals.expertOffsets.back());
 }
 
 }  // namespace moe::test

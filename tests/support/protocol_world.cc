@@ -102,7 +102,7 @@ CommView TestComm::view(int r) {
   view.rank = r, view.nranks = shape_.nranks;
   view.domainSize = shape_.domainRanks(), view.domainFirst = r / view.domainSize * view.domainSize;
   if (shape_.domains() > 1) view.far = &memory.far;
-  std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kNearRanks), view.near);
+  std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kInlineWindows), view.near);
   view.windows = memory.windows.data(), view.at = at_;
   view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
   view.departed = memory.departed.data();
@@ -160,7 +160,7 @@ TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape)
     counts_.emplace_back(static_cast<std::size_t>(hostCountsBytes(shape_)));
     layOutHandle(shape_, memory_.back().data(), &view);
     *view.state = HandleState{};
-    if (shape_.arrivals) std::fill_n(view.arrived, shape_.map.count(r), Flag{0});
+    if (shape_.arrivals) std::fill_n(view.arriving.complete, shape_.map.count(r), Flag{0});
     dispatches_.push_back(0);
     view.hostCounts = reinterpret_cast<HostCounts*>(counts_.back().data());
     *view.hostCounts = HostCounts{};

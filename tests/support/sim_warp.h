@@ -54,7 +54,7 @@ class SimWarp {
  public:
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
-  static constexpr int kNearBytes = 0;
+  static constexpr int kScratchBytes = 0;
   static constexpr bool kWholeTokens = false;
 
   explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
@@ -81,7 +81,7 @@ class SimWarp {
     sim_.pause();
   }
 
-  std::uint8_t* nearMemory() const { return nullptr; }
+  std::uint8_t* scratchMemory() const { return nullptr; }
 
   template <class ValueOf, class Emit>
   int scanInOrder(int n, ValueOf valueOf, Emit emit) const {

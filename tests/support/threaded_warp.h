@@ -39,7 +39,7 @@ class ThreadedWarp {
  public:
   static constexpr int kLanes = kLaneCount;
   static constexpr bool kPuts = true;
-  static constexpr int kNearBytes = 1024;
+  static constexpr int kScratchBytes = 1024;
   static constexpr bool kWholeTokens = false;
 
   ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
@@ -65,7 +65,7 @@ class ThreadedWarp {
     sync();
   }
 
-  std::uint8_t* nearMemory() const { return group_.near.data(); }
+  std::uint8_t* scratchMemory() const { return group_.near.data(); }
 
   template <class ValueOf, class Emit>
   int scanInOrder(int n, ValueOf valueOf, Emit emit) const {

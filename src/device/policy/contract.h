@@ -139,10 +139,10 @@ concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, 
   // up before it takes the first, so no valueOf reads what a `take` writes. Collective; meets before and after.
   warp.template collect<4>(n, contract::IntOf{}, contract::Emit{});
 
-  // Memory of this warp alone for the length of the step, which its lanes reach quickly: kNearBytes, 16-byte aligned,
-  // content undefined. There may be none.
-  { Warp::kNearBytes } -> std::convertible_to<int>;
-  { warp.nearMemory() } -> std::same_as<std::uint8_t*>;
+  // Memory of this warp alone for the length of the step, which its lanes reach quickly: kScratchBytes, 16-byte
+  // aligned, content undefined. There may be none.
+  { Warp::kScratchBytes } -> std::convertible_to<int>;
+  { warp.scratchMemory() } -> std::same_as<std::uint8_t*>;
 
   // emit(i, sum of valueOf(0..i-1)) once for each i below n, on the lane that has looked valueOf(i) up. Returns the
   // whole sum. Collective, with one result; meets after.

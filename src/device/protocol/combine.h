@@ -29,18 +29,18 @@ struct TokenSums {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return p.combine.rowType; }
-  MOE_LANES int termsMax() const { return p.handle.slots + biases; }
+  MOE_LANES int termsMax() const { return p.handle.destinationsMax + biases; }
   MOE_LANES bool mayRead() const { return from.mayRead(); }
   MOE_LANES SumJob job(int i) const {
     const PartOf part = share.at(i);
     std::uint8_t* out = p.combine.out + static_cast<std::int64_t>(part.row) * p.combine.rowBytes;
-    return {out + part.begin, part.bytes, p.handle.destinationCount[part.row] + biases};
+    return {out + part.begin, part.bytes, p.handle.sent.destinationCount[part.row] + biases};
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const {
     const PartOf part = share.at(i);
-    const int bias = term - p.handle.destinationCount[part.row];
+    const int bias = term - p.handle.sent.destinationCount[part.row];
     if (bias >= 0) return biasRow(p.combine, bias, part);
-    return from.partialRow(p.handle.destinations[part.row * p.handle.slots + term]) + part.begin;
+    return from.partialRow(p.handle.sent.destinations[part.row * p.handle.destinationsMax + term]) + part.begin;
   }
 };
 

@@ -59,7 +59,7 @@ MOE_LANES float* gradsOfRow(const Combining auto& s, int row) {
   const int source = headSource(head);
   if (!s.isRemote(source)) return c.in<float>(source, gradsRow(c, s.area.grads, headToken(head)));
   if (h.lowLatency != 0) {
-    return c.mine<float>(llGradsRow(c, h, c.far->at.llGradsOut, source, row - h.rankOffsets[source]));
+    return c.mine<float>(llGradsRow(c, h, c.far->at.llGradsOut, source, row - h.arriving.rankOffsets[source]));
   }
   const int forwarder = c.domainFirst + source % c.domainSize;
   return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
@@ -67,7 +67,7 @@ MOE_LANES float* gradsOfRow(const Combining auto& s, int row) {
 
 MOE_LANES void pushWeightGrads(const Combining auto& s) {
   const HandleView& h = s.handle;
-  const Slice slice = sliceOf(*h.rows, s.w);
+  const Slice slice = sliceOf(*h.arriving.rows, s.w);
   s.warp.forEach(slice.count, [&](int i) {
     const int row = slice.begin + i;
     const Quad* header = keptHeader(h, row);
@@ -88,7 +88,7 @@ MOE_LANES const float* gradOfEntry(const Combining auto& s, int token, int k, in
   if (!s.isRemote(rank)) return c.mine<float>(gradsRow(c, s.area.grads, token)) + k;
   const bool lowLatency = h.lowLatency != 0;
   const int sender = lowLatency ? rank : c.railPeer(rank / c.domainSize);
-  const Destination* to = h.destinations + std::int64_t{token} * h.slots + h.nearCount[token];
+  const Destination* to = h.sent.destinations + std::int64_t{token} * h.destinationsMax + h.sent.localCount[token];
   while (to->rank != sender) ++to;
   const std::uint64_t row = lowLatency ? llGradsRow(c, h, c.far->at.llGradsIn, rank, to->index)
                                        : railGradsRow(c, c.far->at.railGrads, rank / c.domainSize, to->index);
@@ -99,7 +99,7 @@ MOE_LANES void takeWeightGrads(const Combining auto& s) {
   const HandleView& h = s.handle;
   const Slice slice = sliceOf(s.args.tokens, s.w);
   s.warp.forEach(slice.count * h.topk, [&](int i) {
-    const int entry = slice.begin * h.topk + i, token = entry / h.topk, expert = h.ids[entry];
+    const int entry = slice.begin * h.topk + i, token = entry / h.topk, expert = h.sent.ids[entry];
     s.args.outWeightGrads[entry] = expert >= 0 ? s.warp.laneLoad(gradOfEntry(s, token, entry % h.topk, expert)) : 0.0f;
   });
 }

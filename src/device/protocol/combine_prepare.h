@@ -151,7 +151,7 @@ MOE_LANES CombineRecord ownRecord(const CombineArgs& a) {
 
 // What rank `from` lacks for the rows that had arrived there, if anything.
 MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, int from) {
-  const std::int64_t arrived = h.flatRowsOf[from], rows = h.layoutRowsOf[from];
+  const std::int64_t arrived = h.sent.flatRowsOf[from], rows = h.sent.layoutRowsOf[from];
   if (arrived == 0) return {};
   if (rows > record.held) return tooLittle(Fault::capacity, Phase::combineRows, from, record.held, rows);
   if (record.gradsMiss != 0) return tooLittle(Fault::noGrads, Phase::combineRows, from, 0, arrived);
@@ -179,7 +179,7 @@ MOE_LANES void llPutSums(const Combining auto& s) {
   const std::uint32_t rowBytes = s.args.rowBytes;
   forRemoteRanks(s, [&](int to) {
     if (!s.waitForOwn(s.area.ready, s.number)) return false;
-    const std::int64_t rows = h.rankOffsets[to + 1] - h.rankOffsets[to];
+    const std::int64_t rows = h.arriving.rankOffsets[to + 1] - h.arriving.rankOffsets[to];
     putBlock(s, to,
              {llSlotOffset(c, h, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, c.rank, 0),
               llSlotOffset(c, h, c.at.llCombineRows, c.rowBytesMax, rowBytes, to, 0), rows * rowBytes, s.number});

@@ -16,19 +16,19 @@ struct RailSums {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return here.s.args.rowType; }
-  MOE_LANES int termsMax() const { return rows.h.slots; }
+  MOE_LANES int termsMax() const { return rows.h.destinationsMax; }
   MOE_LANES SumJob job(int i) const {
     const CommView& c = here.s.comm;
     const PartOf part = share.at(i);
     const RailRow row = railRowAt(rows, part.row);
     auto* out =
         c.mine<std::uint8_t>(railRow(c, c.far->at.railSumsOut, c.rowBytesMax, share.rowBytes, row.domain, row.index));
-    return {out + part.begin, part.bytes, rows.h.railCount[row.table]};
+    return {out + part.begin, part.bytes, rows.h.rails.count[row.table]};
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const {
     const PartOf part = share.at(i);
     const RailRow row = railRowAt(rows, part.row);
-    return here.partialRow(rows.h.railTo[row.table * rows.h.railSlots() + term]) + part.begin;
+    return here.partialRow(rows.h.rails.to[row.table * rows.h.railDestinationsMax() + term]) + part.begin;
   }
 };
 
@@ -82,7 +82,7 @@ class CombineRails {
              {rowIn(at.railSums, c.domain()), rowIn(at.railSumsOut, domain),
               std::int64_t{rows.end(domain) - first} * s.args.rowBytes, connectionOfWave(rows.wave)});
     if (rows.wave != 0 || s.args.grads == 0) return;
-    const std::int64_t arrived = s.handle.railStart[kHtWaves * s.handle.domains + domain];
+    const std::int64_t arrived = s.handle.rails.start[kHtWaves * s.handle.domains + domain];
     putBlock(s, peer,
              {railGradsRow(c, at.railGrads, c.domain(), 0), railGradsRow(c, at.railGradsOut, domain, 0),
               arrived * c.topkMax * static_cast<std::int64_t>(sizeof(float)), connectionOfWave(rows.wave)});

@@ -9,7 +9,7 @@
 namespace moe {
 
 MOE_LANES const Quad* keptHeader(const HandleView& h, int row) {
-  return h.headers + static_cast<std::int64_t>(row) * h.headerStride();
+  return h.arriving.headers + static_cast<std::int64_t>(row) * h.headerStride();
 }
 
 // Row of the layout where arriving row `row` (FLAT order) has its copy number `copy`.
@@ -17,7 +17,7 @@ MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
   if (h.layout == Layout::flat) return row;
   if (expertRows(h)) return entryRow(keptHeader(h, row)[1 + copy]);
   const int from = headSource(*keptHeader(h, row));
-  return from * h.tokensMax + (row - h.rankOffsets[from]);
+  return from * h.tokensMax + (row - h.arriving.rankOffsets[from]);
 }
 
 MOE_LANES int layoutCopies(const HandleView& h, int row) {
@@ -76,7 +76,7 @@ MOE_LANES void copyExpertOffsets(const Moving auto& s) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;
   if (d.outExpertOffsets == nullptr) return;
-  s.warp.forEach(h.map.count(s.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.expertOffsets[e]; });
+  s.warp.forEach(h.map.count(s.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.arriving.expertOffsets[e]; });
 }
 
 // Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
@@ -85,7 +85,7 @@ MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const DispatchArgs& d = s.p.dispatch;
   if (team.index == 0) copyExpertOffsets(s);
   if (!describes(d)) return;
-  const Slice slice = sliceOf(*h.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
+  const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;
   if (!expertRows(h)) {
     s.warp.forEach(items, [&](int i) {

@@ -44,22 +44,22 @@ struct RowsOfWave {
   const HandleView& h;
   int wave;
 
-  MOE_LANES bool any(int token) const { return !h.wavesByExpert() || (h.wavesOf[token] >> wave & 1u) != 0; }
+  MOE_LANES bool any(int token) const { return !h.wavesByExpert() || (h.sent.wavesOf[token] >> wave & 1u) != 0; }
   MOE_LANES bool takes(const Destination& to) const { return !h.wavesByExpert() || to.wave == wave; }
 };
 
 // The rows that a dispatch receives in a wave.
 MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
   if (!h.wavesByExpert()) return arrivingRows(h, waves, wave);
-  const std::int32_t* start = h.waveRowsStart + std::int64_t{wave} * h.map.nranks;
-  return {h, waves, wave, start[0], start[h.map.nranks], h.waveRows};
+  const std::int32_t* start = h.arriving.waveRowsStart + std::int64_t{wave} * h.map.nranks;
+  return {h, waves, wave, start[0], start[h.map.nranks], h.arriving.waveRows};
 }
 
 // By all warps that place rows, each after its own: these experts are complete.
 MOE_LANES void announceArrivals(const AnySession auto& s, int wave, Range experts, WarpIndex team) {
   if (experts.begin == experts.end) return;
   s.warp.announce(
-      experts.end - experts.begin, [&](int i) { return s.handle.arrived + experts.begin + i; },
+      experts.end - experts.begin, [&](int i) { return s.handle.arriving.complete + experts.begin + i; },
       static_cast<Meeting>(static_cast<int>(Meeting::arrivals) + wave), team);
 }
 

@@ -20,11 +20,11 @@ MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int 
   const HandleView& h = p.handle;
   const std::uint64_t terms = p.dispatch.terms;
   if (out.terms != terms) return disagreement(Phase::dispatchOutput, to, terms, out.terms);
-  if (out.staged != 0 && h.flatRowsOf[to] > out.staged) {
-    return tooLittle(Fault::staging, Phase::dispatchOutput, to, out.staged, h.flatRowsOf[to]);
+  if (out.staged != 0 && h.sent.flatRowsOf[to] > out.staged) {
+    return tooLittle(Fault::staging, Phase::dispatchOutput, to, out.staged, h.sent.flatRowsOf[to]);
   }
-  if (h.layoutRowsOf[to] <= out.capacity) return {};
-  return tooLittle(Fault::capacity, Phase::dispatchOutput, to, out.capacity, h.layoutRowsOf[to]);
+  if (h.sent.layoutRowsOf[to] <= out.capacity) return {};
+  return tooLittle(Fault::capacity, Phase::dispatchOutput, to, out.capacity, h.sent.layoutRowsOf[to]);
 }
 
 // Where rows go: finalPlace here, or a row of the window from where it takes the rails.

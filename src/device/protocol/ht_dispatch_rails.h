@@ -10,8 +10,8 @@ namespace moe {
 
 // The first of a domain's tokens, in order, that is not before `token`. Uniform.
 MOE_LANES int firstOutgoing(const HandleView& h, int domain, int token) {
-  const std::int32_t* tokens = h.outgoing + static_cast<std::int64_t>(domain) * h.tokensMax;
-  int low = 0, high = h.totals[h.domainBucket(domain)];
+  const std::int32_t* tokens = h.rails.outgoing + static_cast<std::int64_t>(domain) * h.tokensMax;
+  int low = 0, high = h.sent.totals[h.domainBucket(domain)];
   while (low < high) {
     const int middle = (low + high) / 2;
     if (tokens[middle] < token) low = middle + 1;
@@ -49,19 +49,19 @@ struct Forwarded {
   PartShare share;
 
   MOE_LANES int count() const { return share.count(); }
-  MOE_LANES int sinksMax() const { return rows.h.railSlots(); }
+  MOE_LANES int sinksMax() const { return rows.h.railDestinationsMax(); }
   MOE_LANES CopyJob job(int i) const {
     const PartOf part = share.at(i);
     const RailRow row = railRowAt(rows, part.row);
     const CommView& c = here.s.comm;
     const auto* from = c.mine<std::uint8_t>(rail.arriving(c, row.domain, row.index));
-    return {from + part.begin, part.bytes, rows.h.railCount[row.table]};
+    return {from + part.begin, part.bytes, rows.h.rails.count[row.table]};
   }
   MOE_LANES Sink sink(int i, int ordinal) const {
     const PartOf part = share.at(i);
     const RailRow row = railRowAt(rows, part.row);
-    const int turn = (ordinal + here.s.comm.rank + row.index) % rows.h.railCount[row.table];
-    const Sink to = here.finalPlace(rows.h.railTo[row.table * rows.h.railSlots() + turn]);
+    const int turn = (ordinal + here.s.comm.rank + row.index) % rows.h.rails.count[row.table];
+    const Sink to = here.finalPlace(rows.h.rails.to[row.table * rows.h.railDestinationsMax() + turn]);
     return {(payload == Payload::rows ? to.row : to.side) + part.begin, nullptr, to.here};
   }
 };
@@ -101,7 +101,7 @@ class HtDispatchRails {
   // The rows that go to `domain`, to the rail peer there.
   MOE_LANES void putRows(Range rows, int domain, Payload payload, int wave) const {
     const RailPayload rail = railPayload(s.p, payload);
-    const std::int32_t* outgoing = s.handle.outgoing + static_cast<std::int64_t>(domain) * s.handle.tokensMax;
+    const std::int32_t* outgoing = s.handle.rails.outgoing + static_cast<std::int64_t>(domain) * s.handle.tokensMax;
     s.warp.put(s.comm, rail.bytes != 0 ? rows.end - rows.begin : 0, [&](int i) {
       const int row = rows.begin + i;
       return putBytes(s.comm.railPeer(domain), rail.arriving(s.comm, s.comm.domain(), row),

@@ -18,7 +18,7 @@ struct HandedBack {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES PartOf at(int i) const {
-    const int rows = *s.handle.rows, first = s.handle.rankOffsets[s.comm.rank];
+    const int rows = *s.handle.arriving.rows, first = s.handle.arriving.rankOffsets[s.comm.rank];
     PartOf part = share.at(i);
     part.row += part.row < rows - first ? first : first - rows;
     return part;
@@ -41,17 +41,17 @@ struct LandedSums {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return s.args.rowType; }
-  MOE_LANES int termsMax() const { return s.handle.slots + biases; }
+  MOE_LANES int termsMax() const { return s.handle.destinationsMax + biases; }
   MOE_LANES SumJob job(int i) const {
     const PartOf part = share.at(i);
     std::uint8_t* out = s.args.out + static_cast<std::int64_t>(part.row) * s.args.rowBytes;
-    return {out + part.begin, part.bytes, s.handle.destinationCount[part.row] + biases};
+    return {out + part.begin, part.bytes, s.handle.sent.destinationCount[part.row] + biases};
   }
-  MOE_LANES int landed(int i) const { return s.handle.nearCount[share.at(i).row]; }
+  MOE_LANES int landed(int i) const { return s.handle.sent.localCount[share.at(i).row]; }
   MOE_LANES const std::uint8_t* term(int i, int term) const {
     const CommView& c = s.comm;
     const PartOf part = share.at(i);
-    const int bias = term - s.handle.destinationCount[part.row];
+    const int bias = term - s.handle.sent.destinationCount[part.row];
     if (bias >= 0) return biasRow(s.args, bias, part);
     const Destination& from = source(part.row, term);
     const std::uint64_t area = s.isRemote(from.rank) ? c.far->at.llCombineIn : c.at.llCombineRows;
@@ -61,7 +61,7 @@ struct LandedSums {
     return lateRank(Phase::combineRows, source(share.at(i).row, term).rank, s.epoch, s.epoch - 1);
   }
   MOE_LANES const Destination& source(int row, int term) const {
-    return s.handle.destinations[row * s.handle.slots + term];
+    return s.handle.sent.destinations[row * s.handle.destinationsMax + term];
   }
 };
 
@@ -136,7 +136,7 @@ class LlCombine {
   }
 
   MOE_LANES void handBack() const {
-    const PartShare share = shareOf({0, *s.handle.rows}, s.args.arriving, s.args.rowBytes, s.w);
+    const PartShare share = shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
     prepareRows<true>(s, HandedBack<S, true>{s, share});
     if (s.split()) prepareRows<false>(s, HandedBack<S, false>{s, share});
   }

@@ -50,11 +50,11 @@ struct LlRows {
   MOE_LANES int row(int number) const { return number < gapAt ? number : number + gap; }
 };
 MOE_LANES LlRows llOwnRows(const CommView& c, const HandleView& h) {
-  return {h, h.rankOffsets[c.rank], h.rankOffsets[c.rank + 1], 0, 0};
+  return {h, h.arriving.rankOffsets[c.rank], h.arriving.rankOffsets[c.rank + 1], 0, 0};
 }
 MOE_LANES LlRows llRowsOfOthers(const CommView& c, const HandleView& h) {
-  const int first = h.rankOffsets[c.rank], own = h.rankOffsets[c.rank + 1] - first;
-  return {h, 0, *h.rows - own, first, own};
+  const int first = h.arriving.rankOffsets[c.rank], own = h.arriving.rankOffsets[c.rank + 1] - first;
+  return {h, 0, *h.arriving.rows - own, first, own};
 }
 
 // Rows from the caller's input if that is given, else from their slots: all of what is in a slot, or its first bytes.
@@ -160,8 +160,8 @@ class LlDispatch {
   MOE_LANES void putPayload(const LlPayload& payload, int to) const {
     const CommView& c = s.comm;
     const HandleView& h = s.handle;
-    const std::int32_t* tokens = h.outgoing + static_cast<std::int64_t>(to) * h.tokensMax;
-    s.warp.put(c, h.totals[h.map.experts + to], [&](int i) {
+    const std::int32_t* tokens = h.rails.outgoing + static_cast<std::int64_t>(to) * h.tokensMax;
+    s.warp.put(c, h.sent.totals[h.map.experts + to], [&](int i) {
       return putBytes(to, llSlotOffset(c, h, payload.slots, payload.bytesMax, payload.bytes, c.rank, i),
                       llOutOffset(c, h, payload.outArea, payload.bytesMax, payload.bytes, tokens[i]), payload.bytes,
                       s.epoch);
@@ -184,7 +184,7 @@ class LlDispatch {
   // ---- Receiving
 
   MOE_LANES void receive() const {
-    if (s.handle.layoutRowsOf[s.comm.rank] > d_.capacity) return refuse();
+    if (s.handle.sent.layoutRowsOf[s.comm.rank] > d_.capacity) return refuse();
     describeRows(s, s.w);
     // Rows that stay in their slots need one warp that waits, and one look.
     const bool stay =
@@ -206,7 +206,7 @@ class LlDispatch {
   MOE_LANES void refuse() const {
     if (s.w.index != 0 || !s.waitForOwn(rowFlags(), s.epoch)) return;
     s.warp.forEach(1, [&](int) {
-      const std::int64_t arriving = s.handle.layoutRowsOf[s.comm.rank];
+      const std::int64_t arriving = s.handle.sent.layoutRowsOf[s.comm.rank];
       s.warp.laneFail(s.comm, tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, d_.capacity, arriving));
     });
   }
@@ -220,7 +220,7 @@ class LlDispatch {
     });
   }
 
-  MOE_LANES LlRows allRows() const { return {s.handle, 0, *s.handle.rows, 0, 0}; }
+  MOE_LANES LlRows allRows() const { return {s.handle, 0, *s.handle.arriving.rows, 0, 0}; }
 
   // Both payloads of some rows; this rank's `own` from the caller's input.
   MOE_LANES void deliver(const LlRows& which, bool own) const {
@@ -240,7 +240,7 @@ class LlDispatch {
     const CastArgs& cast = d_.cast;
     if (cast.outScales == nullptr) return;
     const LlPayload payload = rows();
-    const int count = *s.handle.rows;
+    const int count = *s.handle.arriving.rows;
     const Slice slice = sliceOf(count * cast.words, s.w);
     s.warp.forEach(slice.count, [&](int i) {
       const int item = slice.begin + i;

@@ -15,15 +15,15 @@ struct Outgoing {
   Rows rows;
   Places places;
 
-  MOE_LANES int placesMax() const { return s.handle.slots; }
+  MOE_LANES int placesMax() const { return s.handle.destinationsMax; }
   MOE_LANES bool goes(int token) const { return rows.any(token); }
 
   // Place `ordinal` of placesMax(): of a destination here, of the first destination in another domain, or none.
   // Destinations take turns to be the first: in rank order all ranks would store to the same one at the same time.
   MOE_LANES Sink place(int token, int ordinal) const {
     constexpr Sink kNowhere{};
-    const Destination* list = s.handle.destinations + std::int64_t{token} * s.handle.slots;
-    const int at = (ordinal + s.comm.rank + token) % s.handle.slots;
+    const Destination* list = s.handle.sent.destinations + std::int64_t{token} * s.handle.destinationsMax;
+    const int at = (ordinal + s.comm.rank + token) % s.handle.destinationsMax;
     const Destination to = list[at];
     if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
     if (!s.isRemote(to.rank)) return places.place(to);

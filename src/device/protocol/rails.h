@@ -109,8 +109,8 @@ struct RailRows {
   const HandleView& h;
   int wave;
 
-  MOE_LANES int first(int domain) const { return h.railStart[wave * h.domains + domain]; }
-  MOE_LANES int end(int domain) const { return h.railStart[(wave + 1) * h.domains + domain]; }
+  MOE_LANES int first(int domain) const { return h.rails.start[wave * h.domains + domain]; }
+  MOE_LANES int end(int domain) const { return h.rails.start[(wave + 1) * h.domains + domain]; }
   MOE_LANES int count() const {
     int rows = 0;
     MOE_ROLLED

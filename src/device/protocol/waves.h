@@ -77,18 +77,18 @@ MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
 
 // The first row, in FLAT order, of what a source sends from this wave on.
 MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
-  return wave < kHtWaves ? h.waveStart[wave * h.map.nranks + from] : h.rankOffsets[from + 1];
+  return wave < kHtWaves ? h.arriving.waveStart[wave * h.map.nranks + from] : h.arriving.rankOffsets[from + 1];
 }
 
 // One lane, for each row that comes: notes the waves that begin with it or behind it. `before` is the wave of the
 // source's row before, -1 for its first; `end` is behind the source's last row.
 MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave, int end) {
-  for (int v = before + 1; v <= wave; ++v) h.waveStart[v * h.map.nranks + from] = row;
+  for (int v = before + 1; v <= wave; ++v) h.arriving.waveStart[v * h.map.nranks + from] = row;
   if (row + 1 < end) return;
-  for (int v = wave + 1; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = end;
+  for (int v = wave + 1; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
 }
 MOE_LANES void laneNoteNoRows(const HandleView& h, int from, int end) {
-  for (int v = 0; v < kHtWaves; ++v) h.waveStart[v * h.map.nranks + from] = end;
+  for (int v = 0; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
 }
 
 // The rows of a wave that came, with numbers [begin, end): waves count on from one another, so that warps take turns
@@ -113,12 +113,12 @@ struct ArrivingRows {
   }
 };
 MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
-  if (waves == 1) return {h, 1, 0, 0, *h.rows, nullptr};
+  if (waves == 1) return {h, 1, 0, 0, *h.arriving.rows, nullptr};
   int begin = 0, end = 0;
   MOE_ROLLED
   for (int from = 0; from < h.map.nranks; ++from) {
-    begin += waveStart(h, wave, from) - h.rankOffsets[from];
-    end += waveStart(h, wave + 1, from) - h.rankOffsets[from];
+    begin += waveStart(h, wave, from) - h.arriving.rankOffsets[from];
+    end += waveStart(h, wave + 1, from) - h.arriving.rankOffsets[from];
   }
   return {h, waves, wave, begin, end, nullptr};
 }

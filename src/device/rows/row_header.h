@@ -61,7 +61,7 @@ MOE_LANES Arrival arrivalOf(const std::int32_t* rankOffsets, int nranks, int row
   return {from, row - rankOffsets[from]};
 }
 MOE_LANES Arrival arrivalOf(const HandleView& h, int row) {
-  return arrivalOf(h.rankOffsets, h.map.nranks, row);
+  return arrivalOf(h.arriving.rankOffsets, h.map.nranks, row);
 }
 
 MOE_LANES Quad makeHead(int token, int wave, int index, int source, int entries) {

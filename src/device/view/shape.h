@@ -64,7 +64,7 @@ struct ExpertMap {
 };
 
 // Most ranks that one token can go to.
-MOE_HOST_DEVICE constexpr int slotsPerToken(int topk, int nranks) {
+MOE_HOST_DEVICE constexpr int destinationsPerToken(int topk, int nranks) {
   return topk < nranks ? topk : nranks;
 }
 

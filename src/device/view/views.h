@@ -49,7 +49,7 @@ struct CommState {
 };
 
 // So many ranks' windows are in the view itself: on a GPU that is constant memory, and saves a load per address.
-inline constexpr int kNearRanks = 16;
+inline constexpr int kInlineWindows = 16;
 
 // What only communicators of several domains have: where steps look it up, so that others need not carry it along.
 struct FarView {
@@ -59,10 +59,10 @@ struct FarView {
 
 struct CommView {
   int rank, nranks;
-  int domainFirst, domainSize;     // this rank's domain: ranks that it reaches by loads and stores
-  std::uint8_t* near[kNearRanks];  // the first windows
-  std::uint8_t* const* windows;    // [nranks], each rank's window as mapped here; NULL: of another domain
-  const FarView* far;              // several domains
+  int domainFirst, domainSize;                  // this rank's domain: ranks that it reaches by loads and stores
+  std::uint8_t* inlineWindows[kInlineWindows];  // the first ones
+  std::uint8_t* const* windows;                 // [nranks], each rank's window as mapped here; NULL: of another domain
+  const FarView* far;                           // several domains
   WindowLayout at;
   CommState* state;
   Failure* failure;         // host-visible
@@ -85,7 +85,7 @@ struct CommView {
 
   template <class T>
   MOE_HOST_DEVICE T* in(int owner, std::uint64_t offset) const {
-    return reinterpret_cast<T*>((owner < kNearRanks ? near[owner] : windows[owner]) + offset);
+    return reinterpret_cast<T*>((owner < kInlineWindows ? inlineWindows[owner] : windows[owner]) + offset);
   }
   template <class T>
   MOE_HOST_DEVICE T* mine(std::uint64_t offset) const {
@@ -122,10 +122,58 @@ struct HostCounts {
   MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
 };
 
+// Tables of the route, which each of its warps has for itself: see RouteSlice.
+struct RouteTables {
+  std::uint32_t* users;           // [chunks of tokensMax][buckets] buckets: experts, ranks
+  std::int32_t* chunkStart;       // [chunks of tokensMax][buckets]
+  std::int32_t* warpCounts;       // [route's warps][buckets] users among a warp's tokens, for all warps
+  std::int32_t* warpPlace;        // [route's warps][buckets]
+  std::int32_t* warpGroups;       // [route's warps][buckets]
+  std::int32_t* warpRankBase;     // [route's warps][nranks]
+  std::int32_t* warpRankOffsets;  // [route's warps][nranks + 1]
+  std::int32_t* warpWaveRows;     // [route's warps] waves by experts: [kHtWaves * nranks + 1]
+};
+
+// What this rank sends.
+struct Sent {
+  std::int32_t* ids;  // [tokensMax][topk] global expert or -1
+  float* weights;     // [tokensMax][topk]
+  RouteTables tables;
+  std::int32_t* totals;            // [buckets]
+  std::int32_t* entryRow;          // [tokensMax][topk] row of the receiver's layout, if it has rows per expert
+  std::int32_t* destinationCount;  // [tokensMax]
+  std::int32_t* localCount;        // [tokensMax] of them in this domain; of one domain: the same array
+  Destination* destinations;       // [tokensMax][destinationsMax]
+  std::uint32_t* wavesOf;          // [tokensMax] waves by experts: bit v: a destination is of wave v
+  std::int32_t* layoutRowsOf;      // [nranks] rows of the layout at each rank
+  std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, each token once
+};
+
+// What arrives here.
+struct Arriving {
+  std::int32_t* rows;           // [1]
+  std::int32_t* rankOffsets;    // [nranks + 1]
+  std::int32_t* rowsPerExpert;  // [localExperts]
+  std::int32_t* expertOffsets;  // [localExperts + 1]
+  Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
+  std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
+  std::int32_t* waveRows;       // waves by experts: [nranks * tokensMax] rows in FLAT order, wave by wave ...
+  std::int32_t* waveRowsStart;  // ... and [kHtWaves][nranks] + 1 where those of a source begin
+  Flag* complete;               // [localExperts] dispatches that are complete for an expert
+};
+
+// What goes to other domains, and comes over the rails.
+struct RailTables {
+  std::int32_t* outgoing;  // the token that has an index: LL [nranks][tokensMax], HT [domains][tokensMax]
+  std::int32_t* count;     // HT: [domains][tokensMax] destinations here of a row that comes by a rail
+  Destination* to;         // HT: [domains][tokensMax][railDestinationsMax()]
+  std::int32_t* start;     // HT: [kHtWaves + 1][domains] first index of a wave's rows
+};
+
 struct HandleView {
   ExpertMap map;
-  int topk, slots;
-  Divisor byTopk, byItems;  // byItems: what the route writes of a token's headers, its entries and its destinations
+  int topk, destinationsMax;  // of a token
+  Divisor byTopk, byItems;    // byItems: what the route writes of a token's headers, its entries and its destinations
   Layout layout;
   int lowLatency;  // 1: LL
   int llSet;       // LL: its set of slots
@@ -136,43 +184,10 @@ struct HandleView {
   int arrivals;   // 1: there are arrival words
   Quad terms;     // what must agree between ranks: terms.h
 
-  // What this rank sends.
-  std::int32_t* ids;           // [tokensMax][topk] global expert or -1
-  float* weights;              // [tokensMax][topk]
-  std::uint32_t* users;        // [chunks of tokensMax][buckets] buckets: experts, ranks; from here on to warpWaveRows
-  std::int32_t* chunkStart;    // [chunks of tokensMax][buckets] ... room for tables of the route: see RouteSlice
-  std::int32_t* warpCounts;    // [route's warps][buckets] users among a warp's tokens, for all warps
-  std::int32_t* warpPlace;     // [route's warps][buckets]
-  std::int32_t* warpGroups;    // [route's warps][buckets]
-  std::int32_t* warpRankBase;  // [route's warps][nranks]
-  std::int32_t* warpRankOffsets;   // [route's warps][nranks + 1]
-  std::int32_t* warpWaveRows;      // [route's warps] waves by experts: [kHtWaves * nranks + 1]
-  std::int32_t* totals;            // [buckets]
-  std::int32_t* entryRow;          // [tokensMax][topk] row of the receiver's layout, if it has rows per expert
-  std::int32_t* destinationCount;  // [tokensMax]
-  std::int32_t* nearCount;         // [tokensMax] of them in this domain; of one domain: the same array
-  Destination* destinations;       // [tokensMax][slots]
-  std::uint32_t* wavesOf;          // [tokensMax] waves by experts: bit v: a destination is of wave v
-  std::int32_t* layoutRowsOf;      // [nranks] rows of the layout at each rank
-  std::int32_t* flatRowsOf;        // [nranks] rows that arrive at each rank, each token once
-
-  // What arrives here.
-  std::int32_t* rows;           // [1]
-  std::int32_t* rankOffsets;    // [nranks + 1]
-  std::int32_t* rowsPerExpert;  // [localExperts]
-  std::int32_t* expertOffsets;  // [localExperts + 1]
-  Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
-  std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
-  std::int32_t* waveRows;       // waves by experts: [nranks * tokensMax] rows in FLAT order, wave by wave ...
-  std::int32_t* waveRowsStart;  // ... and [kHtWaves][nranks] + 1 where those of a source begin
-  Flag* arrived;                // [localExperts] dispatches that are complete for an expert
-
-  // Across domains.
+  Sent sent;
+  Arriving arriving;
   int domains;
-  std::int32_t* outgoing;   // the token that has an index: LL [nranks][tokensMax], HT [domains][tokensMax]
-  std::int32_t* railCount;  // HT: [domains][tokensMax] destinations here of a row that comes by a rail
-  Destination* railTo;      // HT: [domains][tokensMax][railSlots()]
-  std::int32_t* railStart;  // HT: [kHtWaves + 1][domains] first index of a wave's rows
+  RailTables rails;
 
   std::uint32_t ticket;  // of the route that this step belongs to; see comm/tickets.h
   HandleState* state;
@@ -186,7 +201,7 @@ struct HandleView {
   MOE_HOST_DEVICE int waveBucket(int rank, int wave) const { return sharedBuckets() + wave * map.nranks + rank; }
   MOE_HOST_DEVICE bool hasRails() const { return domains > 1 && lowLatency == 0; }
   MOE_HOST_DEVICE bool wavesByExpert() const { return arrivals != 0 && domains == 1 && lowLatency == 0; }
-  MOE_HOST_DEVICE int railSlots() const { return slotsPerToken(topk, map.nranks / domains); }
+  MOE_HOST_DEVICE int railDestinationsMax() const { return destinationsPerToken(topk, map.nranks / domains); }
   MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
   // Rows of an expert's group in which `full` rows have something in them.
   MOE_HOST_DEVICE int groupRows(int full) const { return byAlignment.of(full + alignment - 1) * alignment; }

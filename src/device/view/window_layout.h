@@ -139,7 +139,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   const std::int64_t headerBytes = headerQuads(s.topkMax) * std::int64_t{sizeof(Quad)};
   const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, rails = domains * std::int64_t{sizeof(Flag)};
   at.countStride = static_cast<int>(roundUp(s.expertsMax + n + domains, 4)) + kTermWords;
-  at.far.railQuads = 1 + slotsPerToken(s.topkMax, s.domainRanks());
+  at.far.railQuads = 1 + destinationsPerToken(s.topkMax, s.domainRanks());
 
   at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
   at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);

@@ -14,7 +14,7 @@ namespace moe {
 class CudaBlock : public CudaWarp {
  public:
   // The tables of 128 tokens with top-8 of 256 experts want 32 KiB; a block has 48 without asking for more.
-  static constexpr int kNearBytes = 40 << 10;
+  static constexpr int kScratchBytes = 40 << 10;
   static constexpr bool kWholeTokens = false;
 
   template <class Body>
@@ -41,8 +41,8 @@ class CudaBlock : public CudaWarp {
     __syncthreads();
   }
 
-  MOE_LANES std::uint8_t* nearMemory() const {
-    __shared__ alignas(16) std::uint8_t memory[kNearBytes];
+  MOE_LANES std::uint8_t* scratchMemory() const {
+    __shared__ alignas(16) std::uint8_t memory[kScratchBytes];
     return memory;
   }
 

@@ -3,7 +3,7 @@
 //
 // streamRows: the lanes look up to 8 jobs and their sinks up in shared memory and go through the pieces together. One
 // elected lane issues the copies. A warp has 3 stages, and loads run ahead of stores. What stays on this rank, all
-// lanes store from the stage (docs/decisions/0032-own-rows-from-the-stage.md). streamPairs puts the side payload behind
+// lanes store from the stage (docs/decisions/0032-own-rows-from-the-stage.md). The side payload goes behind
 // the last piece of its row in the same stage. Order: publishAll, announce, mark and put first finish the copies: every
 // lane issues fence.proxy.async, and the elected one waits until they are complete. waitAll ends with
 // fence.proxy.async, because bulk copies read next, through another proxy.

@@ -2,8 +2,8 @@
 // pieces. forEach strides over the lanes between two __syncwarp; scanInOrder shuffles, 32 at a time. How it orders
 // memory is in flags.h, sums in sums.h, casts in cast.h, landing words in landing.h.
 //
-// streamRows: a lane has 7 loads in flight. Meanwhile lane s finds sink s, then all lanes store. streamPairs loads the
-// side payload beside the first loads of its row and stores it behind the last.
+// streamRows: a lane has 7 loads in flight. Meanwhile lane s finds sink s, then all lanes store. A side payload is
+// loaded beside the first loads of its row and stored behind the last.
 #pragma once
 
 #include "device/policy/contract.h"

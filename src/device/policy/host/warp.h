@@ -25,7 +25,7 @@ class HostWarpOver {
  public:
   static constexpr int kLanes = 1;
   static constexpr bool kPuts = true;
-  static constexpr int kNearBytes = 0;
+  static constexpr int kScratchBytes = 0;
   static constexpr bool kWholeTokens = true;
 
   // `pace`: of the calling thread, see HostPatience.
@@ -42,7 +42,7 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) take(i, valueOf(i));
   }
 
-  std::uint8_t* nearMemory() const { return nullptr; }
+  std::uint8_t* scratchMemory() const { return nullptr; }
 
   // For i = 0..n-1: emit(i, the sum of valueOf(0..i-1)). Returns the whole sum.
   template <class ValueOf, class Emit>

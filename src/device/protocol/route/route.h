@@ -16,7 +16,7 @@ namespace moe {
 // The destinations of this warp's token `token`. One lane.
 MOE_LANES void laneListDestinations(const Routing auto& r, int token) {
   const int number = r.own.tokens.begin + token;
-  Destination* list = r.own.destinations + std::int64_t{token} * r.handle.slots;
+  Destination* list = r.own.destinations + std::int64_t{token} * r.handle.destinationsMax;
   int count = 0;
   std::uint32_t waves = 0;
   const auto add = [&](const Destination& to) {
@@ -24,20 +24,20 @@ MOE_LANES void laneListDestinations(const Routing auto& r, int token) {
     waves |= 1u << to.wave;
   };
   laneForRanks(r, token, domainRanks(r.comm), add);
-  r.handle.nearCount[number] = count;
-  if (r.handle.wavesByExpert()) r.handle.wavesOf[number] = waves;
+  r.handle.sent.localCount[number] = count;
+  if (r.handle.wavesByExpert()) r.handle.sent.wavesOf[number] = waves;
   if (r.takesRails()) {
     laneListRails(r, token, add);
   } else if (r.split()) {
     const auto addRemote = [&](const Destination& to) {
-      r.handle.outgoing[static_cast<std::int64_t>(to.rank) * r.handle.tokensMax + to.index] = number;
+      r.handle.rails.outgoing[static_cast<std::int64_t>(to.rank) * r.handle.tokensMax + to.index] = number;
       add(to);
     };
     laneForRanks(r, token, {0, r.comm.domainFirst}, addRemote);
     laneForRanks(r, token, {r.comm.domainFirst + r.comm.domainSize, r.comm.nranks}, addRemote);
   }
-  r.handle.destinationCount[number] = count;
-  while (count < r.handle.slots) list[count++].rank = kNoRank;
+  r.handle.sent.destinationCount[number] = count;
+  while (count < r.handle.destinationsMax) list[count++].rank = kNoRank;
 }
 
 MOE_LANES void placeTokens(const Routing auto& r) {
@@ -46,7 +46,7 @@ MOE_LANES void placeTokens(const Routing auto& r) {
       const int expert = r.own.ids[i];
       if (expert < 0) return;
       r.own.entryRow[i] = r.own.positionOf(r.handle, r.handle.byTopk.of(i), expert);
-      r.handle.entryRow[r.own.tokens.begin * r.handle.topk + i] = r.own.entryRow[i];
+      r.handle.sent.entryRow[r.own.tokens.begin * r.handle.topk + i] = r.own.entryRow[i];
     });
   }
   r.warp.forEach(r.own.tokens.count, [&](int i) { laneListDestinations(r, i); });

@@ -41,8 +41,8 @@ MOE_LANES void takeEntries(const Routing auto& r) {
           laneFailEntry(r, fault, r.own.tokens.begin + token, i - token * r.handle.topk, entry.id);
         r.own.ids[i] = fault == Fault::none ? static_cast<int>(entry.id) : -1;
         r.own.weights[i] = entry.weight;
-        r.handle.ids[first + i] = r.own.ids[i];
-        r.handle.weights[first + i] = entry.weight;
+        r.handle.sent.ids[first + i] = r.own.ids[i];
+        r.handle.sent.weights[first + i] = entry.weight;
       });
 }
 
@@ -89,8 +89,9 @@ MOE_LANES int laneTakeEntry(const Routing auto& r, int token, int k) {
   const Fault fault = indexFault(r.handle, id);
   if (fault != Fault::none) laneFailEntry(r, fault, r.own.tokens.begin + token, k, id);
   const int expert = fault == Fault::none ? static_cast<int>(id) : -1;
-  r.own.ids[own] = r.handle.ids[entry] = expert;
-  r.own.weights[own] = r.handle.weights[entry] = r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[entry] : 1.0f;
+  r.own.ids[own] = r.handle.sent.ids[entry] = expert;
+  r.own.weights[own] = r.handle.sent.weights[entry] =
+      r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[entry] : 1.0f;
   return expert;
 }
 
@@ -136,7 +137,7 @@ MOE_LANES void countTokens(const Routing auto& r) {
       sum += bitCount(r.own.users[at]);
     }
     r.own.counts[bucket] = sum;
-    if (r.w.count > 1) r.handle.warpCounts[static_cast<std::int64_t>(r.w.index) * buckets + bucket] = sum;
+    if (r.w.count > 1) r.handle.sent.tables.warpCounts[static_cast<std::int64_t>(r.w.index) * buckets + bucket] = sum;
   });
 }
 
@@ -151,14 +152,14 @@ MOE_LANES bool sumWarps(const Routing auto& r) {
   const int buckets = r.handle.buckets(), first = r.w.index == 0 || expertRows(r.handle) ? 0 : r.handle.map.experts;
   // The first needs to know of all others, the rest of those before them.
   const bool leads = r.w.index == 0;
-  const std::int32_t* counts = r.handle.warpCounts + (leads ? buckets : 0);
+  const std::int32_t* counts = r.handle.sent.tables.warpCounts + (leads ? buckets : 0);
   const int others = leads ? r.w.count - 1 : r.w.index;
   r.warp.forEach(buckets - first, [&](int i) {
     const int bucket = first + i;
     const auto countOf = [&](int other) { return counts[static_cast<std::int64_t>(other) * buckets + bucket]; };
     const int sum = laneSums<16>(others, 0, countOf).all;
     r.own.place[bucket] = leads ? 0 : sum;
-    if (leads) r.handle.totals[bucket] = r.own.totals[bucket] = r.own.counts[bucket] + sum;
+    if (leads) r.handle.sent.totals[bucket] = r.own.totals[bucket] = r.own.counts[bucket] + sum;
   });
   return true;
 }

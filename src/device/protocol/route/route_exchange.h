@@ -132,19 +132,20 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
       [&](int from) {
         return r.warp.laneLoad(routeCounts(r.comm, r.comm.rank, r.epoch, from) + r.handle.map.experts + r.comm.rank);
       },
-      [&](int from, int before) { note(r.own.rankOffsets, r.handle.rankOffsets, from, before); });
+      [&](int from, int before) { note(r.own.rankOffsets, r.handle.arriving.rankOffsets, from, before); });
   if (r.handle.wavesByExpert()) {
     r.warp.scanInOrder(
         kHtWaves * r.comm.nranks,
         [&](int i) {
           return r.warp.laneLoad(waveCounts(r.comm, r.comm.rank, r.epoch, i % r.comm.nranks) + i / r.comm.nranks);
         },
-        [&](int i, int before) { note(r.own.waveRowsStart, r.handle.waveRowsStart, i, before); });
+        [&](int i, int before) { note(r.own.waveRowsStart, r.handle.arriving.waveRowsStart, i, before); });
   }
   r.warp.forEach(1, [&](int) {
-    note(r.own.rankOffsets, r.handle.rankOffsets, r.comm.nranks, rows);
-    if (r.w.index == 0) *r.handle.rows = rows;
-    if (r.handle.wavesByExpert()) note(r.own.waveRowsStart, r.handle.waveRowsStart, kHtWaves * r.comm.nranks, rows);
+    note(r.own.rankOffsets, r.handle.arriving.rankOffsets, r.comm.nranks, rows);
+    if (r.w.index == 0) *r.handle.arriving.rows = rows;
+    if (r.handle.wavesByExpert())
+      note(r.own.waveRowsStart, r.handle.arriving.waveRowsStart, kHtWaves * r.comm.nranks, rows);
   });
 }
 
@@ -157,20 +158,20 @@ MOE_LANES void takeCounts(const Routing auto& r) {
       experts,
       [&](int e) {
         const int rows = bucketSums(r, first + e).all;
-        r.handle.rowsPerExpert[e] = host->perRank()[r.comm.nranks + e] = rows;
+        r.handle.arriving.rowsPerExpert[e] = host->perRank()[r.comm.nranks + e] = rows;
         return r.handle.groupRows(rows);
       },
-      [&](int e, int before) { r.handle.expertOffsets[e] = before; });
+      [&](int e, int before) { r.handle.arriving.expertOffsets[e] = before; });
   r.warp.forEach(r.comm.nranks, [&](int rank) {
     const int flat = bucketSums(r, r.handle.map.experts + rank).all, begin = r.handle.map.first(rank);
     const bool grouped = r.handle.layout == Layout::expertMajor;
     const int rows = layoutRows(r.handle, rank, flat,
                                 grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
-    r.handle.flatRowsOf[rank] = flat;
-    r.handle.layoutRowsOf[rank] = rows;
+    r.handle.sent.flatRowsOf[rank] = flat;
+    r.handle.sent.layoutRowsOf[rank] = rows;
     host->perRank()[rank] = r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank];
     if (rank != r.comm.rank) return;
-    r.handle.expertOffsets[experts] = groups;
+    r.handle.arriving.expertOffsets[experts] = groups;
     host->rows = flat;
     host->layoutRows = rows;
     r.handle.state->routes = r.handle.ticket > r.handle.state->routes ? r.handle.ticket : r.handle.state->routes;

@@ -38,8 +38,9 @@ MOE_LANES RowAt rowOfEntry(const Routing auto& r, int token, int k) {
 }
 // The row that goes to a destination, which the handle gets to know here. Rail peers get no header as such.
 MOE_LANES RowAt rowOfDestination(const Routing auto& r, int token, int ordinal) {
-  const Destination to = r.own.destinations[token * r.handle.slots + ordinal];
-  r.handle.destinations[static_cast<std::int64_t>(r.own.tokens.begin + token) * r.handle.slots + ordinal] = to;
+  const Destination to = r.own.destinations[token * r.handle.destinationsMax + ordinal];
+  r.handle.sent
+      .destinations[static_cast<std::int64_t>(r.own.tokens.begin + token) * r.handle.destinationsMax + ordinal] = to;
   if (to.rank == kNoRank || (r.takesRails() && !r.comm.inDomain(to.rank))) return {kNoRank, 0, 0};
   return {to.rank, to.index,
           r.handle.wavesByExpert() ? r.own.positionOf(r.handle, token, r.handle.waveBucket(to.rank, to.wave)) : 0};
@@ -60,7 +61,7 @@ MOE_LANES void laneWriteHeader(const Routing auto& r, int token, int k, const Ro
 
 // Neighbouring lanes have the Quads of one token, so that those of a header travel together.
 MOE_LANES void sendHeaders(const Routing auto& r) {
-  const int each = r.handle.topk + r.handle.slots;
+  const int each = r.handle.topk + r.handle.destinationsMax;
   r.warp.forEach(r.own.tokens.count * each, [&](int i) {
     const int token = r.handle.byItems.of(i), k = i - token * each;
     const RowAt row = k < r.handle.topk ? rowOfEntry(r, token, k) : rowOfDestination(r, token, k - r.handle.topk);
@@ -85,7 +86,7 @@ MOE_LANES void fillRemoteHeads(const Routing auto& r) {
 MOE_LANES void putHeaders(const Routing auto& r) {
   forRemoteRanks(r, [&](int to) {
     if (!r.waitForOwn(r.comm.at.routeHeadersReady, r.epoch)) return false;
-    const std::int64_t bytes = r.handle.totals[r.handle.map.experts + to] * headerQuads(r.comm.topkMax) *
+    const std::int64_t bytes = r.handle.sent.totals[r.handle.map.experts + to] * headerQuads(r.comm.topkMax) *
                                static_cast<std::int64_t>(sizeof(Quad));
     putBlock(r, to, {headerOffset(r.comm, r.epoch, r.comm.rank, 0), headerOutOffset(r.comm, to, 0), bytes});
     if (r.takesRails() && to == r.comm.railPeer(to / r.comm.domainSize)) putRailTable(r, to / r.comm.domainSize);
@@ -122,7 +123,7 @@ MOE_LANES ArrivedHeader laneLookUpHeader(const Routing auto& r, int row) {
 
 MOE_LANES void laneKeepHeader(const Routing auto& r, int row, const ArrivedHeader& header) {
   const Quad head = header.head;
-  Quad* kept = r.handle.headers + static_cast<std::int64_t>(row) * r.handle.headerStride();
+  Quad* kept = r.handle.arriving.headers + static_cast<std::int64_t>(row) * r.handle.headerStride();
   kept[0] = head;
   MOE_UNROLLED
   for (int i = 0; i < ArrivedHeader::kEntries; ++i) {
@@ -134,7 +135,7 @@ MOE_LANES void laneKeepHeader(const Routing auto& r, int row, const ArrivedHeade
   laneNoteWaves(r.handle, row, from, header.waveBefore, headWave(head), r.own.rankOffsets[from + 1]);
   if (!r.handle.wavesByExpert()) return;
   const int wave = waveOfHeader(kept, r.handle.map.count(r.comm.rank));
-  r.handle.waveRows[r.own.waveRowsStart[wave * r.comm.nranks + from] + headIndex(head)] = row;
+  r.handle.arriving.waveRows[r.own.waveRowsStart[wave * r.comm.nranks + from] + headIndex(head)] = row;
 }
 
 // The first warp has the counts to report: the others do this without it, if there are any.

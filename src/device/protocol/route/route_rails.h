@@ -66,7 +66,8 @@ MOE_LANES void laneListRails(const Routing auto& r, int token, Add add) {
   for (int domain = 0; domain < r.handle.domains; ++domain) {
     if (domain == r.comm.domain() || !r.own.uses(r.handle, token, r.handle.domainBucket(domain))) continue;
     const int index = railIndexOf(r, token, domain);
-    r.handle.outgoing[static_cast<std::int64_t>(domain) * r.handle.tokensMax + index] = r.own.tokens.begin + token;
+    r.handle.rails.outgoing[static_cast<std::int64_t>(domain) * r.handle.tokensMax + index] =
+        r.own.tokens.begin + token;
     laneWriteRail(r, token, domain, index);
     add(Destination{static_cast<std::int16_t>(r.comm.railPeer(domain)), 0, index, 0, 0});
   }
@@ -74,8 +75,8 @@ MOE_LANES void laneListRails(const Routing auto& r, int token, Add add) {
 
 MOE_LANES void putRailTable(const Routing auto& r, int domain) {
   const int part = parityOf(r.epoch) * r.comm.domains() + r.comm.domain();
-  const std::int64_t bytes = std::int64_t{r.handle.totals[r.handle.domainBucket(domain)]} * r.comm.far->at.railQuads *
-                             static_cast<std::int64_t>(sizeof(Quad));
+  const std::int64_t bytes = std::int64_t{r.handle.sent.totals[r.handle.domainBucket(domain)]} *
+                             r.comm.far->at.railQuads * static_cast<std::int64_t>(sizeof(Quad));
   putBlock(r, r.comm.railPeer(domain),
            {railTableOffset(r.comm, r.comm.far->at.railTables, part, 0),
             railTableOffset(r.comm, r.comm.far->at.railTablesOut, domain, 0), bytes});
@@ -94,17 +95,17 @@ MOE_LANES void laneKeepRail(const Routing auto& r, int domain, int index, int ro
   const Quad* table = r.comm.template mine<Quad>(railTableOffset(r.comm, r.comm.far->at.railTables, part, index));
   const Quad head = r.warp.laneLoad(table);
   const std::int64_t at = static_cast<std::int64_t>(domain) * r.handle.tokensMax + index;
-  r.handle.railCount[at] = static_cast<int>(head.x);
+  r.handle.rails.count[at] = static_cast<int>(head.x);
   for (int i = 0; i < static_cast<int>(head.x); ++i) {
     const Quad to = r.warp.laneLoad(table + 1 + i);
-    r.handle.railTo[at * r.handle.railSlots() + i] = {static_cast<std::int16_t>(to.x), 0, static_cast<int>(to.y),
-                                                      static_cast<int>(to.z), static_cast<int>(to.w)};
+    r.handle.rails.to[at * r.handle.railDestinationsMax() + i] = {
+        static_cast<std::int16_t>(to.x), 0, static_cast<int>(to.y), static_cast<int>(to.z), static_cast<int>(to.w)};
   }
   const int wave = static_cast<int>(head.y);
   const int before = index == 0 ? -1 : static_cast<int>(r.warp.laneLoad(table - r.comm.far->at.railQuads).y);
-  for (int v = before + 1; v <= wave; ++v) r.handle.railStart[v * r.handle.domains + domain] = index;
+  for (int v = before + 1; v <= wave; ++v) r.handle.rails.start[v * r.handle.domains + domain] = index;
   if (index + 1 < rows) return;
-  for (int v = wave + 1; v <= kHtWaves; ++v) r.handle.railStart[v * r.handle.domains + domain] = rows;
+  for (int v = wave + 1; v <= kHtWaves; ++v) r.handle.rails.start[v * r.handle.domains + domain] = rows;
 }
 
 MOE_LANES void keepRailTables(const Routing auto& r) {
@@ -113,7 +114,7 @@ MOE_LANES void keepRailTables(const Routing auto& r) {
     const Slice slice = sliceOf(rows, r.w);
     r.warp.forEach(slice.count, [&](int i) { laneKeepRail(r, domain, slice.begin + i, rows); });
     if (rows > 0 || r.w.index != 0) continue;
-    r.warp.forEach(kHtWaves + 1, [&](int v) { r.handle.railStart[v * r.handle.domains + domain] = 0; });
+    r.warp.forEach(kHtWaves + 1, [&](int v) { r.handle.rails.start[v * r.handle.domains + domain] = 0; });
   }
 }
 

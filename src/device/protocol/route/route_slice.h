@@ -1,5 +1,5 @@
-// A warp's share of a route: its tokens, and the tables that it alone writes and reads. They lie near its lanes as far
-// as there is room (`nearMemory`), else in the handle.
+// A warp's share of a route: its tokens, and the tables that it alone writes and reads. They lie in scratch memory as
+// far as there is room (`scratchMemory`), else in the handle.
 #pragma once
 
 #include "device/protocol/expert_waves.h"
@@ -41,17 +41,17 @@ struct RouteSlice {
   }
 };
 
-// Hands out a warp's near memory.
+// Hands out a warp's scratch memory.
 template <Computes Warp>
-class NearMemory {
+class ScratchMemory {
  public:
-  MOE_LANES explicit NearMemory(const Warp& warp) : next_(warp.nearMemory()) {}
+  MOE_LANES explicit ScratchMemory(const Warp& warp) : next_(warp.scratchMemory()) {}
 
-  // `count` items, near if they fit there, else those at `far`.
+  // `count` items there if they fit, else those at `elsewhere`.
   template <class Item>
-  MOE_LANES Item* take(Item* far, std::int64_t count) {
+  MOE_LANES Item* take(Item* elsewhere, std::int64_t count) {
     const std::int64_t bytes = roundUp(count * std::int64_t{sizeof(Item)}, 16);
-    if (bytes > room_) return far;
+    if (bytes > room_) return elsewhere;
     auto* items = reinterpret_cast<Item*>(next_);
     next_ += bytes, room_ -= bytes;
     return items;
@@ -59,7 +59,7 @@ class NearMemory {
 
  private:
   std::uint8_t* next_;
-  std::int64_t room_ = Warp::kNearBytes;
+  std::int64_t room_ = Warp::kScratchBytes;
 };
 
 // What is used most comes first.
@@ -75,21 +75,21 @@ MOE_LANES RouteSlice routeSlice(const Warp& warp, const StepParams& p, WarpIndex
   const int buckets = h.buckets(), ranks = h.map.nranks, waveRows = h.wavesByExpert() ? kHtWaves * ranks + 1 : 0;
   const std::int64_t bits = std::int64_t{s.chunks.begin} * buckets, entry = std::int64_t{s.tokens.begin} * h.topk;
   const std::int64_t own = std::int64_t{w.index} * buckets, entries = std::int64_t{s.tokens.count} * h.topk;
-  NearMemory near(warp);
-  s.rankBase = near.take(h.warpRankBase + std::int64_t{w.index} * ranks, ranks);
-  s.rankOffsets = near.take(h.warpRankOffsets + std::int64_t{w.index} * (ranks + 1), ranks + 1);
-  s.waveRowsStart = near.take(h.warpWaveRows + std::int64_t{w.index} * waveRows, waveRows);
-  s.place = near.take(h.warpPlace + own, buckets);
-  s.counts = near.take(h.warpCounts + own, buckets);
-  s.totals = near.take(h.totals, w.index == 0 ? buckets : 0);
-  s.users = near.take(h.users + bits, std::int64_t{s.chunks.count} * buckets);
-  s.chunkStart = near.take(h.chunkStart + bits, std::int64_t{s.chunks.count} * buckets);
-  s.ids = near.take(h.ids + entry, entries);
-  s.weights = near.take(h.weights + entry, entries);
-  s.destinations =
-      near.take(h.destinations + std::int64_t{s.tokens.begin} * h.slots, std::int64_t{s.tokens.count} * h.slots);
-  s.entryRow = near.take(h.entryRow + entry, expertRows(h) ? entries : 0);
-  s.groups = near.take(h.warpGroups + own, expertRows(h) ? h.map.experts + 1 : 0);
+  ScratchMemory scratch(warp);
+  s.rankBase = scratch.take(h.sent.tables.warpRankBase + std::int64_t{w.index} * ranks, ranks);
+  s.rankOffsets = scratch.take(h.sent.tables.warpRankOffsets + std::int64_t{w.index} * (ranks + 1), ranks + 1);
+  s.waveRowsStart = scratch.take(h.sent.tables.warpWaveRows + std::int64_t{w.index} * waveRows, waveRows);
+  s.place = scratch.take(h.sent.tables.warpPlace + own, buckets);
+  s.counts = scratch.take(h.sent.tables.warpCounts + own, buckets);
+  s.totals = scratch.take(h.sent.totals, w.index == 0 ? buckets : 0);
+  s.users = scratch.take(h.sent.tables.users + bits, std::int64_t{s.chunks.count} * buckets);
+  s.chunkStart = scratch.take(h.sent.tables.chunkStart + bits, std::int64_t{s.chunks.count} * buckets);
+  s.ids = scratch.take(h.sent.ids + entry, entries);
+  s.weights = scratch.take(h.sent.weights + entry, entries);
+  s.destinations = scratch.take(h.sent.destinations + std::int64_t{s.tokens.begin} * h.destinationsMax,
+                                std::int64_t{s.tokens.count} * h.destinationsMax);
+  s.entryRow = scratch.take(h.sent.entryRow + entry, expertRows(h) ? entries : 0);
+  s.groups = scratch.take(h.sent.tables.warpGroups + own, expertRows(h) ? h.map.experts + 1 : 0);
   return s;
 }
 

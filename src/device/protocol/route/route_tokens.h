@@ -8,13 +8,13 @@ namespace moe {
 
 // The headers of this warp's token `token`, which is placed, and its destinations for the handle.
 MOE_LANES void laneSendToken(const Routing auto& r, int token) {
-  const int number = r.own.tokens.begin + token, rows = r.handle.destinationCount[number];
-  const Destination* list = r.own.destinations + std::int64_t{token} * r.handle.slots;
-  Destination* kept = r.handle.destinations + std::int64_t{number} * r.handle.slots;
+  const int number = r.own.tokens.begin + token, rows = r.handle.sent.destinationCount[number];
+  const Destination* list = r.own.destinations + std::int64_t{token} * r.handle.destinationsMax;
+  Destination* kept = r.handle.sent.destinations + std::int64_t{number} * r.handle.destinationsMax;
   std::int32_t* rowOf = r.own.rankOffsets;  // its content comes later: here, by rank, the token's row there
   Quad* headers[kTopkMax];
   int entries[kTopkMax];
-  for (int i = 0; i < r.handle.slots; ++i) kept[i] = list[i];
+  for (int i = 0; i < r.handle.destinationsMax; ++i) kept[i] = list[i];
   for (int i = 0; i < rows; ++i) {
     rowOf[list[i].rank] = i;
     headers[i] = headerOf(r, list[i].rank, list[i].index);
