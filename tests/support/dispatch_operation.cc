@@ -125,7 +125,7 @@ StepParams DispatchOperation::params(int rank, int phases) {
 // The consumer of a handle's arrival words.
 Watch DispatchOperation::watch(int rank, int phases, Report& report) {
   if (!handle_.shape().arrivals || (phases & kReceivePhase) == 0) return {};
-  return {handle_.view(rank).arrived, expertCount(route_->config, rank), handle_.dispatches(rank),
+  return {handle_.view(rank).arriving.complete, expertCount(route_->config, rank), handle_.dispatches(rank),
           [this, rank, &report](int expert) { checkExpert(rank, expert, report); }};
 }
 
@@ -252,7 +252,7 @@ void DispatchOperation::finish(int rank, Report& report) {
   checkEntries(rank, report);
   checkGuards(rank, report);
   for (int e = 0; handle_.shape().arrivals && e < expertCount(route_->config, rank); ++e) {
-    const std::uint64_t seen = flagEpoch(handle_.view(rank).arrived[e]), expected = handle_.dispatches(rank);
+    const std::uint64_t seen = flagEpoch(handle_.view(rank).arriving.complete[e]), expected = handle_.dispatches(rank);
     if (seen == expected) continue;
     report.add(rank, fmt::format("{}: the arrival word of expert {} is {}, not {}", name_, e, seen, expected));
   }

@@ -102,7 +102,7 @@ CommView TestComm::view(int r) {
   view.rank = r, view.nranks = shape_.nranks;
   view.domainSize = shape_.domainRanks(), view.domainFirst = r / view.domainSize * view.domainSize;
   if (shape_.domains() > 1) view.far = &memory.far;
-  std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kInlineWindows), view.near);
+  std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kInlineWindows), view.inlineWindows);
   view.windows = memory.windows.data(), view.at = at_;
   view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
   view.departed = memory.departed.data();
