@@ -21,10 +21,11 @@ unsigned environmentNumber(const char* name, unsigned otherwise, unsigned most) 
 
 // As sysfs writes it: eight groups of four digits.
 std::string gidText(const Gid& gid) {
-  char text[40];
-  char* end = text;
+  std::string text;
   for (std::size_t i = 0; i < gid.size(); i += 2) {
-    end += std::snprintf(end, 6, "%02x%02x%s", gid[i], gid[i + 1], i + 2 < gid.size() ? ":" : "");
+    char group[6];
+    std::snprintf(group, sizeof(group), "%02x%02x%s", gid[i], gid[i + 1], i + 2 < gid.size() ? ":" : "");
+    text += group;
   }
   return text;
 }
