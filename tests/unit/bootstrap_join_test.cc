@@ -255,7 +255,9 @@ TEST(BootstrapJoin, DoesNotWaitForAnIdThatWasUsedBefore) {
   std::this_thread::sleep_for(50ms);
   const auto start = Clock::now();
   const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(0, 1)); });
-  EXPECT_EQ(outcome.result, moeRemoteError);
+  // Its port is free again: a test beside this one may have taken it, and then somebody answers.
+  const bool taken = outcome.sentence.find("belongs to another run") != std::string::npos;
+  EXPECT_EQ(outcome.result, taken ? moeInvalidUsage : moeRemoteError) << outcome.sentence;
   EXPECT_LT(secondsSince(start), 5.0);
 }
 
