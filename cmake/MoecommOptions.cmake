@@ -11,8 +11,8 @@ set(host_flags -Wall -Wextra -Wconversion -Wshadow -ffp-contract=off -fno-strict
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # With optimisation GCC 12 and 13 see these inside their own std::string and std::vector.
   list(APPEND host_flags -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
-  if(CMAKE_UNITY_BUILD) # files that are compiled together look like headers to it
-    list(APPEND host_flags -Wno-subobject-linkage)
+  if(CMAKE_UNITY_BUILD OR MOECOMM_UNITY_TESTS) # files that are compiled together look like headers to it
+    target_compile_options(moecomm_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
 endif()
 # CMake 3.25 does not know that nvcc has C++20, hence the option by hand. Kernels are compressed, as nvcc does by itself

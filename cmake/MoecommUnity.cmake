@@ -1,6 +1,7 @@
 # The presets asan and tsan compile several files as one (CMAKE_UNITY_BUILD), because their builds are read by nobody and
-# headers take most of a file's time. Names of files that are compiled together meet, also those that a file hides. What
-# users install is compiled file by file.
+# headers take most of a file's time; the presets optimised and cuda do so with tests and tools (MOECOMM_UNITY_TESTS).
+# Names of files that are compiled together meet, also those that a file hides. What users install is compiled file by
+# file.
 
 # Files whose names must not meet others: most give short names (kRanks, Machine) to a world of their own.
 function(moecomm_compile_alone)
