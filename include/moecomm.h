@@ -384,9 +384,10 @@ MOE_API moeResult_t moeCommGetPeerInfo(moeComm_t comm, int32_t peer, moePeerInfo
 /* ---- Window memory ---------------------------------------------------------------------------------------------- */
 
 /* Takes memory of this rank's window. Peers write a dispatch's output straight into it, and read a combine's rows
- * there, which saves copies. bytes   out of config.heapBytes. 0: *memory is NULL memory  host [1], out: device memory,
- * aligned to 256 bytes, valid until moeMemFree or moeCommDestroy Local, not stream-ordered. Returns moeInvalidArgument
- * if the heap is too small; the sentence has the largest free block. */
+ * there, which saves copies. Local, not stream-ordered.
+ *   bytes   out of config.heapBytes. 0: *memory is NULL
+ *   memory  host [1], out: device memory, aligned to 256 bytes, valid until moeMemFree or moeCommDestroy
+ * Returns moeInvalidArgument if the heap is too small; the sentence has the largest free block. */
 MOE_API moeResult_t moeMemAlloc(moeComm_t comm, size_t bytes, void** memory);
 
 /* Gives window memory back. No queued work may still use it. Local. memory NULL: does nothing.
@@ -569,6 +570,15 @@ typedef struct moeDispatchArgs {
  * handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
  * docs/internals/protocol.md, "Dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
+
+/* moeRoute and moeDispatch in one call, for layers that have other experts in every step. Afterwards the handle is as
+ * after the two calls: the counts, further dispatches and combines use this route. All ranks make this call, or all
+ * make the two. Collective, stream-ordered, graph-safe. topkIdx, topkWeights, tokens  as for moeRoute; the arrays
+ * overlap no output of args args                          as for moeDispatch All arguments are checked before anything
+ * is launched: a refused call leaves the handle's earlier route as it was. Returns what moeRoute and moeDispatch
+ * return. */
+MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
+                                     const moeDispatchArgs_t* args, moeStream_t stream);
 
 typedef struct moeCombineArgs {
   size_t size;

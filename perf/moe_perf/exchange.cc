@@ -43,8 +43,12 @@ Exchange::Step Exchange::makeStep(Step record) {
 void Exchange::iterate(int version, int stride) {
   for (auto& session : sessions_) {
     session->fill(version);
-    session->route(version);
-    session->dispatch(version);
+    if (version % 2 == 1) {
+      session->routeDispatch(version);
+    } else {
+      session->route(version);
+      session->dispatch(version);
+    }
   }
   for (auto& session : sessions_) {
     if (options_.sendOnly) session->complete();
@@ -62,6 +66,11 @@ void Exchange::fill(int source) {
 
 void Exchange::route(int version) {
   for (auto& session : sessions_) session->route(version);
+}
+
+void Exchange::routeDispatch(int version) {
+  for (auto& session : sessions_) session->routeDispatch(version);
+  if (options_.sendOnly) complete();
 }
 
 void Exchange::dispatch(int source) {

@@ -68,6 +68,7 @@ class Exchange {
   void fill(int source);
   void route(int version);
   void dispatch(int source);
+  void routeDispatch(int version);
   void runExperts(int version);
   void combine(int version);
   void verifyDispatch(int version, int stride);

@@ -43,8 +43,7 @@ void Runner::makeSteps() {
         }));
     add(wholeSteps_, chained([this, i](int link) {
           const int version = (i + link) % kVersions;
-          exchange_.route(version);
-          exchange_.dispatch(version);
+          exchange_.routeDispatch(version);
           exchange_.combine(version);
         }));
   }

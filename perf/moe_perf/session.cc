@@ -131,6 +131,19 @@ void Session::route(int version) {
 }
 
 void Session::dispatch(int source) {
+  const moeDispatchArgs_t args = dispatchArgs(source);
+  check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
+}
+
+void Session::routeDispatch(int version) {
+  const Version& route = at(version);
+  const moeDispatchArgs_t args = dispatchArgs(version);
+  check(moeRouteDispatch(handle_, route.topkIdx.get(), route.topkWeights.get(), route.plan.tokens(), &args,
+                         device_.stream()),
+        comm_, "moeRouteDispatch");
+}
+
+moeDispatchArgs_t Session::dispatchArgs(int source) const {
   moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
   const bool fp8 = options_.format == Format::kFp8;
   args.rows = sources_[static_cast<std::size_t>(source)].get();
@@ -149,7 +162,7 @@ void Session::dispatch(int source) {
   args.cast = static_cast<std::int32_t>(options_.cast);
   args.outScales = outScales_.get();
   args.scaleLayout = options_.scales;
-  check(moeDispatch(handle_, &args, device_.stream()), comm_, "moeDispatch");
+  return args;
 }
 
 void Session::combine(int version) {

@@ -49,6 +49,7 @@ class Session {
   // Library calls. `source` picks the rows that are sent: those of the route's version, or as many others.
   void route(int version);
   void dispatch(int source);
+  void routeDispatch(int version);  // in one call
   void combine(int version);
   void complete();
 
@@ -73,6 +74,7 @@ class Session {
   const Plan& plan(int version) const { return versions_[static_cast<std::size_t>(version)].plan; }
 
  private:
+  moeDispatchArgs_t dispatchArgs(int source) const;
   struct Version {
     Plan plan;
     Buffer<std::int32_t> topkIdx;

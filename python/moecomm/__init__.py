@@ -25,7 +25,8 @@ from .errors import (
     Timeout,
     Unsupported,
 )
-from .handle import Counts, DeviceCounts, Handle, HandleView
+from .handle import Handle
+from .handle_answers import Counts, DeviceCounts, HandleView
 from .window import WindowMemory
 
 __all__ = [

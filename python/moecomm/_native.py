@@ -308,6 +308,10 @@ PROTOTYPES = {
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),
+    "moeRouteDispatch": (
+        moeResult_t,
+        [moeHandle_t, c_void_p, c_void_p, c_int32, POINTER(moeDispatchArgs_t), moeStream_t],
+    ),
     "moeCombine": (moeResult_t, [moeHandle_t, POINTER(moeCombineArgs_t), moeStream_t]),
     "moeComplete": (moeResult_t, [moeHandle_t, moeStream_t]),
 }

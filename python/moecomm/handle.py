@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
 
 from . import _native, errors
 from .arguments import Arguments
@@ -12,6 +13,7 @@ from .arrays import stream_address
 from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DispatchArguments
+from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView
 from .layouts import LAYOUTS, Layout
 from .values import choice, integer
 
@@ -21,41 +23,6 @@ if TYPE_CHECKING:
 HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
-
-
-class Counts(NamedTuple):
-    """The answer of moeHandleGetCounts. The lists are copies."""
-
-    rows: int
-    layout_rows: int
-    local_experts: int
-    first_expert: int
-    rows_per_rank: List[int]
-    rows_per_expert: List[int]
-
-
-class DeviceCounts(NamedTuple):
-    """Addresses of int32 on the device."""
-
-    rows: int
-    rank_offsets: int
-    rows_per_expert: int
-    expert_offsets: int
-
-
-class HandleView(NamedTuple):
-    """Addresses of window memory."""
-
-    rows: int
-    side: Optional[int]
-    combine_rows: int
-
-
-class Arrivals(NamedTuple):
-    """Addresses of arrival words on the device."""
-
-    words: int
-    failed: int
 
 
 class Handle:
@@ -163,6 +130,12 @@ class Handle:
         topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1.0 everywhere
         tokens        needed where topk_idx is an address or None"""
+        taken = self._take_route(topk_idx, topk_weights, tokens)
+        self._call("moeRoute", *taken, stream_address(stream))
+        self._tokens, self._rows, self._capacity = taken[2], None, None
+
+    def _take_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[Any, Any, int]:
+        """Addresses of both arrays, and the tokens."""
         idx = take(topk_idx, "topk_idx", self._comm.place, (self._index_type,))
         weights = take(topk_weights, "topk_weights", self._comm.place, ("float32",))
         if tokens is None:
@@ -172,8 +145,7 @@ class Handle:
         tokens = integer(tokens, "tokens")
         require_shape(idx, "topk_idx", (tokens, self.topk), "[tokens, topk]")
         require_shape(weights, "topk_weights", (tokens, self.topk), "[tokens, topk]")
-        self._call("moeRoute", idx.address, weights.address, tokens, stream_address(stream))
-        self._tokens, self._rows, self._capacity = tokens, None, None
+        return idx.address, weights.address, tokens
 
     def _native_counts(self):
         counts = _native.moeCounts_t()
@@ -243,6 +215,18 @@ class Handle:
             raise errors.InvalidUsage(f"{call}: route() has not been called on this handle")
         return kind(self._comm.place, self._layout, self._tokens, self._known_rows)
 
+    def _make_dispatch(self, arguments: DispatchArguments, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Any:
+        """moeDispatchArgs_t of dispatch()'s options."""
+        names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets")
+        return arguments.make(
+            rows,
+            out_rows,
+            describing={name: options[name] for name in names},
+            index_type=self._index_type,
+            stays_in_view=self.layout == "rank-major" and self.mode == "ll",
+            **{name: value for name, value in options.items() if name not in names},
+        )
+
     def dispatch(
         self,
         rows: Any,
@@ -289,24 +273,17 @@ class Handle:
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
                   nranks * tokens_max] words
         exact     with cast: no lower bound for a block's magnitude, for gradients"""
-        arguments = self._arguments(DispatchArguments, "dispatch")
-        args = arguments.make(
-            rows,
-            out_rows,
+        options = dict(
             row_type=row_type,
             hidden=hidden,
             out_rows_max=out_rows_max,
             side=side,
             side_bytes=side_bytes,
             out_side=out_side,
-            describing=dict(
-                out_topk_idx=out_topk_idx,
-                out_topk_weights=out_topk_weights,
-                out_source_index=out_source_index,
-                out_expert_offsets=out_expert_offsets,
-            ),
-            index_type=self._index_type,
-            stays_in_view=self.layout == "rank-major" and self.mode == "ll",
+            out_topk_idx=out_topk_idx,
+            out_topk_weights=out_topk_weights,
+            out_source_index=out_source_index,
+            out_expert_offsets=out_expert_offsets,
             cast=cast,
             exact=exact,
             out_scales=out_scales,
@@ -314,9 +291,45 @@ class Handle:
             send_only=send_only,
             sms=sms,
         )
+        arguments = self._arguments(DispatchArguments, "dispatch")
+        args = self._make_dispatch(arguments, rows, out_rows, options)
         self._call("moeDispatch", ctypes.byref(args), stream_address(stream))
         self._capacity = args.outRowsMax
         self._kept = arguments.arrays if send_only else ()
+
+    def route_dispatch(
+        self,
+        topk_idx: Any,
+        topk_weights: Any,
+        rows: Any,
+        out_rows: Any,
+        *,
+        tokens: Optional[int] = None,
+        stream: Any = None,
+        **options: Any,
+    ) -> None:
+        """route() and dispatch() in one call, for layers that have other experts in every step. Collective: all ranks
+        make this call, or all make the two. A call that is refused leaves the earlier route as it was.
+
+        topk_idx, topk_weights, tokens  as for route(); the arrays overlap no output
+        rows, out_rows                  as for dispatch()
+        options                         the other keywords of dispatch()"""
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(self.dispatch).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY and name != "stream"
+        }
+        for name in options:
+            if name not in defaults:
+                raise TypeError(f"route_dispatch() has no keyword {name}; it takes those of dispatch()")
+        self._comm.native.require_alive()
+        self._require_alive()
+        taken = self._take_route(topk_idx, topk_weights, tokens)
+        arguments = DispatchArguments(self._comm.place, self._layout, taken[2], lambda: None)
+        args = self._make_dispatch(arguments, rows, out_rows, {**defaults, **options})
+        self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
+        self._tokens, self._rows, self._capacity = taken[2], None, args.outRowsMax
+        self._kept = arguments.arrays if args.flags & _native.moeSendOnly else ()
 
     def combine(
         self,

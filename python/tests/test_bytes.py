@@ -6,6 +6,7 @@ import unittest
 
 from support import MISSING, RANKS, Guards, numpy, world
 
+import moecomm  # noqa: E402
 from moecomm import _native  # noqa: E402
 
 try:
@@ -44,6 +45,31 @@ def swap(comm, handle):
 @unittest.skipIf(MISSING, MISSING)
 @unittest.skipIf(numpy is None, "numpy is not installed")
 class BitForBitTest(unittest.TestCase):
+    def test_a_route_with_its_dispatch(self):
+        def body(comm):
+            for mode in ("ht", "ll"):
+                with comm.handle(RANKS, 1, mode=mode) as handle:
+                    experts = numpy.full((TOKENS, 1), 1 - comm.rank, numpy.int32)
+                    rows = numpy.arange(TOKENS * HIDDEN, dtype=numpy.float32).reshape(TOKENS, HIDDEN) + comm.rank
+                    sources = numpy.empty(TOKENS, numpy.int32)
+                    out_rows = numpy.empty_like(rows)
+                    with self.assertRaisesRegex(TypeError, "no keyword out_row_max; it takes those of dispatch"):
+                        handle.route_dispatch(experts, None, rows, out_rows, out_row_max=4)
+                    with self.assertRaisesRegex(ValueError, "rows has shape"):
+                        handle.route_dispatch(experts, None, rows[1:], out_rows)
+                    with self.assertRaisesRegex(moecomm.InvalidUsage, r"route\(\) has not been called"):
+                        handle.dispatch(rows, out_rows)
+                    handle.route_dispatch(experts, None, rows, out_rows, out_source_index=sources)
+                    self.assertTrue((out_rows == rows + (1 - 2 * comm.rank)).all())
+                    self.assertEqual(handle.counts().rows, TOKENS)
+                    first = (1 - comm.rank) * handle.tokens_max
+                    self.assertEqual(sources.tolist(), list(range(first, first + TOKENS)))
+                    sums = numpy.empty_like(rows)
+                    handle.combine(out_rows, sums)
+                    self.assertTrue((sums == rows).all())
+
+        world(body)
+
     def send(self, dtypes):
         def body(comm):
             for mode in ("ht", "ll"):

@@ -194,8 +194,20 @@ moeResult_t moeHandleDestroy(moeHandle_t handle) {
 moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                      moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
-  return moe::traced(handleOf(handle), "moeRoute",
-                     [&](auto&) { handleOf(handle)->route(topkIdx, topkWeights, tokens, stream); });
+  return moe::traced(handleOf(handle), "moeRoute", [&](auto&) {
+    handleOf(handle)->route({topkIdx, topkWeights, tokens}, stream);
+  });
+}
+
+moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
+                             const moeDispatchArgs_t* args, moeStream_t stream) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::traced(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
+    const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
+    const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
+    rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+    handleOf(handle)->routeDispatch({topkIdx, topkWeights, tokens}, own, stream);
+  });
 }
 
 moeResult_t moeHandleGetCounts(moeHandle_t handle, moeCounts_t* counts) {

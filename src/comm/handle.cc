@@ -107,20 +107,29 @@ void Handle::launch(Step step, const StepParams& params, const LaunchShape& shap
   if (result != moeSuccess) throw Error(result, what);
 }
 
-void Handle::route(const void* topkIdx, const float* topkWeights, int tokens, moeStream_t stream) {
-  requireRange("tokens", tokens, 0, shape_.tokensMax);
-  if (topkIdx == nullptr && tokens > 0)
-    throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", tokens));
-  requireAligned(topkIdx, "topkIdx", indexBytes());
-  requireAligned(topkWeights, "topkWeights", alignof(float));
-  if (pending_ != Pending::nothing)
-    throw Error(moeInvalidUsage, "moeRoute: this handle has an operation that awaits moeComplete");
+StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
+  requireRange("tokens", args.tokens, 0, shape_.tokensMax);
+  if (args.topkIdx == nullptr && args.tokens > 0)
+    throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", args.tokens));
+  requireAligned(args.topkIdx, "topkIdx", indexBytes());
+  requireAligned(args.topkWeights, "topkWeights", alignof(float));
+  checkNotPending(call);
   StepParams p = params();
-  p.route = {topkIdx, topkWeights, tokens};
+  p.route = args;
+  return p;
+}
+
+void Handle::launchRoute(StepParams& p, moeStream_t stream) {
+  const int tokens = p.route.tokens;
   p.handle.ticket = tickets_.next(comm_.backend().capturing(stream));
   launch(Step::route, p, comm_.backend().shapeFor({Step::route, tokens, tokens, 0, comm_.config().sms}), stream);
   tickets_.launched(p.handle.ticket);
   tokens_ = tokens;
+}
+
+void Handle::route(const RouteArgs& args, moeStream_t stream) {
+  StepParams p = routeParams(args, "moeRoute");
+  launchRoute(p, stream);
 }
 
 void Handle::checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const {
@@ -136,9 +145,12 @@ void Handle::checkRow(std::int32_t rowType, std::int32_t hidden, const char* cal
 
 void Handle::checkRouted(const char* call) const {
   if (tokens_ < 0) throw Error(moeInvalidUsage, fmt::format("{}: moeRoute has not been called on this handle", call));
-  if (pending_ != Pending::nothing) {
-    throw Error(moeInvalidUsage, fmt::format("{}: this handle has an operation that awaits moeComplete", call));
-  }
+  checkNotPending(call);
+}
+
+void Handle::checkNotPending(const char* call) const {
+  if (pending_ == Pending::nothing) return;
+  throw Error(moeInvalidUsage, fmt::format("{}: this handle has an operation that awaits moeComplete", call));
 }
 
 void Handle::checkOutstanding(Pending kind, const char* call) const {
@@ -151,16 +163,17 @@ void Handle::checkOutstanding(Pending kind, const char* call) const {
                   call, outstanding.count(), outstanding.generations()));
 }
 
-void Handle::run(Pending kind, Step step, StepParams& p, const LaunchShape& shape, bool sendOnly, moeStream_t stream) {
-  if (sendOnly) p.phases = kSendPhase;
-  launch(step, p, shape, stream);
-  const std::uint64_t number = comm_.operations().start(seriesOf(kind), sendOnly, usesStaging(kind, p));
-  if (lowLatency() && step == Step::combine) comm_.noteReaders();
-  if (!sendOnly) return;
+void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
+  StepParams& p = operation.params;
+  if (operation.sendOnly) p.phases = kSendPhase;
+  launch(operation.step, p, operation.shape, stream);
+  const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, usesStaging(kind, p));
+  if (lowLatency() && operation.step == Step::combine) comm_.noteReaders();
+  if (!operation.sendOnly) return;
   pending_ = kind;
   pendingNumber_ = number;
   pendingParams_ = p;
-  pendingShape_ = shape;
+  pendingShape_ = operation.shape;
 }
 
 void Handle::complete(moeStream_t stream) {

@@ -16,7 +16,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
 
   Comm& comm() { return comm_; }
   int tokens() const { return tokens_; }
-  void route(const void* topkIdx, const float* topkWeights, int tokens, moeStream_t stream);
+  void route(const RouteArgs& args, moeStream_t stream);
+  void routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream);
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
   void combine(const moeCombineArgs_t& args, moeStream_t stream);
   void complete(moeStream_t stream);
@@ -32,25 +33,45 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     return kind == Pending::dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0;
   }
 
+  // A call that is being checked.
+  struct Call {
+    const char* name;
+    int tokens;              // of the route that the operation uses
+    std::int32_t sms;        // 0: the communicator's setting
+    const RouteArgs* route;  // that the same call makes; NULL: it was made before
+  };
+  // A step that may be launched.
+  struct Operation {
+    Step step;
+    StepParams params;
+    LaunchShape shape;
+    bool sendOnly;
+  };
+
   // Logs how this handle was made.
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   StepParams params() const;
   void launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream);
   void checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const;
   void checkRouted(const char* call) const;
+  void checkNotPending(const char* call) const;
   void checkOutstanding(Pending kind, const char* call) const;
   void checkStaging(const char* call, const char* name) const;
-  void checkOutputs(const moeDispatchArgs_t& args) const;
-  void checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, std::int64_t codeBytes) const;
+  void checkOutputs(const Call& call, const moeDispatchArgs_t& args) const;
+  void checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::int64_t rowBytes,
+                   std::int64_t codeBytes) const;
   void checkGrads(const moeCombineArgs_t& args) const;
   void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();
-  DispatchArgs dispatchArgs(const moeDispatchArgs_t& args) const;
+  StepParams routeParams(const RouteArgs& args, const char* call) const;
+  void launchRoute(StepParams& params, moeStream_t stream);
+  Operation dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const;
+  DispatchArgs dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const;
   CastArgs castArgs(const moeDispatchArgs_t& args) const;
-  void placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const;
+  void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;
-  void run(Pending kind, Step step, StepParams& params, const LaunchShape& shape, bool sendOnly, moeStream_t stream);
+  void run(Pending kind, Operation& operation, moeStream_t stream);
   bool lowLatency() const { return shape_.lowLatency; }
   std::size_t indexBytes() const { return shape_.wideIndex ? sizeof(std::int64_t) : sizeof(std::int32_t); }
   bool rowsPerExpert() const {
@@ -61,11 +82,11 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   bool onlyMoves(const DispatchArgs& d) const;
   bool onlyMoves(const CombineArgs& a) const;
   // `rowBytes`: the bytes that are cut into parts. `crossing`: the bytes per token and rank that cross between ranks.
-  Workload workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms, bool movesOnly) const;
+  Workload workload(const Call& call, Step step, std::uint32_t rowBytes, std::uint32_t crossing, bool movesOnly) const;
   Series seriesOf(Pending kind) const;
-  // The rows that this rank sends if every token goes to as many ranks as possible. It only decides how rows are cut
-  // among warps.
-  int arrivingRowsGuess() const { return tokens_ * view_.destinationsMax; }
+  // The rows that this rank sends if each of its tokens goes to as many ranks as possible. It only decides how rows are
+  // cut among warps.
+  int arrivingRowsGuess(int tokens) const { return tokens * view_.destinationsMax; }
 
   Comm& comm_;
   HandleShape shape_;

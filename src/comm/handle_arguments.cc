@@ -35,7 +35,7 @@ void requireAllApart(const std::array<Extent, kOutputs>& outputs, const std::arr
 
 }  // namespace
 
-void Handle::checkOutputs(const moeDispatchArgs_t& args) const {
+void Handle::checkOutputs(const Call& call, const moeDispatchArgs_t& args) const {
   if (args.outRowsMax < 0)
     throw Error(moeInvalidArgument, fmt::format("args.outRowsMax is {}, must be 0 or more", args.outRowsMax));
   if (args.sideBytes == 0) {
@@ -50,19 +50,26 @@ void Handle::checkOutputs(const moeDispatchArgs_t& args) const {
   if (shape_.layout != Layout::expertMajor) {
     refuseOutput(args.outExpertOffsets, "args.outExpertOffsets", "the layout is not EXPERT_MAJOR");
   }
-  if (tokens_ > 0) requirePointer(args.rows, "args.rows", "with tokens routed");
-  if (tokens_ > 0 && args.sideBytes > 0) requirePointer(args.side, "args.side", "with args.sideBytes set");
+  const char* tokens = call.route != nullptr ? "with tokens" : "with tokens routed";
+  if (call.tokens > 0) requirePointer(args.rows, "args.rows", tokens);
+  if (call.tokens > 0 && args.sideBytes > 0) requirePointer(args.side, "args.side", "with args.sideBytes set");
   if (args.outRowsMax > 0) requirePointer(args.outRows, "args.outRows", "with args.outRowsMax above 0");
   if (args.outRowsMax > 0 && args.sideBytes > 0)
     requirePointer(args.outSide, "args.outSide", "with args.sideBytes set");
 }
 
 // A row has `rowBytes` bytes at its source and `outBytes` at its destination.
-void Handle::checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, std::int64_t outBytes) const {
+void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::int64_t rowBytes,
+                         std::int64_t outBytes) const {
   const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
   const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(comm_.rank());
-  const std::array<Extent, 2> inputs = {
-      {{"args.rows", args.rows, tokens_ * rowBytes}, {"args.side", args.side, tokens_ * std::int64_t{args.sideBytes}}}};
+  const RouteArgs route = call.route != nullptr ? *call.route : RouteArgs{};
+  const std::int64_t entries = std::int64_t{route.tokens} * shape_.topk;
+  const std::array<Extent, 4> inputs = {
+      {{"args.rows", args.rows, call.tokens * rowBytes},
+       {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
+       {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
+       {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))}}};
   const std::array<Extent, 7> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},
@@ -72,7 +79,8 @@ void Handle::checkPlaces(const moeDispatchArgs_t& args, std::int64_t rowBytes, s
        {"args.outExpertOffsets", args.outExpertOffsets, (experts + 1) * 4},
        {"args.outScales", args.outScales,
         args.cast != moeCastNone ? rows * castScaleWords(args.cast, args.hidden) * 4 : 0}}};
-  for (const Extent& input : inputs) requireAligned(input.begin, input.name, kRowAlignment);
+  requireAligned(args.rows, "args.rows", kRowAlignment);
+  requireAligned(args.side, "args.side", kRowAlignment);
   requireAligned(args.outRows, "args.outRows", kRowAlignment);
   requireAligned(args.outSide, "args.outSide", kRowAlignment);
   requireAligned(args.outTopkIdx, "args.outTopkIdx", indexBytes());

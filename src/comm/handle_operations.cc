@@ -36,7 +36,7 @@ bool mayGoStraight(const DispatchArgs& d) {
 }  // namespace
 
 // Chooses where peers write the rows: straight into the window's heap, or into the staging area.
-void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const {
+void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const {
   if (lowLatency()) {
     if (args.outRows != nullptr || shape_.layout != Layout::rankMajor) return;
     out->capacity = INT64_MAX;  // rows stay in their slots
@@ -58,7 +58,7 @@ void Handle::placeOutput(const moeDispatchArgs_t& args, DispatchArgs* out) const
   out->staged = comm_.shape().stagingRows;
   out->outRowsOffset = comm_.layout().staging;
   out->outSideOffset = comm_.layout().stagingSide;
-  checkStaging("moeDispatch", "args.outRows");
+  checkStaging(call.name, "args.outRows");
 }
 
 void Handle::checkStaging(const char* call, const char* name) const {
@@ -84,21 +84,21 @@ bool Handle::onlyMoves(const CombineArgs& a) const {
 }
 
 // Counts this call's tokens. Ranks need not have equally many, because each announces what its own blocks have done.
-Workload Handle::workload(Step step, std::uint32_t rowBytes, std::uint32_t crossing, std::int32_t sms,
+Workload Handle::workload(const Call& call, Step step, std::uint32_t rowBytes, std::uint32_t crossing,
                           bool movesOnly) const {
-  const int rows = movesOnly ? tokens_ : shape_.tokensMax * view_.destinationsMax;
+  const int rows = movesOnly ? call.tokens : shape_.tokensMax * view_.destinationsMax;
   return {step,
           shape_.tokensMax,
           rows,
           rowBytes,
-          sms > 0 ? sms : comm_.config().sms,
+          call.sms > 0 ? call.sms : comm_.config().sms,
           movesOnly,
-          std::int64_t{tokens_} * view_.destinationsMax * crossing,
+          std::int64_t{call.tokens} * view_.destinationsMax * crossing,
           view_.lowLatency != 0};
 }
 
-DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
-  checkRow(args.rowType, args.hidden, "moeDispatch");
+DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const {
+  checkRow(args.rowType, args.hidden, call.name);
   checkFlags(args.flags, moeSendOnly | moeCastExact, "made of moeSendOnly and moeCastExact", args.sms);
   requireRange("args.reserved", args.reserved, 0, 0);
   DispatchArgs out{};
@@ -107,10 +107,10 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
                                                 "(config.sideBytesMax)",
                                                 args.sideBytes, kRowAlignment, comm_.shape().sideBytesMax));
   }
-  checkOutputs(args);
+  checkOutputs(call, args);
   out.rows = bytesOf(args.rows);
   out.side = bytesOf(args.side);
-  out.tokens = tokens_;
+  out.tokens = call.tokens;
   out.rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
   out.sideBytes = static_cast<std::uint32_t>(args.sideBytes);
   out.outRows = static_cast<std::uint8_t*>(args.outRows);
@@ -122,28 +122,42 @@ DispatchArgs Handle::dispatchArgs(const moeDispatchArgs_t& args) const {
   out.outExpertOffsets = args.outExpertOffsets;
   out.cast = castArgs(args);
   out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
-  checkPlaces(args, out.rowBytes, out.cast.type != kNoCast ? args.hidden : std::int64_t{out.rowBytes});
+  checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? args.hidden : std::int64_t{out.rowBytes});
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
-  placeOutput(args, &out);
+  placeOutput(call, args, &out);
   return out;
 }
 
-void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
-  checkRouted("moeDispatch");
+Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const {
+  checkOutstanding(Pending::dispatch, call.name);
   const bool sendOnly = (args.flags & moeSendOnly) != 0;
-  checkOutstanding(Pending::dispatch, "moeDispatch");
   const Step step = dispatchStep(view_);
   StepParams p = params();
-  p.dispatch = dispatchArgs(args);
+  p.dispatch = dispatchArgs(call, args);
   // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
   const LaunchShape shape = comm_.backend().shapeFor(
-      workload(step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, args.sms, onlyMoves(p.dispatch)));
-  p.dispatch.parts = comm_.backend().partsFor(shape, tokens_, bytes);
-  p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
+      workload(call, step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
+  p.dispatch.parts = comm_.backend().partsFor(shape, call.tokens, bytes);
+  p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(call.tokens), bytes);
   p.dispatch.straight = shape.straight && !sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
-  run(Pending::dispatch, step, p, shape, sendOnly, stream);
+  return {step, p, shape, sendOnly};
+}
+
+void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
+  checkRouted("moeDispatch");
+  Operation sending = dispatchOperation({"moeDispatch", tokens_, args.sms, nullptr}, args);
+  run(Pending::dispatch, sending, stream);
+}
+
+// Everything is checked before anything is launched, so a call that is refused leaves the earlier route as it was.
+void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream) {
+  constexpr const char* kCall = "moeRouteDispatch";
+  StepParams routing = routeParams(route, kCall);
+  Operation sending = dispatchOperation({kCall, route.tokens, args.sms, &route}, args);
+  launchRoute(routing, stream);
+  run(Pending::dispatch, sending, stream);
 }
 
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
@@ -203,10 +217,12 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   StepParams p = params();
   p.combine = combineArgs(args);
   const std::uint32_t bytes = p.combine.rowBytes;
-  const LaunchShape shape = comm_.backend().shapeFor(workload(step, bytes, bytes, args.sms, onlyMoves(p.combine)));
+  const Call call{"moeCombine", tokens_, args.sms, nullptr};
+  const LaunchShape shape = comm_.backend().shapeFor(workload(call, step, bytes, bytes, onlyMoves(p.combine)));
   p.combine.parts = comm_.backend().partsFor(shape, tokens_, bytes);
-  p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(), bytes);
-  run(Pending::combine, step, p, shape, (args.flags & moeSendOnly) != 0, stream);
+  p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(tokens_), bytes);
+  Operation summing{step, p, shape, (args.flags & moeSendOnly) != 0};
+  run(Pending::combine, summing, stream);
 }
 
 }  // namespace moe

@@ -106,6 +106,12 @@ class Misuser {
       expectRefusal(moeRoute(someHandle(), bytes_, reinterpret_cast<float*>(misaligned(4)), 1, context_.stream()),
                     "topkWeights is ");
     });
+    all.push_back([this] {
+      moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+      args.rowType = moeRowBf16, args.hidden = 8;
+      expectRefusal(moeRouteDispatch(someHandle(), nullptr, nullptr, rng_.between(1, 8), &args, context_.stream()),
+                    "topkIdx is NULL");
+    });
   }
 
   void addDispatchMistakes(Mistakes& all) {
@@ -114,7 +120,10 @@ class Misuser {
         moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
         args.rowType = moeRowBf16, args.hidden = 8;
         spoil(args);
-        expectRefusal(moeDispatch(someHandle(), &args, context_.stream()), part);
+        const bool routes = rng_.coin();
+        expectRefusal(routes ? moeRouteDispatch(someHandle(), nullptr, nullptr, 0, &args, context_.stream())
+                             : moeDispatch(someHandle(), &args, context_.stream()),
+                      part);
       });
     };
     add("args.rowType is ", [this](auto& args) { args.rowType = absurd(); });

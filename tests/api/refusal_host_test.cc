@@ -6,6 +6,37 @@ namespace {
 
 class HostRefusal : public Refusal {};
 
+// The route of a refused call is not made: what follows uses the one before.
+TEST_P(HostRefusal, OfARouteWithItsDispatchLeavesTheEarlierRoute) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      auto* bytes = static_cast<std::uint8_t*>(calls.take(4096));
+      context.meet();
+      const auto refuses = [&](const char* sentence, int tokens, const auto& spoil) {
+        moeDispatchArgs_t args = calls.dispatchArgs();
+        spoil(args);
+        EXPECT_EQ(calls.routeDispatch(args, tokens), moeInvalidArgument) << sentence;
+        EXPECT_TRUE(says(context.error(), sentence));
+      };
+      refuses("args.rows is NULL with tokens", 1, [](auto& args) { args.rows = nullptr; });
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      EXPECT_EQ(calls.dispatch(args), moeInvalidUsage) << "a refused call made a route";
+      EXPECT_TRUE(says(context.error(), "moeDispatch: moeRoute has not been called on this handle"));
+      MOE_EXPECT_OK(calls.route(), context);
+      refuses("tokens is 9", 9, [](auto&) {});
+      refuses("moeRouteDispatch: args.hidden is 3", 1, [](auto& spoiled) { spoiled.hidden = 3; });
+      refuses("args.outRowsMax is -1, must be 0 or more", 1, [](auto& spoiled) { spoiled.outRowsMax = -1; });
+      args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes);
+      EXPECT_EQ(moeRouteDispatch(calls.handle(), bytes, nullptr, 1, &args, context.stream()), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "overlaps topkIdx ("));
+      calls.roundTrip();
+      MOE_EXPECT_OK(calls.routeDispatch(calls.dispatchArgs()), context);
+      calls.roundTrip();
+    });
+  });
+}
+
 // What the host sees: each call is refused, and the next one works.
 TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {

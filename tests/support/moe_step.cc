@@ -206,7 +206,9 @@ void MoeStep::route() {
       context_);
 }
 
-void MoeStep::dispatch(int flags) {
+// Fills the arguments of a dispatch for `call`.
+template <class Call>
+void MoeStep::callDispatch(int flags, Call call) {
   moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
   const bool any = input().tokens > 0;
   args.rows = any ? rows_ : nullptr;
@@ -228,7 +230,19 @@ void MoeStep::dispatch(int flags) {
   args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());
-  MOE_EXPECT_OK(moeDispatch(handle_, &args, context_.stream()), context_);
+  MOE_EXPECT_OK(call(&args), context_);
+}
+
+void MoeStep::dispatch(int flags) {
+  callDispatch(flags, [&](const auto* args) { return moeDispatch(handle_, args, context_.stream()); });
+}
+
+void MoeStep::routeDispatch(int flags) {
+  const int tokens = input().tokens;
+  callDispatch(flags, [&](const auto* args) {
+    return moeRouteDispatch(handle_, tokens > 0 ? ids_ : nullptr, tokens > 0 ? weights_ : nullptr, tokens, args,
+                            context_.stream());
+  });
 }
 
 void MoeStep::complete() {

@@ -46,6 +46,7 @@ class MoeStep {
   void prepare(int iteration);
   void route();
   void dispatch(int flags = 0);
+  void routeDispatch(int flags = 0);  // both in one call
   void complete();
   // The experts' work on what arrived: y = a_e * x + b_e, on the host. Waits for the dispatch.
   void runExperts();
@@ -57,6 +58,8 @@ class MoeStep {
 
  private:
   void makeRouting();
+  template <class Call>
+  void callDispatch(int flags, Call call);
   std::vector<int> drawExperts(Rng& rng, bool skewed) const;
   std::vector<int> drawInGroups(Rng& rng) const;
   std::vector<std::uint8_t> inputRow(int source, int token) const;

@@ -65,6 +65,9 @@ class Calls {
     args.rows = arrived_, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = out_;
     return args;
   }
+  moeResult_t routeDispatch(const moeDispatchArgs_t& args, int tokens = kTokens) {
+    return moeRouteDispatch(handle_, idsThere_, nullptr, tokens, &args, context_.stream());
+  }
   moeResult_t dispatch(const moeDispatchArgs_t& args) { return moeDispatch(handle_, &args, context_.stream()); }
   moeResult_t combine(const moeCombineArgs_t& args) { return moeCombine(handle_, &args, context_.stream()); }
 

@@ -1,0 +1,40 @@
+"""What a handle tells of its route and its memory."""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional
+
+
+class Counts(NamedTuple):
+    """The answer of moeHandleGetCounts. The lists are copies."""
+
+    rows: int
+    layout_rows: int
+    local_experts: int
+    first_expert: int
+    rows_per_rank: List[int]
+    rows_per_expert: List[int]
+
+
+class DeviceCounts(NamedTuple):
+    """Addresses of int32 on the device."""
+
+    rows: int
+    rank_offsets: int
+    rows_per_expert: int
+    expert_offsets: int
+
+
+class HandleView(NamedTuple):
+    """Addresses of window memory."""
+
+    rows: int
+    side: Optional[int]
+    combine_rows: int
+
+
+class Arrivals(NamedTuple):
+    """Addresses of arrival words on the device."""
+
+    words: int
+    failed: int
