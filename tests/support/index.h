@@ -1,4 +1,5 @@
-// A signed index or size, of which the protocols' structs are full, as the standard library wants it.
+// The protocols' structs are full of signed indices and sizes. This converts one to the unsigned type of the standard
+// library.
 #pragma once
 
 #include <cstddef>
