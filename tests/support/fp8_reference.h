@@ -1,4 +1,4 @@
-// Quantisation to e4m3 by the definition of the format, which searches all codes for the nearest. Shares no code with
+// Quantisation to e4m3 by the definition of the format: it searches all codes for the nearest. It shares no code with
 // device/rows/fp8.h.
 #pragma once
 

@@ -1,5 +1,4 @@
-// The protocols' structs are full of signed indices and sizes. This converts one to the unsigned type of the standard
-// library.
+// Converts a signed index or size, as the protocols' structs have it, to the unsigned type of the standard library.
 #pragma once
 
 #include <cstddef>

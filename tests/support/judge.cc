@@ -37,7 +37,7 @@ std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
 
 std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
-  // True if all ranks look at all ranks.
+  // True if every rank sees the disagreement itself, because it looks at all ranks.
   const bool atOnce = !world.troubleSpreads && (world.trouble == Trouble::stranger || world.lowLatencyTrouble);
   const bool alone = world.comm->shape().domainSize == 1;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {

@@ -1,5 +1,4 @@
-// A small world of calls that are right until a test spoils an argument. Rank 0 has experts 0 and 1, rank 1 has 2 and
-// 3.
+// A small world of right calls, whose arguments a test may spoil. Rank 0 has experts 0 and 1, rank 1 has 2 and 3.
 #pragma once
 
 #include <chrono>
