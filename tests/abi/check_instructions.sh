@@ -1,6 +1,6 @@
 #!/bin/sh
-# The library must run on every x86-64 processor. AVX instructions stand only in those builds of the host's steps that are
-# for processors with AVX (namespaces moe_avx2 and moe_avx512). Usage: check_instructions.sh LIBRARY
+# The library must run on every x86-64 processor. AVX instructions may occur only in the builds of the host's steps for
+# processors with AVX (namespaces moe_avx2 and moe_avx512). Usage: check_instructions.sh LIBRARY
 set -eu
 library=$1
 export LC_ALL=C

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The library needs only the C and the C++ library. fmt and CUDA's runtime are inside. hwloc, libibverbs, libmlx5, NVML
-# and the GPU driver are loaded at run time. Usage: check_needed.sh LIBRARY
+# The library needs only the C and C++ libraries. It contains fmt and the CUDA runtime. It loads hwloc, libibverbs,
+# libmlx5, NVML and the GPU driver at run time. Usage: check_needed.sh LIBRARY
 set -eu
 library=$1
 allowed='libc\.so\.6|libm\.so\.6|libdl\.so\.2|librt\.so\.1|libpthread\.so\.0|ld-linux[-a-z0-9_]*\.so\.[0-9]+'

@@ -1,4 +1,4 @@
-// The calls of a training or inference loop allocate nothing. This is a program of its own, because it replaces
+// The calls of a training or inference loop must not allocate. This test is a program of its own because it replaces
 // operator new.
 #include <cstdlib>
 #include <new>

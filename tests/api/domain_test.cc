@@ -1,5 +1,6 @@
-// The main job across domains. One machine is cut into several, whose ranks reach each other over sockets, or over what
-// MOECOMM_TRANSPORT says. Under moerun, tests leave out or skip what needs other numbers of ranks than were started.
+// Whole steps across domains. The tests cut one machine into several domains, whose ranks reach each other over sockets
+// or over the transport that MOECOMM_TRANSPORT names. Under moerun, a test leaves out or skips the cases that need
+// another number of ranks.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -41,7 +42,7 @@ StepCase randomCase(Rng& rng, int mode) {
   return c;
 }
 
-// A token's experts are in few domains: as groups of experts are where routing is limited to some of them.
+// A token's experts lie in few domains, as they do where routing is limited to some groups of experts.
 void limitToDomains(StepCase& c, int domains, Rng& rng) {
   c.groups = std::min(c.experts, domains);
   c.groupsPerToken = rng.between(1, std::max(c.groups - 1, 1));
@@ -57,8 +58,8 @@ void runStep(MoeStep& step, int iteration) {
   step.checkCombine();
 }
 
-// Several handles of both modes on one communicator, one step after the other; both modes with free routing and with
-// routing that is limited to some domains.
+// Several handles on one communicator, one step after the other. Both modes run with free routing and with routing that
+// is limited to some domains.
 void runCases(int nranks, const moeConfig_t& config, int cases, std::uint64_t seed) {
   world(nranks, config, [&](RankContext& context) {
     Rng rng(seed);
@@ -80,9 +81,9 @@ TEST_P(Domains, OfEverySizeAreRight) {
   }
 }
 
-// Ranks that share a GPU wait in kernels for each other's kernels and copies. Nothing runs behind a waiting kernel in
-// the same hardware queue, so each stream needs its own. A rank has one stream for its steps and some for the copies of
-// TCP, and a device has at most 32 queues (CUDA_DEVICE_MAX_CONNECTIONS).
+// Ranks that share a GPU wait in kernels for each other's kernels and copies. Work queued behind a waiting kernel in
+// the same hardware queue does not run, so each stream needs a queue of its own. A rank has one stream for its steps
+// and some for the copies of TCP. A device has at most 32 queues (CUDA_DEVICE_MAX_CONNECTIONS).
 constexpr int kRanksPerGpu = 8;
 
 TEST_P(Domains, OfManyRanksAreRight) {
@@ -94,7 +95,7 @@ TEST_P(Domains, OfManyRanksAreRight) {
   }
 }
 
-// Forwarding belongs to the sending phase: the second dispatch needs the first one's rows forwarded.
+// Forwarding belongs to the sending phase: the second dispatch starts only after the first one's rows were forwarded.
 TEST_P(Domains, SplitPhasesOfTwoHandlesMayBeInterleaved) {
   if (!canHave(4)) GTEST_SKIP() << "moerun has started another number of ranks";
   for (int mode : {moeModeHt, moeModeLl}) {

@@ -11,7 +11,7 @@
 namespace moe::test {
 namespace {
 
-// Large enough for several threads in most dispatches and combines.
+// Large enough that most dispatches and combines use several threads.
 moeConfig_t largeConfig() {
   moeConfig_t config = testConfig(moeBackendHost);
   config.tokensMax = config.llTokensMax = 600;
@@ -61,7 +61,7 @@ TEST(HostThreads, ShareTheWorkOfARank) {
   }
 }
 
-// Of this process, at the end of a step of one rank.
+// The number of threads of this process at the end of a step of one rank.
 long threadsWith(const char* number) {
   const Variable threads("MOECOMM_HOST_THREADS", number);
   long count = 0;
@@ -71,7 +71,7 @@ long threadsWith(const char* number) {
     MoeStep step(context, c);
     int iteration = 0;
     do step.prepare(iteration++);
-    while (step.reference().inputs[0].tokens < 300);  // of 8 KiB each: work for four threads
+    while (step.reference().inputs[0].tokens < 300);  // rows of 8 KiB each: enough work for four threads
     step.route();
     step.dispatch();
     step.checkDispatch();
@@ -82,7 +82,7 @@ long threadsWith(const char* number) {
 
 TEST(HostThreads, AreAsManyAsAskedForAndEndWithTheirCommunicator) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks are threads in this test";
-  EXPECT_GE(threadsWith("4"), threadsWith("1") + 2);  // three more, and the rendezvous may have ended meanwhile
+  EXPECT_GE(threadsWith("4"), threadsWith("1") + 2);  // three more; the rendezvous thread may have ended meanwhile
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (threadsNow() > 1 + 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_LE(threadsNow(), 2) << "this one, and at most the rendezvous";

@@ -1,7 +1,7 @@
-// One rank of a group, a member of which is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point. kill_test.sh
-// starts it under moerun. Each survivor must get an error that names the victim within the timeout. It then makes a new
-// communicator of the survivors in the same process and runs a verified step on it. At the end it must hold no more
-// threads and descriptors than before. Prints "survivor R: ..." and exits 0 if all of that was seen.
+// One rank of a group in which one rank is killed (SIGKILL) or stopped (SIGSTOP) at a chosen point. kill_test.sh starts
+// the ranks under moerun. Each survivor must get an error that names the victim within the timeout. The survivors then
+// make a new communicator in the same processes and run verified steps on it. At the end, a survivor must hold no more
+// threads and descriptors than before. It then prints "survivor R: ..." and exits with 0.
 #include <signal.h>
 #include <unistd.h>
 
@@ -46,7 +46,8 @@ moeConfig_t configOf(const Options& o) {
   return config;
 }
 
-// A stopped rank neither goes on nor closes its connections. The new group's first rank finds it by this and ends it.
+// A stopped rank neither continues nor closes its connections. The first survivor finds its process id in this file and
+// kills it.
 void stop(const Options& o) {
   const std::string name = o.directory + "/stopped";
   std::ofstream(name + ".part") << ::getpid();
@@ -83,7 +84,7 @@ LoopSettings settingsOf(const Options& o) {
   return settings;
 }
 
-// The id of the survivors' group: the lowest of them writes it to a file.
+// The id of the survivors' group. The lowest survivor writes it to a file, and the others read it.
 moeUniqueId_t exchangeId(const Options& o) {
   const std::string name = o.directory + "/id";
   moeUniqueId_t id{};
@@ -100,19 +101,20 @@ moeUniqueId_t exchangeId(const Options& o) {
   return id;
 }
 
-// Domains as large as MOECOMM_DOMAIN_SIZE says, if the survivors can be cut so, else of one rank each.
+// The domain size for the survivors: what MOECOMM_DOMAIN_SIZE says if it divides their number, else one rank.
 std::int32_t domainSizeFor(int nranks) {
   const char* size = std::getenv("MOECOMM_DOMAIN_SIZE");
   return size != nullptr && nranks % std::max(std::atoi(size), 1) != 0 ? 1 : 0;
 }
 
-// A verified step of the survivors alone.
+// Verified steps of the survivors alone.
 bool startAgain(const Options& o, Arena& arena) {
   const moeUniqueId_t id = exchangeId(o);
   const int nranks = o.nranks - 1, rank = o.rank - (o.rank > o.victim ? 1 : 0);
   moeConfig_t config = configOf(o);
   config.domainSize = domainSizeFor(nranks);
-  config.timeoutMs *= 3;  // survivors may notice a whole timeout apart: one sees a connection close, one finds nobody
+  // Survivors may notice the failure a whole timeout apart: one sees a connection close, another waits in vain.
+  config.timeoutMs *= 3;
   moeComm_t comm = nullptr;
   if (moeCommInit(&comm, nranks, rank, &id, &config) != moeSuccess) {
     std::printf("rank %d: no new communicator: %s\n", o.rank, moeGetLastError(nullptr));
@@ -146,7 +148,7 @@ int run(const Options& o) {
   const bool inTime = end.tookLessThan(o.timeoutMs + o.delayMs + kMarginMs);
   const bool again = end.left && inTime && named && end.loop.wrong == 0 && startAgain(o, *arena);
   if (o.stops() && o.rank == (o.victim == 0 ? 1 : 0)) endStopped(o);
-  // A GPU's driver keeps some things that are not ours to give back.
+  // The GPU's driver keeps threads and descriptors that the library cannot release.
   const bool good = again && (o.cuda() || holdsNoMoreThan(end.before));
   std::printf("%s %d: %s; a new communicator %s\n", good ? "survivor" : "FAILED", o.rank, end.text().c_str(),
               again ? "works" : "fails");

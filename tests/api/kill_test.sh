@@ -1,11 +1,13 @@
 #!/bin/bash
-# Kills one rank of a group with SIGKILL, or stops it with SIGSTOP, at many points. Every survivor must name it in time,
-# go on, and leave nothing behind.
+# Kills one rank of a group with SIGKILL, or stops it with SIGSTOP, at many points. Every survivor must name the victim
+# in time, continue in a new group, and leave nothing behind.
 # Usage: kill_test.sh MOERUN KILL_RANK [host|cuda] [NRANKS]
-#   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  across domains (the survivors', if they cannot be cut so: of one rank each)
-#   KILL_ROUNDS=few, steps  a few of the points, two in steps alone (20 s for each wait, for slow machines)
-#   KILL_PREFIX  what a rank's shell runs before it; ends with exec "$@"
-#   KILL_JOBS    rounds at once (1): they wait for deadlines most of the time
+#   MOECOMM_DOMAIN_SIZE, MOECOMM_TRANSPORT  run across domains; survivors whose number the size does not divide get
+#                                           domains of one rank
+#   KILL_ROUNDS=few    only five rounds
+#   KILL_ROUNDS=steps  only two rounds, in steps, with 20 s for each wait: for slow machines
+#   KILL_PREFIX  what a rank's shell runs first; ends with exec "$@"
+#   KILL_JOBS    rounds at once (1); a round spends most of its time waiting for deadlines
 set -u
 moerun=$1 program=$2 backend=${3:-host} nranks=${4:-3}
 prefix=${KILL_PREFIX:-exec \"\$@\"}
@@ -27,7 +29,7 @@ try() { # arguments of kill_rank
     --backend "$backend" --directory "$directory" "$@" >"$log" 2>&1
   status=$?
   survivors=$(grep -c 'survivor ' "$log")
-  # The one that was killed ended first, so moerun says 137 (128 + SIGKILL).
+  # The killed rank ends first, so moerun ends with 137 (128 + SIGKILL).
   if [ "$survivors" -ne $((nranks - 1)) ]; then
     problem="$survivors of $((nranks - 1)) survivors"
   elif [ "$status" = 124 ]; then

@@ -1,5 +1,5 @@
-// A rank destroys its communicator while others still need it, and while they do not. Under moerun with three ranks,
-// only those tests run whose ranks need not meet elsewhere.
+// A rank destroys its communicator, while others still need it and while they do not. Under moerun with three ranks,
+// only the tests run whose ranks need not meet outside the library.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -13,12 +13,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Nobody waits for its timeout here; that would show.
+// No wait here reaches its timeout. One that did would exceed kSoon.
 constexpr int kTimeoutMs = 60000;
-constexpr double kSoon = 10.0;  // seconds, on a busy machine; else it takes some 30 ms
+constexpr double kSoon = 10.0;  // seconds, for a busy machine; an idle one takes some 30 ms
 constexpr int kRanks = 3, kTokens = 4, kTopk = 2, kHidden = 64;
 
-// One rank's handle and what a step of it needs.
+// One rank's handle and what its steps need.
 class Member {
  public:
   using Join = std::function<moeResult_t(moeComm_t*, const moeConfig_t*)>;
@@ -112,7 +112,7 @@ void inRanks(const moeConfig_t& config, int mode, const std::function<void(Membe
   }
 }
 
-// A communicator has failed because rank 1 has left: a call says so soon, and every later one.
+// Expects that a call fails soon because rank 1 has left, and that every later call fails with the same sentence.
 void expectLeft(Member& member, moeResult_t called, Clock::time_point left) {
   EXPECT_EQ(called, moeRemoteError) << member.error();
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - left).count(), kSoon);
@@ -122,12 +122,13 @@ void expectLeft(Member& member, moeResult_t called, Clock::time_point left) {
   EXPECT_EQ(member.error(), sentence);
 }
 
-// A leaving rank waits for all work of its GPU, including kernels of other ranks of this process, which wait for it.
+// A leaving rank waits for all work of its GPU. That includes kernels of other ranks of this process, which wait for
+// the leaving rank.
 bool shareAGpu(int backend) {
   return backend == moeBackendCuda && startedRanks() == 0 && cudaDeviceCount() < kRanks;
 }
 
-// Rank 1 has done its part of the route; what the others need of it may be on its way.
+// Rank 1 leaves after its part of the route. What the others need from it may still be on its way.
 void leaveBeforeDispatch(const moeConfig_t& config, int mode, int stepsBefore) {
   inRanks(config, mode, [&](Member& member) {
     for (int i = 0; i < stepsBefore; ++i) member.step();
@@ -143,7 +144,7 @@ TEST_P(Leave, OfARankThatOthersWaitForEndsTheirWaits) {
   leaveBeforeDispatch(patient(), moeModeLl, 0);
 }
 
-// Its window then stays for a while, for ranks that may still read it.
+// After such combines, rank 1's window stays for a while, because other ranks may still read it.
 TEST_P(Leave, AfterCombinesOfRowsThatLandedEndsTheWaitsOfOthersToo) {
   if (shareAGpu(GetParam())) GTEST_SKIP() << "ranks are threads that share a GPU";
   leaveBeforeDispatch(patient(), moeModeLl, 2);
@@ -158,7 +159,7 @@ TEST_P(Leave, OfARankOfAnotherDomainEndsTheWaitsForIt) {
   leaveBeforeDispatch(config, moeModeLl, 1);
 }
 
-// A wait that begins long after the goodbye ends as soon.
+// A wait that begins long after the rank has left ends just as soon.
 TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   std::latch gone(kRanks);
@@ -172,7 +173,7 @@ TEST_P(Leave, IsToldToEveryLaterCallThatNeedsTheRank) {
   });
 }
 
-// Nothing happens to ranks that need nothing more from it.
+// Ranks that need nothing more from the rank see no failure.
 TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   for (const int mode : {moeModeHt, moeModeLl}) {
@@ -189,7 +190,7 @@ TEST_P(Leave, OfARankThatNobodyWaitsForIsNoFailure) {
   }
 }
 
-// Nor to a slow one that takes the rank's rows after the rank has left.
+// A slow rank takes the rank's rows after the rank has left, and sees no failure.
 TEST_P(Leave, OfARankThatHasDoneItsPartOfAStepLetsOthersEndIt) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   std::latch gone(kRanks);

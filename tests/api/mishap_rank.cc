@@ -1,8 +1,8 @@
-// One rank of a group that nobody leaves. What carries its puts may have a mishap that nothing makes up for. Then the
-// rank must get, within the timeout, an error that names another rank. All sums before that must be right, and after
-// moeCommDestroy it must hold no more threads and descriptors than before. With --steps it must make that many steps
-// without a mistake. Prints "ended R: ..." and exits 0 if all of that was seen. rdma/ranks.sh and
-// tools/library_netns_test.sh start it.
+// One rank of a group that no rank leaves early. The carrier of its puts may have a mishap that cannot be repaired.
+// Then the rank must get an error that names another rank within the timeout. All sums before that must be right, and
+// after moeCommDestroy it must hold no more threads and descriptors than before. With --steps it must complete that
+// many steps without an error. If all of this holds, it prints "ended R: ..." and exits with 0. rdma/ranks.sh,
+// tools/library_netns_test.sh and others start it.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

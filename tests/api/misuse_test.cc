@@ -1,5 +1,5 @@
-// Every refusal that the host makes, in random order and with random values, on every rank separately. After each round
-// a verified step in both modes shows that the communicator is as good as new.
+// Every refusal that the host makes, in random order and with random values, on every rank separately. After each
+// round, a verified step in both modes shows that the communicator still works.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -17,7 +17,7 @@ moeHandleConfig_t shapeOf(int mode, int layout) {
   return shape;
 }
 
-// A rank that makes wrong calls: a routed handle of each mode, and calls with one spoiled argument.
+// A rank that makes wrong calls. It has a routed handle of each mode, and spoils one argument of each call.
 class Misuser {
  public:
   Misuser(RankContext& context, std::uint64_t seed)
@@ -40,7 +40,7 @@ class Misuser {
     for (moeHandle_t handle : handles_) EXPECT_EQ(moeHandleDestroy(handle), moeSuccess);
   }
 
-  // All mistakes once, in random order. How many there were.
+  // Makes all mistakes once, in random order. Returns how many there were.
   int makeAll() {
     std::vector<std::function<void()>> mistakes;
     addHandleMistakes(mistakes);
@@ -58,7 +58,7 @@ class Misuser {
  private:
   using Mistakes = std::vector<std::function<void()>>;
 
-  // A number that no field takes: below 0, or far above every limit.
+  // A number that no field accepts: below 0, or far above every limit.
   std::int32_t absurd() { return rng_.coin() ? -1 - rng_.below(1 << 30) : (1 << 30) + rng_.below(1 << 30); }
   moeHandle_t someHandle() { return handles_[static_cast<std::size_t>(rng_.below(static_cast<int>(handles_.size())))]; }
   std::uint8_t* misaligned(int alignment) { return bytes_ + 64 * rng_.below(16) + rng_.between(1, alignment - 1); }

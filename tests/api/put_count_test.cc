@@ -1,5 +1,5 @@
-// What an LL operation costs the adapter, by the adapter's own count. Runs between processes over the software adapter:
-// tests/rdma/ibgda_test.sh.
+// What an LL operation costs the adapter, by the adapter's own counters. tests/rdma/ibgda_test.sh runs it between
+// processes over the adapter in software.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Count counter() {
   return reinterpret_cast<Count>(dlsym(RTLD_DEFAULT, "fake_mlx5_count"));
 }
 
-// When nothing has been taken for a while.
+// Waits until the adapter has taken nothing for a while.
 Taken settle() {
   const auto now = [] { return Taken{counter()("wqes"), counter()("doorbells")}; };
   Taken taken = now(), before{};
@@ -55,7 +55,7 @@ TEST_P(PutCount, OfLowLatencyIsARowEachAndTwoWords) {
     MoeStep step(context, c);
     step.prepare(0);
     step.route();
-    step.dispatch();  // handles' first kernels, first queues
+    step.dispatch();  // the first operations load kernels and make queues
     step.runExperts();
     step.combine();
     step.checkCombine();

@@ -13,14 +13,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTokens = 16, kTopk = 2, kExperts = 8, kHidden = 1024, kRowBytes = 2 * kHidden;
-// Kernels are queued several steps ahead. The host's steps are over when their calls return.
+// Steps per check on GPUs, where kernels are queued several steps ahead. The host backend's steps are over when their
+// calls return.
 constexpr int kStepsPerCheckOnGpus = 8;
 
 int expertOf(int token, int k) {
   return (token + 3 * k) % kExperts;
 }
 
-// Small whole numbers: their sums are exact in bf16, whoever adds first.
+// Small whole numbers: their sums are exact in bf16 in any order.
 int elementOf(int rank, int token, int round, int element) {
   return (31 * rank + 7 * token + 3 * round + element) % 61;
 }
@@ -29,7 +30,7 @@ std::size_t bytesOf(int rows) {
   return std::size_t{kRowBytes} * static_cast<std::size_t>(rows);
 }
 
-// The experts return what they get, so a token's sum is its row, once for each rank that it went to.
+// The experts return their input, so a token's sum is its row times the number of ranks that it went to.
 class Loop {
  public:
   Loop(const LoopSettings& settings, moeComm_t comm, Arena& arena);
@@ -138,7 +139,7 @@ LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& ar
   return end;
 }
 
-// Of what such a loop ends with.
+// The results that such a loop can end with.
 std::string nameOf(moeResult_t result) {
   switch (result) {
     case moeSuccess:
@@ -165,7 +166,7 @@ RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Are
   end.loop.seconds = secondsSince(begin);
   if (end.loop.result != moeSuccess) {
     end.sentence = moeGetLastError(nullptr);
-    // The rendezvous is a thread with a listener. It tells late ranks of the failure for ten seconds.
+    // The rendezvous is a thread with a listener. It reports the failure to late ranks for ten seconds.
     if (settings.rank == 0) ++end.before.descriptors, ++end.before.threads;
   } else {
     end.loop = loopUntilFailure(settings, comm, arena);

@@ -1,4 +1,4 @@
-// The work of ranks that are to fail: small steps in a row with checked sums, until one fails.
+// The work of ranks that are meant to fail: small steps in a row with checked sums, until one fails.
 #pragma once
 
 #include <algorithm>
@@ -17,35 +17,35 @@ struct LoopSettings {
   bool cuda = false;
   int stepsMax = std::numeric_limits<int>::max();
   std::function<void(int)> beforeStep = [](int) {};
-  std::function<void(bool)> inLibrary = [](bool) {};  // around its calls that may fail
+  std::function<void(bool)> inLibrary = [](bool) {};  // true before calls that may fail, false after them
 };
 
 struct LoopEnd {
   moeResult_t result = moeSuccess;
-  int steps = 0;       // that went well
-  long wrong = 0;      // elements of their sums
-  double seconds = 0;  // from the last step that was checked to the end
+  int steps = 0;       // steps that succeeded
+  long wrong = 0;      // wrong elements in their sums
+  double seconds = 0;  // from the last checked step to the end
 };
 
-// A rank that has joined its group, made such steps and left.
+// How a rank ended that joined its group, made such steps and left.
 struct RankEnd {
-  LoopEnd loop;             // or why it could not join
-  std::string sentence;     // of the failure, if there was one
-  bool left = false;        // moeCommDestroy went well ...
-  double leaveSeconds = 0;  // ... after so long
+  LoopEnd loop;             // also says why it could not join
+  std::string sentence;     // the failure's, if there was one
+  bool left = false;        // moeCommDestroy succeeded ...
+  double leaveSeconds = 0;  // ... and took this long
   Held before;              // what the process held when it began
 
-  // The call that failed, and leaving, each.
+  // Both the call that failed and leaving took less time than this.
   bool tookLessThan(int ms) const { return std::max(loop.seconds, leaveSeconds) * 1e3 < ms; }
   std::string text() const;
 };
 
-// Under a launcher: joins the group that the environment names. For one rank of a process.
+// Joins the group that the launcher's environment names, for one rank per process.
 RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Arena& arena);
 
-constexpr int kMarginMs = 3000;  // for what takes longer on a busy machine
+constexpr int kMarginMs = 3000;  // for delays on a busy machine
 
-// Whether the sentence is about this rank.
+// True if the sentence names this rank.
 bool namesRank(const std::string& sentence, int rank);
 bool namesAnotherRank(const std::string& sentence, int rank, int nranks);
 

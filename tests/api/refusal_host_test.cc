@@ -1,4 +1,4 @@
-// What the host can see of wrong arguments: a sentence that names the argument, and the next right call works.
+// Wrong arguments that the host can see: a sentence names the argument, and the next correct call works.
 #include "support/refusal_calls.h"
 
 namespace moe::test {
@@ -37,7 +37,7 @@ TEST_P(HostRefusal, OfARouteWithItsDispatchLeavesTheEarlierRoute) {
   });
 }
 
-// What the host sees: each call is refused, and the next one works.
+// The host refuses each wrong call, and the next one works.
 TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     moeConfig_t wide = small();

@@ -1,4 +1,4 @@
-// Wrong arguments that only a step can see: all ranks hear a sentence that names the argument, the rank and the values.
+// Wrong arguments that only a step can see: all ranks get a sentence that names the argument, the rank and the values.
 #include "support/refusal_calls.h"
 
 namespace moe::test {
@@ -30,7 +30,7 @@ TEST_P(Refusal, RowsOfACombineInABlockThatIsTooSmall) {
       moeCombineArgs_t args = calls.combineArgs();
       if (context.rank == 0) args.rows = block;
       calls.combine(args);
-      // Blocks have whole units of 256 bytes; a row has 32.
+      // Blocks have whole units of 256 bytes, while a row has 32, so the room is larger than what was asked for.
       expectFailure(context, moeInvalidArgument,
                     layout == moeLayoutFlat ? "args.rows of rank 0 has room for" : "moeCombine: args.rows of rank 0");
     });
@@ -90,7 +90,7 @@ TEST_P(Refusal, GradientsThatAreHalfThere) {
   });
 }
 
-// Rank 1 routes nothing, and nothing goes to rank 0: neither has all arrays.
+// Only rank 0 has tokens, and no row goes to it, so no rank needs all arrays.
 TEST_P(Refusal, GradientsOfRanksWithoutRowsOrTokensAreRight) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(3, small(), [&](RankContext& context) {

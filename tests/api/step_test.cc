@@ -1,4 +1,4 @@
-// The main job through the C API: route, dispatch, experts, combine, verified on every rank, on both backends.
+// Whole steps through the C API: route, dispatch, experts, combine, verified on every rank, on both backends.
 #include "support/moe_step.h"
 #include "support/sanitizers.h"
 
@@ -76,7 +76,7 @@ TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
       c.layout = layout;
       c.cast = cast;
       c.rowType = moeRowBf16 + layout % 3;
-      c.hidden = 128 * (layout * 5 + cast);  // with and without a whole last tile
+      c.hidden = 128 * (layout * 5 + cast);  // whole and incomplete last tiles
       c.topk = 4;
       c.tokenContiguous = (layout + cast) % 2 == 0;
       c.sideBytes = 16 * (layout % 2);
@@ -103,7 +103,7 @@ TEST_P(Step, ArrivalWordsComeWithTheRows) {
       c.window = layout == moeLayoutExpertMajor;
       c.seed = static_cast<std::uint64_t>(11 * mode + layout);
       runSteps(3, config(), c, 4);
-      c.experts = 2;  // a rank without any
+      c.experts = 2;  // fewer experts than ranks
       runSteps(3, config(), c, 2);
     }
   }
@@ -111,7 +111,7 @@ TEST_P(Step, ArrivalWordsComeWithTheRows) {
 
 // Enough rows for the bulk-copy kernels of the cuda backend.
 TEST_P(Step, LargeBatchesAreRight) {
-  // Comparing the rows of a step takes seconds under the thread sanitizer, which sees steps in a row in other tests.
+  // Comparing the rows of a step takes seconds under ThreadSanitizer. Other tests run several steps under it.
   const int steps = MOE_TEST_TSAN ? 1 : 4;
   moeConfig_t large = config();
   large.tokensMax = 600;
@@ -160,7 +160,7 @@ TEST_P(Step, RandomShapesAreRight) {
   }
 }
 
-// One with free routing, one with group-limited routing.
+// One handle has free routing, the other has group-limited routing.
 TEST_P(Step, TwoHandlesMayBeInterleaved) {
   for (int mode : {moeModeHt, moeModeLl}) {
     world(4, config(), [&](RankContext& context) {

@@ -15,7 +15,7 @@ class Usage : public OnBackend {};
   return ::testing::AssertionFailure() << "\"" << text << "\" does not say \"" << part << "\"";
 }
 
-// The communicator's failure, for which it waits at most so long.
+// The communicator's failure. Polls for at most `patience`.
 moeResult_t asyncError(moeComm_t comm, std::chrono::seconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
   moeResult_t error = moeSuccess;
@@ -244,14 +244,14 @@ TEST_P(Usage, AnOutputThatIsTooSmallIsReportedToEveryRankAndLeftAlone) {
       shape.topk = 1;
       moeHandle_t handle = nullptr;
       MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
-      const std::vector<std::int32_t> ids(8, 1);  // 24 rows arrive at rank 1, which takes 5
+      const std::vector<std::int32_t> ids(8, 1);  // 24 rows arrive at rank 1, which has room for 5
       const std::vector<std::uint8_t> rows(8 * 16, 7);
       const auto* idsThere = context.arena.put<std::int32_t>(ids);
       const auto* rowsThere = context.arena.put<std::uint8_t>(rows);
       auto* out = static_cast<std::uint8_t*>(context.arena.take(24 * 16));
       context.meet();
       MOE_EXPECT_OK(moeRoute(handle, idsThere, nullptr, 8, context.stream()), context);
-      context.meet();  // rank 1 may fail at once
+      context.meet();  // rank 1 may fail as soon as it dispatches
       moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
       args.rows = rowsThere;
       args.hidden = 16;
@@ -292,7 +292,7 @@ TEST_P(Usage, AnAbortEndsAWaitOnEveryRank) {
       EXPECT_EQ(moeRoute(handle, nullptr, nullptr, 0, context.stream()), moeAborted);
       return;
     }
-    moeRoute(handle, nullptr, nullptr, 0, context.stream());  // rank 0 never comes
+    moeRoute(handle, nullptr, nullptr, 0, context.stream());  // rank 0 never joins the route
     context.arena.synchronize();
     EXPECT_EQ(asyncError(context.comm, std::chrono::seconds(5)), moeAborted);
     EXPECT_TRUE(says(context.error(), "rank 0"));

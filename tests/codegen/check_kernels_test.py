@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Demands that scripts/check_kernels.py finds every defect of planted.cu and every wrong entry of a table.
+"""scripts/check_kernels.py must find every defect of planted.cu and every wrong entry of a table.
 
-Usage: check_kernels_test.py NVCC   Status 77: there is no disassembler.
+Usage: check_kernels_test.py NVCC   Exits with 77 if there is no disassembler.
 """
 import contextlib
 import functools
@@ -30,7 +30,7 @@ COMPILED = tempfile.TemporaryDirectory()
 
 @functools.cache
 def compiled(command):
-    """The object that the command makes, its last word."""
+    """Runs a compiler command once and returns the object that it makes."""
     path = pathlib.Path(COMPILED.name) / f"{len(list(pathlib.Path(COMPILED.name).iterdir()))}.o"
     subprocess.run([*command.split(), "-o", path], check=True)
     return path
@@ -43,7 +43,7 @@ class Checker(unittest.TestCase):
         self.table = self.work / "kernels.toml"
 
     def check(self, plant, *options, arch="sm_90"):
-        """(status, output) of the checker for planted.cu with one defect."""
+        """The checker's (status, output) for planted.cu with one defect."""
         command = f"{NVCC} -std=c++17 -O3 -DPLANT={plant} -arch={arch} -x cu -c {HERE}/planted.cu"
         shutil.copy(compiled(command), self.work / "planted.o")
         (self.work / "compile_commands.json").write_text(json.dumps(

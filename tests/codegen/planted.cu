@@ -1,17 +1,18 @@
-// A kernel like ours, with one defect if PLANT names one. check_kernels_test.py demands that each is found.
+// A kernel like those of the library, with the defect that PLANT names, if any. check_kernels_test.py demands that the
+// checker finds each.
 #include <cstdint>
 
 #define GOOD 0
-#define STACK 1         // a table that is indexed at run time
-#define SPILL 2         // more values than registers
+#define STACK 1         // an array is indexed at run time
+#define SPILL 2         // more live values than registers
 #define NARROW_STORE 3  // rows are stored in words of 4 bytes
 #define NARROW_LOAD 4   // rows are loaded in words of 4 bytes
 #define WEAK_FLAG 5     // the flag is stored at GPU scope
 #define NO_RELEASE 6    // the flag is stored without a fence
-#define NO_ACQUIRE 7    // the flag is polled, and not acquired
+#define NO_ACQUIRE 7    // the flag is polled without an acquire
 #define MORE_REGISTERS 8
-#define NO_BULK_STORE 9  // staged rows are stored by lanes
-#define FEWER_FENCES 10  // one of two releases is gone
+#define NO_BULK_STORE 9  // lanes store the staged rows
+#define FEWER_FENCES 10  // one of two releases is missing
 #define LONGER_POST 11   // a put takes more instructions
 
 struct alignas(16) Quad {
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(256, 1)
 
 }  // namespace
 
-// As the one of device/policy/cuda/put_queue.h, by its name.
+// Named like the namespace of device/policy/cuda/put_queue.h, because the checker knows it by its name.
 namespace cuda_put_queue {
 
 __device__ __noinline__ bool post(unsigned long long* counters, Quad* queue, Quad put, bool rings) {

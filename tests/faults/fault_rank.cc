@@ -1,6 +1,6 @@
-// One rank of a small group in which calls fail (injector.h): it joins, makes verified steps and leaves. Whatever
-// fails, it ends in time with right sums or with a failure that has a sentence, and holds no more than before. Prints
-// "good: ..." or "BAD: ...", and ends with status 0 if it was good. sweep.py starts it.
+// One rank of a small group in which calls fail (injector.h). It joins, makes verified steps and leaves. Whatever
+// fails, the rank must end in time, either with right sums or with a failure that has a sentence, and must hold no more
+// than before. It prints "good: ..." and exits with 0, or prints "BAD: ..." and exits with 1. sweep.py starts it.
 #include <cstdio>
 #include <cstdlib>
 
@@ -16,16 +16,16 @@ void arm(bool armed) {
   if (moecommFaultsArm != nullptr) moecommFaultsArm(armed);
 }
 
-// The rank in which calls fail. While joining, the process of rank 0 may also end when another rank fails. A rank that
-// comes after that has nobody who could tell it why.
+// True if the sentence names the rank in which calls fail. While ranks join, rank 0's process may also end when another
+// rank fails. A rank that comes after that finds no rendezvous that could tell it why.
 bool namesTheCulprit(const RankEnd& end) {
   const auto says = [&](const char* words) { return end.sentence.find(words) != std::string::npos; };
-  const std::string culprit = std::getenv("FAULT_VICTIM");  // any: where many calls fail, that is seen here and there
+  const std::string culprit = std::getenv("FAULT_VICTIM");  // any: where many calls fail, any rank may be named
   return culprit == "any" || namesRank(end.sentence, std::atoi(culprit.c_str())) ||
          says("the process that serves the unique id") || (end.loop.steps == 0 && says("no rendezvous at"));
 }
 
-// What is wrong with this end; empty: nothing.
+// What is wrong with this end, or an empty string.
 std::string faultOf(const RankEnd& end, const LoopSettings& settings) {
   const bool victim = std::getenv("FAULT_CALL") != nullptr;
   if (end.loop.wrong != 0) return "wrong sums";
@@ -47,7 +47,7 @@ int run() {
   settings.stepsMax = kSteps;
   settings.inLibrary = arm;
   RankEnd end = joinAndLoop(settings, config, *arena);
-  // The rendezvous waits a while for ranks that neither come nor go.
+  // The rendezvous keeps connections for a while to ranks that neither join nor disconnect.
   if (settings.rank == 0 && end.loop.steps == 0) end.before.descriptors += static_cast<std::size_t>(settings.nranks);
   const std::string fault = faultOf(end, settings);
   const char* outcome = !fault.empty() ? fault.c_str() : end.loop.result == moeSuccess ? "success" : "failure";

@@ -1,9 +1,9 @@
-// Preloaded into a rank, it makes chosen calls of libc fail as they do when a resource has run out, or ends or stops
-// the process there. It counts the calls while the program has armed it (injector.h).
-//   FAULT_CALL   which: malloc, socket, ...; any: all of them together. None: nothing fails, calls are counted
-//   FAULT_AT     the first that fails, from 1 on
-//   FAULT_FOR    how many (1)
-//   FAULT_ERRNO  with which errno, a number; else one that fits
+// Preloaded into a rank, this library makes chosen calls of libc fail as they do when a resource has run out, or it
+// ends or stops the process there. It counts calls while the program has armed it (injector.h).
+//   FAULT_CALL   which call: malloc, socket, ...; any: all of them together. Unset: nothing fails, calls are counted
+//   FAULT_AT     the number of the first call that fails, from 1 on
+//   FAULT_FOR    how many calls fail (1)
+//   FAULT_ERRNO  the errno of the failure, as a number; unset: one that fits the call
 //   FAULT_MODE   fail; kill: the process ends there; stop: it stops there
 #include "faults/injector.h"
 
@@ -59,7 +59,7 @@ constinit Call* const kCalls[] = {&ofMalloc,       &ofMmap,      &ofSocket, &ofC
 
 constinit std::atomic<bool> armed = false;
 constinit std::atomic<long> allCalls = 0;
-thread_local bool inside = false;  // the injector's own calls
+thread_local bool inside = false;  // true during the injector's own calls
 
 struct Plan {
   bool fails = false, any = false;
@@ -90,7 +90,7 @@ __attribute__((constructor)) void readPlan() {
   if (!plan.fails) std::fprintf(stderr, "FAULT_CALL is %s, which is none\n", target), std::_Exit(9);
 }
 
-// This call is to fail, with errno as it says.
+// Counts the call. Returns true, with errno set, if it must fail.
 bool fails(Call& call) {
   if (inside || !armed.load(std::memory_order_relaxed)) return false;
   const long ofAll = ++allCalls, ofThis = ++call.count;
@@ -145,7 +145,8 @@ int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
   return found != nullptr ? 0 : ENOMEM;
 }
 
-// Looked up at the first call, as libc's constructors call some of them before this library's.
+// Looks the function up at the first call, because libc's constructors call some of these functions before this
+// library's own constructor runs.
 #define PASS_ON(name, ...)                        \
   static std::atomic<void*> real = nullptr;       \
   if (real.load() == nullptr) real = next(#name); \

@@ -2,7 +2,7 @@
 #pragma once
 
 extern "C" {
-// From now on calls count and may fail; or not any more. Of the whole process.
+// Starts or stops counting and failing calls, for the whole process.
 [[gnu::weak]] void moecommFaultsArm(bool armed);
 // Writes a line "calls: malloc 812 socket 5 ..." to standard output.
 [[gnu::weak]] void moecommFaultsPrint();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes calls of libc fail, one after the other, in one rank of a small job, or ends or stops the rank there. Every rank
-must end well, or with a clean failure in time (fault_rank.cc). Prints a table of rounds, outcomes and bad ones.
+"""Makes calls of libc fail, one by one, in one rank of a small job, or kills or stops the rank at such a call. Every
+rank must succeed, or end in time with a clean failure (fault_rank.cc). Prints a table of rounds, outcomes and bad ones.
 
 Usage: sweep.py (--sample | --all) FAULT_RANK INJECTOR [--only CALL] [--world NAME] [--jobs N]
 """
@@ -16,26 +16,26 @@ import subprocess
 import sys
 import time
 
-# Two ranks that share memory, two domains with the transport left open, and three domains in LL.
+# Two ranks that share memory, two domains without a chosen transport, and three domains in LL over TCP.
 WORLDS = {
     "shm": (2, {}),
     "tcp": (2, {"MOECOMM_DOMAIN_SIZE": "1"}),
     "ll3": (3, {"MOECOMM_DOMAIN_SIZE": "1", "MOECOMM_TRANSPORT": "tcp", "FAULT_LL": "1"}),
 }
-# Besides the errno that fits best: what else a call ends with.
+# Errors that a call is also tried with, besides the errno that fits best.
 MORE_ERRORS = {
     "connect": ["ECONNREFUSED", "ETIMEDOUT"], "accept4": ["ECONNABORTED", "EINTR"], "poll": ["EINTR"],
     "sendmsg": ["ENOMEM", "EINTR"], "recvmsg": ["ECONNRESET", "ETIMEDOUT", "EINTR"],
     "getrandom": ["EINTR"], "epoll_wait": ["EINTR"], "mmap": ["EPERM"], "fcntl": ["EINVAL"],
 }
-# Where a connection ends this way, either end may be at fault.
+# Errors that may be the fault of either end of a connection.
 OF_EITHER_END = {"ECONNRESET", "ETIMEDOUT"}
-LIMIT_S = 40  # for a job; the deadlines within are much shorter
+LIMIT_S = 40  # for one job; the deadlines inside it are much shorter
 Fault = collections.namedtuple("Fault", "world victim call at count error mode")
 
 
-FIRST_PORT = 21000 + os.getpid() % 5000  # sweeps at the same time begin at different ones
-PORTS = itertools.cycle([*range(FIRST_PORT, 32000), *range(21000, FIRST_PORT)])  # below those that the kernel gives away
+FIRST_PORT = 21000 + os.getpid() % 5000  # sweeps that run at the same time begin at different ports
+PORTS = itertools.cycle([*range(FIRST_PORT, 32000), *range(21000, FIRST_PORT)])  # below the kernel's ephemeral ports
 
 
 def free_port():
@@ -51,7 +51,7 @@ def start(arguments, world, rank, port, fault):
     env = {**os.environ, **settings, "MOECOMM_RANK": str(rank), "MOECOMM_NRANKS": str(nranks),
            "MOECOMM_LOCAL_RANK": str(rank), "MOECOMM_ROOT": f"127.0.0.1:{port}", "MOECOMM_SECRET": "5a" * 16,
            "MOECOMM_LOG_LEVEL": "info", "MOECOMM_LOG_FILE": "/dev/null", "LD_PRELOAD": arguments.injector,
-           "LD_BIND_NOW": "1"}  # else the loader ends the process where memory runs out
+           "LD_BIND_NOW": "1"}  # with lazy binding, the loader would end the process when it runs out of memory
     known = fault is not None and fault.count == 1 and fault.error not in OF_EITHER_END
     env["FAULT_VICTIM"] = str(fault.victim) if known else "any"
     if fault is not None and rank == fault.victim:
@@ -62,7 +62,7 @@ def start(arguments, world, rank, port, fault):
 
 
 def ended(process, end):
-    """What it has printed, and its status; None if it does not end."""
+    """The process's output and status. The status is None if the process did not end in time."""
     try:
         text = process.communicate(timeout=max(0.1, end - time.monotonic()))[0]
         return text, process.returncode
@@ -72,7 +72,7 @@ def ended(process, end):
 
 
 def play(arguments, world, fault):
-    """The job's outcome (success, failure, or what is bad) and everything that was printed."""
+    """The job's outcome (success, failure, or what is bad) and everything that it printed."""
     port = free_port()
     ranks = [start(arguments, world, rank, port, fault) for rank in range(WORLDS[world][0])]
     end = time.monotonic() + LIMIT_S
@@ -82,7 +82,7 @@ def play(arguments, world, fault):
         expendable = fault is not None and fault.mode != "fail" and rank == fault.victim
         if expendable and ranks[rank].poll() is None:
             time.sleep(0.2)
-            ranks[rank].kill()  # it may be stopped
+            ranks[rank].kill()  # the fault may have stopped it
         text, status = ended(ranks[rank], end)
         texts.append(f"--- rank {rank}, status {status}\n{text}")
         if status is None:
@@ -99,7 +99,7 @@ def play(arguments, world, fault):
 
 
 def counts_of(text):
-    """How often each rank made each call, from what a job without faults has printed."""
+    """How often each rank made each call, parsed from the output of a job without faults."""
     found = {}
     for part in text.split("--- rank ")[1:]:
         words = part.split("calls:")[1].split() if "calls:" in part else []
@@ -108,14 +108,14 @@ def counts_of(text):
 
 
 def spread(most, wanted):
-    """`wanted` numbers of 1..most; all of them if that is fewer."""
+    """`wanted` numbers spread over 1..most, or all of them if there are fewer."""
     if most <= wanted:
         return list(range(1, most + 1))
     return sorted({1 + round(i * (most - 1) / (wanted - 1)) for i in range(wanted)})
 
 
 def plan(arguments, counts):
-    """All faults to try. Counts differ from run to run: some beyond the end hit nothing, which is a success."""
+    """All faults to try. Counts differ from run to run, so a fault near the end may hit nothing. That job succeeds."""
     for world in arguments.worlds:
         for victim in ([0, WORLDS[world][0] - 1] if arguments.all else [WORLDS[world][0] - 1]):
             for call, most in counts[world][victim].items():

@@ -1,4 +1,4 @@
-// Memory and errors of the tests' own kernels.
+// Memory and error checks for the tests' own kernels.
 #pragma once
 
 #include <cuda_runtime.h>

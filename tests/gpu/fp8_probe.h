@@ -1,5 +1,5 @@
-// Everything that device/rows/fp8.h computes from one piece, as bits. nvcc compiles it for the GPU, and the host
-// compiler compiles it too; fp8_test.cc compares the two.
+// Everything that device/rows/fp8.h computes from one 16-byte piece, as bits. nvcc compiles it for the GPU, and the
+// host compiler compiles it for the CPU. fp8_test.cc compares the two.
 #pragma once
 
 #include <vector>
@@ -10,21 +10,21 @@ namespace moe::test {
 
 struct Fp8Question {
   Quad piece;
-  std::uint32_t inverse;  // bits of what quantise() multiplies by
-  std::uint32_t amax;     // bits of what the scales are made from
+  std::uint32_t inverse;  // bits of the factor that quantise() multiplies by
+  std::uint32_t amax;     // bits of the value that the scales are made from
   std::uint32_t unused[2];
 };
 
 struct Fp8Answer {
   std::uint32_t codesOfBf16[2], codesOfFp16[2], codesOfFp32;
-  std::uint32_t converted;  // E4m3::fromFloat of the words, which where the GPU has an instruction is not quantise()
-  std::uint32_t decoded;    // of the code in the low byte of the first word, times `inverse`
+  std::uint32_t converted;  // E4m3::fromFloat of the words; on a GPU with an instruction for it, not quantise()
+  std::uint32_t decoded;    // the code in the low byte of the first word, times `inverse`
   std::uint32_t amaxOfBf16, amaxOfFp16, amaxOfFp32;
   std::uint32_t scale, inverse, powerScale, powerInverse;
   std::uint32_t ue8m0, powerOfByte;
 };
 
-// Processors differ in the bits of a NaN that arithmetic makes.
+// Processors differ in the bits of a NaN that arithmetic makes, so all NaNs compare as one.
 MOE_LANES std::uint32_t comparableBits(float value) {
   const std::uint32_t bits = floatToBits(value);
   return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : bits;

@@ -1,4 +1,4 @@
-// device/rows/fp8.h gives the same bits on the GPU as on the CPU, whose bits tests/unit/device_fp8_test.cc compares
+// device/rows/fp8.h gives the same bits on the GPU as on the CPU. tests/unit/device_fp8_test.cc compares the CPU's bits
 // with a reference.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class Fp8OnGpu : public ::testing::Test {
   }
 };
 
-// Field by field, so that a failure says what differs, and stops at the first.
+// Compares field by field, so that a failure names the field. Stops at the first difference.
 void compare(const std::vector<Fp8Question>& questions) {
   constexpr const char* kFields[] = {"codes of bf16, low",
                                      "codes of bf16, high",
@@ -57,8 +57,8 @@ void compare(const std::vector<Fp8Question>& questions) {
   }
 }
 
-// The upper halves are all bf16 and fp16 values, and all signs, exponents and first mantissa bits of floats; the lower
-// ones are what decides ties.
+// The upper halves are all bf16 and fp16 values, and all signs, exponents and first mantissa bits of floats. The lower
+// halves are those that decide ties.
 TEST_F(Fp8OnGpu, HasTheBitsOfTheCpuForEveryValue) {
   for (const float amax : {0.0f, 1e-5f, 1e-4f, 0.7f, 1.0f, 17.0f, 448.0f, 60000.0f, 3e38f, FLT_MAX,
                            std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

@@ -1,5 +1,5 @@
-// Failures that the cuda backend reports or answers are not left as CUDA's last error. The program's next look at that
-// would blame its own call.
+// The cuda backend clears CUDA's last error after failures that it reports or handles. Otherwise the program would
+// blame its own next call for them.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ TEST_F(LastError, OfALaunchThatFailsIsCleared) {
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-// The default stream may not even be asked while another stream records in this mode.
+// While another stream records in this mode, CUDA refuses even a query of the default stream.
 TEST_F(LastError, OfACaptureQueryThatFailsIsCleared) {
   cudaStream_t recording = nullptr;
   ASSERT_EQ(cudaStreamCreate(&recording), cudaSuccess);

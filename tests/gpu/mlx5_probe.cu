@@ -16,7 +16,7 @@ __device__ WaitLimit limitOf(const RowExchange& exchange) {
   return {CudaQueueMemory().nanoseconds() + exchange.timeoutNs, exchange.abort};
 }
 
-// One lane waits until the word says `value`; the answer is for all.
+// Lane 0 waits until the word equals `value`. All lanes get the result.
 __device__ bool waitFor(const RowExchange& exchange, const std::uint64_t* word, std::uint64_t value, int lane) {
   const CudaQueueMemory memory;
   bool came = true;
@@ -28,7 +28,7 @@ __device__ bool waitFor(const RowExchange& exchange, const std::uint64_t* word, 
   return __shfl_sync(~0u, came, 0);
 }
 
-// Every lane writes a quarter of the row as a WQE of its own, but for one that writes the flag's.
+// Each of four lanes writes a quarter of the row as a WQE of its own. A fifth lane writes the flag's WQE.
 __device__ void writeBatch(const RowExchange& exchange, RowLane& row, std::uint64_t index, std::uint64_t round,
                            int lane) {
   constexpr std::uint32_t kPartBytes = sizeof(row.source) / 4;
@@ -110,7 +110,7 @@ std::vector<EncodedWqes> encodedByGpu(const std::vector<WqeFields>& fields) {
   return encoded;
 }
 
-// The posters' counters go to GPU memory, where they belong: the host has no part in them.
+// The posters' counters are in GPU memory, because the host never uses them.
 void exchangeRows(RowExchange exchange) {
   const auto counters = allocate<mlx5::SendCounters>(1);
   check(cudaMemcpy(counters.get(), exchange.queue.counters, sizeof(mlx5::SendCounters), cudaMemcpyHostToDevice),

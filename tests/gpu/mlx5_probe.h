@@ -1,5 +1,5 @@
-// Queues of device/queue/mlx5 on a GPU: WQEs encoded there, and rows sent by posters there. Compiled by nvcc for the
-// GPU and by the host compiler.
+// The queues of device/queue/mlx5 on a GPU, which encodes WQEs and posts rows. nvcc compiles this for the GPU, and the
+// host compiler compiles it too.
 #pragma once
 
 #include <vector>
@@ -38,33 +38,33 @@ MOE_LANES EncodedWqes encode(const WqeFields& f) {
           mlx5::inlineWrite(f.head, f.remote, words)};
 }
 
-// The GPU's, in order. Throws std::runtime_error with CUDA's text.
+// The GPU's encodings, in order. Throws std::runtime_error with CUDA's text.
 std::vector<EncodedWqes> encodedByGpu(const std::vector<WqeFields>& fields);
 
-// ---- Posting: pairs of blocks, of which one sends rows to the other, one at a time
+// ---- Posting: pairs of blocks. One block of a pair sends rows to the other, one at a time
 
 inline constexpr int kRowWords = 256;
 
 struct alignas(64) RowLane {
   std::uint64_t source[kRowWords];   // written by the sending block
-  std::uint64_t arrived[kRowWords];  // ... and the flag, by the adapter
+  std::uint64_t arrived[kRowWords];  // this and the flag are written by the adapter
   std::uint64_t flag;
-  std::uint64_t acknowledged;  // by the receiving block: the last row that it has read
+  std::uint64_t acknowledged;  // written by the receiving block: the last row that it has read
 };
 
 struct RowExchange {
   mlx5::SendQueue queue;  // shared by all senders
-  RowLane* lanes;         // of each pair
-  std::uint32_t key;      // of the lanes' memory
+  RowLane* lanes;         // one per pair
+  std::uint32_t key;      // for the memory of the lanes
   int pairs;
   std::uint64_t rounds;
-  std::uint64_t timeoutNs;  // of each wait
+  std::uint64_t timeoutNs;  // for each wait
   const std::uint64_t* abort;
   std::uint64_t* wrongWords;
-  std::uint64_t* failures;  // waits that ended without what they waited for
+  std::uint64_t* failures;  // waits that did not get what they waited for
 };
 
-// Returns when all blocks have ended. All memory is reached by the GPU at its host address.
+// Returns when all blocks have ended. The GPU must reach all memory at its host address.
 void exchangeRows(RowExchange exchange);
 
 }  // namespace moe::test

@@ -1,5 +1,5 @@
-// device/queue/mlx5 on a GPU: WQEs have the bytes that they have on the CPU, which are those of libmlx5. The software
-// adapter executes what a kernel posts in host memory.
+// device/queue/mlx5 on a GPU. WQEs have the same bytes as on the CPU, where tests compare them with libmlx5's. The
+// adapter in software executes from host memory what a kernel posts.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ struct DestroyPinned {
 template <class Object>
 using Pinned = std::unique_ptr<Object, DestroyPinned<Object>>;
 
-// In host memory that the GPU reaches at the same address.
+// Makes an object in host memory that the GPU reaches at the same address.
 template <class Object, class... Arguments>
 Pinned<Object> makePinned(Arguments&&... arguments) {
   void* memory = nullptr;
@@ -65,7 +65,7 @@ struct Shared {
   std::uint64_t abort = 0, wrongWords = 0, failures = 0;
 };
 
-// Six warps share a ring with room for three of their batches; the indices pass 2^16.
+// Six warps share a ring with room for three of their batches. The indices go past 2^16.
 TEST_F(Mlx5OnGpu, RowsThatKernelsPostArriveBeforeTheirFlags) {
   SoftAdapter adapter(2);
   const auto shared = makePinned<Shared>();

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs README.md word by word in a clean Debian 12. debootstrap makes a root of the smallest set of packages, which gets a
-# copy of the checkout. Every command is typed there except scripts/test.sh, which runs this test. Needs root, debootstrap
-# and Debian's mirror; ends with 77 if one is missing. Takes some minutes to half an hour.
-# Usage: clean_root_test.sh [FOLDER_FOR_THE_ROOT]   (kept if it is given; a root that is there is used as it is)
+# Runs README.md word by word in a clean Debian 12. debootstrap makes a root of the smallest set of packages, and the
+# script copies the checkout into it. Every command runs there except scripts/test.sh, which would run this test again.
+# Needs root, debootstrap and Debian's mirror, and exits with 77 if one is missing. Takes some minutes to half an hour.
+# Usage: clean_root_test.sh [FOLDER_FOR_THE_ROOT]   (a given folder is kept; a root that is already there is reused)
 set -u
 source=$(realpath "$(dirname "$0")/../..")
 mirror=http://deb.debian.org/debian suite=bookworm

@@ -1,4 +1,4 @@
-/* A C99 program that uses the installed library: a group of one rank, made and left again. */
+/* A C99 program that uses the installed library. It makes a group of one rank and leaves it. */
 #include <moecomm.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""README.md as a shell script: its programs become files, its commands are typed one after the other in one shell.
+"""README.md as a shell script. Its programs become files, and its commands run one after the other in one shell.
 
 Usage: readme.py README OUTPUT_FOLDER [SKIPPED_COMMAND_PREFIX]...
 Writes example.c, example.py and commands.sh. A command that fails ends the script with its status. Every skipped prefix
-must stand before some command, so that none is skipped that has gone. A block of "py" is an excerpt of
+must match at least one command, so that no stale prefix remains. A block of "py" is an excerpt of
 examples/torch_moe.py, which needs GPUs: it is compared with that file and not run.
 """
 import pathlib
@@ -15,7 +15,7 @@ EXCERPTS = {"py": "examples/torch_moe.py"}
 
 
 def parts(text):
-    """Programs by their names, excerpts with the names of their files, and the commands: the indented blocks."""
+    """Programs by name, excerpts with the names of their files, and the commands, which are the indented blocks."""
     programs, excerpts, commands = {}, [], []
     language, block = None, []
     for line in text.splitlines():

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Runs README.md's commands and programs, word by word, except those that build or install packages. A temporary home
-# gets an installation of an existing build. Usage: readme_test.sh BUILD_DIR
+# Runs README.md's commands and programs word by word, except those that build or install packages. It installs an
+# existing build in a temporary home. Usage: readme_test.sh BUILD_DIR
 set -u
 build=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The checkout, with another build/release.
+# A copy of the checkout whose build/release is BUILD_DIR.
 mkdir -p "$work/home" "$work/checkout/build"
 for entry in "$source"/*; do
   [ "$(basename "$entry")" = build ] || ln -s "$entry" "$work/checkout"
@@ -15,7 +15,7 @@ done
 ln -s "$build" "$work/checkout/build/release"
 
 skipped=(scripts/demo.sh scripts/test.sh scripts/install_deps.sh 'cmake --preset')
-# Debian's Python has numpy where another one has not.
+# Another Python may come first and lack numpy. Debian's in /usr/bin may have it.
 python3 -c 'import numpy' 2>/dev/null || PATH=/usr/bin:$PATH
 python3 -c 'import numpy' 2>/dev/null || { skipped+=(PYTHONPATH=python) && echo 'no numpy: without the Python program'; }
 python3 "$source/tests/package/readme.py" "$source/README.md" "$work/checkout" "${skipped[@]}" || exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs a build tree to a fresh prefix, moves the prefix, and uses it as a stranger would: with a C and a C++ program
-# through find_package and through pkg-config, and with the header alone as C99 and C++17.
+# Installs a build tree to a fresh prefix, moves the prefix, and uses it as a user would: from a C and a C++ program,
+# through find_package and through pkg-config, and from the header alone as C99 and C++17.
 # Usage: run.sh BUILD_DIR [C_COMPILER CXX_COMPILER]
 set -eu
 build=$(cd "$1" && pwd)
@@ -34,7 +34,7 @@ cmake --build "$work/consumer" >"$work/log" || { cat "$work/log"; exit 1; }
 "$work/consumer/consumer_c"
 "$work/consumer/consumer_cpp"
 
-# Before 1.0 the ABI may change with the minor version, from 1.0 on with the major one.
+# The minor version may change the ABI before 1.0. From 1.0 on, only the major version may.
 series=0.1
 step "the library's name and find_package promise what the ABI does: $series"
 soname=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
@@ -80,7 +80,7 @@ LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/minimal" 
 
 step "the Python package, where it lies and on PYTHONPATH"
 [ -z "$(find "$prefix" -name '*.pyc')" ] || { echo "byte code is installed"; exit 1; }
-cd "$work" # not where the sources are
+cd "$work" # outside the source tree
 found=$(env -u MOECOMM_LIBRARY -u LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$prefix/share/moecomm/python" \
   python3 -c 'import moecomm; print(moecomm.__file__); print(".".join(map(str, moecomm.version())))' 2>"$work/log") ||
   { cat "$work/log"; exit 1; }

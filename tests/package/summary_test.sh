@@ -1,5 +1,5 @@
 #!/bin/sh
-# A configuration ends with what will be built, and says why something will not. Usage: summary_test.sh
+# A CMake configuration ends with what will be built, and with the reason for what will not. Usage: summary_test.sh
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

@@ -43,7 +43,7 @@ class Rounds {
       if (shape_.combineFirst) addCombine(round);
       addDispatch(round);
       addCombine(round + 1);
-      addDispatch(round + 1);  // the same route again
+      addDispatch(round + 1);  // on the same route
     }
     world_.text = world_.program->describe();
     return std::move(world_);

@@ -1,4 +1,4 @@
-// A scenario with a named shape: route, dispatch and combine several times, so that both parities are used and
+// A scenario with a given shape. It runs route, dispatch and combine several times, so that both parities are used and
 // acknowledged more than once.
 #pragma once
 
@@ -16,14 +16,14 @@ struct FixedShape {
   int tokens = 5;
   int rowBytes = 64;
   int sideBytes = 0;
-  int parts = 1;  // of a row
+  int parts = 1;  // per row
   int warps = 1;
   int rowType = kBf16;
   int alignment = 1;
   bool wideIndex = false;
-  bool split = false;         // dispatch and combine in two parts
+  bool split = false;         // dispatch and combine in two phases
   bool landing = true;        // LL rows land where they can
-  bool combineFirst = false;  // HT: as in a backward pass
+  bool combineFirst = false;  // HT: combine before dispatch, as in a backward pass
   int rounds = 3;
 };
 

@@ -1,5 +1,5 @@
 // The smallest uses of a policy's memory order: one warp streams a row and publishes, another waits and reads. In the
-// protocols, a meeting of all lanes always comes in between. Here publish alone must order the lanes.
+// protocols, all lanes always meet in between. Here publish alone must order the lanes.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ void onTwoWarps(Body body) {
   }
 }
 
-// Hands a row over and back again `rounds` times; returns the number of wrong rows.
+// Hands a row over and back `rounds` times. Returns the number of wrong rows.
 template <class Team>
 int handOver(int rounds) {
   constexpr int kBytes = 256;
@@ -43,7 +43,7 @@ int handOver(int rounds) {
   onTwoWarps<Team>([&](const auto& warp, int self) {
     std::uint8_t* mine = copies.data() + self * kBytes;
     const std::uint8_t* theirs = copies.data() + (1 - self) * kBytes;
-    for (int i = 0; i < rounds; ++i) {  // warp 0 copies in even turns, warp 1 in odd ones
+    for (int i = 0; i < rounds; ++i) {  // warp 0 copies in even turns, warp 1 in odd turns
       const auto turn = static_cast<std::uint64_t>(2 * i + self);
       if (turn > 0 &&
           !warp.waitAll(comm, &flags[static_cast<std::size_t>(1 - self)], 1, turn, Awaited{Phase::none, 0, 1}))
@@ -63,8 +63,8 @@ int handOver(int rounds) {
   return (rowIs(1, copies.data(), kBytes) ? 0 : 1) + (rowIs(1, copies.data() + kBytes, kBytes) ? 0 : 1);
 }
 
-// Every lane reads what the others have written in a forEach before. Returns how many sums are wrong. In the protocols
-// another collective may come in between, which hides a forEach that does not meet at its end.
+// Every lane reads what the other lanes wrote in a forEach just before. Returns how many sums are wrong. In the
+// protocols another collective may come in between and hide a forEach whose lanes do not meet at its end.
 template <class Team>
 int readBehindForEach() {
   constexpr int kItems = 40;

@@ -1,4 +1,4 @@
-// Each build of the host's steps that this processor can run, over fixed and random worlds. The reference judges every
+// Each build of the host's steps that this processor can run, in fixed and random worlds. The reference checks every
 // bit of what they sum, cast and copy, so all builds give the same bits.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Lists of jobs for the bulk operations of policies, made of callables.
+// Lists of jobs for the bulk operations of policies, made from callables.
 #pragma once
 
 #include "device/policy/contract.h"
@@ -22,7 +22,7 @@ auto copiesOf(int n, int most, JobOf jobOf, SinkOf sinkOf) {
   return CopiesOf<kWithSides, kLands, JobOf, SinkOf>{n, most, jobOf, sinkOf};
 }
 
-// One sum of `terms` rows, the rows termOf(term).
+// One sum of `terms` rows, which termOf(term) locates.
 template <bool kLands, class TermOf>
 struct SumOf {
   static constexpr bool kLanding = kLands;
@@ -51,7 +51,7 @@ auto weightedSumOf(int type, const SumJob& sum, TermOf termOf, WeightOf weightOf
   return WeightedSumOf<TermOf, WeightOf>{{type, sum, termOf}, weightOf};
 }
 
-// The first `landing` rows are landing words; who is late is rank `firstLate` + term.
+// The first `landing` rows consist of landing words. If row `term` is late, the failure names rank `firstLate` + term.
 template <class TermOf>
 struct LandedSumOf : SumOf<false, TermOf> {
   int landing, firstLate;

@@ -1,4 +1,4 @@
-// One warp of each policy that runs on threads, for tests of its operations.
+// One warp of each policy that runs on threads, for tests of the policy's operations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class TeamNames {
   }
 };
 
-// What waits need of a communicator.
+// The parts of a communicator that waits use.
 struct Waiting {
   CommState state{};
   Failure failure{};

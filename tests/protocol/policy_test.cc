@@ -1,5 +1,5 @@
-// The contract of the policy operations, for every policy that runs on threads: what HostWarp does with one lane,
-// ThreadedWarp must do with several. It also tests that ThreadedWarp finds lanes that disagree.
+// The contract of the policy operations, for every policy that runs on threads. ThreadedWarp must do with several lanes
+// what HostWarp does with one. The tests also check that ThreadedWarp detects lanes that disagree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace moe::test {
 namespace {
 
-// The concepts refuse what lacks an operation, or has one with another result.
+// The concepts must refuse a class that lacks an operation or has one with another result.
 struct Nothing {};
 struct WithoutWait : HostWarp {
   bool waitAll() const;
@@ -93,7 +93,7 @@ TYPED_TEST(Policy, StreamsEachRowToAllItsPlaces) {
   EXPECT_TRUE(to.guardsAreIntact());
 }
 
-// Rows and side payloads of several lengths, some of them longer than what a policy takes at once; one row has none.
+// Rows and side payloads of several lengths, some longer than what a policy moves at once. One row has no side payload.
 template <class Team>
 void expectPairs(int rowBytes, int sideBytes) {
   constexpr int kRows = 5, kSinks = 3, kNoSide = 3;
@@ -143,7 +143,7 @@ TYPED_TEST(Policy, PublishesWhatEveryLaneHasStored) {
   EXPECT_EQ(handOver<TypeParam>(50), 0);
 }
 
-// The sum is longer than any tile, and each term is rounded on its own.
+// The sum is longer than any tile. Each term is rounded by itself.
 template <class Team, bool kWeighted>
 void expectSums(int rowType) {
   constexpr int kBytes = 2576, kTerms = 5;
@@ -180,7 +180,8 @@ TYPED_TEST(Policy, SumsRowsInOrder) {
   }
 }
 
-// Three rows: one is copied and one is summed into landing words, one is there. Some of their words are all ones.
+// A sum of three rows. One was copied into landing words, one was summed into landing words, and one is an ordinary
+// row. Some of their words are all ones.
 template <class Team>
 void expectLanding(int rowType) {
   constexpr int kBytes = 1296, kTerms = 3;
@@ -249,7 +250,7 @@ TEST(ThreadedWarp, FindsLanesThatStreamToDifferentPlaces) {
                LanesDiverged);
 }
 
-// The reference's number formats are written from their definitions; the product's must agree.
+// The reference's number formats are written from their definitions. The library's must agree.
 TEST(RowMath, DecodesEveryHalfAsTheReferenceDoes) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     std::uint8_t row[2];
@@ -275,7 +276,7 @@ TEST(RowMath, RoundsAsTheReferenceDoes) {
     EXPECT_EQ(Fp16::fromFloat(value), expectedHalf) << value;
     EXPECT_EQ(Bf16::fromFloat(value), expectedBrain) << value;
   };
-  // Around every half: itself, its neighbours in fp32, and the middle to the next with its neighbours.
+  // Values around every half: itself, its neighbours in fp32, and the midpoint to the next half with its neighbours.
   for (std::uint32_t half = 0; half < 0x7c00u; ++half) {
     const float value = Fp16::toFloat(half), next = half + 1 < 0x7c00u ? Fp16::toFloat(half + 1) : 65536.0f;
     for (const float middle : {value, value + (next - value) / 2.0f}) {

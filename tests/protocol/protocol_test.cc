@@ -1,5 +1,6 @@
-// The protocols over the policies that run on threads, compared with the reference: fixed shapes, and random worlds as
-// in the simulator. Under ThreadSanitizer HostWarp shows wrong memory order and ThreadedWarp shows missing lane syncs.
+// The protocols over the policies that run on threads, compared with the reference in fixed shapes and in random worlds
+// like the simulator's. Under ThreadSanitizer, HostWarp shows wrong memory order and ThreadedWarp shows missing lane
+// syncs.
 #include <gtest/gtest.h>
 
 #include "protocol/fixed_shape.h"
@@ -11,8 +12,8 @@ namespace {
 
 constexpr std::uint64_t kSlow = MOE_TEST_TSAN ? 6 : 1;
 
-// If ranks dispatch rows of different sizes, LL finds out when they have arrived. Until then they may overlap in the
-// slots, which the thread sanitizer would take for a race.
+// If ranks dispatch rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in
+// the slots, which ThreadSanitizer would report as a race.
 test::Protocol protocolOf(Trouble trouble) {
   return trouble == Trouble::rowSize && kSlow > 1 ? test::Protocol::ht : test::Protocol::both;
 }
@@ -91,11 +92,11 @@ TYPED_TEST(Protocol, AgreesWithTheReferenceInRandomWorlds) {
 
 TYPED_TEST(Protocol, RefusesTogetherWhatCannotWork) {
   ScenarioLimits limits{3, 8, 12, 2};
-  limits.domains = false;  // across domains some wait for the whole timeout
+  limits.domains = false;  // across domains, some ranks wait for the whole timeout
   for (const Trouble trouble : {Trouble::capacity, Trouble::stranger, Trouble::rowSize}) {
     for (std::uint64_t seed = 1; seed <= 12 / kSlow; ++seed) {
-      // If an LL output is too small, a rank may wait this long for its owner, which has stopped. That is less than the
-      // lanes of a ThreadedWarp wait for each other.
+      // If an LL output is too small, another rank may wait this long for the output's owner, which has stopped. The
+      // timeout is shorter than the time that the lanes of a ThreadedWarp wait for each other.
       Scenario scenario = makeScenario(seed, protocolOf(trouble), trouble, limits, 5'000'000'000u * kSlow);
       const std::string wrong = runScenario<TypeParam>(scenario);
       ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
@@ -118,7 +119,7 @@ TYPED_TEST(Protocol, ReportsBadIndicesAndNamesTheRankThatLeft) {
   const ScenarioLimits limits{3, 8, 12, 2};
   for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-      // The others wait for the whole timeout.
+      // The other ranks wait for the whole timeout.
       Scenario scenario = makeScenario(seed, test::Protocol::both, trouble, limits, 1'000'000'000u * kSlow);
       const std::string wrong = runScenario<TypeParam>(scenario);
       ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;

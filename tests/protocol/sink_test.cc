@@ -1,5 +1,5 @@
-// A sink says that it is in the rank's own memory; no row that lands does. Steps work even if that is wrong, so only
-// this test checks it.
+// A sink says whether its row is in the rank's own memory. For rows that land it must always say no. Steps work even if
+// a sink is wrong, so only this test checks it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ struct SinkCounts {
   std::atomic<int> here{0}, elsewhere{0}, wrong{0};
 };
 
-// HostWarp, that looks at each sink.
+// A HostWarp that checks each sink.
 class LookingWarp : public HostWarp {
  public:
   LookingWarp(const CommView& comm, std::uint64_t windowBytes, SinkCounts& counts)

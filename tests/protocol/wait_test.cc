@@ -1,4 +1,4 @@
-// How the policies' waits end if nothing comes.
+// How the policies' waits end when nothing arrives.
 #include <array>
 #include <cstring>
 
@@ -27,7 +27,7 @@ TYPED_TEST(Wait, SaysWhichRowDoesNotLand) {
   EXPECT_EQ(waiting.failure.peer, 41);
 }
 
-// Waits for flags of ranks 7 and 8 to reach 2; what the wait reports.
+// Waits for the flags of ranks 7 and 8 to reach 2. Returns the failure that the wait reports.
 template <class Team>
 Failure failureOfWait(Waiting& waiting, std::array<Flag, 2> flags) {
   onOneWarp<Team>([&](const auto& warp) {
@@ -54,13 +54,13 @@ TYPED_TEST(Wait, EndsAWaitForARankThatHasLeft) {
 
 TYPED_TEST(Wait, WaitsForARankThoughAnotherHasLeft) {
   Waiting waiting;
-  waiting.departed[7] = 1;  // it has sent its part before
+  waiting.departed[7] = 1;  // rank 7 sent its part before it left
   const Failure failure = failureOfWait<TypeParam>(waiting, {flagWord(2), flagWord(1)});
   EXPECT_EQ(failure.fault, Fault::timeout);
   EXPECT_EQ(failure.peer, 8);
 }
 
-// What a rank has sent counts, though the wait begins when it has left.
+// What a rank has sent counts, even if the wait begins after the rank has left.
 TYPED_TEST(Wait, TakesWhatWasSentByARankThatHasLeft) {
   Waiting waiting;
   waiting.departed[7] = waiting.departed[8] = 1;

@@ -1,10 +1,10 @@
-# Sourced by nobody: init.sh runs it with busybox, in the machine. Puts a layer for writes over this host's root, makes
-# the devices (network.sh), runs the command there and leaves its status in /ctl.
+# init.sh runs this in the machine with busybox. It puts a writable layer over this host's root, makes the devices
+# (network.sh), runs the command and leaves its status in /ctl.
 # shellcheck shell=sh
 bb=/bin/busybox
 fail() { echo "$*" >/ctl/error; $bb sync; $bb poweroff -f; }
 
-# The host's root, which is never written. What programs write goes to memory and is gone at the end.
+# The host's root is never written. What programs write goes to memory and is lost at the end.
 $bb mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /host || fail "no root"
 $bb mount -t tmpfs -o mode=755 top /top || fail "no memory for writes"
 $bb mkdir /top/upper /top/work
@@ -22,7 +22,7 @@ $bb mount -o bind /ctl /new/run/ctl
 
 $bb chroot /new /bin/sh /run/ctl/network.sh >/ctl/network.log 2>&1 || fail "network.sh failed"
 
-# The command's output goes out by two serial ports, which are known by their names.
+# The command's output leaves through two serial ports, which are found by name.
 for port in /sys/class/virtio-ports/*; do
   case $($bb cat "$port/name") in
     out) out=/dev/${port##*/} ;;

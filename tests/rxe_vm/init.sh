@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# The first process of the machine that run.sh boots, from the initramfs: drivers, then the folder that run.sh shares,
-# where the rest is: guest.sh.
+# The first process of the machine that run.sh boots, from the initramfs. It loads the drivers and mounts the folder
+# that run.sh shares. guest.sh in that folder does the rest.
 bb=/bin/busybox
 $bb mount -t devtmpfs dev /dev
 $bb mount -t proc proc /proc

@@ -1,14 +1,15 @@
 #!/bin/bash
-# In the machine of run.sh: the whole library through its C API, two ranks that reach each other over rxe0 and rxe1 alone;
-# then with lost packets; then a rank is killed. Usage: library_test.sh MOERUN API_TESTS KILL_RANK
+# In the machine of run.sh: the whole library through its C API, on two ranks that reach each other over rxe0 and rxe1
+# alone. The test runs steps, then steps with lost packets, then kills a rank.
+# Usage: library_test.sh MOERUN API_TESTS KILL_RANK
 set -u
 moerun=$1 tests=$2 kill_rank=$3
 here=$(cd "$(dirname "$0")" && pwd)
 export PATH=$PATH:/usr/sbin:/sbin MOECOMM_TRANSPORT=verbs MOECOMM_DOMAIN_SIZE=1 MOECOMM_INTERFACE=lo
-export MOECOMM_RDMA_ACK_TIMEOUT=15 # 0.13 s, seven times: a machine that emulates is slow to answer
+export MOECOMM_RDMA_ACK_TIMEOUT=15 # 0.13 s, seven times: an emulated machine is slow to answer
 failed=0
 
-# The device of each rank.
+# Gives each rank its device.
 # shellcheck disable=SC2016 # the rank's shell reads it
 on_its_device='MOECOMM_NICS=rxe$MOECOMM_RANK exec "$@"'
 

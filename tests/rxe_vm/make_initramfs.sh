@@ -1,14 +1,15 @@
 #!/bin/bash
-# Makes what run.sh boots: vmlinuz and initramfs.gz, from Debian's generic kernel. The kernel package (70 MB) is
-# downloaded and unpacked, never installed. Does nothing if they are there. Usage: make_initramfs.sh
+# Makes what run.sh boots, vmlinuz and initramfs.gz, from Debian's generic kernel. The kernel package (70 MB) is
+# downloaded and unpacked, never installed. Does nothing if both files are there. Usage: make_initramfs.sh
 #   MOECOMM_RXE_VM_CACHE   where they are kept (default: build/rxe_vm); 11 MB
-#   MOECOMM_RXE_VM_KERNEL  a linux-image-*.deb to take instead of the one that apt knows
-# Needs apt-get, dpkg-deb and busybox-static. Status 77: they cannot be had here.
+#   MOECOMM_RXE_VM_KERNEL  a linux-image-*.deb to use instead of apt's
+# Needs apt-get, dpkg-deb and busybox-static. Exits with 77 if the files cannot be made here.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${MOECOMM_RXE_VM_CACHE:-$here/../../build/rxe_vm}
 
-# In this order, each after what it depends on; '?' marks what some kernels have built in. rxe uses crc32 without saying so.
+# In this order, each module after those it depends on. '?' marks modules that some kernels have built in. rxe uses
+# crc32 without declaring the dependency.
 modules=(virtio_pci virtio_console 9pnet_virtio 9p overlay veth '?sch_netem' '?crc32_generic' ib_uverbs rdma_rxe)
 
 unavailable() { echo "rxe_vm: $*" >&2; exit 77; }
@@ -16,7 +17,7 @@ unavailable() { echo "rxe_vm: $*" >&2; exit 77; }
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
 exec 9>"$cache/lock"
-flock 9 # another job may be at it
+flock 9 # another job may be making the same files
 stamp=$(sha256sum "$here/make_initramfs.sh" "$here/init.sh" | sha256sum | cut -c1-16)
 [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ] || exit 0
 
@@ -25,7 +26,7 @@ busybox=$(command -v busybox) || unavailable "no busybox; install busybox-static
 work=$(mktemp -d "$cache/work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# The cloud kernel, which containers often have, knows neither rxe nor 9p.
+# The cloud kernel, common in containers, has neither rxe nor 9p.
 download() {
   local name
   name=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n1)
@@ -33,7 +34,7 @@ download() {
 }
 package=${MOECOMM_RXE_VM_KERNEL:-}
 if [ -z "$package" ]; then
-  # What apt knows may be old, or nothing.
+  # apt's package lists may be old or empty.
   download 2>/dev/null || { apt-get -qq update 2>/dev/null && download; } ||
     unavailable "the kernel package (linux-image-amd64 of Debian) cannot be downloaded"
   package=$(find "$work" -name 'linux-image-*.deb')
@@ -49,7 +50,7 @@ while read -r file; do
 done < <(find "$work" -name '*.ko*')
 
 order=()
-# A module says in its section .modinfo what it depends on.
+# A module's section .modinfo lists its dependencies.
 add() { # name
   local name=${1#\?} file depends each
   name=${name//-/_}

@@ -1,9 +1,9 @@
 #!/bin/sh
 # In the machine: rxe0 on v0 (10.77.0.1) and rxe1 on v1 (10.77.0.2), the two ends of a veth pair.
 #
-# Both addresses are this machine's own, so that the kernel would carry packets between them over lo, where rxe does not
-# look. The rules make packets from one to the other leave by the pair. They come before the table of own addresses, whose
-# rule moves back for that.
+# Both addresses are local, so the kernel would carry packets between them over lo, where rxe does not see them. The
+# rules below send packets from one to the other through the pair. They must precede the rule that looks up local
+# addresses, which therefore moves back.
 set -eu
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 ip link set lo up

@@ -1,12 +1,13 @@
 #!/bin/bash
-# Runs a command in a virtual machine that has two RDMA devices in software (Soft-RoCE): rxe0 and rxe1, joined by a wire on
-# which packets can be lost (tc qdisc add dev v0 root netem loss 1%). Needs neither root nor KVM; boots in about 6 s.
+# Runs a command in a virtual machine with two RDMA devices in software (Soft-RoCE), rxe0 and rxe1. The wire between
+# them can lose packets (tc qdisc add dev v0 root netem loss 1%). Needs neither root nor KVM. Boots in about 6 s.
 # Usage: run.sh [-t SECONDS] [-e NAME=VALUE]... COMMAND [ARGUMENT...]
-#   -t  limit for all of it (default 150)      -e  hands in an environment variable
-# The command is root there, in this directory, with this host's files, which it cannot change: what it writes is gone at
-# the end. Its output comes out here; its input is empty. The processor has no AVX-512.
-# Status: the command's; 124 at the limit; 125 if the machine does not come up; 77, with the reason, if QEMU or the kernel is
-# not here (make_initramfs.sh fetches it). MOECOMM_RXE_VM_CACHE, MOECOMM_RXE_VM_ACCEL (tcg,thread=multi; kvm where it works).
+#   -t  limit for everything (default 150)      -e  passes an environment variable
+# The command runs as root, in this directory, and sees this host's files. It cannot change them: what it writes is lost
+# at the end. Its output appears here, and its input is empty. The processor has no AVX-512.
+# Status: the command's; 124 at the limit; 125 if the machine does not come up; 77, with the reason, if QEMU or the
+# kernel is missing (make_initramfs.sh fetches it). MOECOMM_RXE_VM_CACHE, MOECOMM_RXE_VM_ACCEL (tcg,thread=multi; kvm
+# where it works).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${MOECOMM_RXE_VM_CACHE:-$here/../../build/rxe_vm}
@@ -27,7 +28,7 @@ command -v qemu-system-x86_64 >/dev/null || unavailable "no qemu-system-x86_64; 
 command -v rdma >/dev/null || [ -x /usr/sbin/rdma ] || unavailable "no rdma; install iproute2"
 [ -e "$cache/stamp" ] || unavailable "no kernel in $cache; $here/make_initramfs.sh fetches it"
 
-# The folder that both sides see: what to run goes in, the status comes out.
+# The folder that both sides see. The command goes in, and its status comes out.
 control=$(mktemp -d "${TMPDIR:-/tmp}/rxe_vm.XXXXXX")
 machine=
 leave() {

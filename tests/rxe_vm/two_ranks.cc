@@ -16,7 +16,7 @@ namespace moe::test {
 namespace {
 
 constexpr std::int64_t kTimeoutMs = 20000;
-constexpr int kAckTimeout = 15;  // 0.13 s, seven times: a machine that emulates is slow to answer
+constexpr int kAckTimeout = 15;  // 0.13 s, seven times: an emulated machine is slow to answer
 
 std::uint64_t loadWord(const std::uint64_t* word) {
   return HostQueueMemory().load(word);
@@ -32,7 +32,7 @@ bool waitFor(Condition holds) {
   return true;
 }
 
-// In the child. Nothing of the test's own is destroyed here.
+// Runs one rank in the child process. Ends with _exit, so that nothing of the test program is destroyed here.
 [[noreturn]] void live(int rank, Fd socket, const std::function<void(RxeRank&)>& body) {
   int status = 0;
   try {
@@ -145,7 +145,7 @@ std::string RxeRank::inventory() {
   const auto count = [](const char* directory) {
     return std::distance(std::filesystem::directory_iterator(directory), {});
   };
-  // A thread that was joined is shown for another moment.
+  // /proc still lists a thread for a moment after it was joined.
   const Deadline deadline = Deadline::after(std::chrono::seconds(2));
   while (count("/proc/self/task") > 1 && !deadline.expired()) std::this_thread::yield();
   return fmt::format("{} descriptors, {} threads", count("/proc/self/fd"), count("/proc/self/task"));

@@ -1,4 +1,4 @@
-// Two ranks in processes of their own; rank r has the device rxe<r>. A test forks them and ends when both have ended.
+// Two ranks in processes of their own. Rank r has the device rxe<r>. A test forks them and ends when both have ended.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace moe::test {
 
-// One of them, from the inside. What goes wrong is thrown.
+// One of the ranks, inside its process. Errors are thrown.
 class RxeRank {
  public:
   static constexpr std::size_t kWindowBytes = std::size_t{64} << 20;
@@ -23,24 +23,25 @@ class RxeRank {
   int other() const { return 1 - rank_; }
   std::uint8_t* window() { return window_.get(); }
 
-  // Makes the transport; then the cards are exchanged. `change`: of the other's card, to pretend something.
+  // makeTransport makes the transport, then connect exchanges the cards. `change` may alter the other rank's card, so
+  // that a test can pretend a difference.
   void makeTransport();
   void connect(const std::function<void(CardBytes*)>& change = {});
   RemoteTransport& transport() { return *transport_; }
   void finish();
   void leave() { transport_.reset(); }
 
-  // Posts to the other rank.
+  // Posts a put to the other rank.
   void putRow(std::uint64_t target, std::uint64_t source, std::uint32_t bytes);
   void putWord(std::uint64_t target, std::uint64_t value);
   void waitForWord(std::uint64_t offset, std::uint64_t atLeast);
 
-  // The other rank has come to this point too.
+  // Returns when the other rank has called it too.
   void meet();
-  // The transport's first failure, waited for.
+  // Waits for the transport's first failure and returns it.
   std::string failure();
   bool failed() const { return abort_ != 0; }
-  // What runs and is open in this process, whose threads have been joined.
+  // The threads and open descriptors of this process, after its threads were joined.
   static std::string inventory();
 
  private:
@@ -61,7 +62,7 @@ void require(bool condition, const std::string& what);
 
 // Expects both bodies to return.
 void runTwoRanks(const std::function<void(RxeRank&)>& body);
-// Expects it of rank 0; rank 1 may end as it likes.
+// Expects that of rank 0 only. Rank 1 may end in any way.
 void runRankAndVictim(const std::function<void(RxeRank&)>& body);
 
 }  // namespace moe::test

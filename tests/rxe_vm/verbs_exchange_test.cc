@@ -1,5 +1,5 @@
 // The verbs transport from end to end over the kernel's verbs: rows and words between two processes, and every failure
-// that Soft-RoCE can show. Runs in the machine of run.sh, as root.
+// that Soft-RoCE can show. Runs as root in the machine of run.sh.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 namespace moe::test {
 namespace {
 
-// The window: rows to send, rows that come, and at the end the words.
+// The window holds rows to send, then arriving rows, and the words at its end.
 constexpr std::uint64_t kHalf = RxeRank::kWindowBytes / 2 - 4096;
 constexpr std::uint64_t kWordAt = RxeRank::kWindowBytes - 64;
 constexpr std::uint64_t kAnswerAt = RxeRank::kWindowBytes - 128;
@@ -24,7 +24,7 @@ std::uint8_t byteOf(std::uint64_t round, std::uint64_t row, std::uint64_t at, in
   return static_cast<std::uint8_t>(round * 131 + row * 29 + at * 7 + static_cast<std::uint64_t>(sender) * 101);
 }
 
-// Rows of a round lie side by side, in both windows at the same distances.
+// The rows of a round lie side by side, at the same offsets in both windows.
 template <class Visit>
 void forEachRow(std::uint64_t round, std::uint64_t rows, Visit visit) {
   std::uint64_t at = round % 7 * 65536;
@@ -34,7 +34,7 @@ void forEachRow(std::uint64_t round, std::uint64_t rows, Visit visit) {
   }
 }
 
-// The row is the other rank's.
+// Checks that the row came from the other rank.
 void requireRow(RxeRank& self, std::uint64_t round, std::uint64_t row, std::uint64_t at, std::uint32_t bytes) {
   for (std::uint32_t i = 0; i < bytes; ++i) {
     if (self.window()[at + i] == byteOf(round, row, i, self.other())) continue;
@@ -46,8 +46,8 @@ void fillRow(RxeRank& self, std::uint64_t round, std::uint64_t row, std::uint64_
   for (std::uint32_t i = 0; i < bytes; ++i) self.window()[at + i] = byteOf(round, row, i, self.rank());
 }
 
-// Both ranks at once. Rows of a round are sent from where those of the last but one were: the answer says that they
-// have left.
+// Both ranks send at once. A round reuses the places of the rounds before. The answer says that the other rank has
+// checked its rows, so the places are free.
 void exchangeRounds(RxeRank& self, std::uint64_t rounds, std::uint64_t rows) {
   for (std::uint64_t round = 1; round <= rounds; ++round) {
     forEachRow(round, rows, [&](std::uint64_t row, std::uint64_t at, std::uint32_t bytes) {
@@ -76,7 +76,7 @@ void end(RxeRank& self) {
   self.leave();
 }
 
-// More puts than the ring has slots, so it goes round.
+// More puts than the ring has slots, so that its indices wrap around.
 TEST(RxeVerbs, RowsAreThereWhenTheirWordIs) {
   runTwoRanks([](RxeRank& self) {
     start(self);
@@ -85,8 +85,8 @@ TEST(RxeVerbs, RowsAreThereWhenTheirWordIs) {
   });
 }
 
-// Four threads post far more than queue pair and ring hold; nothing else tells the receiver than that the sender is
-// done.
+// Four threads post far more puts than the queue pair and the ring hold. The receiver learns only that the sender has
+// finished.
 TEST(RxeVerbs, PostersWaitAndFinishMeansArrived) {
   constexpr std::uint64_t kThreads = 4;
   constexpr std::uint64_t kPuts = 3000;
@@ -114,7 +114,7 @@ TEST(RxeVerbs, PostersWaitAndFinishMeansArrived) {
   });
 }
 
-// Soft-RoCE takes messages of 8 MiB.
+// A Soft-RoCE message has at most 8 MiB.
 TEST(RxeVerbs, LargePutsGoInPieces) {
   constexpr std::uint32_t kBytes = (9U << 20) + 12;
   runTwoRanks([](RxeRank& self) {
@@ -153,7 +153,7 @@ TEST(RxeVerbs, AWrongKeyNamesTheRank) {
       card.rails.at(0).dataKey ^= 0x5500;
       *theirs = verbs::encode(card);
     });
-    self.meet();  // rank 1 is connected too: the wrong write breaks its end
+    self.meet();  // rank 1 must be connected, because the wrong write breaks its end too
     if (self.rank() == 0) {
       self.putRow(kHalf, 0, 4096);
       const std::string why = self.failure();
@@ -176,7 +176,7 @@ TEST(RxeVerbs, APutBesidesTheWindowIsRefused) {
   });
 }
 
-// It dies while puts are on their way.
+// Rank 1 dies while puts are on their way.
 TEST(RxeVerbs, AKilledPeerIsNamed) {
   runRankAndVictim([](RxeRank& self) {
     start(self);
@@ -186,7 +186,7 @@ TEST(RxeVerbs, AKilledPeerIsNamed) {
     const auto begin = std::chrono::steady_clock::now();
     try {
       for (std::uint64_t i = 0; i < 20000 && !self.failed(); ++i) self.putRow(kHalf, 0, 64);
-    } catch (const std::exception&) {  // the ring is not emptied any more
+    } catch (const std::exception&) {  // the ring is no longer emptied
     }
     const std::string why = self.failure();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -230,13 +230,13 @@ TEST(RxeVerbs, LostPacketsAreSentAgain) {
     end(self);
   });
   for (const char* wire : {"v0", "v1"}) {
-    // Fails if the line says that none was dropped.
+    // Fails if the line says that no packet was dropped.
     run(fmt::format("tc -s qdisc show dev {} | grep dropped | grep -v 'dropped 0,'", wire));
     run(fmt::format("tc qdisc del dev {} root", wire));
   }
 }
 
-// The last one, because routes go with the link.
+// Runs last, because the routes go away with the link.
 TEST(RxeVerbs, ZLastAPortThatGoesDownIsNamed) {
   runTwoRanks([](RxeRank& self) {
     start(self);

@@ -1,5 +1,5 @@
 // A small run of the protocols on threads, for planted bugs. MOE_TEAM names the team of thread_runner.h. run_mutants.py
-// builds it with ThreadSanitizer. It ends with 1 if a result is wrong.
+// builds it with ThreadSanitizer. It exits with 1 if a result is wrong.
 #include <fmt/format.h>
 
 #include "protocol/fixed_shape.h"

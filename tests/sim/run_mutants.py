@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Plants each bug of mutants.toml in a copy of the sources and demands that its job fails.
 
-A mutant that survives, a text that does not occur exactly once and a mutant that does not compile are failures of this
-script, and so is a job that fails without a bug. `--only TEXT` runs the mutants whose name contains TEXT.
+The script fails if a mutant survives, does not compile, or quotes a text that does not occur exactly once. It also
+fails if a job fails without a bug. `--only TEXT` runs the mutants whose name contains TEXT.
 
-All jobs are built once without a bug, and the compiler says what each file includes. For a mutant only those files are
-compiled again that include what it changes; a mutant that no file of its job includes is a failure too.
+The script first builds all jobs without a bug, and the compiler says what each file includes. For a mutant it compiles
+only those files again that include the changed file. A mutant in a file that its job does not include is a failure too.
 """
 
 import argparse
@@ -26,9 +26,9 @@ COMMON = ["support/cast_case.cc", "support/combine_operation.cc", "support/dispa
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90
-SEEDS, SEEDS_WITH_BUG = 300, 4000  # a bug ends the job at the first seed; sim_test.cc runs more seeds without one
+SEEDS, SEEDS_WITH_BUG = 300, 4000  # a bug ends the job at its first failing seed; sim_test.cc runs more seeds
 
-# A job: what a bug may change, what it is linked with, which no bug changes and so judges it, and how it runs.
+# A job consists of the sources that a bug may change, the judges (which no bug changes) and the way to run it.
 THREADS = {"host-tsan": "HostTeam", "lanes-tsan": "LaneTeam<4>"}
 QUEUES = {"queues": [], "queues-tsan": TSAN}
 QUEUE_SOURCES = [f"fake_mlx5/{name}.cc" for name in (
@@ -51,7 +51,7 @@ SIM_ARGUMENTS = {
 class Builder:
     def __init__(self, work: pathlib.Path, compiler: str):
         self.work = work
-        self.tree = work / "tree"  # a copy: what is edited meanwhile does not mix with what is built
+        self.tree = work / "tree"  # a copy, so that edits during a run do not reach the build
         shutil.rmtree(self.tree, ignore_errors=True)
         for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "tests/fake_mlx5", "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
@@ -65,7 +65,7 @@ class Builder:
             raise RuntimeError("does not compile:\n" + done.stderr[:2000])
 
     def parts_of(self, job: str):
-        """What a bug may change, and the judges: a list of (source, flags) of each."""
+        """The sources that a bug may change, and the judges: two lists of (source, flags)."""
         if job in QUEUES:
             return [(source, QUEUES[job]) for source in QUEUE_SOURCES], []
         if job in THREADS:
@@ -75,26 +75,26 @@ class Builder:
         return [(source, []) for source in SIM_SOURCES + steps], [(source, []) for source in SIM_JUDGES]
 
     def object_of(self, part) -> pathlib.Path:
-        """Of the build without a bug."""
+        """The object of the build without a bug."""
         source, flags = part
         return self.work / "clean" / ("_".join([source.replace("/", "_"), *flags]) + ".o")
 
     def compile(self, part, to: pathlib.Path, overlays=()):
         source, flags = part
         to.parent.mkdir(parents=True, exist_ok=True)
-        # An absolute path stays what it is.
+        # If `source` is an absolute path, it replaces the tree's.
         path = self.tree / "tests" / source
         self.run([*flags, *overlays, *self.includes, *FLAGS, "-MMD", "-c", str(path), "-o", str(to)])
         return to
 
     def includes_of(self, part):
-        """The files of the tree that a source is compiled from, as the compiler told."""
+        """The files of the tree that a source is compiled from, according to the compiler."""
         rule = self.object_of(part).with_suffix(".d").read_text().replace("\\\n", " ")
         paths = (pathlib.Path(word) for word in shlex.split(rule.partition(": ")[2]))
         return {str(path.relative_to(self.tree)) for path in paths if path.is_relative_to(self.tree)}
 
     def build_job(self, job: str, overlay: pathlib.Path, file=None):
-        """The program of a job, with the bug in `file` of `overlay`, whose sources come before those of the tree."""
+        """The program of a job with the bug in `file` of `overlay`. The overlay's folders precede the tree's."""
         changing, judges = self.parts_of(job)
         concerned = [part for part in changing if file in self.includes_of(part)]
         if file and not concerned:
@@ -102,8 +102,8 @@ class Builder:
         overlays = [f"-I{overlay}/tests", f"-I{overlay}/src"]
         objects = [self.object_of(part) for part in changing + judges if part not in concerned]
         if concerned:
-            # As one file: what they include takes most of the time. Of an inline function that several objects have, the
-            # linker takes the first: the one with the bug.
+            # The sources are compiled as one file, because parsing their includes takes most of the time. If several
+            # objects have an inline function, the linker takes it from the first object, which is the one with the bug.
             together = overlay / "again.cc"
             together.write_text("".join(f'#include "{self.tree}/tests/{source}"\n' for source, _ in concerned))
             objects.insert(0, self.compile((together, concerned[0][1]), overlay / "again.o", overlays))

@@ -1,4 +1,4 @@
-// The protocols in the seeded simulator. A failing seed is printed; `moecomm_sim --protocol P --mishap M --seed N` (or
+// The protocols in the seeded simulator. A failing seed is printed. `moecomm_sim --protocol P --mishap M --seed N` (or
 // MOECOMM_SIM_SEED=N here) runs it again and prints its steps.
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using test::Protocol;
 
-// Runs `seeds` worlds, or the one that the environment names.
+// Runs `seeds` worlds, or only the seed in MOECOMM_SIM_SEED.
 void expectGoodWorlds(Protocol protocol, Mishap mishap, std::uint64_t seeds) {
   const char* only = std::getenv("MOECOMM_SIM_SEED");
   const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
@@ -36,7 +36,7 @@ TEST(Simulation, EndsEveryWaitForADeadRankAndLeadsToIt) {
   expectGoodWorlds(Protocol::ll, Mishap::death, 400);
   expectGoodWorlds(Protocol::both, Mishap::death, 400);
 }
-// In all other worlds too, ranks are told at once of each that has left at its end: nobody may still wait for it.
+// In all other worlds, too, ranks learn at once of each rank that leaves at its end. No rank may still wait for it.
 TEST(Simulation, EndsEveryWaitForARankThatHasLeft) {
   expectGoodWorlds(Protocol::ht, Mishap::leave, 400);
   expectGoodWorlds(Protocol::ll, Mishap::leave, 400);
@@ -55,7 +55,7 @@ TEST(Simulation, ReportsAnIndexThatNamesNoExpert) {
 TEST(Simulation, ReportsAnExpertThatIsNamedTwice) {
   expectGoodWorlds(Protocol::both, Mishap::twice, 200);
 }
-// A fast warp that found a stranger used to keep a slow warp of its rank from sending its counts; the peer timed out.
+// A fast warp that found a stranger once kept a slow warp of its rank from sending its counts, and the peer timed out.
 TEST(Simulation, RefusesAStrangerOnEveryRank) {
   expectGoodWorlds(Protocol::ht, Mishap::stranger, 400);
   expectGoodWorlds(Protocol::ll, Mishap::stranger, 400);

@@ -13,7 +13,7 @@ using test::Scenario;
 using test::Trouble;
 
 constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
-// No rank may be at work longer than this without a failure: stalls are far shorter than the timeout.
+// No rank may run longer than this without a failure. Stalls are far shorter than the timeout.
 constexpr std::uint64_t kWorkNsMax = kTimeoutNs / 4;
 
 Faults drawFaults(const Scenario& world, Mishap mishap, Rng& rng) {
@@ -33,7 +33,7 @@ Faults drawFaults(const Scenario& world, Mishap mishap, Rng& rng) {
   return faults;
 }
 
-// Who waits for a rank that has left ends soon after that, and says so.
+// A rank that waits for one that has left ends soon after that, and names it.
 std::string judgeLeaver(const Outcome& outcome, const Faults& faults, std::size_t rank) {
   const RankResult& result = outcome.ranks[rank];
   if (result.failure.peer != faults.leaver) return {};
@@ -42,7 +42,7 @@ std::string judgeLeaver(const Outcome& outcome, const Faults& faults, std::size_
   return soon ? "" : fmt::format("rank {} waited for who has left; ", rank);
 }
 
-// A survivor has finished, or its failure leads to the rank that died or left. After an abort every rank just stops.
+// A survivor has finished, or its failure leads to the rank that died or left. After an abort, every rank just stops.
 std::string judgeSurvivors(const Outcome& outcome, const Faults& faults, const std::vector<Ending>& endings) {
   std::string wrong;
   for (std::size_t r = 0; r < outcome.ranks.size(); ++r) {
@@ -62,8 +62,8 @@ std::string judgeSurvivors(const Outcome& outcome, const Faults& faults, const s
   return wrong;
 }
 
-// Nobody hangs: a rank works for a while, then waits at most one timeout; and it may have waited for ranks that did the
-// same.
+// No rank hangs. It works for a while and then waits at most one timeout. It may first have waited for ranks that did
+// the same.
 std::string judgeTimes(const Outcome& outcome) {
   std::string wrong;
   for (std::size_t r = 0; r < outcome.ranks.size(); ++r) {

@@ -1,4 +1,5 @@
-// Simulated worlds: a scenario, the simulator's own troubles (death, abort) and the verdict, from one seed.
+// Simulated worlds. One seed gives a scenario, the mishaps of the simulator itself (death, leave, abort) and the
+// verdict.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace moe::sim {
 
-// What happens to a world. `any` draws one, mostly nothing.
+// What happens to a world. `any` draws one, which is mostly nothing.
 enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize };
 
 struct Verdict {
-  std::string wrong;  // empty: all is as it must be
-  std::string text;   // the world
+  std::string wrong;  // empty if the world behaved as it must
+  std::string text;   // the description of the world
   std::uint64_t events = 0;
 };
 

@@ -57,7 +57,7 @@ moeConfig_t testConfig(int backend) {
 
 namespace {
 
-// One rank of a world. `join` makes its communicator.
+// Runs one rank of a world. `join` makes its communicator.
 template <class Join>
 void runRank(int nranks, int rank, moeConfig_t config, std::barrier<>& barrier,
              const std::function<void(RankContext&)>& body, Join join) {
@@ -89,7 +89,7 @@ int startedRanks() {
 }
 
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body, const Join& join) {
-  if (startedRanks() > 0) {  // this process is one rank of a world that moerun started
+  if (startedRanks() > 0) {  // this process is one rank of a world of moerun's
     std::barrier alone(1);
     runRank(startedRanks(), environmentNumber("MOECOMM_RANK"), config, alone, body,
             [](moeComm_t* comm, const moeConfig_t& own) { return moeCommInitFromEnv(comm, &own); });

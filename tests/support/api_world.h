@@ -1,5 +1,5 @@
-// Ranks as threads of this process, through the public C API, on either backend. A test body is written once. The cuda
-// instance is reported as skipped where there is no GPU.
+// Ranks as threads of this process, through the public C API, on either backend. A test body is written once for both.
+// Without a GPU, the cuda instance is reported as skipped.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace moe::test {
 
-// Memory for the backend's calls. Each rank has one arena, made before any communication: allocating GPU memory waits
+// Memory for the backend's calls. Each rank has one arena, made before any communication. Allocating GPU memory waits
 // for the device, where a peer's kernel may be waiting for this very rank.
 class Arena {
  public:
@@ -66,17 +66,17 @@ struct RankContext {
   }
 };
 
-// Small buffers, so that many worlds fit.
+// A configuration with small buffers, so that many worlds fit.
 moeConfig_t testConfig(int backend);
 
-// Runs `body` on every rank of a new communicator: `nranks` threads of this process or, under moerun, this process as
-// one rank of moerun's world. On GPUs, ranks are spread over the devices. `join` makes a rank's communicator where
-// ranks are threads.
+// Runs `body` on every rank of a new communicator. The ranks are `nranks` threads of this process, whose communicators
+// `join` makes. Under moerun, this process is one rank of moerun's world instead. On GPUs, ranks are spread over the
+// devices.
 using Join = std::function<decltype(moeCommInit)>;
 void world(int nranks, const moeConfig_t& config, const std::function<void(RankContext&)>& body,
            const Join& join = moeCommInit);
 
-// How many ranks moerun has started, whatever number a test asks for; 0 if ranks are threads.
+// The number of ranks that moerun has started, whatever number a test asks for. 0 if ranks are threads.
 int startedRanks();
 
 #define MOE_EXPECT_OK(call, context) EXPECT_EQ(call, moeSuccess) << (context).error()

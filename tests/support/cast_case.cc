@@ -7,7 +7,7 @@
 namespace moe::test {
 namespace {
 
-// Rows of the layouts that do not depend on what arrives, or of one expert's part.
+// The rows of a layout that does not depend on what arrives, or of one expert's group.
 std::int64_t slotsOf(const RouteConfig& route) {
   return std::int64_t{route.nranks} * route.tokensMax;
 }

@@ -1,4 +1,4 @@
-// How tests draw and check the cast of a dispatch.
+// Draws and checks the cast of a dispatch.
 #pragma once
 
 #include <string>
@@ -21,19 +21,19 @@ struct CastCase {
   int travellingBytes() const;
 };
 
-// Where the scales of one rank go, and what they are to be.
+// The places for the scales of one rank, and the scales that they must hold.
 class CastOutput {
  public:
   CastOutput() = default;
-  // For `rows` rows of the layout in an output that holds `capacity`.
+  // For `rows` rows of the layout, in an output with room for `capacity` rows.
   CastOutput(const CastCase& cast, const RouteConfig& route, std::int64_t rows, std::int64_t capacity);
 
   std::size_t bytes() const { return expected_.size(); }
-  // What a step is told; `scales` has bytes() bytes of poison.
+  // The arguments of a step. `scales` has bytes() bytes of poison.
   CastArgs args(void* scales) const;
-  // The scales of a layout row are to be these.
+  // Notes the scales that a layout row must have.
   void expect(std::int64_t layoutRow, const std::vector<std::uint32_t>& scales);
-  // All that was expected is there, and nothing else was written.
+  // True if all expected scales are there and nothing else was written.
   bool isRight(const std::uint8_t* scales) const;
 
  private:

@@ -1,4 +1,4 @@
-// The combine of operations.h: inputs, outputs and their check.
+// Implements the combine of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
 #include "device/view/ll_slots.h"
@@ -50,12 +50,12 @@ void CombineOperation::fillGrads(int rank) {
   }
 }
 
-// One rank may say another row size than its peers, and pass rows of that size.
+// One rank may state another row size than its peers, and pass rows of that size.
 std::int64_t CombineOperation::rowBytesSaid(int rank) const {
   return options_.sum.rowBytes + (isOdd(rank, CombineOptions::Odd::rowBytes) ? 16 : 0);
 }
 
-// The rows that the caller passes: in memory of its own, or where peers can read them.
+// Makes the rows that the caller passes, in memory of its own or where peers can read them.
 std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const std::int64_t rowBytes = options_.sum.rowBytes, bytes = route_->arrivals[at(rank)].layoutRows * rowBytes;
@@ -80,7 +80,8 @@ void CombineOperation::start(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const CombineCase& sum = options_.sum;
   const int tokens = route_->inputs[at(rank)].tokens;
-  const std::int64_t tokenBytes = tokens * rowBytesSaid(rank);  // some may be read and written before it is refused
+  // The size that this rank states, because it may read and write some tokens before the combine is refused.
+  const std::int64_t tokenBytes = tokens * rowBytesSaid(rank);
   own.params = emptyParams(rank, 0);
   std::uint8_t* rows = makeRows(rank, report);
   own.bias0 = GuardedBytes(at(tokenBytes));

@@ -1,4 +1,4 @@
-// The dispatch of operations.h: inputs, outputs and their check.
+// Implements the dispatch of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
 #include "device/rows/fp8_row.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kSideSeed = 0x51de;
 
-// Which optional outputs a rank asks for: all combinations occur.
+// True if a rank asks for this optional output. All combinations occur.
 bool wants(std::uint64_t seed, int rank, int output) {
   return mix(seed, static_cast<std::uint64_t>(rank * 8 + output)) % 4 != 0;
 }
@@ -33,7 +33,7 @@ bool DispatchOperation::inWindow(int rank) const {
   return !handle_.shape().lowLatency && !config_.staged[at(rank)];
 }
 
-// A window area holds the rows and, behind them, the side payload.
+// A window area holds the rows, followed by the side payload.
 void DispatchOperation::poisonOutputs(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const std::int64_t rows = route_->arrivals[at(rank)].layoutRows;
@@ -41,7 +41,7 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
     if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + config_.sideBytes)))
       report.add(rank, name_ + ": the output was written before it was offered");
   } else {
-    const int longer = rank == config_.oddRank ? 16 : 0;  // as large as this rank says
+    const int longer = rank == config_.oddRank ? 16 : 0;  // for the size that this rank states
     own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * (config_.rowBytes + longer)));
     own.outSide = GuardedBytes(config_.inSlots ? 0 : at(rows * config_.sideBytes));
   }
@@ -122,14 +122,14 @@ StepParams DispatchOperation::params(int rank, int phases) {
   return params;
 }
 
-// The consumer of a handle's arrival words.
+// Watches a handle's arrival words, as their consumer would.
 Watch DispatchOperation::watch(int rank, int phases, Report& report) {
   if (!handle_.shape().arrivals || (phases & kReceivePhase) == 0) return {};
   return {handle_.view(rank).arriving.complete, expertCount(route_->config, rank), handle_.dispatches(rank),
           [this, rank, &report](int expert) { checkExpert(rank, expert, report); }};
 }
 
-// Rows, side payload and description of an expert whose word has come. Casts are looked at in the end.
+// Checks rows, side payload and description of an expert whose arrival word has come. Casts are checked at the end.
 void DispatchOperation::checkExpert(int rank, int expert, Report& report) const {
   const DispatchArgs& d = ranks_[at(rank)].params.dispatch;
   for (const ArrivedToken& token : route_->arrivals[at(rank)].tokens) {
@@ -150,7 +150,7 @@ void DispatchOperation::checkExpert(int rank, int expert, Report& report) const 
   }
 }
 
-// The codes of a row, and the scales behind them if they are in a slot. Notes what scales it is to have.
+// Checks the codes of a row, and the scales behind them if the row is in a slot. Notes which scales it must have.
 bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row,
                                   const std::uint8_t* codes) const {
   const CastCase& cast = config_.cast;
@@ -260,7 +260,7 @@ void DispatchOperation::finish(int rank, Report& report) {
   ranks_[at(rank)] = PerRank{};
 }
 
-// From now on the caller of LL RANK_MAJOR may put rows where combine looks for them, and need not combine at all.
+// From now on the caller of LL RANK_MAJOR may put rows where combine looks for them. It need not combine at all.
 void DispatchOperation::writeBack(int rank) {
   const CommView& c = ranks_[at(rank)].params.comm;
   const HandleView& h = ranks_[at(rank)].params.handle;

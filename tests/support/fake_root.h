@@ -1,4 +1,4 @@
-// A made-up root of /sys, /proc and /dev in a temporary folder, for tests of code that reads there.
+// A made-up root with /sys, /proc and /dev in a temporary folder, for tests of code that reads there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class FakeRoot : public ::testing::Test {
     std::filesystem::create_directory_symlink(device, sys() / "class/net" / name / "device");
   }
 
-  // With one port, whose directory is the result.
+  // Adds an RDMA device with one port. Returns the port's directory.
   std::filesystem::path addRdma(const std::string& name, const std::string& place, const std::string& interface,
                                 const std::string& linkLayer, int numaNode = 0) {
     addInterface(interface, place, "up");

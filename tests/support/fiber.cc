@@ -1,6 +1,7 @@
-// Saved contexts are entered with ucontext once. Later switches jump, which avoids the system call that swapcontext
-// makes for the signal mask. The sanitizers must be told of each switch, and understand swapcontext only.
-#undef _FORTIFY_SOURCE  // its longjmp refuses to change stacks
+// The first switch to a fiber enters its saved context with ucontext. Later switches jump, which avoids the system call
+// that swapcontext makes for the signal mask. AddressSanitizer must be told of each switch and understands only
+// swapcontext.
+#undef _FORTIFY_SOURCE  // the fortified longjmp refuses to change stacks
 #include "support/fiber.h"
 
 #include <cstdint>
@@ -35,7 +36,7 @@ void Fiber::enter(unsigned low, unsigned high) {
 }
 
 void Fiber::switchFrom(Fiber& from) {
-  if (from.bottom_ == nullptr) {  // the thread's own stack: one page of it is enough for what we call
+  if (from.bottom_ == nullptr) {  // the thread's own stack
     pthread_attr_t attributes;
     void* bottom = nullptr;
     if (pthread_getattr_np(pthread_self(), &attributes) == 0) {

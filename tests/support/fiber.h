@@ -1,4 +1,4 @@
-// A stack to run on, and the switch between two of them. Not thread-safe; used by the simulator only.
+// A stack to run on, and the switch between two of them. Not thread-safe. Only the simulator uses it.
 #pragma once
 
 #include <setjmp.h>
@@ -13,12 +13,12 @@ namespace moe::sim {
 class Fiber {
  public:
   Fiber() = default;  // the thread's own stack
-  // Runs `body` when it is switched to for the first time. `body` must not return.
+  // Runs `body` when it is first switched to. `body` must not return.
   explicit Fiber(std::function<void()> body);
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Leaves `from`, which is running, and goes on where this fiber left.
+  // Suspends `from`, which is running, and resumes this fiber where it was suspended.
   void switchFrom(Fiber& from);
 
  private:
@@ -28,9 +28,9 @@ class Fiber {
   std::unique_ptr<std::byte[]> stack_;
   std::function<void()> body_;
   ucontext_t context_{};
-  [[maybe_unused]] jmp_buf jump_{};  // with the address sanitizer neither of these two is used
+  [[maybe_unused]] jmp_buf jump_{};  // unused with AddressSanitizer, like its neighbour
   [[maybe_unused]] bool started_ = false;
-  [[maybe_unused]] void* fakeStack_ = nullptr;  // of the address sanitizer
+  [[maybe_unused]] void* fakeStack_ = nullptr;  // for AddressSanitizer
   const void* bottom_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -1,4 +1,4 @@
-// Quantisation to e4m3 by the definition of the format: looks for the nearest of all codes. Shares no code with
+// Quantisation to e4m3 by the definition of the format: it searches all codes for the nearest. It shares no code with
 // device/rows/fp8.h.
 #pragma once
 
@@ -7,13 +7,13 @@
 
 namespace moe::test {
 
-// What a code means, from its fields; not for the codes of NaN.
+// The value of a code, from its fields. Not for the codes of NaN.
 double valueOfCode(std::uint32_t code);
 
-// The nearest finite code, and of two equally near ones the even one.
+// The nearest finite code. Ties go to the even code.
 std::uint32_t nearestCode(double value);
 
-// A cast row: its codes, and its scales as the words that a dispatch hands out. `power`: scales are powers of two.
+// A cast row: its codes, and its scales as the words that a dispatch writes. `power`: scales are powers of two.
 struct ReferenceCast {
   std::vector<std::uint8_t> codes;
   std::vector<std::uint32_t> scales;

@@ -1,4 +1,4 @@
-// Memory with a guard zone on both sides, filled with a poison that no test expects as a result.
+// Memory with a guard zone on both sides. It is filled with a poison that no test expects as a result.
 #pragma once
 
 #include <cstddef>

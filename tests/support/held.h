@@ -1,4 +1,4 @@
-// Counts what a process holds of the kernel, to see that something has given back all that it took.
+// Counts the kernel resources that a process holds, to check that something has released all that it took.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ inline std::size_t entriesOf(const char* folder) {
   return count;
 }
 
-// Descriptors and threads. Sanitizers start a thread of their own with the program's first one. It must exist before
-// anything is compared: settle() first.
+// Descriptors and threads. A sanitizer starts a thread of its own with the program's first thread. Call settle() before
+// the first comparison, so that this thread exists.
 struct Held {
   std::size_t descriptors = entriesOf("/proc/self/fd"), threads = entriesOf("/proc/self/task");
 
@@ -26,7 +26,8 @@ struct Held {
   }
 };
 
-// Whether no more is held than before. A joined thread may be visible for another moment. Says what is left.
+// True if no more is held than before. Waits a while, because a joined thread may be visible for another moment.
+// Otherwise prints what is still held.
 inline bool holdsNoMoreThan(const Held& before) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   while (!Held().isWithin(before) && std::chrono::steady_clock::now() < end) {

@@ -1,4 +1,4 @@
-// A signed index or size, of which the protocols' structs are full, as the standard library wants it.
+// Converts a signed index or size, as the protocols' structs have it, to the unsigned type of the standard library.
 #pragma once
 
 #include <cstddef>

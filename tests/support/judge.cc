@@ -19,7 +19,7 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// In HT, every rank of the domain sees what a rank lacks. In LL only that rank does.
+// In HT, every rank of the domain sees what a rank lacks. In LL, only that rank does.
 std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
@@ -37,7 +37,7 @@ std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
 
 std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
-  // All ranks look at all.
+  // True if every rank sees the disagreement itself, because it looks at all ranks.
   const bool atOnce = !world.troubleSpreads && (world.trouble == Trouble::stranger || world.lowLatencyTrouble);
   const bool alone = world.comm->shape().domainSize == 1;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {

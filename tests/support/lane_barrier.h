@@ -1,6 +1,7 @@
-// Where the lanes of a ThreadedWarp meet. Each lane keeps a digest of the collectives it has called and of their
-// uniform arguments. Lanes that meet with different digests, or that wait for one that never comes, have diverged: all
-// of them throw. Meeting orders memory. Keeping the digest does not, so that a data race between lanes stays one.
+// Where the lanes of a ThreadedWarp meet. Each lane keeps a digest of the collectives that it has called and of their
+// uniform arguments. Lanes have diverged if they meet with different digests, or if one waits for a lane that never
+// comes. Then all of them throw. Meeting orders memory. Keeping the digest does not, so a data race between lanes
+// remains one.
 #pragma once
 
 #include <array>
@@ -21,7 +22,7 @@ struct LanesDiverged : std::runtime_error {
 template <int kLanes>
 class LaneBarrier {
  public:
-  // One value per lane travels with a meeting: `digest` and `value` of all lanes are readable until the meeting after
+  // One value per lane travels with a meeting. `digest` and `value` of all lanes are readable until the meeting after
   // the next one.
   struct Word {
     std::uint64_t digest, value;

@@ -1,4 +1,4 @@
-// What a communicator logs, for tests.
+// Collects what a communicator logs, for tests.
 #pragma once
 
 #include <mutex>
@@ -8,7 +8,7 @@
 
 namespace moe::test {
 
-// What is logged, one "level: sentence" per line.
+// The logged lines, one "level: sentence" per line.
 class LogLines {
  public:
   Log::Options options(std::int32_t level = moeLogInfo) {

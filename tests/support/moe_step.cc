@@ -110,13 +110,13 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
     return row;
   }
   for (int i = 0; i < case_.hidden; ++i) {
-    const float scale = case_.exact ? 0x1p-18f : 1.0f;  // below what the other rule scales up
+    const float scale = case_.exact ? 0x1p-18f : 1.0f;  // below the limit from which the other rule scales up
     encodeElement(case_.rowType, scale * valueOf(case_.seed, iteration_, source, token, i), row.data(), i);
   }
   return row;
 }
 
-// A token's entries; some are unused.
+// Draws a token's entries. Some are unused.
 std::vector<int> MoeStep::drawExperts(Rng& rng, bool skewed) const {
   std::vector<int> chosen;
   for (int k = 0; k < case_.topk; ++k) {
@@ -127,8 +127,8 @@ std::vector<int> MoeStep::drawExperts(Rng& rng, bool skewed) const {
   return chosen;
 }
 
-// Does what a router with limited groups does: experts have scores, and a token takes the best experts of the groups of
-// its best experts. Entries are unused if there are too few.
+// Draws as a router with limited groups does. Experts have scores. A token takes the best groups by their best experts,
+// then the best experts of those groups. Entries are unused if there are too few experts.
 std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
   const ExpertMap groups{case_.experts, case_.groups};
   std::vector<int> ranking(static_cast<std::size_t>(case_.experts));

@@ -1,5 +1,6 @@
-// One MoE layer step through the C API, verified against the reference: random routing, rows that name their source, an
-// affine expert, and a combine with all its options. Collective: every rank makes the same step from the same seed.
+// One step of an MoE layer through the C API, verified against the reference: random routing, rows that name their
+// source, an affine expert, and a combine with all its options. Collective: every rank makes the same step from the
+// same seed.
 #pragma once
 
 #include "support/api_world.h"
@@ -17,38 +18,38 @@ struct StepCase {
   int hidden = 64;
   int experts = 8;
   int topk = 2;
-  int groups = 0;          // of experts, of which a token uses the best ...
-  int groupsPerToken = 0;  // ... so many; 0: all experts alike
+  int groups = 0;          // of experts
+  int groupsPerToken = 0;  // a token uses experts of so many best groups; 0: of all
   int tokensMax = 8;
   int alignment = 1;
   int sideBytes = 0;
-  bool window = true;  // outputs in window memory
+  bool window = true;  // outputs are in window memory
   bool wideIndex = false;
   bool weighted = false;  // combine applies the weights
   int biases = 0;
   bool weightGrads = false;
   int cast = moeCastNone;
-  bool exact = false;            // the cast
-  bool tokenContiguous = false;  // the scales
+  bool exact = false;            // the cast is exact
+  bool tokenContiguous = false;  // the layout of the scales
   bool arrivals = false;         // arrival words
   std::uint64_t seed = 1;
 
   std::string name() const;
 };
 
-// A handle with its inputs and outputs on one rank. The calls only queue work; check* wait and compare.
+// A handle with its inputs and outputs on one rank. The calls only queue work. The functions check* wait and compare.
 class MoeStep {
  public:
   MoeStep(RankContext& context, const StepCase& c);
   ~MoeStep();
 
-  // New routing and rows for iteration `iteration`; uploads the inputs.
+  // Draws routing and rows for an iteration, and uploads the inputs.
   void prepare(int iteration);
   void route();
   void dispatch(int flags = 0);
   void routeDispatch(int flags = 0);  // both in one call
   void complete();
-  // The experts' work on what arrived: y = a_e * x + b_e, on the host. Waits for the dispatch.
+  // Does the experts' work on the rows that arrived, on the host: y = a_e * x + b_e. Waits for the dispatch.
   void runExperts();
   void combine(int flags = 0);
   void checkDispatch();

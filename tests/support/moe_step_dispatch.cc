@@ -1,5 +1,5 @@
-// Checks what a dispatch of moe_step.h has brought. For arrival words it looks, where the host can, at an expert's rows
-// the moment its word has come, and at all words in the end.
+// Checks the results of a dispatch of moe_step.h. With arrival words, where the host can read the rows, it checks an
+// expert's rows the moment its word has come. It checks all words at the end.
 #include <cstring>
 
 #include "support/fp8_reference.h"

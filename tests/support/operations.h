@@ -1,6 +1,6 @@
-// Operations of the product as tests need them: route, dispatch and combine on all ranks of a TestComm, with inputs
-// that identify themselves, outputs between guard zones, and a check against the reference. An operation gives each
-// rank the parameters of its steps and looks at the rank's results; a runner executes the steps.
+// The library's operations as tests need them: route, dispatch and combine on all ranks of a TestComm. Inputs identify
+// themselves, outputs lie between guard zones, and a check compares with the reference. An operation gives each rank
+// the parameters of its steps and checks the rank's results. A runner executes the steps.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace moe::test {
 
-// What went wrong, per rank: ranks run concurrently and each writes its own list.
+// What went wrong, per rank. Ranks run concurrently, so each writes its own list.
 class Report {
  public:
   explicit Report(int nranks) : lines_(static_cast<std::size_t>(nranks)) {}
@@ -31,7 +31,7 @@ class Report {
   std::vector<std::vector<std::string>> lines_;
 };
 
-// An operation runs in one part, or in two with other operations in between. All members except the constructors are
+// An operation runs in one phase, or in two with other operations in between. All members except the constructors are
 // called on the rank's own thread.
 class Operation {
  public:
@@ -42,14 +42,14 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   const std::string& name() const { return name_; }
-  // Fills inputs and poisons outputs: the caller's preparation.
+  // Fills inputs and poisons outputs, as the caller would prepare them.
   virtual void start(int rank, Report& report) = 0;
   virtual StepParams params(int rank, int phases) = 0;
-  // Of the step that has been given its parameters last.
+  // Watches the step whose parameters were made last.
   virtual Watch watch(int /*rank*/, int /*phases*/, Report& /*report*/) { return {}; }
-  // Compares the results; the caller then reuses inputs and outputs at once.
+  // Compares the results. The caller may then reuse inputs and outputs at once.
   virtual void finish(int rank, Report& report) = 0;
-  // After a refusal: nothing was written to the outputs.
+  // After a refusal, checks that nothing was written to the outputs.
   virtual void checkUntouched(int rank, Report& report) = 0;
 
  protected:
@@ -60,18 +60,18 @@ class Operation {
   std::string name_;
 };
 
-// Where window outputs of HT lie: several areas of equal size in each rank's heap, reused.
+// The places of HT window outputs: several areas of equal size in each rank's heap, reused.
 class OutputAreas {
  public:
   OutputAreas(TestComm& comm, int count, std::int64_t bytesEach);
 
   int count() const { return count_; }
-  // Ranks use different offsets for the same area.
+  // The same area has another offset on each rank.
   std::uint64_t offset(int rank, int area) const;
   std::uint8_t* data(int rank, int area) const;
-  // Poisons the first `bytes`; false if somebody wrote to the area since `release`.
+  // Poisons the first `bytes`. Returns false if the area was written since `release`.
   bool acquire(int rank, int area, std::int64_t bytes);
-  // Poisons what was used; false if something was written behind it.
+  // Poisons what was used. Returns false if something was written behind it.
   bool release(int rank, int area);
 
  private:
@@ -103,13 +103,13 @@ struct DispatchCase {
   int rowBytes = 16;
   int sideBytes = 0;
   Parts parts{1, 16};
-  int area = 0;                        // HT: of OutputAreas
-  CastCase cast;                       // LL; rowBytes are those of the codes then
-  bool inSlots = false;                // LL RANK_MAJOR: rows stay where they come
+  int area = 0;                        // HT: index in OutputAreas
+  CastCase cast;                       // LL; rowBytes is then the size of the codes
+  bool inSlots = false;                // LL RANK_MAJOR: rows stay where they arrive
   std::vector<bool> staged;            // HT, [nranks]
-  std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what is needed
-  int smallStaging = -1;               // HT: this rank says that its staging area holds one row less than arrive
-  int oddRank = -1;                    // this rank says that rows are 16 bytes longer
+  std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what arrives
+  int smallStaging = -1;               // HT: this rank states a staging area of one row less than arrive
+  int oddRank = -1;                    // this rank states rows that are 16 bytes longer
 };
 
 class DispatchOperation : public Operation {
@@ -151,12 +151,12 @@ struct CombineOptions {
   CombineCase sum;
   Parts parts{1, 16};
   bool bias0 = false, bias1 = false, grads = false;
-  int area = -1;              // HT: of OutputAreas, for rows that peers read where they are
+  int area = -1;              // HT: index in OutputAreas, for rows that peers read in place
   std::vector<bool> inPlace;  // [nranks]; HT: in the area; LL: in the slots, on all ranks or none. Empty: on none
-  int smallStaging = -1;      // HT: this rank says that its staging area holds one row less than it needs
+  int smallStaging = -1;      // HT: this rank states a staging area of one row less than it needs
   int shortRows = -1;         // this rank's rows have no room for what arrived, or are NULL
-  bool noRows = false;        // ... NULL
-  int noGrads = -1;           // this rank has no gradients though they are carried
+  bool noRows = false;        // they are NULL
+  int noGrads = -1;           // this rank passes no gradients though the combine carries them
   int oddRank = -1;           // this rank calls with another ...
   enum class Odd { rowBytes, rowType, grads } odd = Odd::rowBytes;
 };
@@ -175,7 +175,7 @@ class CombineOperation : public Operation {
     GuardedBytes rows, grads, bias0, bias1, out, outGrads;
     StepParams params{};
   };
-  // Writes what `rank` passes for a token that arrived there, or for one of its entries, to `row`.
+  // Writes to `row` what `rank` passes for a token that arrived there, or for one of its entries.
   const std::uint8_t* makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry, std::uint8_t* row) const;
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
   std::uint8_t* makeRows(int rank, Report& report);
@@ -191,7 +191,7 @@ class CombineOperation : public Operation {
   std::vector<PerRank> ranks_;
 };
 
-// Counts as the handle shows them to kernels and to the host, after a route (HT) or a dispatch (LL).
+// Checks the counts that the handle shows to kernels and to the host, after a route (HT) or a dispatch (LL).
 void checkCounts(const HandleView& handle, const RouteConfig& config, const Arrivals& arrivals, int rank,
                  const std::string& name, Report& report);
 

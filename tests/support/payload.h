@@ -1,5 +1,5 @@
-// What rows hold in tests: numbers that follow from (seed, source, token, column), so that a misplaced row, or piece of
-// one, is seen. Typed rows hold finite numbers of all signs and many magnitudes, so that the order of sums shows in the
+// The contents of rows in tests: numbers that follow from (seed, source, token, column), so that a misplaced row or
+// piece shows. Typed rows hold finite numbers of both signs and many magnitudes, so that the order of sums shows in the
 // bits.
 #pragma once
 
@@ -31,7 +31,7 @@ inline bool rowIs(std::uint64_t key, const std::uint8_t* row, std::int64_t bytes
   return true;
 }
 
-// Random bits whose exponents are pulled to within a few of that of 1.
+// Random bits, with exponents moved to within a few of that of 1.
 inline void fillTypedRow(int rowType, std::uint64_t key, std::uint8_t* row, std::int64_t bytes) {
   fillRow(key, row, bytes);
   const auto keep = [](std::uint32_t bits, std::uint32_t exponentMask, std::uint32_t exponent) {

@@ -18,7 +18,7 @@ void Program::addStep(const std::shared_ptr<Operation>& operation, Step step, in
   const char* part = phases == kSendPhase ? " send" : phases == kReceivePhase ? " receive" : "";
   for (int rank = 0; rank < nranks(); ++rank) {
     auto& tasks = tasks_[static_cast<std::size_t>(rank)];
-    const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // at some ranks, not at others
+    const bool divided = warps > 1 && (static_cast<int>(tasks.size()) + rank) % 2 != 0;  // differs between ranks
     Task task{operation->name() + part, step, warps, divided ? (warps + 1) / 2 : 0, {}, {}, [] {}};
     task.prepare = [this, operation, rank, phases] {
       if ((phases & kSendPhase) != 0) operation->start(rank, report_);

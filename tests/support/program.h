@@ -1,5 +1,5 @@
 // A program: the list of steps that each rank runs, built from operations in the order in which a caller would make
-// them. Runners (threads, simulator) execute it. The operations check the results.
+// them. Runners (threads, the simulator) execute it. The operations check the results.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ struct Task {
   std::string name;
   Step step;
   int warps;
-  int movers;                           // of a step that can be divided: see runNamedStep
-  std::function<StepParams()> prepare;  // when the rank comes to it
-  std::function<Watch()> watch;         // after that: who looks on
-  std::function<void()> finish;         // after the step, if the rank has not failed
+  int movers;                           // for a step that can be divided: see runNamedStep
+  std::function<StepParams()> prepare;  // called when the rank comes to the step
+  std::function<Watch()> watch;         // called after that: what is watched during the step
+  std::function<void()> finish;         // called after the step, if the rank has not failed
 };
 
 class Program {
@@ -31,7 +31,7 @@ class Program {
   Report& report() { return report_; }
   std::string describe() const;
 
-  // Whole operations, and the two parts of a split one.
+  // Adds whole operations, or the two phases of a split one.
   void addRoute(const std::shared_ptr<Operation>& operation, int warps);
   void addStep(const std::shared_ptr<Operation>& operation, Step step, int phases, int warps);
 

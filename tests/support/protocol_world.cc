@@ -13,7 +13,7 @@ TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
   for (int r = 0; r < shape.nranks; ++r) {
     ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
     ranks_.back()->departed.resize(static_cast<std::size_t>(shape.nranks));
-    // Flags and landing words start at zero; the rest of the window may hold anything.
+    // Flags and landing words start at zero. The rest of the window may hold anything.
     for (const Area& area : areas_) {
       if (area.begin < at_.routeCounts || area.begin == at_.llCombineRows)
         std::memset(ranks_.back()->window.data() + area.begin, 0, area.bytes);

@@ -1,5 +1,5 @@
 // N ranks of one communicator in plain memory of this process: windows, communicator states and handles, laid out as in
-// the product. It runs nothing: operations.h turns it into steps, and a runner executes them.
+// the library. It runs nothing. operations.h makes steps from it, and a runner executes them.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace moe::test {
 
-// A small ring of puts: it wraps and fills.
+// A ring of puts, so small that it wraps and fills.
 struct PutQueue {
   PutSlot slots[8] = {};
   std::uint64_t reserved = 0, taken = 0;
@@ -43,15 +43,15 @@ class TestComm {
   int nranks() const { return shape_.nranks; }
   RankMemory& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   CommView view(int rank);
-  // False for windows of other domains, which steps reach by puts alone.
+  // False for windows of other domains, which steps reach only by puts.
   bool reaches(int rank, int other) const { return rank / shape_.domainRanks() == other / shape_.domainRanks(); }
   bool isFlag(const void* address) const;
-  // The set of LL slots for the next LL handle.
+  // Returns the set of LL slots for the next LL handle.
   int takeLlSet() { return llHandles_++ % kLlSets; }
 
-  // What was written outside of the areas of the window; empty if nothing was.
+  // Describes a write outside of the window's areas. Empty if there was none.
   std::string findStrayWrite() const;
-  // The area and the offset that an address lies in, for messages.
+  // The area that contains an address and the offset in it, for messages.
   std::string nameOf(const void* address) const;
 
  private:
@@ -78,12 +78,12 @@ class TestHandle {
 
   const HandleShape& shape() const { return shape_; }
   HandleView view(int rank) const { return views_[static_cast<std::size_t>(rank)]; }
-  // Numbers the calls whose counts the host waits for, as the product does; `view` carries the latest.
+  // Numbers the calls whose counts the host waits for, as the library does. `view` carries the latest number.
   void takeTicket(int rank) { ++views_[static_cast<std::size_t>(rank)].ticket; }
   // Numbers this rank's dispatches, which its arrival words count.
   std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }
   std::uint64_t dispatches(int rank) const { return dispatches_[static_cast<std::size_t>(rank)]; }
-  // Makes this rank's handle differ from its peers' in what must agree.
+  // Makes this rank's handle differ from its peers' in something that must agree.
   void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].terms.w ^= 1; }
   std::string findStrayWrite() const;
 

@@ -1,4 +1,4 @@
-// Carries puts when ranks are threads: one thread per rank copies from window to window.
+// Carries puts between ranks that are threads. One thread per rank copies from window to window.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class PutCarriers {
     std::uint64_t taken = memory.load(ring.taken);
     Put put;
     while (!stop.stop_requested()) {
-      // Now and then it is slow, so that posters find the ring full.
+      // Sleeps now and then, so that posters find the ring full.
       if (taken % 16 == 15) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!take(memory, ring, taken, &put)) {
         std::this_thread::sleep_for(std::chrono::microseconds(20));

@@ -11,7 +11,8 @@
 namespace moe::test {
 namespace {
 
-// The nearest number (ties to even) with `mantissa` bits after the leading one and exponents of at least `exponentMin`.
+// The nearest number with `mantissa` bits after the leading one and exponents of at least `exponentMin`. Ties go to
+// even.
 double roundTo(double value, int mantissa, int exponentMin) {
   if (value == 0.0 || !std::isfinite(value)) return value;
   const int exponent = std::max(std::ilogb(value), exponentMin);
@@ -147,7 +148,7 @@ void encodeElement(int rowType, float value, std::uint8_t* row, std::int64_t ele
   std::uint16_t bits = 0;
   if (rowType == kFp16) {
     bits = encodeHalf(value);
-  } else {  // the low half is zero after rounding to 7 bits of fraction; what overflows becomes infinite
+  } else {  // rounding to 7 bits of fraction makes the low half zero; an overflow becomes infinite
     bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(roundTo(value, 7, -126))) >> 16);
   }
   std::memcpy(row + 2 * element, &bits, 2);

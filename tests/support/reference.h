@@ -1,5 +1,5 @@
-// The obviously right route, dispatch and combine that every policy is compared with. It loops over whole tokens of all
-// ranks. It shares no code with the protocols but the names of layouts and row types.
+// Plain versions of route, dispatch and combine that every policy is compared with. They loop over whole tokens of all
+// ranks. They share no code with the protocols but the names of layouts and row types.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct RouteConfig {
   int domainOf(int rank) const { return domainSize == 0 ? 0 : rank / domainSize; }
 };
 
-// What one rank routes.
+// The input of one rank's route.
 struct RouteInput {
   int tokens = 0;
   std::vector<int> experts;    // [tokens][topk], -1 = unused
@@ -33,7 +33,7 @@ struct RouteInput {
 // An expert's share of an arriving token.
 struct ArrivedEntry {
   int topk;         // position in the token's list
-  int localExpert;  // of the receiver
+  int localExpert;  // on the receiver
   float weight;
   std::int64_t row;  // of the layout
 };
@@ -45,7 +45,7 @@ struct ArrivedToken {
   std::vector<ArrivedEntry> entries;
 };
 
-// All that arrives at one rank, in FLAT order.
+// Everything that arrives at one rank, in FLAT order.
 struct Arrivals {
   std::vector<ArrivedToken> tokens;
   std::vector<int> rowsPerRank, rowsPerExpert, expertOffsets;
@@ -59,14 +59,14 @@ struct ReferenceRoute {
 };
 
 bool hasRowPerExpert(Layout layout);
-bool hasFixedRows(Layout layout);  // all slots, whatever arrives
+bool hasFixedRows(Layout layout);  // the layout has all slots, whatever arrives
 int firstExpert(const RouteConfig& config, int rank);
 int expertCount(const RouteConfig& config, int rank);
 int rankOfExpert(const RouteConfig& config, int expert);
 
 ReferenceRoute makeReferenceRoute(const RouteConfig& config, std::vector<RouteInput> inputs);
 
-// Numbers of a row type, by the definition of the format.
+// Decode and encode the elements of a row type by the definition of its format.
 float decodeElement(int rowType, const std::uint8_t* row, std::int64_t element);
 void encodeElement(int rowType, float value, std::uint8_t* row, std::int64_t element);
 
@@ -76,8 +76,8 @@ struct CombineCase {
   bool weighted = false;
 };
 
-// One token's sum. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived token, or for one
-// of its entries if the layout has a row per expert; biases may be null. Result: [rowBytes].
+// One token's sum, of rowBytes bytes. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived
+// token, or for one of its entries if the layout has a row per expert. Biases may be null.
 template <class RowOf>
 std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const CombineCase& combine, int owner, int token,
                                        RowOf rowOf, const std::uint8_t* bias0, const std::uint8_t* bias1) {
@@ -87,7 +87,7 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
   std::vector<std::uint8_t> rounded(bytes), out(bytes);
   auto add = [&](std::vector<float>& to, const std::uint8_t* row, const float* weight) {
     for (std::int64_t i = 0; i < elements; ++i) {
-      volatile float term = decodeElement(combine.rowType, row, i);  // volatile: no fused multiply-add
+      volatile float term = decodeElement(combine.rowType, row, i);  // volatile prevents a fused multiply-add
       if (weight != nullptr) term = term * *weight;
       to[static_cast<std::size_t>(i)] += term;
     }
@@ -96,7 +96,7 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
     for (std::int64_t i = 0; i < elements; ++i)
       encodeElement(combine.rowType, from[static_cast<std::size_t>(i)], to.data(), i);
   };
-  // Adds what one rank contributes; false if the token did not go there.
+  // Adds one rank's contribution. False if the token did not go there.
   auto addRank = [&](std::vector<float>& to, int rank) {
     for (const ArrivedToken& arrived : route.arrivals[static_cast<std::size_t>(rank)].tokens) {
       if (arrived.source != owner || arrived.token != token) continue;
@@ -113,7 +113,7 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
     }
     return false;
   };
-  // The owner's domain first.
+  // The owner's domain comes first.
   const int own = route.config.domainOf(owner), nranks = route.config.nranks;
   for (int rank = 0; rank < nranks; ++rank)
     if (route.config.domainOf(rank) == own) addRank(sum, rank);

@@ -1,5 +1,4 @@
-// A small world of calls that are right until a test spoils an argument: experts 0 and 1 are on rank 0, 2 and 3 on
-// rank 1.
+// A small world of right calls, whose arguments a test may spoil. Rank 0 has experts 0 and 1, rank 1 has 2 and 3.
 #pragma once
 
 #include <chrono>
@@ -23,12 +22,12 @@ inline moeHandleConfig_t handleOf(int mode, int layout) {
   return config;
 }
 
-// A handle, and calls that are right until a test spoils an argument.
+// A handle, and right calls whose arguments a test may spoil.
 class Calls {
  public:
   Calls(RankContext& context, const moeHandleConfig_t& config) : context_(context) {
     EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &config), moeSuccess) << context.error();
-    for (int t = 0; t < kTokens; ++t) {  // a token goes to one expert here and one there
+    for (int t = 0; t < kTokens; ++t) {  // a token goes to one expert on each rank
       ids_.push_back(t % 2);
       ids_.push_back(2 + t % 2);
     }
@@ -71,7 +70,7 @@ class Calls {
   moeResult_t dispatch(const moeDispatchArgs_t& args) { return moeDispatch(handle_, &args, context_.stream()); }
   moeResult_t combine(const moeCombineArgs_t& args) { return moeCombine(handle_, &args, context_.stream()); }
 
-  // Route and dispatch without fault, on all ranks, so that the combine is next.
+  // A correct route and dispatch on all ranks, so that the combine is next.
   void untilCombine() {
     context_.meet();
     MOE_EXPECT_OK(route(), context_);
@@ -80,7 +79,7 @@ class Calls {
     context_.meet();
   }
 
-  // A dispatch and a combine without fault; every token's ones come back from two experts.
+  // A correct dispatch and combine. Every token's ones come back from two experts.
   void roundTrip() {
     MOE_EXPECT_OK(dispatch(dispatchArgs()), context_);
     MOE_EXPECT_OK(combine(combineArgs()), context_);
@@ -98,13 +97,13 @@ class Calls {
 
 class Refusal : public OnBackend {
  protected:
-  // A small world whose staging area is just large enough, if it is given.
+  // The configuration of a small world. `stagingRows`, if given, makes the staging area just large enough for them.
   moeConfig_t small(std::int64_t stagingRows = 0) const {
     moeConfig_t wide = config();
     wide.stagingRows = stagingRows;
     return wide;
   }
-  // What every rank hears: the failure and its sentence.
+  // Expects that every rank gets this failure and sentence.
   static void expectFailure(RankContext& context, moeResult_t result, const std::string& sentence) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     moeResult_t error = moeSuccess;

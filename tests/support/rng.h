@@ -22,9 +22,9 @@ class Rng {
 
   std::uint64_t next() { return mix(state_++); }
 
-  // 0 .. n - 1
+  // From 0 to n - 1.
   int below(int n) { return static_cast<int>(next() % static_cast<std::uint64_t>(n)); }
-  // first .. last
+  // From `first` to `last`, inclusive.
   int between(int first, int last) { return first + below(last - first + 1); }
   bool oneIn(int n) { return below(n) == 0; }
   bool coin() { return oneIn(2); }

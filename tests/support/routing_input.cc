@@ -11,7 +11,7 @@ namespace {
 
 enum class Load { uniform, skewed, oneRank, oneExpert, groupLimited, kinds };
 
-// Experts in groups, as even as may be, of which a token uses some.
+// Groups of experts, as even as possible. A token uses some of them.
 class Groups {
  public:
   Groups(int experts, Rng& rng) : experts_(experts), order_(at(rng.between(1, experts))) {
@@ -19,7 +19,7 @@ class Groups {
     used_ = rng.between(1, count());
   }
 
-  // For the next token: its groups come first.
+  // Chooses the groups of the next token, which come first in the order.
   void shuffle(Rng& rng) {
     for (int i = 0; i < used_; ++i) std::swap(order_[at(i)], order_[at(rng.between(i, count() - 1))]);
   }

@@ -10,7 +10,7 @@ namespace moe::test {
 
 std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights, Rng& rng);
 
-// Makes one entry of `culprit` invalid, or name an expert twice. False if the input has no place for it.
+// Makes one entry of `culprit` invalid, or makes a token name an expert twice. False if the input has no place for it.
 bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng);
 
 }  // namespace moe::test

@@ -1,4 +1,4 @@
-// Which sanitizer a test is compiled with: GCC and clang say so in different ways.
+// Which sanitizer a test is compiled with. GCC and clang tell it in different ways.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -12,10 +12,10 @@ namespace moe::test {
 namespace {
 
 constexpr std::int64_t kOutputBytesMax = 256 << 10;
-constexpr int kAreas = kParities + 2;  // outstanding dispatches, a combine, and one more
+constexpr int kAreas = kParities + 2;  // for outstanding dispatches, a combine and one more
 enum Kind { kDispatch, kCombine };
 
-// What the builder knows of a handle.
+// What the builder knows about a handle.
 struct HandleTrack {
   TestHandle* handle;
   std::shared_ptr<const ReferenceRoute> route;
@@ -119,7 +119,7 @@ void Builder::drawShapes() {
     int& tokens = s.lowLatency ? shape_.llTokensMax : shape_.tokensMax;
     tokens = std::max(tokens, s.tokensMax);
   }
-  if (rng_.coin()) {  // the communicator may be larger than what is used
+  if (rng_.coin()) {  // the communicator may be larger than what the handles use
     shape_.topkMax = std::min(kTopkMax, shape_.topkMax + rng_.below(3));
     shape_.expertsMax += rng_.below(5);
     shape_.tokensMax += shape_.ht ? rng_.below(3) : 0;
@@ -135,7 +135,7 @@ Parts Builder::drawParts(int rowBytes) {
   return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
 }
 
-// A cast of rows that fit, now and then.
+// Now and then a cast, if its rows fit.
 CastCase Builder::drawCast() {
   CastCase cast;
   cast.type = rng_.coin() ? kCastFp8 : kCastFp8Ue8m0;
@@ -146,7 +146,7 @@ CastCase Builder::drawCast() {
   return cast.travellingBytes() <= shape_.rowBytesMax && rng_.oneIn(3) ? cast : CastCase{};
 }
 
-// Whole tiles, as a cast cuts rows.
+// Parts of whole tiles, as a cast divides rows.
 Parts Builder::drawTiles(int elements) {
   const int tiles = castTiles(elements), each = rng_.between(1, tiles);
   return {(tiles + each - 1) / each, static_cast<std::uint32_t>(each * kCastTileElements)};
@@ -161,7 +161,7 @@ int llSetOf(const HandleTrack& track) {
   return track.handle->view(0).llSet;
 }
 
-// A set of LL slots serves one operation at a time. HT dispatches have records of two generations, so the one of epoch
+// A set of LL slots serves one operation at a time. HT dispatches keep records of two generations, so the one of epoch
 // e must be complete when epoch e + 2 starts. HT combines complete one by one.
 bool Builder::mayStart(Kind kind, const HandleTrack& track) {
   const bool lowLatency = track.handle->shape().lowLatency;
@@ -173,7 +173,7 @@ bool Builder::mayStart(Kind kind, const HandleTrack& track) {
   });
 }
 
-// From now on the slots of this handle's set hold something else.
+// From now on another operation uses the slots of this handle's set.
 void Builder::takeSlots(const HandleTrack& track) {
   for (HandleTrack& other : tracks_) {
     if (other.handle->shape().lowLatency && llSetOf(other) == llSetOf(track)) other.ownsSlots = false;
@@ -207,7 +207,7 @@ void Builder::addRoute(HandleTrack& track) {
   world_.program->addRoute(operation, rng_.between(1, s.routeWarpsMax));
 }
 
-// Makes this dispatch the one that fails, if it can.
+// Makes this dispatch the one that fails, if possible.
 void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
   const Arrivals& arrivals = track.route->arrivals[at(world_.culprit)];
   const auto flatRows = static_cast<int>(arrivals.tokens.size());
@@ -240,7 +240,7 @@ void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
   if (ended_) world_.lowLatencyTrouble = lowLatency;
 }
 
-// What the culprit does not have for the rows that had arrived there.
+// Chooses what the culprit lacks for the rows that had arrived there.
 void Builder::lackSomething(CombineOptions& options, bool lowLatency) {
   const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
   if (options.grads && rng_.oneIn(3)) {
@@ -324,7 +324,7 @@ void Builder::complete(HandleTrack& track) {
   track.outstanding.reset();
 }
 
-// One legal operation of a random handle.
+// Adds one legal operation of a random handle.
 void Builder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
@@ -354,7 +354,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();
   const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
-  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // there was no place for it
+  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // the trouble found no place
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }

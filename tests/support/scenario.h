@@ -1,5 +1,5 @@
-// Random worlds: a communicator, its handles and a program of operations on them, all drawn from one seed, with at most
-// one thing that goes wrong. Both the simulator and the threaded protocol tests run them. judge() says whether a rank
+// Random worlds: a communicator, its handles and a program of operations on them, with at most one thing that goes
+// wrong. One seed draws all of it. The simulator and the threaded protocol tests run them. judge() says whether a rank
 // ended as the public header promises.
 #pragma once
 
@@ -16,10 +16,10 @@ enum class Protocol { ht, ll, both };
 
 enum class Trouble {
   none,
-  capacity,  // an output is too small, a staging area, or the rows or gradients of a combine
+  capacity,  // too small: an output, a staging area, or the rows or gradients of a combine
   badIndex,  // an index names no expert
   twice,     // a token names an expert twice
-  stranger,  // a rank's handle is not like the others'
+  stranger,  // a rank's handle differs from the others'
   rowSize,   // a rank dispatches longer rows than the others, or combines rows of another size or type
 };
 
@@ -28,7 +28,7 @@ struct ScenarioLimits {
   int tokens = 24;
   int operations = 40;
   int warps = 4;
-  bool domains = true;  // more than one in half of the worlds
+  bool domains = true;  // half of the worlds have several domains
 };
 
 struct Scenario {
@@ -38,13 +38,13 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
-  bool lowLatencyTrouble = false;      // it is an operation of a LL handle
-  bool troubleSpreads = false;         // ranks may end by the end of others that looked first
-  std::shared_ptr<Operation> refused;  // of Trouble::capacity
-  Fault refusal = Fault::capacity;     // what it ends with
-  std::string text;                    // what the world is made of
+  bool lowLatencyTrouble = false;      // the trouble is in an operation of an LL handle
+  bool troubleSpreads = false;         // a rank may fail because another one, which looked first, has ended
+  std::shared_ptr<Operation> refused;  // the operation that Trouble::capacity refuses
+  Fault refusal = Fault::capacity;     // how it is refused
+  std::string text;                    // describes the world
 
-  // What was written where nothing may be written.
+  // Describes writes where nothing may be written.
   std::string findStrayWrite() const;
 };
 
@@ -57,8 +57,8 @@ struct Ending {
   Failure failure{};
 };
 
-// Empty if the scenario's trouble must lead to these endings; else what is wrong. Calls the checks that only make sense
-// at the end.
+// Says what is wrong with these endings under the scenario's trouble. Empty if nothing is. Also makes the checks that
+// are only possible at the end.
 std::string judge(Scenario& scenario, const std::vector<Ending>& endings);
 
 // A survivor's failure must lead to the rank that caused it: it names that rank, or one that failed because of it.

@@ -1,5 +1,5 @@
-// The steps in the simulator, a family per file: so a planted bug compiles again what it concerns (sim/run_mutants.py).
-// False if the step is of another family.
+// The steps in the simulator, one file per family, so that a planted bug recompiles only what it concerns
+// (sim/run_mutants.py). False if the step is of another family.
 #pragma once
 
 #include "device/view/step_names.h"

@@ -1,11 +1,14 @@
-// The simulator's policy: a warp is one fiber with one lane. Between any two operations, and inside long ones, time
-// passes and other warps run. Loops are plain; time passes every 8 items of forEach, and between looking up and taking
-// in collect.
+// The simulator's policy. A warp is one fiber with one lane. Between any two operations, and inside long ones, time
+// passes and other warps run. Time passes every 8 items of forEach, and in collect between looking items up and taking
+// them.
 //
-// laneStore: the store lands later, in any order. streamRows: pieces of 64 bytes, read one after another while time
-// passes. reduceRows: 16 bytes at a time. put: carried later, piece by piece, and read when it arrives. publishAll,
-// announce: the warp's stores land, then the flags or shares land in any order. A landing word lands by itself, without
-// a release, and the store that empties it may wait for the end of the step. waitAll sleeps in virtual time.
+// laneStore: the store lands later, in any order.
+// streamRows: pieces of 64 bytes, read one after another while time passes.
+// reduceRows: 16 bytes at a time.
+// put: carried later, piece by piece, and read when it arrives.
+// publishAll, announce: the warp's stores land first, then the flags or shares land in any order.
+// A landing word lands by itself, without a release. The store that empties it may wait for the end of the step.
+// waitAll: sleeps in virtual time.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +23,7 @@
 
 namespace moe::sim {
 
-// The Memory of queue_wait.h. A store is there at once, but posters come between each other's steps.
+// The Memory of queue_wait.h. A store is visible at once, but posters may run between each other's steps.
 class SimQueueMemory {
  public:
   explicit SimQueueMemory(Simulator& simulator) : sim_(simulator) {}
@@ -68,7 +71,7 @@ class SimWarp {
     sim_.pause();
   }
 
-  // What is looked up is up to kAtOnce items old when it is taken.
+  // A value may be up to kAtOnce items old when it is taken.
   template <int kAtOnce, class ValueOf, class Take>
   void collect(int n, ValueOf valueOf, Take take) const {
     for (int begin = 0; begin < n; begin += kAtOnce) {
@@ -106,7 +109,7 @@ class SimWarp {
     sim_.store(to, &value, sizeof value);
   }
 
-  // Rows, then their side payloads.
+  // Moves the rows, then their side payloads.
   template <CopyList List>
   void streamRows(const List& list) const {
     for (int i = 0; i < list.count(); ++i) {
@@ -157,7 +160,7 @@ class SimWarp {
     return good;
   }
 
-  // One release for all; then the flags land in any order.
+  // One release for all flags. Then they land in any order.
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
     sim_.drain();
@@ -180,7 +183,7 @@ class SimWarp {
     laneFail(comm, {0, Fault::timeout, Phase::puts, late, 0, 0, 0, 0});
   }
 
-  // The shares land in any order, and add up.
+  // The shares land in any order and add up.
   template <class FlagOf>
   void announce(int n, FlagOf flagOf, Meeting, WarpIndex team) const {
     sim_.drain();
@@ -227,7 +230,7 @@ class SimWarp {
     return end == Simulator::WaitEnd::left ? Fault::left : Fault::timeout;
   }
 
-  // Pieces are read one after another while time passes: what changes under the reader becomes a wrong result.
+  // Reads pieces one after another while time passes, so a change during the read shows as a wrong result.
   template <bool kLanding, class PlaceOf>
   void copyPieces(const std::uint8_t* from, std::uint32_t size, int sinks, PlaceOf placeOf) const {
     for (std::uint32_t begin = 0; begin < size; begin += kPiece) {
@@ -240,7 +243,7 @@ class SimWarp {
     }
   }
 
-  // A piece of one row of a sum. False if it should have landed and did not.
+  // Adds a piece of one row of a sum. False if it should have landed and did not.
   template <class List, class Sum>
   bool addTerm(const CommView& comm, const List& list, int i, int term, std::uint32_t begin, Sum& sum) const {
     const std::uint8_t* from = list.term(i, term) + begin;
@@ -269,7 +272,7 @@ class SimWarp {
     }
   }
 
-  // The place is empty again when the store of that lands: at the end of the step at the latest.
+  // The place is empty again when the store that empties it lands, at the latest at the end of the step.
   template <class Late>
   bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, Late late) const {
     auto* place = reinterpret_cast<std::uint32_t*>(const_cast<std::uint8_t*>(from));

@@ -31,7 +31,7 @@ Simulator::Simulator(TestComm& comm, Program& program, std::uint64_t seed, Fault
     rank->linger = rng_.next() % 5'000;
     int warps = 1;
     for (const test::Task& task : program.tasks(r)) warps = std::max(warps, task.warps);
-    ++warps;  // for who looks on
+    ++warps;  // for the one that watches
     for (int i = 0; i < warps; ++i) {
       auto warp = std::make_unique<Warp>();
       warp->id = static_cast<std::uint32_t>(warps_.size());
@@ -185,7 +185,7 @@ void Simulator::endRank(Rank& rank) {
   rank.result.endNs = now_;
 }
 
-// The others are told when all that it has sent is there.
+// Tells the other ranks when everything that the rank has sent is there.
 void Simulator::depart(int rank) {
   if (hasPutsUnderWay(rank)) return push(now_ + 10'000, Kind::depart, static_cast<std::uint32_t>(rank));
   if (trace_) fmt::print("{:>10} rank {} has left\n", now_, rank);
@@ -231,7 +231,7 @@ bool Simulator::mayDie(Rank& rank) {
   return rank.nextTask > faults_.deadTask || (rank.nextTask == faults_.deadTask && rank.pauses > faults_.deadPause);
 }
 
-// The rank runs no more; what its warps have stored lands at some time, or never.
+// The rank stops. What its warps have stored may still land, or never does.
 void Simulator::kill(Rank& rank) {
   if (trace_) fmt::print("{:>10} rank {} dies\n", now_, rank.rank);
   rank.dead = rank.done = rank.result.died = true;
@@ -267,7 +267,7 @@ void Simulator::sleepUntil(std::uint64_t until) {
   Rank& rank = *ranks_[static_cast<std::size_t>(current_->rank)];
   if (mayDie(rank)) {
     kill(rank);
-    return giveUp();  // for ever: its events are stale
+    return giveUp();  // never resumes: its events are stale
   }
   while (!heap_.empty() && heap_.front().time <= until && heap_.front().kind == Kind::land) {
     const Event event = pop();

@@ -1,7 +1,7 @@
-// Deterministic simulation of a program. Each warp of each rank is a fiber, one runs at a time, and virtual time, drawn
+// Deterministic simulation of a program. Each warp of each rank is a fiber. One runs at a time, and virtual time, drawn
 // from a seed, decides which. Stores of policy operations wait in a buffer of their warp and land later, in any order,
-// piece by piece. A release lets them land first. So a missing release, acknowledgement or wait becomes a wrong result,
-// and the same seed repeats it. sim_warp.h is the policy; this file knows no protocol.
+// piece by piece. A release makes them land first. So a missing release, acknowledgement or wait becomes a wrong
+// result, and the same seed repeats it. sim_warp.h is the policy. This file knows no protocol.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ using test::TestComm;
 
 // What goes wrong in a world.
 struct Faults {
-  int deadRank = -1;          // stops for ever ...
+  int deadRank = -1;          // this rank stops for ever ...
   std::size_t deadTask = 0;   // ... in this task ...
   int deadPause = 0;          // ... at this pause of its warps
-  std::uint64_t abortNs = 0;  // not 0: from this time on the ranks are told to give up, one after another
-  int leaver = -1;            // leaves ...
+  std::uint64_t abortNs = 0;  // if not 0, the ranks are told to give up from this time on, one after another
+  int leaver = -1;            // this rank leaves ...
   std::size_t leaveTask = 0;  // ... before this task
 };
 
@@ -40,7 +40,7 @@ struct RankResult {
 };
 
 struct Outcome {
-  std::string defect;  // empty, or what no world may show: a rank that never ends, a flag that goes back
+  std::string defect;  // what no world may show: a rank that never ends, a flag that goes back; else empty
   std::vector<RankResult> ranks;
   std::uint64_t events = 0;
 };
@@ -52,24 +52,25 @@ class Simulator {
 
   Outcome run();
 
-  // ---- For SimWarp, on the fiber of the running warp.
+  // ---- For SimWarp, on the fiber of the running warp
   void pause();                                                 // time passes; others may run
   void store(void* to, const void* from, std::uint32_t bytes);  // lands later
-  void storeFlag(Flag* flag, Flag word);                        // the same, in one piece
-  void addToFlag(Flag* flag, Flag share);                       // the same, added to what is there then
-  void storeLanding(std::uint32_t* word, std::uint32_t value);  // a landing word: no release has to push it
-  void drain();                                                 // all stores of this warp have landed
-  void ring(std::uint64_t doorbell);                            // an adapter learns of it at some time
-  void nap(int before);                                         // a longer pause, the more there were before
+  void storeFlag(Flag* flag, Flag word);                        // the same for a flag, in one piece
+  void addToFlag(Flag* flag, Flag share);                       // the same, added to the flag's value
+  void storeLanding(std::uint32_t* word, std::uint32_t value);  // a landing word, which lands without a release
+  void drain();                                                 // makes all stores of this warp land
+  void ring(std::uint64_t doorbell);                            // an adapter will see the doorbell at some time
+  void nap(int before);                                         // a pause that grows with the number of naps before
   std::uint64_t now() const { return now_; }
-  // How a wait of this warp ends: `left` and `late` are told by who waits.
+  // How a wait of this warp ends. The waiting policy reports `left` and `late`.
   enum class WaitEnd { reached, stopped, late, left };
-  using RankOf = std::function<int()>;  // who is awaited at this time
-  // If it is late or left, `*missing` is the first that has not reached the epoch: that of rank rankOf().
+  using RankOf = std::function<int()>;  // the rank that the wait is for at this time
+  // If the wait ends late or left, flags[*missing] is the first that has not reached the epoch, and rankOf() is its
+  // rank.
   WaitEnd wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf, int* missing);
   // The same for n consecutive landing words.
   WaitEnd waitLanding(const CommView& comm, const std::uint32_t* words, int n, const RankOf& rankOf);
-  void wakeStopped(const CommView& comm);                                 // waits of this rank end
+  void wakeStopped(const CommView& comm);                                 // ends the waits of this rank
   void note(const char* what, const void* address, std::uint64_t value);  // trace
 
  private:
@@ -83,15 +84,15 @@ class Simulator {
     std::uint64_t time, order;
     Kind kind;
     std::uint32_t index, generation;
-    bool operator<(const Event& other) const {  // for a heap with the earliest on top
+    bool operator<(const Event& other) const {  // the heap has the earliest event on top
       return time != other.time ? time > other.time : order > other.order;
     }
   };
 
   void push(std::uint64_t time, Kind kind, std::uint32_t index, std::uint32_t generation = 0);
   Event pop();
-  Warp* nextWarp();  // performs events until a warp is to run; null: the main loop has something to do
-  void giveUp();     // the running warp lets others run
+  Warp* nextWarp();  // performs events until a warp is to run; null: the main loop has an event
+  void giveUp();     // suspends the running warp
   void land(std::uint32_t index);
   void storeEagerly(void* to, const void* from, std::uint32_t bytes);
   void wakeWaiters(const void* landed);
@@ -107,8 +108,8 @@ class Simulator {
   void finish(Queue& queue, std::uint64_t index);
   void complete(std::uint32_t queue);
   void checkGrowth(const Store& store);
-  void runWarp(Warp& warp);  // on its fiber: one step, to the end
-  void lookOn(Rank& rank);   // the same, of who looks on
+  void runWarp(Warp& warp);  // on the warp's fiber: one step, to the end
+  void lookOn(Rank& rank);   // the same for the warp that watches
   void startTask(Rank& rank);
   void endTask(Rank& rank);
   void endRank(Rank& rank);
@@ -125,8 +126,8 @@ class Simulator {
   Faults faults_;
   bool trace_;
   std::uint64_t now_ = 0, order_ = 0, events_ = 0;
-  int laziness_;    // how often a store waits for a release
-  bool slowWarps_;  // a warp may be far behind the others of its rank
+  int laziness_;    // one store of so many waits for a release
+  bool slowWarps_;  // a warp may be far slower than the others of its rank
   std::vector<Event> heap_;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<std::unique_ptr<Rank>> ranks_;

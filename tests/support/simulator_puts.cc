@@ -1,5 +1,5 @@
-// Puts as adapters carry them: the product posts them to queues of mlx5 adapters (mlx5/put_queue.h), each a ring of few
-// slots.
+// Puts as adapters carry them. The library's own code posts them to queues of mlx5 adapters (mlx5/put_queue.h), each a
+// ring of few slots.
 #include <algorithm>
 #include <cstring>
 
@@ -51,7 +51,7 @@ bool Simulator::adapterIsGone(const Queue& queue) const {
   return rank.dead && now_ > rank.result.endNs + rank.linger;
 }
 
-// The adapter begins all that the record speaks of.
+// The adapter begins all work that the record covers.
 void Simulator::look(std::uint32_t id) {
   Queue& queue = queues_[id];
   if (adapterIsGone(queue)) return;
@@ -64,7 +64,7 @@ void Simulator::look(std::uint32_t id) {
   while (queue.begun < end) execute(queue, queue.begun++);
 }
 
-// Parcels of bytes arrive in any order. A word arrives after everything that its connection put before. Connections are
+// Parcels of bytes arrive in any order. A word arrives after everything before it on its connection. Connections are
 // independent.
 void Simulator::execute(Queue& queue, std::uint64_t index) {
   const Quad* wqe = mlx5::segmentAt(posted_[queue.id].send, index, 0);
@@ -117,7 +117,7 @@ bool Simulator::hasPutsUnderWay(int rank) const {
                      [&](const Queue& queue) { return queue.from == rank && queue.ended != queue.counters.posted; });
 }
 
-// A parcel of this work has arrived. Work ends in order; a completion tells of it late.
+// A parcel of this work element has arrived. Work ends in order, and its completion arrives later.
 void Simulator::finish(Queue& queue, std::uint64_t index) {
   --queue.work[static_cast<std::size_t>(index - queue.ended)].parcels;
   while (!queue.work.empty() && queue.work.front().parcels == 0) {

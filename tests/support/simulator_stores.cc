@@ -1,4 +1,4 @@
-// The simulator's memory: stores that land later, in any order, and warps that wait for what lands.
+// The simulator's memory: stores that land later, in any order, and warps that wait for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ void Simulator::store(void* to, const void* from, std::uint32_t bytes) {
     store.warp = current_->id, store.place = static_cast<std::uint32_t>(current_->pending.size());
     std::memcpy(store.data, source, piece);
     current_->pending.push_back(index);
-    // A lazy store waits until something makes it land.
+    // A lazy store waits until a release makes it land.
     if (!rng_.oneIn(laziness_)) push(now_ + landingNs(), Kind::land, index, store.generation);
     source += piece, target += piece, bytes -= piece;
   }
@@ -51,7 +51,7 @@ void Simulator::storeLanding(std::uint32_t* word, std::uint32_t value) {
   storeEagerly(word, &value, sizeof value);
 }
 
-// In one piece, and it lands without a further push.
+// Stores one piece that lands without a release.
 void Simulator::storeEagerly(void* to, const void* from, std::uint32_t bytes) {
   store(to, from, bytes);
   const std::uint32_t index = current_->pending.back();
@@ -84,7 +84,7 @@ void Simulator::land(std::uint32_t index) {
   if (store.wakes) wakeWaiters(store.to);
 }
 
-// Flags only grow: a reader that waits for an epoch must not lose one that it has seen.
+// Flags only grow. Otherwise a reader that waits for an epoch could miss one that was there.
 void Simulator::checkGrowth(const Store& store) {
   Flag before, after;
   std::memcpy(&before, store.to, sizeof before);
@@ -135,18 +135,19 @@ Simulator::WaitEnd Simulator::waitLanding(const CommView& comm, const std::uint3
   return waitFor(comm, words, static_cast<std::size_t>(n) * sizeof *words, std::ref(reached), rankOf);
 }
 
-// A warp of a dying rank stays here for ever, so what it waits for must hold no memory.
+// A warp of a dying rank stays suspended here for ever, so a wait must not hold memory.
 Simulator::WaitEnd Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
                                       const std::function<bool()>& reached, const RankOf& rankOf) {
   const std::uint64_t end = now_ + comm.timeoutNs;
   Warp& self = *current_;
   while (!reached()) {
     if (comm.state->failuresClaimed != 0 || *comm.abort != 0) return WaitEnd::stopped;
-    if (comm.departed[rankOf()] != 0) return WaitEnd::left;  // no grace: what it has sent would be there
+    if (comm.departed[rankOf()] != 0) return WaitEnd::left;  // no grace period: what the rank sent has already landed
     if (now_ >= end) return WaitEnd::late;
     self.waiting = true, self.awaited = static_cast<const std::uint8_t*>(begin), self.awaitedBytes = bytes;
     self.reached = &reached;
-    // Of several that are awaited one may have left: it is looked for when those before it have come.
+    // One of several awaited ranks may have left. This wait looks again later, when the flags before that rank's have
+    // come.
     push(someHaveLeft_ ? std::min(end, now_ + kLookNs) : end, Kind::deadline, self.id, self.generation);
     giveUp();
     self.waiting = false;

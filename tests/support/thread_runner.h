@@ -1,4 +1,4 @@
-// Runs a program with ranks as threads of this process. A team says what a warp is: HostTeam runs the product's
+// Runs a program with ranks as threads of this process. A team says what a warp is: HostTeam runs the library's
 // HostWarp, LaneTeam runs ThreadedWarp. All warps of a step run at the same time.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace moe::test {
 
-// Runs body(i) for i = 0 .. n - 1 at the same time. The first exception is thrown again.
+// Runs body(i) for i = 0 .. n - 1 at the same time. Rethrows the first exception.
 template <class Body>
 void runTogether(int n, Body body) {
   std::exception_ptr failure;
@@ -80,7 +80,7 @@ std::vector<Ending> runOnThreads(TestComm& comm, Program& program) {
   return endings;
 }
 
-// Runs a scenario and says what went wrong; empty if nothing did.
+// Runs a scenario. Returns what went wrong, or an empty string.
 template <class Team>
 std::string runScenario(Scenario& scenario) {
   try {

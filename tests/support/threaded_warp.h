@@ -1,11 +1,11 @@
-// The policy that shows lanes to tests: a warp is several OS threads, one per lane. It orders memory between lanes
-// where the contract says so and nowhere else. So ThreadSanitizer finds a lane that reads what another lane wrote
+// The policy that shows lanes to tests. A warp is several OS threads, one per lane. It orders memory between lanes
+// where the contract says so, and nowhere else. So ThreadSanitizer finds a lane that reads what another lane wrote
 // without a collective in between. Each meeting compares the arguments that must be the same on every lane.
 //
-// Lanes meet at a barrier and stride over items; scanInOrder has a shared box for 64 entries. Lanes store flags with
-// release, and add shares with a releasing fetch_add. streamRows and reduceRows do 16 bytes per lane and turn; castRows
-// does whole tiles per lane. waitAll: a barrier with the votes of the lanes. near memory has 1 KiB, so that some tables
-// of a route fit and others do not.
+// Lanes meet at a barrier and stride over items. scanInOrder has a shared box for 64 entries. Lanes store flags with
+// release, and add shares with a releasing fetch_add. In streamRows and reduceRows, each lane does 16 bytes per turn.
+// In castRows, each lane does whole tiles. waitAll is a barrier with the votes of the lanes. Scratch memory has 1 KiB,
+// so that some tables of a route fit and others do not.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ struct LaneGroup {
   static constexpr int kBatch = 64;  // entries of scanInOrder per round
   LaneBarrier<kLanes> barrier;
   std::array<std::int32_t, kBatch> values{};
-  alignas(16) std::array<std::uint8_t, 1024> near{};  // little: some tables of a route fit and others do not
-  std::uint64_t putIndex = 0;  // of the puts that the lanes post next; false: there is no room for them
+  alignas(16) std::array<std::uint8_t, 1024> near{};  // some tables of a route fit, others do not
+  std::uint64_t putIndex = 0;                         // of the puts that the lanes post next
   bool putsFit = false;
 };
 
@@ -99,7 +99,7 @@ class ThreadedWarp {
     *to = value;
   }
 
-  // What is stored is for others after publish or announce, not before: there is no meeting at the end.
+  // Others may read what is stored after publish or announce, not before. The lanes do not meet at the end.
   template <CopyList List>
   void streamRows(const List& list) const {
     note(4, list.count());
@@ -120,7 +120,7 @@ class ThreadedWarp {
     }
   }
 
-  // A lane does whole tiles.
+  // A lane casts whole tiles.
   template <CastList Casts>
   void castRows(const Casts& casts) const {
     note(14, casts.count());
@@ -227,7 +227,7 @@ class ThreadedWarp {
     std::atomic_ref(to->ready).store(1, std::memory_order_release);
   }
 
-  // All lanes have come to the end of the step together.
+  // All lanes come to the end of the step together.
   void endStep() const {
     note(12, 0);
     sync();
@@ -237,9 +237,9 @@ class ThreadedWarp {
   static constexpr int kBatch = LaneGroup<kLanes>::kBatch;
   static constexpr std::uint32_t kPiece = sizeof(Quad), kStep = kLanes * kPiece;
 
-  // One lane takes the entries of all, so that puts stay in order. Each lane fills its own.
+  // One lane takes the entries for all lanes, so that puts stay in order. Each lane fills its own.
   bool reserveForAll(const CommView& comm, const PutRing& ring, std::uint32_t puts, int to) const {
-    sync();  // the lanes have read the last index
+    sync();  // all lanes have read the last index
     if (lane_ == 0) {
       const HostQueueMemory memory;
       const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
@@ -279,7 +279,7 @@ class ThreadedWarp {
     for (std::uint32_t at = first(); at < bytes; at += kStep) store<kLanding>(to + at, from + at);
   }
 
-  // A piece of one row of a sum. False if it should have landed and did not.
+  // Adds a piece of one row of a sum. False if it should have landed and did not.
   template <class List, class Sum>
   bool addTerm(const CommView& comm, const List& list, int i, int term, std::uint32_t at, Sum& sum,
                HostPatience& patience) const {

@@ -1,4 +1,4 @@
-// Looks on while a step runs, as a consumer kernel would.
+// Watches while a step runs, as a consumer kernel would.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,15 @@
 
 namespace moe::test {
 
-// Waits until words[i] reaches `number` and looks, for one i after the other, beginning with any.
+// For each i, waits until words[i] reaches `number` and then calls look(i). The first i is arbitrary.
 struct Watch {
   const Flag* words = nullptr;
-  int count = 0;  // 0: nobody does
+  int count = 0;  // 0: nothing is watched
   std::uint64_t number = 0;
   std::function<void(int)> look;
 };
 
-// Looks on, on a thread of its own, while it lives: what has not come when the step has ended comes no more.
+// Watches on a thread of its own while it lives. A word that has not come when the step has ended never comes.
 class Watcher {
  public:
   explicit Watcher(const Watch& watch) {

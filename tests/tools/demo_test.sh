@@ -1,6 +1,6 @@
 #!/bin/bash
-# scripts/demo.sh says what it does, shows progress while it builds, and fails with the end of the log. A cmake of our
-# own stands for the compiler. Usage: demo_test.sh MOERUN MOE_PERF
+# scripts/demo.sh says what it does, shows progress while it builds, and prints the end of the log if the build fails. A
+# fake cmake stands in for the build. Usage: demo_test.sh MOERUN MOE_PERF
 set -u
 demo=$(realpath "$(dirname "$0")/../../scripts/demo.sh")
 MOERUN=$(realpath "$1") MOE_PERF=$(realpath "$2")
@@ -19,7 +19,7 @@ for i in $(seq 1 143); do echo "[$i/143] Building CXX object some.cc.o"; done
 [ -z "$FAILS" ] || { echo 'some.cc:1: error: no such thing'; exit 1; }
 CMAKE
 chmod +x "$work/bin/cmake"
-# No GPU, whatever the machine has.
+# The demo must find no GPU, whatever the machine has.
 printf '#!/bin/sh\nexit 1\n' >"$work/bin/nvidia-smi"
 chmod +x "$work/bin/nvidia-smi"
 
@@ -47,7 +47,7 @@ expect 1 '^some\.cc:1: error: no such thing$'
 expect 1 '^demo: the build failed$'
 expect 0 '^demo: 3\.'
 
-# On a terminal the lines are those of ninja.
+# On a terminal, the demo shows ninja's own lines.
 PATH=$work/bin:$PATH FAILS='' MOE_PERF=/bin/true script -qec "$demo $work/build" /dev/null >"$work/out" </dev/null ||
   { echo 'FAILED: the demo on a terminal' && failures=1; }
 expect 143 '^\[[0-9]+/143\] Building'

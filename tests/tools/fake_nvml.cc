@@ -1,5 +1,5 @@
-// Replaces libnvidia-ml.so.1 where there is no GPU, as far as nvml.cc uses it: a GPU at "0000:01:00.0" with the links
-// that the test asks for.
+// Replaces libnvidia-ml.so.1 where there is no GPU, as far as nvml.cc uses it. It has one GPU, "0000:01:00.0", with the
+// links that the test sets.
 #include "tools/fake_nvml.h"
 
 #include <cstring>
@@ -9,7 +9,7 @@ namespace {
 constexpr int kSuccess = 0, kNotSupported = 3, kNotFound = 6;
 moe::test::FakeNvlinks links;
 
-// As nvml.h has it.
+// As nvml.h declares it.
 struct FieldValue {
   unsigned fieldId, scopeId;
   long long timestamp, latencyUsec;

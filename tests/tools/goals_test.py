@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/goals.py finds the right case for each goal, and says what is met, missed, wrong and not measured."""
+"""scripts/goals.py finds the right case for each goal, and says which goals are met, missed, wrong and not measured."""
 import contextlib
 import io
 import json

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs each benchmark of host_bench for an instant and demands that it measured something; those that need a GPU may say
-# that there is none. Usage: host_bench_test.sh PATH_OF_HOST_BENCH
+# Runs each benchmark of host_bench for an instant and demands that it measured something. Benchmarks that need a GPU
+# may say that there is none. Usage: host_bench_test.sh PATH_OF_HOST_BENCH
 set -u
 bench=$1
 work=$(mktemp -d)
@@ -12,11 +12,11 @@ fail() {
   failures=$((failures + 1))
 }
 
-# Not the all-gather of 512 ranks: a unit test has it, and it needs seconds.
+# Leaves out the all-gather of 512 ranks, which takes seconds and has a unit test.
 "$bench" --benchmark_min_time=0.0001 --benchmark_filter=-AllGather/512 --benchmark_format=csv >"$work/out" 2>"$work/err" ||
   fail "exit status $?"
 
-# The name of a row, with what Google Benchmark appends to it, and then the number of iterations.
+# A row's name, with what Google Benchmark appends to it, followed by the number of iterations.
 measured() { grep -Eq "^\"$1(/iterations:[0-9]+)?(/manual_time)?\",[1-9]" "$work/out"; }
 skipped() { grep -Eq "^\"$1(/manual_time)?\",.*,true,\"skipped: no GPU" "$work/out"; }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/host_peers.py reads the reports of all ways, makes ratios of rounds, and takes no wrong results."""
+"""scripts/host_peers.py reads the reports of all ways, computes ratios per round, and accepts no wrong results."""
 import json
 import os
 import sys

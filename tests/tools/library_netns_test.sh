@@ -1,7 +1,7 @@
 #!/bin/sh
-# The whole library over TCP between two namespaces (netns.sh), each a host of one rank. Steps of both modes are right
-# over a link that is slow and loses packets. When a link is cut or taken down, both ranks end within the timeout with an
-# error that names the other. mishap_rank checks that, and that nothing is left behind.
+# The whole library over TCP between two namespaces (netns.sh), each a host of one rank. Steps of both modes must be
+# right over a link that is slow and loses packets. When a link is cut or taken down, both ranks must end within the
+# timeout with an error that names the other. mishap_rank checks that, and that nothing is left behind.
 # Usage: library_netns_test.sh PATH_OF_MISHAP_RANK
 set -u
 rank=$1
@@ -27,7 +27,7 @@ start() { # INTERFACE ADDRESS_OF_RANK_0 ARGUMENTS...
   second=$!
 }
 
-# Both end well, say so with one of these results, and the steps before were right.
+# Both ranks must end well and report one of these results, and the steps before must be right.
 end() { # PATTERN_OF_RESULT
   wait "$first"
   status="$?"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/lint.py looks again at what has changed and at its users, and at what did not pass."""
+"""scripts/lint.py checks again what has changed, the users of what has changed, and what did not pass."""
 import json
 import os
 import pathlib
@@ -32,7 +32,7 @@ class Lint(unittest.TestCase):
         path.write_text(text)
 
     def checked(self, *arguments, status=0):
-        """The names of the files that clang-tidy is called for."""
+        """The names of the files that lint.py passes to clang-tidy."""
         (self.root / "build").mkdir(exist_ok=True)
         commands = [{"file": f"{self.root}/src/{name}", "command": f"c++ -I{self.root}/src -c {name}"}
                     for name in ("a.cc", "b.cc")]

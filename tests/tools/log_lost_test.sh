@@ -1,5 +1,5 @@
 #!/bin/bash
-# A healthy job that logs all it does runs to its end, whatever becomes of its standard error.
+# A healthy job that logs everything runs to its end, whatever happens to its standard error.
 # Usage: log_lost_test.sh MOERUN MISHAP_RANK
 set -eu
 moerun=$1 rank=$2

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Two network interfaces joined by a link that is slow and loses packets: what netem does, where the kernel has only
-tun. The interfaces can be moved to other namespaces afterwards. SIGUSR1 cuts the link, SIGUSR2 mends it.
+"""Two network interfaces joined by a link that is slow and loses packets. It replaces netem where the kernel has only
+tun. The interfaces can be moved to other namespaces afterwards. SIGUSR1 cuts the link, SIGUSR2 restores it.
 
-Usage: lossy_link.py INTERFACE INTERFACE DELAY_MS LOSS_PERCENT     (says "ready" once they exist)
+Usage: lossy_link.py INTERFACE INTERFACE DELAY_MS LOSS_PERCENT     (prints "ready" once the interfaces exist)
 """
 import collections
 import fcntl
@@ -16,7 +16,7 @@ import time
 
 TUNSETIFF = 0x400454CA
 IFF_TUN_NO_PI = 0x1001
-PACKETS_MAX = 2000  # underway in one direction; a queue that is full drops
+PACKETS_MAX = 2000  # on their way in one direction; a full queue drops packets
 
 
 def open_interface(name):
@@ -26,11 +26,11 @@ def open_interface(name):
 
 
 def receive(fd, underway, due, lost):
-    """Takes what has been sent to this end; forgets it if lost() says so."""
+    """Takes the packets that were sent to this end. Drops those for which lost() is true."""
     while True:
         try:
             packet = os.read(fd, 65536)
-        except OSError:  # nothing more, or the interface is down
+        except OSError:  # no more packets, or the interface is down
             return
         if len(underway) < PACKETS_MAX and not lost():
             underway.append((due, packet))
@@ -47,7 +47,7 @@ def deliver(fd, underway, now):
 def main():
     ends = [open_interface(name) for name in sys.argv[1:3]]
     delay, loss = float(sys.argv[3]) / 1000, float(sys.argv[4]) / 100
-    underway = [collections.deque(), collections.deque()]  # [i]: from ends[i]
+    underway = [collections.deque(), collections.deque()]  # [i]: packets from ends[i]
     cut = [False]
     signal.signal(signal.SIGUSR1, lambda *_: cut.__setitem__(0, True))
     signal.signal(signal.SIGUSR2, lambda *_: cut.__setitem__(0, False))

@@ -32,7 +32,7 @@ assert all(one["presence"] in ("present", "missing", "not checkable here") and o
 assert all(one["advice"] for one in found.values() if one["presence"] == "missing")
 assert not any(one["advice"] for one in found.values() if one["presence"] == "present")
 assert report["rdma"]["between_hosts"]'
-# Settings may be any bytes.
+# A setting may contain any bytes.
 MOECOMM_NICS=$(printf 'a\377b') "$1" --json | python3 -c '
 import json, sys
 reason = json.load(sys.stdin)["rdma"]["reason"]
@@ -46,7 +46,8 @@ for option in '' --json --help; do
   [ "$said" = 'moe_info: standard output: No space left on device; what was to be written there is lost' ] ||
     { echo "moe_info $option says: $said"; exit 1; }
 done
-# Without hwloc: a file of its name that is no library. What it knows is left out, and all else is there.
+# A file of hwloc's name that is no library stands for a machine without hwloc. moe_info leaves out what hwloc knows and
+# shows everything else.
 mkdir "$adapters/lib"
 : >"$adapters/lib/libhwloc.so.15"
 LD_LIBRARY_PATH=$adapters/lib SYSFS_PATH=$adapters "$1" >"$adapters/out"

@@ -1,5 +1,5 @@
-// The scaling model. Its expectations are compared with counting all cases, its times with arithmetic by hand, and
-// docs/internals/scaling.md with its tables. MOECOMM_UPDATE_DOCS=1 writes those anew.
+// The scaling model. The test compares its expectations with counts over all cases, its times with arithmetic by hand,
+// and docs/internals/scaling.md with its tables. MOECOMM_UPDATE_DOCS=1 rewrites those tables.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,8 +39,8 @@ void forEachChoice(int n, int k, const See& see) {
   } while (std::next_permutation(chosen.begin(), chosen.end()));
 }
 
-// What DeepEP's test does: the `limit` groups with the best single experts, then the k best experts in them. `ranking`
-// has the experts, best first.
+// Chooses as DeepEP's test does: the `limit` groups with the best single experts, then the k best experts in them.
+// `ranking` holds the experts, best first.
 std::vector<int> bestInBestGroups(const std::vector<int>& ranking, int size, int k, int limit) {
   std::vector<int> chosen;
   std::set<int> groups;
@@ -55,7 +55,7 @@ struct Averages {
   double ranks = 0, neighbours = 0, remoteRanks = 0, domains = 0, remoteDomains = 0;
 };
 
-// The same sums as destinationsOf, by counting over all choices and all sources.
+// The same averages as destinationsOf, counted over all choices and all sources.
 Averages countAll(const Workload& w, int domainRanks) {
   const ExpertMap map{w.expertCount(), w.ranks};
   Averages sum;
@@ -147,8 +147,8 @@ TEST(ScalingModel, AgreesWithTheStandardCaseOfThePerformanceDocument) {
   EXPECT_EQ(rowBytes(RowType::kFp8, 7168), 7392);
 }
 
-// 4 ranks in domains of 2, one expert each, top-1: a token stays, goes to the neighbour or to two remote ranks, 25 %
-// each.
+// 4 ranks in domains of 2, one expert each, top-1. A token stays, goes to the neighbour, or goes to one of two remote
+// ranks, with 25 % each.
 TEST(ScalingModel, AddsUpTimesAsByHand) {
   Workload w = small(4, 4, 1);
   Machine machine;
@@ -160,13 +160,13 @@ TEST(ScalingModel, AddsUpTimesAsByHand) {
   EXPECT_DOUBLE_EQ(direct.traffic.messages(), 50 + 2);
   EXPECT_DOUBLE_EQ(direct.us, 5 + 3 + 102.4);
   EXPECT_EQ(direct.bound, Bound::kRail);
-  // A dispatch has a word more for each of the two remote ranks: its sizes.
+  // A dispatch has one more word for each of the two remote ranks: the sizes.
   const Estimate dispatch = estimate(machine, w, Copies::kPerRank, Operation::kDispatch, RowType::kBf16);
   EXPECT_DOUBLE_EQ(dispatch.traffic.messages(), 50 + 2 * 2);
   EXPECT_DOUBLE_EQ(dispatch.postUs, 27);
 
-  // Over the rail once, half of it on to the neighbour: 25 + 25 rows; 50 rows are two chunks, the last one of 32 rows
-  // is forwarded at 10 GB/s.
+  // Each row crosses the rail once, and half of them go on to the neighbour: NVLink carries 25 + 25 rows. 50 rows are
+  // two chunks. The last one, of 32 rows, is forwarded at 10 GB/s.
   const Estimate forwarded = estimate(machine, w, Copies::kPerDomain, Operation::kCombine);
   EXPECT_DOUBLE_EQ(forwarded.railBytes, 50 * 2048);
   EXPECT_DOUBLE_EQ(forwarded.nvlinkBytes, 50 * 2048);
@@ -177,7 +177,7 @@ TEST(ScalingModel, AddsUpTimesAsByHand) {
 TEST(ScalingModel, NamesTheResourceThatBounds) {
   Workload w = small(4, 4, 1);
   Machine machine = withoutCalls(nodesOf8());
-  machine.domainRanks = 2, w.hidden = 7168;  // of 2 KB and less posting takes longer than the rail
+  machine.domainRanks = 2, w.hidden = 7168;  // with rows of 2 KB and less, posting takes longer than the rail
   const auto bound = [&] { return estimate(machine, w, Copies::kPerRank, Operation::kCombine).bound; };
   EXPECT_EQ(bound(), Bound::kLatency);
   w.tokens = 10000;
@@ -188,8 +188,8 @@ TEST(ScalingModel, NamesTheResourceThatBounds) {
   EXPECT_EQ(bound(), Bound::kNvlink);
 }
 
-// 60 rows to each of two remote ranks. A dispatch: two calls and one for the words, which rings; a combine: the rows in
-// one, and the flag.
+// 60 rows go to each of two remote ranks. A dispatch makes two calls for rows and one for the words, which rings the
+// doorbell. A combine makes one call for the rows and one for the flag.
 TEST(ScalingModel, CountsCallsAndDoorbellsOfOurPostersAsByHand) {
   Workload w = small(4, 4, 1);
   w.tokens = 240;
@@ -202,13 +202,14 @@ TEST(ScalingModel, CountsCallsAndDoorbellsOfOurPostersAsByHand) {
   EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kCombine), 2 * 3 + 10);
   machine.calls.warps = 1;
   EXPECT_DOUBLE_EQ(posting(Copies::kPerRank, Operation::kDispatch), 2 * (3 * 3 + 10));
-  // 1200 rows over the one rail: 150 in each of 8 waves, 5 calls; a doorbell when 128 wait, and for each of 10 words.
+  // 1200 rows cross the one rail, 150 in each of 8 waves, with 5 calls per wave. The doorbell rings when 128 rows wait,
+  // and for each of 10 words.
   w.tokens = 2400;
   EXPECT_DOUBLE_EQ(posting(Copies::kPerDomain, Operation::kDispatch), (8 * 5 + 10) * 3 + (8 + 10) * 10);
   EXPECT_DOUBLE_EQ(posting(Copies::kPerDomain, Operation::kCombine), (8 + 10) * 3 + 10 * 10);
 }
 
-// The entry of a kernel in the table of scripts/check_kernels.py.
+// A kernel's number in the table of scripts/check_kernels.py.
 int codegenNumber(const std::string& name) {
   std::ifstream table(MOECOMM_SOURCE_DIR "/tests/codegen/kernels.toml");
   std::string line;
@@ -250,8 +251,8 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4356 * 4);
   Workload eight = ht;
   eight.ranks = 8;
-  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'133'248U);  // as docs/reference/memory.md says
-  EXPECT_EQ(f.queuePairs, 2040);                                 // one for each remote rank; four in small groups
+  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'133'248U);  // as in docs/reference/memory.md
+  EXPECT_EQ(f.queuePairs, 2040);  // one per remote rank; four per remote rank in small groups
   eight.ranks = 16;
   EXPECT_EQ(footprintOf(eight, eight, 8).queuePairs, 4 * 8);
   EXPECT_EQ(footprintOf(eight, eight, 8).queueBytes, 4 * 8 * 65536U);
@@ -272,7 +273,7 @@ const Comparison& find(const std::vector<Comparison>& all, const std::string& sy
   throw std::out_of_range(system);
 }
 
-// Computed apart from the program, from the formulas of docs/internals/scaling.md.
+// The expected values were computed outside the program, from the formulas of docs/internals/scaling.md.
 TEST(ScalingModel, SaysOfPublishedCasesWhatTheFormulasSay) {
   const std::vector<Comparison> all = comparisons();
   const double v1Start = 77 - 128 * 8 * 7392 * 7 / 8. / 160e3;

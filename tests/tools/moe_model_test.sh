@@ -1,6 +1,6 @@
 #!/bin/sh
-# moe_model computes a case, refuses a wrong one, and the plot in docs is what it says today. With MOECOMM_UPDATE_DOCS=1
-# the plot is written anew. Usage: moe_model_test.sh PATH_OF_MOE_MODEL SOURCE_DIR
+# moe_model computes a case and refuses a wrong one. The plot in docs must be what it computes today.
+# MOECOMM_UPDATE_DOCS=1 rewrites the plot. Usage: moe_model_test.sh PATH_OF_MOE_MODEL SOURCE_DIR
 set -eu
 model=$1 plot=$2/perf/model/plot.py image=$2/docs/images/scaling.svg
 dir=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The command line of moe_perf as a user meets it: help, versions, wrong options, ranges of tokens, and reports, whose
-# files are opened before anything runs. Usage: moe_perf_cli_test.sh PATH_OF_MOE_PERF PATH_OF_MOERUN [OTHER_TOOL]...
+# The command line of moe_perf as a user meets it: help, versions, wrong options, token ranges, and reports, whose files
+# are opened before anything runs. Usage: moe_perf_cli_test.sh PATH_OF_MOE_PERF PATH_OF_MOERUN [OTHER_TOOL]...
 set -u
 perf=$1
 moerun=$2
@@ -13,7 +13,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# What is wrong is one sentence with the program's name, and the status 2.
+# Expects one sentence that begins with the program's name, and status 2.
 refuses() { # sentence, arguments...
   sentence=$1
   shift
@@ -51,7 +51,7 @@ refuses 'moe_perf: --tokens: 1:8:y2: expected xFACTOR or +STEP behind the second
 refuses 'moe_perf: --tokens: 1048577 cases, of at most 1000' --tokens 0:1048576:+1
 refuses 'moe_perf: --csv has a line for each case, and --soak has none: use --json' --csv "$work/x" --soak 3
 
-# Reports that cannot be written are refused before ranks meet, by rank 0 of several too.
+# Before the ranks meet, moe_perf refuses reports that cannot be written. Rank 0 of several ranks does so too.
 refuses "moe_perf: --json: cannot write $work/none/x.json: No such file or directory" \
   --ranks-as-threads 2 --json "$work/none/x.json"
 refuses "moe_perf: --csv: cannot write $work: Is a directory" --ranks-as-threads 2 --csv "$work"
@@ -66,7 +66,7 @@ if [ -w /dev/full ]; then
   grep -q 'cannot write to standard output: No space left on device$' "$work/err" || fail "a lost table: $(cat "$work/err")"
 fi
 
-# Ranges, the table's width, and what the reports say.
+# Token ranges, the table's width, and the contents of the reports.
 small='--backend host --hidden 256 --topk 4 --experts 8 --iters 3 --warmup 1'
 # shellcheck disable=SC2086 # words
 "$perf" --ranks-as-threads 2 $small --tokens 0,1:8:x2,10:20:+10 --json "$work/r.json" --csv "$work/r.csv" \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs moe_perf over the host backend: every layout, mode and option once, its report and its exit statuses.
+# Runs moe_perf over the host backend. Tests every layout, mode and option once, the report and the exit statuses.
 # Usage: moe_perf_test.sh PATH_OF_MOE_PERF PATH_OF_MOERUN
 set -u
 perf=$1
@@ -15,7 +15,7 @@ fail() {
 
 small="--backend host --tokens 0,17 --hidden 512 --topk 4 --experts 10 --iters 3 --warmup 1"
 
-# Correct, with one line of the table per token count.
+# Expects correct results, with one line of the table per token count.
 run() {
   # The words of $small are separate arguments.
   # shellcheck disable=SC2086
@@ -63,7 +63,7 @@ done
 run --timed 5
 grep -q 'over 5 iterations ' "$work/out" || fail 'more timed iterations than verified ones'
 
-# Domains, whose ranks reach each other by puts alone.
+# Domains whose ranks reach each other only by puts.
 run_domains() {
   # shellcheck disable=SC2086
   if ! "$perf" --ranks-as-threads 4 $small --domain-size 2 --transport tcp "$@" --json "$work/report.json" \
@@ -104,7 +104,7 @@ for name in from to rounds wrong_rounds round_trip_us puts; do
 done
 [ "$(grep -c '"bytes":' "$work/transport.json")" = 14 ] || fail 'the report of a transport has not seven sizes'
 
-# The report, and ranks that are processes.
+# The report, with ranks that are processes.
 # shellcheck disable=SC2086
 "$moerun" -n 2 --timeout 60 "$perf" $small --json "$work/report.json" >/dev/null 2>"$work/err" || {
   fail 'moe_perf under moerun'
@@ -117,7 +117,7 @@ for name in backend mode layout format tokens hidden topk experts sms iters time
   [ "$(grep -c "\"$name\":" "$work/report.json")" = 2 ] || fail "the report has no $name in each case"
 done
 
-# A soak: one result, over ranks that are threads and ranks that are processes.
+# A soak gives one result, whether its ranks are threads or processes.
 soak="--backend host --hidden 512 --topk 4 --experts 10 --tokens 64 --json $work/soak.json"
 # shellcheck disable=SC2086
 run_soak() {
@@ -140,7 +140,7 @@ for name in backend mode tokens hidden topk experts sms soak graph seed nranks d
   [ "$(grep -c "\"$name\":" "$work/soak.json")" = 1 ] || fail "the report of a soak has no $name"
 done
 
-# Refusals. Options that do not go together are a table, which perf_options_test.cc walks.
+# Refusals. The options that exclude each other are in a table, which perf_options_test.cc tests.
 status_of() {
   "$perf" "$@" >/dev/null 2>&1
   echo $?

@@ -1,4 +1,4 @@
-// The host list of moerun and the distribution of ranks over it, and the script for other hosts.
+// moerun's host list, the distribution of ranks over it, and the script for other hosts.
 #include "tools/moerun_plan.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace moe::tools;
 
-// "host:localRank/localCount" for each rank.
+// Gives "host:localRank/localCount" for each rank.
 std::vector<std::string> describe(const std::vector<Placement>& placements) {
   std::vector<std::string> lines;
   for (const Placement& place : placements) {
@@ -66,7 +66,8 @@ TEST(MoerunPlan, RefusesMoreRanksThanSlots) {
   EXPECT_THROW(placeRanks(5, parseHosts("a:2,b:2"), ""), Error);
 }
 
-// Two packages of two cores of two threads: 0 and 4 are a core, 1 and 5, ... Packages are 0 1 4 5 and 2 3 6 7.
+// Two packages of two cores of two threads. Processors 0 and 4 are a core, so are 1 and 5, and so on. The packages are
+// 0 1 4 5 and 2 3 6 7.
 const std::vector<Processor> kEight = {{0, 0, 0}, {4, 0, 0}, {1, 0, 1}, {5, 0, 1},
                                        {2, 1, 2}, {6, 1, 2}, {3, 1, 3}, {7, 1, 3}};
 using Shares = std::vector<std::vector<int>>;

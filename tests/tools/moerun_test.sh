@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs moerun for real: exit statuses, prefixes, ends of ranks, hosts. Usage: moerun_test.sh PATH_OF_MOERUN
-# A stand-in for ssh runs the remote command on this machine, so no daemon is needed.
+# Runs moerun for real: exit statuses, prefixes, ends of ranks, hosts. A stand-in for ssh runs the remote command on
+# this machine, so the test needs no daemon. Usage: moerun_test.sh PATH_OF_MOERUN
 set -u
 moerun=$1
 work=$(mktemp -d)
@@ -14,7 +14,7 @@ check() { # what, expected, got
   fi
 }
 
-# True within 5 s, or the check fails.
+# True if the command succeeds within 5 s. Otherwise the check fails.
 eventually() { # what, command...
   what=$1
   shift
@@ -80,7 +80,7 @@ check 'CUDA_VISIBLE_DEVICES is left alone' 5 "$(cat "$work/out")"
 
 # ---- Processors ----
 allowed() { "$@" sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status; }
-one() { allowed | sed 's/[-,].*//'; } # the first that this script may use
+one() { allowed | sed 's/[-,].*//'; } # the first processor that this script may use
 check 'without --bind a rank may use what moerun may' "$(allowed)" "$(allowed "$moerun" -n 1 --no-tag)"
 check 'a share for one rank is everything' "$(allowed)" "$(allowed "$moerun" -n 1 --no-tag --bind share)"
 check 'only what moerun may use is shared' "$(one)" "$(allowed taskset -c "$(one)" "$moerun" -n 1 --no-tag --bind share)"
@@ -132,7 +132,7 @@ eventually 'what a rank leaves behind is ended' gone "$(cat "$work/child")"
 "$moerun" -n 2 sh -c 'trap "echo got INT; exit 0" INT; echo >'"$work"'/ready$MOECOMM_RANK; sleep 30 & wait' >"$work/out" &
 pid=$!
 eventually 'both ranks start' sh -c "[ -e $work/ready0 ] && [ -e $work/ready1 ]"
-kill -TERM $pid # a background job of sh ignores SIGINT, so the forwarding is tested with the next one
+kill -TERM $pid # a background job of sh ignores SIGINT, so the next job tests the forwarding
 wait $pid
 check 'SIGTERM ends the job' 143 $?
 
@@ -155,7 +155,7 @@ for signal in KILL QUIT USR1 ABRT; do
   done
 done
 
-# Who waits for the end of moerun's output, or for its children, waits for no watcher.
+# A program that waits for the end of moerun's output, or for its children, must not wait for the watcher.
 end=$( ("$moerun" -n 1 sh -c 'setsid sleep 5 >/dev/null 2>&1 </dev/null & exit 0'; echo ended) | cat)
 check 'nothing holds the output open' ended "$end"
 "$moerun" -n 1 sh -c "echo >$work/up; exec sleep 300" &
@@ -174,7 +174,7 @@ cat >"$work/ssh" <<'END'
 #!/bin/sh
 echo "$*" >>"$(dirname "$0")/ssh-arguments"
 shift
-setsid env -i PATH="$PATH" /bin/sh -c "$1" # in a session of its own, as on another host
+setsid env -i PATH="$PATH" /bin/sh -c "$1" # a session of its own, as on another host
 END
 chmod +x "$work/ssh"
 run -n 5 --hosts nodea:3,nodeb:2 --ssh "$work/ssh" sh -c 'echo $MOECOMM_RANK $MOECOMM_LOCAL_RANK/$MOECOMM_LOCAL_NRANKS ${MOECOMM_ROOT%:*}'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""moerun when nobody reads what it writes: it is not deaf, loses nothing that is read late, and says what is lost.
+"""moerun while its output is not read. It still reacts, loses nothing that is read late, and reports what is lost.
 
 Usage: moerun_unread_test.py PATH_OF_MOERUN
 """
@@ -13,8 +13,8 @@ import unittest
 from pathlib import Path
 
 MOERUN = sys.argv.pop(1) if len(sys.argv) > 1 else "moerun"
-PATIENCE = 60  # seconds; a busy machine, not a measurement
-# Writes without end, far more than pipes and buffers hold.
+PATIENCE = 60  # seconds; allows for a busy machine
+# Writes without end, so it exceeds what pipes and buffers hold.
 TALK = "while :; do echo 0123456789012345678901234567890123456789012345678901234567890123456789; done"
 
 
@@ -30,7 +30,7 @@ def wait_until(what, condition):
 
 
 def wait_until_full(pipe):
-    """Returns once nobody can write to the other end."""
+    """Returns once the pipe accepts no more bytes."""
     end = os.open(f"/proc/self/fd/{pipe.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
     try:
         wait_until("the pipe is full", lambda: not select.select([], [end], [], 0)[1])
@@ -69,7 +69,7 @@ class Unread(unittest.TestCase):
 
         def only_the_watcher_is_left():
             return len(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()) == 1
-        wait_until_full(job.stdout)  # so the rank has started
+        wait_until_full(job.stdout)  # a full pipe shows that the rank has started
         wait_until("the rank has ended", only_the_watcher_is_left)
         self.assertIsNone(job.poll())
         job.send_signal(signal.SIGTERM)
@@ -111,7 +111,7 @@ class Unread(unittest.TestCase):
         wait_until("moerun and its ranks stand still", stands_still)
         with open(f"/proc/{job.pid}/status") as status:
             peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-        self.assertLess(peak, 256 << 10)  # KiB; sanitizers need much
+        self.assertLess(peak, 256 << 10)  # KiB; sanitizers need much memory
         job.terminate()
         self.ended(job)
 

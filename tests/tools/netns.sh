@@ -1,8 +1,8 @@
 # shellcheck shell=sh disable=SC2034
-# To be sourced by tests of two ranks in separate network namespaces. A link that is slow and loses packets (interface
-# `lossy`) and a good one (`plain`) join them. Needs root, ip and /dev/net/tun: skip() ends with status 77 and the
-# reason. The caller sets `first` and `second` to the ranks' processes; SIGUSR1 to `relay` cuts the lossy link, SIGUSR2
-# mends it.
+# Tests of two ranks in separate network namespaces source this. Two links join the namespaces: `lossy`, which is slow
+# and loses packets, and `plain`, which is good. Needs root, ip and /dev/net/tun. Otherwise skip() gives the reason and
+# exits with 77. The caller sets `first` and `second` to the process ids of the ranks. SIGUSR1 to `relay` cuts the lossy
+# link, SIGUSR2 restores it.
 link=$(dirname "$0")/lossy_link.py
 a=moecomm-a-$$ b=moecomm-b-$$
 work=$(mktemp -d)
@@ -61,7 +61,7 @@ make_links() {
   configure "$b" lossy 10.98.77.2/30
 }
 
-# The ranks have made the files going0 and going1 in a directory.
+# Waits until the ranks have made the files going0 and going1 in a directory.
 await_going() { # DIRECTORY
   for _ in $(seq 300); do
     if [ -f "$1/going0" ] && [ -f "$1/going1" ]; then return; fi

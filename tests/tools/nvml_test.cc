@@ -1,4 +1,4 @@
-// What the library makes of NVML's answers. They come from a test library of that name.
+// What the library concludes from NVML's answers, which come from a fake library of that name.
 #include "topology/nvml.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks that are the first process of separate process namespaces, without /proc. They share a host name and differ in
-# nothing that they can look up. Needs root.
+# Each rank is the first process of its own process namespace and has no /proc. The ranks share a host name and
+# can look up nothing that tells them apart. Needs root.
 # Usage: own_process_test.sh MOERUN EXAMPLE_MINIMAL
 set -u
 moerun=$1 example=$2

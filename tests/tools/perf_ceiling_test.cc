@@ -1,4 +1,5 @@
-// The ceilings of moe_perf: the host carries out their kernels' copies here, and every row reaches its place.
+// The ceilings of moe_perf. The test carries out their kernels' copies on the host and checks that every row reaches
+// its place.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ Options makeOptions() {
   return options;
 }
 
-// A route over all ranks, and buffers between which its rows are copied.
+// A route over all ranks, and the buffers between which its rows are copied.
 struct CeilingWorld {
   explicit CeilingWorld(const Options& options = makeOptions()) {
     const Load load = evenLoad(kRanks, kTokens);
@@ -48,7 +49,7 @@ struct CeilingWorld {
   RowTraffic traffic() const { return {sent, kSlots}; }
   PayloadOf payloadOf() const { return {kSeed, &iteration}; }
 
-  // Buffers of so many rows per rank; filled ones hold row i of rank r like token i of source r.
+  // Buffers of `rows` rows per rank. In filled buffers, row i of rank r equals token i of source r.
   static Buffers buffersOf(std::int64_t rows) {
     return Buffers(kRanks, std::vector<std::byte>(static_cast<std::size_t>(rows * kRowBytes)));
   }
@@ -102,7 +103,7 @@ void copyBytes(std::uint64_t to, std::uint64_t from, std::size_t bytes) {
   std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
 }
 
-// As a warp does it: only the first copy of a source reads it.
+// Copies as a warp does: only the first copy of a source reads it.
 void carryOut(const std::vector<BulkCopy>& copies) {
   std::vector<std::byte> stage;
   for (const BulkCopy& copy : copies) {

@@ -1,5 +1,5 @@
-// The checks of moe_perf find every kind of wrong result. A perfect exchange is made from the plans of all ranks, then
-// one thing is spoiled. A checker that cannot fail would hide defects of the library.
+// The checks of moe_perf must find every kind of wrong result. The test makes a perfect exchange from the plans of all
+// ranks, then spoils one thing. A checker that cannot fail would hide defects of the library.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void run(const Job& job) {
   for (std::int64_t row = 0; row < job.rowCount(); ++row) job(row, 0, 1);
 }
 
-// One rank's part in a step, exchanged by plain copies.
+// A step of all ranks, exchanged by plain copies.
 struct World {
   explicit World(Options given) : options(std::move(given)) {
     const Load load = evenLoad(kRanks, kTokens);
@@ -63,7 +63,7 @@ struct World {
     arrivedSides.push_back(std::move(side));
   }
 
-  // Counts what is wrong in what `rank` has received.
+  // Counts the wrong values that `rank` has received.
   unsigned long long wrongPayloads(int rank, int stride = 1) const {
     Findings findings{};
     const auto i = static_cast<std::size_t>(rank);
@@ -73,7 +73,7 @@ struct World {
     return findings.wrongPayloads;
   }
 
-  // Experts and combine of all ranks for the tokens of rank 0, in the order of moecomm.h.
+  // The experts and the combine of all ranks for the tokens of rank 0, summed in the order that moecomm.h gives.
   std::vector<std::byte> combine() {
     const Format format = combineFormat(options.format);
     std::vector<float> sums(static_cast<std::size_t>(kTokens * options.hidden));
@@ -101,7 +101,7 @@ struct World {
     for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += rounded(format, partial[k]);
   }
 
-  // Entries of a token of rank 0; those of one rank count once where rows are per token.
+  // The entries of one of rank 0's tokens on a rank. Layouts with one row per token count them once.
   std::vector<Entry> entriesOn(int token, int rank) const {
     std::vector<Entry> found;
     const auto at = static_cast<std::size_t>(token);
@@ -205,7 +205,8 @@ TEST(PerfChecks, FindEverySingleSpoiledByte) {
   EXPECT_EQ(world.wrongPayloads(0), 1U);
 }
 
-// A cast row of token 5 of rank 1, made by the reference, and how many of its elements and scales are found wrong.
+// A cast row of token 5 of rank 1, made by the reference. wrong() counts the elements and scales that the check finds
+// wrong.
 struct CastRow {
   explicit CastRow(bool powers) : power(powers) {
     std::vector<float> row(static_cast<std::size_t>(kHidden));
@@ -254,7 +255,7 @@ TEST(PerfChecks, FindWhatIsWrongInARowThatWasCast) {
   }
 }
 
-// Row 4 of group 2, in groups of 7 rows whose scales lie word by word.
+// The row is row 4 of group 2. Groups have 7 rows, whose scales lie word by word.
 TEST(PerfChecks, FindScalesWhereATokenContiguousLayoutHasThem) {
   constexpr std::size_t kRows = 7, kRow = 2 * kRows + 4;
   for (const bool power : {false, true}) {
@@ -278,7 +279,7 @@ TEST(PerfChecks, FindRowsOfAnEarlierIteration) {
   World world(makeOptions(moeLayoutExpertMajor, Format::kBf16));
   world.iteration += 1;
   const auto elements = static_cast<double>(world.plan(2).layoutRows * world.options.hidden);
-  // 31 of 32 elements change.
+  // 31 of 32 elements change with the iteration.
   EXPECT_GT(static_cast<double>(world.wrongPayloads(2)), 0.9 * elements);
   EXPECT_GT(world.wrongPayloads(2, 16), 0U);
 }

@@ -1,4 +1,4 @@
-// What moe_perf understands: ranges of token counts, and which options go together.
+// The ranges of token counts that moe_perf understands, and the options that go together.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -52,7 +52,7 @@ TEST(PerfTokens, RefusalsNameTheWordAndWhatWasExpected) {
   EXPECT_EQ(refusalOf("-1"), "-1: -1 is not from 0 to 1048576");
 }
 
-// What moe_perf says of a command line on standard error; empty if it takes it.
+// The first line that moe_perf writes to standard error for a command line. Empty if it accepts the command line.
 std::string firstLineOf(const std::string& arguments) {
   std::vector<std::string> words = {"moe_perf"};
   std::istringstream text(arguments);

@@ -1,4 +1,4 @@
-// What moe_perf reports beside its times: results are related to the right ones.
+// What moe_perf reports beside its times. Each result must be compared with the right ceiling.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ CaseResult resultWithCeilings() {
 TEST(PerfReport, RelatesTimesToTheirCeilings) {
   const CeilingShares shares = ceilingShares(resultWithCeilings());
   EXPECT_DOUBLE_EQ(shares.dispatch, 0.7);
-  EXPECT_DOUBLE_EQ(shares.combine, 0.5);  // of the pull, which is faster
+  EXPECT_DOUBLE_EQ(shares.combine, 0.5);  // relative to the pull, which is faster
   EXPECT_DOUBLE_EQ(shares.pair, 0.75);
   EXPECT_EQ(ceilingShares(CaseResult{}).dispatch, 0);
   const CaseResult result = resultWithCeilings();

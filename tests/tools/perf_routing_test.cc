@@ -37,7 +37,7 @@ std::vector<std::vector<std::int32_t>> tokensOf(const Options& options) {
 
 using Shares = std::vector<double>;
 
-// How often each expert is entry number `entry`.
+// The share of tokens whose entry number `entry` is each expert.
 Shares sharesOf(const std::vector<std::vector<std::int32_t>>& tokens, int experts, int entry) {
   Shares shares(static_cast<std::size_t>(experts));
   for (const auto& token : tokens) {
@@ -46,7 +46,7 @@ Shares sharesOf(const std::vector<std::vector<std::int32_t>>& tokens, int expert
   return shares;
 }
 
-// Five standard deviations of a share.
+// The tolerance is five standard deviations of a share.
 void expectNear(const Shares& actual, const Shares& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (std::size_t i = 0; i < actual.size(); ++i) {

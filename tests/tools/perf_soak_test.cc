@@ -1,4 +1,4 @@
-// The soak of moe_perf draws what it should, is right on the host backend, and finds one spoiled element of any kind. A
+// The soak of moe_perf draws what it should, passes on the host backend, and finds one spoiled element of any kind. A
 // soak that cannot fail would prove nothing.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 using namespace moe::perf;
 
 constexpr int kRanks = 3;
-constexpr int kSpoiler = 1;  // not the rank whose result is looked at
+constexpr int kSpoiler = 1;  // another rank than the one whose result is checked
 
 Options makeLimits(int iterations) {
   Options limits;
@@ -37,7 +37,7 @@ Options makeLimits(int iterations) {
   return limits;
 }
 
-// ---- What is drawn ----
+// ---- Drawing ----
 
 std::vector<SoakShape> drawMany() {
   Options limits = makeLimits(100000);
@@ -114,10 +114,10 @@ TEST(PerfSoak, DrawsCornersNowAndThen) {
   }));
 }
 
-// ---- What is found ----
+// ---- Finding ----
 
-// Flips a bit of what the n-th check of a kind looks at, and takes it back after the check: as if the library had
-// delivered one wrong element once.
+// Flips a bit of the data that the n-th check of a kind reads, and restores it after the check. This looks as if the
+// library had delivered one wrong element once.
 template <class Check>
 class SpoilingDevice : public Device {
  public:
@@ -168,7 +168,7 @@ struct Deleter {
   void operator()(moeComm* comm) const { moeCommDestroy(comm); }
 };
 
-// One rank's part; throws if a call fails.
+// One rank's part of a soak. Throws if a call fails.
 SoakResult soakRank(const Options& limits, const moeUniqueId_t& id, Group& group, Device& device) {
   moeConfig_t config = MOE_CONFIG_INITIALIZER;
   config.backend = limits.backend;
@@ -181,7 +181,7 @@ SoakResult soakRank(const Options& limits, const moeUniqueId_t& id, Group& group
   return runSoak(limits, device, comm, group, [](const std::string&) {});
 }
 
-// The result of rank 0 of a soak in which one rank has a device of its own.
+// Rank 0's result of a soak in which rank kSpoiler uses the device `other`.
 SoakResult soakWith(const Options& limits, Device& other) {
   moeUniqueId_t id;
   check(moeGetUniqueId(&id), nullptr, "moeGetUniqueId");

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A name server that does not answer. A rank that joins by a host name waits for it no longer than the timeout, and names
-# the host. Runs in its own network namespace; needs root.
+# A name server that does not answer. A rank that joins by a host name must wait for the server no longer than the
+# timeout, and must name the host. Runs in its own network namespace and needs root.
 # Usage: resolver_test.sh MISHAP_RANK
 set -u
 rank=$1
@@ -25,7 +25,7 @@ fail() {
 try() { "$@" 2>"$work/err" || skip "$*: $(cat "$work/err")"; }
 
 command -v ip >/dev/null || skip 'no ip (package iproute2)'
-# What the processes of the namespace find at /etc/resolv.conf.
+# The processes of the namespace see this file as /etc/resolv.conf.
 try mkdir -p "/etc/netns/$namespace"
 echo 'nameserver 127.0.0.1' >"/etc/netns/$namespace/resolv.conf"
 try ip netns add "$namespace"

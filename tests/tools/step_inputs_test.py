@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/step_inputs.py sees what a step reads and nothing else, and scripts/test.sh leaves out what has not changed."""
+"""scripts/step_inputs.py sees exactly what a step reads. scripts/test.sh skips steps whose inputs did not change."""
 import os
 import pathlib
 import re
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import lint  # noqa: E402
 import step_inputs  # noqa: E402
 
-# scripts/test.sh with steps of our own, which leave a line in a file when they run.
+# Replaces the steps of scripts/test.sh with steps that add a line to a file when they run.
 STEPS = """
 all_steps="deps format python lint"
 for step in deps format python lint; do eval "step_$step() { echo $step >>ran; ${during:-:}; return ${status:-0}; }"; done
@@ -49,7 +49,7 @@ class Inputs(unittest.TestCase):
         return {step for step in before if before[step] != step_inputs.digest_of(step, self.root)}
 
     def run_steps(self, *arguments, **variables):
-        """The steps that ran, and the table's results."""
+        """The steps that ran, and the results in test.sh's table."""
         (self.root / "ran").unlink(missing_ok=True)
         done = subprocess.run(["bash", "scripts/test.sh", *arguments], cwd=self.root, capture_output=True, text=True,
                               env=os.environ | variables)
@@ -74,7 +74,7 @@ class Inputs(unittest.TestCase):
     def test_a_step_that_passed_is_left_out_until_its_inputs_change(self):
         self.assertEqual(self.run_steps()[0], ["deps", "format", "python", "lint"])
         ran, results = self.run_steps()
-        self.assertEqual(ran, ["deps"])  # not in the table
+        self.assertEqual(ran, ["deps"])  # deps is not in the table of inputs
         self.assertEqual(results, {"deps": "passed", "format": "unchanged", "python": "unchanged", "lint": "unchanged"})
         self.write("python/a.py", "two")
         self.assertEqual(self.run_steps()[0], ["deps", "python"])

@@ -1,14 +1,14 @@
 #!/bin/sh
-# The TCP transport by itself, between two namespaces (netns.sh): over a link that is slow and loses packets, over one
-# that is cut in the middle, and over one that is taken down; and a rank that is killed.
+# The TCP transport by itself between two namespaces (netns.sh): over a link that is slow and loses packets, over one
+# that is cut in the middle, and over one that is taken down. It also kills a rank.
 # Usage: tcp_netns_test.sh PATH_OF_TCP_PAIR
 set -u
 pair=$1
 # shellcheck source=tests/tools/netns.sh
 . "$(dirname "$0")/netns.sh"
-# What is known of a rank behind a cut link.
+# What a rank reports about the rank behind a cut link.
 silent=' ms: rank [01]: \(rank\|nothing arrives from rank\)'
-# INTERFACE TIMEOUT_MS ROUNDS
+# Starts both ranks: INTERFACE TIMEOUT_MS ROUNDS
 start() {
   rm -rf "$work/meet"
   mkdir "$work/meet"
@@ -30,7 +30,7 @@ end() {
   cat "$work/out0" "$work/out1"
 }
 
-# After how many milliseconds without a word from the other each rank gave up, at most.
+# Expects that each rank gave up after at most $1 milliseconds without a word from the other.
 at_most() {
   for out in "$work/out0" "$work/out1"; do
     ms=$(sed -n 's/.* after \([0-9]*\) ms: .*/\1/p' "$out")

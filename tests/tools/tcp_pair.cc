@@ -1,6 +1,8 @@
-// One of two ranks, each a process, that put rows to each other over TCP. They meet through files in a directory.
+// One of two ranks, each a process, that put rows to each other over TCP. They exchange cards through files in a
+// directory.
 //   Usage: tcp_pair RANK DIRECTORY INTERFACE TIMEOUT_MS ROUNDS (0: until something fails)
-// Says "done", or what failed and after how long without a word from the other. Status 0, 3 after a failure.
+// Prints "done", or what failed and after how long without a word from the other rank. Exits with 3 after a failure,
+// else with 0.
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -50,7 +52,7 @@ bool playRound(Member& me, int rank, std::uint64_t round) {
     const auto seed = static_cast<std::uint32_t>(round * 64) + static_cast<std::uint32_t>(row);
     if (!rowIs(me.at(incoming), kRowBytes, seed)) throw Error(moeInternalError, "a word came before its rows");
   }
-  return me.putWord(other, 8, round) && awaitWord(me, 8, round);  // both have read
+  return me.putWord(other, 8, round) && awaitWord(me, 8, round);  // both ranks have read the rows
 }
 
 int play(int rank, const std::string& directory, const std::string& interfaceName, int timeoutMs,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants each kind of violation that scripts/tidy.py looks for, and things that only look like one."""
+"""Plants each kind of violation that scripts/tidy.py looks for, and harmless text that only resembles one."""
 import os
 import sys
 import unittest

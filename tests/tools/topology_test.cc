@@ -1,5 +1,5 @@
-// What the library reads from a made-up /sys and concludes from it. It does not ask for the GPUs of this machine, so
-// the test runs anywhere.
+// What the library reads from a made-up /sys, and what it concludes. It does not query the GPUs of this machine, so the
+// test runs anywhere.
 #include "topology/topology.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class FakeSys : public FakeRoot {
     addRdma("mlx5_0", "0000:00:01.0/0000:17:00.0", "ib0", "InfiniBand", 0);
     addRdma("mlx5_1", "0000:00:02.0/0000:a3:00.0", "ib1", "InfiniBand", 1);
     addInterface("eth0", "0000:00:03.0", "up");
-    std::filesystem::create_directories(sys() / "class/net/lo");  // no device: virtual
+    std::filesystem::create_directories(sys() / "class/net/lo");  // has no device, so it is virtual
   }
 };
 

@@ -1,4 +1,4 @@
-// A rank that speaks to a TCP transport but breaks the rules. It dials, so its rank is the lowest.
+// A rank that speaks to a TCP transport but breaks the rules. It dials, so it must be the lowest rank.
 #pragma once
 
 #include <poll.h>
@@ -14,7 +14,7 @@
 
 namespace moe::test {
 
-// A card that nobody listens behind.
+// A card with an address at which nothing listens.
 inline CardBytes emptyCard() {
   bootstrap::Address nowhere;
   nowhere.ip = {127, 0, 0, 1};
@@ -24,7 +24,7 @@ inline CardBytes emptyCard() {
 
 class FakeTcpPeer {
  public:
-  // Knocks at the rank with this card and key, as `rank` of `nranks`; waits until it is let in, or turned away.
+  // Dials the rank with this card and key as `rank` of `nranks`. Waits until it is let in or turned away.
   FakeTcpPeer(const CardBytes& card, int rank, int nranks, const bootstrap::Key& key) {
     const TcpCard known = TcpCard::decode(card, 0);
     constexpr auto kHello = bootstrap::maskOf(bootstrap::FrameType::Attach);
@@ -51,7 +51,7 @@ class FakeTcpPeer {
   int fd() const { return socket_.get(); }
   void close() { socket_.reset(); }
 
-  // False once the other side has closed.
+  // False if the other side has closed the connection.
   bool send(const void* from, std::size_t bytes) {
     const auto* next = static_cast<const std::uint8_t*>(from);
     while (bytes > 0) {
@@ -78,7 +78,7 @@ class FakeTcpPeer {
   Fd socket_;
 };
 
-// Rank 1 of two, whose peer is a fake.
+// Rank 1 of two ranks. Rank 0 is a fake.
 class MemberAndFake {
  public:
   explicit MemberAndFake(const MemberOptions& options = {}) : member(1, 2, options) {

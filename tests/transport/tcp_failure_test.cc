@@ -1,4 +1,4 @@
-// Puts over TCP when something is wrong: strangers, peers that die, stop or lie, ranks that do not come.
+// Puts over TCP when something is wrong: strangers, peers that die, stop or lie, and ranks that never connect.
 #include <random>
 
 #include "transport/fake_tcp_peer.h"
@@ -17,7 +17,7 @@ void expectSays(const Outcome& outcome, moeResult_t result, const std::string& t
   EXPECT_NE(outcome.sentence.find(text), std::string::npos) << outcome.sentence;
 }
 
-// ---- the meeting ----
+// ---- Meeting ----
 
 TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
   Member low(0, 2, {});
@@ -53,7 +53,7 @@ TEST(TcpMeeting, StrangersAreNotLetInAndKeepNobodyOut) {
   expectAllWell(high.failures());
 }
 
-// Cards pass through the group's sockets, where whoever sees the wire can read them.
+// Cards pass through the group's sockets, where everyone who sees the wire can read them.
 TEST(TcpMeeting, WhoHasReadTheCardsIsNotLetIn) {
   Member low(0, 2, {});
   Member high(1, 2, {});
@@ -70,7 +70,7 @@ TEST(TcpMeeting, WhoHasReadTheCardsIsNotLetIn) {
   EXPECT_EQ(ofHigh.result, moeSuccess) << ofHigh.sentence;
 }
 
-// Somebody listens where the card of rank 1 says, and has read it too.
+// A deceiver listens at the address on rank 1's card, and has read the card too.
 TEST(TcpMeeting, ARankThatDialsIsNotDeceived) {
   MemberOptions deceiver;
   deceiver.keyOf = [](int) { return bootstrap::Key{}; };
@@ -130,7 +130,7 @@ TEST(TcpMeeting, NamesTheRankThatDoesNotCome) {
   Member high(1, 2, {});
   const std::vector<CardBytes> cards{low.transport().card(), high.transport().card()};
   expectSays(outcomeOf([&] { high.connect(cards, 100ms); }), moeTimeout, "rank 0 did not connect to rank 1");
-  high.leave();  // now nobody listens there
+  high.leave();  // now nothing listens there
   expectSays(outcomeOf([&] { low.connect(cards, 300ms); }), moeTimeout, "rank 0 cannot connect to rank 1");
 }
 
@@ -151,11 +151,11 @@ TEST(TcpMeeting, RefusesAnInterfaceThatDoesNotExist) {
   expectSays(outcomeOf([&] { Member(0, 2, options); }), moeInvalidArgument, "none_such");
 }
 
-// ---- peers that die or stop ----
+// ---- Peers that die or stop ----
 
 TEST(TcpFailure, APeerThatClosesIsNamed) {
   Members members(3);
-  members[1].leave();  // without finish
+  members[1].leave();  // without finish()
   expectSays(members[0].awaitFailure(10s), moeRemoteError,
              "rank 0: rank 1 closed the connection for puts without a goodbye");
   expectSays(members[2].awaitFailure(10s), moeRemoteError,
@@ -230,7 +230,7 @@ struct FakeRankZero {
   std::unique_ptr<FakeTcpPeer> toEarly, toLate;
 };
 
-// Rank 1 hears of rank 0's death first, and leaves; rank 2 is told of it later.
+// Rank 1 hears of rank 0's death first and leaves. Rank 2 hears of the death later.
 TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   Member early(1, 3, {}), late(2, 3, {});
   FakeRankZero zero(early, late);
@@ -240,7 +240,7 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   ASSERT_TRUE(early.putWord(2, 8, 5));
   early.finish();
   early.leave();
-  late.await(8, 5);  // what it had posted is there all the same
+  late.await(8, 5);  // what rank 1 posted before it left still arrives
   ASSERT_TRUE(late.putWord(1, 8, 1)) << "puts to it go nowhere";
   std::this_thread::sleep_for(100ms);
   expectAllWell(late.failures());
@@ -249,15 +249,15 @@ TEST(TcpFailure, ASurvivorThatLeavesAfterAFailureIsNotNamed) {
   EXPECT_EQ(late.failures().size(), 1U);
 }
 
-// The same if its puts are stuck: a failed communicator waits only for a while, as Comm::finishPuts does.
+// The same if its puts are stuck. A failed communicator waits for them only for a while, as Comm::finishPuts does.
 TEST(TcpFailure, ASurvivorThatCannotSendEverythingIsNotNamedEither) {
   MemberOptions options;
   options.tcp.rings = 1;
-  options.tcp.backlogMax = 4;  // so that puts to the others are stuck too
+  options.tcp.backlogMax = 4;  // so that puts to the other ranks get stuck too
   Member early(1, 3, options), late(2, 3, {});
   FakeRankZero zero(early, late);
 
-  for (int i = 0; i < 60; ++i) ASSERT_TRUE(early.put(0, 0, 0, std::size_t{1} << 20));  // who reads nothing
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(early.put(0, 0, 0, std::size_t{1} << 20));  // rank 0 reads nothing
   const auto before = Clock::now();
   early.transport().finish(Deadline::after(20s), [&] { return secondsSince(before) > 0.5; });
   EXPECT_LT(secondsSince(before), 10);
@@ -274,10 +274,10 @@ TEST(TcpFailure, FinishEndsAtTheDeadlineIfAPeerDoesNotAnswer) {
   EXPECT_LT(secondsSince(before), 5);
   pair.fake->close();
   std::this_thread::sleep_for(50ms);
-  expectAllWell(pair.member.failures());  // nobody needs it any more
+  expectAllWell(pair.member.failures());  // nothing needs the peer any more
 }
 
-// ---- peers that lie ----
+// ---- Peers that lie ----
 
 TEST(TcpFailure, FramesThatDoNotFitTheWindowAreRefusedWithTheirNumbers) {
   constexpr std::uint64_t kWindow = 65536;
@@ -299,7 +299,7 @@ TEST(TcpFailure, FramesThatDoNotFitTheWindowAreRefusedWithTheirNumbers) {
     MemberOptions options;
     options.windowBytes = kWindow;
     MemberAndFake pair(options);
-    pair.fake->send(TcpFrame{TcpKind::Word, 0, kWindow - 8, 7});  // the last one that fits
+    pair.fake->send(TcpFrame{TcpKind::Word, 0, kWindow - 8, 7});  // the last word that fits
     pair.fake->send(frame);
     const Outcome outcome = pair.member.awaitFailure(10s);
     expectSays(outcome, moeRemoteError, "rank 1: rank 0: " + text);
@@ -324,7 +324,7 @@ TEST(TcpFailure, WhateverAPeerSendsNothingBreaks) {
       bytes.insert(bytes.end(), raw, raw + sizeof next);
       bytes.resize(bytes.size() + next.bytes + (draw(20) == 0 ? draw(9) : 0), 0x5a);
     }
-    // In pieces of any size.
+    // Sends pieces of random sizes.
     for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t piece = std::min<std::size_t>(draw(700) + 1, bytes.size() - at);
       if (!pair.fake->send(bytes.data() + at, piece)) break;
@@ -335,7 +335,7 @@ TEST(TcpFailure, WhateverAPeerSendsNothingBreaks) {
   }
 }
 
-// ---- this rank's own mistakes ----
+// ---- This rank's own mistakes ----
 
 TEST(TcpFailure, PutsThatThisRankMayNotPostAreItsFailure) {
   constexpr std::uint64_t kWindow = std::uint64_t{1} << 20;

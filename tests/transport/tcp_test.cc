@@ -1,5 +1,5 @@
-// What only TCP has, between healthy ranks: rings, joined frames, steps that help. tcp_failure_test.cc has unhealthy
-// ones. transport_suite.cc has what all transports do.
+// What is specific to TCP, between healthy ranks: rings, joined frames, steps that help. tcp_failure_test.cc has the
+// unhealthy ranks. transport_suite.cc has what all transports do.
 #include "transport/fake_tcp_peer.h"
 #include "transport/transport_suite.h"
 
@@ -42,7 +42,7 @@ TEST(Tcp, EveryNumberOfRingsServesEveryRank) {
   }
 }
 
-// Of some the receiver takes more at once than they are.
+// Some sizes are smaller than what the receiver reads ahead at once.
 TEST(Tcp, SizesAroundWhatIsReceivedAheadLandWhereTheyBelong) {
   constexpr std::uint64_t kPlace = 65540, kPlaces = 24;
   constexpr std::uint32_t kSizes[] = {488, 512, 4096, 8168, 8188, 8192, 8196, 16360, 16380, 16384, 16388, 65536};
@@ -67,7 +67,8 @@ TEST(Tcp, SizesAroundWhatIsReceivedAheadLandWhereTheyBelong) {
   members.expectNoFailure();
 }
 
-// Each rank's steps send and receive; the threads have nothing to do. Then they have all of it.
+// In turns 0 and 2, each rank's steps send and receive, and the threads have nothing to do. In turn 1, the threads do
+// all of it.
 TEST(Tcp, StepsThatHelpAndThreadsTakeTurns) {
   constexpr std::uint64_t kRounds = 300, kBytes = 4096, kRow = 4096;
   Members members(3);
@@ -86,7 +87,7 @@ TEST(Tcp, StepsThatHelpAndThreadsTakeTurns) {
         if (!rowIs(me.at(kRow), kBytes, seed + static_cast<std::uint32_t>(from))) {
           throw Error(moeInternalError, "a row came after its word");
         }
-        // What it has read may be overwritten, and what it has sent has arrived.
+        // This word says that the row was read. The word from `to` says that this rank's row has arrived.
         if (!(helps ? me.postQuietly(putWord(from, 8, round)) : me.post(putWord(from, 8, round)))) {
           throw Error(moeTimeout, "no word goes on");
         }
@@ -99,7 +100,7 @@ TEST(Tcp, StepsThatHelpAndThreadsTakeTurns) {
   members.expectNoFailure();
 }
 
-// Else each of them would cost its receiver a header and a system call.
+// Otherwise each put would cost its receiver a header and a system call.
 TEST(Tcp, PutsToPlacesBehindEachOtherTravelTogether) {
   constexpr std::uint32_t kRows = 1000, kBytes = 16;
   MemberAndFake pair;
@@ -131,7 +132,7 @@ TEST(Tcp, ARankThatHasFinishedMayLeaveAndTheOthersGoOn) {
   members[0].finish();
   members[0].leave();
   for (std::uint64_t round = 1; round <= 100; ++round) {
-    members[1].putWord(0, 8, round);  // goes nowhere, and is no failure
+    members[1].putWord(0, 8, round);  // goes nowhere, which is no failure
     members[1].putWord(2, 8, round);
     members[2].await(8, round);
     std::this_thread::sleep_for(1ms);

@@ -23,7 +23,7 @@ TEST_P(AnyTransport, LargePutsLandWhole) {
 }
 
 TEST_P(AnyTransport, SmallAndOddSizesLandWhereTheyBelong) {
-  constexpr std::uint64_t kPlace = 2052;  // four bytes behind the longest that nothing may touch
+  constexpr std::uint64_t kPlace = 2052;  // the longest put and four bytes behind it, which must stay untouched
   constexpr std::uint32_t kLongest = 2048;
   const auto source = [](std::uint32_t bytes) { return 64 + bytes / 4 * kPlace; };
   const auto target = [&](std::uint32_t bytes) { return source(bytes) + 520 * kPlace; };

@@ -1,5 +1,5 @@
-// What every transport must do, whatever carries its puts: transport_suite.cc. A program with a transport instantiates
-// AnyTransport with the options that choose it.
+// What every transport must do, whatever carries its puts. transport_suite.cc has the tests. A program instantiates
+// AnyTransport with the options that choose its transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,12 +22,12 @@ class AnyTransport : public testing::TestWithParam<TransportCase> {
  protected:
   MemberOptions options(std::size_t windowBytes = std::size_t{1} << 20) const {
     MemberOptions chosen = GetParam().options();
-    chosen.windowBytes = (windowBytes + 1023) / 512 * 512;  // at its end ranks that leave say so
+    chosen.windowBytes = (windowBytes + 1023) / 512 * 512;  // leaving ranks write words at its end
     return chosen;
   }
 };
 
-// Where things lie in every window: flags of [from][poster], then rows to send and received rows, [rank][poster][row].
+// The layout of every window: flags [from][poster], then rows to send and received rows, both [rank][poster][row].
 struct Plan {
   int ranks, posters, rows;
   std::size_t rowBytes = 768;
@@ -45,12 +45,13 @@ struct Plan {
   }
 };
 
-// One poster of a rank: sends rows and then a word to every other rank, and checks what came when their words have.
+// One poster of a rank. It sends rows and then a word to every other rank. When a rank's word has come, it checks that
+// rank's rows.
 inline void exchange(Member& me, int rank, int poster, const Plan& plan, std::uint32_t rounds) {
   for (std::uint32_t round = 1; round <= rounds; ++round) {
     for (int to = 0; to < plan.ranks; ++to) {
       if (to == rank) continue;
-      me.await(plan.ack(to, poster), round - 1);  // it has read what is to be overwritten; so has the transport
+      me.await(plan.ack(to, poster), round - 1);  // the peer has read these rows, so the transport has too
       for (int row = 0; row < plan.rows; ++row) {
         fillRow(me.at(plan.outgoing(to, poster, row)), plan.rowBytes, Plan::seed(rank, to, poster, row, round));
         if (!me.put(to, plan.incoming(rank, poster, row), plan.outgoing(to, poster, row), plan.rowBytes)) {

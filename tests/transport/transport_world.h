@@ -1,4 +1,4 @@
-// What the tests of transports between domains share: ranks of one process, each a domain of its own, with a window in
+// Shared by the tests of transports between domains: ranks of one process, each a domain of its own, with a window in
 // host memory.
 #pragma once
 
@@ -29,7 +29,7 @@ struct MemberOptions {
   std::string interfaceName = "lo";
   topology::RdmaSettings rdma;
   TcpOptions tcp;
-  // What carries the puts, over which backend; the log's lines go to `lines`, if there is one.
+  // `make` makes the transport, `makeBackend` its backend. The lines of the log go to `lines` if it is not null.
   std::function<std::unique_ptr<RemoteTransport>(RemoteSetup, const TcpOptions&)> make =
       [](RemoteSetup setup, const TcpOptions& tcpOptions) { return makeTcpTransport(std::move(setup), tcpOptions); };
   std::function<std::unique_ptr<Backend>()> makeBackend = [] { return makeHostBackend(); };
@@ -44,7 +44,7 @@ class Member {
       : backend_(options.makeBackend()),
         window_(backend_->allocateHostVisible(options.windowBytes)),
         log_(options.lines == nullptr ? Log::Options{} : options.lines->options(), rank, nranks) {
-    // The last words are the window's end.
+    // The words of leaving ranks are the last of the window.
     const std::uint64_t leaving = options.windowBytes - static_cast<std::size_t>(nranks) * sizeof(Flag);
     RemoteSetup setup{rank,
                       nranks,
@@ -81,13 +81,13 @@ class Member {
   }
   void leave() { transport_.reset(); }
 
-  // As a step that goes on: the transport's threads carry it.
+  // Posts as a step that continues: the transport's threads carry the put.
   bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
     const bool posted = postQuietly(put, patience);
     if (view_.helper != nullptr) view_.helper->wake();
     return posted;
   }
-  // Nobody carries it until helper() is asked to.
+  // Posts without waking a thread. helper() must carry the put.
   bool postQuietly(const Put& put, std::chrono::milliseconds patience = 20s) {
     const HostQueueMemory memory;
     const WaitLimit limit{memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000, &abort_};
@@ -111,7 +111,7 @@ class Member {
     }
   }
 
-  // As a step that waits: it does the threads' work.
+  // Waits as a step does, and meanwhile does the threads' work.
   void awaitAndHelp(std::uint64_t offset, std::uint64_t word) {
     const auto end = Clock::now() + 60s;
     for (int idle = 0; load(offset) < word;) {
@@ -125,7 +125,7 @@ class Member {
     const std::lock_guard lock(mutex_);
     return failures_;
   }
-  // The first failure; moeSuccess if none came in time.
+  // The first failure, or moeSuccess if none came in time.
   Outcome awaitFailure(std::chrono::milliseconds patience) {
     const auto end = Clock::now() + patience;
     while (failures().empty() && Clock::now() < end) std::this_thread::sleep_for(1ms);
@@ -143,7 +143,7 @@ class Member {
   std::unique_ptr<RemoteTransport> transport_;
 };
 
-// A connected group. Ranks are used from any thread.
+// A connected group. Any thread may use its ranks.
 class Members {
  public:
   explicit Members(int count, const MemberOptions& options = {}) {
@@ -159,7 +159,7 @@ class Members {
     for (const auto& member : members_) all.push_back(member->transport().card());
     return all;
   }
-  // Every rank's part, in a thread of its own.
+  // Runs every rank's part in a thread of its own.
   void run(const std::function<void(Member&, int)>& body) {
     expectAllWell(inThreads(count(), [&](int rank) { body((*this)[rank], rank); }));
   }
@@ -171,7 +171,7 @@ class Members {
   std::vector<std::unique_ptr<Member>> members_;
 };
 
-// What a row holds that nobody else writes.
+// Contents that identify a row.
 inline void fillRow(std::uint8_t* row, std::size_t bytes, std::uint32_t seed) {
   for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
     const std::uint32_t value = seed * 2654435761U + static_cast<std::uint32_t>(i);

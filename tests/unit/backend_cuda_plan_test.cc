@@ -65,7 +65,7 @@ TEST(CudaPlan, ADividedDispatchCountsAllOfItsWarps) {
   EXPECT_EQ(planLaunch(kH200, {Step::htDispatchWaves, 4096, 4096, 14336, 16}, true).describingWarps, 0);
 }
 
-// ---- how many multiprocessors a large operation takes ----
+// ---- The number of multiprocessors that a large operation takes ----
 
 GpuMachine withLink(double gigabytes, int sharers = 1) {
   return {132, sharers, 232448, gigabytes};
@@ -75,9 +75,9 @@ int largeBlocks(const GpuMachine& machine, Step step, std::int64_t bytes, int sm
   return planLaunch(machine, {step, 4096, 4096, 14336, sms, true, bytes}, true).blocks;
 }
 
-constexpr double kNvlink4 = 18 * 26.562;  // of a H200
+constexpr double kNvlink4 = 18 * 26.562;  // of an H200
 
-// 4096 tokens, each to at most 4 ranks, rows of 14336 bytes: what kDispatchSpeed and kCombineSpeed were fitted to.
+// 4096 tokens, each to at most 4 ranks, rows of 14336 bytes. kDispatchSpeed and kCombineSpeed were fitted to this case.
 TEST(CudaPlan, LargeMovesTakeWhatTheTablesSay) {
   constexpr std::int64_t kBytes = std::int64_t{4096} * 4 * 14336;
   EXPECT_EQ(largeBlocks(withLink(kNvlink4), Step::htDispatch, kBytes), 32) << "16 are 2.1 % slower";
@@ -178,7 +178,7 @@ TEST(CudaPlan, SumsOfLongRowsHaveFewerWarpsAndLargerSlots) {
     EXPECT_EQ(stages.bytes, c.slotBytes) << c.rowBytes;
   }
   EXPECT_EQ(warpStages(kH200, Step::combineWaves, 1, 14336).count, kSumSlotsMax);
-  const GpuMachine small{132, 1, 101376};  // 99 KB, as some have
+  const GpuMachine small{132, 1, 101376};  // 99 KB, as some GPUs have
   const LaunchShape shape = planLaunch(small, {Step::combineWaves, 4096, 4096, 14336, 24}, true);
   EXPECT_EQ(shape.warpsPerBlock, 7);
   EXPECT_GE(warpStages(small, Step::combineWaves, shape.warpsPerBlock, 14336).count, kSumSlotsMin);

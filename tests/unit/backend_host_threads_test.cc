@@ -1,4 +1,4 @@
-// The host backend's threads, and the memory that it gives.
+// The host backend's threads, and the memory that it allocates.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ TEST(HostThreads, RunsAllPartsAtOnceAndEachOnce) {
   HostThreads team;
   for (const int warps : {1, 4, 2, 3, 4}) {
     for (int round = 0; round < 50; ++round) {
-      std::barrier<> all(warps);  // ends when all have come
+      std::barrier<> all(warps);  // parts pass only when all of them run
       std::atomic<int> parts = 0;
       team.run(warps, [&](int warp, HostPace&) {
         all.arrive_and_wait();
@@ -99,7 +99,7 @@ TEST(HostBackend, CutsFewRowsSoThatAllThreadsHaveSome) {
   EXPECT_EQ(backend->partsFor(shape, 1, 1 << 20).count, 16);
 }
 
-// Whether the kernel knows that large pages are wanted where `at` lies.
+// True if the kernel was told to use large pages for the memory at `at`.
 bool wantsLargePages(const void* at) {
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;

@@ -1,4 +1,4 @@
-// Exceptions, as other ranks hear of them.
+// Exceptions, as other ranks receive them.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

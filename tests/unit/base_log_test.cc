@@ -1,4 +1,4 @@
-// Log lines that cannot be written are lost, and nothing else happens.
+// A log line that cannot be written is lost, without any other effect.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -36,7 +36,7 @@ struct Pipe {
   Fd reader, writer;
 };
 
-// The end of a child of this process that runs `body`, with the signals of a fresh program.
+// The exit status of a forked child that runs `body` with the signal settings of a fresh program.
 int statusOf(const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -77,7 +77,7 @@ TEST(Log, StandardErrorOnAFullDiskIsNoFailure) {
             0);
 }
 
-// A program that does not know of SIGPIPE lives on, and its signals are unchanged.
+// A program that does not handle SIGPIPE survives, and its signal settings stay unchanged.
 TEST(Log, AClosedPipeEndsNobody) {
   EXPECT_EQ(statusOf([] {
               Pipe pipe;
@@ -93,7 +93,7 @@ TEST(Log, AClosedPipeEndsNobody) {
             0);
 }
 
-// A file that is opened next gets the number of standard error, and must not get its lines.
+// The next file that is opened gets the descriptor number of standard error. It must not get the log's lines.
 TEST(Log, ALineForAStandardErrorThatIsClosedIsLost) {
   EXPECT_EQ(statusOf([] {
               ::close(2);

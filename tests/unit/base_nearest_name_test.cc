@@ -1,4 +1,4 @@
-// The name that is offered in place of an unknown one.
+// The name that is suggested for an unknown one.
 #include <gtest/gtest.h>
 
 #include "base/nearest_name.h"

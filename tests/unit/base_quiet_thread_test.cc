@@ -25,7 +25,7 @@ TEST(QuietThread, ThatThrowsEndsAlone) {
   startQuietThread([] { throw std::runtime_error("for want of anything better"); }).join();
 }
 
-// What a thread is given has to be copied to memory that may not be there.
+// A thread's function is moved to new memory, which may run out. This one throws when it is moved.
 struct NoMemory {
   NoMemory() = default;
   NoMemory(NoMemory&&) { throw std::bad_alloc(); }

@@ -8,7 +8,7 @@
 namespace moe::test {
 namespace {
 
-// What this library knows, the shape of a program built with an older header, and of one with a newer header.
+// The struct of this library, and those of programs built with an older and with a newer header.
 struct Now {
   std::size_t size;
   std::int32_t first;

@@ -1,4 +1,5 @@
-// Ranks that die, fail or leave: who notices, how fast, and in which words. Ranks that are killed are child processes.
+// Ranks that die, fail or leave: who notices, how fast, and with which sentence. Ranks that are killed are child
+// processes.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -9,7 +10,7 @@ namespace {
 
 using bootstrap::createUniqueId;
 
-// A child that joins as `rank`, waits until its parent kills it, and tells when it is there.
+// A child joins as `rank`, tells the parent that it has joined, and waits until the parent kills it.
 Children::Body joinAndWait(int rank, int nranks) {
   return [=](int, const moeUniqueId_t& id, const std::function<void()>& say) {
     auto member = Bootstrap::join(id, optionsOf(rank, nranks));
@@ -18,7 +19,7 @@ Children::Body joinAndWait(int rank, int nranks) {
   };
 }
 
-// Standard error, while it lives.
+// Redirects standard error to a full device while it lives.
 class OnAFullDisk {
  public:
   OnAFullDisk() : before_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) {
@@ -77,7 +78,7 @@ TEST(BootstrapFailure, TheEndOfTheProcessThatServesTheIdIsNoticed) {
   EXPECT_LT(secondsSince(start), 2.0);
 }
 
-// Even if the log line cannot be written, the others hear of it first and the watching goes on.
+// Even if the log line cannot be written, the other ranks hear of the death first, and the monitor goes on.
 TEST(BootstrapFailure, ADeathIsNamedByRanksWhoseDiskIsFull) {
   Children children(1, joinAndWait(2, 4));
   const moeUniqueId_t id = createUniqueId(20s, "");
@@ -135,7 +136,7 @@ TEST(BootstrapFailure, ADeathIsHeardOfWhileARankDoesSomethingElse) {
   }
 }
 
-// 40 ranks: the dead one is an inner rank (1), a leaf below another one (30), or the root.
+// 40 ranks. The dead one is an inner rank (1), a leaf below another one (30), or the root.
 class BootstrapDeath : public testing::TestWithParam<int> {};
 
 TEST_P(BootstrapDeath, InsideAnAllGatherIsNamedByEveryRank) {
@@ -208,7 +209,7 @@ TEST_P(BootstrapDeath, IsReportedByEveryMonitor) {
 
 INSTANTIATE_TEST_SUITE_P(Positions, BootstrapDeath, testing::Values(0, 1, 30));
 
-// Nobody could tell of a failure of that rank any more.
+// Without a monitor, a later failure of that rank could not be reported.
 TEST(BootstrapFailure, AMonitorWithoutMemoryTellsTheOthers) {
   Meet watching(3);
   Meet over(3);
@@ -232,7 +233,7 @@ TEST(BootstrapFailure, AMonitorWithoutMemoryTellsTheOthers) {
 
 TEST(BootstrapFailure, TwoDeathsAtOnceReachEveryRank) {
   Children children(2, [](int index, const moeUniqueId_t& id, const auto& say) {
-    auto member = Bootstrap::join(id, optionsOf(index, 40));  // the root and one of its children, which has children
+    auto member = Bootstrap::join(id, optionsOf(index, 40));  // the root, and one of its children that has children
     member->startMonitor([](const auto&) {});
     say();
     std::this_thread::sleep_for(60s);
@@ -260,7 +261,7 @@ TEST(BootstrapFailure, TwoDeathsAtOnceReachEveryRank) {
   killer.join();
 }
 
-// The victim may be killed at any point of its way into the group. Whatever the others are doing then, they name it.
+// The victim may be killed at any point while it joins. Whatever the other ranks do at that time, they name it.
 TEST(BootstrapFailure, ADeathAtAnyMomentOfTheWayInIsNamed) {
   constexpr int kRanks = 8;
   for (const int victim : {0, 3}) {

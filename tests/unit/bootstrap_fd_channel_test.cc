@@ -82,7 +82,8 @@ TEST(FdChannel, NamesTheRankThatDoesNotServe) {
   }));
 }
 
-// The others wait for it, and it waits for the others in the next collective: they know, and are first to say it.
+// The other ranks wait for rank 2's descriptor, while rank 2 waits for them in the next collective. They know the cause
+// and must report it first.
 TEST(FdChannel, ARankThatDoesNotServeIsNamedByAll) {
   const moeUniqueId_t id = createUniqueId(20s, "");
   Meet over(4);
@@ -105,7 +106,7 @@ TEST(FdChannel, ARankThatDoesNotServeIsNamedByAll) {
   }
 }
 
-// Runs a server until it is told to stop.
+// Runs a server until the object ends.
 class Serving {
  public:
   Serving(const Key& key, int fd) : server_(key, fd), thread_([this] { run(); }) {}
@@ -174,7 +175,7 @@ TEST(FdChannel, LeavesNoDescriptorsBehind) {
   EXPECT_EQ(openDescriptors(), before);
 }
 
-// As anybody on this host sees the name.
+// The server's socket name, as any process of this host can read it.
 std::string localNameOf(const Key& key) {
   const std::string name = fmt::format("moecomm-fd-{:02x}", fmt::join(deriveKey(key, "fd name"), ""));
   std::ifstream sockets("/proc/net/unix");
@@ -206,7 +207,7 @@ void sendWith(int socket, std::span<const std::uint8_t> bytes, std::span<const i
   EXPECT_EQ(::sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())) << std::strerror(errno);
 }
 
-// A pipe that tells whether anybody holds its writing end.
+// A pipe that shows whether any process still holds its writing end.
 struct WatchedPipe {
   Fd reading, writing;
   WatchedPipe() {
@@ -226,7 +227,7 @@ TEST(FdChannel, KeepsNoDescriptorThatAStrangerSends) {
   const Fd file = fileWith(5);
   const Serving serving(key, file.get());
   const auto hello = Handshake(Handshake::Side::Client, Key{}, Key{}).start();
-  std::vector<Fd> strangers;  // they cannot answer the challenge that comes then, and stay
+  std::vector<Fd> strangers;  // they cannot answer the challenge that follows, and stay connected
   for (const std::size_t count : {1U, 2U, 9U}) {
     strangers.push_back(connectTo(localNameOf(key)));
     WatchedPipe pipe;
@@ -301,7 +302,7 @@ TEST(HostIdentity, TellsProcessesOfOneHostApart) {
   EXPECT_NE(self.netNamespace, 0U);
 }
 
-// All that processes see who are the first of their own process namespaces, and have no /proc.
+// What processes see that have no /proc and are each the first of their own process namespace.
 HostIdentity seenWithoutProc(HostIdentity identity) {
   identity.bootId = {};
   identity.netNamespace = identity.ipcNamespace = identity.pidNamespace = identity.processStart = 0;

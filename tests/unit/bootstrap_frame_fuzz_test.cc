@@ -1,4 +1,4 @@
-// Bytes that nobody of the group would send, through the parser and at the listeners of a group that must go on. All
+// Feeds the parser, and the listeners of a group that must keep working, with bytes that no member would send. All
 // inputs come from fixed seeds.
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -34,7 +34,7 @@ Bytes nearlyFrames(Random& random) {
     Bytes frame;
     try {
       frame = encodeFrame(type, static_cast<std::uint32_t>(random() % 70000), payload);
-    } catch (const Error&) {  // not a length for this type: a frame with a header that says so
+    } catch (const Error&) {  // not a length for this type: sends a frame whose header claims it
       frame = encodeFrame(FrameType::Gather, 1, payload);
       frame[4] = static_cast<std::uint8_t>(type);
     }
@@ -68,7 +68,7 @@ TEST(FrameFuzz, TheParserSurvivesAnyBytesInAnyPieces) {
         ASSERT_LE(static_cast<int>(frame->type), 21);
         ASSERT_LT(frame->rank, kRankCountMax);
         ASSERT_LE(frame->payload.size(), input.size());
-        std::uint8_t sum = 0;  // reads every byte, so that the address sanitizer can object
+        std::uint8_t sum = 0;  // reads every byte, so that AddressSanitizer can object
         for (const std::uint8_t byte : frame->payload) sum = static_cast<std::uint8_t>(sum + byte);
         ASSERT_EQ(sum, sum);
       }
@@ -76,7 +76,7 @@ TEST(FrameFuzz, TheParserSurvivesAnyBytesInAnyPieces) {
     }
     if (parser.broken()) ++brokenSeen;
   }
-  EXPECT_GT(framesSeen, 30000U);  // the inputs do reach what is behind the first checks
+  EXPECT_GT(framesSeen, 30000U);  // the inputs get past the first checks
   EXPECT_GT(brokenSeen, 50000U);
 }
 
@@ -103,7 +103,7 @@ void sendBytes(const Fd& fd, const Bytes& bytes) {
   if (fd) (void)::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Answers a challenge like a member, with a key of its own choice.
+// Answers a challenge like a member, but with a random key.
 Bytes conversation(Random& random, const Fd& fd) {
   Handshake client(Handshake::Side::Client, randomKey(), randomKey());
   sendBytes(fd, client.start());
@@ -117,7 +117,7 @@ void attack(const std::vector<Address>& addresses, Random& random, int connectio
     Fd fd = connectTo(addresses.front());
     switch (random() % 5) {
       case 0:
-        break;  // says nothing
+        break;  // sends nothing
       case 1:
         sendBytes(fd, randomBytes(random, 1 + random() % 2000));
         break;

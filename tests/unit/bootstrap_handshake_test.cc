@@ -14,7 +14,7 @@ constexpr Key kKey = {1};
 constexpr Key kClientNonce = {2};
 constexpr Key kServerNonce = {3};
 
-// Gives the frames in `bytes` to `to`; what it answers.
+// Gives the frames in `bytes` to `to`. Returns its answer.
 std::vector<std::uint8_t> deliver(const std::vector<std::uint8_t>& bytes, Handshake& to) {
   FrameParser parser(kHandshakeFrames);
   parser.feed(bytes);
@@ -74,7 +74,7 @@ TEST(Handshake, AProofIsWorthlessForAnotherConnection) {
   EXPECT_EQ(second.state(), State::Refused);
 }
 
-// A challenged stranger cannot have another server compute the answer, because proofs say which side made them.
+// A challenged stranger cannot let another server compute the answer, because proofs say which side made them.
 TEST(Handshake, TheServersProofIsNotAClientsProof) {
   Handshake victim(Side::Server, kKey, kServerNonce);
   const auto challenge = deliver(Handshake(Side::Client, kKey, kClientNonce).start(), victim);

@@ -1,4 +1,4 @@
-// Joining a group and its collectives, ranks as threads.
+// Joining a group, and its collectives. Ranks are threads.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -205,7 +205,7 @@ TEST(BootstrapJoin, NamesTheRanksThatAreMissingAtTheDeadline) {
   }
 }
 
-// Comes to the rendezvous as `rank` and then does nothing any more, until `over`.
+// Joins at the rendezvous as `rank`, then does nothing until `over`.
 void comeAndStop(const moeUniqueId_t& id, int rank, bootstrap::JoinRequest request, Meet& over) {
   using namespace bootstrap;
   const IdContents contents = decodeUniqueId(id);
@@ -230,7 +230,7 @@ TEST(BootstrapJoin, NamesTheRankThatIsStoppedWhenAllHaveCome) {
   const moeUniqueId_t id = createUniqueId(1500ms, "");
   Meet over(4);
   const auto outcomes = inThreads(4, [&](int rank) {
-    std::this_thread::sleep_for(300ms);  // ids are older than their users
+    std::this_thread::sleep_for(300ms);  // an id is older than the ranks that use it
     if (rank == 2) return comeAndStop(id, rank, {4, 1500, 1500, {}}, over);
     const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(rank, 4, 1500ms)); });
     over.wait();
@@ -255,7 +255,7 @@ TEST(BootstrapJoin, DoesNotWaitForAnIdThatWasUsedBefore) {
   std::this_thread::sleep_for(50ms);
   const auto start = Clock::now();
   const Outcome outcome = outcomeOf([&] { Bootstrap::join(id, optionsOf(0, 1)); });
-  // Its port is free again: a test beside this one may have taken it, and then somebody answers.
+  // The id's port is free again. A test that runs beside this one may have taken it and may answer there.
   const bool taken = outcome.sentence.find("belongs to another run") != std::string::npos;
   EXPECT_EQ(outcome.result, taken ? moeInvalidUsage : moeRemoteError) << outcome.sentence;
   EXPECT_LT(secondsSince(start), 5.0);
@@ -264,7 +264,7 @@ TEST(BootstrapJoin, DoesNotWaitForAnIdThatWasUsedBefore) {
 TEST(BootstrapJoin, NamesTheRankThatDoesNotComeToTheAllGather) {
   const moeUniqueId_t id = createUniqueId(20s, "");
   Meet over(20);
-  // Rank 18 is a leaf below rank 1; the ranks around the whole tree have to name it.
+  // Rank 18 is a leaf below rank 1. Ranks all over the tree must name it.
   const auto outcomes = inThreads(20, [&](int rank) {
     auto member = Bootstrap::join(id, optionsOf(rank, 20, 1500ms));
     const Outcome outcome = outcomeOf([&] {
@@ -281,7 +281,7 @@ TEST(BootstrapJoin, NamesTheRankThatDoesNotComeToTheAllGather) {
 }
 
 TEST(BootstrapJoin, LeavesNoDescriptorsBehind) {
-  world(4, [](Bootstrap& member) { member.barrier(); });  // whatever is opened once
+  world(4, [](Bootstrap& member) { member.barrier(); });  // opens what a process opens once
   std::this_thread::sleep_for(200ms);
   const std::size_t before = openDescriptors();
   expectAllWell(world(20, [](Bootstrap& member) {

@@ -1,4 +1,4 @@
-// Late waits: whom all ranks blame. Stopped ranks are child processes.
+// Late waits, and the rank that all ranks blame for them. Stopped ranks are child processes.
 #include <fmt/format.h>
 
 #include "bootstrap/group/late_waits.h"
@@ -10,14 +10,14 @@ namespace {
 
 using bootstrap::createUniqueId;
 
-// Threads of one process, whose news are some hundred thousand frames: too many for a second under a sanitizer.
+// Threads of one process, which exchange some hundred thousand frames. A sanitizer cannot handle so many in a second.
 constexpr int kManyRanks = MOE_TEST_TSAN || MOE_TEST_ASAN ? 64 : 512;
 
 void reportWait(Bootstrap& member, int awaited) {
   member.reportLateWait(awaited, moeTimeout, fmt::format("rank {}: rank {} did not come", member.rank(), awaited));
 }
 
-// A group without one rank, which is stopped when all others watch.
+// A group with one rank that is stopped once all ranks watch. `body` runs on the others.
 void withStopped(int victim, int nranks, const std::function<void(Bootstrap&, Reports&)>& body) {
   Children children(1, [&](int, const moeUniqueId_t& id, const auto& say) {
     auto member = Bootstrap::join(id, optionsOf(victim, nranks));
@@ -63,7 +63,7 @@ void expectVictimIsBlamed(int victim, int nranks) {
   });
 }
 
-// As in bootstrap_failure_test.cc: an inner rank, a leaf below another one, the root.
+// The victims are those of bootstrap_failure_test.cc: an inner rank, a leaf below another one, the root.
 class BootstrapStop : public testing::TestWithParam<int> {};
 
 TEST_P(BootstrapStop, IsNamedByAllThoughEachWaitsForAnotherOne) {
@@ -93,7 +93,7 @@ TEST(BootstrapLate, WhoWaitedForTheStoppedRankHasTheBetterSentence) {
   });
 }
 
-// All live. `waits`: who waits for whom, in the order of time, within 300 ms.
+// All ranks live. `waits` has pairs (waiting rank, awaited rank) in the order of their reports, all within 300 ms.
 void expectBlame(int nranks, const std::vector<std::pair<int, int>>& waits, const std::string& sentence) {
   Meet watching(nranks);
   Meet over(nranks);
@@ -110,7 +110,7 @@ void expectBlame(int nranks, const std::vector<std::pair<int, int>>& waits, cons
     EXPECT_TRUE(reports.waitForOne(10s)) << "rank " << member.rank();
     EXPECT_EQ(reports.all().at(0).sentence, sentence) << "rank " << member.rank() << ", " << secondsSince(start);
     over.wait();
-    member.leave();  // the reports end here
+    member.leave();  // no reports come after this
   }));
 }
 
@@ -130,7 +130,7 @@ TEST(BootstrapLate, AChainOfManyRanksHasOneEnd) {
   allowManyDescriptors();
   std::vector<std::pair<int, int>> waits;
   for (int i = 0; i + 1 < kManyRanks; ++i) {
-    const int rank = i * 5 % (kManyRanks - 1);  // each once, in no order
+    const int rank = i * 5 % (kManyRanks - 1);  // each rank once, in no particular order
     waits.emplace_back(rank, rank + 1);
   }
   expectBlame(kManyRanks, waits, fmt::format("rank {}: rank {} did not come", kManyRanks - 2, kManyRanks - 1));
@@ -153,7 +153,7 @@ TEST(BootstrapLate, AFailureThatComesInBetweenIsTheAnswer) {
     EXPECT_EQ(all.size(), member.rank() == 18 ? 0U : 1U);
     for (const auto& failure : all) EXPECT_EQ(failure.sentence, "the GPU fell off the bus");
     over.wait();
-    member.leave();  // the reports end here
+    member.leave();  // no reports come after this
   }));
 }
 

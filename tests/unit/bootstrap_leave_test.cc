@@ -1,4 +1,4 @@
-// Clean leaving: never a failure, remembered by all, and no hole in the tree for news that come later.
+// Leaving cleanly is never a failure. All ranks remember it, and it leaves no hole in the tree for later news.
 #include <algorithm>
 #include <random>
 
@@ -26,7 +26,7 @@ TEST(BootstrapLeave, IsNoFailureAndIsRemembered) {
     if (member.rank() == 5) {
       const auto start = Clock::now();
       member.leave();
-      EXPECT_LT(secondsSince(start), 0.8);  // its neighbours answer: it does not wait for its deadline
+      EXPECT_LT(secondsSince(start), 0.8);  // its neighbours answer, so it does not wait for its deadline
     } else {
       EXPECT_TRUE(waitUntil([&] { return member.hasLeft(5); })) << "rank " << member.rank();
     }
@@ -36,7 +36,7 @@ TEST(BootstrapLeave, IsNoFailureAndIsRemembered) {
   }));
 }
 
-// It goes on, but nobody need wait for it any more.
+// The rank continues, but no rank needs to wait for it any more.
 TEST(BootstrapLeave, IsAnnouncedByWhoHasNoMoreWork) {
   Meet watching(20);
   Meet over(20);
@@ -51,7 +51,7 @@ TEST(BootstrapLeave, IsAnnouncedByWhoHasNoMoreWork) {
   }));
 }
 
-// All leave with the last of those that all wait for.
+// All ranks wait for the same company, and leave with the last rank of it.
 TEST(BootstrapLeave, WaitsForItsCompany) {
   constexpr int kRanks = 12;
   Meet watching(kRanks);
@@ -88,7 +88,7 @@ TEST(BootstrapLeave, WaitsForCompanyThatStaysNoLongerThanItsPatience) {
   }));
 }
 
-// A rank that has failed is no company to wait for.
+// No rank waits for company that has failed.
 TEST(BootstrapLeave, DoesNotWaitForCompanyThatFailed) {
   Meet watching(4);
   Meet gone(4);
@@ -140,7 +140,7 @@ TEST(BootstrapLeave, OfManyInnerRanksDoesNotCutTheTree) {
   Meet watching(kRanks);
   Meet gone(kRanks);
   Meet over(kRanks);
-  const auto leaves = [](int rank) { return rank < 3; };  // the root and the only other ranks with children but 3
+  const auto leaves = [](int rank) { return rank < 3; };  // the root and all other ranks with children, except rank 3
   expectAllWell(world(kRanks, [&](Bootstrap& member) {
     Reports reports;
     member.startMonitor([&](const auto& failure) { reports.add(failure); });
@@ -156,7 +156,7 @@ TEST(BootstrapLeave, OfManyInnerRanksDoesNotCutTheTree) {
   }));
 }
 
-// Most ranks leave at random times; whoever remains still hears what one of them announces, once.
+// Most ranks leave at random times. Those that remain still hear what one of them announces, exactly once.
 TEST(BootstrapLeave, OfMostRanksInAnyOrderKeepsTheRestTogether) {
   constexpr int kRanks = 60;
   for (unsigned seed = 1; seed <= 6; ++seed) {

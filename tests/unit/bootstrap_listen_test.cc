@@ -1,4 +1,4 @@
-// Where a group listens, and until when.
+// Where a group listens, and for how long.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using bootstrap::Address;
 
-// The addresses at which this process takes connections over IP, one for each socket.
+// The addresses at which this process accepts connections over IP, one per socket.
 std::vector<Address> listening() {
   std::vector<Address> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -35,7 +35,7 @@ bool isOneOf(const std::vector<Address>& addresses, Address address) {
   return std::find(addresses.begin(), addresses.end(), address) != addresses.end();
 }
 
-// What a group of `nranks` threads listens at once all have joined, and the rendezvous has ended.
+// The addresses at which a group of `nranks` threads listens once all have joined and the rendezvous has ended.
 std::vector<Address> listeningOf(int nranks, const moeUniqueId_t& id, const std::string& interfaceName) {
   std::vector<Address> found;
   Meet joined(nranks);
@@ -85,7 +85,7 @@ TEST(BootstrapListen, WithoutAChoiceRanksListenAtTheAddressesThatTheyTellOthers)
   for (const Address& address : found) EXPECT_TRUE(isOneOf(told, address)) << address.text();
 }
 
-// Only ranks above a rank ever dial it, also after repairs of the tree.
+// Only higher ranks ever dial a rank, even after repairs of the tree, so the last rank needs no listener.
 TEST(BootstrapListen, TheLastRankDoesNotListenOnceAllHaveMet) {
   const moeUniqueId_t one = bootstrap::createUniqueId(20s, "lo");
   EXPECT_TRUE(listeningOf(1, one, "lo").empty());
@@ -94,7 +94,7 @@ TEST(BootstrapListen, TheLastRankDoesNotListenOnceAllHaveMet) {
 }
 
 TEST(BootstrapListen, AMeetingPointThatIsNotOfThisHostIsServedAtAllAddresses) {
-  // As behind a service address or a forwarded port: documentation addresses are nobody's.
+  // Stands for a service address or a forwarded port. An address for documentation belongs to no host.
   const moeUniqueId_t id = bootstrap::uniqueIdFor("203.0.113.7", freePort(), {1, 2, 3}, 20s);
   const auto before = listening().size();
   bootstrap::serveUniqueId(id, 100ms);

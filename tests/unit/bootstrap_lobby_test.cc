@@ -1,4 +1,4 @@
-// Whom the lobby lets in while strangers take all the places.
+// Which connections the lobby lets in while strangers take all its places.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using namespace bootstrap;
 
-// A rank's listener, and how many have been let in.
+// A rank's listener, which counts the connections that it has let in.
 class Door {
  public:
   explicit Door(const Key& key) : Door(key, listenTcp({Address::any(AF_INET, 0)}, 0)) {}
@@ -50,7 +50,7 @@ class Door {
   std::thread thread_;
 };
 
-// This many connections say `words` and no more. A connection that is thrown out comes again at once.
+// `count` connections that send `words` and nothing more. A connection that is thrown out reconnects at once.
 class Strangers {
  public:
   Strangers(int count, const Address& door, std::vector<std::uint8_t> words) : door_(door), words_(std::move(words)) {
@@ -88,7 +88,7 @@ class Strangers {
   std::thread thread_;
 };
 
-// A rank comes through the door: it tries again when it is thrown out, as ranks do.
+// True if a rank gets in. Like all ranks, it tries again when it is thrown out.
 bool comesIn(const Key& key, const Door& door, std::chrono::milliseconds patience) {
   const Deadline deadline = Deadline::after(patience);
   std::unique_ptr<Link> link;

@@ -1,4 +1,4 @@
-// 512 ranks as threads of one process. Prints what it measured.
+// 512 ranks as threads of one process. Prints the times that it measured.
 #include <cstdio>
 
 #include "support/sanitizers.h"

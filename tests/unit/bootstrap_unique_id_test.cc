@@ -1,4 +1,4 @@
-// The unique id, the addresses in it, and which interfaces they come from.
+// The unique id, the addresses in it, and the interfaces that they come from.
 #include <gtest/gtest.h>
 #include <net/if.h>
 

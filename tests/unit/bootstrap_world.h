@@ -1,4 +1,4 @@
-// What the tests of the bootstrap share: ranks as threads of this process, and ranks as child processes.
+// Shared by the tests of the bootstrap: ranks as threads of this process, and ranks as child processes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ inline Outcome outcomeOf(const std::function<void()>& body) {
   }
 }
 
-// Runs body(i) for i < count in threads of its own.
+// Runs body(i) for each i < count in a thread of its own.
 inline std::vector<Outcome> inThreads(int count, const std::function<void(int)>& body) {
   std::vector<Outcome> outcomes(static_cast<std::size_t>(count));
   std::vector<std::thread> threads;
@@ -71,7 +71,7 @@ inline std::vector<Outcome> inThreads(int count, const std::function<void(int)>&
   return outcomes;
 }
 
-// A group of `nranks` threads that join and then run body.
+// Runs `body` in a group of `nranks` threads that have joined.
 inline std::vector<Outcome> world(int nranks, const std::function<void(Bootstrap&)>& body) {
   const moeUniqueId_t id = bootstrap::createUniqueId(20s, "");
   return inThreads(nranks, [&](int rank) {
@@ -107,7 +107,7 @@ class Reports {
   std::vector<bootstrap::Failure> failures_;
 };
 
-// A rendezvous of threads inside a test, not of ranks.
+// A meeting of threads inside a test, not of ranks.
 class Meet {
  public:
   explicit Meet(int count) : count_(count) {}
@@ -124,9 +124,9 @@ class Meet {
   std::condition_variable met_;
 };
 
-// Child processes, forked while this process has one thread. Each gets the group's id through a pipe when the test has
-// made it, runs body(index, id, say), and ends with status 0, or 1 if it threw. say() tells the parent that the child
-// has reached a point; the parent waits for that with awaitWord.
+// Child processes, forked while this process has one thread. When the test has made the group's id, each child gets it
+// through a pipe and runs body(index, id, say). It ends with status 0, or with 1 if body threw. say() tells the parent
+// that the child has reached a point, for which the parent waits with awaitWord.
 class Children {
  public:
   using Body = std::function<void(int index, const moeUniqueId_t& id, const std::function<void()>& say)>;
@@ -155,14 +155,14 @@ class Children {
   void kill(int index) {
     if (at(index).pid > 0) ::kill(at(index).pid, SIGKILL);
   }
-  // Returns when all its threads stand still.
+  // Stops a child. Returns when all its threads are stopped.
   void stop(int index) {
     int status = 0;
     EXPECT_EQ(::kill(at(index).pid, SIGSTOP), 0);
     EXPECT_EQ(::waitpid(at(index).pid, &status, WUNTRACED), at(index).pid);
     EXPECT_TRUE(WIFSTOPPED(status));
   }
-  // Waits for the end. Exit status, or minus the signal.
+  // Waits for a child's end. Returns its exit status, or minus the signal that killed it.
   int status(int index) {
     Child& child = at(index);
     if (child.pid <= 0) return child.status;

@@ -242,7 +242,7 @@ TEST(ConfigTable, NamesEveryVariableOnceWithAPrefix) {
   std::map<std::string, int> seen;
   for (const Setting& setting : settings()) {
     const std::string name = setting.variable;
-    EXPECT_TRUE(name.rfind("MOECOMM_", 0) == 0 || name == "SYSFS_PATH") << name;  // libibverbs' own
+    EXPECT_TRUE(name.rfind("MOECOMM_", 0) == 0 || name == "SYSFS_PATH") << name;  // SYSFS_PATH is libibverbs'
     EXPECT_EQ(++seen[setting.variable], 1) << setting.variable;
   }
 }
@@ -253,8 +253,8 @@ TEST(ConfigTable, CoversEveryFieldOfTheStructButThePointersOfTheProgram) {
     EXPECT_EQ(setting.field != nullptr, !std::holds_alternative<std::monostate>(setting.source)) << setting.variable;
     if (setting.field != nullptr) ++fields;
   }
-  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function; two of domains are the last
-  // ones.
+  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function. The last two fields are those
+  // of domains.
   EXPECT_EQ(offsetof(moeConfig_t, log), sizeof(std::size_t) + 12 * 4 + 2 * 8 + sizeof(char*));
   EXPECT_EQ(offsetof(moeConfig_t, transport), sizeof(moeConfig_t) - sizeof(std::int32_t));
   EXPECT_EQ(fields, 17U);

@@ -53,7 +53,7 @@ TEST(ErrorState, TellsNobodyAfterItsEnd) {
   EXPECT_EQ(errors.result(), moeRemoteError);
 }
 
-// What is told lies in the bootstrap, which ends after this.
+// Telling uses the bootstrap, which ends right after stopTelling().
 TEST(ErrorState, WaitsForWhatIsBeingTold) {
   ErrorState errors;
   std::promise<void> begun, go;

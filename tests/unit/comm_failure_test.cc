@@ -1,5 +1,5 @@
-// What callers see of a step that ended by its deadline: the failure at once, and in time whose fault it is. Ranks are
-// threads, whose steps end as the test says.
+// What callers see of a step that ended at its deadline: the failure at once, and later the rank that caused it. Ranks
+// are threads, whose steps end as the test says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Config configOfRanks() {
   return config;
 }
 
-// Its steps do nothing but fail.
+// A backend whose steps only fail.
 class FailingBackend final : public ForwardingBackend {
  public:
   explicit FailingBackend(const Failure& failure) : failure_(failure) {}
@@ -60,7 +60,7 @@ std::unique_ptr<Comm> createFailing(int nranks, int rank, const moeUniqueId_t& i
   return Comm::create(nranks, rank, id, configOfRanks(), -1, std::make_unique<FailingBackend>(failure));
 }
 
-// Its route fails.
+// A handle whose route fails.
 Handle& addHandle(Comm& comm) {
   moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
   shape.experts = comm.nranks();
@@ -75,8 +75,8 @@ struct Seen {
   std::string text;
 };
 
-// Each rank's step begins `delays[rank]` after all have met; rank r's wait for awaited[r] is late. `leaver` leaves
-// when it has seen the result.
+// Starts each rank's step `delays[rank]` after its communicator is made. Rank r's wait for rank awaited[r] is late.
+// `leaver` leaves when it has seen the result.
 std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std::chrono::milliseconds>& delays,
                          std::size_t leaver = SIZE_MAX) {
   const int nranks = static_cast<int>(awaited.size());
@@ -102,7 +102,7 @@ std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std:
 }
 
 TEST(CommFailure, OfALateWaitIsSeenAtOnceAndNamesTheEndOfTheChain) {
-  // Rank 0 is late first. Rank 3 comes after all have heard, and its step sees no more than the failure.
+  // Rank 0's wait is late first. Rank 3's step begins after all ranks have heard of the failure, and sees only that.
   for (const Seen& seen : seenBy({1, 2, 3, 0}, {0ms, 150ms, 300ms, 2500ms})) {
     EXPECT_EQ(seen.result, moeTimeout);
     EXPECT_LT(seen.resultTook.count(), 0.3) << "status() does not wait for the sentence";
@@ -111,7 +111,7 @@ TEST(CommFailure, OfALateWaitIsSeenAtOnceAndNamesTheEndOfTheChain) {
   }
 }
 
-// However many look at once: none of them may take the step's results.
+// However many threads look at once, none may keep the step's result from the others.
 TEST(CommFailure, IsSeenByEveryThreadThatLooks) {
   for (int round = 0; round < 200; ++round) {
     const auto comm = createFailing(1, 0, bootstrap::createUniqueId(20s, "lo"), badIndex());

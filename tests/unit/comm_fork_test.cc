@@ -1,4 +1,4 @@
-// Processes that a rank has forked, as data loaders do: they hold copies of its sockets, and of its communicator.
+// Processes that a rank has forked, as data loaders do. They hold copies of its sockets and of its communicator.
 #include <cstring>
 
 #include "moecomm.h"
@@ -7,7 +7,7 @@
 namespace moe::test {
 namespace {
 
-constexpr int kTimeoutMs = 60000;  // nobody waits so long here
+constexpr int kTimeoutMs = 60000;  // no wait here lasts this long
 
 struct Member {
   moeComm_t comm = nullptr;
@@ -31,7 +31,7 @@ struct Member {
   }
 };
 
-// Runs body() in a forked process, which ends after this many seconds at the latest. Returns the exit status.
+// Runs body() in a forked process, which ends after `seconds` at the latest. Returns the exit status.
 int inFork(unsigned seconds, const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -45,7 +45,7 @@ int inFork(unsigned seconds, const std::function<void()>& body) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// The sentence of a call that is refused in a forked process.
+// Expects the sentence of a call that is refused in a forked process.
 void expectRefused(moeResult_t result, moeComm_t comm, pid_t owner, const char* call) {
   const std::string expected = "the communicator belongs to process " + std::to_string(owner) +
                                ", which has forked this process (" + std::to_string(::getpid()) +
@@ -93,7 +93,7 @@ TEST(CommFork, TheChildIsRefusedEveryCallAndItsDestroyLeavesTheGroupAlone) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(children.status(i), 0);
 }
 
-// Rank 1 dies, while its child holds its sockets open.
+// Rank 1 dies while its child holds its sockets open.
 TEST(CommFork, TheDeathOfAParentIsNoticedThoughItsChildLives) {
   int stay[2];
   ASSERT_EQ(::pipe(stay), 0);
@@ -128,13 +128,13 @@ TEST(CommFork, TheDeathOfAParentIsNoticedThoughItsChildLives) {
   ::close(stay[0]), ::close(stay[1]);
 }
 
-// Goodbyes may be heard after the end of the process that said them.
+// A goodbye may be heard after the process that said it has ended.
 TEST(CommFork, AProcessThatLeavesAndEndsIsNoDeath) {
   constexpr int kRanks = 6;
   Children children(kRanks, [](int index, const moeUniqueId_t& id, const auto&) {
     Member member(index, kRanks, id);
     member.routeWell();
-    if (index % 2 == 1) return member.destroy();  // and ends
+    if (index % 2 == 1) return member.destroy();  // and its process ends
     std::this_thread::sleep_for(1500ms);
     moeResult_t error = moeSuccess;
     moeCommGetAsyncError(member.comm, &error);

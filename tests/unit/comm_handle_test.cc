@@ -1,4 +1,4 @@
-// Handles over a backend that is watched: what the caller of a refused or failed call is left with.
+// Handles over a backend that the test watches: the state after a refused or failed call.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One rank.
+// A communicator of one rank.
 class Alone {
  public:
   Alone() {
@@ -154,7 +154,7 @@ TEST(Handle, AnOutputThatReachesIntoItsNeighbourIsRefused) {
   EXPECT_EQ(rank.spy.launched.size(), 1u) << "what arrives does not fit, but that is for the step to say";
 }
 
-// What the backend is told of an operation.
+// What the backend is told about an operation.
 class Told : public ::testing::Test {
  protected:
   bool dispatchMoves(int mode, int layout, void* out, void* scales = nullptr) {

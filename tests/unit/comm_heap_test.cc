@@ -39,7 +39,7 @@ TEST(Heap, PiecesNeverOverlapAndComeBackWhole) {
     taken.push_back({offset, bytes});
   }
   for (const Piece& piece : taken) heap.giveBack(piece.offset);
-  EXPECT_EQ(heap.take(1 << 20), 0u);  // merged to one piece again
+  EXPECT_EQ(heap.take(1 << 20), 0u);  // all pieces have merged into one again
 }
 
 TEST(Heap, RefusesWhatItDidNotGive) {

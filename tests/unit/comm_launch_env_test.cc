@@ -165,7 +165,7 @@ TEST(LaunchEnvironment, FindsTheFirstHostOfASlurmNodeList) {
   EXPECT_EQ(host("n[3,5]"), "n3");
   EXPECT_EQ(host("n[10]"), "n10");
   EXPECT_EQ(host("a-b-[001-128]"), "a-b-001");
-  // Not simple: the launch node is taken.
+  // The list is not simple, so the launch node is taken.
   EXPECT_EQ(host("r[0-1]n[0-3]"), "192.0.2.9");
   EXPECT_EQ(host("n[1-2"), "192.0.2.9");
   EXPECT_EQ(host("n[]"), "192.0.2.9");

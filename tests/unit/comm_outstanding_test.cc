@@ -7,7 +7,7 @@
 namespace moe::test {
 namespace {
 
-// Recorded after the launch, when nothing may fail any more.
+// The library records an operation after its launch, when nothing may fail any more.
 static_assert(noexcept(std::declval<Outstanding&>().start(true)) && noexcept(std::declval<Outstanding&>().complete(1)));
 static_assert(std::is_trivially_copyable_v<Outstanding>);
 
@@ -63,7 +63,7 @@ TEST(Outstanding, SeriesDoNotHinderEachOtherButForTheStagingArea) {
   all.start(llSeries(1), true, false);
   EXPECT_FALSE(all.of(llSeries(1)).mayStart());
   EXPECT_TRUE(all.of(llSeries(0)).mayStart());
-  all.start(Series::htCombines, false, true);  // at once: it does not keep the area
+  all.start(Series::htCombines, false, true);  // ends at once, so it does not keep the area
   all.complete(Series::htDispatches, dispatch, true);
   EXPECT_FALSE(all.stagingInUse());
 }

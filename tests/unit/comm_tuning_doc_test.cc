@@ -1,5 +1,5 @@
-// docs/reference/tuning.md shows the table of environment variables between two markers. It must be the table of the
-// code. MOECOMM_UPDATE_DOCS=1 in the environment of this test writes it anew.
+// docs/reference/tuning.md shows the table of environment variables between two markers. It must equal the table in the
+// code. MOECOMM_UPDATE_DOCS=1 in the environment of this test rewrites it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Against a reference that looks for the nearest code among all of them.
+// Compares with a reference that searches all codes for the nearest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ TEST(Fp8, SaturatesAndKeepsTheSignOfWhatIsNoNumber) {
   EXPECT_EQ(quantise<Fp16>({0xfc017c01u, 0, 0x7fffffffu, 0}, 0.5f).word[1], 0x7fffu);
 }
 
-// A zero has a sign, and what is too small keeps its.
+// A zero has a sign, and an element that is too small keeps its own.
 TEST(Fp8, SubnormalInputsBecomeZerosOfTheirSign) {
   EXPECT_EQ(quantise<Fp32>({0x80000000u, 0x80000001u, 0x00000001u, 0x807fffffu}, 4.48e6f).word[0], 0x80008080u);
   EXPECT_EQ(quantise<Bf16>({0x80018000u, 0x00010000u, 0, 0}, 4.48e6f).word[0], 0x00008080u);
@@ -94,7 +94,7 @@ TEST(Fp8, SubnormalInputsBecomeZerosOfTheirSign) {
   EXPECT_EQ(quantise<Fp16>({0x80010001u, 0, 0, 0}, 16384.0f).word[0], 0x8000u);  // a tie
 }
 
-// All values of a 16-bit type, at every place of a piece, with inverses from the smallest to the largest there is.
+// All values of a 16-bit type at every place of a piece, with inverses from the smallest to the largest possible.
 template <class Type>
 void checkAllHalves() {
   for (const float amax : {0.0f, 1.0f, 3.3895314e38f, 448.0f, 0.7f, 17.0f}) {
@@ -120,7 +120,7 @@ TEST(Fp8, QuantisesEveryFp16AsTheReferenceDoes) {
   checkAllHalves<Fp16>();
 }
 
-// Every sign, exponent and first seven bits, with rests that decide ties. A code takes three of the bits.
+// Every sign, exponent and first seven mantissa bits, with remainders that decide ties. A code keeps three of the bits.
 TEST(Fp8, QuantisesFloatsAsTheReferenceDoes) {
   for (std::uint32_t half = 0; half < 0x10000u; ++half) {
     const Quad piece{half << 16, half << 16 | 1u, half << 16 | 0x8000u, half << 16 | 0xffffu};
@@ -182,7 +182,7 @@ TEST(Fp8, NoScaleIsInfiniteZeroOrNoNumber) {
       EXPECT_TRUE(std::isnormal(scale.inverse)) << amax;
     }
   }
-  // An infinity stays the largest of its block, and its block is finite.
+  // An infinity becomes the largest of its block, and its block stays finite.
   const Fp8Scale scale = fp8Scale(amaxOf<Fp32>(floats(kInfinity, 1)));
   EXPECT_EQ(quantise<Fp32>(floats(-kInfinity, 1), scale.inverse).word[0], 0xfeu);
   EXPECT_GE(dequantise(0x7e, scale.scale), 3.4028e38f);
@@ -225,7 +225,7 @@ TEST(Ue8m0, EveryByteIsItsPowerOfTwo) {
   }
 }
 
-// What the format promises: half of 2^-3 relative, or half of the smallest code.
+// The format's promise: an error of at most half of 2^-3 relative, or half of the smallest code.
 TEST(Fp8, DequantisedBlocksAreCloseToTheirElements) {
   std::vector<float> block(kFp8BlockElements);
   for (std::size_t i = 0; i < block.size(); ++i) {

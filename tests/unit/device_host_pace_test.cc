@@ -1,4 +1,4 @@
-// How CPU threads wait beside neighbours that compute: what a yield costs there is noticed, and naps follow.
+// How CPU threads wait beside neighbours that compute. They notice what a yield costs there, and then nap instead.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -15,7 +15,7 @@ using Clock = HostPace::Clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A thread's time, as a test tells it.
+// A thread's time, which the test advances.
 class Life {
  public:
   Clock::time_point now() const { return now_; }
@@ -79,7 +79,7 @@ TEST(HostPace, YieldsAgainWhenTheNeighboursAreGone) {
 
 // ---- The same on a processor that is shared with a neighbour
 
-// Where the test began, for all of its threads.
+// The processor on which the test began, for all of its threads.
 int oneProcessor() {
   static const int processor = ::sched_getcpu();
   return processor;
@@ -110,7 +110,7 @@ class Neighbour {
   }};
 };
 
-// What a yield costs here.
+// The time that a yield takes here.
 Clock::duration costOfAYield() {
   constexpr int kYields = 20;
   const auto begin = Clock::now();
@@ -118,7 +118,7 @@ Clock::duration costOfAYield() {
   return (Clock::now() - begin) / kYields;
 }
 
-// Two threads wait for each other in turn, `turns` times.
+// Two threads wait for each other in turn, `turns` times. Returns the time that it took.
 Clock::duration takeTurns(int turns) {
   std::uint64_t abort = 0;
   std::uint32_t departed = 0;

@@ -11,7 +11,7 @@
 namespace moe::test {
 namespace {
 
-// Every half has a float, and comes back from it.
+// Every half converts to a float and back to itself.
 template <class Type>
 void checkRoundTrip(std::uint32_t nanBits) {
   for (std::uint32_t half = 0; half < 0x10000u; ++half) {
@@ -20,7 +20,7 @@ void checkRoundTrip(std::uint32_t nanBits) {
   }
 }
 
-// Between two neighbours: the nearer one, or the even one in the middle.
+// A float between two neighbours becomes the nearer one. In the middle it becomes the even one.
 template <class Type>
 void checkRounding(std::uint32_t largest) {
   for (std::uint32_t half = 0; half < largest; ++half) {

@@ -1,5 +1,4 @@
-// An environment made of pairs, for the tests of what config.cc and launch_env.cc read. Nothing of the real one is
-// seen.
+// An environment made from pairs, for the tests of what config.cc and launch_env.cc read. It hides the real one.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// docs/guide/formats.md says what the cast to fp8 does: its examples and its limits are computed again here.
+// docs/guide/formats.md describes the cast to fp8. The test computes its examples and its limits again.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ Cast castOf(float element, Fp8Scale scale) {
   return {code, dequantise(code, scale.scale)};
 }
 
-// An element alone in its block, as a row of the table.
+// The table row of an element that is alone in its block.
 std::string row(float element) {
   const float amax = amaxOf<Fp32>({floatToBits(element), 0, 0, 0});
   const Fp8Scale scale = fp8Scale(amax);
@@ -47,7 +47,7 @@ TEST(FormatsDocument, ShowsWhatACastMakesOfAnElement) {
   EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
 }
 
-// The documented limit of magnitudes in blocks that are small throughout.
+// True if the document has this limit of magnitudes, for blocks that are small throughout.
 bool saysLimit(const char* limit, const char* effect) {
   return document().find(fmt::format("| {} | {}", limit, effect)) != std::string::npos;
 }
@@ -57,7 +57,7 @@ TEST(FormatsDocument, SaysWhatTheFloorCosts) {
   EXPECT_EQ(fp8Scale(1e-5f).scale, least.scale);
   EXPECT_LT(least.scale, fp8Scale(1.1e-4f).scale);
   EXPECT_TRUE(saysLimit("1e-4", "the scale stays"));
-  // A normal code is at least 2^-6; what is at most half the least code becomes 0.
+  // A normal code is at least 2^-6. Half the least code and anything below it becomes 0.
   EXPECT_TRUE(saysLimit("3.5e-9", "fewer"));
   EXPECT_GE(castOf(3.5e-9f, least).code, 0x08u);
   EXPECT_LT(castOf(3.2e-9f, least).code, 0x08u);

@@ -1,4 +1,4 @@
-// The host backend behind a backend that a test changes: it overrides what is to be watched or refused.
+// Forwards to the host backend. A test derives from it and overrides what it watches or refuses.
 #pragma once
 
 #include "backend/backend.h"

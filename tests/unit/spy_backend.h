@@ -1,4 +1,4 @@
-// The host backend, watched: what was asked of it, and launches that fail when a test wants it.
+// The host backend, which notes what it was asked, and whose launches fail when a test wants it.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace moe::test {
 
-// Outlives the backend that it belongs to.
+// Must outlive the backend that it belongs to.
 struct Spy {
   bool launchesFail = false;
   bool captures = false;
-  std::vector<Workload> asked;  // shapes for
+  std::vector<Workload> asked;  // the workloads that a launch shape was asked for
   std::vector<Step> launched;
 };
 

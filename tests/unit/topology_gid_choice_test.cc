@@ -1,4 +1,4 @@
-// Which address of a port is taken, and which ends can meet.
+// Which address of a port is chosen, and which ends can reach each other.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ GidEntry entry(int index, const char* gid, const char* type, bool up = true) {
   return {index, parseGid(gid).value(), type, "eth0", up, 9000};
 }
 
-// As the kernel fills it: v1 and v2 of each address of the interface.
+// As the kernel fills it, with v1 and v2 of each address of the interface.
 const std::vector<GidEntry> kTable = {
     entry(0, "fe80::1", kV1),  entry(1, "fe80::1", kV2),  entry(2, "fd00:1::1", kV1),  entry(3, "fd00:1::1", kV2),
     entry(4, "10.1.0.1", kV1), entry(5, "10.1.0.1", kV2), entry(6, "192.168.0.1", kV2)};
@@ -98,7 +98,7 @@ TEST(GidChoice, SaysWhichEndsCannotMeet) {
     return whyApart({layer, parseGid(mine).value()}, {layer, parseGid(theirs).value()});
   };
   EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "10.1.0.2"), "");
-  EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "10.9.0.2"), "");  // perhaps there is a route
+  EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "10.9.0.2"), "");  // there may be a route
   EXPECT_EQ(apart(LinkLayer::kEthernet, "10.1.0.1", "fe80::2"),
             "10.1.0.1 is IPv4, fe80::2 is link-local; MOECOMM_RDMA_GID_FAMILY or MOECOMM_RDMA_GID_PREFIX chooses alike "
             "on all ranks");

@@ -1,11 +1,11 @@
-// Who takes which adapter, on machines that hwloc reads from unit/machines/*.xml (which have no comments, as hwloc's
-// own parser takes none):
+// Which GPU takes which adapter, on machines that hwloc reads from unit/machines/*.xml (which have no comments, because
+// hwloc's own parser accepts none):
 //   cloud_vm      a virtual machine whose devices all hang at one host bridge, whatever the host looks like
 //   dgx_h100      like a DGX H100: each GPU shares a switch with one adapter; mlx5_2 and mlx5_7 (storage) have switches
 //                 of their own
 //   few_nics      three GPUs at each socket; two adapters, both at the first, at root ports of another host bridge than
 //                 the GPUs
-//   no_nic        two GPUs at one switch, no adapter; a VGA controller of the mainboard that is no GPU for us
+//   no_nic        two GPUs at one switch, no adapter; a VGA controller of the mainboard, which must not count as a GPU
 //   two_sockets   two sockets, two switches each, with two GPUs and one adapter at each switch
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using namespace moe::topology;
 
 struct TestMachine {
   std::vector<PciPlace> gpus;
-  std::vector<NicPort> ports;  // all of InfiniBand, 400 Gb/s, without fault
+  std::vector<NicPort> ports;  // all are InfiniBand, 400 Gb/s, without a fault
 
   NicPort& port(const std::string& nic) {
     for (NicPort& port : ports) {
@@ -54,7 +54,7 @@ RdmaSettings named(const std::string& nics) {
   return settings;
 }
 
-// The adapters of each GPU: "mlx5_0 mlx5_1+mlx5_2".
+// The adapters of each GPU, such as "mlx5_0 mlx5_1+mlx5_2".
 std::string takers(const NicChoice& choice) {
   std::string text;
   for (const auto& nics : choice.ofGpus) {
@@ -114,7 +114,7 @@ TEST(NicChoice, GivesEachGpuItsOwnWhereNothingIsNearer) {
 
 TEST(NicChoice, SaysThatThereIsNoAdapter) {
   const TestMachine machine = load("no_nic");
-  EXPECT_EQ(machine.gpus.size(), 2U);  // the mainboard's VGA controller is none
+  EXPECT_EQ(machine.gpus.size(), 2U);  // the mainboard's VGA controller does not count
   const NicChoice choice = machine.choose();
   EXPECT_EQ(choice.reason, "this machine has no RDMA adapter");
   EXPECT_EQ(takers(choice), "- -");
@@ -124,7 +124,8 @@ TEST(NicChoice, GoesToTheLeastUsedNeighbourWhenAPortIsDown) {
   TestMachine machine = load("dgx_h100");
   machine.port("mlx5_1").fault = "its state is DOWN";
   const NicChoice choice = machine.choose();
-  // All others of the socket serve one GPU each; the first of them gets a second. The rails keep their numbers.
+  // Every other adapter of the socket serves one GPU, so the first of them gets a second one. The rails keep their
+  // numbers.
   EXPECT_EQ(takers(choice), "mlx5_0 mlx5_0 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_8 mlx5_9");
   EXPECT_EQ(choice.ofGpus[1][0].distance, Distance::kNumaNode);
   EXPECT_EQ(choice.ofGpus[7][0].rail, 7);
@@ -174,7 +175,7 @@ TEST(NicChoice, TakesTwoOfTheSwitchIfEveryGpuHasThem) {
   }
   const NicChoice choice = machine.choose();
   EXPECT_EQ(takers(choice).substr(0, 33), "mlx5_0+mlx5_0:2 mlx5_1+mlx5_1:2 m");
-  machine.ports.pop_back();  // now the last GPU has one
+  machine.ports.pop_back();  // now the last GPU has only one
   EXPECT_EQ(takers(machine.choose()).substr(0, 13), "mlx5_0 mlx5_1");
 }
 
@@ -183,7 +184,7 @@ TEST(NicChoice, GivesAsManyAsAreAskedFor) {
   two.nicsPerGpu = 2;
   EXPECT_EQ(takers(load("few_nics").choose(two)),
             "mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1 mlx5_0+mlx5_1");
-  // The second one is the socket's other: nearer than those of the other socket.
+  // The second adapter is the socket's other one, which is nearer than those of the other socket.
   EXPECT_EQ(takers(load("two_sockets").choose(two)).substr(0, 27), "mlx5_0+mlx5_1 mlx5_0+mlx5_1");
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using namespace moe::topology;
 
-// A machine that has everything; each test takes something away.
+// A machine that has everything. Each test takes something away.
 class Doctor : public FakeRoot {
  protected:
   Doctor() {
@@ -32,7 +32,7 @@ class Doctor : public FakeRoot {
     topology_.nics = findNics(sys());
     return checkPrerequisites(topology_, planRdma(topology_, {}, 30000), {sys(), proc(), dev(), library, mlx5});
   }
-  // What is said about one of them: "present: ..."
+  // What is said about one prerequisite: "present: ..."
   std::string about(const std::string& name, const std::string& library = "libc.so.6",
                     const std::string& mlx5 = "libc.so.6") {
     for (const Prerequisite& one : all(library, mlx5)) {
@@ -46,7 +46,7 @@ class Doctor : public FakeRoot {
   std::string betweenHosts(const std::string& library = "libc.so.6", const std::string& mlx5 = "libc.so.6") {
     return transportBetweenHosts(all(library, mlx5), !topology_.gpus.gpus.empty());
   }
-  // The adapter's driver, as sysfs names it.
+  // Sets the adapter's driver, as sysfs names it.
   void setDriver(const std::string& driver) {
     const std::filesystem::path link = sys() / "devices/pci0000:00/0000:00:01.0/driver";
     std::filesystem::remove(link);

@@ -1,4 +1,4 @@
-// What connections are made with: the single rules, and all of them on a machine with made-up files.
+// How RDMA connections are planned: the single rules, and all of them together on a machine with made-up files.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

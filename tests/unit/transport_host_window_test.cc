@@ -1,4 +1,4 @@
-// Windows in host memory between processes: which files are mapped, and which are not.
+// Windows in host memory between processes, and which files are mapped.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -27,7 +27,7 @@ Fd fileOf(std::size_t bytes, int seals) {
   return fd;
 }
 
-// What happens when rank 1, another process, passes this file for its window of kWindowBytes.
+// The outcome when rank 1, another process, passes this file for its window of kWindowBytes.
 Outcome open(int fd) {
   const auto mine = makeHostWindow(kWindowBytes, {});
   const auto theirs = makeHostWindow(kWindowBytes, {});
@@ -45,7 +45,7 @@ TEST(HostWindow, IsMappedByOtherProcesses) {
   EXPECT_EQ(window->base()[kWindowBytes - 1], 1);
 }
 
-// Who has the descriptor could cut the file, and every access behind its end is a SIGBUS.
+// Otherwise a process with the descriptor could cut the file, and every access beyond its end would be a SIGBUS.
 TEST(HostWindow, CannotBeCutOrGrown) {
   const auto window = makeHostWindow(kWindowBytes, {});
   EXPECT_EQ(::ftruncate(window->fd(), 4096), -1);

@@ -1,5 +1,5 @@
-// The transport whose puts steps post themselves, without an adapter: what it refuses and how it says so. With an
-// adapter in software: tests/fake_mlx5.
+// The transport whose puts steps post themselves, without an adapter: what it refuses, and with which sentence.
+// tests/rdma tests it with the adapter in software.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

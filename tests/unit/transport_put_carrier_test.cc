@@ -1,4 +1,4 @@
-// The thread that takes puts from a ring.
+// The thread that carries puts from a ring.
 #include "transport/tcp/put_carrier.h"
 #include "transport/transport_world.h"
 #include "unit/forwarding_backend.h"
@@ -6,7 +6,7 @@
 namespace moe::test {
 namespace {
 
-// Takes what it is told to take.
+// Refuses, fails or keeps puts as the test says.
 class Sink final : public PutSink {
  public:
   bool carry(const Put& put) override {
@@ -21,7 +21,7 @@ class Sink final : public PutSink {
     ++rounds;
     return false;
   }
-  // Longer than any test: a thread that is not woken does not come.
+  // Longer than any test, so a thread that is not woken does not run.
   std::chrono::microseconds restMost() const override { return std::chrono::minutes(10); }
 
   std::atomic<int> refuse = 0;
@@ -127,7 +127,7 @@ TEST_F(PutCarrierTest, AThreadWithoutWorkSleepsUntilItIsWoken) {
 
 TEST_F(PutCarrierTest, AHelperDoesTheThreadsWork) {
   for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(post(putBytes(0, i, 0, 4)));
-  PutCarrier::Help help = carrier.help();  // there is no thread
+  PutCarrier::Help help = carrier.help();  // no thread was started
   EXPECT_TRUE(help.moved);
   EXPECT_FALSE(help.left);
   ASSERT_EQ(sink.got.size(), 8U);
@@ -141,7 +141,7 @@ TEST_F(PutCarrierTest, AHelperDoesTheThreadsWork) {
   EXPECT_TRUE(help.left);
 }
 
-// The last put of each is found by its own help, by another's, or by the thread; never by nobody.
+// The last put of each poster is carried by its own help, by another poster's help, or by the thread. None is left.
 TEST_F(PutCarrierTest, HelpersAndTheThreadMissNothing) {
   carrier.start();
   constexpr int kPosters = 3;
@@ -176,7 +176,7 @@ TEST_F(PutCarrierTest, AHelperReportsWhatTheSinkThrows) {
   EXPECT_FALSE(carrier.help().left) << "nobody carries any more";
 }
 
-// A GPU cannot wake a thread.
+// The kind of backend whose steps cannot wake a thread, as on a GPU.
 class SilentBackend final : public ForwardingBackend {
  public:
   int kind() const noexcept override { return moeBackendCuda; }

@@ -1,5 +1,5 @@
-// How the window is registered with an adapter: the ways that are tried, and what is said when all are refused. Over a
-// libibverbs and a CUDA driver that are made up here, function by function.
+// How the window is registered with an adapter: the ways that are tried, and the sentence when all are refused. The
+// test replaces libibverbs and the CUDA driver function by function.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ using namespace moe::verbs;
 constexpr std::size_t kPage = 4096;
 constexpr std::uint64_t kDmaBufKernelError = 801;  // CUDA_ERROR_NOT_SUPPORTED
 
-// What the made-up libraries do, and what they were asked.
+// What the made-up libraries do, and what they were asked to do.
 struct Made {
   int regMrError = 0, regDmaBufError = 0, exportError = 0, pointerError = 0, order = 200;
   bool orderKnown = true;
@@ -122,7 +122,7 @@ class WindowRegistration : public testing::Test {
   void SetUp() override { made = {}; }
 
   RemoteSetup setup() { return {0, 2, {1}, window(), 3 * kPage, *backend_, log_, 30000, "", {}, {}}; }
-  // It begins within a page.
+  // The window begins within a page.
   std::uint8_t* window() { return pages_.data() + 640; }
 
   WindowRegion registerGpu() {
@@ -173,7 +173,7 @@ TEST_F(WindowRegistration, GpuMemoryIsADmaBufOfWholePages) {
   EXPECT_EQ(made.iova, reinterpret_cast<std::uint64_t>(window()));
   EXPECT_EQ(made.bytes, 3 * kPage);
   EXPECT_EQ(made.access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);  // strictly ordered
-  EXPECT_EQ(::fcntl(made.fd, F_GETFD), -1);                                  // the registration keeps the memory
+  EXPECT_EQ(::fcntl(made.fd, F_GETFD), -1);  // closed: the registration keeps the memory
   EXPECT_EQ(made.contexts, 0);
 }
 
@@ -229,14 +229,14 @@ TEST_F(WindowRegistration, AGpuThatDoesNotKeepTheOrderIsRefused) {
   EXPECT_TRUE(made.calls.empty());
 }
 
-// So that what a cudaMemcpy has written is there when an adapter reads it.
+// An adapter must see what a cudaMemcpy has written.
 TEST_F(WindowRegistration, CopiesToTheWindowAreMadeToFinishInTime) {
   registerGpu();
   EXPECT_EQ(made.attribute, 6);  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   EXPECT_EQ(made.value, 1U);
   EXPECT_EQ(made.pointer, reinterpret_cast<std::uint64_t>(window()));
   EXPECT_EQ(said_, "");
-  made.pointerError = 1;  // memory of a kind that has no such attribute is registered all the same
+  made.pointerError = 1;  // memory that lacks the attribute is registered all the same
   EXPECT_EQ(registerGpu().how, "dma-buf");
   EXPECT_NE(said_.find("GPU -1 does not set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS for the window"), std::string::npos);
 }

@@ -1,4 +1,4 @@
-// A build without the headers of libibverbs says so.
+// A build without the headers of libibverbs refuses the verbs transport and says what the build lacks.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

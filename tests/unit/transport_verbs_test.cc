@@ -1,5 +1,6 @@
-// The verbs transport without an adapter: what it refuses and how it says so, cards, attributes of queue pairs, and the
-// arithmetic of back-pressure. With an adapter in software: tests/rxe_vm.
+// The verbs transport without an adapter: what it refuses and with which sentence, cards, attributes of queue pairs,
+// and the arithmetic of back-pressure. tests/rdma tests it with the adapter in software, tests/rxe_vm with the kernel's
+// RDMA in software.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -56,7 +57,8 @@ TEST_F(VerbsMachine, IsRefusedWithoutAnAdapter) {
             "MOECOMM_NICS names mlx5_7, which is not here; here are none");
 }
 
-// What sysfs shows is not all: libibverbs must open it. Where the kernel has no RDMA, libibverbs cannot even look.
+// What sysfs shows is not enough: libibverbs must show the adapter too. On a kernel without RDMA, libibverbs cannot
+// list adapters at all.
 TEST_F(VerbsMachine, IsRefusedIfLibibverbsDoesNotShowTheAdapter) {
   addGid(addRdma("none_0", "0000:00:01.0", "eth1", "Ethernet"), 0, "0000:0000:0000:0000:0000:ffff:0a01:0001", "RoCE v2",
          "eth1");
@@ -76,7 +78,7 @@ TEST_F(VerbsMachine, PlansQueuePairsNearTheAdapter) {
   EXPECT_EQ(rail.plan.port.nic, "mlx5_0");
   EXPECT_EQ(rail.plan.gidIndex, 3);
   EXPECT_EQ(rail.plan.queuePairs, 4);
-  EXPECT_EQ(rail.plan.retries, 6);  // the driver is not known
+  EXPECT_EQ(rail.plan.retries, 6);  // because the driver is unknown
   EXPECT_EQ(rail.cpus, (std::vector<int>{0, 1, 2, 8}));
 }
 
@@ -114,14 +116,14 @@ TEST(VerbsRail, SharesRailsAmongTheRanksOfAHost) {
   EXPECT_EQ(railsOf(plansFor(rdma, -1, 5, 1)), (std::vector{2}));
   EXPECT_EQ(railsOf(plansFor(rdma, -1, 0, 2)), (std::vector{0, 1}));
   EXPECT_EQ(railsOf(plansFor(rdma, -1, 1, 2)), (std::vector{2, 0}));
-  EXPECT_EQ(railsOf(plansFor(rdma, -1, 1, 8)), (std::vector{0, 1, 2}));  // there are no more
+  EXPECT_EQ(railsOf(plansFor(rdma, -1, 1, 8)), (std::vector{0, 1, 2}));  // there are only three
   EXPECT_EQ(indexInDomain(5, {0, 1, 2, 3}), 1);
   EXPECT_EQ(indexInDomain(1, {0, 2, 3}), 0);
 }
 
 TEST(VerbsRail, GivesAGpuAllOfItsRailsThatCanBeUsed) {
   topology::Rdma rdma = someRails(4);
-  rdma.plans.erase(rdma.plans.begin() + 2);  // it is down
+  rdma.plans.erase(rdma.plans.begin() + 2);  // rail 2 is down
   rdma.nics.ofGpus = {{{1}}, {{2}}, {{0}, {3}}, {{2}, {3}}};
   EXPECT_EQ(railsOf(plansFor(rdma, 0, 7, 1)), (std::vector{1}));
   EXPECT_EQ(railsOf(plansFor(rdma, 2, 7, 1)), (std::vector{0, 3}));
@@ -140,7 +142,7 @@ TEST(VerbsRail, UsesAsManyRailsAsShareTheConnectionsEvenly) {
   EXPECT_EQ(railsFor(1, 2), 1);
 }
 
-// Else a connection's ring would be another adapter's.
+// Otherwise a connection's ring could belong to another adapter.
 TEST(VerbsRail, HasEquallyManyThreadsForEachRail) {
   for (int rails = 1; rails <= kPutRingsMax; ++rails) {
     for (int wanted = 1; wanted <= kPutRingsMax; ++wanted) {
@@ -252,7 +254,7 @@ TEST(VerbsConnection, LeadsToThePeerOverEthernet) {
   CardRail mine = peer.railOf(1);
   mine.mtu = 4096;
   const QueueAttributes to = receiveAttributes(somePlan(), mine, peer.railOf(1), peer.queue(1, 1), false);
-  EXPECT_EQ(to.values.path_mtu, IBV_MTU_1024);  // the smaller one
+  EXPECT_EQ(to.values.path_mtu, IBV_MTU_1024);  // the smaller of the two
   EXPECT_EQ(to.values.dest_qp_num, 0x22U);      // the peer's
   EXPECT_EQ(to.values.rq_psn, 0xffffffU);
   EXPECT_EQ(to.values.ah_attr.is_global, 1);
@@ -300,14 +302,14 @@ TEST(VerbsBudget, NeverHoldsMoreThanTheQueue) {
   }
   EXPECT_TRUE(budget.full());
   budget.complete(3);
-  budget.complete(2);  // says nothing new
+  budget.complete(2);  // already known
   EXPECT_FALSE(budget.full());
   EXPECT_FALSE(budget.idle());
   budget.complete(4);
   EXPECT_TRUE(budget.idle());
 }
 
-// Else a full queue of unsignalled requests would never have room again.
+// Otherwise a full queue of unsignalled requests would never have room again.
 TEST(VerbsBudget, SignalsSomeRequestOfEveryFullQueue) {
   for (const int depth : {1, 4, 5, 64, 256}) {
     SendBudget budget(depth);
@@ -349,7 +351,7 @@ TEST(VerbsSender, SaysWhichWriteFailedAndWhy) {
             "RDMA write to rank 5 failed: transport retry counter exceeded (queue pair 0x11, vendor error 0x81)");
 }
 
-// The peer's adapter says it too, but perhaps later.
+// The peer's adapter reports it too, but perhaps later.
 TEST(VerbsSender, AFlushThatComesFirstIsTheOtherEndsFault) {
   ibv_wc completion{};
   completion.qp_num = 0x11;
