@@ -157,6 +157,15 @@ enum {
 /* Levels of the log. A level includes those before it. */
 enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDebug = 4, moeLogTrace = 5 };
 
+/* What a dispatch stores to the rows of its outputs that no row has arrived for. Bits of moeDispatchArgs_t.padding. */
+enum {
+  moePadIndices = 1, /* outTopkIdx: invalidId, outTopkWeights: 0, outSourceIndex: -1 */
+  moePadRows = 2     /* outRows, outSide, outScales: 0 */
+};
+
+/* Expert ids of moeDispatchArgs_t.outTopkIdx. */
+enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx */ };
+
 /* What the caller's allocator is asked for. */
 enum { moeMemoryWindow = 0, moeMemoryPrivate = 1 };
 
@@ -539,9 +548,10 @@ typedef struct moeDispatchArgs {
   /* Rows that outRows can hold. If more arrive, nothing is written, and every rank gets moeInvalidArgument naming both
    * numbers. */
   int64_t outRowsMax;
-  /* FLAT, RANK_MAJOR: [outRows][topk] local expert or -1, in the handle's index type; or NULL. Other layouts: NULL. */
+  /* FLAT, RANK_MAJOR: [outRows][topk] the expert (idKind), or invalidId where it is not on this rank, in the handle's
+   * index type; or NULL. Other layouts: NULL. */
   void* outTopkIdx;
-  /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the index is -1. EXPERT_MAJOR*: [outRows]. Or NULL. */
+  /* FLAT, RANK_MAJOR: [outRows][topk], 0 where the expert is not on this rank. EXPERT_MAJOR*: [outRows]. Or NULL. */
   float* outTopkWeights;
   int32_t* outSourceIndex;   /* [outRows]: source rank * tokensMax of the handle + source token; or NULL */
   int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1], a copy of the offsets; or NULL. Others: NULL */
@@ -558,13 +568,18 @@ typedef struct moeDispatchArgs {
    * TOKEN_CONTIGUOUS: [words][outRowsMax]; of RANK_MAJOR [words][nranks * tokensMax]; of EXPERT_MAJOR_PADDED
    * [localExperts][words][nranks * tokensMax]. */
   int32_t scaleLayout;
-  int32_t reserved; /* 0 */
+  /* moePad bits; 0: rows for which nothing arrived are left untouched. These are, of FLAT and EXPERT_MAJOR, alignment
+   * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a
+   * bit set, the outputs that it fills have room for all of them. Ranks may differ. */
+  int32_t padding;
+  int32_t idKind;    /* moeIds value: how outTopkIdx names experts */
+  int32_t invalidId; /* in outTopkIdx: no expert of this rank; 0: -1 */
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER \
-  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0 }
+  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0 }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
- * Rows arrive in the order of source rank, then source token, on every run. Padding rows are left untouched.
+ * Rows arrive in the order of source rank, then source token, on every run.
  * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, all ranks get moeInvalidUsage,
  * which names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
  * handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.

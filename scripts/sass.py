@@ -143,9 +143,16 @@ def accesses(blocks, numbers):
     return Accesses(kinds["LD", True], kinds["ST", True], kinds["LD", False], kinds["ST", False])
 
 
+def part_of(code, begin=0):
+    """The kernel itself, or the function that it calls whose label is at `begin`: functions stand behind the kernel."""
+    end = next((i for i in range(begin + 1, len(code)) if isinstance(code[i], str) and code[i].startswith("$")), len(code))
+    return code[begin:end]
+
+
 def row_accesses(code):
-    """The same of all loops that move rows: innermost around a 16-byte access, with at least four of them."""
-    blocks = blocks_of(code)
+    """The same of all loops that move rows: innermost around a 16-byte access, with at least four of them. What is called
+    moves none."""
+    blocks = blocks_of(part_of(code))
     every, reached = loops(blocks), dominators(blocks)[0]
     rows = set()
     for number in range(len(blocks)):
@@ -204,7 +211,7 @@ def posting(code):
     begin = next((i for i, item in enumerate(code) if isinstance(item, str) and POST.match(item)), None)
     if begin is None:
         return None
-    function, blocks = blocks_of(code[begin:]), blocks_of(code[:begin])
+    function, blocks = blocks_of(part_of(code, begin)), blocks_of(part_of(code))
     calls = [(number, place) for number, block in enumerate(blocks) for place, opcode in enumerate(block.opcodes)
              if opcode == CALL]
     loops_back = filter(None, (shortest(blocks, number, place + 1, [CALL]) for number, place in calls))

@@ -50,6 +50,10 @@ CONSTANTS = {
     "moeSendOnly": 1,
     "moeCombineGrads": 2,
     "moeCastExact": 4,
+    "moePadIndices": 1,
+    "moePadRows": 2,
+    "moeIdsLocal": 0,
+    "moeIdsGlobal": 1,
     "moeTransportSelf": 0,
     "moeTransportDirect": 1,
     "moeTransportShm": 2,
@@ -255,7 +259,9 @@ class moeDispatchArgs_t(_Sized):
         ("cast", c_int32),
         ("outScales", c_void_p),
         ("scaleLayout", c_int32),
-        ("reserved", c_int32),
+        ("padding", c_int32),
+        ("idKind", c_int32),
+        ("invalidId", c_int32),
     ]
 
 

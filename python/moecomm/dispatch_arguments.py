@@ -11,6 +11,8 @@ from .checks import ROW_TYPES, RowFormat, require_shape, row_format, side_format
 from .layouts import CASTS, CODE_TYPES, SCALE_LAYOUTS, SCALE_TYPES, count_scales
 from .values import INT64_MAX, choice, integer
 
+ID_KINDS = {"local": _native.moeIdsLocal, "global": _native.moeIdsGlobal}
+
 
 class DispatchArguments(Arguments):
     """`_capacity` is what the library is told: the rows for which every output has room."""
@@ -35,6 +37,10 @@ class DispatchArguments(Arguments):
         exact: bool,
         out_scales: Any,
         scale_layout: str,
+        pad_indices: bool,
+        pad_rows: bool,
+        ids: str,
+        invalid_id: int,
         send_only: bool,
         sms: int,
     ) -> _native.moeDispatchArgs_t:
@@ -52,7 +58,13 @@ class DispatchArguments(Arguments):
             flags=(_native.moeSendOnly if send_only else 0) | (_native.moeCastExact if exact else 0),
             outRows=out.address,
             sms=integer(sms, "sms"),
+            padding=(_native.moePadIndices if pad_indices else 0) | (_native.moePadRows if pad_rows else 0),
+            idKind=choice(ID_KINDS, ids, "ids"),
+            invalidId=integer(invalid_id, "invalid_id", -(2**31)),
         )
+        if args.invalidId == 0:
+            raise ValueError("invalid_id is 0, which is an expert")
+        self._pads = pad_indices or pad_rows
         self._require_output(out, format, cast)
         self._capacity = self._rows_of_output(out, out_rows_max, stays_in_view)
         self._set_side(args, side, side_bytes, out_side)
@@ -62,8 +74,8 @@ class DispatchArguments(Arguments):
         return args
 
     def _place_for(self, rows: int) -> None:
-        """Notes that an output has room for this many rows, unless their number is known."""
-        if self._least() is None:
+        """Notes that an output has room for this many rows, unless their number is known and no others are written."""
+        if self._least() is None or self._pads:
             self._capacity = min(self._capacity, rows)
 
     def _row_format(self, source, out, row_type, hidden, cast):

@@ -246,6 +246,10 @@ class Handle:
         exact: bool = False,
         out_scales: Any = None,
         scale_layout: str = "row-major",
+        pad_indices: bool = False,
+        pad_rows: bool = False,
+        ids: str = "local",
+        invalid_id: int = -1,
         send_only: bool = False,
         sms: int = 0,
         stream: Any = None,
@@ -272,7 +276,11 @@ class Handle:
                   up, or their bytes. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
                   nranks * tokens_max] words
-        exact     with cast: no lower bound for a block's magnitude, for gradients"""
+        exact     with cast: no lower bound for a block's magnitude, for gradients
+        pad_indices  in rows that nothing arrived for: out_topk_idx invalid_id, out_topk_weights 0, out_source_index -1
+        pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row
+                     for which all outputs have room
+        ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank"""
         options = dict(
             row_type=row_type,
             hidden=hidden,
@@ -288,6 +296,10 @@ class Handle:
             exact=exact,
             out_scales=out_scales,
             scale_layout=scale_layout,
+            pad_indices=pad_indices,
+            pad_rows=pad_rows,
+            ids=ids,
+            invalid_id=invalid_id,
             send_only=send_only,
             sms=sms,
         )

@@ -50,7 +50,8 @@ class Tensor:
 def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, **more):
     keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None,
                     describing={}, index_type="int32", stays_in_view=stays, cast=None, out_scales=None,
-                    exact=False, scale_layout="row-major", send_only=False, sms=0)  # fmt: skip
+                    exact=False, scale_layout="row-major", pad_indices=False, pad_rows=False, ids="local",
+                    invalid_id=-1, send_only=False, sms=0)  # fmt: skip
     keywords.update(more)
     names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets")
     keywords["describing"] = {name: keywords.pop(name, None) for name in names}

@@ -45,6 +45,26 @@ def swap(comm, handle):
 @unittest.skipIf(MISSING, MISSING)
 @unittest.skipIf(numpy is None, "numpy is not installed")
 class BitForBitTest(unittest.TestCase):
+    def test_rows_that_nothing_arrives_for(self):
+        def body(comm):
+            for mode in ("ht", "ll"):
+                with comm.handle(RANKS, 1, mode=mode) as handle:
+                    swap(comm, handle)
+                    rows = numpy.ones((TOKENS, HIDDEN), numpy.float32)
+                    guards = Guards()
+                    out_rows = guards.empty((TOKENS + 3, HIDDEN), numpy.float32)
+                    out_ids = guards.empty((TOKENS + 2, 1), numpy.int32)
+                    with self.assertRaisesRegex(ValueError, "ids is 'near', expected one of 'local', 'global'"):
+                        handle.dispatch(rows, out_rows, out_topk_idx=out_ids, ids="near")
+                    options = dict(pad_indices=True, pad_rows=True, ids="global", invalid_id=77)
+                    handle.dispatch(rows, out_rows, out_topk_idx=out_ids, **options)
+                    self.assertEqual(out_ids[:, 0].tolist(), [comm.rank] * TOKENS + [77, 77])
+                    self.assertTrue((out_rows[:TOKENS] == 1).all() and (out_rows[TOKENS : TOKENS + 2] == 0).all())
+                    self.assertTrue((bits(out_rows[TOKENS + 2 :]) == 0xA5).all())  # for which out_ids has no room
+                    self.assertEqual(guards.broken(), 0)
+
+        world(body)
+
     def test_a_route_with_its_dispatch(self):
         def body(comm):
             for mode in ("ht", "ll"):

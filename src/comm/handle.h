@@ -60,6 +60,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void checkOutputs(const Call& call, const moeDispatchArgs_t& args) const;
   void checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::int64_t rowBytes,
                    std::int64_t codeBytes) const;
+  void checkPadding(const moeDispatchArgs_t& args) const;
   void checkGrads(const moeCombineArgs_t& args) const;
   void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();

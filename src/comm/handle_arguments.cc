@@ -103,6 +103,18 @@ void Handle::checkGrads(const moeCombineArgs_t& args) const {
                                : fmt::format("args.weightGrads is {}", static_cast<const void*>(args.weightGrads))));
 }
 
+static_assert(int{kPadIndices} == int{moePadIndices} && int{kPadRows} == int{moePadRows});
+void Handle::checkPadding(const moeDispatchArgs_t& args) const {
+  if ((args.padding & ~(moePadIndices | moePadRows)) != 0) {
+    throw Error(moeInvalidArgument,
+                fmt::format("args.padding is {}, must be made of moePadIndices and moePadRows", args.padding));
+  }
+  requireRange("args.idKind", args.idKind, moeIdsLocal, moeIdsGlobal);
+  const bool inSlots = lowLatency() && shape_.layout == Layout::rankMajor && args.outRows == nullptr;
+  if ((args.padding & moePadRows) == 0 || !inSlots) return;
+  throw Error(moeInvalidArgument, "args.padding has moePadRows, but args.outRows is NULL, so that rows stay in slots");
+}
+
 // Only the device knows how many rows have arrived. Of arrays with an entry per arrival, one entry is checked.
 void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const {
   const std::int64_t sums = tokens_ * rowBytes;

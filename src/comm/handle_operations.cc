@@ -100,7 +100,7 @@ Workload Handle::workload(const Call& call, Step step, std::uint32_t rowBytes, s
 DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const {
   checkRow(args.rowType, args.hidden, call.name);
   checkFlags(args.flags, moeSendOnly | moeCastExact, "made of moeSendOnly and moeCastExact", args.sms);
-  requireRange("args.reserved", args.reserved, 0, 0);
+  checkPadding(args);
   DispatchArgs out{};
   if (args.sideBytes < 0 || args.sideBytes % kRowAlignment != 0 || args.sideBytes > comm_.shape().sideBytesMax) {
     throw Error(moeInvalidArgument, fmt::format("args.sideBytes is {}, must be a multiple of {} and at most {} "
@@ -120,6 +120,9 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.outTopkWeights = args.outTopkWeights;
   out.outSourceIndex = args.outSourceIndex;
   out.outExpertOffsets = args.outExpertOffsets;
+  out.padding = args.padding;
+  out.idBase = args.idKind == moeIdsGlobal ? shape_.map.first(comm_.rank()) : 0;
+  out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
   out.cast = castArgs(args);
   out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
   checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? args.hidden : std::int64_t{out.rowBytes});

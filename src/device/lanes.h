@@ -6,11 +6,13 @@
 
 #if defined(__CUDACC__)
 #define MOE_LANES __device__ __forceinline__
+#define MOE_SELDOM __device__ __noinline__  // code of its own, which costs a step nothing that does not call it
 #define MOE_HOST_DEVICE __host__ __device__ __forceinline__
 #define MOE_ROLLED _Pragma("unroll 1")  // before a loop: not to be unrolled
 #define MOE_UNROLLED _Pragma("unroll")  // to be unrolled, so that an array that it fills stays in registers
 #else
 #define MOE_LANES inline
+#define MOE_SELDOM inline
 #define MOE_HOST_DEVICE inline
 #define MOE_ROLLED
 #define MOE_UNROLLED

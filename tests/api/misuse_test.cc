@@ -147,7 +147,8 @@ class Misuser {
     add("args.cast is ", [this](auto& args) { args.cast = absurd(); });
     add("args.cast is none", [](auto& args) { args.scaleLayout = 1; });
     add("args.cast is none", [](auto& args) { args.flags = moeCastExact; });
-    add("args.reserved is ", [this](auto& args) { args.reserved = absurd(); });
+    add("args.padding is ", [this](auto& args) { args.padding = absurd(); });
+    add("args.idKind is ", [this](auto& args) { args.idKind = absurd(); });
     add("overlaps args.outRows (", [this](auto& args) {
       args.outRows = bytes_, args.outRowsMax = 8;
       args.outSourceIndex = reinterpret_cast<std::int32_t*>(bytes_) + rng_.below(8 * 4);

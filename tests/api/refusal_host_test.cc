@@ -65,7 +65,12 @@ TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
       refuses("args.side is ", [&](auto& args) { args.side = bytes; });
       EXPECT_TRUE(says(context.error(), "but args.sideBytes is 0"));
       refuses("args.outSide is ", [&](auto& args) { args.outSide = bytes; });
-      refuses("args.reserved is 5", [&](auto& args) { args.reserved = 5; });
+      refuses("args.padding is 4, must be made of moePadIndices and moePadRows", [](auto& args) { args.padding = 4; });
+      refuses("args.idKind is 2", [](auto& args) { args.idKind = 2; });
+      if (shape.mode == moeModeLl && shape.layout == moeLayoutRankMajor) {
+        refuses("args.padding has moePadRows, but args.outRows is NULL, so that rows stay in slots",
+                [](auto& args) { args.outRows = nullptr, args.outRowsMax = 0, args.padding = moePadRows; });
+      }
       refuses("args.flags is 8, must be made of moeSendOnly and moeCastExact", [](auto& args) { args.flags = 8; });
       refuses("args.flags has moeCastExact, but args.cast is none", [](auto& args) { args.flags = moeCastExact; });
       refuses("args.outTopkWeights is ",

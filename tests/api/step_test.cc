@@ -89,6 +89,34 @@ TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
   }
 }
 
+TEST_P(Step, RowsThatNothingArrivesForArePadded) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192;
+  for (int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      for (int padding = 1; padding <= 3; ++padding) {
+        StepCase c;
+        c.mode = mode;
+        c.layout = layout;
+        c.alignment = layout == moeLayoutExpertMajor ? 8 : 1;
+        c.padding = padding;
+        c.sideBytes = 16 * (padding % 2);
+        c.window = (layout + padding) % 2 == 0;
+        c.idKind = padding == 2 ? moeIdsLocal : moeIdsGlobal;
+        c.invalidId = padding == 1 ? c.experts : -1;
+        c.seed = static_cast<std::uint64_t>(31 * mode + 4 * layout + padding);
+        runSteps(3, wide, c, 3);
+        if (mode != moeModeLl) continue;
+        c.cast = padding == 2 ? moeCastFp8Ue8m0 : moeCastFp8;
+        c.hidden = 128 * (1 + layout);
+        c.tokenContiguous = padding == 3;
+        c.window = false;
+        runSteps(3, wide, c, 2);
+      }
+    }
+  }
+}
+
 TEST_P(Step, ArrivalWordsComeWithTheRows) {
   for (int mode : {moeModeHt, moeModeLl}) {
     for (int layout : {moeLayoutExpertMajor, moeLayoutExpertMajorPadded}) {

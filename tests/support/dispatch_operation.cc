@@ -1,6 +1,8 @@
 // Implements the dispatch of operations.h: inputs, outputs and their check.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/rows/fp8_row.h"
 #include "device/view/ll_slots.h"
 #include "device/view/terms.h"
@@ -33,10 +35,17 @@ bool DispatchOperation::inWindow(int rank) const {
   return !handle_.shape().lowLatency && !config_.staged[at(rank)];
 }
 
+std::int64_t DispatchOperation::outputRows(int rank) const {
+  const Layout layout = route_->config.layout;
+  const bool open = layout == Layout::flat || layout == Layout::expertMajor;
+  return route_->arrivals[at(rank)].layoutRows +
+         (open && config_.padding != 0 && !inWindow(rank) ? config_.spareRows : 0);
+}
+
 // A window area holds the rows, followed by the side payload.
 void DispatchOperation::poisonOutputs(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
-  const std::int64_t rows = route_->arrivals[at(rank)].layoutRows;
+  const std::int64_t rows = outputRows(rank);
   if (inWindow(rank)) {
     if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + config_.sideBytes)))
       report.add(rank, name_ + ": the output was written before it was offered");
@@ -77,7 +86,7 @@ void DispatchOperation::start(int rank, Report& report) {
             config_.sideBytes);
   }
   const Arrivals& arrivals = route_->arrivals[at(rank)];
-  const std::int64_t rows = arrivals.layoutRows;
+  const std::int64_t rows = outputRows(rank);
   const bool perExpert = hasRowPerExpert(route_->config.layout);
   const std::uint64_t seed = config_.seed;
   StepParams& p = own.params = emptyParams(rank, 0);
@@ -88,10 +97,14 @@ void DispatchOperation::start(int rank, Report& report) {
   d.rowBytes = static_cast<std::uint32_t>(travellingBytes() + longer);
   d.sideBytes = static_cast<std::uint32_t>(config_.sideBytes);
   d.parts = d.arriving = config_.parts;
+  d.padding = config_.inSlots ? config_.padding & kPadIndices : config_.padding;
+  d.idBase = config_.globalIds ? firstExpert(route_->config, rank) : 0;
+  d.invalidId = config_.invalidId;
   const bool window = inWindow(rank);
   d.outRows = window ? areas_->data(rank, config_.area) : own.outRows.data();
   d.outSide = window ? d.outRows + rows * config_.rowBytes : own.outSide.data();
   d.capacity = config_.capacity.empty() ? rows : config_.capacity[at(rank)];
+  if (config_.padding != 0 && d.capacity >= arrivals.layoutRows) d.capacity = rows;
   if (config_.inSlots) d.outRows = d.outSide = nullptr;
   const bool wantsScales = !config_.inSlots || wants(seed, rank, 4);
   if (config_.cast)
@@ -166,7 +179,7 @@ void DispatchOperation::checkRows(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const DispatchArgs& d = own.params.dispatch;
   const Arrivals& arrivals = route_->arrivals[at(rank)];
-  std::vector<const ArrivedToken*> tokenOf(at(arrivals.layoutRows), nullptr);
+  std::vector<const ArrivedToken*> tokenOf(at(outputRows(rank)), nullptr);
   for (const ArrivedToken& token : arrivals.tokens) {
     if (!hasRowPerExpert(route_->config.layout)) tokenOf[at(token.row)] = &token;
     if (hasRowPerExpert(route_->config.layout))
@@ -180,12 +193,15 @@ void DispatchOperation::checkRows(int rank, Report& report) {
   }
   const int stride = config_.inSlots ? travellingBytes() : config_.rowBytes;
   const auto isRow = [&](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
+    if (token == nullptr && (d.padding & kPadRows) != 0) return std::count(row, row + bytes, 0) == bytes;
     if (token == nullptr) return config_.inSlots || isPoison(row, at(bytes));
     if (config_.cast && seed == config_.seed) return checkCast(own.scales, *token, (row - outRows) / stride, row);
     return rowIs(rowKey(seed, token->source, token->token), row, bytes);
   };
-  for (std::int64_t row = 0; row < arrivals.layoutRows; ++row) {
+  for (std::int64_t row = 0; row < outputRows(rank); ++row) {
     const ArrivedToken* token = tokenOf[at(row)];
+    if (token == nullptr && config_.cast && (d.padding & kPadRows) != 0)
+      own.scales.expect(row, std::vector<std::uint32_t>(at(config_.cast.words()), 0));
     if (!isRow(token, config_.seed, outRows + row * stride, config_.rowBytes))
       return report.add(rank, fmt::format("{}: row {} is not that of token {}:{}", name_, row,
                                           token ? token->source : -1, token ? token->token : -1));
@@ -208,9 +224,15 @@ void DispatchOperation::checkEntries(int rank, Report& report) const {
     if (handle_.shape().wideIndex) return put(ids, index, std::int64_t{id});
     put(ids, index, id);
   };
+  const bool perExpert = hasRowPerExpert(route_->config.layout);
+  for (std::int64_t row = 0; (d.padding & kPadIndices) != 0 && row < outputRows(rank); ++row) {
+    put(sources, row, -1);
+    if (perExpert) put(weights, row, 0.0f);
+    for (int k = 0; k < topk && !perExpert; ++k) putId(row * topk + k, d.invalidId), put(weights, row * topk + k, 0.0f);
+  }
   for (const ArrivedToken& token : arrivals.tokens) {
     const int source = token.source * route_->config.tokensMax + token.token;
-    if (hasRowPerExpert(route_->config.layout)) {
+    if (perExpert) {
       for (const ArrivedEntry& entry : token.entries) {
         put(sources, entry.row, source);
         put(weights, entry.row, entry.weight);
@@ -218,9 +240,9 @@ void DispatchOperation::checkEntries(int rank, Report& report) const {
       continue;
     }
     put(sources, token.row, source);
-    for (int k = 0; k < topk; ++k) putId(token.row * topk + k, -1), put(weights, token.row * topk + k, 0.0f);
+    for (int k = 0; k < topk; ++k) putId(token.row * topk + k, d.invalidId), put(weights, token.row * topk + k, 0.0f);
     for (const ArrivedEntry& entry : token.entries) {
-      putId(token.row * topk + entry.topk, entry.localExpert);
+      putId(token.row * topk + entry.topk, d.idBase + entry.localExpert);
       put(weights, token.row * topk + entry.topk, entry.weight);
     }
   }
@@ -271,7 +293,7 @@ void DispatchOperation::writeBack(int rank) {
 
 void DispatchOperation::checkUntouched(int rank, Report& report) {
   const PerRank& own = ranks_[at(rank)];
-  const std::int64_t bytes = route_->arrivals[at(rank)].layoutRows * (config_.rowBytes + config_.sideBytes);
+  const std::int64_t bytes = outputRows(rank) * (config_.rowBytes + config_.sideBytes);
   const bool good = inWindow(rank) ? isPoison(areas_->data(rank, config_.area), at(bytes))
                                    : isPoison(own.outRows.data(), own.outRows.size()) &&
                                          isPoison(own.outSide.data(), own.outSide.size()) &&

@@ -227,6 +227,9 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.cast = case_.cast;
   args.flags |= case_.exact ? moeCastExact : 0;
   args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
+  args.padding = case_.padding;
+  args.idKind = case_.idKind;
+  args.invalidId = case_.invalidId;
   args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());

@@ -32,6 +32,9 @@ struct StepCase {
   bool exact = false;            // the cast is exact
   bool tokenContiguous = false;  // the layout of the scales
   bool arrivals = false;         // arrival words
+  int padding = 0;               // moePad bits
+  int idKind = moeIdsLocal;
+  int invalidId = -1;
   std::uint64_t seed = 1;
 
   std::string name() const;
@@ -87,6 +90,8 @@ class MoeStep {
   void checkRows();
   void checkCast();
   void checkArrays();
+  void checkPadding();
+  std::vector<std::int64_t> emptyRows() const;
   void checkCounts();
 
   RankContext& context_;

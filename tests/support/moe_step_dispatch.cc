@@ -1,5 +1,6 @@
 // Checks the results of a dispatch of moe_step.h. With arrival words, where the host can read the rows, it checks an
 // expert's rows the moment its word has come. It checks all words at the end.
+#include <algorithm>
 #include <cstring>
 
 #include "support/fp8_reference.h"
@@ -19,6 +20,10 @@ void MoeStep::checkCast() {
         << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;
   };
   forEachLayoutRow(check);
+  if ((case_.padding & moePadRows) != 0) {
+    for (const std::int64_t row : emptyRows())
+      scales.expect(row, std::vector<std::uint32_t>(static_cast<std::size_t>(castCase().words()), 0));
+  }
   EXPECT_TRUE(scales.isRight(context_.arena.get(outScales_, scales.bytes()).data())) << case_.name();
 }
 
@@ -29,6 +34,7 @@ void MoeStep::checkDispatch() {
     checkRows();
   }
   checkArrays();
+  checkPadding();
   checkCounts();
   checkArrivals();
 }
@@ -74,10 +80,11 @@ void MoeStep::checkArrays() {
       continue;
     }
     EXPECT_EQ(sources[static_cast<std::size_t>(arrived.row)], source) << case_.name();
-    std::vector<std::int64_t> expectedIds(topk, -1);
+    std::vector<std::int64_t> expectedIds(topk, case_.invalidId);
+    const int first = case_.idKind == moeIdsGlobal ? firstExpert(reference_->config, context_.rank) : 0;
     std::vector<float> expectedWeights(topk, 0.0f);
     for (const ArrivedEntry& entry : arrived.entries) {
-      expectedIds[static_cast<std::size_t>(entry.topk)] = entry.localExpert;
+      expectedIds[static_cast<std::size_t>(entry.topk)] = first + entry.localExpert;
       expectedWeights[static_cast<std::size_t>(entry.topk)] = entry.weight;
     }
     for (std::size_t k = 0; k < topk; ++k) {
@@ -87,6 +94,52 @@ void MoeStep::checkArrays() {
   }
   if (case_.layout != moeLayoutExpertMajor) return;
   EXPECT_EQ(arena.get(outOffsets_, arrivals().expertOffsets.size()), arrivals().expertOffsets) << case_.name();
+}
+
+// Rows of the outputs that no row arrives for: of layouts of a fixed size the unused ones, else up to the end.
+std::vector<std::int64_t> MoeStep::emptyRows() const {
+  const bool open = case_.layout == moeLayoutFlat || case_.layout == moeLayoutExpertMajor;
+  std::vector<bool> used(static_cast<std::size_t>(open ? rowsMax_ : layoutRows()), false);
+  forEachLayoutRow([&](const ArrivedToken&, std::int64_t row) { used[static_cast<std::size_t>(row)] = true; });
+  std::vector<std::int64_t> empty;
+  for (std::size_t row = 0; row < used.size(); ++row) {
+    if (!used[row]) empty.push_back(static_cast<std::int64_t>(row));
+  }
+  return empty;
+}
+
+void MoeStep::checkPadding() {
+  Arena& arena = context_.arena;
+  const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
+  const auto count = static_cast<std::size_t>(rowsMax_), each = static_cast<std::size_t>(perExpert ? 1 : case_.topk);
+  const auto outBytes = static_cast<std::size_t>(case_.cast != moeCastNone ? case_.hidden : rowBytes());
+  if ((case_.padding & moePadIndices) != 0) {
+    const auto sources = arena.get(outSource_, count);
+    const auto weights = arena.get(outWeights_, count * each);
+    const auto ids = arena.get(static_cast<const std::int32_t*>(outIds_), perExpert ? 0 : count * each);
+    for (const std::int64_t row : emptyRows()) {
+      const auto at = static_cast<std::size_t>(row);
+      EXPECT_EQ(sources[at], -1) << "row " << row << "; " << case_.name();
+      for (std::size_t i = at * each; i < (at + 1) * each; ++i) {
+        EXPECT_EQ(weights[i], 0.0f) << "row " << row << "; " << case_.name();
+        EXPECT_EQ(perExpert ? case_.invalidId : ids[i], case_.invalidId) << "row " << row << "; " << case_.name();
+      }
+    }
+  }
+  const auto rows = arena.get(out_, count * outBytes);
+  const auto side = arena.get(outSide_, count * static_cast<std::size_t>(case_.sideBytes));
+  const auto areAll = [](const std::vector<std::uint8_t>& bytes, std::int64_t row, std::size_t size,
+                         std::uint8_t value) {
+    const auto begin = bytes.begin() + row * static_cast<std::int64_t>(size);
+    return std::all_of(begin, begin + static_cast<std::int64_t>(size),
+                       [=](std::uint8_t byte) { return byte == value; });
+  };
+  for (const std::int64_t row : emptyRows()) {
+    if ((case_.padding & moePadRows) == 0) break;
+    EXPECT_TRUE(areAll(rows, row, outBytes, 0)) << "row " << row << " is not zero; " << case_.name();
+    EXPECT_TRUE(areAll(side, row, static_cast<std::size_t>(case_.sideBytes), 0))
+        << "side " << row << "; " << case_.name();
+  }
 }
 
 void MoeStep::checkCounts() {

@@ -110,6 +110,10 @@ struct DispatchCase {
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what arrives
   int smallStaging = -1;               // HT: this rank states a staging area of one row less than arrive
   int oddRank = -1;                    // this rank states rows that are 16 bytes longer
+  int padding = 0;                     // PadBits
+  int spareRows = 0;                   // with padding: rows behind the last, of outputs that are not in the window
+  bool globalIds = false;
+  int invalidId = -1;
 };
 
 class DispatchOperation : public Operation {
@@ -132,6 +136,7 @@ class DispatchOperation : public Operation {
   int travellingBytes() const { return config_.cast ? config_.cast.travellingBytes() : config_.rowBytes; }
   int sourceBytes() const { return config_.cast ? static_cast<int>(config_.cast.sourceBytes()) : config_.rowBytes; }
   std::vector<std::uint8_t> sourceRow(int source, int token) const;
+  std::int64_t outputRows(int rank) const;
   void poisonOutputs(int rank, Report& report);
   void checkRows(int rank, Report& report);
   void checkExpert(int rank, int expert, Report& report) const;

@@ -271,6 +271,8 @@ void Builder::addDispatch(HandleTrack& track) {
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
+  if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
+  if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
   if (operations_ > 2) addTrouble(track, config);
   track.area = freeArea();
   track.staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;

@@ -2,6 +2,7 @@
 // output, and the caller's arrays of indices, weights and sources are filled from the kept headers.
 #pragma once
 
+#include "device/protocol/padding.h"
 #include "device/protocol/waves.h"
 #include "device/rows/row_header.h"
 #include "device/rows/row_jobs.h"
@@ -46,13 +47,6 @@ struct Delivered {
   }
 };
 
-// Of layouts with a row per token: an element of the caller's topkIdx.
-MOE_LANES void laneNameExpert(const HandleView& h, const DispatchArgs& d, std::int64_t place, int expert) {
-  if (d.outTopkIdx == nullptr) return;
-  if (h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[place] = expert;
-  if (h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[place] = expert;
-}
-
 // Entry `n` of a row, if it has so many, in the caller's arrays. One lane. All loads that may be needed are
 // independent.
 MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int row, int n) {
@@ -65,7 +59,7 @@ MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int
   }
   const std::int64_t place = expertRows(h) ? at : at * h.topk + entryTopk(entry);
   if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = entryWeight(entry);
-  if (!expertRows(h)) laneNameExpert(h, d, place, entryExpert(entry));
+  if (!expertRows(h)) laneStoreId(h, d, place, d.idBase + entryExpert(entry));
 }
 
 MOE_LANES bool describes(const DispatchArgs& d) {
@@ -84,6 +78,7 @@ MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;
   if (team.index == 0) copyExpertOffsets(s);
+  if (d.padding != 0) padOutputs(s.warp, s.p, team);
   if (!describes(d)) return;
   const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;
@@ -91,7 +86,7 @@ MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
     s.warp.forEach(items, [&](int i) {
       const std::int64_t place = std::int64_t{layoutRow(h, first + i / h.topk, 0)} * h.topk + i % h.topk;
       if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
-      laneNameExpert(h, d, place, -1);
+      laneStoreId(h, d, place, d.invalidId);
     });
   }
   s.warp.forEach(items, [&](int i) { laneDescribeEntry(h, d, first + i / h.topk, i % h.topk); });

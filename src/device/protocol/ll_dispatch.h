@@ -250,8 +250,7 @@ class LlDispatch {
       const auto value = s.warp.laneLoad(reinterpret_cast<const std::uint32_t*>(scales) + word);
       for (int copy = 0; copy < layoutCopies(s.handle, row); ++copy) {
         const int to = layoutRow(s.handle, row, copy);
-        cast.outScales[to / cast.group * cast.groupStride + to % cast.group * cast.rowStride + word * cast.wordStride] =
-            value;
+        *scaleWord(cast, to, word) = value;
       }
     });
   }

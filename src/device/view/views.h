@@ -235,6 +235,13 @@ struct CastArgs {
   int words, group;
   std::int64_t groupStride, rowStride, wordStride;
 };
+MOE_HOST_DEVICE std::uint32_t* scaleWord(const CastArgs& cast, int row, int word) {
+  return cast.outScales + row / cast.group * cast.groupStride + row % cast.group * cast.rowStride +
+         word * cast.wordStride;
+}
+
+// What is stored to rows of the output that no row arrives for.
+enum PadBits : int { kPadIndices = 1, kPadRows = 2 };
 
 struct DispatchArgs {
   const std::uint8_t* rows;
@@ -255,6 +262,8 @@ struct DispatchArgs {
   float* outTopkWeights;
   std::int32_t* outSourceIndex;
   std::int32_t* outExpertOffsets;
+  int padding;            // PadBits
+  int idBase, invalidId;  // outTopkIdx: of this rank's first expert; of none here
 };
 
 inline constexpr std::int64_t kAnyRows = INT64_MAX;
