@@ -1,5 +1,5 @@
-// moe_model computes what dispatch and combine would cost on more ranks than we have, from rates and costs. Without
-// arguments it prints the tables of docs/internals/scaling.md. Exit status: 0, 2 for wrong options.
+// moe_model computes, from rates and costs, what dispatch and combine would cost on more ranks than we have. Without
+// arguments it prints the tables of docs/internals/scaling.md. Exit status: 0, or 2 for wrong options.
 #include <fmt/format.h>
 
 #include <algorithm>

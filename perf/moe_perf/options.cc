@@ -50,7 +50,7 @@ std::string nameOf(const Names<Value>& names, Value value) {
 using tools::addChoice;
 using tools::wholeNumber;
 
-// One word of --tokens after the other.
+// Parses the words of --tokens one by one.
 std::vector<int> tokenCounts(const std::vector<std::string>& words) {
   std::vector<int> counts;
   for (const std::string& word : words) {
@@ -169,7 +169,7 @@ void declareReport(CLI::App& app, Options& options) {
   app.add_option("--csv", options.csv, "the same as a table, one line per case")->type_name("FILE");
 }
 
-// What `declare` adds to the program's options is shown together in its help.
+// Adds a group of options. The help shows what `declare` adds under one heading.
 void addGroup(CLI::App& app, const std::string& name, Options& options, void (*declare)(CLI::App&, Options&)) {
   app.option_defaults()->group(name);
   declare(app, options);
