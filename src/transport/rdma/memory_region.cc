@@ -22,7 +22,7 @@ MemoryRegion registerByAddress(const Adapter& adapter, const RemoteSetup& setup)
   return {library.regMr(adapter.domain(), setup.window, setup.windowBytes, kAccess), {library.deregMr}};
 }
 
-// A dma-buf consists of whole pages; the region is the window alone.
+// A dma-buf consists of whole pages. The region is only the window.
 MemoryRegion registerDmaBuf(const Adapter& adapter, const RemoteSetup& setup, const GpuDriver& driver,
                             std::string* why) {
   const Library& library = adapter.library();
