@@ -13,7 +13,7 @@ from .values import INT64_MAX, choice, integer
 
 
 class DispatchArguments(Arguments):
-    """`_capacity` is what the library is told: the rows for which every output has room."""
+    """`_capacity` is the number that is passed to the library: the rows for which every output has room."""
 
     _capacity: int
 
@@ -38,7 +38,8 @@ class DispatchArguments(Arguments):
         send_only: bool,
         sms: int,
     ) -> _native.moeDispatchArgs_t:
-        """moeDispatchArgs_t of the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they arrive."""
+        """Builds moeDispatchArgs_t from the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they
+        arrive."""
         choice(CASTS, cast, "cast")
         choice(SCALE_LAYOUTS, scale_layout, "scale_layout")
         if exact and cast is None:
@@ -62,7 +63,7 @@ class DispatchArguments(Arguments):
         return args
 
     def _place_for(self, rows: int) -> None:
-        """Notes that an output has room for this many rows, unless their number is known."""
+        """Notes that an output has room for this many rows. Does nothing if the number of rows is known."""
         if self._least() is None:
             self._capacity = min(self._capacity, rows)
 
