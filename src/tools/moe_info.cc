@@ -63,7 +63,7 @@ void lookAround(Report* report) {
   const bool hasGpu = !report->topology.gpus.gpus.empty();
   const bool asked = config && config->transport != 0;
   report->betweenHosts = transportBetweenHosts(report->prerequisites, hasGpu);
-  if (asked) report->betweenHosts += "; but MOECOMM_TRANSPORT says what it is to be, and all else is refused";
+  if (asked) report->betweenHosts += "; but MOECOMM_TRANSPORT selects the transport, and there is no fallback";
 }
 
 Report makeReport() {
@@ -87,7 +87,7 @@ int run(int argc, char** argv) {
   CLI::App app("Shows what this machine and this library offer.");
   moe::tools::prepareCommandLine(app, "moe_info");
   bool json = false;
-  app.add_flag("--json", json, "for programs");
+  app.add_flag("--json", json, "print JSON, for programs");
   const int status = moe::tools::parseCommandLine(app, argc, argv, [] {});
   if (status >= 0) return status;
   try {

@@ -46,7 +46,7 @@ mkdir "$work/lib"
 : >"$work/lib/libhwloc.so.15"
 LD_LIBRARY_PATH=$work/lib run --transport verbs
 expect 'verbs without hwloc' 0 2 ' -> .* correct$'
-expect 'verbs without hwloc warns' 0 2 'topo: which adapters are near this rank is not known: libhwloc.so.15 cannot be loaded'
+expect 'verbs without hwloc warns' 0 2 'topo: the adapters near this rank are not known: libhwloc.so.15 cannot be loaded'
 run --transport tcp --plant-wrong
 expect 'a wrong row by TCP' 1 2 "$wrong"
 exit $failed

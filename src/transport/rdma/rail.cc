@@ -84,7 +84,7 @@ int threadsFor(int wanted, int rails) {
 std::vector<Rail> chooseRails(const RemoteSetup& setup, const std::filesystem::path& sys) {
   const topology::Topology machine = lookAround(sys);
   if (!machine.pci.reason.empty()) {
-    setup.log.write(moeLogWarn, "topo", "which adapters are near this rank is not known: {}", machine.pci.reason);
+    setup.log.write(moeLogWarn, "topo", "the adapters near this rank are not known: {}", machine.pci.reason);
   }
   const topology::Rdma rdma = topology::planRdma(machine, setup.rdma, setup.timeoutMs);
   std::vector<Rail> rails;
