@@ -87,7 +87,7 @@ struct QueuePair {
     renew(violations);
   }
 
-  // Resets to the state after creation. RESET does the same.
+  // Enters the state after creation. The transition to RESET also calls it.
   void renew(Violations& violations) {
     const std::size_t receiveBytes = std::size_t{layout.receiveCount} << layout.receiveShift;
     send = std::make_unique<SendRing>(layout.buffer + receiveBytes, layout.sendSlots, layout.record, layout.number,
