@@ -1,5 +1,10 @@
 // Runs the software adapter of a process on its own thread, from the first device opened to the last one closed. The
 // program's threads get in between its steps. The environment controls it:
+//
+//   FAKE_MLX5_DIR     an empty folder that the processes share; without it, the adapter executes nothing
+//   FAKE_MLX5_FAULTS  mishaps (fault_plan.h)
+//   FAKE_MLX5_REPORT  file for mistakes of posters, and for objects that they did not free
+//   FAKE_MLX5_COUNTS  file that gets Adapter::counts() at the end of each adapter, one line each
 #pragma once
 
 #include <atomic>

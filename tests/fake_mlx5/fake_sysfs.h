@@ -1,5 +1,8 @@
 // A folder that looks to libibverbs and the library like /sys of a machine with ConnectX-7 adapters, each with one RoCE
 // port and its addresses. The environment controls it:
+//
+//   FAKE_MLX5_DEVICES  number of devices, 1 if not set; their names are mlx5_0, mlx5_1, ...
+//   FAKE_MLX5_HOST     0 to 254, the third byte of their IPv4 addresses 10.0.<host>.<device + 1>; 0 if not set
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,17 @@
 // The mishaps that the software adapter is to have. They come from the environment variable FAKE_MLX5_FAULTS, as words
 // separated by blanks.
+//
+//   seed=7                 seeds all random choices, together with the process's number
+//   drop=50                5 % of the packets get lost; drop@3: the third one
+//   duplicate=             packets are sent twice
+//   delay=                 packets wait up to a millisecond, and later ones of the same queue pair wait with them
+//   reorder=               packets wait until one of another queue pair has overtaken them
+//   rnr=                   messages are answered with "receiver not ready"
+//   nak=                   messages are refused, as if the remote key were wrong
+//   slow_cqe=              completions come up to a millisecond late
+//   error=0x13@100         the hundredth message fails at the sender, with this syndrome
+//   ignore_doorbell=1      this many doorbells go unnoticed; the adapter reads the record later
+//   stuck@5                from the fifth message on, nothing is answered
 #pragma once
 
 #include <cstdint>

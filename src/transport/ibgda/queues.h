@@ -81,12 +81,11 @@ class Queues {
   int rankAt(std::size_t i) const { return setup_.peers[i / connections_]; }
 
   const RemoteSetup& setup_;
-  std::size_t connections_;             // with each rank
-  std::vector<mlx5::PutQueue> queues_;  // [setup.peers][connections], as the host sees them
-  std::vector<Counters> counters_;      // the host's own
-  std::vector<std::unordered_map<std::uint32_t, int>>
-      indexOf_;  // one map per adapter, because each numbers its queue pairs by itself
-  std::vector<mlx5::CompletionQueue> completions_;  // by adapter
+  std::size_t connections_;                                      // with each rank
+  std::vector<mlx5::PutQueue> queues_;                           // [setup.peers][connections], as the host sees them
+  std::vector<Counters> counters_;                               // the host's own
+  std::vector<std::unordered_map<std::uint32_t, int>> indexOf_;  // by adapter: each numbers its own queue pairs
+  std::vector<mlx5::CompletionQueue> completions_;               // by adapter
   Ringer ringer_ = Ringer::steps;
   std::string how_;
   bool fellBack_ = false;
