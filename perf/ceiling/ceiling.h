@@ -31,8 +31,7 @@ struct RowCeilings {
   CeilingTime push;      // dispatch: each token's row goes once to each other rank that needs it
   CeilingTime pushBack;  // combine: rows from other ranks go to their slots at the owners
   CeilingTime pull;      // combine, the other way: the owners read the same rows into their own slots
-  CeilingTime
-      pullSums;  // the owners read and sum the rows. No ceiling, because it leaves out the sum at the experts' rank
+  CeilingTime pullSums;  // the owners read and sum the rows. No ceiling: it leaves out the sum at the experts' rank
 };
 
 struct Ceilings : RowCeilings {

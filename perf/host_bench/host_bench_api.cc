@@ -231,8 +231,7 @@ void addOperations(const Registrar& place, std::size_t shape) {
 }
 
 void addQueries(const Registrar& place) {
-  place.addQueued("BareLaunch",
-                  [](OneRank& rank) { rank.launchNothing(); });  // launches a kernel of the program itself
+  place.addQueued("BareLaunch", [](OneRank& rank) { rank.launchNothing(); });  // a kernel of the program itself
   place.addPlain("moeGetLimits", [](OneRank& rank) {
     moeLimits_t limits = MOE_LIMITS_INITIALIZER;
     rank.need(moeGetLimits(rank.comm(), &limits), "moeGetLimits");

@@ -84,31 +84,29 @@ class Bootstrap {
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10),
                     const std::vector<HostIdentity>& processes = {});
 
-  // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception
-  // in its collective. Before startMonitor, this rank's next collective or leave sends it, and a
-  // collective that is running here throws it.
+  // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its
+  // collective. Before startMonitor, this rank's next collective or leave sends it, and a collective that is running
+  // here throws it.
   void announceFailure(moeResult_t result, const std::string& sentence);
 
-  // For a rank that gives up before startMonitor. Tells the others, unless it learned of the failure
-  // from them.
+  // For a rank that gives up before startMonitor. Tells the others, unless it learned of the failure from them.
   void announceIfFirst(const Error& error);
 
-  // Any thread, never blocks, after startMonitor. Reports a wait of this rank that ended by its
-  // deadline. The wait was for rank `awaited`. If that is this rank, it was for a part of itself. The
-  // group then finds out who is to blame and tells every rank. Within kVerdict (late_waits.h) it
-  // calls onFailure with the answer, unless it has called it with an earlier failure. A rank that
-  // leaves waits for that.
+  // Any thread, never blocks, after startMonitor. Reports a wait of this rank that ended by its deadline. The wait was
+  // for rank `awaited`. If that is this rank, it was for a part of itself. The group then finds out who is to blame and
+  // tells every rank. Within kVerdict (late_waits.h) it calls onFailure with the answer, unless it has called it with
+  // an earlier failure. A rank that leaves waits for that.
   void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 
-  // Any thread, never blocks, after startMonitor. Tells every other rank that this rank is going to
-  // leave. It does nothing for the others any more, and everything that it has sent has arrived.
+  // Any thread, never blocks, after startMonitor. Tells every other rank that this rank is going to leave. It does
+  // nothing for the others any more, and everything that it has sent has arrived.
   void announceLeaving() noexcept;
 
   bool hasLeft(int rank) const;    // any thread: the rank has said goodbye
   bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
 
-  // Waits for `company` (needs the monitor), says goodbye to all for at most about a second, and ends
-  // the monitor. Idempotent. Afterwards only the queries may be called.
+  // Waits for `company` (needs the monitor), says goodbye to all for at most about a second, and ends the monitor.
+  // Idempotent. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
   // A key for one purpose of `rank`, known only to the ranks of this group.

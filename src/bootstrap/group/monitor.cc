@@ -69,8 +69,8 @@ bool Monitor::mayLeave() {
 void Monitor::watch() {
   Deadline tick = Deadline::after(callbacks_.tick);
   while (!mayLeave()) {
-    for (const Failure& failure : node_.takeNewFailures())
-      report(failure);  // first, because some may be from before the start
+    // First, because some may be from before the start.
+    for (const Failure& failure : node_.takeNewFailures()) report(failure);
     reparent_.step();
     lookAtProcesses();
     if (callbacks_.onTick && tick.expired()) {

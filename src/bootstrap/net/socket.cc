@@ -14,8 +14,7 @@ namespace {
 constexpr int kSocketFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 void setOption(int fd, int level, int name, int value) noexcept {
-  (void)::setsockopt(fd, level, name, &value,
-                     sizeof(value));  // failure is ignored: the options only improve, none is needed
+  (void)::setsockopt(fd, level, name, &value, sizeof(value));  // may fail: every option is only an improvement
 }
 
 std::uint16_t boundPort(int fd) {

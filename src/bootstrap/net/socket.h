@@ -34,8 +34,8 @@ Connecting startConnect(const Address& to);
 
 int pendingSocketError(int fd);  // SO_ERROR
 
-void sendAtOnce(
-    int fd) noexcept;  // so that small frames do not wait for acknowledgements; does nothing for other sockets
+// Lets small frames go without waiting for acknowledgements. Does nothing for other sockets than TCP.
+void sendAtOnce(int fd) noexcept;
 
 // Makes the socket notice, after about `timeout`, that a peer's host is gone.
 void keepAlive(int fd, std::chrono::milliseconds timeout) noexcept;
