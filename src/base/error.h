@@ -1,5 +1,5 @@
-// The one exception type of the control plane. Whoever first notices a failure throws it with the whole sentence. Only
-// src/api turns it into a result. The data path never throws.
+// The one exception type of the control plane. The first code to notice a failure throws it with the whole sentence.
+// Only src/api turns it into a result. The data path never throws.
 #pragma once
 
 #include <cerrno>
