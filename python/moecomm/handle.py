@@ -347,8 +347,8 @@ class Handle:
         out_weight_grads  [tokens, topk] float32
         row_type, hidden  as in dispatch
 
-        With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless counts() was called and so
-        their number is known."""
+        With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
+        told their number."""
         arguments = self._arguments(CombineArguments, "combine")
         args = arguments.make(
             rows,
