@@ -1,5 +1,6 @@
 # Decides whether the GPU backend is built, and enables the CUDA language if so. Sets MOECOMM_WITH_CUDA.
-# The runtime is linked statically and the driver library never: the library loads on a machine without a GPU driver.
+# The runtime is linked statically and the driver library never, so that the library loads on a machine without a GPU
+# driver.
 set(MOECOMM_WITH_CUDA OFF)
 if(MOECOMM_CUDA STREQUAL "OFF")
   return()

@@ -1,7 +1,7 @@
-# Finds what we build on. Headers and libraries are looked for by file, so that a Debian machine and a folder given in
+# Finds our dependencies. Headers and libraries are looked up as files, so that a Debian machine and a folder in
 # CMAKE_PREFIX_PATH (<folder>/include, <folder>/lib) work alike. Nothing is downloaded.
-#   moecomm_fmt   fmt, compiled into what uses it: libmoecomm.so does not need libfmt.so
-#   moecomm_hwloc the header of hwloc (machine topology), whose library is looked for at run time
+#   moecomm_fmt   fmt, compiled into its users, so that libmoecomm.so does not need libfmt.so
+#   moecomm_hwloc the header of hwloc (machine topology); its library is loaded at run time
 #   moecomm_cli   CLI11 and nlohmann/json, for the tools and for moe_perf
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
@@ -31,7 +31,7 @@ function(moecomm_find target)
 endfunction()
 
 moecomm_find(moecomm_fmt HEADERS fmt/format.h PACKAGE libfmt-dev)
-# Its code is compiled in one file of ours; as headers alone, every file that formats something takes 2 s longer.
+# One file of ours compiles fmt's code. As headers only, every file that formats something takes 2 s longer.
 set(fmt_code ${PROJECT_SOURCE_DIR}/src/base/fmt_code.cc)
 try_compile(MOECOMM_FMT_IN_ONE_FILE ${PROJECT_BINARY_DIR}/fmt_check
   SOURCES ${fmt_code} ${PROJECT_SOURCE_DIR}/cmake/checks/uses_fmt.cc
@@ -49,8 +49,9 @@ endif()
 moecomm_find(moecomm_hwloc HEADERS hwloc.h PACKAGE libhwloc-dev)
 moecomm_find(moecomm_cli HEADERS CLI/CLI.hpp nlohmann/json.hpp PACKAGE "libcli11-dev and nlohmann-json3-dev")
 
-# Files that read a program's arguments, and do nothing that takes time: to optimise CLI11's templates takes as long as to
-# read them, 4 to 9 s for each file. Distributions ask for checks that need optimisation, and these files get none.
+# For files that parse a program's arguments and do nothing that takes time. Optimising CLI11's templates takes as long
+# as parsing them, 4 to 9 s for each file, so these files are not optimised. They go without the hardening checks of
+# distributions, which need optimisation.
 function(moecomm_read_arguments)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O0;-U_FORTIFY_SOURCE")
 endfunction()
@@ -59,5 +60,5 @@ if(MOECOMM_TESTS)
   find_package(GTest REQUIRED)
 endif()
 if(MOECOMM_PERF)
-  find_package(benchmark QUIET) # without it there is no host_bench
+  find_package(benchmark QUIET) # without it host_bench is not built
 endif()

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: header, library, tools, the files by which CMake and pkg-config users find them, the
-# Python package, examples and documents.
+# What `cmake --install` puts where: the header, the library, the tools, the files for users of CMake and pkg-config,
+# the Python package, the examples and the documents.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS moecomm EXPORT moecommTargets
@@ -20,15 +20,15 @@ write_basic_package_version_file(moecommConfigVersion.cmake COMPATIBILITY ${MOEC
 install(FILES ${PROJECT_BINARY_DIR}/moecommConfig.cmake ${PROJECT_BINARY_DIR}/moecommConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# The .pc file finds its prefix from its own place, so that an installed tree may be moved.
+# The .pc file derives its prefix from its own location, so that an installed tree may be moved.
 cmake_path(SET pc_dir NORMALIZE "/${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 cmake_path(RELATIVE_PATH pc_dir BASE_DIRECTORY "/" OUTPUT_VARIABLE pc_dir)
 file(RELATIVE_PATH MOECOMM_PC_UP "/${pc_dir}" "/")
 configure_file(cmake/moecomm.pc.in moecomm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/moecomm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Python and examples lie side by side, as in the sources: the examples look for the package there. The package looks for
-# the library beside itself, and a link survives that an installed tree is moved.
+# Python and examples are side by side, as in the sources, because the examples look for the package there. The package
+# looks for the library next to itself. The link is relative, so it survives a move of the installed tree.
 set(share_dir ${CMAKE_INSTALL_DATADIR}/moecomm)
 install(DIRECTORY python/moecomm DESTINATION ${share_dir}/python
   FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)

@@ -1,7 +1,7 @@
-# Decides whether what needs libibverbs is built, and finds it (docs/internals/rdma.md).
+# Decides which parts that need libibverbs are built, and finds it (docs/internals/rdma.md).
 #   MOECOMM_WITH_VERBS, moecomm_verbs   its header: for the transport, which loads the library at run time
-#   MOECOMM_WITH_IBGDA                  that of libmlx5 too: for the transport whose puts steps post themselves
-#   MOECOMM_WITH_RDMA, moecomm_rdma     the libraries and the header of libmlx5 too: for tests
+#   MOECOMM_WITH_IBGDA                  also libmlx5's header: for the transport whose puts steps post themselves
+#   MOECOMM_WITH_RDMA, moecomm_rdma     the libraries and libmlx5's header: for tests
 #   MOECOMM_RDMA_MISSING                what was not found, as text
 set(MOECOMM_WITH_VERBS OFF)
 set(MOECOMM_WITH_IBGDA OFF)

@@ -1,4 +1,4 @@
-# The last words of a configuration: what will be built, and why something will not.
+# The end of a configuration's output: what will be built, and why something will not.
 function(moecomm_summary)
   if(MOECOMM_WITH_CUDA)
     list(JOIN CMAKE_CUDA_ARCHITECTURES ", " architectures)

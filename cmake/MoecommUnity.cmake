@@ -1,14 +1,15 @@
-# The presets asan and tsan compile several files as one (CMAKE_UNITY_BUILD), because their builds are read by nobody and
-# headers take most of a file's time; the presets optimised and cuda do so with tests and tools (MOECOMM_UNITY_TESTS).
-# Names of files that are compiled together meet, also those that a file hides. What users install is compiled file by
-# file.
+# The presets asan and tsan compile several files as one (CMAKE_UNITY_BUILD), because nobody uses their builds and
+# headers take most of a file's time. The presets optimised and cuda do the same with tests and tools
+# (MOECOMM_UNITY_TESTS). The names in files that are compiled together may collide, even those local to a file. What
+# users install is compiled file by file.
 
-# Files whose names must not meet others: most give short names (kRanks, Machine) to a world of their own.
+# Files whose names must not collide with others. Most of them define short names (kRanks, Machine) for themselves.
 function(moecomm_compile_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# Puts files together whose names begin with one word, so that a new file changes the compilation of its neighbours alone.
+# Combines files whose names start with the same word, so that a new file changes the compilation of its neighbours
+# only.
 function(moecomm_compile_by_first_word target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
   get_target_property(sources ${target} SOURCES)

@@ -1,5 +1,5 @@
-# Reads the version from the macros of the public header, the only place where it stands. Sets MOECOMM_VERSION,
-# and what the ABI stays the same within: MOECOMM_ABI_VERSION (of the SONAME) and MOECOMM_COMPATIBILITY (of find_package).
+# Reads the version from the macros of the public header, its only source. Sets MOECOMM_VERSION, and the parts of it
+# within which the ABI stays the same: MOECOMM_ABI_VERSION (of the SONAME) and MOECOMM_COMPATIBILITY (of find_package).
 set(header ${CMAKE_CURRENT_LIST_DIR}/../include/moecomm.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
 file(STRINGS ${header} lines REGEX "^#define MOE_VERSION_(MAJOR|MINOR|PATCH) [0-9]+$")

@@ -1,9 +1,9 @@
-# Run at build time (cmake -P): writes OUTPUT, the source of buildCommit(), with the commit that SOURCE is a checkout of.
-# An unchanged file is left alone. Empty without git, without a checkout, and inside somebody else's.
+# Run at build time (cmake -P). Writes OUTPUT, the source of buildCommit(), with the commit that is checked out in
+# SOURCE. Leaves an unchanged file alone. The commit is empty without git, outside a checkout, and inside a foreign one.
 set(commit "")
 find_program(git git)
 if(git)
-  # In a container the files often belong to somebody else.
+  # In a container the files often belong to another user.
   set(in_source ${git} -c safe.directory=* --no-optional-locks -C ${SOURCE})
   execute_process(COMMAND ${in_source} rev-parse --show-toplevel
     OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)

@@ -1,7 +1,7 @@
-// Experts that begin before dispatch has ended. A kernel with one block per local expert is launched right behind
+// Experts that start before dispatch has ended. A kernel with one block per local expert is launched right behind
 // moeDispatch and runs beside it. Each block waits for its expert's arrival word and then multiplies the expert's rows,
 // while rows of other experts are still on their way. The program prints how long before the end of dispatch the
-// experts began. Run it on GPUs of compute capability 9.0 or newer: moerun -n 4 ./expert_overlap
+// experts started. Run it on GPUs of compute capability 9.0 or newer: moerun -n 4 ./expert_overlap
 #include <cuda_runtime.h>
 #include <moecomm.h>
 
@@ -31,7 +31,7 @@ __device__ unsigned long long nanoseconds() {
   return now;
 }
 
-// True when the word has counted `dispatches`. Waits at most 10 s, and not once dispatch has failed.
+// Returns true when the word has counted `dispatches`. Gives up after 10 s, and once dispatch has failed.
 __device__ bool waitForExpert(const moeArrivals_t& arrivals, int expert, uint64_t dispatches) {
   const unsigned long long begin = nanoseconds();
   while (nanoseconds() - begin < 10'000'000'000ull) {
@@ -44,7 +44,7 @@ __device__ bool waitForExpert(const moeArrivals_t& arrivals, int expert, uint64_
   return false;
 }
 
-// Global expert e multiplies by e + 1. came[e]: when block e began; came[experts]: when dispatch had ended.
+// Global expert e multiplies by e + 1. came[e] is the time when block e started; came[experts] is the end of dispatch.
 __global__ void runExperts(moeArrivals_t arrivals, moeDeviceCounts_t counts, int firstExpert, uint64_t dispatches,
                            const float* rows, float* out, unsigned long long* came) {
   __shared__ bool there;
@@ -60,14 +60,15 @@ __global__ void runExperts(moeArrivals_t arrivals, moeDeviceCounts_t counts, int
     const float factor = static_cast<float>(firstExpert + expert + 1);
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x) out[begin + i] = factor * rows[begin + i];
   }
-  // Whatever comes next in the stream waits for this kernel; so this kernel waits for dispatch.
+  // The next operation in the stream waits for this kernel, so this kernel waits for dispatch.
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   if (expert == 0 && threadIdx.x == 0) came[gridDim.x] = nanoseconds();
 }
 
-// As a programmatic dependent of the kernel ahead in the stream: it begins when all blocks of that one run.
+// Launches the kernel as a programmatic dependent of the one ahead in the stream: it starts when all blocks of that one
+// run.
 void launchExperts(int experts, cudaStream_t stream, moeArrivals_t arrivals, moeDeviceCounts_t counts, int firstExpert,
                    uint64_t dispatches, const float* rows, float* out, unsigned long long* came) {
   cudaLaunchAttribute dependent{};
@@ -91,7 +92,7 @@ T* onDevice(std::size_t count) {
 
 struct Routing {
   std::vector<int32_t> experts;
-  std::vector<float> sums;  // of the factors of a token's experts
+  std::vector<float> sums;  // sums of the factors of a token's experts
 };
 Routing drawRouting(int rank, int experts) {
   Routing routing;

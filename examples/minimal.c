@@ -1,5 +1,5 @@
-/* One MoE step in host memory: token t of each rank goes to experts t and t + 1, one expert per rank; each expert
- * doubles its rows; combine adds the two results. Run: moerun -n 4 ./minimal */
+/* One MoE step in host memory. Token t of each rank goes to experts t and t + 1, with one expert per rank. Each expert
+ * doubles its rows, and combine adds the two results. Run: moerun -n 4 ./minimal */
 #include <moecomm.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-"""One MoE layer over several ranks: route, dispatch, experts, combine; checked against a plain reference.
+"""One MoE layer over several ranks: route, dispatch, experts and combine, checked against a plain reference.
 
     moerun -n 4 python3 examples/moe_layer.py                   numpy, host memory
     moerun -n 4 python3 examples/moe_layer.py --device cuda     torch, one GPU per rank (or shared)
@@ -23,12 +23,13 @@ HIDDEN, EXPERTS, TOPK, TOKENS_MAX = 256, 16, 4, 64
 
 
 def expert_matrices():
-    """[experts, hidden, hidden], the same on every rank; a real program has its local experts only."""
+    """[experts, hidden, hidden], the same on every rank. A real program has only its local experts."""
     return numpy.random.default_rng(1).standard_normal((EXPERTS, HIDDEN, HIDDEN), numpy.float32) / HIDDEN**0.5
 
 
 def my_tokens(rank):
-    """This rank's rows [tokens, hidden], experts [tokens, topk] and weights [tokens, topk]. Ranks differ in tokens."""
+    """This rank's rows [tokens, hidden], experts [tokens, topk] and weights [tokens, topk]. Ranks have different
+    numbers of tokens."""
     random = numpy.random.default_rng(100 + rank)
     tokens = TOKENS_MAX - 7 * rank % TOKENS_MAX
     rows = random.standard_normal((tokens, HIDDEN), numpy.float32)
@@ -38,7 +39,7 @@ def my_tokens(rank):
 
 
 def reference(rows, topk_idx, weights, matrices):
-    """What the layer computes, without any communication."""
+    """The layer's result, computed without communication."""
     result = numpy.zeros_like(rows)
     for token, row in enumerate(rows):
         for expert, weight in zip(topk_idx[token], weights[token]):
@@ -68,7 +69,7 @@ class NumpyArrays:
 
 
 class TorchArrays:
-    """Arrays on a GPU, work on torch's current stream."""
+    """Arrays on a GPU, with work on torch's current stream."""
 
     def __init__(self, device):
         import torch

@@ -7,7 +7,7 @@
 namespace moe::perf {
 namespace {
 
-// The smallest sample that so large a share of all does not exceed.
+// The smallest sample that at least this share of all samples does not exceed.
 double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1];
 }

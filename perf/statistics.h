@@ -1,4 +1,4 @@
-// What is said about a list of samples.
+// Summaries of a list of samples.
 #pragma once
 
 #include <vector>

@@ -3,24 +3,24 @@
 breaks a rule or differs from tests/codegen/kernels.toml.
 
 Usage: check_kernels.py BUILD_DIR [--update] [--table FILE] [--arch sm_90]...
-BUILD_DIR is a build with CUDA, for all that we ship or for what --arch names; its compile_commands.json says what the
-objects of .cu files are called. --update writes the table anew: look at the difference before you commit it. Status 77:
-there is no cuobjdump or no nvdisasm (scripts/install_deps.sh fetches both).
+BUILD_DIR is a build with CUDA, for all architectures that we ship or for those that --arch names. Its
+compile_commands.json has the names of the objects of .cu files. --update rewrites the table: check the difference
+before you commit it. Status 77: cuobjdump or nvdisasm is missing (scripts/install_deps.sh fetches both).
 
 Rules, which --update does not change:
   - no stack, no spilled registers, no local memory;
-  - flags (64-bit words with an order) have system scope; where they are stored there is a fence at system scope, and
-    where they are read the first-level cache is dropped by an acquire;
-  - kernels named bulk... copy in bulk both ways, those that sum into shared memory alone, from sm_90 on.
+  - flags (64-bit words with an order) have system scope. Stores to them come with a fence at system scope, and loads
+    with an acquire that drops the first-level cache;
+  - from sm_90 on, kernels named bulk... copy in bulk both ways. Those that sum copy in bulk into shared memory only.
 Table, for each kernel and architecture:
-  - registers: at most so many;
-  - row_loads, row_stores: at least so many 16-byte accesses of global memory in the loops that move rows;
-  - narrow_loads, narrow_stores: at most so many narrower ones there;
-  - of kernels that post puts to adapters, on the shortest way (docs/internals/rdma.md): post_loop, at most so many instructions of
-    a warp from one call to the next; post_call, in a call for up to 32 puts; post_ring, in one that also rings; and how
-    many of these wait for memory (..._waits);
-  - order: exactly so many of the instructions that order memory or copy in bulk.
-Numbers depend on the compiler. With another nvcc than the table's the kinds of instructions are compared alone.
+  - registers: the maximum;
+  - row_loads, row_stores: the minimum of 16-byte accesses of global memory in the loops that move rows;
+  - narrow_loads, narrow_stores: the maximum of narrower accesses there;
+  - for kernels that post puts to adapters, on the shortest path (docs/internals/rdma.md): post_loop, the maximum of
+    instructions of a warp from one call to the next; post_call, in a call for up to 32 puts; post_ring, in a call that
+    also rings; and how many of these wait for memory (..._waits);
+  - order: the exact numbers of instructions that order memory or copy in bulk.
+The numbers depend on the compiler. With another nvcc than the table's, only the kinds of instructions are compared.
 """
 import argparse
 import concurrent.futures
@@ -48,13 +48,13 @@ POSTING = {"post_loop": "instructions from one call that posts to the next", "po
            "post_ring_waits": "waits for memory in a call that rings"}
 AT_LEAST = {"row_loads": "loads of 16 bytes in loops that move rows",
             "row_stores": "stores of 16 bytes in loops that move rows"}
-# An access with a scope, a fence, an acquire's drop of the first-level cache, a bulk copy.
+# An access with a scope, a fence, an acquire that drops the first-level cache, or a bulk copy.
 ORDER = re.compile(r"(LD|ST|ATOM|RED)G?\.\S*STRONG\.|MEMBAR\.|FENCE\.|CCTL\.IVALL|UBLKCP")
 FLAG = r"G?\.\S*64\.STRONG\."
 
 
 def compiler_of(command):
-    """Behind a launcher, if there is one."""
+    """The words of a command without its launcher, if it has one."""
     words = shlex.split(command["command"])
     return next(word for word in words if "nvcc" in pathlib.Path(word).name)
 
@@ -64,7 +64,7 @@ def compiler_version(compiler):
 
 
 def object_of(command):
-    """What the build has made of a file."""
+    """The output file of a compile command."""
     words = shlex.split(command["command"])
     path = pathlib.Path(command["directory"]) / words[words.index("-o") + 1]
     if not path.exists():
@@ -73,7 +73,7 @@ def object_of(command):
 
 
 def find_tools(compiler):
-    """{name: path} of the disassemblers, or of one that is missing: None."""
+    """{name: path} of the disassemblers. The path of a missing one is None."""
     beside = [pathlib.Path(compiler).parent, ROOT / "build/nvdisasm/nvidia/cu13/bin"]
     path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, beside)])
     return {tool: shutil.which(tool, path=path) for tool in ("cuobjdump", "nvdisasm")}
@@ -90,7 +90,7 @@ def number_of(architecture):
 def usage_of(report, architecture):
     """{mangled name: registers, bytes of shared memory, bytes of stack and local memory, spills among them} of every
     kernel."""
-    # A kernel that has shared memory has the system's 1 KB before its own there, in the sections of cubins since sm_90.
+    # In cubins since sm_90, a kernel with shared memory has the system's 1 KB before its own in that section.
     reserved = 1024 if number_of(architecture) >= 90 else 0
     found = {}
     for name, line in re.findall(r"Function (\w+):\n(.*)", report):
@@ -136,7 +136,7 @@ def measure(objects, architectures, tools):
 
 
 def readable(names):
-    """Names as one writes them: stepKernel<Step::combine>."""
+    """The names as in the source: stepKernel<Step::combine>."""
     enums = {}
     for header in sorted((ROOT / "src/device").rglob("*.h")):
         for name, body in re.findall(r"enum class (\w+)[^{;]*\{([^}]*)\}", header.read_text()):
@@ -187,7 +187,7 @@ def broken_rules(kernel, architecture, found):
 
 
 def differences(found, expected, same_compiler):
-    """What the table does not allow. Values that were not measured are not compared."""
+    """Violations of the table. Values that were not measured are not compared."""
     if same_compiler:
         for key, what in (AT_MOST | POSTING).items():
             if found.get(key, 0) > expected.get(key, 0):
@@ -230,7 +230,7 @@ def print_usage(measured):
 
 
 def write_table(path, version, measured, table):
-    """Entries of architectures that were not measured stay."""
+    """Keeps the entries of architectures that were not measured."""
     architectures = {architecture for _, architecture in measured}
     entries = {(kernel, architecture): entry for kernel, rest in table.items() for architecture, entry in rest.items()
                if architecture not in architectures}

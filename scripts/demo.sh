@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds moecomm and shows dispatch and combine between four ranks, with every result checked. It runs on GPUs if the
-# machine has some and a CUDA compiler, else on the CPU. It installs what is missing. Usage: scripts/demo.sh [BUILD_DIRECTORY]
+# machine has some and a CUDA compiler, otherwise on the CPU. It installs what is missing.
+# Usage: scripts/demo.sh [BUILD_DIRECTORY]
 set -euo pipefail
 build=$(realpath -m "${1:-$(dirname "$0")/../build/demo}")
 cd "$(dirname "$0")/.."
@@ -15,7 +16,7 @@ if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
   if command -v nvcc >/dev/null; then backend=cuda why=GPUs cuda=ON architectures=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
 fi
 
-# A terminal shows ninja's own line. Otherwise there is a line for every tenth of the work.
+# On a terminal ninja shows its own line. Otherwise this prints a line for every tenth of the work.
 tenths() {
   local line built all tenths=1
   while IFS= read -r line; do
@@ -31,8 +32,8 @@ compile() {
   if [ -t 1 ]; then cmake "${what[@]}"; else cmake "${what[@]}" | tee -a "$build/log" | tenths; fi
 }
 
-# What the demo runs, no more, and soon: the ranks are on one host, and all but the steps that are timed, which say
-# themselves how they are optimised, takes no time worth optimising. Headers are most of a file; nvcc does not share them.
+# Builds only what the demo runs, and fast. The ranks are on one host. Only the timed steps need optimisation, and those
+# files choose their own level. Headers are most of a file, and nvcc does not share them.
 lean=(-DMOECOMM_TESTS=OFF -DMOECOMM_RDMA=OFF -DMOECOMM_WERROR=OFF -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG")
 takes="some minutes"
 [ $backend = cuda ] || lean+=(-DCMAKE_UNITY_BUILD=ON) takes="about a minute"
@@ -45,7 +46,7 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DMOECOMM_CUDA=$cuda 
   >"$build/log" 2>&1 || { cat "$build/log"; exit 1; }
 compile || { [ -t 1 ] || tail -40 "$build/log"; echo "demo: the build failed"; exit 1; }
 
-# The CPU moves what it can in a few seconds; the GPUs get a size that real models have.
+# A size that the CPU moves in a few seconds. The GPUs get a size of real models.
 ht_size="--tokens 128 --hidden 1024 --experts 32 --topk 4"
 ll_size="--tokens 16 --hidden 1024 --experts 32 --topk 4"
 if [ $backend = cuda ]; then
@@ -59,7 +60,7 @@ run() { # title, arguments of moe_perf...
   shift
   "$build/src/moerun" -n 4 --no-tag "$build/perf/moe_perf" --backend "$backend" "$@"
 }
-# The sizes are words.
+# The size options are separate words.
 # shellcheck disable=SC2086
 run "3. high throughput, 4 ranks, $backend backend; every payload and sum is verified" --mode ht $ht_size
 # shellcheck disable=SC2086

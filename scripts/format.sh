@@ -1,5 +1,5 @@
 #!/bin/sh
-# Formats all C, C++ and CUDA files as `scripts/test.sh format` wants them.
+# Formats all C, C++ and CUDA files as `scripts/test.sh format` requires.
 set -eu
 cd "$(dirname "$0")/.."
 git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cuh' '*.cc' '*.c' '*.cu' |

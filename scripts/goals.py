@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the project's goals for speed with what was measured, from the reports of moe_perf (--json).
+"""Compares the project's goals for speed with measurements, from the reports of moe_perf (--json).
 
 Usage: goals.py FILE...
 Prints a table: case, goal, min / median / 99th percentile, share of the ceiling, and whether the goal is met. If a case
-was measured more than once, the last one counts. "-" stands for what was not measured. The status is 1 if a report has
-wrong results or is none, else 0: whether a goal is met depends on the machine.
+was measured more than once, the last one counts. "-" stands for a case that was not measured. The status is 1 if a file
+is no report or has wrong results, otherwise 0, because meeting a goal depends on the machine.
 """
 import json
 import sys
@@ -16,7 +16,7 @@ PADDED = {**LL, "layout": "expert-major-padded"}
 EXPERTS = {**HT, "layout": "expert-major", "sms": 24}
 SWEEP = {**BASE, "layout": "flat", "ceiling": False, "sms": 0}
 
-# Name, what the case is, which time, goal in us.
+# Name, properties of the case, which time, goal in us.
 TIMES = [(f"HT bf16 4096, dispatch, {sms} SMs", {**HT, "sms": sms, "tokens": 4096}, "dispatch", goal)
          for sms, goal in ((8, 540), (16, 490), (32, 480))]
 TIMES += [(f"HT bf16 4096, combine, {sms} SMs", {**HT, "sms": sms, "tokens": 4096}, "combine", goal)
@@ -34,13 +34,13 @@ TIMES += [("HT fp8 rows 4096, dispatch, 16 SMs", {**HT, "format": "fp8", "sms": 
 TIMES += [(f"LL pair, RANK_MAJOR, bf16, {tokens}", {**LL, "tokens": tokens}, "pair", goal)
           for tokens, goal in ((1, 14), (8, 15), (32, 20), (64, 26), (512, 125))]
 
-# Name, what the case is: within 10 % of its own ceiling.
+# Name, properties of the case. The goal is to come within 10 % of its own ceiling.
 SHARE = 0.9
 SKEWED = [(f"{mode} pair, {routing}", {**case, "routing": routing})
           for mode, case in (("HT", {**HT, "sms": 16, "tokens": 4096}), ("LL", {**LL, "tokens": 128}))
           for routing in ("zipf", "one-rank")]
 
-AUTO = 1.05  # AUTO by the better mode
+AUTO = 1.05  # time of AUTO over that of the better mode, at most
 SWEPT = [1 << power for power in range(14)]
 
 
@@ -53,7 +53,7 @@ def read(files):
 
 
 def find(cases, wanted):
-    """The last case that is as wanted, or None."""
+    """The last case with these properties, or None."""
     for case in reversed(cases):
         if all(case.get(key) == value for key, value in wanted.items()):
             return case
@@ -94,7 +94,7 @@ def skewed_rows(cases):
 
 
 def auto_row(cases):
-    """AUTO at every token count: the worst one."""
+    """The worst ratio of AUTO over all token counts."""
     ratios = {}
     for tokens in SWEPT:
         found = [find(cases, {**SWEEP, "mode": mode, "tokens": tokens}) for mode in ("auto", "ht", "ll")]

@@ -1,18 +1,18 @@
 #!/bin/bash
-# Checks what only GPUs can show: device arithmetic with the bits of the CPU, the C API's tests on the cuda backend, between
-# threads and between processes, killed ranks, long verified runs, steps that post to an RDMA adapter in software, and
-# compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs. Ranks share a GPU if there are fewer GPUs than ranks.
+# Checks what only GPUs can show: device arithmetic bit for bit against the CPU, the C API's tests on the cuda backend
+# between threads and between processes, killed ranks, long verified runs, steps that post to an RDMA adapter in
+# software, and compute-sanitizer. Needs a CUDA build and 1 to 8 GPUs. Ranks share GPUs if there are fewer of them.
 # Usage: scripts/gpu_test.sh BUILD_DIRECTORY [LOG_DIRECTORY] [PART]...
 #   math api kill       device arithmetic; the C API's tests; killed ranks
 #   perf                every case of the project's goals, few iterations, and the table of goals (scripts/goals.py)
 #   accept              the sizes of the project's acceptance: 1000 verified iterations
 #   soak                100,000 LL and 10,000 HT verified iterations in random shapes
-#   remote              domains that are joined by the RDMA adapter in software
+#   remote              domains joined by the RDMA adapter in software
 #   host_bench          what calls cost the host; left out if it was not built
 #   sanitizer           compute-sanitizer
-# No part: all of them. Environment:
-#   RANKS=4             ranks of perf, accept, soak and remote, a process each
-#   OUT=LOG_DIRECTORY   where the JSON reports go, a file for each run of moe_perf
+# Without a part it runs all of them. Environment:
+#   RANKS=4             ranks of perf, accept, soak and remote, one process each
+#   OUT=LOG_DIRECTORY   folder for the JSON reports, one file for each run of moe_perf
 set -u
 build=$(realpath "$1")
 logs=$(realpath "${2:-.}")
@@ -25,11 +25,12 @@ find_program() { find "$build" -name "$1" -type f -perm -u+x | head -1; }
 moerun=$(find_program moerun) perf=$(find_program moe_perf)
 api=$(find_program moecomm_api_tests) kill=$(find_program moecomm_kill_rank) math=$(find_program moecomm_gpu_tests)
 export MOECOMM_LOG_LEVEL=error
-# Ranks that are threads of a process on one GPU have a stream each, and all must run at once. The default is 8.
+# Ranks that are threads of one process on one GPU have a stream each, and all streams must run at once. The default is
+# 8.
 export CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=0
 
-check() { # name, command...: its output goes to a log, its last lines are shown
+check() { # name, command...: logs its output and shows the last lines
   local name=$1 log=$logs/$1.log
   shift
   if timeout "${limit:-300}" "$@" >"$log" 2>&1; then echo "passed: $name"; else echo "FAILED: $name (see $log)" && failed=1; fi
@@ -41,20 +42,20 @@ step_math() { check math "$math"; }
 step_api() {
   check api-threads "$api" --gtest_filter='*Cuda*'
   check api-processes "$moerun" -n 4 "$api" --gtest_filter='*Step*Cuda*'
-  # The program reports wrong sums, and how long before the end of dispatch its experts began.
+  # The program reports wrong sums, and how long before the end of dispatch its experts started.
   check expert-overlap "$moerun" -n 4 "$(find_program moecomm_example_overlap)"
 }
 
 step_kill() { check kill "$here/../tests/api/kill_test.sh" "$moerun" "$kill" cuda 4; }
 
-# A run of moe_perf, with a report.
+# Runs moe_perf and keeps its report.
 measure() { # name, options...
   local name=$1
   shift
   check "$name" "$moerun" --no-tag -n "$ranks" "$perf" --backend cuda "$@" --json "$out/$name.json"
 }
 
-# A run needs seconds before it measures, so cases that differ only in token counts share one.
+# A run takes seconds before it measures, so cases that differ only in token counts share one run.
 step_perf() {
   local limit=120 lines=8 sms routing mode
   rm -f "$out"/goal-*.json
@@ -79,7 +80,7 @@ step_perf() {
   python3 "$here/goals.py" "$out"/goal-*.json || failed=1
 }
 
-# Every payload and every sum is verified.
+# Verifies every payload and every sum.
 step_accept() {
   local ht="--mode ht --tokens 4096 --iters 1000" ll="--mode ll --layout rank-major --tokens 128 --iters 1000" more
   for more in "" --graph --interleave --send-only --ceiling; do
@@ -103,9 +104,10 @@ step_host_bench() {
     --benchmark_out_format=json
 }
 
-# Domains of two ranks and of one, joined by the software adapter's queues, to which the kernels post: the sizes of the
-# project's acceptance, with every payload and every sum verified. The adapter's report of posters' mistakes must be
-# empty. It is slow, and with domains of one everything goes through it, so there are fewer iterations there.
+# Domains of two ranks and of one, joined by the software adapter's queues, to which the kernels post. The sizes are
+# those of the project's acceptance, with every payload and every sum verified. The adapter must report no mistakes of
+# posters. The adapter is slow, and with domains of one rank everything goes through it, so those runs have fewer
+# iterations.
 step_remote() {
   local fake work size
   fake=$(find_program libfakemlx5.so)
@@ -119,7 +121,7 @@ step_remote() {
     [ "$ranks" -gt "$size" ] || continue
     local ll=2000 ht=200 graph=10 soak=200
     [ "$size" -gt 1 ] || ll=200 ht=5 graph=2 soak=60
-    # Processes that share a GPU take turns on it: an iteration takes a hundred times as long.
+    # Processes that share a GPU take turns on it, and an iteration takes a hundred times as long.
     [ "$(nvidia-smi -L | wc -l)" -ge "$ranks" ] || ll=50 ht=3 graph=2 soak=20
     local perf_of="$moerun --no-tag -n $ranks env LD_PRELOAD=$fake $perf --backend cuda --transport ibgda --domain-size $size"
     # shellcheck disable=SC2086 # words
@@ -136,7 +138,8 @@ step_remote() {
   rm -rf "$work"
 }
 
-# Ranks are processes here, because the sanitizer runs one kernel of a process at a time, and ours wait for each other.
+# Ranks are processes here, because compute-sanitizer runs only one kernel of a process at a time, and ours wait for
+# each other.
 step_sanitizer() {
   local tool
   for tool in memcheck racecheck; do

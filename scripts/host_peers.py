@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares the host backend with MPI and with an exchange written by hand, in tables of times in us and of ratios.
+"""Compares the host backend with MPI and with a hand-written exchange, in tables of times in us and of ratios.
 
 Usage: host_peers.py [--build DIR] [--ranks N...] [--links shm,tcp] [--tokens N...] [--rounds N] [--json FILE]
 All do the same job (perf/peers/job.h) with the same numbers of rows, and verify it. They take turns, round after round,
-so that they share whatever else the machine does. A ratio is the median of the rounds' own ratios.
+so that other load on the machine hits them equally. A ratio is the median of the ratios of single rounds.
 
-  moecomm  moe_perf, mode auto unless --mode says otherwise; over TCP each rank is a domain of its own
+  moecomm  moe_perf, in mode auto unless --mode is given; over TCP each rank is its own domain
   mpi      MPI_Alltoallv by mpirun as a user would start it: --mca btl self,tcp for TCP; where ranks outnumber
            processors --oversubscribe and mpi_yield_when_idle. Left out where mpirun or the program is missing
   floor    rows stored by hand to a shared window, one flag; shared memory only
 
-pair: dispatch and combine on a known route. fresh: with a new route before it. A time is the median of a run, or with
---of min its shortest: on a machine that others use too, that is what their turns on the processor leave alone.
+pair: dispatch and combine on a known route. fresh: with a new route before it. A time is the median of a run, or its
+minimum with --of min: on a machine with other users, only the minimum is free of the time that they take.
 """
 import argparse
 import json
@@ -32,19 +32,19 @@ def processors():
 
 
 def iterations(tokens):
-    """Enough for a median, and not more than some tenths of a second."""
+    """Enough iterations for a median, in no more than some tenths of a second."""
     return max(10, min(200, 20000 // tokens))
 
 
 def moecomm_times(case, of):
-    """What the peers call by the same names, from a case of moe_perf's report."""
+    """The values of a case of moe_perf's report, under the peers' names."""
     if case["wrong_payloads"] or case["wrong_metadata"] or case["wrong_combines"]:
         sys.exit(f"moe_perf found wrong results: {case['tokens']} tokens")
     return {"dispatch": case["dispatch_us"][of], "pair": case["pair_us"][of], "fresh": case["step_us"][of]}
 
 
 def peer_times(output, of):
-    """The same from a peer's line."""
+    """The same values from a peer's line."""
     case = json.loads(output)
     if case["wrong"]:
         sys.exit(f"{case['way']} found {case['wrong']} wrong sums: {case['tokens']} tokens")
@@ -60,7 +60,7 @@ def run(command, environment=None):
 
 
 def bound(options, ranks):
-    """mpirun gives each of two ranks a core of its own, if there are as many."""
+    """Binds ranks to cores for two ranks, as mpirun does, if there are enough cores."""
     return ["--bind", "core"] if ranks <= min(2, processors()) and "--bind" in run([options.moerun, "--help"]) else []
 
 
@@ -101,12 +101,12 @@ def ways(options, link):
 
 
 def median_ratio(rounds, way, time):
-    """Of moecomm by another way: above 1 where the other is faster."""
+    """moecomm's ratio to another way. Above 1 the other way is faster."""
     return statistics.median(one["moecomm"][time] / one[way][time] for one in rounds)
 
 
 def row(tokens, rounds):
-    """A line of the table: for each time the ways' medians, then the ratios."""
+    """One line of the table: for each time the medians of the ways, then the ratios."""
     names = list(rounds[0])
     cells = [str(tokens)]
     for time in TIMES:
@@ -124,7 +124,7 @@ def head(names):
 
 
 def measure(options, link, ranks, say):
-    """For each number of tokens, the rounds: what each way took."""
+    """For each number of tokens, the rounds with the times of each way."""
     found = ways(options, link)
     measured = {tokens: [] for tokens in options.tokens}
     for number in range(options.rounds):

@@ -2,10 +2,10 @@
 # Installs with apt what is missing for building, testing and checking, on Debian 12 and Ubuntu 24.04 or later. It needs
 # root or sudo if something is missing. If there is a CUDA compiler without its disassemblers, `all` also fetches those
 # from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|peers|all]
-#   build  enough to build, test and run
-#   numpy  enough for the Python examples
-#   peers  enough to build, and an MPI, which scripts/host_peers.py measures beside the library
-#   all    build and numpy, and what scripts/test.sh checks with (the default)
+#   build  for building, testing and running
+#   numpy  for the Python examples
+#   peers  for building, with an MPI, which scripts/host_peers.py measures beside the library
+#   all    build and numpy, and the tools of scripts/test.sh (the default)
 set -eu
 what=${1:-all}
 
@@ -27,7 +27,7 @@ packages="$packages libibverbs-dev ibverbs-providers ibverbs-utils"
 if [ "$what" = numpy ]; then packages="python3 python3-numpy"; fi
 if [ "$what" = all ]; then
   packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
-  packages="$packages iproute2 qemu-system-x86 busybox-static" # networks of tests; tests/rxe_vm
+  packages="$packages iproute2 qemu-system-x86 busybox-static" # test networks; tests/rxe_vm
 fi
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 

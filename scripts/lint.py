@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""clang-tidy on the library's files that have changed since they passed, or that include something that has.
+"""Runs clang-tidy on the library's files that have changed since they passed, or that include a file that has.
 
 Usage: lint.py BUILD_DIR [--all] [--jobs N]
-BUILD_DIR is a configured build with compile commands for each file. lint.json in it remembers what passed: of each file
-a digest of its text, of all that it includes from here, of its compile command, and of clang-tidy and what it is told.
+BUILD_DIR is a configured build with compile commands for each file. lint.json in it records what passed: for each file
+a digest of its text, of all files of ours that it includes, of its compile command, and of clang-tidy and its settings.
 Without that record, and with --all, every file is checked.
 """
 import argparse
@@ -23,7 +23,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
 
 class Closure:
-    """Which files of ours a file includes, itself and those behind others too."""
+    """The files of ours that a file includes, directly or through others."""
 
     def __init__(self, folders):
         self.folders = [pathlib.Path(folder) for folder in folders]
@@ -54,7 +54,7 @@ class Closure:
 
 
 def folders_of(command):
-    """The include folders of ours: not those of the system, which change with the tools."""
+    """The include folders of ours. The system's are left out, because they change with the tools."""
     return [word[2:] for word in shlex.split(command["command"]) if word.startswith("-I")]
 
 
@@ -66,7 +66,7 @@ def digest_of(command, rules):
 
 
 def check(build, path):
-    """Whether a file passes, and the lines that say why not."""
+    """Whether a file passes, and the lines that say why it does not."""
     done = subprocess.run([TIDY, "-quiet", "-p", str(build), path], capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if re.search(r"(warning|error):", line)]
     return done.returncode == 0, lines or done.stderr.splitlines()[-3:] if done.returncode else lines

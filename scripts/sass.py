@@ -1,4 +1,4 @@
-"""Reads what nvdisasm prints: the instructions of each kernel, and its loops. Used by check_kernels.py."""
+"""Parses the output of nvdisasm: the instructions of each kernel, and its loops. check_kernels.py uses it."""
 import collections
 import heapq
 import re
@@ -6,7 +6,8 @@ import re
 LINE = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*([^;]*);")
 LABEL = re.compile(r"\.L_x_\w+")
 FUNCTION = re.compile(r"\$\S+:$")  # called by the kernel, and part of its text
-# Accesses of global memory (or of memory that the compiler does not know better), but for those with a scope: flags.
+# Accesses of global memory (or of memory that the compiler cannot tell apart), except those with a scope, which are
+# flags.
 PLAIN = re.compile(r"(LD|ST)G?\.(?!\S*STRONG)")
 JUMPS = {"BRA", "BRX", "BRXU", "BSYNC", "EXIT", "JMP", "JMX", "KILL", "RET"}
 
@@ -37,7 +38,7 @@ def opcodes(code):
 
 def jumps(item):
     kind = item.opcode.partition(".")[0]
-    return kind in JUMPS or (kind == "CALL" and LABEL.search(item.operands) is not None)  # else it comes back
+    return kind in JUMPS or (kind == "CALL" and LABEL.search(item.operands) is not None)  # otherwise the call returns
 
 
 def blocks_of(code):
@@ -46,7 +47,7 @@ def blocks_of(code):
     for item in code:
         if isinstance(item, Instruction):
             pieces[-1].append(item)
-            if item.opcode.startswith("BSSY"):  # lanes that part here meet again at the label
+            if item.opcode.startswith("BSSY"):  # lanes that diverge here meet again at the label
                 barrier, label = item.operands.split(",")
                 meets.setdefault(barrier, []).append((len(pieces) - 1, LABEL.search(label).group()))
             if jumps(item):
@@ -62,10 +63,10 @@ def blocks_of(code):
             last = piece[-1]
             labels = LABEL.findall(last.operands)
             if last.opcode.startswith("BSYNC"):
-                # The place to meet mostly comes next; the latest of a barrier may be that of a part in between.
+                # The meeting point mostly comes next. The latest one of a barrier may belong to a part in between.
                 begun = [label for start, label in meets.get(last.operands, []) if start <= number]
                 labels = [label for label in begun if at[label] == number + 1][-1:] or begun[-1:]
-            # BRA P1, ...; BRA.U !UP0, ...; BRA.DIV UR4, ... are conditional too; RET R2 is not.
+            # BRA P1, ...; BRA.U !UP0, ...; BRA.DIV UR4, ... are conditional too. RET R2 is not.
             conditional = last.opcode.startswith("BRA") and re.match(r"[!~]?U?[PR]\w", last.operands)
             stays = last.guarded or conditional or last.opcode.startswith("BSYNC") and not labels
             follows = [at[label] for label in labels] + (follows if stays else [])
@@ -74,7 +75,7 @@ def blocks_of(code):
 
 
 def dominators(blocks):
-    """(the immediate dominator, the predecessors) of each block that can be reached; Cooper, Harvey and Kennedy."""
+    """(the immediate dominator, the predecessors) of each reachable block, after Cooper, Harvey and Kennedy."""
     order, seen, stack = [], {0}, [(0, iter(blocks[0].successors))]
     while stack:
         block, rest = stack[-1]
@@ -110,8 +111,8 @@ def dominators(blocks):
 
 
 def loops(blocks):
-    """The natural loops, as sets of blocks, the smallest first. Blocks that the compiler moved out of the way (what a
-    warp does that has diverged) jump backwards, but make no loop."""
+    """The natural loops as sets of blocks, smallest first. Blocks that the compiler moved out of the way (the code
+    of a diverged warp) jump backwards, but make no loop."""
     above, before = dominators(blocks)
 
     def dominates(a, b):
@@ -137,7 +138,7 @@ Accesses = collections.namedtuple("Accesses", "loads stores narrow_loads narrow_
 
 
 def accesses(blocks, numbers):
-    """How many 16-byte and narrower accesses of global memory some of the blocks have."""
+    """The numbers of 16-byte and of narrower accesses of global memory in some of the blocks."""
     kinds = collections.Counter((opcode[:2], ".128" in opcode) for number in numbers
                                 for opcode in blocks[number].opcodes if PLAIN.match(opcode))
     return Accesses(kinds["LD", True], kinds["ST", True], kinds["LD", False], kinds["ST", False])
@@ -150,8 +151,8 @@ def part_of(code, begin=0):
 
 
 def row_accesses(code):
-    """The same of all loops that move rows: innermost around a 16-byte access, with at least four of them. What is called
-    moves none."""
+    """The same for all loops that move rows: the innermost loops around a 16-byte access, with at least four of them.
+    Functions that the kernel calls are left out."""
     blocks = blocks_of(part_of(code))
     every, reached = loops(blocks), dominators(blocks)[0]
     rows = set()
@@ -166,14 +167,14 @@ def row_accesses(code):
     return accesses(blocks, rows)
 
 
-# ---- What a warp issues to post puts (src/device/policy/cuda/put_queue.h)
+# ---- Instructions of a warp that posts puts (src/device/policy/cuda/put_queue.h)
 
 POST = re.compile(r"\$\S*cuda_put_queue4post")
 CALL = "CALL.post"
-# What a call that goes well passes: slots are reserved, WQEs stored, and published. If it rings, also the doorbell.
+# What a successful call passes: slots are reserved, WQEs stored and published. If it rings, also the doorbell.
 POSTS = [r"ATOMG\.E\.ADD\.64", r"STG?\.E\.128", r"STG?\.E\.64\.STRONG", "RET"]
 RINGS = [*POSTS[:3], r"STG?\.E\.64\.MMIO", "RET"]
-# Instructions that wait for memory at system scope: what comes back, and fences.
+# Instructions that wait for memory at system scope: those that return a value, and fences.
 WAITS = re.compile(r"(ATOM|LD)G?\.\S*STRONG\.SYS|MEMBAR\.\S*SYS")
 
 Way = collections.namedtuple("Way", "instructions waits")
@@ -181,8 +182,8 @@ Posting = collections.namedtuple("Posting", "loop call ring")
 
 
 def shortest(blocks, number, place, stops):
-    """The way of fewest instructions that begins at this place of a block and passes, in this order, instructions that
-    match `stops`, up to the last of them. None if there is no such way."""
+    """The path with the fewest instructions that starts at this place of a block and passes, in this order,
+    instructions that match `stops`, up to the last of them. None if there is no such path."""
     known, heap = set(), [(0, 0, 0, number, place)]
     while heap:
         count, waits, passed, number, place = heapq.heappop(heap)
@@ -204,8 +205,8 @@ def shortest(blocks, number, place, stops):
 
 
 def posting(code):
-    """Of a kernel that calls post(): the shortest ways from a call to the next one of the same loop, and of a call that
-    waits for nobody, without a doorbell and with one. None if the kernel does not post."""
+    """For a kernel that calls post(): the shortest paths from one call to the next one of the same loop, and through
+    a call that waits for nobody, without a doorbell and with one. None if the kernel does not post."""
     code = [item._replace(opcode=CALL) if isinstance(item, Instruction) and item.opcode.startswith("CALL") and
             POST.search(item.operands) else item for item in code]
     begin = next((i for i, item in enumerate(code) if isinstance(item, str) and POST.match(item)), None)

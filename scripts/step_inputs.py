@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What each step of scripts/test.sh reads, so that a step is left out while nothing of it has changed since it passed.
+"""The inputs of each step of scripts/test.sh. A step is left out while none of them has changed since it passed.
 
-Usage: step_inputs.py STEP   prints a digest of the step's inputs: the files of the table below, those of git and those
-                             that git would add, and what is the same for all steps of a machine: tools, processor,
-                             environment. Prints nothing for a step that is not in the table: such a step always runs.
-When in doubt a step reads too much here, never too little.
+Usage: step_inputs.py STEP   prints a digest of the step's inputs: the files of the table below that git knows or would
+                             add, and what all steps on a machine share: tools, processor, environment. Prints nothing
+                             for a step that is not in the table; such a step always runs.
+In case of doubt the table lists too much for a step, never too little.
 """
 import functools
 import glob
@@ -17,16 +17,16 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EVERYTHING = [""]
-# Documents that nobody reads but people. Tests read the others, and README.
+# Documents that only people read. Tests read the others, and README.
 PROSE = ["docs/decisions", "docs/internals/architecture.md", "docs/internals/hardware-checklist.md",
          "docs/internals/notebook.md", "docs/internals/protocol.md", "docs/internals/rdma.md", "CONTRIBUTING.md",
          "tests/README.md", "tests/sim/README.md", "tests/fake_mlx5/README.md"]
 BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh"]
 HOST_BUILD = BUILD + ["perf", "tests", "examples"]
-# Tests that the compiled programs of `tests` have nothing to do with.
+# Tests that are no part of the compiled programs of `tests`.
 OTHER_TESTS = ["tests/codegen/check_kernels_test.py", "tests/codegen/planted.cu", "tests/sim/run_mutants.py",
                "tests/sim/mutants.toml", "tests/sim/mutant_threads.cc"]
-# step: (what it reads, but not this). A name stands for a file or a folder; "*.h" for files with such an end.
+# step: (inputs, exceptions). A name stands for a file or a folder; "*.h" for files with this ending.
 TABLE = {
     "format": ([".clang-format", "scripts/test.sh", "*.h", "*.cuh", "*.cc", "*.c", "*.cu"], []),
     "tidy": (EVERYTHING, []),
@@ -51,7 +51,7 @@ def is_of(path, names):
 
 
 def files_of(step, root=ROOT):
-    """The files that a step reads, in order; None for a step that is not in the table."""
+    """The input files of a step, in order; None for a step that is not in the table."""
     if step not in TABLE:
         return None
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -61,7 +61,7 @@ def files_of(step, root=ROOT):
 
 
 def content_of(path):
-    """What tells whether a file has changed: links and deleted files too."""
+    """The content that shows whether a file has changed. Links and deleted files count too."""
     if path.is_symlink():
         return "link " + os.readlink(path)
     if not path.is_file():
@@ -78,7 +78,7 @@ def first_line(*command):
 
 @functools.cache
 def machine():
-    """What every step depends on beside its files. Packages stand for the tools that they bring."""
+    """What every step depends on besides its files. Packages stand for the tools that they contain."""
     cpu = pathlib.Path("/proc/cpuinfo")
     flags = sorted({line for line in cpu.read_text().splitlines() if line.startswith("flags")}) if cpu.exists() else []
     nvcc = "/usr/local/cuda/bin/nvcc"

@@ -1,18 +1,18 @@
 #!/bin/bash
-# Everything that must hold before a change is taken, as named steps. Without steps it runs all of them but `slow` and
-# `peers`, in order, and ends with a table; a step that cannot run here says why and counts as skipped. Without steps, one
-# that has passed here with the same inputs (scripts/step_inputs.py) is left out; with `--all` none is, and lint looks at
-# every file.
+# Everything that must hold before a change is accepted, as named steps. Without steps it runs all of them except `slow`
+# and `peers`, in order, and ends with a table. A step that cannot run here says why and counts as skipped. Without
+# steps, a step that has passed here with the same inputs (scripts/step_inputs.py) is left out. With `--all` none is left
+# out, and lint checks every file.
 # Usage: scripts/test.sh [--list] [--all] [STEP...]
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 root=$PWD
-# In a container the files often belong to somebody else; we only list them.
+# In a container the files often belong to another user. We only list them.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
 all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python"
-more_steps="slow peers" # only when they are asked for
-skipped=77 # a step's status when it cannot run here
+more_steps="slow peers" # run only on request
+skipped=77 # status of a step that cannot run here
 
 have() { command -v "$1" >/dev/null 2>&1; }
 skip() { echo "skipped: $*"; return $skipped; }
@@ -30,16 +30,16 @@ run_tests() { # preset, ctest arguments...
   shift
   export UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   if [ "$preset" = asan ]; then
-    # The sanitizer guesses where a loaded library's thread-local memory begins, and its search for leaks then crashes.
+    # The sanitizer guesses where a loaded library's thread-local memory starts, and its search for leaks then crashes.
     export ASAN_OPTIONS=intercept_tls_get_addr=0
   fi
-  # One more than there are processors: many tests wait for deadlines most of the time.
+  # One more job than processors, because many tests mostly wait for deadlines.
   ctest --preset "$preset" -j $((jobs + 1)) "$@" && return
   repeat_failures "build/$preset/Testing/Temporary/LastTest.log"
   return 1
 }
 
-# What failed tests have said, once more at the end, where a log that is cut still has it.
+# Repeats the output of failed tests at the end, where a truncated log still has it.
 repeat_failures() { # LastTest.log
   awk '/^[0-9]+\/[0-9]+ Testing: / { text = "" }
     { text = text $0 "\n" }
@@ -48,7 +48,7 @@ repeat_failures() { # LastTest.log
 
 step_deps() { scripts/install_deps.sh all; }
 
-# The version is pinned: others format the same text differently.
+# The version is pinned, because other versions format the same text differently.
 step_format() {
   have clang-format-14 || { skip "no clang-format-14"; return; }
   git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cuh' '*.cc' '*.c' '*.cu' |
@@ -67,8 +67,8 @@ find_nvcc() {
   [ -x /usr/local/cuda/bin/nvcc ] && PATH=$PATH:/usr/local/cuda/bin
 }
 
-# The build that most steps share: optimised, and with the GPU backend, for every architecture that we ship, where there
-# is nvcc. Tests that need a GPU skip themselves where there is none.
+# The build that most steps share. It is optimised. Where there is nvcc, it has the GPU backend for every architecture
+# that we ship. Tests that need a GPU skip themselves where there is none.
 build_main() { # targets...
   main_preset=optimised
   ! find_nvcc || main_preset=cuda
@@ -78,25 +78,25 @@ build_main() { # targets...
 
 step_tests() { build_main all && run_tests "$main_preset" -LE 'slow|rxe'; }
 
-# The tests that take too long for every change.
+# Tests that take too long for every change.
 step_slow() { build_main all && run_tests "$main_preset" -L slow; }
 
-# The host backend beside MPI: numbers to look at. It fails if somebody's results are wrong.
+# The host backend beside MPI, for people to read the numbers. The step fails only if a program's results are wrong.
 step_peers() {
   scripts/install_deps.sh peers || return
   build optimised moerun moe_perf mpi_alltoallv shared_window && scripts/host_peers.py --build build/optimised --rounds 3
 }
 
-# With the second compiler: its warnings too, and its code through the quick tests.
+# Built with the second compiler, for its warnings, and for its code in the quick tests.
 step_asan() {
   have clang++ || { skip "no clang"; return; }
   build asan all && run_tests asan -LE 'sim|slow|rxe' && build/asan/tests/moecomm_sim --seeds 200
 }
 
-# Not the simulator, whose ranks are fibers of one thread, nor the tools.
+# Without the simulator, whose ranks are fibers of one thread, and without the tools.
 step_tsan() { build tsan moecomm_thread_tests && run_tests tsan -LE 'sim|slow|rxe|tools' -E NOT_BUILT; }
 
-# The verbs transport, and the library over it, on the kernel's RDMA in software, in a virtual machine.
+# The verbs transport, and the library over it, on the kernel's software RDMA, in a virtual machine.
 step_rxe() {
   have qemu-system-x86_64 || { skip "no qemu-system-x86_64"; return; }
   tests/rxe_vm/make_initramfs.sh || return
@@ -106,7 +106,7 @@ step_rxe() {
     "$main_build/tests/moecomm_kill_rank"
 }
 
-# Every planted defect must be found by some test.
+# Every planted defect must be found by a test.
 step_mutants() {
   [ -e tests/sim/run_mutants.py ] || { skip "no tests/sim/run_mutants.py"; return; }
   python3 tests/sim/run_mutants.py --work build/mutants --jobs "$jobs"
@@ -114,14 +114,14 @@ step_mutants() {
 
 step_lint() {
   have clang-tidy-14 || { skip "no clang-tidy-14"; return; }
-  # Of its own and not built: the sanitizers' presets compile several files as one.
+  # A separate configuration that is never built, because the sanitizers' presets compile several files as one.
   cmake --preset asan -B build/lint -DCMAKE_UNITY_BUILD=OFF >build/lint.log 2>&1 || { cat build/lint.log; return 1; }
   local all=()
   [ "$everything" = 0 ] || all=(--all)
   scripts/lint.py build/lint --jobs "$jobs" "${all[@]}"
 }
 
-# The generated code is what it must be, and what tests/codegen/kernels.toml says; and the checker finds what is planted.
+# The generated code must follow the rules and match tests/codegen/kernels.toml. The checker must find planted defects.
 step_codegen() {
   find_nvcc || { skip "no nvcc"; return; }
   build cuda moecomm_objects || return
@@ -135,7 +135,7 @@ step_package() {
     tests/abi/check_needed.sh "$main_build/src/libmoecomm.so" && tests/package/readme_test.sh "$main_build"
 }
 
-# The binding's own tests, then the example; Debian's Python has numpy where another one has not.
+# The binding's own tests, then the example. Debian's Python has numpy where another one may not.
 step_python() {
   build_main all || return
   local python=python3
@@ -163,7 +163,7 @@ run_step() {
       "$skipped") result=skipped ;;
       *) result=FAILED ;;
     esac
-    # Not if somebody has changed something meanwhile.
+    # Not recorded if an input has changed meanwhile.
     if [ "$result" = passed ] && [ "$inputs" = "$(python3 scripts/step_inputs.py "$name")" ]; then
       echo "$inputs" >"$stamp"
     fi

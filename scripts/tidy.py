@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the house rules that no compiler checks: sizes, include direction, banned words. CONTRIBUTING.md explains them.
+"""Checks the house rules that no compiler checks: sizes, include direction, banned words. See CONTRIBUTING.md.
 
 Usage: tidy.py [FILE...]   (no FILE: all files that git knows or would add)
-Prints one line per violation and ends with status 1 if there is any.
+Prints one line per violation, and exits with status 1 if there is any.
 """
 import os
 import re
@@ -17,14 +17,14 @@ FUNCTION_LINES = 70
 LONG_FILES = {"include/moecomm.h"}  # the whole interface, most of it comments
 LONG_FUNCTIONS = set()
 
-# A folder of src includes from folders of its own or a smaller number.
+# A folder of src includes from itself and from folders with a smaller number.
 LAYERS = {"base": 0, "bootstrap": 1, "device": 2, "topology": 2, "backend": 3, "transport": 4, "comm": 5, "api": 6,
           "tools": 7}
 
-# The rooms of a folder, in the same way. Files beside the rooms are for all of them.
+# The rooms of a folder, with the same rule. Files beside the rooms may be included by all of them.
 ROOMS = {"device": {"queue": 0, "view": 1, "rows": 2, "policy": 3, "protocol": 4, "kernels": 5},
          "bootstrap": {"net": 0, "group": 1}, "transport": {"tcp": 0, "rdma": 0, "verbs": 1, "ibgda": 2}}
-# Who may not include from where besides: a pattern of paths, one of includes, why.
+# Further includes that are not allowed: a pattern of paths, one of includes, and the reason.
 NOT_FROM = [
     (r"src/(?!device/)", r"device/protocol/", "protocols are reached by the steps of device/kernels"),
     (r"src/transport/tcp/", r"transport/(rdma|verbs|ibgda)/", "a transport knows no other"),
@@ -34,7 +34,7 @@ NOT_FROM = [
 CUDA_FILES = r"src/device/(policy/cuda/\w+|(rows|queue/mlx5)/cuda_\w+)\.h"
 POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
-# What, where (a pattern of paths), where not, why.
+# Pattern, where (a pattern of paths), where not, reason.
 BANNED = [
     (r"\bgetenv\s*\(", r"src/", r"src/comm/config\.cc|src/tools/", "the environment is read in src/comm/config.cc only"),
     (r"(?<![\w.>])(std::|::)?(v?f?printf|puts|fputs|putchar)\s*\(|\bstd::(cout|cerr)\b|\bfmt::print\b", r"src/",
@@ -53,7 +53,7 @@ BANNED = [
     (r"\busing namespace\b", r"(src|perf)/", None, "names are written out"),
     (r"(?<![\w.>])(std::)?malloc\s*\(|(?<![\w.>])free\s*\(", r"src/", None, "every resource has an owner"),
 ]
-# In comments too.
+# Banned in comments too.
 BANNED_WORDS = [(r"\b(TODO|FIXME|XXX|HACK)\b", "an open point is an issue, not a comment")]
 
 TEXT = re.compile(r"\.(h|cuh|cc|cu|c|py|sh|md|txt|cmake|json|in|map|yml|yaml)$|(^|/)(CMakeLists\.txt|run|LICENSE)$|"
@@ -75,12 +75,12 @@ def without_comments_and_texts(text):
 
 
 def functions(code):
-    """(name, first line, last line) of every outermost block that is the body of a function."""
+    """(name, first line, last line) of every outermost block that is a function body."""
     code = re.sub(r"^[ \t]*#.*(\\\n.*)*$", lambda m: re.sub(r"[^\n]", " ", m.group()), code, flags=re.M)
     found, depth, opened, start, begin = [], [], None, 0, 0
     for match in re.finditer(r"[{};]", code):
         head = code[start:match.start()]
-        if not re.match(r"\s*(,|$)", head):  # else it goes on after a brace: A() : a_{1}, b_{2} {
+        if not re.match(r"\s*(,|$)", head):  # otherwise it goes on after a brace: A() : a_{1}, b_{2} {
             begin = match.start() - len(head.lstrip())
         if match.group() == "{":
             head = code[begin:match.start()]

@@ -1,4 +1,4 @@
-// Links where src/base/fmt_code.cc has all of fmt's code that formatting needs.
+// Links if src/base/fmt_code.cc contains all of fmt's code that formatting needs.
 #include <fmt/format.h>
 
 int main(int count, char** words) {

@@ -1,6 +1,6 @@
-// The ceilings of a case with GPUs: fills the buffers, tries the variants of each kind of traffic, and measures the
-// best one again, longer. All ranks take the same steps in the same order, so that none allocates while another's
-// kernels wait for its own.
+// Measures the ceilings of a case with GPUs. It fills the buffers, tries the variants of each kind of traffic, and
+// measures the best one again for longer. All ranks take the same steps in the same order, so that no rank allocates
+// while another's kernels wait for its own.
 #include "perf/ceiling/ceiling.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 namespace moe::perf {
 namespace {
 
-constexpr int kFewTokens = 512;  // up to here a launch is short against its overheads
-constexpr int kTryReplays = 5;   // to find the best variant
-constexpr int kReplays = 20;     // of the best one
+constexpr int kFewTokens = 512;  // up to here a launch is short compared with its overhead
+constexpr int kTryReplays = 5;   // for each variant tried
+constexpr int kReplays = 20;     // for the best variant
 constexpr int kRoundTrips = 256;
 constexpr std::uint64_t kDispatchSeed = 0xd15fa7c4;
 constexpr std::uint64_t kCombineSeed = 0xc0381e;
@@ -28,10 +28,10 @@ std::size_t alignUp(std::size_t bytes) {
   return static_cast<std::size_t>(roundUp(static_cast<std::int64_t>(bytes), 256));
 }
 
-// Where things are in every rank's buffer, and how large the private ones are.
+// Offsets in every rank's buffer, and the sizes of the private buffers.
 struct BufferPlan {
   std::size_t flags = 0;
-  std::size_t arrived = alignUp(kFlagAreaBytes);  // FLAT rows of a dispatch, then the rows of the combine
+  std::size_t arrived = alignUp(kFlagAreaBytes);  // FLAT rows of a dispatch, later the rows of the combine
   std::size_t arrivedBytes = 0;
   std::size_t slots = 0;
   std::size_t slotBytes = 0;
@@ -44,7 +44,7 @@ struct BufferPlan {
   std::size_t total() const { return slots + slotBytes; }
 };
 
-// A row of dispatch travels with its side payload, or if it is cast with its scales: here they are one row.
+// A row of dispatch travels with its side payload, or with its scales if it is cast. Here both are one row.
 RowShape dispatchShape(const Options& options) {
   const Format format = options.format;
   if (options.cast != Cast::kNone) return {Format::kFp8, options.castRowBytes(), 0};
@@ -62,7 +62,7 @@ int attributeOf(int gpu, cudaDeviceAttr attribute) {
 }
 
 bool hasBulkCopies(int gpu) {
-  // Stages of the largest variant, barriers, and what the driver keeps for itself.
+  // Stages of the largest variant, barriers, and the driver's own share.
   const auto sharedBytes = static_cast<std::size_t>(attributeOf(gpu, cudaDevAttrMaxSharedMemoryPerBlockOptin));
   return attributeOf(gpu, cudaDevAttrComputeCapabilityMajor) >= 9 &&
          sharedBytes >= bulkSharedBytes(4, kBulkWarpsMax) + 1024;
@@ -91,7 +91,7 @@ BufferPlan planBuffers(const CeilingCase& which, const std::vector<RowTraffic>& 
           static_cast<std::size_t>(combineShape(which.options).rowBytes())};
 }
 
-// Which variant is the fastest so far.
+// The fastest variant so far.
 struct Contest {
   CeilingVariant winner{};
   int multiprocessors = 0;
@@ -136,8 +136,8 @@ class CeilingBench {
   const std::function<void(const std::string&)>& progress_;
   bool few_;
   bool bulk_ = false;         // all ranks' GPUs have bulk copies
-  int multiprocessors_ = 1;   // the least that any rank has for itself
-  int destinationsPerToken_;  // most ranks of a token
+  int multiprocessors_ = 1;   // the least that any rank has to itself
+  int destinationsPerToken_;  // the most ranks that a token goes to
   std::vector<RowTraffic> traffic_;
   BufferPlan plan_;
   PeerBuffers buffers_;
@@ -256,14 +256,14 @@ CeilingMove CeilingBench::pullMove(MoveKind kind) {
           rowsOf(&RowTraffic::combinePulls)};
 }
 
-// The same on all ranks; 0 if the caller has chosen.
+// Returns the same on all ranks, and 0 if the caller has chosen.
 int CeilingBench::choiceOf(int multiprocessors) const {
   int most = 0;
   for (const auto& rank : which_.group.gather(std::vector<int>{multiprocessors})) most = std::max(most, rank.at(0));
   return which_.options.sms > 0 ? 0 : std::min(most, multiprocessors_);
 }
 
-// Every rank sees the same times, so all choose the same variants.
+// Every rank sees the same times, so all ranks choose the same variant.
 void CeilingBench::measure(CeilingMove move, int choice, CeilingTime RowCeilings::*which, Ceilings& ceilings) {
   Contest overall, atChoice;
   for (const int count : multiprocessorsToTry(which_.options.sms, choice, few_, multiprocessors_)) {
@@ -293,7 +293,7 @@ std::vector<double> CeilingBench::timesOf(CeilingMove& move, const CeilingVarian
   return clock_.time(few_ ? 20 : 5, replays, [&](int i) { move.launch(i % versions); });
 }
 
-// Launches of different versions may overtake each other between ranks, so these are launched one by one.
+// Launches of different versions may overtake each other between ranks, so they are launched one by one.
 void CeilingBench::requireRight(CeilingMove& move, const std::string& name) {
   std::vector<unsigned long long> mine{0};
   for (int version = 0; version < static_cast<int>(traffic_.size()); ++version) {

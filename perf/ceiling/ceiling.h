@@ -1,6 +1,6 @@
 // The best that the machine can do for a case (moe_perf --ceiling): kernels that move the same rows between the same
-// ranks and do nothing else. They have no headers, flags, acknowledgements or failures, so no library can be faster,
-// and a result is a share of theirs. GPUs only.
+// ranks and do nothing else. They have no headers, flags, acknowledgements or failures, so no library can be faster.
+// Results are reported as shares of these ceilings. GPUs only.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace moe::perf {
 
-// That the library takes for an operation; 0: no GPU.
+// Multiprocessors that the library uses for an operation; 0: no GPU.
 struct Multiprocessors {
   int dispatch = 0;
   int combine = 0;
@@ -23,21 +23,21 @@ struct Multiprocessors {
 // The fastest of the variants that were tried.
 struct CeilingTime {
   std::string variant;
-  std::vector<double> times;  // microseconds of one operation, of the slowest rank; one per replay of a graph
+  std::vector<double> times;  // microseconds of one operation on the slowest rank, one per replay of a graph
 };
 
-// Kernels that move rows, with as many multiprocessors as were asked for, or as are fastest.
+// Times of kernels that move rows, with the number of multiprocessors that was asked for, or with the fastest one.
 struct RowCeilings {
-  CeilingTime push;      // dispatch: every token's row once to each other rank that it goes to
-  CeilingTime pushBack;  // combine: the rows that came from other ranks, to their slots at the owners
+  CeilingTime push;      // dispatch: each token's row goes once to each other rank that needs it
+  CeilingTime pushBack;  // combine: rows from other ranks go to their slots at the owners
   CeilingTime pull;      // combine, the other way: the owners read the same rows into their own slots
-  CeilingTime pullSums;  // the owners read and sum them. No ceiling, as it leaves out the sum at the experts' rank
+  CeilingTime pullSums;  // the owners read and sum the rows. No ceiling: it leaves out the sum at the experts' rank
 };
 
 struct Ceilings : RowCeilings {
-  RowCeilings atChoice;   // --sms 0: with as many multiprocessors as the library took; else the same
+  RowCeilings atChoice;   // --sms 0: with as many multiprocessors as the library used; else the same
   CeilingTime roundTrip;  // a flag from rank 0 to rank 1 and its answer
-  CeilingTime barrier;    // a kernel in which every rank sets a flag at every other and waits for theirs
+  CeilingTime barrier;    // a kernel in which every rank sets a flag at every other rank and waits for theirs
 };
 
 struct CeilingCase {
@@ -50,7 +50,7 @@ struct CeilingCase {
   Multiprocessors multiprocessors;
 };
 
-// Collective. Takes and frees its own memory. Throws std::runtime_error, also if a kernel moved wrong bytes.
+// Collective. Allocates and frees its own memory. Throws std::runtime_error, also if a kernel moved wrong bytes.
 Ceilings measureCeilings(const CeilingCase& which, const std::function<void(const std::string&)>& progress);
 
 }  // namespace moe::perf

@@ -1,5 +1,5 @@
-// Bulk copies of the ceilings, global -> shared -> global. A warp works through a list of copies, with loads that run
-// ahead of the stores. One lane issues them; all lanes read the list ahead. GPU code for ceiling/ceiling_kernels.cu.
+// Bulk copies of the ceilings, global -> shared -> global. A warp works through a list of copies, with loads running
+// ahead of stores. One lane issues them, and all lanes prefetch the list. GPU code for ceiling/ceiling_kernels.cu.
 #pragma once
 
 #include "device/policy/cuda/bulk_warp.h"
@@ -14,8 +14,8 @@ MOE_LANES int lane() {
   return static_cast<int>(threadIdx.x % kLanes);
 }
 
-// The next 64 copies of a warp, in the lanes' registers, so that issuing a copy looks nothing up in memory. The 32
-// copies after them are on their way. All lanes call everything together, with the same positions.
+// The next 64 copies of a warp in the lanes' registers, so that issuing a copy needs no memory access. The 32 copies
+// after them are being loaded. All lanes call every function together, with the same positions.
 class CopyWindow {
  public:
   static constexpr int kCopies = 2 * kLanes;
@@ -23,11 +23,11 @@ class CopyWindow {
   MOE_LANES CopyWindow(const BulkCopy* copies, std::int64_t count)
       : next_(copies + lane()), left_(count), low_(take(0)), high_(take(kLanes)), coming_(take(kCopies)) {
     findBegins();
-    begins_ |= count > 0 ? 1 : 0;  // the source's first copy may belong to another warp
+    begins_ |= count > 0 ? 1 : 0;  // the first copy of the source may belong to another warp
   }
 
   MOE_LANES int size() const { return left_ < kCopies ? static_cast<int>(left_) : kCopies; }
-  // The first position from `at` on where a copy loads its source, or kCopies.
+  // Returns the first position from `at` on where a copy loads its source, or kCopies.
   MOE_LANES int nextLoad(int at) const {
     const std::uint64_t rest = at < kCopies ? begins_ >> at << at : 0;
     return rest != 0 ? __ffsll(static_cast<long long>(rest)) - 1 : kCopies;
@@ -36,7 +36,7 @@ class CopyWindow {
   MOE_LANES std::uint64_t to(int at) const { return pick(low_.to, high_.to, at); }
   MOE_LANES std::uint32_t bytes(int at) const { return pick(low_.bytes, high_.bytes, at); }
 
-  // Forgets the first half.
+  // Drops the first half of the window.
   MOE_LANES void advance() {
     next_ += kLanes;
     left_ -= kLanes;
@@ -63,7 +63,7 @@ class CopyWindow {
   std::uint64_t begins_ = 0;
 };
 
-// The stages of one warp. Lane 0 issues everything, because bulk copies are counted per thread.
+// The stages of one warp. Lane 0 issues every copy, because completion of bulk copies is tracked per thread.
 template <int kStages>
 class BulkStages {
  public:
@@ -75,7 +75,7 @@ class BulkStages {
   }
 
   MOE_LANES bool mayLoad() const { return loads_ - stores_ < kStages - 1; }
-  // All but the latest group of stores have left their stages, so there are kStages - 1 free ones.
+  // Waits until all but the latest group of stores have left their stages. Then kStages - 1 stages are free.
   MOE_LANES void freeStages() {
     if (lane() == 0) cuda_bulk::waitRead<1>();
   }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarmupReplays = 1;
 
-// A node of the graph at this place in it. A plain record would only order streams.
+// Adds a record node to the graph at this point. A plain record would only order streams.
 void recordInGraph(cudaEvent_t event, cudaStream_t stream) {
   checkCuda(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal), "cannot record an event in a graph");
 }
@@ -22,7 +22,7 @@ CeilingClock::CeilingClock(Device& device, Group& group, const FlagJobs& flags)
 
 std::vector<double> CeilingClock::time(int launches, int replays, const std::function<void(int)>& launch) {
   const Graph graph = capture(launches, launch);
-  group_.barrier();  // every rank is ready: from here on kernels wait for each other
+  group_.barrier();  // every rank is ready; from here on kernels wait for each other
   std::vector<double> mine;
   for (int i = -kWarmupReplays; i < replays; ++i) {
     const double microseconds = replay(graph);
@@ -50,7 +50,7 @@ CeilingClock::Graph CeilingClock::capture(int launches, const std::function<void
     for (int i = 0; i < launches; ++i) launch(i);
     recordInGraph(end_.get(), stream);
   } catch (...) {
-    failure = std::current_exception();  // the capture has to end before the stream can be used again
+    failure = std::current_exception();  // the capture must end before the stream can be used again
   }
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &graph);

@@ -1,4 +1,4 @@
-// Times kernels of the ceilings: some launches in a row in a CUDA graph, which all ranks replay together.
+// Times kernels of the ceilings. Several launches in a row form a CUDA graph, which all ranks replay together.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,9 @@ class CeilingClock {
   // The flags and their state must be zero.
   CeilingClock(Device& device, Group& group, const FlagJobs& flags);
 
-  // Collective. Microseconds of one of `launches` launches, of the slowest rank, for each replay. A replay begins with
-  // an untimed barrier of all ranks. From there on nobody waits, and a rank may be some launches ahead of the others.
-  // `launch(i)` puts the i-th on the stream. Nothing may be in flight on this machine's GPUs.
+  // Collective. Returns for each replay the microseconds of one of `launches` launches on the slowest rank. A replay
+  // starts with an untimed barrier of all ranks. After it nobody waits, and a rank may be some launches ahead of the
+  // others. `launch(i)` puts launch i on the stream. Nothing may be in flight on this machine's GPUs.
   std::vector<double> time(int launches, int replays, const std::function<void(int)>& launch);
 
  private:

@@ -5,18 +5,18 @@
 namespace moe::perf {
 namespace {
 
-constexpr int kPushBatch = 7;                 // 16-byte loads in flight per lane: of one row
-constexpr int kPullRows = 4, kPullBatch = 3;  // the same: of so many rows
+constexpr int kPushBatch = 7;                 // 16-byte loads in flight per lane, from one row
+constexpr int kPullRows = 4, kPullBatch = 3;  // the same, from kPullRows rows
 
 MOE_LANES int warpCount() {
   return static_cast<int>(gridDim.x * (blockDim.x / kLanes));
 }
-// Neighbours are on different multiprocessors.
+// Neighbouring warps run on different multiprocessors.
 MOE_LANES int warpIndex() {
   return static_cast<int>(blockIdx.x + threadIdx.x / kLanes * gridDim.x);
 }
 
-// Which piece of a row a warp moves.
+// The piece of a row that a warp moves.
 struct Part {
   int row;
   std::uint32_t offset;
@@ -47,7 +47,7 @@ MOE_LANES void pushBatch(const Quad* from, std::uint64_t mine, std::uint32_t off
   }
 }
 
-// Lane s finds sink s while the row's first loads are in flight. None of them depends on another.
+// Lane s looks up sink s while the row's first loads are in flight. The two do not depend on each other.
 __global__ void __launch_bounds__(1024, 1) pushRows(const __grid_constant__ PushJobs jobs) {
   for (int item = warpIndex(); item < jobs.rows * jobs.parts.count; item += warpCount()) {
     const Part part(item, jobs.parts, jobs.rowBytes);
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(1024, 1) pushRows(const __grid_constant__ Push
   }
 }
 
-// Up to kPullRows rows of a token, beginning with the one numbered `first`: all loads are in flight together.
+// Up to kPullRows rows of a token, from row `first` on. All their loads are in flight together.
 struct PullTile {
   Quad piece[kPullRows][kPullBatch];
 
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBulkWarpsMax* kLanes, 1) bulkRows(const __gri
 #if __CUDA_ARCH__ >= 900
   extern __shared__ std::uint8_t shared[];
   __shared__ std::uint64_t full[kBulkWarpsMax * kStages];
-  // Stages are aligned to 128 bytes, but the runtime promises less.
+  // Stages need an alignment of 128 bytes, which the runtime does not promise.
   auto* aligned = reinterpret_cast<std::uint8_t*>((reinterpret_cast<std::uintptr_t>(shared) + 127) / 128 * 128);
   const int inBlock = static_cast<int>(threadIdx.x) / kLanes;
   const std::int64_t begin = jobs.count * warpIndex() / warpCount(), end = jobs.count * (warpIndex() + 1) / warpCount();
@@ -156,7 +156,7 @@ MOE_LANES std::uint64_t* flagAt(std::uint64_t* flags, int index) {
   return flags + index * (kFlagBytes / static_cast<int>(sizeof(std::uint64_t)));
 }
 
-// False if the flag did not come in time. It acquires nothing, because no data is announced by the flag.
+// Returns false if the flag did not come in time. It acquires nothing, because the flag announces no data.
 MOE_LANES bool waitFor(const std::uint64_t* flag, std::uint64_t value, FlagState* state) {
   constexpr unsigned kPollsPerLook = 1024;
   std::uint64_t begin = 0;
@@ -236,7 +236,7 @@ cudaError_t launchPullSums(const PullJobs& jobs, Format format, GridShape shape,
     case Format::kFp32:
       return launch(pullSums<Fp32>, jobs, shape, 0, stream);
     case Format::kFp8:
-      break;  // comes back as bf16
+      break;  // fp8 rows come back as bf16
   }
   return cudaErrorInvalidValue;
 }

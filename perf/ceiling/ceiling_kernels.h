@@ -1,5 +1,5 @@
 // The kernels of the ceilings and their parameters: plain pointers and numbers. They are written for speed alone. Only
-// the kernels that exchange flags wait for other ranks, and these waits end.
+// the kernels that exchange flags wait for other ranks, and those waits have a limit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,9 +11,9 @@
 
 namespace moe::perf {
 
-inline constexpr int kCeilingRanksMax = 32;                // a lane for each
-inline constexpr std::uint32_t kBulkStageBytes = 7168;     // most bytes of one bulk copy
-inline constexpr int kBulkWarpsMax = 8;                    // of a block
+inline constexpr int kCeilingRanksMax = 32;                // one lane per rank
+inline constexpr std::uint32_t kBulkStageBytes = 7168;     // the largest bulk copy
+inline constexpr int kBulkWarpsMax = 8;                    // per block
 inline constexpr int kFlagBytes = 128;                     // flags do not share cache lines
 inline constexpr std::uint64_t kFlagWaitNs = 20000000000;  // a rank that has not come by then has failed
 
@@ -22,7 +22,7 @@ struct GridShape {
   int warps;   // per block
 };
 
-// Row i of `source` to the addresses sinks[i][0..]; a 0 ends them.
+// Copies row i of `source` to the addresses sinks[i][0..]. A 0 ends the list.
 struct PushJobs {
   const std::uint8_t* source;
   const std::uint64_t* sinks;  // [rows][width]
@@ -33,8 +33,8 @@ struct PushJobs {
 };
 cudaError_t launchPush(const PushJobs& jobs, GridShape shape, cudaStream_t stream);
 
-// The rows at sources[token][0..], up to a 0: to the token's `destinationsPerToken` rows of `to`, or their sum to its
-// one row.
+// Takes the rows at sources[token][0..] up to a 0. Copies them to the token's `destinationsPerToken` rows of `to`, or
+// their sum to the token's one row.
 struct PullJobs {
   const std::uint64_t* sources;  // [tokens][width]
   std::int32_t width;
@@ -47,7 +47,7 @@ struct PullJobs {
 cudaError_t launchPull(const PullJobs& jobs, GridShape shape, cudaStream_t stream);
 cudaError_t launchPullSums(const PullJobs& jobs, Format format, GridShape shape, cudaStream_t stream);
 
-// Through shared memory, with 3 or 4 stages per warp. From compute capability 9.0 on.
+// Copies through shared memory, with 3 or 4 stages per warp. Needs compute capability 9.0.
 struct BulkJobs {
   const BulkCopy* copies;
   std::int64_t count;
@@ -55,15 +55,15 @@ struct BulkJobs {
 std::size_t bulkSharedBytes(int stages, int warps);
 cudaError_t launchBulk(const BulkJobs& jobs, int stages, GridShape shape, cudaStream_t stream);
 
-// This rank's own memory of the kernels that exchange flags; it lets them be replayed from graphs.
+// This rank's own state of the kernels that exchange flags. With it, they can be replayed from graphs.
 struct FlagState {
   std::uint64_t barriers;  // passed so far
   std::uint64_t rounds;    // round trips done so far
-  std::uint64_t late;      // not 0: a flag did not come in time, all later kernels return at once
+  std::uint64_t late;      // not 0: a flag did not come in time, and all later kernels return at once
 };
 
-// Every rank has one flag for each rank's barriers, written by that rank, and one for round trips, written by the
-// partner. They hold the number of the barrier or round, which only grows.
+// The flags. Every rank has one flag for each rank's barriers, written by that rank, and one for round trips, written
+// by the partner. A flag holds the number of the barrier or round, which only grows.
 struct FlagJobs {
   FlagState* state;
   std::int32_t rank, nranks;
@@ -74,7 +74,7 @@ cudaError_t launchBarrier(const FlagJobs& jobs, cudaStream_t stream);
 // Ranks 0 and 1 only.
 cudaError_t launchRoundTrips(const FlagJobs& jobs, int rounds, cudaStream_t stream);
 
-// Call it before the first launch, with nothing in flight: loading a kernel at its first launch may wait for the GPU.
+// Call it before the first launch, with nothing in flight. Loading a kernel at its first launch may wait for the GPU.
 cudaError_t loadCeilingKernels(bool bulk);
 
 }  // namespace moe::perf

@@ -32,8 +32,8 @@ CeilingMove::CeilingMove(Device& device, int rank, MoveSetup setup, std::vector<
 
 std::vector<CeilingVariant> CeilingMove::variants(bool bulk, bool fewTokens) const {
   std::vector<CeilingVariant> all{{0, 8}, {0, 16}};
-  if (fewTokens) all.push_back({0, 4});                        // a small block starts earlier
-  if (setup_.kind == MoveKind::kPush) all.push_back({0, 32});  // needs few registers
+  if (fewTokens) all.push_back({0, 4});                        // a small block starts sooner
+  if (setup_.kind == MoveKind::kPush) all.push_back({0, 32});  // a push needs few registers
   if (setup_.kind == MoveKind::kPullSums || !bulk) return all;
   for (const int stages : {3, 4}) {
     for (const int warps : {4, kBulkWarpsMax}) all.push_back({stages, warps});
@@ -48,7 +48,7 @@ void CeilingMove::prepare(const CeilingVariant& variant, int multiprocessors) {
     const bool bulk = variant.stages > 0;
     const std::int64_t rows = bulk ? static_cast<std::int64_t>(version.rows.copies.size()) : rowsOf(version);
     version.parts = cutRows(rows, rowBytes(), warps, bulk ? kBulkStageBytes : rowBytes());
-    // A block without any work would only have to be started.
+    // A block without any rows would cost its start and do nothing.
     version.blocks = static_cast<int>(std::clamp<std::int64_t>(rows * version.parts.count, 1, multiprocessors));
     bulk ? prepareCopies(version) : prepareTable(version);
   }
@@ -98,7 +98,7 @@ unsigned long long CeilingMove::countWrong(int number) {
   return findings.wrongPayloads;
 }
 
-// Rows that the kernels with tables look at.
+// Rows that the kernels with tables go through.
 std::int64_t CeilingMove::rowsOf(const Version& version) const {
   if (setup_.kind != MoveKind::kPush) return setup_.tokens;
   return version.rows.copies.empty() ? 0 : version.rows.copies.back().from.row + 1;
@@ -108,7 +108,7 @@ std::uint8_t* CeilingMove::target() const {
   return reinterpret_cast<std::uint8_t*>(setup_.to[static_cast<std::size_t>(rank_)]);
 }
 
-// The same for every shape.
+// Independent of the variant's shape.
 void CeilingMove::prepareTable(Version& version) {
   if (version.table.count() > 0) return;
   const std::vector<RowCopy>& copies = version.rows.copies;

@@ -1,5 +1,5 @@
 // One kind of traffic of the ceilings on one rank: the lists that its kernels work through, its launches, and the check
-// that every byte has come.
+// that every byte has arrived.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace moe::perf {
 
-// How the bytes are moved.
+// How the bytes move.
 struct CeilingVariant {
-  int stages;  // of bulk copies; 0: loads and stores of 16 bytes
+  int stages;  // of bulk copies; 0: plain loads and stores of 16 bytes
   int warps;   // per multiprocessor
 
   std::string name(int multiprocessors) const;
@@ -27,15 +27,15 @@ struct MoveSetup {
   MoveKind kind;
   std::string name;
   RowShape shape;
-  PayloadOf payloadOf;  // with it the sources were filled: row i of rank r like token i of source r
+  PayloadOf payloadOf;  // the sources' content: row i of rank r is filled like token i of source r
   int tokens;
   int destinationsPerToken;
-  Addresses from;      // the source of each rank; of a push, only this rank's is used
-  Addresses to;        // the target of each rank; of a pull, only this rank's is used
-  std::size_t target;  // bytes of this rank's target
+  Addresses from;      // each rank's source; a push uses only this rank's
+  Addresses to;        // each rank's target; a pull uses only this rank's
+  std::size_t target;  // size of this rank's target
 };
 
-// The rows of one version of the route: what this rank moves, and what must then lie in its target.
+// The rows of one version of the route: what this rank moves, and what its target must then hold.
 struct MoveRows {
   std::vector<RowCopy> copies;
   std::vector<RowSpec> arrivals;
@@ -50,11 +50,12 @@ class CeilingMove {
 
   // Makes the lists for a variant. Allocates.
   void prepare(const CeilingVariant& variant, int multiprocessors);
-  // With what was prepared. Throws moe::Error.
+  // Launches what was prepared. Throws moe::Error.
   void launch(int version);
-  // To be called before a launch of this version on all ranks alone: no byte of an earlier one stays.
+  // Erases this rank's target, so that no byte of an earlier launch remains. Call it on all ranks before a checked
+  // launch.
   void clear();
-  // Elements of this rank's target that are wrong after it.
+  // The number of wrong elements in this rank's target after the launch.
   unsigned long long countWrong(int version);
 
  private:
@@ -79,7 +80,7 @@ class CeilingMove {
   int rank_;
   MoveSetup setup_;
   std::vector<Version> versions_;
-  int width_;  // most sinks or sources of a row
+  int width_;  // the most sinks or sources of a row
   CeilingVariant variant_{0, 1};
   Buffer<Findings> findings_;
 };

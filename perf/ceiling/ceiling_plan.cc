@@ -26,7 +26,7 @@ SentRows sentRows(const Plan& plan, int nranks, int destinationsPerToken) {
     std::int32_t rank = -1;
     for (std::int32_t i = plan.entryOffsets[token]; i < plan.entryOffsets[token + 1]; ++i) {
       const Entry& entry = plan.entries[static_cast<std::size_t>(i)];
-      if (entry.rank == rank) continue;  // entries are ordered by rank: a further expert of the same one
+      if (entry.rank == rank) continue;  // entries are ordered by rank, so this is another expert of the same rank
       rank = entry.rank;
       sent[static_cast<std::size_t>(rank)].push_back(slot++);
     }

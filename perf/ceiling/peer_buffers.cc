@@ -16,7 +16,7 @@ PeerBuffers::PeerBuffers(Group& group, int gpu, std::size_t bytes)
     peers_.push_back(rank == group.rank() ? PeerWindow{own_->memory(), moeTransportSelf}
                                           : own_->open(rank, mine, peer, noDescriptors));
   }
-  group.barrier();  // a thread's window is opened through the owner's object, which must still be there
+  group.barrier();  // ranks that are threads open a window through its owner's object, which must still exist
 }
 
 std::vector<std::uint64_t> PeerBuffers::at(std::size_t offset) const {

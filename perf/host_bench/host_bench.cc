@@ -1,6 +1,6 @@
 // host_bench measures what the library costs the calling CPU thread. Its options are Google Benchmark's; --help lists
-// them. Exit status 1 if a benchmark failed. One that needs a GPU is reported as skipped where there is none, which is
-// no failure.
+// them. Exit status 1 if a benchmark failed. Where there is no GPU, benchmarks that need one are reported as skipped,
+// which is no failure.
 #include "perf/host_bench/host_bench.h"
 
 #include <atomic>
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   moe::perf::addRouteBenchmarks();
   benchmark::AddCustomContext("moecomm", std::to_string(MOE_VERSION_CODE));
   benchmark::RunSpecifiedBenchmarks();
-  benchmark::ClearRegisteredBenchmarks();  // and the communicators that they share
+  benchmark::ClearRegisteredBenchmarks();  // also destroys the communicators that the benchmarks share
   benchmark::Shutdown();
   return moe::perf::anyFailed() ? 1 : 0;
 }

@@ -1,6 +1,6 @@
-// The calls of a training or inference loop, with one rank. On a GPU they are asynchronous: only the call is timed, and
-// the stream is waited for between timings, often enough that the launch queue never fills. On the host backend a call
-// runs its steps. Without tokens, what is left is the overhead of the call.
+// The calls of a training or inference loop, with one rank. On a GPU the calls are asynchronous. Only the call itself
+// is timed. Between timings the benchmark waits for the stream, often enough that the launch queue never fills. On the
+// host backend a call runs its steps. Without tokens, only the overhead of the call remains.
 #include <array>
 #include <functional>
 #include <iterator>
@@ -18,9 +18,9 @@ namespace moe::perf {
 namespace {
 
 constexpr int kExperts = 8, kTopk = 2, kTokens = 64, kTokensMax = 4096, kHidden = 256;
-constexpr int kCallsPerSync = 32;  // a call is one launch; a stream queues about 1000
+constexpr int kCallsPerSync = 32;  // each call is one launch; a stream queues about 1000
 
-// Handles that calls are measured with. Whatever their tokensMax, at most kTokens are routed.
+// The handles of the benchmarks. Whatever their tokensMax, at most kTokens tokens are routed.
 struct Shape {
   const char* name;
   int mode, layout, tokensMax;
@@ -67,7 +67,7 @@ class OneRank {
   moeHandle_t handle(std::size_t shape) const { return handles_[shape]; }
   void wait() { device_->wait(); }
 
-  // Routes and arrived rows of all handles, whatever ran before; nothing is queued.
+  // Brings all handles into a state with a route and arrived rows, whatever ran before. Nothing stays queued.
   void prepare() {
     for (std::size_t shape = 0; shape < kShapeCount; ++shape) route(shape), dispatch(shape, 0);
     wait();
@@ -111,7 +111,7 @@ class OneRank {
     if (result == moeSuccess) return;
     throw std::runtime_error(std::string(call) + ": " + moeGetErrorString(result) + ": " + moeGetLastError(comm()));
   }
-  // Of a call with a wrong argument.
+  // Checks that a call with a wrong argument was refused.
   void needRefusal(moeResult_t result) const {
     if (result != moeInvalidArgument) throw std::runtime_error("a wrong argument was not refused");
   }
@@ -134,7 +134,7 @@ class OneRank {
   std::array<moeHandle_t, kShapeCount> handles_{};
 };
 
-// Where a benchmark runs.
+// The backend that a benchmark runs on.
 struct Place {
   const char* name;
   int backend, tokens;
@@ -149,14 +149,14 @@ class Registrar {
  public:
   explicit Registrar(const Place& place) : place_(place) {}
 
-  // A call that leaves nothing behind.
+  // Adds a call that leaves nothing behind.
   void addPlain(const std::string& name, const Action& call) const {
     add(name, [=](benchmark::State& state, OneRank& rank) {
       for (auto _ : state) call(rank);
     });
   }
 
-  // A call that queues work: only it is timed, not `prepare`, `finish` and the waiting.
+  // Adds a call that queues work. Only the call is timed, not `prepare`, `finish` and the waits.
   void addQueued(const std::string& name, const Action& call, const Action& prepare = {},
                  const Action& finish = {}) const {
     const Body body = [=](benchmark::State& state, OneRank& rank) {
@@ -186,7 +186,7 @@ class Registrar {
   }
 
   static void run(benchmark::State& state, const Place& place, std::unique_ptr<OneRank>& shared, const Body& body) {
-    std::unique_ptr<OneRank> rank = std::move(shared);  // and not given back if anything fails
+    std::unique_ptr<OneRank> rank = std::move(shared);  // not given back if anything fails
     if (!rank) rank = std::make_unique<OneRank>(place.backend, place.tokens);
     rank->prepare();
     body(state, *rank);
@@ -218,7 +218,7 @@ void addOperations(const Registrar& place, std::size_t shape) {
     rank.need(moeHandleGetDeviceCounts(rank.handle(shape), &counts), "moeHandleGetDeviceCounts");
     benchmark::DoNotOptimize(counts);
   });
-  place.addPlain("moeHandleGetCounts" + suffix, [=](OneRank& rank) {  // of a route that has run
+  place.addPlain("moeHandleGetCounts" + suffix, [=](OneRank& rank) {  // for a route that has run
     moeCounts_t counts = MOE_COUNTS_INITIALIZER;
     rank.need(moeHandleGetCounts(rank.handle(shape), &counts), "moeHandleGetCounts");
     benchmark::DoNotOptimize(counts);
@@ -231,7 +231,7 @@ void addOperations(const Registrar& place, std::size_t shape) {
 }
 
 void addQueries(const Registrar& place) {
-  place.addQueued("BareLaunch", [](OneRank& rank) { rank.launchNothing(); });  // of the program's own kernel
+  place.addQueued("BareLaunch", [](OneRank& rank) { rank.launchNothing(); });  // a kernel of the program itself
   place.addPlain("moeGetLimits", [](OneRank& rank) {
     moeLimits_t limits = MOE_LIMITS_INITIALIZER;
     rank.need(moeGetLimits(rank.comm(), &limits), "moeGetLimits");
@@ -264,7 +264,7 @@ void addQueries(const Registrar& place) {
   });
 }
 
-// Refusals make a sentence.
+// Measures refusals, which format a sentence.
 void addRefusals(const Registrar& place) {
   place.addPlain("Refused_null", [](OneRank& rank) { rank.needRefusal(moeDispatch(nullptr, nullptr, nullptr)); });
   place.addPlain("Refused_tokens", [](OneRank& rank) {
@@ -285,7 +285,7 @@ void addApiBenchmarks() {
     for (std::size_t shape = 0; shape < kShapeCount; ++shape) addOperations(place, shape);
     addQueries(place);
   }
-  addRefusals(Registrar(kPlaces[0]));  // the same on both
+  addRefusals(Registrar(kPlaces[0]));  // the same on both backends
 }
 
 }  // namespace moe::perf

@@ -1,4 +1,4 @@
-// The all-gather of init, the ranks threads of this process that talk over the loopback interface.
+// The all-gather of init. Ranks are threads of this process and talk over the loopback interface.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -23,9 +23,9 @@ using bootstrap::Bootstrap;
 
 constexpr const char* kLoopback = "lo";
 constexpr std::chrono::seconds kTimeout{60};
-constexpr std::size_t kBlobBytes = 256;  // of each rank
+constexpr std::size_t kBlobBytes = 256;  // per rank
 
-// A rank needs some sockets. Hundreds of ranks need more than a process may open unless it asks.
+// A rank needs some sockets. With hundreds of ranks a process must raise its limit of open descriptors.
 void allowDescriptors(int ranks) {
   rlimit limit{};
   const auto wanted = static_cast<rlim_t>(ranks) * 16 + 256;
@@ -34,8 +34,8 @@ void allowDescriptors(int ranks) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// What the ranks of one group tell the benchmark. A rank that fails drops out of the barrier; the bootstrap tells the
-// others, which end with its sentence.
+// What the ranks of one group report to the benchmark. A rank that fails leaves the barrier. The bootstrap tells the
+// others, and their calls fail with its sentence.
 struct Gathering {
   explicit Gathering(int count) : ranks(count), meeting(count) {}
 
@@ -63,7 +63,7 @@ void runRank(Gathering& group, const moeUniqueId_t& id, int rank, benchmark::Ite
     }
   });
   if (rank == 0) group.joinSeconds = joinSeconds, group.gatherSeconds = gatherSeconds;
-  group.meeting.arrive_and_wait();  // who leaves early makes the others' collectives fail
+  group.meeting.arrive_and_wait();  // a rank that leaves early makes the others' collectives fail
 }
 
 void gather(benchmark::State& state, int ranks) {

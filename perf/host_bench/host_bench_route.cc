@@ -1,5 +1,5 @@
-// The host backend's route beside one that is written by hand for one thread. Both make the same tables from the same
-// entries, but the second has no windows, flags, waves or domains. Their ratio in one run is the price of generality.
+// The host backend's route beside a hand-written one for one thread. Both make the same tables from the same entries,
+// but the second one has no windows, flags, waves or domains. Their ratio in one run is the price of generality.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kTokens = 1024, kExperts = 32, kTopk = 8;
 
-// The same on every run.
+// Draws the same experts on every run.
 std::vector<std::int32_t> drawExperts() {
   std::vector<std::int32_t> ids;
   std::uint32_t state = 1;
@@ -32,8 +32,8 @@ std::vector<std::int32_t> drawExperts() {
   return ids;
 }
 
-// Of one rank among several, FLAT: counts and checks entries, writes each token's destinations and its header for each
-// of them, and keeps as many headers as it has sent.
+// The hand-written route of one rank among several, FLAT. It counts and checks entries, writes each token's
+// destinations with a header for each, and keeps as many headers as it has sent.
 class HandWritten {
  public:
   explicit HandWritten(int ranks)
@@ -145,7 +145,7 @@ struct Leave {
   void operator()(moeComm_t comm) const { moeCommDestroy(comm); }
 };
 
-// One rank, on one thread like the other.
+// The library's route with one rank, on one thread like the other.
 void routeByLibrary(benchmark::State& state) {
   const auto need = [](moeResult_t result) {
     if (result != moeSuccess) throw std::runtime_error(moeGetLastError(nullptr));

@@ -35,7 +35,7 @@ std::vector<double> waysByGroups(int groups, int size, int topk) {
   return result;
 }
 
-// Sum over ranks: they may differ by one expert.
+// The expected number of ranks hit. Ranks may differ by one expert.
 double ranksHit(int ranks, int experts, int topk) {
   const ExpertMap map{experts, ranks};
   const double larger = map.extra * hitProbability(map.base + 1, experts, topk);
@@ -80,7 +80,7 @@ Destinations destinationsOf(const Workload& w, int domainRanks) {
     to.domains = domainsHit(w.ranks, inDomain, experts, w.topk);
     to.ranks = ranksHit(w.ranks, experts, w.topk);
   }
-  // Sources are spread evenly, so each of the R ranks is as often the source as another.
+  // Sources are spread evenly, so each of the R ranks is the source equally often.
   to.neighbours = to.ranks * (inDomain - 1) / w.ranks;
   to.remoteRanks = to.ranks * (w.ranks - inDomain) / w.ranks;
   to.remoteDomains = to.domains * (domains - 1) / domains;

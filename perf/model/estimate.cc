@@ -10,7 +10,7 @@ namespace moe::model {
 namespace {
 
 constexpr int kChunkRows = 32;  // rows of a rail between two arrival words
-// To each remote rank: what must agree and the flag; combines compare nothing.
+// Words per remote rank: the terms that must agree, and the flag. Combines compare no terms.
 constexpr double kLlDispatchWords = 2, kLlCombineWords = 1;
 
 Traffic directTraffic(const Workload& w, int inDomain, double copies, double wordsPerRank) {
@@ -18,7 +18,7 @@ Traffic directTraffic(const Workload& w, int inDomain, double copies, double wor
   return {total * others / w.ranks, total * (inDomain - 1) / w.ranks, wordsPerRank * others, others};
 }
 
-// What came over the rail goes on to the ranks of the domain, seldom to the forwarder itself.
+// Rows that came over the rail go on to the ranks of the domain, and seldom stay with the forwarder.
 Traffic forwardedTraffic(const Workload& w, int inDomain, const Destinations& to) {
   const double peers = w.ranks / inDomain - 1, railRows = w.tokens * to.remoteDomains;
   const double forwarded = w.tokens * to.remoteRanks * (inDomain - 1) / inDomain;
@@ -26,7 +26,7 @@ Traffic forwardedTraffic(const Workload& w, int inDomain, const Destinations& to
   return {railRows, w.tokens * to.neighbours + forwarded, chunks * peers, peers};
 }
 
-// The last chunk is forwarded when the rail is done already.
+// The last chunk is forwarded after the rail has finished.
 double lastChunkUs(const Machine& machine, const Workload& w, std::int64_t bytes) {
   const Destinations to = destinationsOf(w, machine.domainRanks);
   if (to.remoteDomains <= 0) return 0;
@@ -40,8 +40,8 @@ double latencyUs(const Machine& machine, const Workload& w, Copies copies, std::
   return copies == Copies::kPerDomain ? direct + machine.forwardLatencyUs + lastChunkUs(machine, w, bytes) : direct;
 }
 
-// Calls and doorbells for one peer (docs/internals/rdma.md, "Who posts"). Combines post a block of rows, LL one and HT
-// one for each wave. Two of HT's words do not go with a wave.
+// Calls and doorbells for one peer (docs/internals/rdma.md, "Who posts"). Combines post a block of rows: LL one, HT one
+// for each wave. Two of HT's words do not go with a wave.
 constexpr double kPutsOfCall = 32, kPutsUnrung = 128, kWaves = 8, kOtherWords = 2;
 
 double callsUs(const Calls& calls, const Traffic& traffic, Copies copies, Operation operation) {

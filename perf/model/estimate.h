@@ -1,6 +1,6 @@
-// The alpha-beta model: what one rank sends in one operation, and how long that takes. Every resource works at its rate
-// all the time and in parallel with the others. So the time is that of the slowest one, after what must happen one by
-// one.
+// The alpha-beta model: what one rank sends in one operation, and how long that takes. All resources work in parallel
+// at their full rates. So the time is that of the slowest resource, plus the steps that must happen one after the
+// other.
 #pragma once
 
 #include "perf/model/machine.h"
@@ -11,7 +11,7 @@ namespace moe::model {
 enum class Copies : int {
   kPerExpert,  // DeepEP V1 and NCCL EP, LL
   kPerRank,    // moecomm, LL
-  kPerDomain,  // HT of all: over the rail once, then forwarded
+  kPerDomain,  // all HT: over the rail once, then forwarded
 };
 
 enum class Operation : int { kDispatch, kCombine };
@@ -19,12 +19,12 @@ enum class Operation : int { kDispatch, kCombine };
 enum class Bound : int { kLatency, kNvlink, kRail, kPosting };
 const char* nameOf(Bound bound);
 
-// What one rank sends; on average as much arrives. Rows are expectations, not whole numbers.
+// What one rank sends. On average as much arrives. Rows are expectations, not whole numbers.
 struct Traffic {
   double railRows = 0;
   double nvlinkRows = 0;
-  double words = 0;  // messages of the rail that carry no row: flags, and sizes that are compared
-  double peers = 0;  // ranks that messages go to
+  double words = 0;  // messages on the rail that carry no row: flags, and sizes that are compared
+  double peers = 0;  // ranks that receive messages
 
   double messages() const { return railRows + words; }
 };
@@ -37,7 +37,7 @@ struct Estimate {
   Bound bound = Bound::kLatency;  // the largest of the four
   double us = 0;
 };
-// With the operation's row type, or another one.
+// For the operation's row type or another one.
 Estimate estimate(const Machine& machine, const Workload& workload, Copies copies, Operation operation);
 Estimate estimate(const Machine& machine, const Workload& workload, Copies copies, Operation operation, RowType row);
 

@@ -9,8 +9,9 @@
 namespace moe::model {
 namespace {
 
-constexpr int kQueuePairBytes = 256 * 4 * 64;  // src/transport/ibgda/queues.h: requests, slots of each, their bytes
-constexpr int kRouteWarps = 64;                // of the cuda backend: docs/reference/memory.md
+// src/transport/ibgda/queues.h: requests, slots per request, bytes per slot.
+constexpr int kQueuePairBytes = 256 * 4 * 64;
+constexpr int kRouteWarps = 64;  // of the cuda backend: docs/reference/memory.md
 
 CommShape shapeOf(const Workload& w, int domainSize) {
   CommShape shape;

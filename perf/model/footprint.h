@@ -1,4 +1,5 @@
-// What a rank must hold, as far as it grows with the number of ranks: by the library's own layouts and choices.
+// The memory that a rank needs, as far as it grows with the number of ranks. Computed with the library's own layouts
+// and choices.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,15 @@ namespace moe::model {
 
 struct Footprint {
   std::uint64_t llWindow;
-  std::uint64_t htWindow;           // with the default staging: a row for each token of each rank
-  std::uint64_t htWindowUnstaged;   // stagingRows = -1: outputs are window memory; rails remain
+  std::uint64_t htWindow;           // with the default staging: one row for each token of each rank
+  std::uint64_t htWindowUnstaged;   // stagingRows = -1: outputs are window memory, and only rails are staged
   std::uint64_t htHandle;           // private memory of one handle for all HT tokens
-  std::uint64_t routeCountsArrive;  // counts that every route brings from all other ranks
-  std::int64_t queuePairs;          // to every rank of the other domains
-  std::uint64_t queueBytes;         // of their send queues, posted to by steps
+  std::uint64_t routeCountsArrive;  // counts that every route receives from all other ranks
+  std::int64_t queuePairs;          // to all ranks of the other domains
+  std::uint64_t queueBytes;         // the send queues of these pairs, to which steps post
 };
 
-// Of a communicator for both modes: `ll` and `ht` differ in their tokens alone.
+// The footprint of a communicator for both modes. `ll` and `ht` differ only in their tokens.
 Footprint footprintOf(const Workload& ll, const Workload& ht, int domainRanks);
 
 }  // namespace moe::model

@@ -7,8 +7,8 @@
 namespace moe::model {
 namespace {
 
-// docs/internals/notebook.md, 4 x H200: half a LL pair of one token; HT dispatch of 159.2 MB in 489 us; half a round
-// trip.
+// docs/internals/notebook.md, 4 x H200: half of an LL pair of one token; HT dispatch of 159.2 MB in 489 us; half a
+// round trip.
 constexpr double kStartUs = 7.2, kNvlinkGBs = 326, kForwardLatencyUs = 0.64;
 // Published: shmem_put_bw between nodes; half a round trip of NCCL's GPU-initiated put with signal.
 constexpr double kRailGBs = 47, kRailLatencyUs = 8.35;
@@ -16,11 +16,12 @@ constexpr double kRailGBs = 47, kRailLatencyUs = 8.35;
 constexpr double kFabricGBs = 600;
 // Assumed for the GPUs of others, and published: 1024 messages in 478 us by the proxies of MSCCL++ EP.
 constexpr double kIbgdaPostUs = 0.05, kProxyPostUs = 0.47;
-// Counted in the code of the LL dispatch for sm_90 (tests/codegen/kernels.toml): what a warp issues from one call that
-// posts to the next, in the call, and more to ring; and how many of these wait for memory at system scope.
+// Counted in the code of the LL dispatch for sm_90 (tests/codegen/kernels.toml): what a warp issues from one posting
+// call to the next, within the call, and in addition to ring. Also how many of these wait for memory at system scope.
 constexpr int kLoopInstructions = 46, kCallInstructions = 265, kCallWaits = 5;
 constexpr int kRingInstructions = 332 - kCallInstructions, kRingWaits = 14 - kCallWaits;
-// Assumed: what each takes a warp that runs alone (9 cycles; a flag's way over NVLink), and warps that post at once.
+// Assumed: the time of each for a warp that runs alone (9 cycles; a flag's way over NVLink), and the number of warps
+// that post at once.
 constexpr double kInstructionUs = 0.005, kWaitUs = kForwardLatencyUs;
 constexpr int kPostingWarps = 512;
 

@@ -1,5 +1,5 @@
-// moe_model computes what dispatch and combine would cost on more ranks than we have, from rates and costs. Without
-// arguments it prints the tables of docs/internals/scaling.md. Exit status: 0, 2 for wrong options.
+// moe_model computes, from rates and costs, what dispatch and combine would cost on more ranks than we have. Without
+// arguments it prints the tables of docs/internals/scaling.md. Exit status: 0, or 2 for wrong options.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ const std::map<std::string, Transport> kTransports = {{"ibgda", Transport::kIbgd
 
 void declareWorkload(CLI::App& app, Options& options) {
   Workload& w = options.study.workload;
-  app.add_option("--ranks", options.study.ranks, "one case for each; default: those of docs/internals/scaling.md")
+  app.add_option("--ranks", options.study.ranks,
+                 "numbers of ranks, one case each; default: those of docs/internals/scaling.md")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 16));
   app.add_option("--ll-tokens", options.llTokens, "tokens per rank in LL")
@@ -45,8 +46,9 @@ void declareWorkload(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--hidden", w.hidden, "columns of a row")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--topk", w.topk, "experts of a token")->check(CLI::Range(1, 32))->capture_default_str();
-  app.add_option("--experts", w.experts, "over all ranks; 0: the smallest multiple of ranks that is at least 256")
+  app.add_option("--topk", w.topk, "experts per token")->check(CLI::Range(1, 32))->capture_default_str();
+  app.add_option("--experts", w.experts,
+                 "experts over all ranks; 0: the smallest multiple of ranks that is at least 256")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--domain-limit", w.domainLimit, "most domains of a token; 0: no limit")
       ->check(CLI::NonNegativeNumber);
@@ -55,18 +57,18 @@ void declareWorkload(CLI::App& app, Options& options) {
 }
 
 void declareMachine(CLI::App& app, Options& options) {
-  app.add_option("--machine", options.machine, "nodes: of 8 GPUs; fabrics: of 72")
+  app.add_option("--machine", options.machine, "nodes of 8 GPUs, or fabrics of 72")
       ->check(CLI::IsMember({"nodes", "fabrics"}))
       ->capture_default_str();
-  app.add_option("--transport", options.transport, "who posts messages: ibgda or proxy")
+  app.add_option("--transport", options.transport, "what posts messages: ibgda (the GPU) or proxy (a CPU thread)")
       ->transform(CLI::CheckedTransformer(kTransports));
   app.add_option("--domain", options.domainRanks, "ranks that load and store each other's memory")
       ->check(CLI::PositiveNumber);
   app.add_option("--nvlink", options.nvlinkGBs, "GB/s per rank and direction")->check(CLI::PositiveNumber);
   app.add_option("--rail", options.railGBs, "GB/s per rank and direction")->check(CLI::PositiveNumber);
-  app.add_option("--start-us", options.startUs, "an operation that moves next to nothing")
+  app.add_option("--start-us", options.startUs, "time of an operation that moves almost nothing")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--rail-latency-us", options.railLatencyUs, "post to arrival")->check(CLI::NonNegativeNumber);
+  app.add_option("--rail-latency-us", options.railLatencyUs, "from post to arrival")->check(CLI::NonNegativeNumber);
   app.add_option("--post-us", options.postUs, "per message, instead of our calls")->check(CLI::NonNegativeNumber);
 }
 
@@ -134,7 +136,7 @@ int run(int argc, const char* const* argv) {
   Options options;
   declareWorkload(app, options);
   declareMachine(app, options);
-  app.add_option("--json", options.json, "file for the same as JSON");
+  app.add_option("--json", options.json, "file that gets the same results as JSON");
   const int status = tools::parseCommandLine(app, argc, argv, [] {});
   if (status >= 0) return status;
   try {

@@ -12,7 +12,7 @@ BLUE, RED, GREEN, GRAY = "#1f5fa8", "#b5371f", "#2f7d3a", "#777777"
 
 
 class Panel:
-    """Axes with a logarithmic scale, and what is drawn between them."""
+    """Axes with a logarithmic scale, and the curves between them."""
 
     def __init__(self, index, title, x, x_ticks, y_ticks):
         self.left, self.items = LEFT + index * (WIDTH + GAP), []

@@ -10,10 +10,10 @@ namespace {
 
 struct Row {
   int ranks;
-  double dispatch, combine;  // us, or GB/s of Bandwidth
+  double dispatch, combine;  // us, or GB/s if it is a Bandwidth
 };
 
-// A system's cases: they differ in their ranks, and in what is done with rows of two types.
+// A system's cases. They differ in their ranks and in the row types of the two operations.
 struct System {
   std::string name;
   std::string mode;
@@ -21,7 +21,7 @@ struct System {
   Workload workload;
   Copies copies;
   int expertsPerRank = 0;      // 0: the workload's experts
-  double startCombineUs = -1;  // if it is not the dispatch's
+  double startCombineUs = -1;  // if it differs from dispatch's
 };
 
 Workload workloadOf(const System& system, int ranks) {
@@ -38,7 +38,7 @@ double modelUs(const System& system, int ranks, bool combine) {
   return estimate(machine, w, system.copies, combine ? Operation::kCombine : Operation::kDispatch).us;
 }
 
-// The start is the one number that is fitted: to the case of one machine, where nothing crosses a rail.
+// The start is the only fitted number. It is fitted to the case of one machine, where nothing crosses a rail.
 System fitStart(System system, const Row& oneMachine) {
   system.machine.startUs = 0, system.startCombineUs = 0;
   const double combine = oneMachine.combine - modelUs(system, oneMachine.ranks, true);
@@ -55,7 +55,7 @@ void addTimes(std::vector<Comparison>& to, const System& system, const std::vect
   for (const Row& row : rows) to.push_back({system.name, system.mode, row.ranks, of(row, false), of(row, true)});
 }
 
-// Bandwidths of HT count a row once per domain (or per rank, within one domain), the sender's own included.
+// HT bandwidths count a row once per domain (or per rank, within one domain), the sender's own included.
 double countedBytes(const System& system, int ranks, bool combine) {
   const Workload w = workloadOf(system, ranks);
   const Destinations d = destinationsOf(w, system.machine.domainRanks);
@@ -82,7 +82,7 @@ Machine withNvlink(double gigabytesPerSecond) {
   return machine;
 }
 
-// All traffic through the adapter, also that between GPUs of one machine.
+// All traffic goes through the adapter, including that between GPUs of one machine.
 System overRailsOnly(System system, const std::string& name) {
   system.name = name, system.machine.domainRanks = 1;
   return system;
@@ -121,11 +121,11 @@ void addHighThroughput(std::vector<Comparison>& to) {
   addBandwidths(to, {"HybridEP", "HT", withoutCalls(nodesOf8()), bf16(w), Copies::kPerDomain, 8},
                 {{16, 71.71, 62.95}, {32, 57.69, 57.46}, {64, 49.97, 49.77}});
   System fabric{"HybridEP, GB200", "HT", withoutCalls(fabricsOf72()), bf16(w), Copies::kPerDomain, 8};
-  fabric.machine.nvlinkGBs = 764.03 * 7 / 8;  // its own 8 ranks, in dispatch
+  fabric.machine.nvlinkGBs = 764.03 * 7 / 8;  // measured among its own 8 ranks, in dispatch
   addBandwidths(to, fabric, {{16, 706.95, 666.26}, {32, 642.23, 605.15}, {36, 632.31, 596.99}});
 }
 
-// One domain of 4 ranks, a pair of dispatch and combine: it stands in the dispatch column.
+// One domain of 4 ranks. The time of a pair of dispatch and combine stands in the dispatch column.
 void addOurs(std::vector<Comparison>& to) {
   Workload w;
   w.ranks = 4, w.experts = 256;

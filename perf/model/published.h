@@ -1,4 +1,4 @@
-// Published results (and our measured ones) beside what the model says for the same case.
+// Published results, and our measured ones, beside what the model says for the same case.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace moe::model {
 
 struct Measured {
   std::string figure;  // as published
-  double us = 0;       // the same as a time
+  double us = 0;       // the figure as a time
   double modelUs = 0;
 
   double offPercent() const { return 100 * (modelUs / us - 1); }
@@ -21,7 +21,7 @@ struct Comparison {
   Measured dispatch, combine;  // without a figure: not published
 };
 
-// Sources are in docs/internals/scaling.md, under the name of the system.
+// docs/internals/scaling.md has the sources, under the name of the system.
 std::vector<Comparison> comparisons();
 
 }  // namespace moe::model

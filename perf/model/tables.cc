@@ -41,12 +41,12 @@ int domainsOf(const Study& study, const Workload& w) {
   return std::max(1, w.ranks / study.machine.domainRanks);
 }
 
-// A limit of domains is for domains of the same number of experts.
+// A limit of domains applies only where all domains have the same number of experts.
 bool mayBeLimited(const Study& study, const Workload& w) {
   return w.expertCount() % domainsOf(study, w) == 0;
 }
 
-// The same case with one thing changed, or a dash where that cannot be or changes nothing.
+// The same case with one change, or a dash where the change is impossible or has no effect.
 std::string limitedDomains(const Study& study, Workload w) {
   w.domainLimit = kDomainLimit;
   return mayBeLimited(study, w) ? fmt::format("{:.2f}", destinationsOf(w, study.machine.domainRanks).domains) : "-";
@@ -78,7 +78,7 @@ std::string megabytes(double dispatch, double combine, int digits) {
   return fmt::format("{:.{}f} / {:.{}f}", dispatch * 1e-6, digits, combine * 1e-6, digits);
 }
 
-// Columns that both modes have: bytes, messages, times and what bounds them.
+// Columns that both modes have: bytes, messages, times, and the bounding resource.
 std::string columnsOf(const Pair& pair, int digits) {
   const Traffic& t = pair.dispatch.traffic;
   return fmt::format("{} | {} | {:.0f} + {:.0f} | {:.0f} / {:.0f} | {} / {}",
@@ -165,7 +165,7 @@ std::string destinationsTable(const Study& study) {
 
 std::string llTable(const Study& study) {
   return rowsOf(study, kColumns + " | dispatch by proxy, us | once per domain, us", [&](const Workload& w) {
-    // There is no such code yet, so no calls to count.
+    // This code does not exist yet, so there are no calls to count.
     const Pair forwarded = pairOf({withoutCalls(study.machine), {}, {}}, w, Copies::kPerDomain);
     return fmt::format("{} | {} | {} | {:.0f} / {:.0f}", w.ranks, columnsOf(pairOf(study, w, Copies::kPerRank), 2),
                        byProxy(study, w), forwarded.dispatch.us, forwarded.combine.us);

@@ -1,4 +1,4 @@
-// What moe_model says: tables in the form of docs/internals/scaling.md, and the same as JSON for plot.py.
+// The output of moe_model: tables in the form of docs/internals/scaling.md, and the same as JSON for plot.py.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ std::string htTable(const Study& study);
 std::string memoryTable(const Study& ll, const Study& ht);
 std::string publishedTable();
 
-// The tables of docs/internals/scaling.md, by the name of their place there.
+// The tables of docs/internals/scaling.md, named after their place there.
 struct NamedTable {
   std::string name, title, text;
 };

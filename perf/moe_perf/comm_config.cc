@@ -12,7 +12,7 @@
 namespace moe::perf {
 namespace {
 
-// The window memory of all sessions of the case that needs most.
+// The window memory of all sessions of the largest case.
 std::int64_t windowBytesMax(const Options& options, int nranks) {
   std::int64_t bytes = 0;
   for (int session = 0; session < options.sessions(); ++session) {
@@ -28,7 +28,7 @@ std::int64_t windowBytesMax(const Options& options, int nranks) {
   return bytes;
 }
 
-// A library that may choose has LL buffers for as many tokens as LL can be the better choice for.
+// A library that may choose the mode gets LL buffers for every number of tokens where LL can be the better choice.
 void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
   constexpr int kLlTokensOfAuto = 512;
   const int tokens = std::max(options.tokensMax(), 1);
@@ -38,7 +38,7 @@ void sizeForCases(const Options& options, int nranks, moeConfig_t& config) {
   config.sideBytesMax = options.sideBytes();
   const std::int64_t windowBytes = windowBytesMax(options, nranks);
   if (options.window != 0) {
-    config.stagingRows = options.expertMajor() ? 0 : -1;  // combine prepares one row per token there
+    config.stagingRows = options.expertMajor() ? 0 : -1;  // there combine prepares one row per token
     config.heapBytes = windowBytes;
   } else {
     config.stagingRows = windowBytes / std::max(options.rowBytes(), 1) + 1;

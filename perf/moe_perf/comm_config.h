@@ -1,4 +1,4 @@
-// The communicator that a run needs: how much of everything its cases, or its soak, take at most.
+// The communicator that a run needs, sized for the largest of its cases, or for its soak.
 #pragma once
 
 #include "moecomm.h"

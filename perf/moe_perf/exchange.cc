@@ -82,7 +82,7 @@ void Exchange::runExperts(int version) {
   for (auto& session : sessions_) session->runExperts(version);
 }
 
-// Of HT combines one may await completion, and then no other may start.
+// If an HT combine awaits completion, no other one may start before that.
 void Exchange::combine(int version) {
   const bool oneByOne = options_.sendOnly && options_.mode == moeModeHt;
   for (auto& session : sessions_) {
@@ -109,7 +109,7 @@ void Exchange::setIteration(std::uint32_t iteration) {
 }
 
 void Exchange::countWrongCounts(int version) {
-  device_.wait();  // counts of a replayed route are there when the stream has passed it
+  device_.wait();  // counts of a replayed route are ready when the stream has passed it
   for (auto& session : sessions_) checks_.wrongCounts += static_cast<std::uint64_t>(session->wrongCounts(version));
 }
 

@@ -1,5 +1,5 @@
-// The sessions that exchange rows together, one or two interleaved ones, and what they do in turn. A verified iteration
-// does all of it. The runner times these steps, the soak repeats them.
+// The one session, or the two interleaved ones, that exchange rows, and the operations that they run. A verified
+// iteration runs all of them. The runner times these steps, and the soak repeats them.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace moe::perf {
 
-// Where a run was.
+// The machine of a run.
 struct Machine {
   std::string backend;
   std::string device;
   int nranks = 0;
   int domains = 1;
-  std::string transport{};  // between them, if there are several
+  std::string transport{};  // between domains, if there are several
 };
 
 // What was wrong on any rank.
@@ -36,27 +36,28 @@ struct Verdict {
   bool correct() const { return wrong() == 0; }
 };
 
-// What the checks of one rank share: the number of the payload that is on its way, and what they have found.
+// What the checks of one rank share: the number of the current payload, and the findings.
 struct Checks {
   explicit Checks(Device& device) : iteration(device, 1), findings(device, 1) {}
 
-  // Collective; the same on all ranks. Waits for the stream.
+  // Collective. Returns the same on all ranks. Waits for the stream.
   Verdict gatherVerdict(Device& device, Group& group) const;
 
   Buffer<std::uint32_t> iteration;
   Buffer<Findings> findings;
-  std::uint64_t wrongCounts = 0;  // of moeHandleGetCounts
+  std::uint64_t wrongCounts = 0;  // from moeHandleGetCounts
 };
 
-// Sessions of an exchange and of a run differ.
+// The seed of a session. It differs between the sessions of an exchange, and between values of --seed.
 std::uint64_t sessionSeed(const Options& options, int session);
 
 class Exchange {
  public:
-  // Stream work, played directly or as a captured graph.
+  // Stream work, run directly or as a captured graph.
   using Step = std::function<void()>;
 
-  // Allocates everything. No communication may be in flight on this machine's GPUs. `options` and `checks` live longer.
+  // Allocates everything. No communication may be in flight on this machine's GPUs. `options` and `checks` must outlive
+  // it.
   Exchange(const Options& options, const Load& load, Device& device, moeComm_t comm, Checks& checks);
 
   Step makeStep(Step record);
@@ -64,7 +65,7 @@ class Exchange {
   // With two sessions: route A, dispatch A, route B, dispatch B, then both combines.
   void iterate(int version, int stride);
 
-  // The parts, of all sessions; see Session.
+  // The parts, each for all sessions; see Session.
   void fill(int source);
   void route(int version);
   void dispatch(int source);

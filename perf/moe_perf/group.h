@@ -1,4 +1,4 @@
-// How the ranks of moe_perf meet outside the library: barriers between setting up and measuring, and the gathering of
+// How the ranks of moe_perf meet outside the library: barriers between setup and measurement, and the gathering of
 // samples. Waits end after a minute, so that a dead rank ends the others.
 #pragma once
 
@@ -26,11 +26,11 @@ class Group {
 
   void barrier() { gatherBytes({}); }
 
-  // The same for plain numbers: one list per rank.
+  // The same for plain numbers, one list per rank.
   template <class Number>
   std::vector<std::vector<Number>> gather(const std::vector<Number>& mine);
 
-  // For each i, the largest of all ranks' i-th times.
+  // The maximum over all ranks, for each i, of the i-th time.
   std::vector<double> slowest(const std::vector<double>& mine) {
     std::vector<double> times(mine.size());
     for (const std::vector<double>& rank : gather(mine)) {
@@ -44,13 +44,13 @@ class Group {
   int nranks_;
 };
 
-// Where ranks that are threads of this process meet.
+// The meeting place of ranks that are threads of this process.
 class ThreadMeeting {
  public:
   explicit ThreadMeeting(int nranks) : slots_(static_cast<std::size_t>(nranks)) {}
   std::vector<std::vector<std::byte>> exchange(int rank, std::vector<std::byte> mine);
 
-  // Ends all waits, here and later: a rank has failed.
+  // Ends all waits, present and later ones, because a rank has failed.
   void giveUp();
 
  private:
@@ -73,7 +73,7 @@ struct LaunchPlace {
 };
 LaunchPlace placeFromEnvironment();
 
-// Ranks that are processes: meets at the launcher's address, one port above the library's.
+// Ranks that are processes. They meet at the launcher's address, one port above the library's.
 std::unique_ptr<Group> makeProcessGroup();
 
 template <class Number>

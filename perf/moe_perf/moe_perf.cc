@@ -32,7 +32,7 @@
 namespace moe::perf {
 namespace {
 
-// A line on standard error, rewritten in place on a terminal, else one per case.
+// Progress on standard error: one line, rewritten in place on a terminal, or one line per case elsewhere.
 class Progress {
  public:
   explicit Progress(bool shown) : shown_(shown), terminal_(::isatty(STDERR_FILENO) == 1) {}
@@ -60,7 +60,7 @@ struct CommOwner {
   ~CommOwner() { moeCommDestroy(comm); }
 };
 
-// Of the ranks of other domains; empty if there are none.
+// The transport to ranks of other domains; empty if there are none.
 std::string transportOf(moeComm_t comm, const moeCommInfo_t& info) {
   if (info.domainCount == 1) return "";
   moePeerInfo_t peer = MOE_PEER_INFO_INITIALIZER;
@@ -106,7 +106,7 @@ CaseResult runCase(const Options& options, Rank& rank, int tokens,
   return result;
 }
 
-// Where rank 0 reports; files that were not asked for are empty.
+// Where rank 0 reports. Files that were not requested are empty.
 struct Reports {
   ReportFile json, csv;
   Provenance provenance;
@@ -120,7 +120,7 @@ Reports openReports(const Options& options) {
   return reports;
 }
 
-// At once: a case may take long.
+// Flushes at once, because a case may take long.
 void print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
@@ -218,7 +218,7 @@ bool runAsThreads(const Options& options, Reports& reports) {
   return std::all_of(correct.begin(), correct.end(), [](char one) { return one == 1; });
 }
 
-// What must hold before ranks meet. Opens the reports on the rank that writes them.
+// Checks what must hold before ranks meet, and opens the reports on the rank that writes them.
 bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
   if (options.ceiling && gpuCount() == 0) {
     fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and there is none that can be used\n");

@@ -1,4 +1,4 @@
-// Which options of moe_perf go together: a table, and the function that walks it.
+// Which options of moe_perf go together: a table, and the function that checks it.
 #pragma once
 
 #include <span>
@@ -10,22 +10,22 @@ namespace moe::perf {
 
 enum class Relation { needs, excludes };
 
-// Where `option` holds, `other` must hold too, or must not.
+// Where `option` holds, `other` must hold too, or must not hold.
 struct OptionRule {
   using Condition = bool (*)(const Options&);
 
   Condition option;
   Relation relation;
   Condition other;
-  const char* sentence;  // for who breaks it; {hidden} and the like stand for numbers that were given
-  const char* example;   // arguments that break it, and no rule before it
+  const char* sentence;  // the message for a broken rule; {hidden} and the like stand for given numbers
+  const char* example;   // arguments that break this rule and none before it
 
   bool broken(const Options& options) const;
 };
 
 std::span<const OptionRule> optionRules();
 
-// The sentence of the first rule that is broken; empty if there is none.
+// The sentence of the first broken rule; empty if there is none.
 std::string brokenRule(const Options& options);
 
 }  // namespace moe::perf

@@ -50,7 +50,7 @@ std::string nameOf(const Names<Value>& names, Value value) {
 using tools::addChoice;
 using tools::wholeNumber;
 
-// One word of --tokens after the other.
+// Parses the words of --tokens one by one.
 std::vector<int> tokenCounts(const std::vector<std::string>& words) {
   std::vector<int> counts;
   for (const std::string& word : words) {
@@ -68,51 +68,53 @@ std::vector<int> tokenCounts(const std::vector<std::string>& words) {
 }
 
 void declareShape(CLI::App& app, Options& options) {
-  addChoice(app, "--backend", options.backend, kBackends, "where ranks have their rows; auto is cuda on GPUs");
+  addChoice(app, "--backend", options.backend, kBackends,
+            "where ranks keep their rows; auto is cuda if there are GPUs");
   addChoice(app, "--mode", options.mode, kModes, "high throughput, low latency, or chosen by token count");
   addChoice(app, "--layout", options.layout, kLayouts, "of the dispatched rows");
   app.add_option_function<std::vector<std::string>>(
          "--tokens", [&options](const std::vector<std::string>& words) { options.tokens = tokenCounts(words); },
-         "tokens per rank, one case for each: numbers, or ranges as 1:4096:x2 (times 2; also 1:4096) and "
+         "tokens per rank, one case each: numbers, or ranges such as 1:4096:x2 (doubling; also 1:4096) and "
          "512:4096:+512 (in steps)")
       ->delimiter(',')
       ->type_name("LIST")
       ->default_str("128");
   app.add_option("--hidden", options.hidden, "columns of a row")->check(wholeNumber(1))->capture_default_str();
-  app.add_option("--topk", options.topk, "experts of a token")->check(wholeNumber(1, 32))->capture_default_str();
+  app.add_option("--topk", options.topk, "experts per token")->check(wholeNumber(1, 32))->capture_default_str();
   app.add_option("--experts", options.experts, "experts over all ranks")->check(wholeNumber(1))->capture_default_str();
   addChoice(app, "--format", options.format, kFormats,
             "row type; fp8 is e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
   addChoice(app, "--cast", options.cast, kCasts,
-            "LL: what dispatch makes of the rows on their way: e4m3 with an fp32 or a power-of-two scale per 128 "
-            "columns");
+            "LL: casts the rows on their way to e4m3, with an fp32 or a power-of-two scale per 128 columns");
   addChoice(app, "--scales", options.scales, kScales,
             "order of a cast's scales in the output: those of a row together, or those of a column block");
-  app.add_option("--weights", options.weights, "who multiplies by the weights: combine (apply) or the expert (applied)")
+  app.add_option("--weights", options.weights,
+                 "where rows are multiplied by the weights: in combine (apply) or by the expert (applied)")
       ->check(CLI::IsMember({"auto", "apply", "applied"}))
       ->capture_default_str();
-  app.add_option("--window", options.window, "1: outputs in window memory; 0: in memory of the caller")
+  app.add_option("--window", options.window, "1: outputs in window memory; 0: in the caller's memory")
       ->check(wholeNumber(0, 1))
       ->capture_default_str();
 }
 
 void declareRouting(CLI::App& app, Options& options) {
   addChoice(app, "--routing", options.routing, kRoutings,
-            "who gets the tokens; group-limited: the best experts of the best --groups-per-token of --groups");
+            "which experts get the tokens; group-limited: the best experts of the best --groups-per-token of --groups");
   app.add_option("--groups", options.groups, "groups of experts, for --routing group-limited")
       ->check(wholeNumber(1))
       ->capture_default_str();
-  app.add_option("--groups-per-token", options.groupsPerToken, "groups that a token's experts come from, at most")
+  app.add_option("--groups-per-token", options.groupsPerToken, "most groups that a token's experts come from")
       ->check(wholeNumber(1))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "of routes and payloads")->capture_default_str();
+  app.add_option("--seed", options.seed, "seed of routes and payloads")->capture_default_str();
 }
 
 void declareRanks(CLI::App& app, Options& options) {
   app.add_option("--ranks-as-threads", options.threads, "run this many ranks as threads; default: one rank per process")
       ->check(wholeNumber(1, 1024));
-  app.add_option("--domain-size", options.domainSize,
-                 "ranks that reach each other by loads and stores, the others by --transport; 0: those of a host")
+  app.add_option(
+         "--domain-size", options.domainSize,
+         "ranks that reach each other by loads and stores; --transport reaches the others; 0: the ranks of a host")
       ->check(wholeNumber(0));
   addChoice(app, "--transport", options.transport, kTransports,
             "what carries data between domains; auto is the fastest that works");
@@ -125,40 +127,43 @@ void declareMeasuring(CLI::App& app, Options& options) {
   app.add_option("--iters", options.iters, "iterations, timed and verified")
       ->check(wholeNumber(1, 1000000))
       ->capture_default_str();
-  app.add_option("--timed", options.timed, "iterations that are timed, if not as many as are verified")
+  app.add_option("--timed", options.timed, "timed iterations, if not as many as --iters")
       ->check(wholeNumber(1, 1000000));
   app.add_option("--warmup", options.warmup, "iterations before the timed ones")
       ->check(wholeNumber(0, 1000000))
       ->capture_default_str();
-  app.add_option("--chain", options.chain,
-                 "dispatches, combines, pairs of them and whole steps in a timed sample, back to back; a time is their "
-                 "mean")
+  app.add_option(
+         "--chain", options.chain,
+         "dispatches, combines, pairs or whole steps that run back to back in one timed sample, whose time is their "
+         "mean")
       ->check(wholeNumber(1, 1000))
       ->capture_default_str();
   app.add_option("--verify-every", options.verifyEvery,
-                 "check every element in each n-th iteration and in the first and last, a sample in the others")
+                 "check every element in each n-th iteration and in the first and last, and a sample in the others")
       ->check(wholeNumber(1))
       ->capture_default_str();
   app.add_flag("--graph", options.graph, "replay captured CUDA graphs; a step's route is inside its graph");
   app.add_flag("--interleave", options.interleave, "two handles: dispatch A, dispatch B, combine A, combine B");
   app.add_flag("--send-only", options.sendOnly, "start each operation with moeSendOnly and finish it with moeComplete");
-  app.add_flag("--ceiling", options.ceiling,
-               "also measure what bare kernels reach that only move the same rows between the same ranks, and print "
-               "results as shares of it; needs GPUs and at least two ranks");
+  app.add_flag(
+      "--ceiling", options.ceiling,
+      "also measure bare kernels that only move the same rows between the same ranks, and print results as shares "
+      "of their speed; needs GPUs and at least two ranks");
 }
 
 void declareOtherTests(CLI::App& app, Options& options) {
   app.add_option(
          "--soak", options.soak,
-         "this many verified iterations of route, dispatch and combine on one communicator, in "
-         "shapes drawn from --seed: --tokens, --hidden, --topk and --experts are the largest, --mode auto stands "
-         "for both in turn, --graph may be given; layout, format, routing and the other options are drawn")
+         "run this many verified iterations of route, dispatch and combine on one communicator, in shapes drawn from "
+         "--seed. --tokens, --hidden, --topk and --experts are the largest sizes, --mode auto uses both modes, and "
+         "--graph may be given. Layout, format, routing and the other options are drawn")
       ->check(wholeNumber(1, 1000000000));
-  app.add_flag("--transport-test", options.transportTest,
-               "test the transport itself: order, latency, rate and bandwidth of puts between host "
-               "memory of each two ranks of different domains (of one rank each, unless --domain-size says otherwise)");
+  app.add_flag(
+      "--transport-test", options.transportTest,
+      "test the transport itself: order, latency, rate and bandwidth of puts between the host memory of any two "
+      "ranks of different domains (of one rank each, unless --domain-size is given)");
   app.add_flag("--plant-wrong", options.plantWrong,
-               "with --transport-test: spoil a byte of a row before it leaves, to see that the test finds it");
+               "with --transport-test: spoil a byte of a row before it is sent, to show that the test finds it");
 }
 
 void declareReport(CLI::App& app, Options& options) {
@@ -169,7 +174,7 @@ void declareReport(CLI::App& app, Options& options) {
   app.add_option("--csv", options.csv, "the same as a table, one line per case")->type_name("FILE");
 }
 
-// What `declare` adds to the program's options is shown together in its help.
+// Adds a group of options. The help shows what `declare` adds under one heading.
 void addGroup(CLI::App& app, const std::string& name, Options& options, void (*declare)(CLI::App&, Options&)) {
   app.option_defaults()->group(name);
   declare(app, options);

@@ -1,4 +1,4 @@
-// The command line of moe_perf. The names of the fields are those of the options and of the JSON report.
+// The command line of moe_perf. Fields have the names of their options and of the JSON report.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ struct Options {
   Cast cast = Cast::kNone;
   std::int32_t scales = 0;  // moeScales value: where a cast's scales go
   Routing routing = Routing::kUniform;
-  std::string weights = "auto";  // apply, applied; auto: apply where the layout has a row per expert
+  std::string weights = "auto";  // apply or applied; auto is apply where the layout has one row per expert
   std::vector<int> tokens = {128};
   int hidden = 7168;
   int topk = 8;
   int experts = 256;
   int groups = 8;          // of experts, with group-limited routing
-  int groupsPerToken = 4;  // at most
+  int groupsPerToken = 4;  // at most this many for a token
   int sms = 0;
   int iters = 20;
   int timed = 0;  // iterations of each timed pass; 0: as many as are verified
@@ -48,7 +48,7 @@ struct Options {
   bool transportTest = false;
   bool plantWrong = false;
   bool wide = false;
-  std::string json;  // files for reports, or empty
+  std::string json;  // report files; empty for none
   std::string csv;
 
   bool expertMajor() const;  // a row per expert rather than per token
@@ -58,32 +58,32 @@ struct Options {
   std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
   std::int32_t rowBytes() const { return hidden * elementBytes(format); }
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
-  bool staysInSlots() const;  // rows stay in the handle's own memory: see moeHandleGetView
+  bool staysInSlots() const;  // rows stay in the handle's own memory (moeHandleGetView)
   int tokensMax() const;
-  // With a cast: words of a row's scales, and bytes of the row as it arrives in its slot, scales and all.
+  // With a cast: words of a row's scales, and bytes of the row as it arrives in its slot, with its scales.
   int scaleWords() const;
   int castRowBytes() const { return hidden + (scaleWords() * 4 + 15) / 16 * 16; }
-  // Of a row on the wire.
+  // Bytes of a row on the wire.
   std::int32_t travellingRowBytes() const { return cast == Cast::kNone ? rowBytes() : castRowBytes(); }
-  // Of a row in the output.
+  // Bytes of a row in the output.
   std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : hidden; }
   int sessions() const { return interleave ? 2 : 1; }
 
-  // As on the command line.
+  // As written on the command line.
   std::string backendName() const;
   std::string modeName() const;
   std::string layoutName() const;
   std::string formatName() const;
   std::string castName() const;
-  std::string castText() const;  // with the order of its scales, if it is not the usual one
+  std::string castText() const;  // with the order of its scales, if not the usual one
   std::string scalesName() const;
   std::string routingName() const;
   std::string routingText() const;  // with its groups
   std::string weightsName() const;
 };
 
-// Empty if there is nothing to run: the help was asked for and printed (*status 0), or an option is wrong and was
-// reported (*status 2).
+// Returns nothing if there is nothing to run: either help was requested and printed (*status 0), or an option is wrong
+// and was reported (*status 2).
 std::optional<Options> parseOptions(int argc, const char* const* argv, int* status);
 
 }  // namespace moe::perf

@@ -40,7 +40,7 @@ void planSource(const Context& context, Plan& plan) {
   }
 }
 
-// The tokens that come to this rank, by source rank, then source token: one spec each, no row number yet.
+// The tokens that come to this rank, by source rank, then by source token. Each has one spec, without a row number yet.
 void collectArrivals(const Context& context, const std::vector<Route>& routes, Plan& plan) {
   for (int source = 0; source < context.experts.nranks; ++source) {
     std::int32_t fromSource = 0;
@@ -62,7 +62,7 @@ void collectArrivals(const Context& context, const std::vector<Route>& routes, P
   }
 }
 
-// FLAT: rows one after the other. RANK_MAJOR: each source's rows at the start of its block.
+// FLAT: rows without gaps. RANK_MAJOR: each source's rows at the start of its block.
 void placeTokenRows(const Context& context, Plan& plan) {
   const bool flat = context.options.layout == moeLayoutFlat;
   std::int64_t row = 0;
@@ -75,7 +75,7 @@ void placeTokenRows(const Context& context, Plan& plan) {
   plan.layoutRows = flat ? plan.rows : context.slots();
 }
 
-// Metadata of layouts with a row per token: every top-k entry, with those on other ranks as -1.
+// Metadata of layouts with one row per token: every top-k entry, with -1 for experts of other ranks.
 void describeTokenRows(const Context& context, const std::vector<Route>& routes, Plan& plan) {
   for (const RowSpec& spec : plan.specs) {
     const Route& route = routes[static_cast<std::size_t>(spec.source)];

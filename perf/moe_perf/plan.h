@@ -1,5 +1,5 @@
-// What must arrive where: an independent computation of the layouts from the routes of all ranks, with which the checks
-// compare the library.
+// What must arrive where. This computes the layouts from the routes of all ranks, independently of the library, and the
+// checks compare the two.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace moe::perf {
 
-// Routes alternate between two versions, so that rows move from iteration to iteration.
+// Routes alternate between two versions, so that rows change places from iteration to iteration.
 inline constexpr int kVersions = 2;
 
 // How many tokens the ranks send.
 struct Load {
-  int tokensMax;                                   // of the handle: at least one
+  int tokensMax;                                   // the handle's; at least one
   std::array<std::vector<int>, kVersions> tokens;  // of each rank
 
   int nranks() const { return static_cast<int>(tokens[0].size()); }
@@ -26,13 +26,13 @@ struct Load {
   }
 };
 
-// Every rank sends as many, in both versions.
+// Every rank sends the same number of tokens, in both versions.
 Load evenLoad(int nranks, int tokens);
 
 struct Plan {
   // This rank as a source.
   Route route;
-  std::vector<Entry> entries;              // of each token, by rank, then in top-k order; unused ones left out
+  std::vector<Entry> entries;              // by token, then by rank, then in top-k order, without unused ones
   std::vector<std::int32_t> entryOffsets;  // [tokens + 1]
 
   // This rank as a destination, in the order of RowSpec.
@@ -44,10 +44,10 @@ struct Plan {
   std::vector<std::int32_t> expertOffsets;  // [local experts + 1], EXPERT_MAJOR
   std::vector<std::int32_t> rowsPerRank;
   std::vector<std::int32_t> rowsPerExpert;
-  std::int64_t rows = 0;        // tokens that arrive, each once
-  std::int64_t layoutRows = 0;  // what the output must hold
+  std::int64_t rows = 0;        // arriving tokens, each counted once
+  std::int64_t layoutRows = 0;  // rows that the output must hold
 
-  // Over all ranks: (token, rank) pairs, and those where the rank is another one than the token's.
+  // Over all ranks: all (token, rank) pairs, and those with another rank than the token's own.
   std::int64_t logicalRowsAll = 0;
   std::int64_t remoteRowsAll = 0;
   std::int64_t layoutRowsMax = 0;  // the largest layoutRows of any rank
@@ -55,7 +55,7 @@ struct Plan {
   int tokens() const { return static_cast<int>(entryOffsets.size()) - 1; }
 };
 
-// `seed` is that of the session.
+// `seed` is the session's.
 Plan makePlan(const Options& options, std::uint64_t seed, const Load& load, int version, int rank);
 
 }  // namespace moe::perf

@@ -1,5 +1,5 @@
 // The Group of ranks that are processes. It has its own bootstrap beside the library's, so that samples and barriers do
-// not go through what is being measured.
+// not use what is being measured.
 #include <chrono>
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Where, when and with what a report was made.
+// Where and when a report was made, and with what software.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@ namespace moe::perf {
 
 struct Provenance {
   std::string version;  // of moecomm
-  std::string commit;   // empty if it was not built from a checkout
+  std::string commit;   // empty if the build did not come from a checkout
   std::string host;
-  std::string date;    // of the start, UTC: 2026-11-23T13:00:00Z
-  std::string cpu;     // the model's name
-  std::string driver;  // of NVIDIA GPUs; empty without
+  std::string date;    // start of the run, UTC: 2026-11-23T13:00:00Z
+  std::string cpu;     // model name
+  std::string driver;  // of NVIDIA GPUs; empty without one
 };
 
 Provenance findProvenance();

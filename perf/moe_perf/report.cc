@@ -28,7 +28,7 @@ std::string toText(const Verdict& verdict) {
   return wrongText(verdict);
 }
 
-// A single launch has its start in its time. Operations in a row overlap the start with the end of the one before.
+// The time of a single launch includes its start. In a row, each operation's start overlaps the end of the one before.
 std::string launchesText(const Options& options) {
   if (options.chain == 1) return "every operation timed alone";
   return fmt::format("each the mean of {} in a row", options.chain);
@@ -57,7 +57,7 @@ void addShares(const char* of, const CeilingShares& shares, Text out) {
                  100 * shares.dispatch, 100 * shares.combine, 100 * shares.pair);
 }
 
-// Of the library's own choice.
+// Adds the choice that the library made.
 void addChoice(const CaseResult& result, Text out) {
   const Multiprocessors& sms = result.multiprocessors;
   fmt::format_to(out, "{:>2}the library chose {} SMs for dispatch and {} for combine\n", "", sms.dispatch, sms.combine);
@@ -81,7 +81,7 @@ void addCeilings(const CaseResult& result, Text out) {
   addCeiling("empty operation", ceilings.barrier, out);
 }
 
-// Two lines.
+// The two title lines of the table.
 std::string titles(const Options& options) {
   if (!options.wide) {
     return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
@@ -119,7 +119,7 @@ std::string row(const Options& options, const CaseResult& result) {
   return correct ? line : line + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
 }
 
-// As many blanks as put the second column of a pair's line under its title.
+// Enough blanks to put the second column of a pair's line under its title.
 constexpr const char* kPairFormat = "{:>12} {:>8} {:>8} {:>7}";
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What moe_perf says: a table for people, JSON and CSV for programs. Rank 0 alone reports.
+// The output of moe_perf: a table for people, JSON and CSV for programs. Only rank 0 reports.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@
 
 namespace moe::perf {
 
-// The faster of the two ways of moving the combine's rows.
+// The faster of the two ways to move the combine's rows.
 const CeilingTime& combineCeiling(const RowCeilings& ceilings);
 
-// How near the medians come to the ceilings, the best ones or those `at` a number of multiprocessors. 1 is as fast, 0
-// means that nothing was measured. A pair has both ceilings.
+// Medians as shares of the ceilings, the best ones or those `at` a number of multiprocessors. 1 is as fast as the
+// ceiling, and 0 means not measured. A pair is compared with both ceilings together.
 struct CeilingShares {
   double dispatch = 0;
   double combine = 0;
@@ -26,24 +26,25 @@ struct CeilingShares {
 CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at);
 CeilingShares ceilingShares(const CaseResult& result);
 
-// Bytes per microsecond are megabytes per second; 0 where nothing was measured or moved.
+// Bytes per microsecond are megabytes per second. Returns 0 where nothing was measured or moved.
 double gigabytesPerSecond(double bytes, double microseconds);
 
-// How fast dispatch was beside memcpy: medians; 0 where nothing was measured.
+// The speed of dispatch relative to memcpy, by medians; 0 where nothing was measured.
 double dispatchToMemcpy(const CaseResult& result);
 
-// The table's lines have at most 100 columns, unless --wide was given. A case follows the header.
+// Lines of the table have at most 100 columns, unless --wide was given. The cases follow the header.
 std::string headerText(const Options& options, const CaseResult& first);
 std::string caseText(const Options& options, const CaseResult& result);
 std::string soakText(const SoakResult& result);
 std::string transportText(const TransportResult& result);
 
-// Arrays of objects, one per case; a soak and a transport test have one each.
+// Arrays of objects, one per case. A soak and a transport test have one object each.
 std::string jsonText(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);
 std::string jsonText(const Provenance& provenance, const Options& options, const SoakResult& result);
 std::string jsonText(const Provenance& provenance, const TransportResult& result);
 
-// A line of names, then one line per case: the numbers of the JSON report, "pair_us.median" for one inside another.
+// A line of names, then one line per case, with the numbers of the JSON report. Nested numbers have names such as
+// "pair_us.median".
 std::string csvText(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);
 
 }  // namespace moe::perf

@@ -28,7 +28,7 @@ ReportFile::ReportFile(const std::string& option, const std::string& path)
 }
 
 void ReportFile::write(const std::string& text) {
-  if (replaces_) (void)!::ftruncate(file_.get(), 0);  // fails on what has no length, such as a pipe
+  if (replaces_) (void)!::ftruncate(file_.get(), 0);  // fails for files without a length, such as pipes
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t taken = ::write(file_.get(), rest.data(), rest.size());
     if (taken < 0 && errno == EINTR) continue;

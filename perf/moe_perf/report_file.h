@@ -1,4 +1,4 @@
-// A file for a report. It is opened before anything runs, so that hours of measuring do not end with "cannot write".
+// A report file. It is opened before anything runs, so that hours of measuring do not end with "cannot write".
 #pragma once
 
 #include <string>
@@ -11,17 +11,17 @@ class ReportFile {
  public:
   ReportFile() = default;
 
-  // `option` named the file; "-" is standard output. The file keeps its content until write(). Throws
-  // std::runtime_error.
+  // `option` is the option that named the file. "-" is standard output. The file keeps its content until write().
+  // Throws std::runtime_error.
   ReportFile(const std::string& option, const std::string& path);
 
   explicit operator bool() const { return static_cast<bool>(file_); }
 
-  // Replaces what is in the file. Throws std::runtime_error.
+  // Replaces the file's content. Throws std::runtime_error.
   void write(const std::string& text);
 
  private:
-  std::string name_;  // for sentences
+  std::string name_;  // for messages
   bool replaces_ = false;
   Fd file_;
 };

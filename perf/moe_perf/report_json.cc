@@ -1,4 +1,4 @@
-// The reports for programs: JSON, and CSV, which has the same names and numbers.
+// The reports for programs: JSON, and CSV with the same names and numbers.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -156,7 +156,7 @@ std::string gpuOf(const Machine& machine) {
   return machine.backend == "cuda" ? machine.device : "";
 }
 
-// A host's name may contain any bytes. Those that are no UTF-8 are replaced.
+// A host name may contain any bytes. Bytes that are not UTF-8 are replaced.
 std::string text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -171,7 +171,7 @@ nlohmann::ordered_json casesOf(const Provenance& provenance, const Options& opti
   return cases;
 }
 
-// With quotes where it has a comma, a quote or a line end.
+// Quotes a cell that has a comma, a quote or a line end.
 std::string csvCell(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -183,7 +183,7 @@ struct Columns {
   std::vector<std::string> names, values;
 };
 
-// Objects inside are taken apart: "pair_us.min".
+// Flattens nested objects into names such as "pair_us.min".
 void addColumns(const nlohmann::ordered_json& object, const std::string& prefix, Columns& columns) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {

@@ -9,7 +9,7 @@
 namespace moe::perf {
 namespace {
 
-// How likely each expert is, as running sums. Popular experts are spread over the ranks by a shuffle.
+// The probabilities of the experts as running sums. A shuffle spreads popular experts over the ranks.
 class ZipfTable {
  public:
   ZipfTable(int experts, std::uint64_t seed) : order_(static_cast<std::size_t>(experts)) {
@@ -33,7 +33,8 @@ class ZipfTable {
   std::vector<double> sums_;
 };
 
-// Adds what `draw` gives, again if the token has that expert already: experts are drawn without replacement.
+// Adds what `draw` returns, and draws again if the token already has that expert: experts are drawn without
+// replacement.
 template <class DrawExpert>
 void addDistinct(std::vector<std::int32_t>& chosen, DrawExpert draw) {
   std::int32_t expert = draw();
@@ -41,7 +42,7 @@ void addDistinct(std::vector<std::int32_t>& chosen, DrawExpert draw) {
   chosen.push_back(expert);
 }
 
-// The best `count` of what has a score, best first.
+// The `count` indices with the highest scores, best first.
 std::vector<std::int32_t> bestOf(const std::vector<double>& scores, std::vector<std::int32_t> candidates, int count) {
   const auto kept = std::min<std::ptrdiff_t>(count, static_cast<std::ptrdiff_t>(candidates.size()));
   std::partial_sort(candidates.begin(), candidates.begin() + kept, candidates.end(),
@@ -52,8 +53,8 @@ std::vector<std::int32_t> bestOf(const std::vector<double>& scores, std::vector<
   return candidates;
 }
 
-// Does what a router with limited groups does: experts have scores, and it takes the best experts of the groups whose
-// two best experts score most. Entries are unused if these groups have too few.
+// Imitates a router with limited groups. Experts have scores, and the router takes the best experts of the groups whose
+// two best experts score most. Entries stay unused if these groups have too few experts.
 std::vector<std::int32_t> drawInGroups(const Options& options, Draw& draw) {
   const Experts groups{options.experts, options.groups};
   std::vector<double> scores, ofGroups;
@@ -98,7 +99,7 @@ class Router {
   }
 
  private:
-  // The first `count` entries; the others are unused.
+  // Draws the first `count` entries. The others stay unused.
   template <class DrawExpert>
   std::vector<std::int32_t> drawDistinct(int count, DrawExpert draw) const {
     std::vector<std::int32_t> chosen;
@@ -109,7 +110,7 @@ class Router {
 
   const Options& options_;
   ZipfTable zipf_;
-  int rankExperts_;  // with fewer experts than ranks, some rank has none; the first always has one
+  int rankExperts_;  // with fewer experts than ranks some rank has none, but the first always has one
 };
 
 }  // namespace

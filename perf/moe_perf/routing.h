@@ -1,4 +1,4 @@
-// Which rank gets which token: the routes of every rank, which every rank can compute from the seed.
+// Which token goes to which rank. Every rank can compute the routes of all ranks from the seed.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace moe::perf {
 
-// Experts are spread as moeHandleConfig_t says: in order, one more on each of the first experts % nranks ranks.
+// Experts are spread as moeHandleConfig_t says: in order, with one more on each of the first experts % nranks ranks.
 struct Experts {
   int count;
   int nranks;
@@ -18,13 +18,13 @@ struct Experts {
   int rankOf(int expert) const;
 };
 
-// One rank's route: [tokens][topk], as moeRoute takes it.
+// One rank's route in the form that moeRoute takes: [tokens][topk].
 struct Route {
   std::vector<std::int32_t> experts;
   std::vector<float> weights;
 };
 
-// `seed` tells the sessions and route versions apart. Weights are multiples of 1/8 up to 1.
+// `seed` differs between sessions and route versions. Weights are multiples of 1/8 up to 1.
 Route makeRoute(const Options& options, std::uint64_t seed, int nranks, int source, int tokens);
 
 }  // namespace moe::perf

@@ -6,7 +6,7 @@
 namespace moe::perf {
 namespace {
 
-// In iterations that are not checked in full, one group of columns in this many.
+// Iterations that are not checked in full check one group of columns in this many.
 constexpr int kSampleStride = 16;
 
 constexpr int kPhaseMarks = 4;
@@ -69,7 +69,7 @@ CaseResult Runner::run(const std::function<void(const std::string&)>& progress) 
   addBytes(result);
   result.multiprocessors = countMultiprocessors();
   result.choseMultiprocessors = options_.sms == 0 && result.multiprocessors.dispatch > 0;
-  group_.barrier();  // nobody frees while another still communicates
+  group_.barrier();  // no rank frees while another still communicates
   return result;
 }
 
@@ -84,7 +84,7 @@ void Runner::verifiedPass(const std::function<void(const std::string&)>& progres
   exchange_.settle();
 }
 
-// Both sources hold payloads that stay, and the expert rows of both versions belong to them.
+// Fills both sources with lasting payloads, and makes the expert rows of both versions from them.
 void Runner::prepareTimedPasses() {
   for (int version = 0; version < kVersions; ++version) {
     exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
@@ -123,20 +123,22 @@ void Runner::phasePass(CaseResult& result) {
   letPeersGoOn();
 }
 
-// The handle's memory holds the expert rows of one version at a time. Combines in a row read the same ones.
+// The handle's memory holds the expert rows of one version at a time. Combines in a row all read the same rows.
 void Runner::refillSlots(int version) {
   for (auto& session : exchange_.sessions()) {
     if (session->inSlots()) session->runExperts(version, timedIterations_.get() + version);
   }
 }
 
-// Rows that stay in their slots are overwritten by the peers' next dispatch: not while they are verified.
+// The peers' next dispatch overwrites rows that stay in their slots. This barrier holds it back until they are
+// verified.
 void Runner::letPeersGoOn() {
   device_.wait();
   group_.barrier();
 }
 
-// In turns: dispatch and combine on the route that is there, and whole steps, each with other ids than the one before.
+// Alternates between dispatch and combine on the existing route, and whole steps with ids that differ from step to
+// step.
 void Runner::pairPass(CaseResult& result) {
   int version = 0;
   routeSteps_[0]();
@@ -160,7 +162,7 @@ void Runner::verifyLastStep(int version) {
   exchange_.setIteration(kTimedIteration + static_cast<std::uint32_t>(version));
   exchange_.verifyDispatch(version, 1);
   exchange_.countWrongCounts(version);
-  if (options_.staysInSlots()) {  // where the step has summed rows that experts had made for another route
+  if (options_.staysInSlots()) {  // the step has summed rows there that experts had made for another route
     refillSlots(version);
     combineSteps_[static_cast<std::size_t>(version)]();
   }
@@ -177,7 +179,7 @@ void Runner::memcpyPass(CaseResult& result) {
   result.memcpyTimes = group_.slowest(samples(kPairMarks, 0, 1));
 }
 
-// The library's choice is the same in a graph, where it can be read.
+// The library makes the same choice in a graph, where it can be read.
 Multiprocessors Runner::countMultiprocessors() {
   return {device_.blocksOf([this] { exchange_.dispatch(0); }), device_.blocksOf([this] { exchange_.combine(0); })};
 }

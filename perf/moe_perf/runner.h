@@ -21,15 +21,15 @@ struct CaseResult {
   int tokens = 0;
   Machine machine;
   Multiprocessors multiprocessors;
-  bool choseMultiprocessors = false;  // the library did, on a GPU
+  bool choseMultiprocessors = false;  // the library chose, on a GPU
   Verdict verdict;
-  // Per iteration, the maximum over the ranks, in microseconds, of --chain operations in a row.
+  // Per iteration, the maximum over the ranks, in microseconds. A sample covers --chain operations in a row.
   std::vector<double> dispatch;
   std::vector<double> combine;
-  std::vector<double> pair;         // dispatch and combine on a route that is there
-  std::vector<double> step;         // with a new route before them
+  std::vector<double> pair;         // dispatch and combine on an existing route
+  std::vector<double> step;         // with a new route before each
   std::vector<double> memcpyTimes;  // host backend only
-  // Per rank and iteration, the mean over the ranks and route versions.
+  // Per rank and iteration, averaged over the ranks and route versions.
   double remoteBytes = 0;
   double logicalBytes = 0;
   double combineRemoteBytes = 0;
@@ -41,16 +41,16 @@ class Runner {
   // Allocates everything. No communication may be in flight on this machine's GPUs.
   Runner(const Options& options, Device& device, moeComm_t comm, Group& group, int tokens);
 
-  // `progress` takes a sentence now and then.
+  // `progress` is called with a sentence now and then.
   CaseResult run(const std::function<void(const std::string&)>& progress);
 
-  // Of the first session.
+  // The first session's plan.
   const Plan& plan(int version) const { return exchange_.sessions().front()->plan(version); }
 
  private:
   using Step = Exchange::Step;
 
-  // Payloads of the timed passes; above any iteration of the verified pass.
+  // Numbers the payloads of the timed passes, above every iteration of the verified pass.
   static constexpr std::uint32_t kTimedIteration = 0x40000000;
 
   void makeSteps();
@@ -64,7 +64,7 @@ class Runner {
 
   void refillSlots(int version);
   void letPeersGoOn();
-  // --chain of them in a row, and the mean of each such sample.
+  // Runs --chain of them in a row. The sample is their mean.
   Step chained(std::function<void(int)> link) const;
   std::vector<double> ofOne(std::vector<double> chains) const;
   std::vector<double> samples(int markStep, int first, int second);
@@ -76,7 +76,7 @@ class Runner {
   int tokens_;
   Checks checks_;
   Exchange exchange_;
-  Buffer<std::uint32_t> timedIterations_;  // [version] whose payload the timed passes send
+  Buffer<std::uint32_t> timedIterations_;  // [version] number of the payload that the timed passes send
   std::vector<Step> verifiedSteps_;        // [version]
   std::vector<Step> sampledSteps_;         // [version]
   std::vector<Step> routeSteps_;           // [version]

@@ -209,7 +209,7 @@ void Session::verifyWords(const Version& version, const void* actual, const void
                           static_cast<const std::uint32_t*>(expected), findings});
 }
 
-// As moeDispatchArgs_t says; rows in their slots have them behind the codes.
+// Follows moeDispatchArgs_t. Rows in their slots have their scales behind the codes.
 ScaleAddress Session::scaleAddress() const {
   constexpr std::int64_t kOneGroup = INT64_MAX, kWord = 4;
   const std::int64_t words = options_.scaleWords();

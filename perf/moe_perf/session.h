@@ -1,6 +1,6 @@
-// One handle of a case with everything it works on: routes, sources, outputs, and what is expected in them. Its
-// operations are single calls of the library or of moe_perf's own work, in stream order. The runner decides which ones
-// come when.
+// One handle of a case with everything it works on: routes, sources, outputs, and their expected content. Its
+// operations are single calls of the library or of moe_perf's own work, in stream order. The runner decides when each
+// one runs.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace moe::perf {
 // Throws std::runtime_error with the library's sentence.
 void check(moeResult_t result, moeComm_t comm, const char* call);
 
-// Window memory, or the device's own.
+// Window memory, or memory of the device.
 class OutputMemory {
  public:
   OutputMemory() = default;
@@ -43,10 +43,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Bytes of window memory that one session takes whose layout has so many rows.
+  // The window memory of one session whose layout has this many rows.
   static std::int64_t windowBytes(const Options& options, std::int64_t layoutRows);
 
-  // Library calls. `source` picks the rows that are sent: those of the route's version, or as many others.
+  // Library calls. `source` picks the rows to send: those of the route's version, or equally many others.
   void route(int version);
   void dispatch(int source);
   void routeDispatch(int version);  // in one call
@@ -58,17 +58,17 @@ class Session {
 
   // moe_perf's own work, with the payload of the current iteration.
   void fill(int source);
-  // What experts make of the payload of `iteration`, or of the current one. Rows without a cast tell their payload
-  // themselves.
+  // Computes what the experts make of the payload of `iteration`, or of the current one. Rows without a cast carry
+  // their payload themselves.
   void runExperts(int version, const std::uint32_t* iteration = nullptr);
   void verifyDispatch(int version, int stride, Findings* findings);
   void verifyCombine(int version, int stride, Findings* findings);
 
-  // Compares moeHandleGetCounts; returns the number of wrong values. Waits for the stream.
+  // Compares moeHandleGetCounts with the plan and returns the number of wrong values. Waits for the stream.
   int wrongCounts(int version);
 
-  // The memcpy baseline of the host backend: copies the rows that this rank sends, each once per destination rank, over
-  // the outputs.
+  // The memcpy baseline of the host backend: copies the rows that this rank sends, once per destination rank, over the
+  // outputs.
   void copyLogicalRows(int version);
 
   const Plan& plan(int version) const { return versions_[static_cast<std::size_t>(version)].plan; }
@@ -87,7 +87,7 @@ class Session {
     Buffer<float> specWeights;
     Buffer<std::int32_t> specSources;
     Buffer<std::int32_t> expertOffsets;
-    OutputMemory expertRows;  // none if they go to the handle's own memory
+    OutputMemory expertRows;  // none if the rows go to the handle's own memory
   };
 
   Version makeVersion(const Load& load, int version);
@@ -95,7 +95,7 @@ class Session {
   PayloadOf payloadOf() const { return {seed_, iteration_}; }
   const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
   void* expertRows(int version) const { return inSlots_ ? view_.combineRows : at(version).expertRows.get(); }
-  // NULL without scales; the handle has memory for them whenever the communicator has.
+  // NULL without scales. The handle has memory for scales whenever the communicator has.
   const float* arrivedSide() const {
     if (shape_.sideFloats == 0) return nullptr;
     return static_cast<const float*>(inSlots_ ? view_.side : outSide_.get());
@@ -121,11 +121,11 @@ class Session {
   std::array<Buffer<float>, kVersions> sourceSides_;
   OutputMemory outRows_;
   OutputMemory outSide_;
-  Buffer<std::uint32_t> outScales_;  // with a cast, unless rows stay in their slots: there scales are behind them
-  bool inSlots_ = false;             // LL RANK_MAJOR: rows stay in the handle's memory, and are combined from there
+  Buffer<std::uint32_t> outScales_;  // with a cast; rows in slots have their scales behind them instead
+  bool inSlots_ = false;             // LL RANK_MAJOR: rows stay in the handle's memory, and combine reads them there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   int slotCount_ = 0;            // nranks * tokensMax
-  std::size_t outRowCount_ = 0;  // of the version that needs more
+  std::size_t outRowCount_ = 0;  // of the larger version
   Buffer<std::int32_t> outTopkIdx_;
   Buffer<float> outTopkWeights_;
   Buffer<std::int32_t> outSources_;

@@ -14,13 +14,13 @@
 namespace moe::perf {
 namespace {
 
-// The host waits for the device once in this many iterations, or the queue would grow without end.
+// The host waits for the device once in this many iterations. Otherwise the queue would grow without bound.
 constexpr int kSettleEvery = 32;
 constexpr int kProgressLines = 10;
 
 using Clock = std::chrono::steady_clock;
 
-// Takes the slots of LL that the next handle would get.
+// Takes the LL set that the next handle would get.
 class FirstSet {
  public:
   FirstSet(moeComm_t comm, bool taken) {
@@ -79,7 +79,7 @@ class Soak {
       exchange.settle();
       exchange.countWrongCounts(version);
     }
-    group_.barrier();  // nobody frees while another still communicates
+    group_.barrier();  // no rank frees while another still communicates
     device_.dropGraphs();
   }
 

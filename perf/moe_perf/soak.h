@@ -1,5 +1,5 @@
-// moe_perf --soak: very many verified iterations on one communicator, through handles of ever new shapes. Nothing is
-// timed. It looks for what happens once in many thousands.
+// moe_perf --soak: very many verified iterations on one communicator, through handles whose shapes change all the time.
+// Nothing is timed. It looks for defects that show once in many thousands of iterations.
 #pragma once
 
 #include <functional>
@@ -14,19 +14,19 @@
 
 namespace moe::perf {
 
-// The same on every rank, but for the time.
+// The same on every rank, except for the time.
 struct SoakResult {
   Machine machine;
   int iterations = 0;
-  int llIterations = 0;  // of these
+  int llIterations = 0;  // included in the iterations
   int shapes = 0;
   std::vector<std::string> wrongShapes;
   Verdict verdict;
   double seconds = 0;
 };
 
-// Collective. `say` takes a sentence now and then, and about each shape that went wrong. Throws std::runtime_error,
-// with the shape, if a call or the communicator fails.
+// Collective. `say` is called with a sentence now and then, and for each shape that went wrong. Throws
+// std::runtime_error, with the shape, if a call or the communicator fails.
 SoakResult runSoak(const Options& limits, Device& device, moeComm_t comm, Group& group,
                    const std::function<void(const std::string&)>& say);
 

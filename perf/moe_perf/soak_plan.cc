@@ -15,13 +15,13 @@
 namespace moe::perf {
 namespace {
 
-constexpr int kLlTokens = 512;  // of a rank, at most
-constexpr int kGroups = 16;     // of experts, at most
+constexpr int kLlTokens = 512;  // most tokens of a rank
+constexpr int kGroups = 16;     // most groups of experts
 
-// A bound on the rows that one rank may hold: an iteration on more would take the time of many others.
+// Bounds the rows that one rank may hold. An iteration with more would take the time of many others.
 constexpr std::int64_t kLayoutBytes = std::int64_t{256} << 20;
 
-// Up to `most`; a range of half the size is as likely, and so on. `most` itself comes often.
+// Draws a number up to `most`. Each halving of the range is equally likely. `most` itself comes often.
 int drawMostlySmall(Draw& draw, int most) {
   const int halvings = draw.below(static_cast<int>(std::bit_width(static_cast<unsigned>(most))) + 1);
   return halvings == 0 ? most : draw.below((most >> (halvings - 1)) + 1);
@@ -36,7 +36,7 @@ Value drawAny(Draw& draw, const std::array<Value, count>& values) {
   return values[static_cast<std::size_t>(draw.below(static_cast<int>(count)))];
 }
 
-// Rows of the layout at one rank, at most.
+// The most rows that the layout has at one rank.
 std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
   const int localExperts = Experts{options.experts, nranks}.onRank(0);
   std::int64_t perToken = 1;
@@ -45,13 +45,13 @@ std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
   return perToken * nranks * tokensMax;
 }
 
-// Of LL rows that may be cast, every other.
+// Casts every other of the LL shapes that allow a cast.
 Cast drawCast(Draw& draw, const Options& options) {
   const bool may = options.mode == moeModeLl && options.format != Format::kFp8 && options.hidden % kScaleColumns == 0;
   return may ? drawAny(draw, std::array{Cast::kNone, Cast::kNone, Cast::kFp8, Cast::kFp8Ue8m0}) : Cast::kNone;
 }
 
-// How rows look and where they go.
+// Draws how rows look and where they go.
 Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   Options options = limits;
   options.mode = mode;
@@ -63,7 +63,7 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   options.weights = options.expertMajor() && drawOneOf(draw, 2) ? "applied" : "auto";
   const int unit = 16 / elementBytes(options.format);
   options.hidden = unit * (1 + drawMostlySmall(draw, limits.hidden / unit - 1));
-  // Half of them can be cast.
+  // Half of the shapes can be cast.
   if (drawOneOf(draw, 2) && limits.hidden >= kScaleColumns) {
     options.hidden = (std::max(options.hidden, kScaleColumns)) / kScaleColumns * kScaleColumns;
   }
@@ -83,7 +83,7 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   return options;
 }
 
-// Some ranks send nothing, some as much as any.
+// Some ranks send nothing, others as much as the maximum.
 Load drawLoad(Draw& draw, const Options& options, int nranks, int tokensMax) {
   const std::int64_t bytesPerToken = layoutRows(options, nranks, 1) * options.combineRowBytes();
   const int fitting = static_cast<int>(std::clamp<std::int64_t>(kLayoutBytes / bytesPerToken, 1, tokensMax));
@@ -99,7 +99,7 @@ Load drawLoad(Draw& draw, const Options& options, int nranks, int tokensMax) {
   return load;
 }
 
-// That a rank sends in one call.
+// The most tokens that a rank sends in one call.
 int tokensMaxOf(const Options& limits, std::int32_t mode) {
   const int tokens = std::max(limits.tokensMax(), 1);
   return mode == moeModeLl ? std::min(tokens, kLlTokens) : tokens;
@@ -122,7 +122,7 @@ std::string SoakShape::describe() const {
       fmt::join(load.tokens[0], ","), fmt::join(load.tokens[1], ","), load.tokensMax);
 }
 
-// Many iterations make the shapes longer rather than more numerous: a new shape costs milliseconds.
+// More iterations make the shapes longer rather than more numerous, because a new shape costs milliseconds.
 std::vector<SoakShape> drawSoak(const Options& limits, int nranks) {
   Draw draw(mix(limits.seed));
   std::vector<SoakShape> shapes;

@@ -1,4 +1,4 @@
-// What moe_perf --soak runs: shapes that are drawn from the seed, the same ones on every rank.
+// The shapes that moe_perf --soak runs. They are drawn from the seed, so every rank draws the same ones.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 namespace moe::perf {
 
 struct SoakShape {
-  Options options;  // of this shape alone
+  Options options;  // for this shape only
   Load load;
   int iterations = 0;
-  bool secondSet = false;  // LL: the first set of slots belongs to a handle that was made before
+  bool secondSet = false;  // LL: an earlier handle holds the first set of slots
 
   std::string describe() const;
 };
 
-// Together limits.soak iterations. Of `limits` the sizes are the largest that occur, `mode` restricts the modes, and
-// the backend, the multiprocessors and --graph hold for every shape.
+// Shapes with limits.soak iterations in total. The sizes in `limits` are the largest that occur, and `mode` restricts
+// the modes. The backend, the multiprocessors and --graph hold for every shape.
 std::vector<SoakShape> drawSoak(const Options& limits, int nranks);
 
 // Makes the communicator large enough for every shape.

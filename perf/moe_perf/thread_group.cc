@@ -33,7 +33,7 @@ std::vector<std::vector<std::byte>> ThreadMeeting::exchange(int rank, std::vecto
     round_ += 1;
     changed_.notify_all();
   }
-  // The next round's result cannot replace this one before we have copied it, because it needs our own arrival.
+  // The next round's result cannot replace this one before we have copied it, because that round needs our own arrival.
   if (!changed_.wait_for(lock, kWaitMax, [&] { return round_ != round || failed_; })) {
     throw std::runtime_error("a rank did not come to a meeting of moe_perf");
   }

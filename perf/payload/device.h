@@ -1,4 +1,4 @@
-// Where a rank of moe_perf has its rows and runs its own work: host memory and the calling thread, or a GPU and one
+// Where a rank of moe_perf keeps its rows and runs its own work: host memory and the calling thread, or a GPU and one
 // stream. The driver is written once against this interface. Errors are std::runtime_error.
 #pragma once
 
@@ -22,34 +22,35 @@ class Device {
   virtual std::string name() const = 0;
   virtual moeStream_t stream() const = 0;
 
-  // Aligned to 256 bytes and zeroed. Must not be called while communication is in flight on this machine's GPUs: the
-  // driver may wait for all of them.
+  // Aligned to 256 bytes and zeroed. Must not be called while communication is in flight on this machine's GPUs,
+  // because the driver may wait for all of them.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* memory) = 0;
 
-  // Wait for the stream before and after.
+  // Both wait for the stream before and after.
   virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
   virtual void download(void* to, const void* from, std::size_t bytes) = 0;
   virtual void clear(void* memory, std::size_t bytes) = 0;
 
-  // In stream order.
+  // Runs in stream order.
   virtual void run(const Work& work) = 0;
 
-  // Notes the time in stream order; the marks are numbered from 0. `reserveMarks` makes them beforehand.
+  // Records the time in stream order. Marks are numbered from 0, and `reserveMarks` makes them beforehand.
   virtual void reserveMarks(int count) = 0;
   virtual void mark(int index) = 0;
   virtual double microsecondsBetween(int first, int second) = 0;  // after wait()
 
-  // Until all work of the stream is done.
+  // Waits until all work of the stream is done.
   virtual void wait() = 0;
 
-  // Graphs: what `record` puts on the stream, to be launched any number of times. dropGraphs frees all of them.
+  // Graphs hold what `record` puts on the stream, and may be launched any number of times. dropGraphs frees all of
+  // them.
   virtual bool hasGraphs() const = 0;
   virtual int capture(const std::function<void()>& record) = 0;
   virtual void launch(int graph) = 0;
   virtual void dropGraphs() = 0;
 
-  // The blocks of the largest kernel that `record` puts on the stream, and nothing of it runs. 0 without graphs.
+  // The number of blocks of the largest kernel that `record` puts on the stream, without running it. 0 without graphs.
   virtual int blocksOf(const std::function<void()>& record) = 0;
 };
 
@@ -61,7 +62,7 @@ int gpuCount();
 // Makes the GPU current for the calling thread, and loads every kernel of moe_perf.
 std::unique_ptr<Device> makeGpuDevice(int ordinal);
 
-// Frees its memory at the end of its life.
+// Memory of the device that frees itself.
 template <class Element>
 class Buffer {
  public:

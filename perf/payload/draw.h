@@ -1,4 +1,4 @@
-// Random numbers of moe_perf: one seed gives the same numbers on every rank and machine.
+// Random numbers of moe_perf. One seed gives the same numbers on every rank and machine.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel for each kind of work, with one block
-// per row.
+// The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel with one block per row for each kind
+// of work.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads) runJob(const __grid_constant__ Job j
   }
 }
 
-// With lazy loading, a kernel is loaded at its first launch, which may wait for the GPU. That must never happen during
-// communication.
+// With lazy loading, a kernel's first launch loads it, and that may wait for the GPU. It must never happen during
+// communication, so all kernels are loaded here.
 template <class... Jobs>
 void loadKernels(const std::variant<Jobs...>*) {
   cudaFuncAttributes attributes;
@@ -176,7 +176,7 @@ class GpuDevice : public Device {
 int gpuCount() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();  // or the next call would report it
+    cudaGetLastError();  // otherwise the next call would report it
     return 0;
   }
   return count;

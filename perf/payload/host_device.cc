@@ -1,5 +1,5 @@
-// The Device of the host backend: plain memory, the calling thread, the steady clock. Also what moe_perf answers about
-// GPUs when it was built without CUDA.
+// The Device of the host backend: plain memory, the calling thread, the steady clock. Also the answers about GPUs in
+// builds without CUDA.
 #include <stdlib.h>
 
 #include <chrono>

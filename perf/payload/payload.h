@@ -1,4 +1,4 @@
-// What the rows of moe_perf hold: every value follows from (seed, iteration, source rank, token, column), so each rank
+// The content of moe_perf's rows. Every value follows from (seed, iteration, source rank, token, column), so each rank
 // can compute any other's rows by itself. Also the experts' functions and the row formats. Compiled for host and GPU.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace moe::perf {
 
 enum class Format : int { kBf16, kFp16, kFp32, kFp8 };
 
-inline constexpr int kGroup = 4;               // columns that are handled together
+inline constexpr int kGroup = 4;               // columns handled together
 inline constexpr int kScaleColumns = 128;      // columns under one fp8 scale
-inline constexpr int kExpertsDistinct = 1024;  // experts whose functions all differ; beyond, they repeat
+inline constexpr int kExpertsDistinct = 1024;  // experts with distinct functions; further ones repeat them
 
 MOE_PERF_BOTH constexpr int elementBytes(Format format) {
   return format == Format::kFp32 ? 4 : format == Format::kFp8 ? 1 : 2;
@@ -55,7 +55,7 @@ MOE_PERF_BOTH GroupValues payload(std::uint64_t key, int group) {
   return values;
 }
 
-// What dispatch makes of the rows on their way.
+// The cast of rows on their way through dispatch.
 enum class Cast : int { kNone, kFp8, kFp8Ue8m0 };
 
 // A power of two from 1/4 to 2 for each block of kScaleColumns columns.
@@ -94,14 +94,14 @@ MOE_PERF_BOTH float bitsFloat(std::uint32_t bits) {
 #endif
 }
 
-// Conversions of finite values, rounding to nearest even. They are written here and not taken from the library, so that
-// a defect there shows as wrong elements.
+// Conversions of finite values, rounding to nearest even. They do not share code with the library, so that a defect
+// there shows as wrong elements.
 MOE_PERF_BOTH std::uint32_t toBf16(float value) {
   const std::uint32_t bits = floatBits(value);
   return (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
 }
 
-// Values here are 0 or of magnitude 2^-5 to 65504: no subnormals, no overflow.
+// Values are 0 or have a magnitude from 2^-5 to 65504: no subnormals, no overflow.
 MOE_PERF_BOTH std::uint32_t toFp16(float value) {
   const std::uint32_t bits = floatBits(value);
   const std::uint32_t sign = bits >> 16 & 0x8000U;
@@ -119,7 +119,7 @@ MOE_PERF_BOTH float fromFp16(std::uint32_t half) {
   return bitsFloat(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-// Of an integer from -16 to 15, e4m3.
+// Converts an integer from -16 to 15 to e4m3.
 MOE_PERF_BOTH std::uint32_t toFp8(float value) {
   const std::uint32_t bits = floatBits(value);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
@@ -164,7 +164,7 @@ MOE_PERF_BOTH float decode(Format format, std::uint32_t bits) {
   return 0;
 }
 
-// `value` as it is after a trip through a row of this format.
+// `value` after a trip through a row of this format.
 MOE_PERF_BOTH float rounded(Format format, float value) {
   return decode(format, encode(format, value));
 }

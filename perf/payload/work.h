@@ -1,7 +1,7 @@
-// The work of moe_perf on rows: fill the sources, run the experts, count wrong elements. These are plain structs that
-// do one row at a time, so that the host runs them in a loop and the GPU as kernels. They touch no message. They do the
-// columns (or groups of columns) first, first + step, ... of a row: the host all of them, a thread of a GPU block its
-// share.
+// The work of moe_perf on rows: fill the sources, run the experts, count wrong elements. Each kind is a plain struct
+// that handles one row, so that the host runs it in a loop and the GPU as a kernel. None of them touches a message. A
+// call handles the columns (or groups of columns) first, first + step, ... of a row. The host handles all of them in
+// one call, and each thread of a GPU block its share.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ struct VerifyRows {
   RowShape shape;
   const RowSpec* specs;
   std::int64_t specCount;
-  std::int32_t stride;  // 1: every group; else see sampleBegin
+  std::int32_t stride;  // 1: every group; otherwise see sampleBegin
   const void* rows;
   Findings* findings;
 
@@ -100,7 +100,7 @@ struct VerifySide {
   }
 };
 
-// Compares 32-bit words of the rows that arrived: `perRow` words of each. Without specs: the first specCount rows.
+// Compares arrived rows as 32-bit words, `perRow` words each. Without specs it compares the first specCount rows.
 struct VerifyWords {
   const RowSpec* specs;
   std::int64_t specCount;
@@ -120,7 +120,7 @@ struct VerifyWords {
   }
 };
 
-// Compares rows with sums of others, in any order: the payloads are integers, of which fp32 sums are exact.
+// Compares rows with sums of others, in any order. The payloads are integers, so their fp32 sums are exact.
 struct VerifySums {
   PayloadOf payloadOf;
   RowShape shape;
@@ -158,9 +158,9 @@ struct RunExperts {
   const RowSpec* specs;
   std::int64_t specCount;
   const Entry* entries;
-  const void* rows;   // as dispatched; NULL: the payload itself, of rows that are no longer exact
+  const void* rows;   // as dispatched; NULL: the payload itself, for rows that are no longer exact
   const float* side;  // scales, or NULL
-  void* out;          // the same layout in combineFormat
+  void* out;          // in the same layout, in combineFormat
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
   MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
@@ -192,16 +192,17 @@ struct RunExperts {
 
 // ---- Checking what combine returned ----
 
-// Recomputes each element from the token's own payload. It does so bit-exactly, in the order that moecomm.h states
-// (fp32 sums per rank in top-k order, rounded to the row type, then over the ranks), and in double for the error
-// measure. Across domains the own domain comes first, then the others: their ranks (LL), or a rounded sum of each (HT).
+// Recomputes each element from the token's own payload, twice. One result is bit-exact, in the order that moecomm.h
+// states (fp32 sums per rank in top-k order, rounded to the row type, then over the ranks). The other is in double, for
+// the error measure. Across domains the own domain comes first, then the others: their ranks (LL), or one rounded sum
+// of each (HT).
 struct VerifyCombine {
   PayloadOf payloadOf;
   RowShape shape;
   ExpertStyle style;
   std::int32_t source;
   std::int32_t tokens;
-  const Entry* entries;              // of each token, by rank, then in top-k order
+  const Entry* entries;              // by token, then by rank, then in top-k order, without unused ones
   const std::int32_t* entryOffsets;  // [tokens + 1]
   std::int32_t stride;               // as in VerifyRows
   const void* out;
@@ -232,7 +233,7 @@ struct VerifyCombine {
  private:
   MOE_PERF_BOTH int domainOf(std::int32_t rank) const { return domainSize == 0 ? 0 : rank / domainSize; }
 
-  // `total` and what the ranks of the own domain have for the token, or those of the others.
+  // Adds to `total` what the ranks of the own domain, or those of the others, contribute to the token.
   MOE_PERF_BOTH float addRanks(float total, bool own, std::int64_t token, Format format, float x) const {
     float ofRank = 0;
     float ofDomain = 0;
@@ -269,13 +270,13 @@ struct VerifyCombine {
       magnitude += term < 0 ? -term : term;
     }
     const double difference = actual < exact ? exact - actual : actual - exact;
-    // Written so that a difference that is no number counts as the worst.
+    // Written so that a NaN difference counts as the worst.
     if (magnitude > 0 && !(difference / magnitude <= *worst)) *worst = difference / magnitude;
     return actual == rounded(format, total);
   }
 };
 
-// ---- Nothing, with as many bytes of parameters as a step of the library: what a launch costs ----
+// ---- No work, but as many bytes of parameters as a step of the library: the cost of a launch ----
 
 struct Nothing {
   static constexpr int kBytes = 1248;

@@ -1,11 +1,11 @@
-// The check of rows that dispatch has cast. See payload/work.h.
+// Checks rows that dispatch has cast. See payload/work.h.
 #pragma once
 
 #include "perf/payload/work_rows.h"
 
 namespace moe::perf {
 
-// Where the scales of a cast are: word w of layout row r at base + r / group * groupStride + r % group * rowStride +
+// Where the scales of a cast are. Word w of layout row r is at base + r / group * groupStride + r % group * rowStride +
 // w * wordStride, in bytes. Four power-of-two scales share a word.
 struct ScaleAddress {
   const void* base;
@@ -16,8 +16,8 @@ struct ScaleAddress {
   }
 };
 
-// Checks rows that were cast on their way: a block's scale must follow from its largest element, and codes must be the
-// nearest. Powers of two give the payload's small integers exactly.
+// Checks rows that were cast on their way. A block's scale must follow from its largest element, and codes must be the
+// nearest ones. Powers of two represent the payload's small integers exactly.
 struct VerifyCast {
   PayloadOf payloadOf;
   RowShape shape;
@@ -74,7 +74,7 @@ struct VerifyCast {
   MOE_PERF_BOTH bool isNear(float actual, float expected) const {
     const float difference = actual < expected ? expected - actual : actual - expected;
     if (cast == Cast::kFp8Ue8m0) return difference == 0;
-    return difference <= (expected < 0 ? -expected : expected) * 0.0625001F;  // half of the last of 3 bits
+    return difference <= (expected < 0 ? -expected : expected) * 0.0625001F;  // half a unit of the last of 3 bits
   }
 };
 

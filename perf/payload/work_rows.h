@@ -1,4 +1,4 @@
-// What all of moe_perf's work on rows needs: which rows, which payload, and where findings go.
+// What all work of moe_perf on rows needs: which rows, which payload, and where findings go.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace moe::perf {
 
-// Sums over all checks of a run, in memory of the device.
+// Sums over all checks of a run, in device memory.
 struct Findings {
   unsigned long long wrongPayloads;    // elements of rows and side payloads
   unsigned long long wrongMetadata;    // indices, weights, offsets
@@ -42,7 +42,7 @@ MOE_PERF_BOTH void raiseTo(unsigned long long* bits, double value) {
 struct Entry {
   std::int32_t expert;
   float weight;
-  std::int32_t rank;  // where the expert lives
+  std::int32_t rank;  // the expert's rank
 };
 
 // One row that must have arrived: its index in the layout, and its entries on this rank (one in EXPERT_MAJOR layouts).
@@ -54,7 +54,7 @@ struct RowSpec {
   std::int32_t entryCount;
 };
 
-// Who multiplies by the weight, and what is rounded to the row type on the way.
+// Which side multiplies by the weight, and what is rounded to the row type on the way.
 enum class ExpertStyle : int {
   kSummed,   // one row per token: the sum of weight * y over the rank's experts is rounded
   kApply,    // one row per expert: y is rounded, combine multiplies
@@ -70,7 +70,8 @@ MOE_PERF_BOTH float expertTerm(ExpertStyle style, Format format, const Entry& en
   return entry.weight * y;
 }
 
-// Which payload: `iteration` points to the counter that Advance moves, so that a captured graph changes its data.
+// Selects the payload. `iteration` points to the counter that Advance increments, so that a captured graph changes its
+// data.
 struct PayloadOf {
   std::uint64_t seed;
   const std::uint32_t* iteration;
@@ -78,7 +79,7 @@ struct PayloadOf {
   MOE_PERF_BOTH std::uint64_t key(int source, int token) const { return rowKey(seed, *iteration, source, token); }
 };
 
-// Checks with a stride look at one of that many groups of columns. Which one changes with iteration and token.
+// Checks with a stride look at one of that many groups of columns. The choice changes with iteration and token.
 MOE_PERF_BOTH int sampleBegin(const PayloadOf& payloadOf, int token, int stride) {
   return static_cast<int>((*payloadOf.iteration + static_cast<std::uint32_t>(token)) %
                           static_cast<std::uint32_t>(stride));

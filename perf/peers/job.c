@@ -6,7 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-/* As the library's sums: the widest vectors that the processor has. Sanitizers start later than what chooses them. */
+/* Uses the widest vectors of the processor, as the library's sums do. Not with sanitizers, which start after the code
+ * that chooses the variant. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define WIDEST_VECTORS __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
@@ -118,7 +119,7 @@ static void freeJob(Job* job) {
   free(job->places);
 }
 
-/* Small whole numbers, new ones in every iteration: their sums are exact. */
+/* Small whole numbers, new ones in every iteration. Their sums are exact. */
 static float elementOf(const Job* job, int iteration, int token, int column) {
   return (float)((job->rank * 5 + iteration * 3 + token * 7 + column) % 16);
 }
@@ -173,7 +174,8 @@ static double verify(const Way* way, Job* job, int iters) {
   return wrong;
 }
 
-/* As moe_perf: dispatch and combine, each behind a step of another kind; then pairs, and pairs with a fresh route. */
+/* Measures as moe_perf does: dispatch and combine, each behind a step of another kind. Then pairs, and pairs with a
+ * fresh route. */
 static long measureCase(const Way* way, Job* job, int iters) {
   const double wrong = verify(way, job, iters);
   double* times = zeroed(sizeof(double) * 4 * (size_t)iters);

@@ -1,5 +1,5 @@
-/* The job by MPI_Alltoallv, as one writes it without a library for it: rows are sorted by the rank that they go to, and
- * travel in one call each way. A fresh route exchanges counts, and the experts and weights of the rows. */
+/* The job by MPI_Alltoallv, as one writes it without a library for it. Rows are sorted by destination rank and travel
+ * in one call each way. A fresh route exchanges counts, and the experts and weights of the rows. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 typedef struct Mpi {
   int *sent, *came;                      /* [nranks]: rows to and from a rank */
-  int *sentFrom, *cameAt;                /* [nranks]: where they begin */
-  int *bytes, *from, *cameBytes, *at;    /* [nranks]: the same, as a call takes it */
+  int *sentFrom, *cameAt;                /* [nranks]: where they start */
+  int *bytes, *from, *cameBytes, *at;    /* [nranks]: the same in bytes, as the call takes it */
   uint16_t *out, *arrived, *done, *back; /* rows in the order in which they travel */
   uint8_t *heads, *headsArrived;         /* experts and weights */
   const uint16_t** terms;
@@ -37,7 +37,7 @@ static void prepare(void* self, const Job* job) {
   mpi->terms = calloc(nranks, sizeof *mpi->terms);
 }
 
-/* rowBytes bytes of each row. */
+/* Exchanges rowBytes bytes of each row. */
 static void exchange(Mpi* mpi, int nranks, const void* rows, const int* count, const int* begin, void* to,
                      const int* toCount, const int* toBegin, int rowBytes) {
   for (int rank = 0; rank < nranks; ++rank) {

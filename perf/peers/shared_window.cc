@@ -1,6 +1,6 @@
 // The job by hand, for ranks of one host. Each rank stores rows straight to their places in the others' windows, raises
 // one flag, and sums the rows where its peers have made them. There are no checks, timeouts or failures, so no exchange
-// through shared memory can be faster. It starts its ranks itself.
+// through shared memory can be faster. The program starts its ranks itself.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kRanksMax = 16;
 constexpr std::size_t kTimesMax = 4096;
-constexpr int kSpins = 1000;  // then others get the processor
+constexpr int kSpins = 1000;  // then yields the processor
 
 // What all ranks share. Epochs only grow.
 struct Board {
@@ -39,7 +39,7 @@ std::uint8_t* mapShared(std::size_t bytes) {
   return static_cast<std::uint8_t*>(memory);
 }
 
-// A window: rows as they arrive, rows as the experts have made them, experts and weights of the rows.
+// A window: arrived rows, rows that the experts have made, and the rows' experts and weights.
 class Window {
  public:
   Window(std::size_t rows, std::size_t hidden, std::size_t topk)
@@ -118,13 +118,13 @@ class SharedWindow {
     for (int rank = 0; rank < nranks_; ++rank) {
       for (std::size_t i = 0; i < count; ++i) times[i] = std::max(times[i], board_.times[rank][i]);
     }
-    tell(board_.met, ++meetings_);  // nobody writes the next ones before all have read these
+    tell(board_.met, ++meetings_);  // no rank writes the next counts before all have read these
   }
 
  private:
   const Window& window(int rank) const { return windows_[static_cast<std::size_t>(rank)]; }
 
-  // Says that this rank has come this far. Returns when all have.
+  // Announces that this rank has come this far, and returns when all have.
   void tell(std::atomic<std::uint64_t>* words, std::uint64_t epoch) {
     words[rank_].store(epoch, std::memory_order_release);
     for (int rank = 0; rank < nranks_; ++rank) {

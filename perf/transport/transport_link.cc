@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kPostedMax = std::uint64_t{256} << 10;  // bytes, and as much for each put as a small one
+constexpr std::uint64_t kPostedMax = std::uint64_t{256} << 10;  // in bytes; each small put counts as much
 
 Config configFor(const Options& options, int nranks) {
   moeConfig_t asked = MOE_CONFIG_INITIALIZER;
@@ -110,7 +110,7 @@ void TransportLink::signal(int to) {
   carry();
 }
 
-// What has been posted, as a step does it.
+// Carries the posted puts, as a step does.
 void TransportLink::carry() {
   posted_ = 0;
   if (view_.helper != nullptr) view_.helper->flush();

@@ -1,5 +1,5 @@
 // One rank's end of the transport between domains, without a communicator: a window in host memory, puts to the ranks
-// of other domains, and signals, which are words that count up. For moe_perf --transport-test.
+// of other domains, and signals, which are words that count up. Used by moe_perf --transport-test.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ namespace moe::perf {
 
 class TransportLink {
  public:
-  // Collective: makes the transport that --transport and the environment ask for, in domains of --domain-size ranks
-  // (else of one), and connects it. Throws std::runtime_error.
+  // Collective. Makes the transport that --transport and the environment ask for, and connects it. Domains have
+  // --domain-size ranks, or one rank each. Throws std::runtime_error.
   TransportLink(const Options& options, Group& group, std::size_t dataBytes);
   TransportLink(const TransportLink&) = delete;
   TransportLink& operator=(const TransportLink&) = delete;
@@ -28,15 +28,15 @@ class TransportLink {
   int domainSize() const { return config_.domainSize; }
   std::string transportName() const { return nameOfTransport(transport_->kind()); }
 
-  // Of the first dataBytes of the window. All but these throw std::runtime_error if the transport fails or time is
-  // over.
+  // An offset in the first dataBytes of the window. All functions except at() throw std::runtime_error if the transport
+  // fails or time runs out.
   std::uint8_t* at(std::uint64_t offset) { return window_.get() + offset; }
   void put(int to, std::uint64_t target, std::uint64_t source, std::uint32_t bytes);
-  // The peer's awaitSignal returns once for each, when all puts before it have arrived.
+  // The peer's awaitSignal returns once for each signal, when all puts before it have arrived.
   void signal(int to);
   void awaitSignal(int from);
 
-  // Collective, when nobody sends any more.
+  // Collective. Call it when no rank sends any more.
   void close(Group& group);
 
  private:
@@ -49,7 +49,7 @@ class TransportLink {
   int rank_, nranks_;
   Config config_;
   std::size_t windowBytes_;
-  std::uint64_t signals_;  // offset of a word for each rank; those by which transports say who leaves are behind it
+  std::uint64_t signals_;  // offset of a word for each rank; the words by which transports announce departures follow
   std::unique_ptr<Backend> backend_;
   Memory window_;
   Log log_;
@@ -57,10 +57,10 @@ class TransportLink {
   std::uint64_t abort_ = 0;                 // not zero: failure_ says why
   std::mutex mutex_;
   std::string failure_;
-  bootstrap::Key key_{};  // rank 0's, which all ranks use
+  bootstrap::Key key_{};  // rank 0's key, which all ranks use
   RemoteView view_{};
-  std::uint64_t posted_ = 0;                    // since it was carried
-  std::unique_ptr<RemoteTransport> transport_;  // last: its threads use the others
+  std::uint64_t posted_ = 0;                    // since the last carry
+  std::unique_ptr<RemoteTransport> transport_;  // destroyed first, because its threads use the others
 };
 
 }  // namespace moe::perf

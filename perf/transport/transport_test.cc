@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The window: where puts come from, and where they go to.
+// The two areas of the window: source and target of puts.
 constexpr std::uint32_t kAreaBytes = 8U << 20U;
 constexpr std::uint64_t kSource = 0;
 constexpr std::uint64_t kTarget = kAreaBytes;
@@ -24,7 +24,7 @@ constexpr int kRounds = 50;
 constexpr int kRowsPerRound = 16;
 constexpr int kRoundTripsWarm = 20;
 constexpr int kRoundTrips = 200;
-constexpr int kPutsFirst = 8;  // from these follows how many fill kMeasureSeconds
+constexpr int kPutsFirst = 8;  // their time determines how many puts fill kMeasureSeconds
 constexpr int kPutsMax = 100000;
 constexpr double kMeasureSeconds = 0.03;
 
@@ -32,7 +32,7 @@ double secondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Rows of the order check: of odd sizes, one behind the other.
+// Rows of the order check. They have odd sizes and follow each other without gaps.
 std::uint32_t rowBytes(int row) {
   return 16U * static_cast<std::uint32_t>(1 + row * 37 % 256);
 }
@@ -42,7 +42,7 @@ std::uint64_t rowOffset(int row) {
   return offset;
 }
 
-// A word that no other round, place or sender has.
+// A word that is unique to this round, place and sender.
 std::uint64_t wordOf(int from, int round, std::uint64_t place) {
   return (place << 32U | static_cast<std::uint64_t>(from) << 16U | static_cast<std::uint64_t>(round + 1)) *
          0x9e3779b97f4a7c15U;
@@ -63,7 +63,7 @@ bool roundIsThere(TransportLink& link, int from, int round) {
   return true;
 }
 
-// The seconds for this many puts, until their word has been answered.
+// The seconds for this many puts, until the word behind them has been answered.
 double timePuts(TransportLink& link, int to, std::uint32_t bytes, int count) {
   const auto begin = Clock::now();
   for (int i = 0; i < count; ++i) {
@@ -81,8 +81,8 @@ double measureSpeed(TransportLink& link, int to, std::uint32_t bytes) {
   return count / timePuts(link, to, bytes, count);
 }
 
-// What the sender measures: round trips, then a speed for each size. If asked to, it spoils a byte of one round's last
-// row.
+// The sender's part: measures round trips, then a speed for each size. On request it spoils one byte of one round's
+// last row.
 std::vector<double> send(TransportLink& link, int from, int to, bool plantWrong) {
   for (int round = 0; round < kRounds; ++round) {
     fillRound(link, from, round);
@@ -104,7 +104,7 @@ std::vector<double> send(TransportLink& link, int from, int to, bool plantWrong)
   return measured;
 }
 
-// Answers each word; returns the number of rounds whose rows were not right.
+// Answers each word, and returns the number of rounds with wrong rows.
 double receive(TransportLink& link, int from) {
   int wrong = 0;
   for (int round = 0; round < kRounds; ++round) {

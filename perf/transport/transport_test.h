@@ -1,6 +1,6 @@
 // moe_perf --transport-test: what the transport between domains carries from each rank to each rank of another domain,
-// one pair after the other, without any step of the library. It uses host memory, because the CPU cannot post from a
-// GPU's.
+// one pair after the other, without any step of the library. It uses host memory, because the CPU cannot post from GPU
+// memory.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@ namespace moe::perf {
 
 struct PutSpeed {
   std::uint32_t bytes = 0;   // of a put
-  double putsPerSecond = 0;  // of puts of that size, until a word behind them has been answered
+  double putsPerSecond = 0;  // for puts of that size, until a word behind them has been answered
 
   double gigabytesPerSecond() const { return putsPerSecond * bytes * 1e-9; }
 };
 
 struct PairResult {
   int from = 0, to = 0;
-  int rounds = 0, wrongRounds = 0;  // in which rows had not arrived, all and right, when their word had
-  std::vector<double> roundTrips;   // a word there and one back, us
+  int rounds = 0, wrongRounds = 0;  // wrong: not all rows had arrived correctly when their word had
+  std::vector<double> roundTrips;   // us for a word there and one back
   std::vector<PutSpeed> speeds;     // by size, 64 bytes to 8 MiB
 };
 
@@ -35,7 +35,7 @@ struct TransportResult {
   bool correct() const;
 };
 
-// Collective. `say` takes what comes next. Throws std::runtime_error with the pair if it fails.
+// Collective. `say` is called with each next stage. Throws std::runtime_error with the pair if it fails.
 TransportResult testTransport(const Options& options, Group& group, const std::function<void(const std::string&)>& say);
 
 }  // namespace moe::perf

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 
 # Bit of moeCombineArgs_t.flags: this combine carries gradients of the weights. It is needed only where neither pointer
-# says so, because arrays without elements have the address NULL.
+# shows that, because arrays without elements have the address NULL.
 COMBINE_GRADS = 2
 
 # ---- Types -----------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ moeFree_t = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32)
 
 
 class _Sized(ctypes.Structure):
-    """A struct whose first field is its size, set here as the C initializers do; keywords set other fields."""
+    """A struct whose first field is its size, set here as the C initializers do. Keywords set other fields."""
 
     _defaults_: Dict[str, int] = {}
 
@@ -223,7 +223,7 @@ class moeCounts_t(_Sized):
 
 
 class moeDeviceCounts_t(_Sized):
-    # Addresses of device memory, which must not be followed here.
+    # Addresses of device memory, which Python must not dereference.
     _fields_ = [
         ("size", c_size_t),
         ("rows", c_void_p),
@@ -307,7 +307,7 @@ PROTOTYPES = {
     "moeMemFree": (moeResult_t, [moeComm_t, c_void_p]),
     "moeHandleCreate": (moeResult_t, [POINTER(moeHandle_t), moeComm_t, POINTER(moeHandleConfig_t)]),
     "moeHandleDestroy": (moeResult_t, [moeHandle_t]),
-    # Weights are an address on the device, like all rows.
+    # Weights are a device address, like all rows.
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
@@ -326,7 +326,7 @@ LIBRARY_NAMES = ("libmoecomm.so.0.1", "libmoecomm.so")
 
 
 def candidates() -> List[str]:
-    """Where the library may be, best first: MOECOMM_LIBRARY, beside this package, then the system's places."""
+    """Where the library may be, best first: MOECOMM_LIBRARY, next to this package, then the system's directories."""
     chosen = os.environ.get("MOECOMM_LIBRARY")
     if chosen:
         return [chosen]
@@ -343,11 +343,11 @@ def library() -> ctypes.CDLL:
 
 
 def load() -> ctypes.CDLL:
-    """Loads the library and declares its functions. Raises OSError naming every place that was tried."""
+    """Loads the library and declares its functions. Raises OSError with every path that was tried."""
     reasons = []
     for path in candidates():
         try:
-            # RTLD_LOCAL, because nobody else needs the library's symbols.
+            # RTLD_LOCAL, because no other library needs these symbols.
             library = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
         except OSError as error:
             reasons.append(f"{path}: {error}")

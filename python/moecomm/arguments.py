@@ -10,8 +10,8 @@ from .layouts import Layout
 
 
 class Arguments:
-    """Checks the arguments of one call on a handle whose last route had `tokens` tokens. `known_rows` returns the tokens
-    that came and the out rows, or None if it would have to wait."""
+    """Checks the arguments of one call on a handle whose last route had `tokens` tokens. `known_rows` returns the
+    number of tokens that arrived and the out rows, or None if it would have to wait."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Arguments:
         self._layout = layout
         self._tokens = tokens
         self._known_rows = known_rows
-        self.arrays: List[Any] = []  # all that were given, to be kept alive
+        self.arrays: List[Any] = []  # all arrays given, to be kept alive
 
     def _take(self, array: Any, what: str, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
         if array is None:
@@ -33,7 +33,7 @@ class Arguments:
         return take(array, what, self._place, dtypes, writes)
 
     def _per_token(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
-        """The address of an array [tokens, row], which must be given if there are tokens."""
+        """The address of an array [tokens, row], which is required if there are tokens."""
         if not found.given and self._tokens > 0:
             raise ValueError(f"{what} is None, expected {axes} with {self._tokens} rows of {format}")
         return self._per_token_or_none(found, what, format, axes)

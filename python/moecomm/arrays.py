@@ -1,6 +1,6 @@
-"""What may be passed where the C interface takes an address: an int, a numpy array, an object with data_ptr() (torch),
-or one with __cuda_array_interface__ or __dlpack__. describe() describes all of them in the same terms. All but ints must
-be contiguous, because the library sees plain memory. No framework is imported."""
+"""The values that may be passed where the C interface takes an address: an int, a numpy array, an object with
+data_ptr() (torch), or one with __cuda_array_interface__ or __dlpack__. describe() describes all of them in the same
+terms. All but ints must be contiguous, because the library sees plain memory. No framework is imported."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from .values import ADDRESS_MAX, integer
 
 
 class Array(NamedTuple):
-    """An argument. Of an address nothing more is known."""
+    """An argument. Of a plain address only the address is known."""
 
     address: int  # of the first element; 0 for None and for arrays without elements
     shape: Tuple[int, ...] = ()
-    dtype: Optional[str] = None  # "float32", "bfloat16", "float8_e4m3fn", "bool", ... alike for all frameworks
+    dtype: Optional[str] = None  # "float32", "bfloat16", "float8_e4m3fn", "bool", ... the same for all frameworks
     itemsize: int = 0
-    device: Optional[str] = None  # "cpu", "cuda", "managed" (both), or the framework's name of another one
+    device: Optional[str] = None  # "cpu", "cuda", "managed" (both), or the framework's name of another device
     ordinal: Optional[int] = None  # of a cuda device
     writable: bool = True
     given: bool = True  # not None
-    is_array: bool = True  # else an address or None
+    is_array: bool = True  # otherwise an address or None
 
 
 NOTHING = Array(0, given=False, is_array=False)
 
 
 def describe(array: Any, what: str = "array") -> Array:
-    """What is known of an argument. `what` names it in errors."""
+    """Describes an argument. `what` names it in errors."""
     if array is None:
         return NOTHING
-    interface = getattr(array, "__array_interface__", None)  # first, as it takes the longest
+    interface = getattr(array, "__array_interface__", None)  # first, because it takes the longest
     if interface is not None and interface["shape"]:
         return _of_interface(array, interface, "cpu", what)
     if isinstance(array, bool):
         raise TypeError(f"{what}: a bool is no address")
-    if isinstance(array, numbers.Integral):  # numpy's too, which look like arrays
+    if isinstance(array, numbers.Integral):  # includes numpy's integers, which look like arrays
         return Array(integer(array, what, 0, ADDRESS_MAX), is_array=False)
     if interface is not None:
         return _of_interface(array, interface, "cpu", what)
@@ -71,13 +71,13 @@ _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex", "V
 
 
 def type_of_typestr(typestr: str, what: str) -> Tuple[str, int]:
-    """Name and bytes of a type string: "<f4" is ("float32", 4)."""
+    """Name and size in bytes of a type string: "<f4" is ("float32", 4)."""
     match = re.fullmatch(r"([<>|=])([biufcV])([1-9]\d*)", typestr) if isinstance(typestr, str) else None
     if match is None:
         raise ValueError(f"{what} is {typestr!r}, expected a kind of number and its bytes, like '<f4' or '|u1'")
     order, kind, digits = match.groups()
     if order == (">" if sys.byteorder == "little" else "<"):
-        return typestr, int(digits)  # bytes in an order that no type has here
+        return typestr, int(digits)  # in a byte order that no type has here
     return _KINDS[kind] + ("" if kind == "b" else str(8 * int(digits))), int(digits)
 
 
@@ -135,7 +135,8 @@ def _of_dlpack(array, what):
 
 
 def stream_address(stream: Any) -> int:
-    """A CUDA stream as an int: None is the default stream; an int, or an object with cuda_stream (torch.cuda.Stream)."""
+    """The address of a CUDA stream. `stream` is None (the default stream), an int, or an object with cuda_stream
+    (torch.cuda.Stream)."""
     if stream is None:
         return 0
     if hasattr(stream, "cuda_stream"):
@@ -169,7 +170,7 @@ class _DLTensor(ctypes.Structure):
 
 
 class _VersionedHead(ctypes.Structure):
-    """The fields of a versioned managed tensor in front of its DLTensor."""
+    """The fields that precede the DLTensor in a versioned managed tensor."""
 
     _fields_ = [
         ("major", ctypes.c_uint32),
@@ -182,7 +183,7 @@ class _VersionedHead(ctypes.Structure):
 
 _READ_ONLY, _COPIED = 1, 2  # bits of flags
 _NAMES = (b"dltensor", b"dltensor_versioned")
-_VERSION = (1, 1)  # the newest that is read here
+_VERSION = (1, 1)  # the newest version that is read here
 
 _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 _DEVICES = {_CPU: "cpu", _CUDA_HOST: "cpu", _CUDA: "cuda", _CUDA_MANAGED: "managed"}
@@ -205,7 +206,7 @@ _BFLOAT = 4
 
 
 class _Exported(NamedTuple):
-    """What a capsule says. Strides in elements, or None: contiguous."""
+    """The content of a capsule. Strides are in elements, or None for contiguous."""
 
     address: int
     shape: Tuple[int, ...]
@@ -222,7 +223,7 @@ class _Exported(NamedTuple):
 
 def _name_of(dtype: _DLDataType, what: str) -> Tuple[Optional[str], int]:
     if dtype.bits == 0:
-        return None, 1  # not told
+        return None, 1  # not known
     if dtype.bits % 8 != 0:
         raise TypeError(f"{what}: elements of {dtype.bits} bits, expected whole bytes")
     if dtype.code in _SIZED_TYPES:
@@ -240,7 +241,7 @@ def _capsule_of(array: Any, what: str) -> Any:
     try:
         try:
             return array.__dlpack__(max_version=_VERSION, **keywords)
-        except TypeError:  # an exporter from before there were versions
+        except TypeError:  # an exporter that predates versions
             return array.__dlpack__(**keywords)
     except BufferError as error:
         raise ValueError(f"{what}: {error}") from error

@@ -1,6 +1,6 @@
-"""Checks arrays: they must be on the right device, of the right type and extents, and writable if they are outputs. An
-error names the argument, what was found and what was expected. It comes before the library is called, which sees plain
-addresses and would read or write past the end. Of addresses nothing can be checked."""
+"""Checks arrays: they must be on the right device, of the right type and shape, and writable if they are outputs. An
+error names the argument, what was found and what was expected. It is raised before the library is called, because
+the library sees plain addresses and would access memory past the end. Plain addresses cannot be checked."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def take(array: Any, what: str, place: Place, dtypes: Sequence[str] = (), writes
 
 
 def require_shape(found: Array, what: str, expected: Tuple[int, ...], axes: str) -> None:
-    """Exactly this shape."""
+    """Requires exactly this shape."""
     if found.is_array and found.shape != expected:
         raise ValueError(f"{what} has shape {found.shape}, expected {axes} = {expected}")
 
 
 class RowFormat(NamedTuple):
-    """What a row is: `bytes` long, and of `hidden` elements of the row type `name`. `dtype` is that of the array named
-    `source`, if the type was taken from there; else None."""
+    """The format of a row: `bytes` long, with `hidden` elements of the row type `name`. `dtype` is that of the array
+    named `source` if the type was taken from there, otherwise None."""
 
     name: str
     hidden: int
@@ -76,8 +76,8 @@ class RowFormat(NamedTuple):
         return f"{self.hidden} {self.name}" + (f", as {self.source} has" if self.dtype is not None else "")
 
     def require(self, found: Array, what: str) -> None:
-        """An array of such rows: of the same dtype; or, where the row type was given, of that type or of integers of
-        its size or of bytes, that carry it."""
+        """Checks an array of such rows. It must have the same dtype. If the row type was given, the array may
+        instead have that type, or hold integers of its size or bytes."""
         if not found.is_array:
             return
         size = _ELEMENT_BYTES[self.name]
@@ -99,8 +99,8 @@ def _alternatives(format, allowed):
 
 
 def row_format(arrays: Sequence[Tuple[str, Array]], row_type: Optional[str], hidden: Optional[int]) -> RowFormat:
-    """The format of rows, from the first of `arrays` (names and arguments) that is an array and from what was given.
-    Types that are not summed travel as bytes, of which `hidden` is the number then."""
+    """The format of rows, from the arguments given and from the first of `arrays` (names and arguments) that is an
+    array. Types that cannot be summed travel as bytes, and `hidden` is then their number."""
     known = next(((name, found) for name, found in arrays if found.is_array), None)
     if row_type is not None:
         choice(ROW_TYPES, row_type, "row_type")

@@ -14,7 +14,7 @@ WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsAppl
 
 
 class CombineArguments(Arguments):
-    """`_capacity`: the out rows that the last dispatch told the library; None if there was none."""
+    """`_capacity` is the number of out rows that the last dispatch passed to the library; None if there was none."""
 
     _capacity: Optional[int]
 
@@ -33,7 +33,7 @@ class CombineArguments(Arguments):
         send_only: bool,
         sms: int,
     ) -> _native.moeCombineArgs_t:
-        """moeCombineArgs_t of the keywords of Handle.combine."""
+        """Builds moeCombineArgs_t from the keywords of Handle.combine."""
         self._capacity = capacity
         source, sums = self._take(rows, "rows"), self._take(out, "out", writes=True)
         format = row_format((("rows", source), ("out", sums)), row_type, hidden)
@@ -59,9 +59,9 @@ class CombineArguments(Arguments):
         return args
 
     def _require_rows(self, found: Array, what: str, count: Any) -> None:
-        """Enough rows in an array that is read, `count`ed with the least of them."""
+        """Requires enough rows in an array that is read. `count` is called with the required number."""
         if not found.is_array:
-            return  # of NULL where rows came the library tells all ranks
+            return  # if rows came, the library reports the NULL to all ranks
         known = self._known_rows()
         if known is not None and known[0] == 0:
             return  # nothing came, so nothing is read

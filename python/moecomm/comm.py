@@ -81,8 +81,8 @@ def error_string(result: int) -> str:
 
 
 def unique_id() -> bytes:
-    """128 bytes that name a new group. One process calls this and sends them to every rank over a trusted channel. It
-    must live until all ranks have joined."""
+    """128 bytes that name a new group. One process calls this and sends them to every rank over a trusted channel.
+    That process must live until all ranks have joined."""
     identity = _native.moeUniqueId_t()
     errors.check(library(), library().moeGetUniqueId(ctypes.byref(identity)))
     return bytes(identity.bytes)
@@ -124,14 +124,14 @@ def _unique_id_from(identity):
 class Communicator:
     """One rank of a group. The constructor blocks until all `nranks` ranks have joined. Use it as a context manager, or
     call destroy(). A communicator that is dropped without that is destroyed in the background, with a ResourceWarning.
-    One that is left when the interpreter exits is destroyed then. Do not rely on either.
+    One that still exists when the interpreter exits is destroyed then. Do not rely on either.
 
-    Settings, all optional (moeConfig_t has their meaning): backend "auto" | "host" | "cuda", modes "auto" | "ht" | "ll",
-    device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max, timeout_ms, sms,
-    staging_rows, heap_bytes, domain_size, transport "auto" | "tcp" | "verbs" | "ibgda", interface_name, log_level
-    "none".."trace", log (callable of level and line), allocate (callable of size and kind, returning an address) and
-    free (of address, size and kind). Any thread may call log functions and allocators until the communicator is gone.
-    They must not destroy it."""
+    All settings are optional, and moeConfig_t has their meaning: backend "auto" | "host" | "cuda",
+    modes "auto" | "ht" | "ll", device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max,
+    timeout_ms, sms, staging_rows, heap_bytes, domain_size, transport "auto" | "tcp" | "verbs" | "ibgda",
+    interface_name, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
+    kind that returns an address) and free (with address, size and kind). Any thread may call log functions and
+    allocators until the communicator is destroyed. They must not destroy it."""
 
     native: Native
 
@@ -144,7 +144,7 @@ class Communicator:
 
     @classmethod
     def from_env(cls, **settings: Any) -> Communicator:
-        """Joins as the launcher's environment says: moerun, torchrun, Slurm/PMI or Open MPI."""
+        """Joins with the place that the launcher's environment gives: moerun, torchrun, Slurm/PMI or Open MPI."""
         self = cls.__new__(cls)
         self._join(lambda pointer, config: library().moeCommInitFromEnv(pointer, config), settings)
         return self
@@ -159,7 +159,7 @@ class Communicator:
         self.place = Place("cuda", info.device) if info.backend == _native.moeBackendCuda else Place("cpu", None)
 
     def __del__(self):
-        native = self.__dict__.get("native")  # none if joining has failed
+        native = self.__dict__.get("native")  # missing if joining has failed
         if native is None or native.pointer is None:
             return
         warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
@@ -187,8 +187,8 @@ class Communicator:
             errors.check(library(), library().moeCommAbort(pointer), pointer)
 
     def async_error(self) -> Optional[errors.MoeError]:
-        """The communicator's first asynchronous failure as an exception object, or None. If there is one, this waits for
-        its sentence (moeGetLastError)."""
+        """The communicator's first asynchronous failure as an exception object, or None. If there is a failure, this
+        waits for its sentence (moeGetLastError)."""
         failure = _native.moeResult_t()
         with self.native as pointer:
             errors.check(library(), library().moeCommGetAsyncError(pointer, ctypes.byref(failure)), pointer)
@@ -224,7 +224,7 @@ class Communicator:
 
     @property
     def limits(self) -> Limits:
-        """What this communicator was built for."""
+        """The library's limits as this communicator was built."""
         with self.native as pointer:
             return _limits_of(pointer)
 

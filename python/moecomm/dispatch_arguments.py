@@ -15,7 +15,7 @@ ID_KINDS = {"local": _native.moeIdsLocal, "global": _native.moeIdsGlobal}
 
 
 class DispatchArguments(Arguments):
-    """`_capacity` is what the library is told: the rows for which every output has room."""
+    """`_capacity` is the number that is passed to the library: the rows for which every output has room."""
 
     _capacity: int
 
@@ -44,7 +44,8 @@ class DispatchArguments(Arguments):
         send_only: bool,
         sms: int,
     ) -> _native.moeDispatchArgs_t:
-        """moeDispatchArgs_t of the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they arrive."""
+        """Builds moeDispatchArgs_t from the keywords of Handle.dispatch. `stays_in_view`: rows may stay where they
+        arrive."""
         choice(CASTS, cast, "cast")
         choice(SCALE_LAYOUTS, scale_layout, "scale_layout")
         if exact and cast is None:

@@ -1,4 +1,5 @@
-"""One exception per result of the library. Its text is the sentence of moeGetLastError: who noticed what, on which rank."""
+"""One exception per result of the library. Its text is the sentence of moeGetLastError: what happened, and which
+rank noticed."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ BY_RESULT = {
 
 
 def make(library: Any, result: int, comm: Optional[int] = None) -> MoeError:
-    """The exception for `result`, with the sentence of `comm` (None: of the calling thread)."""
+    """The exception for `result`, with the sentence of `comm` (None: the calling thread's)."""
     sentence = library.moeGetLastError(comm).decode(errors="replace")
     if not sentence:
         sentence = library.moeGetErrorString(result).decode(errors="replace")

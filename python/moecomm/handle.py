@@ -26,18 +26,18 @@ ARRIVAL_SHIFT = 24
 
 
 class Handle:
-    """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode`
-    "auto", "ht" or "ll"; `index_type` "int32" or "int64". `arrivals`, of expert-major layouts: see arrivals().
+    """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
+    "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
     writability are checked. ValueError and TypeError say what was found and what was expected. Addresses cannot be
-    checked: whoever passes one answers for the memory behind it. "out rows" below are the rows of the handle's layout,
-    counts().layout_rows; arrays for them may have more. In grouped layouts they may be two axes: rank-major
-    [nranks, tokens_max], expert-major-padded [local experts, nranks * tokens_max].
+    checked, so a caller who passes one is responsible for the memory behind it. "out rows" below are the rows of the
+    handle's layout, counts().layout_rows. Arrays for them may have more. In grouped layouts they may be two axes:
+    rank-major [nranks, tokens_max], expert-major-padded [local experts, nranks * tokens_max].
 
-    With the cuda backend the calls only queue work on `stream` (an int, a torch.cuda.Stream, None for the default
-    stream). Keep the arrays alive until it has run. Arrays of a send-only operation are kept until complete()."""
+    With the cuda backend the calls only queue work on `stream` (an int, a torch.cuda.Stream, or None for the default
+    stream). Keep the arrays alive until the work has run. Arrays of a send-only operation are kept until complete()."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Handle:
             self._check(_native.library().moeHandleCreate(ctypes.byref(pointer), owner, ctypes.byref(config)), owner)
             self._pointer = pointer.value
         self._tokens: Optional[int] = None  # of the last route
-        self._rows: Optional[Tuple[int, int]] = None  # of the last route, if asked for: tokens that came, out rows
+        self._rows: Optional[Tuple[int, int]] = None  # of the last route, once asked for: arrived tokens, out rows
         self._capacity: Optional[int] = None  # of the last dispatch along this route
         self._kept: Tuple[Any, ...] = ()  # arrays of the operation that awaits complete()
         info, limits = comm.info, comm.limits
@@ -108,15 +108,15 @@ class Handle:
         self.destroy()
 
     def __del__(self):
-        # It goes with its communicator. Ranks drop things at different times, but must destroy the same handles in the
-        # same order.
+        # The handle ends with its communicator. Ranks drop objects at different times, but must destroy the same
+        # handles in the same order.
         comm = self.__dict__.get("_comm")
         if comm is not None and self.__dict__.get("_pointer") is not None and comm.native.pointer is not None:
             warnings.warn(f"{self!r} was dropped without destroy()", ResourceWarning, source=self)
 
     def destroy(self) -> None:
-        """Frees the handle. All work that uses it must have run. Idempotent. A handle that is only dropped stays until the
-        communicator's destroy frees it."""
+        """Frees the handle. All work that uses it must have run. Idempotent. A handle that is only dropped lives
+        until the communicator is destroyed."""
         pointer, self._pointer, self._kept = self._pointer, None, ()
         if pointer is not None and self._comm.native.pointer is not None:
             with self._comm.native as owner:
@@ -173,7 +173,7 @@ class Handle:
 
     @property
     def mode(self) -> str:
-        """ "ht" or "ll": what the handle uses, even if it was made with "auto"."""
+        """The mode in use, "ht" or "ll", even if the handle was made with "auto"."""
         mode = self._device_counts().mode
         return next(name for name, value in HANDLE_MODES.items() if value == mode)
 
@@ -203,7 +203,7 @@ class Handle:
     # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 
     def _known_rows(self) -> Optional[Tuple[int, int]]:
-        """Arriving tokens and out rows of the last route; None if that would take waiting."""
+        """Arrived tokens and out rows of the last route; None if that would have to wait."""
         if self._rows is None and self._comm.place.device == "cpu":
             self._native_counts()
         return self._rows
@@ -372,8 +372,8 @@ class Handle:
         out_weight_grads  [tokens, topk] float32
         row_type, hidden  as in dispatch
 
-        With the cuda backend rows must be as many as out_rows of the dispatch, unless counts() has told how many there
-        are."""
+        With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
+        told their number."""
         arguments = self._arguments(CombineArguments, "combine")
         args = arguments.make(
             rows,

@@ -1,4 +1,4 @@
-"""The rows of a handle's layout, and what is known of their number when arrays for them are passed."""
+"""The rows of a handle's layout, and how much is known of their number when arrays for them are passed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SCALE_LAYOUTS = {
 }
 CODE_TYPES = ("float8_e4m3fn", "uint8", "int8")
 SCALE_TYPES = {"fp8": ("float32",), "fp8-ue8m0": ("int32", "uint32", "uint8", "float8_e8m0fnu")}
-_BLOCK, _TILE = 128, 512  # elements of a scale, and of a word of four scales of one byte
+_BLOCK, _TILE = 128, 512  # elements per scale, and per word of four one-byte scales
 
 
 class Layout:
     """A handle's layout on this rank.
 
-    by_expert  one row per expert of a token; else one row per token
-    slots      (groups, rows of each) where the rows do not depend on the route; else None
-    rows       the same, multiplied"""
+    by_expert  one row per expert of a token; otherwise one row per token
+    slots      (groups, rows of each) if the rows do not depend on the route; otherwise None
+    rows       the product of the two"""
 
     def __init__(self, name: str, nranks: int, tokens_max: int, local_experts: int, topk: int):
         self.name, self.nranks, self.tokens_max, self.topk = name, nranks, tokens_max, topk
@@ -43,8 +43,8 @@ class Layout:
         self.rows = self.slots[0] * self.slots[1] if self.slots else None
 
     def count(self, found: Array, what: str, axes: str, own_axes: int = 0, least: Optional[int] = None) -> int:
-        """Rows of an array [out rows, ...] with `own_axes` axes of its own behind the rows; `axes` says so in words. The
-        rows may be one axis, or, of layouts in groups, [groups, rows of each]. Refuses fewer than `least`."""
+        """Rows of an array [out rows, ...] with `own_axes` further axes, which `axes` describes in words. The rows
+        may be one axis. In grouped layouts they may also be two, [groups, rows of each]. Refuses fewer than `least`."""
         lead = found.shape[: len(found.shape) - own_axes]
         rows = math.prod(lead)
         grouped = self.slots is not None and lead[:1] == self.slots[:1] and rows == self.rows
@@ -73,7 +73,7 @@ class Layout:
 def count_scales(
     layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
 ) -> Optional[int]:
-    """Checks the shape of out_scales. Returns its rows, where these may be more than arrive."""
+    """Checks the shape of out_scales. Returns its rows if there may be more of them than arrive."""
     words = -(-hidden // _BLOCK) if cast == "fp8" else -(-hidden // _TILE)
     last = words * 4 // found.itemsize if cast != "fp8" else words
     if scale_layout == "row-major":

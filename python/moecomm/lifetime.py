@@ -1,7 +1,8 @@
-"""The life of a native communicator: who may call it, and how it ends when nobody ends it.
+"""The life of a native communicator: which threads may call it, and how it ends if nobody destroys it.
 
 Native code calls back into Python (log lines, allocators) from threads of its own, so the callbacks live as long as the
-native communicator does. It ends in one of three ways: destroy(); the Communicator is dropped; the interpreter exits.
+native communicator does. It ends in one of three ways: destroy() is called, the Communicator is dropped, or the
+interpreter exits.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ EXIT_SECONDS = 60.0
 _inside = threading.local()
 
 _ALIVE: weakref.WeakValueDictionary[int, Native] = weakref.WeakValueDictionary()  # by id
-# Natives that are joining or being destroyed. Meanwhile threads may be in allocators of any communicator.
+# Natives that are joining or being destroyed. Meanwhile their threads may be inside allocators of any communicator.
 _busy: Set[Native] = set()
-# Configurations of communicators that are gone while a peer in this process still uses their windows.
-_outliving: Dict[int, Any] = {}  # by id, as nothing but adding and taking away single ones is safe between threads
+# Configurations of destroyed communicators whose windows a peer in this process still uses.
+_outliving: Dict[int, Any] = {}  # by id; adding and removing single entries is all that is safe between threads
 
 
 def _retire(config: Any) -> None:
-    """Keeps the allocator's functions of a communicator that is gone until all of its memory has been given back."""
+    """Keeps the allocator functions of a destroyed communicator until all of its memory has been given back."""
     _outliving[id(config)] = config
     if _busy:
         return
@@ -43,7 +44,7 @@ def _retire(config: Any) -> None:
 
 
 def callback(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `function` for calls by native code, during which its thread must destroy no communicator."""
+    """Wraps `function` for calls by native code. During such a call its thread must destroy no communicator."""
 
     def call(*arguments):
         _inside.depth = getattr(_inside, "depth", 0) + 1
@@ -56,22 +57,22 @@ def callback(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Native:
-    """A native communicator with what must live as long as it does. Every call of the library that uses it stands in
-    `with native as pointer:`, so that nobody destroys it during the call. A call is noted before it reads the pointer,
-    and destroying removes the pointer before it looks for calls."""
+    """A native communicator with everything that must live as long as it does. Every library call that uses it runs
+    inside `with native as pointer:`, so that no thread destroys it during the call. A call is recorded before it
+    reads the pointer, and destruction removes the pointer before it looks for calls."""
 
     def __init__(self, config: Any, has_callbacks: bool):
         self.config = config  # keeps the callbacks alive
         self.has_callbacks = has_callbacks
         self.pointer: Optional[int] = None
         self.process = os.getpid()
-        self._calls: List[int] = []  # threads that are in a call
+        self._calls: List[int] = []  # threads that are inside a call
         self._taking = _thread.allocate_lock()
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
 
     def init(self, call: Callable[[Any], int]) -> None:
-        """Joins by `call`, which gets the place for the pointer."""
+        """Joins through `call`, which gets the place for the pointer."""
         pointer = _native.moeComm_t()
         self._calls.append(_thread.get_ident())
         _busy.add(self)
@@ -86,7 +87,7 @@ class Native:
             self.__exit__()
 
     def require_alive(self) -> int:
-        """The pointer, unless it must not be used any more."""
+        """Returns the pointer, unless it must not be used any more."""
         pointer = self.pointer
         if pointer is not None:
             return pointer
@@ -116,28 +117,28 @@ class Native:
             return
         try:
             self._await_calls(float("inf"))
-        except BaseException:  # KeyboardInterrupt: nothing has happened yet
+        except BaseException:  # KeyboardInterrupt, before anything has happened
             self.pointer = pointer
             raise
         errors.check(_native.library(), self._destroy(pointer))
 
     def _take(self) -> Optional[int]:
-        """The pointer, for the one thread that gets it. From now on calls are refused."""
+        """Takes the pointer for the one thread that gets it. From now on calls are refused."""
         if not self._taking.acquire(blocking=False):
-            return None  # another thread is at it; the collector, in this one too, must not wait
+            return None  # another thread has it; the collector, possibly in this thread, must not wait
         pointer, self.pointer = self.pointer, None
         self._taking.release()
         return pointer
 
     def _await_calls(self, seconds: float) -> bool:
-        """Waits at most this long until no call runs. Returns whether that is so."""
+        """Waits at most this long until no call runs. Returns whether none does."""
         end = time.monotonic() + seconds
         while self._calls and time.monotonic() < end:
             time.sleep(0.001)
         return not self._calls
 
     def forget(self) -> None:
-        """In a forked child, where threads and connections of the native communicator are missing."""
+        """For a forked child, which lacks the threads and connections of the native communicator."""
         self.pointer = None
 
     def _destroy(self, pointer):
@@ -152,33 +153,36 @@ class Native:
 
     def _destroy_elsewhere(self, pointer):
         try:
-            _thread.start_new_thread(self._destroy, (pointer,))  # threading.Thread takes locks, maybe those held here
-        except RuntimeError:  # no more threads
+            _thread.start_new_thread(self._destroy, (pointer,))  # threading.Thread takes locks, which this thread may hold
+        except RuntimeError:  # no more threads can be started
             self._destroy(pointer)
 
     def drop(self) -> None:
-        """Destroys what nobody can call any more. Returns when that is done, or after DROP_SECONDS while it goes on."""
+        """Destroys a communicator that nobody can call any more. Returns when that is done, or after DROP_SECONDS
+        while it continues."""
         pointer = self._take()
         if pointer is not None:
             self._destroy_elsewhere(pointer)
             self.await_end(DROP_SECONDS)
 
     def await_end(self, seconds: float) -> None:
-        """Waits until the native communicator is gone, at most this long."""
+        """Waits at most this long until the native communicator is destroyed."""
         if self._gone.acquire(timeout=max(seconds, 0)):
             self._gone.release()
 
     def close(self) -> Any:
-        """For the exit: refuses calls from now on, and ends running ones, whose results nobody needs."""
+        """For the interpreter's exit: refuses calls from now on, and aborts running ones, whose results nobody
+        needs."""
         pointer = self._take()
         if self._calls and pointer is not None:
             _native.library().moeCommAbort(pointer)
         return pointer
 
     def end(self, pointer: Any, seconds: float) -> None:
-        """Destroys it once no call runs any more. A thread that does not come back within `seconds` keeps it."""
+        """Destroys the communicator once no call runs any more. A thread that does not return within `seconds` keeps
+        it alive."""
         if pointer is None and not self.has_callbacks:
-            return  # it joins, and native code has nothing to call here
+            return  # it is still joining, and native code has no callback here
         if not self._await_calls(seconds):
             return
         pointer = self.close() if pointer is None else pointer  # it may have joined meanwhile
@@ -187,12 +191,13 @@ class Native:
 
 
 def _alive():
-    found = [reference() for reference in _ALIVE.valuerefs()]  # in one go: other threads add and drop
+    found = [reference() for reference in _ALIVE.valuerefs()]  # in one go, because other threads add and drop entries
     return [native for native in found if native is not None]
 
 
 def _at_exit() -> None:
-    """Native threads must not call into an interpreter that is gone. Daemon threads may still be in calls."""
+    """Runs at exit. Native threads must not call into an interpreter that is gone. Daemon threads may still be
+    inside calls."""
     closed = [(native, native.close()) for native in _alive()]
     end = time.monotonic() + EXIT_CALL_SECONDS
     for native, pointer in closed:

@@ -51,7 +51,7 @@ def _function(function: Any, name: str) -> Callable[..., Any]:
 def _set_log(config, log, level):
     if level is not None:
         config.logLevel = choice(LOG_LEVELS, level, "log_level")
-    if level == "none":  # 0 in the struct stands for the default, so the lines are dropped here
+    if level == "none":  # 0 in the struct means the default, so the lines are dropped here
         log, config.logLevel = (lambda level, line: None), _native.moeLogError
     if log is not None:
         log = callback(_function(log, "log"))
@@ -81,8 +81,8 @@ def _set_allocator(config, allocate, free):
 
 
 def make_config(settings: Dict[str, Any]) -> _native.moeConfig_t:
-    """moeConfig_t from the keywords of Communicator. It keeps the callbacks alive, and must live until `blocks`, which
-    the caller's allocator has given, is empty."""
+    """Builds moeConfig_t from the keywords of Communicator. It keeps the callbacks alive, and must live until
+    `blocks`, the memory that the caller's allocator has given, is empty."""
     settings = dict(settings)
     config = _native.moeConfig_t()
     config.blocks = set()

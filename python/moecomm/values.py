@@ -1,4 +1,4 @@
-"""Numbers and names that callers pass, checked before ctypes would wrap them or a dictionary would raise KeyError."""
+"""Checks numbers and names from callers, before ctypes would wrap a number or a dictionary would raise KeyError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ADDRESS_MAX = 2**64 - 1
 
 
 def integer(value: Any, name: str, least: int = 0, most: int = INT32_MAX) -> int:
-    """`value` as an int of least..most. Takes ints and what acts as one (numpy's integers), but no bool and no float."""
+    """`value` as an int of least..most. Accepts ints and objects that act as one (numpy's integers), but no bool and
+    no float."""
     try:
         if type(value).__name__ in ("bool", "bool_"):
             raise TypeError
@@ -24,7 +25,7 @@ def integer(value: Any, name: str, least: int = 0, most: int = INT32_MAX) -> int
 
 
 def choice(table: Mapping[Any, int], value: Any, name: str) -> int:
-    """The number that `table` has for the name `value`; other names are refused with a list of those that it has."""
+    """The number that `table` has for the name `value`. Other names are refused with a list of the known ones."""
     if value is None or isinstance(value, str):
         if value in table:
             return table[value]

@@ -62,7 +62,7 @@ class WindowMemory:
         return self.address
 
     def free(self) -> None:
-        """Gives the memory back. No queued work may still use it. Idempotent. The communicator's destroy does it too."""
+        """Frees the memory. No queued work may still use it. Idempotent. The communicator's destroy does it too."""
         if self.address and self._comm.native.pointer is not None:
             with self._comm.native as pointer:
                 errors.check(_native.library(), _native.library().moeMemFree(pointer, self.address), pointer)

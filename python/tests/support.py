@@ -1,4 +1,5 @@
-"""What several tests use: worlds of threads, arrays between guard bytes, and whether there is a library and a numpy."""
+"""Shared by several tests: worlds of threads, arrays between guard bytes, and whether the library and numpy are
+available."""
 
 import os
 import pathlib
@@ -15,7 +16,7 @@ except ImportError:
     numpy = None
 
 RANKS = 2
-GUARD = 256  # bytes before and behind
+GUARD = 256  # bytes before and after
 FILL = 0xA5
 
 try:
@@ -28,7 +29,7 @@ except OSError as error:
 
 
 def world(body, ranks=RANKS, **settings):
-    """Runs body(comm) on a thread per rank, host backend; raises the first failure."""
+    """Runs body(comm) on one thread per rank with the host backend. Raises the first failure."""
     identity = moecomm.unique_id()
     settings = {"backend": "host", "timeout_ms": 60000, "log_level": "none", **settings}
     failures = []
@@ -70,7 +71,7 @@ class Guards:
         return copy
 
     def broken(self):
-        """How many guard bytes have changed."""
+        """The number of guard bytes that have changed."""
         changed = 0
         for buffer, begin, nbytes in self._buffers:
             changed += numpy.count_nonzero(buffer[:begin] != FILL) + numpy.count_nonzero(

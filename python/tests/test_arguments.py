@@ -1,5 +1,5 @@
-"""What becomes of arrays on their way to the library, without the library: devices, how many rows it is told of where
-nobody knows how many will come, scales of casts, gradients of ranks without rows."""
+"""How arrays reach the library, tested without the library: devices, the row counts that it is told when nobody
+knows how many rows will come, scales of casts, gradients of ranks without rows."""
 
 import types
 import unittest
@@ -24,7 +24,7 @@ ADDRESS = 1 << 20
 
 
 class OnGpu:
-    """An array in the memory of a GPU, as far as its description goes."""
+    """An array in GPU memory, as far as its description shows."""
 
     def __init__(self, *shape, typestr="<f4", read_only=False, **more):
         self.__cuda_array_interface__ = dict(
@@ -33,7 +33,7 @@ class OnGpu:
 
 
 class Tensor:
-    """A tensor of float32, as far as torch's description goes."""
+    """A tensor of float32, as far as torch's description shows."""
 
     dtype = "torch.float32"
 
@@ -117,7 +117,8 @@ class WindowTest(unittest.TestCase):
 
 
 class CapacityTest(unittest.TestCase):
-    """Where waiting for the counts would cost, the library compares: it is told of the output with the fewest rows."""
+    """Where waiting for the counts would cost time, the library compares them. It is told of the output with the
+    fewest rows."""
 
     def test_the_fewest_rows_are_told(self):
         rows, out = OnGpu(3, 8), OnGpu(32, 8)
@@ -160,7 +161,7 @@ class CapacityTest(unittest.TestCase):
 
 
 class CastTest(unittest.TestCase):
-    """hidden 640 has five scales, and two words of four scales of a byte."""
+    """hidden 640 has five scales, or two words of four one-byte scales."""
 
     ROWS, CODES = OnGpu(3, 640, typestr="<f4"), OnGpu(8, 640, typestr="|u1")
 
@@ -215,7 +216,7 @@ class CastTest(unittest.TestCase):
 
 
 class GradientsTest(unittest.TestCase):
-    """Arrays without elements have the address NULL, so a bit of the flags says that gradients are carried."""
+    """Arrays without elements have the address NULL, so a bit of the flags announces the gradients."""
 
     def flags(self, rows, tokens, **more):
         grads = dict(weight_grads=OnGpu(rows, 2), out_weight_grads=OnGpu(tokens, 2))

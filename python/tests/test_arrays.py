@@ -31,7 +31,7 @@ def new_capsule(pointer, name):
 
 
 class Exporter:
-    """An object with nothing but __dlpack__."""
+    """An object with only __dlpack__."""
 
     def __init__(self, shape, strides=None, byte_offset=0, versioned=False, device=1):
         self.memory = ctypes.create_string_buffer(256)

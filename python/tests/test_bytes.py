@@ -1,5 +1,5 @@
-"""Rows and side payloads of any dtype arrive bit for bit; side payloads are carried by their shape alone; gradients are
-carried by ranks that have no rows."""
+"""Rows and side payloads of any dtype arrive bit for bit. Side payloads are described by their shape alone. Ranks
+without rows still pass gradients."""
 
 import pathlib
 import unittest
@@ -24,7 +24,7 @@ HEADER = (pathlib.Path(__file__).resolve().parents[2] / "include/moecomm.h").rea
 
 
 def noise(shape, dtype, rank):
-    """Random bits, other ones on each rank, as an array of `dtype`: not a number, negative zero and denormals included."""
+    """Random bits that differ between ranks, as an array of `dtype`. They include NaN, negative zero and denormals."""
     itemsize = numpy.dtype(dtype).itemsize
     random = numpy.random.default_rng(rank)
     if numpy.dtype(dtype) == numpy.bool_:
@@ -206,7 +206,7 @@ class SideTest(unittest.TestCase):
 @unittest.skipIf(numpy is None, "numpy is not installed")
 class GradientsTest(unittest.TestCase):
     def carry(self, layout, mode):
-        """All tokens go to rank 1, so that rank 0 has no rows and an array of gradients without an address."""
+        """All tokens go to rank 1, so rank 0 has no rows, and its array of gradients has no address."""
 
         def body(comm):
             with comm.handle(RANKS, 1, layout=layout, mode=mode) as handle:

@@ -25,7 +25,7 @@ SCALARS = {
     "void": None,
 }
 
-# Addresses of host memory that Python itself reads or writes; every other pointer to numbers is memory of the device.
+# Addresses of host memory that Python itself reads or writes. Every other pointer to numbers is device memory.
 HOST_POINTERS = {
     ("moeCounts", "rowsPerRank"),
     ("moeCounts", "rowsPerExpert"),

@@ -1,5 +1,5 @@
-"""The package over the real library: two ranks as threads, host backend, no numpy. Skipped where no library is found,
-unless MOECOMM_LIBRARY says that there is one."""
+"""The package over the real library: two ranks as threads, host backend, no numpy. Skipped where no library is
+found, unless MOECOMM_LIBRARY names one."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ except OSError as error:
 
 
 def world(body, **settings):
-    """Runs body(comm) on RANKS threads; raises the first failure."""
+    """Runs body(comm) on RANKS threads. Raises the first failure."""
     identity = moecomm.unique_id()
     failures = []
 
@@ -68,7 +68,7 @@ class LibraryTest(unittest.TestCase):
             moecomm.memory_size(2, no_such_setting=1)
 
     def test_a_step_with_addresses(self):
-        """Each token goes to both ranks' experts; each rank's expert multiplies by rank + 1."""
+        """Each token goes to both ranks' experts. Each rank's expert multiplies by rank + 1."""
 
         def body(comm):
             rows = floats(*[10 * comm.rank + 1] * 4, *[10 * comm.rank + 2] * 4)

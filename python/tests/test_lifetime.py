@@ -1,5 +1,5 @@
-"""How communicators end: dropped, in a cycle, under a lock, at the interpreter's exit, in a fork, twice, during calls.
-What may take the interpreter down runs in one of its own."""
+"""How communicators end: dropped, in a cycle, under a lock, at the interpreter's exit, in a fork, twice, during
+calls. Tests that may crash the interpreter run in their own."""
 
 import gc
 import os
@@ -14,9 +14,9 @@ import warnings
 
 from support import MISSING, RANKS, moecomm, world
 
-PATIENCE = 60  # seconds, of a busy machine
+PATIENCE = 60  # seconds, on a busy machine
 
-# What scripts begin with: pair() makes the ranks of a group in one process.
+# The start of every script. pair() makes the ranks of a group in one process.
 PRELUDE = """
 import ctypes, gc, os, sys, threading, time
 import moecomm
@@ -44,7 +44,8 @@ def await_resources(before, seconds=30):
 
 
 def run_script(text):
-    """Runs it in an interpreter of its own, which need not warn of forks beside threads; (status, what it wrote to standard output, to standard error)."""
+    """Runs the script in its own interpreter, which need not warn of forks beside threads. Returns its status,
+    standard output and standard error."""
     environment = dict(os.environ, PYTHONPATH=str(pathlib.Path(moecomm.__file__).resolve().parents[1]))
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + textwrap.dedent(text)],
@@ -110,7 +111,7 @@ class ScriptTest(unittest.TestCase):
         """)
 
     def test_a_lock_that_the_log_function_needs(self):
-        """The collector runs anywhere, also where a thread holds what the log function waits for."""
+        """The collector runs anywhere, including where a thread holds a lock that the log function waits for."""
         self.good("""
             lock = threading.Lock()
             gone = []
@@ -142,7 +143,7 @@ class ScriptTest(unittest.TestCase):
         """)
 
     def test_daemon_threads_in_calls_at_exit(self):
-        """One waits for a peer that does not come, and logs its timeout while the interpreter takes itself down."""
+        """One thread waits for a peer that does not come, and logs its timeout while the interpreter shuts down."""
         self.good("""
             class Slow:
                 def __del__(self, sleep=time.sleep):
@@ -281,7 +282,7 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(set(refused), {expected})
 
     def test_destroy_waits_for_calls_of_other_threads(self):
-        """Rank 0 is destroyed while a thread of its is in a route that rank 1 has not come to."""
+        """Rank 0 is destroyed while one of its threads is in a route that rank 1 has not reached."""
         entered, leaving = threading.Event(), threading.Event()
 
         def body(comm):

@@ -1,5 +1,5 @@
-"""Every array argument of route, dispatch and combine, wrong in every way: it is refused by its name, no byte outside of
-an array changes, and the communicator goes on."""
+"""Every array argument of route, dispatch and combine is wrong in every way. Each time the error names the argument,
+no byte outside of an array changes, and the communicator goes on."""
 
 import unittest
 
@@ -21,7 +21,7 @@ SETTINGS = dict(
 
 
 class OnlyDlpack:
-    """Shows nothing of a numpy array but __dlpack__."""
+    """Wraps a numpy array and exposes only __dlpack__."""
 
     def __init__(self, array):
         self._array = array
@@ -46,7 +46,7 @@ def as_torch(array):
 
 
 def tokens_of(rank):
-    """(experts, weights, rows) of a rank; each token goes to one expert here and one there."""
+    """(experts, weights, rows) of a rank. Each token goes to one local and one remote expert."""
     experts = numpy.array([[0, 2], [3, 1], [2, 0]], numpy.int32)
     weights = numpy.array([[1, 2], [3, 4], [5, 6]], numpy.float32) + 10 * rank
     rows = numpy.arange(TOKENS * HIDDEN, dtype=numpy.float32).reshape(TOKENS, HIDDEN) + 100 * rank
@@ -54,7 +54,7 @@ def tokens_of(rank):
 
 
 class Step:
-    """The arguments of a step of one rank, all between guard bytes, by call and name."""
+    """The arguments of one rank's step, all between guard bytes, by call and name."""
 
     def __init__(self, rank, layout, rows):
         self.guards = Guards()
@@ -90,7 +90,7 @@ class Step:
         kind = numpy.float64 if array.dtype != numpy.float64 else numpy.float32
         yield "another dtype", empty(array.shape, kind)
         yield "a smaller dtype", empty(array.shape, numpy.int8)
-        if name != "out_rows":  # of which the library tells all ranks
+        if name != "out_rows":  # the library reports out_rows to all ranks
             yield "a row less", like(array[:-1])
         if name in ("rows", "side", "out_side", "bias0"):
             yield "no rows", like(array[:0])
@@ -120,11 +120,12 @@ class RefusalTest(unittest.TestCase):
         count = 0
         for name, right in getattr(step, call).items():
             for how, array in step.wrong(name, right):
-                if how != "read-only" or convert is not as_torch:  # torch knows no read-only arrays
+                if how != "read-only" or convert is not as_torch:  # torch has no read-only arrays
                     array = convert(array)
                 with self.assertRaises((ValueError, TypeError), msg=f"{call}: {name}: {how}") as caught:
                     self.run_step(handle, step, convert, call, name, array)
-                # Of two that contradict each other, both are named; the number of tokens is that of topk_idx.
+                # If two arguments contradict each other, the error names both. The number of tokens comes from
+                # topk_idx.
                 named = "topk_weights" if (name, how) == ("topk_idx", "a row less") else name
                 self.assertRegex(str(caught.exception), rf"\b{named}\b", f"{call}: {name}: {how}")
                 count += 1
@@ -132,7 +133,7 @@ class RefusalTest(unittest.TestCase):
 
     def check_results(self, handle, step):
         dispatch, combine = step.dispatch, step.combine
-        # Each token went to one expert of either rank: once to each in every layout.
+        # Each token went to one expert of each rank, so it has one row per rank in every layout.
         numpy.testing.assert_array_equal(combine["out"], numpy.full((TOKENS, HIDDEN), 2.75))
         sources = {"rows": numpy.concatenate([tokens_of(rank)[2] for rank in range(RANKS)])}
         counts = handle.counts()
@@ -189,7 +190,7 @@ class WrongArraysTest(RefusalTest):
 @unittest.skipIf(MISSING, MISSING)
 @unittest.skipIf(numpy is None, "numpy is not installed")
 class SentenceTest(unittest.TestCase):
-    """What a user reads."""
+    """The error message that a user reads."""
 
     def refuse(self, call, sentence, error=ValueError, layout="flat", mode="ht", **wrong):
         def body(comm):
@@ -297,7 +298,7 @@ class SentenceTest(unittest.TestCase):
 @unittest.skipIf(numpy is None, "numpy is not installed")
 class CapacityTest(unittest.TestCase):
     def test_an_output_with_too_few_rows_is_told_to_all_ranks(self):
-        """The library compares: nothing is written, and both numbers are in the sentence."""
+        """The library compares the numbers. Nothing is written, and the sentence has both."""
 
         def body(comm):
             with comm.handle(EXPERTS, TOPK, mode="ht", tokens_max=TOKENS_MAX) as handle:

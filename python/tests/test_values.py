@@ -1,4 +1,4 @@
-"""Numbers that would wrap and names that nobody knows are refused, with the argument's name and what is allowed."""
+"""Numbers that would wrap and unknown names are refused, with the argument's name and what is allowed."""
 
 import unittest
 

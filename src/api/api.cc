@@ -115,7 +115,7 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
 moeResult_t moeCommDestroy(moeComm_t comm) {
   if (comm == nullptr) return moeSuccess;
   if (!Comm::is(comm)) return moe::refuseComm(comm);
-  // In a forked process the communicator stays as it is: destroying it would wait for threads that are not there.
+  // In a forked process the communicator stays: destroying it would wait for threads that do not exist there.
   if (commOf(comm)->isForked()) return moeSuccess;
   return moe::guard(nullptr, [&] { delete commOf(comm); });
 }

@@ -13,9 +13,9 @@
 
 namespace moe {
 
-// The sentence of the calling thread's latest failure of a call without a communicator. It is the only thread-local of
-// the library (docs/decisions/0003): such a call has no other place to keep a sentence. It is not a std::string,
-// because glibc must register that one's destructor and ends the process if it has no memory for that.
+// The sentence of the latest failed call of this thread without a communicator. It is the library's only thread-local
+// (docs/decisions/0003), because such a call has no other place to keep a sentence. It is not a std::string: glibc must
+// register a destructor for one, and ends the process if it has no memory for that.
 class ThreadError {
  public:
   void keep(const char* sentence) noexcept {
@@ -46,7 +46,7 @@ inline void keep(Comm* comm, const char* sentence) noexcept {
   }
 }
 
-// Touches nothing of the communicator and keeps the sentence for the thread.
+// Touches nothing of the communicator. Keeps the sentence for the thread.
 inline moeResult_t refuseForked(const Comm& comm) noexcept {
   try {
     threadError().keep(fmt::format("the communicator belongs to process {}, which has forked this process ({}): here "
@@ -76,7 +76,7 @@ moeResult_t guard(Comm* comm, Body&& body) noexcept {
   }
 }
 
-// Refuses a pointer that is no communicator or no handle. Only the thread can keep the sentence.
+// Refuses a pointer to neither a communicator nor a handle. Only the thread can keep the sentence.
 inline moeResult_t refuse(const char* sentence) noexcept {
   return guard(nullptr, [&] { throw Error(moeInvalidArgument, sentence); });
 }
@@ -88,7 +88,7 @@ inline moeResult_t refuseHandle(const void* handle) noexcept {
   return refuse(handle == nullptr ? "handle is NULL" : "handle is none, or has been destroyed");
 }
 
-// The same for calls that use the group. They are refused once it has failed, and report a failure that they met.
+// The same for calls that use the group. They are refused once it has failed, and they report failures that they meet.
 template <class Body>
 moeResult_t guardAlive(Comm* comm, Body&& body) noexcept {
   if (comm->isForked()) return refuseForked(*comm);

@@ -12,7 +12,7 @@
 
 namespace moe {
 
-// Like guardAlive. `body` gets a place for the bytes of one row, which the line shows.
+// Like guardAlive. `body` gets a place to store the bytes of one row, which the log line shows.
 template <class Body>
 moeResult_t traced(Handle* handle, const char* call, Body&& body) noexcept {
   Comm& comm = handle->comm();

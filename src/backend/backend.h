@@ -19,29 +19,26 @@ struct LaunchShape {
   int blocks = 1;
   int warpsPerBlock = 1;
   bool bulk = false;
-  int describingWarps =
-      0;  // of a block, on top of those: in a divided step they describe rows: of a divided step, they describe rows
-  bool straight = false;  // LL dispatch: own rows skip the slots if they are delivered in the same step no slot if they
-                          // are delivered in the same step
+  int describingWarps = 0;  // per block, in addition to those: in a divided step they describe rows
+  bool straight = false;    // LL dispatch: own rows skip the slots if the same step delivers them
 
   int warps() const { return blocks * (warpsPerBlock + describingWarps); }
 };
 
-// What one operation moves: all that the choice of its shape needs.
+// What one operation moves: everything that the choice of its shape needs.
 struct Workload {
   Step step;
-  int tokensMax;           // the handle's: tells whether latency or bandwidth counts latency or bandwidth counts
-  int rows;                // that this rank's warps share, at most
-  std::uint32_t rowBytes;  // 0: no payload
-  int sms;                 // 0: the backend's choice
-  bool movesOnly =
-      false;  // only rows that cross between ranks are moved; no copies or sums here what crosses between ranks
-  std::int64_t bytes = 0;   // at most, that this rank's own tokens send between ranks, of this rank's own tokens
+  int tokensMax;            // the handle's: tells whether latency or bandwidth counts
+  int rows;                 // at most, that this rank's warps share
+  std::uint32_t rowBytes;   // 0: no payload
+  int sms;                  // 0: the backend's choice
+  bool movesOnly = false;   // only rows that cross between ranks move; no copies or sums here
+  std::int64_t bytes = 0;   // at most, that this rank's own tokens send between ranks
   bool lowLatency = false;  // rows go through registers
 };
 
 // Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that
-// it has mapped. In tests these are memory too.
+// it has mapped. Tests use plain memory for both.
 enum class HostPages { memory, registers, registersInMemory };
 
 class Backend {
@@ -51,25 +48,25 @@ class Backend {
   virtual int kind() const noexcept = 0;    // a moeBackend value
   virtual int device() const noexcept = 0;  // CUDA ordinal, or -1
   virtual bool bulkCopies() const noexcept = 0;
-  // Whether LL combines of rows that are made here land at their owners (ll_combine.h). Otherwise the owners read them
-  // (combine.h).
+  // Whether LL combines of rows made on this backend land at their owners (ll_combine.h). Otherwise the owners read
+  // them (combine.h).
   virtual bool landingCombines() const noexcept = 0;
 
   // How many ranks share this rank's device. Their kernels must fit beside each other.
   virtual void setSharers(int ranks) noexcept = 0;
 
-  // Zeroed memory for steps alone; no peer sees it.
+  // Zeroed memory that only steps use. No peer sees it.
   virtual Memory allocatePrivate(std::size_t bytes, const Allocator& allocator) = 0;
   // Zeroed memory for steps and the host.
   virtual Memory allocateHostVisible(std::size_t bytes) = 0;
-  // Lets steps reach foreign host memory at its own address, until the result goes. Others may share the pages. Throws
-  // moeUnsupported if steps cannot reach it.
+  // Makes foreign host memory reachable for steps at its own address, as long as the result lives. Others may share the
+  // pages. Throws moeUnsupported if steps cannot reach it.
   virtual Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) = 0;
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
-  // Reads words of private or window memory, which peers may write meanwhile.
+  // Reads words of private or window memory that peers may write at the same time.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
-  // Each is for one thread. They allocate here and never again, because allocating later could wait for a step that
-  // waits for them.
+  // A reader or writer belongs to one thread. It allocates here and never again, because a later allocation could wait
+  // for a step that waits for this thread.
   virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
   virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
 
@@ -79,18 +76,18 @@ class Backend {
   // How rows are cut so that the warps of `shape` share `rows` rows evenly.
   virtual Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept = 0;
 
-  // Starts a step. On failure `what` says which CUDA call failed and why.
+  // Starts a step. On failure `what` names the failed CUDA call and the reason.
   virtual moeResult_t launch(Step step, const StepParams& params, const LaunchShape& shape, moeStream_t stream,
                              std::string* what) noexcept = 0;
   // True while `stream` records a graph instead of running.
   virtual bool capturing(moeStream_t stream) const noexcept = 0;
-  // Waits until nothing of this rank runs any more.
+  // Waits until no step of this rank runs any more.
   virtual void synchronize() noexcept = 0;
 };
 
-// NULL if there is no usable GPU or this build has no CUDA; `why` then says what is missing.
+// Returns NULL if there is no usable GPU or this build has no CUDA. `why` then says what is missing.
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why);
-// Throws moeUnsupported if the options ask for what this processor has not got.
+// Throws moeUnsupported if the options ask for something that this processor lacks.
 std::unique_ptr<Backend> makeHostBackend(const HostOptions& options = {});
 
 }  // namespace moe

@@ -96,8 +96,8 @@ class CudaBackend final : public Backend {
  private:
   int device_;
   bool bulk_;
-  bool dependent_;  // off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's that
-                    // waits for its predecessor would keep out another rank's
+  // Off on a shared GPU: a kernel that waits for its predecessor would keep out another rank's kernel.
+  bool dependent_;
   GpuMachine machine_;
 };
 

@@ -16,9 +16,9 @@ unsigned flagsFor(HostPages kind) {
   return kind == HostPages::registers ? flags | cudaHostRegisterIoMemory : flags;
 }
 
-// CUDA registers a page once per process. But a driver's queues lie in its heap, several in a page, and ranks may be
-// threads of one process. So this registry counts the users of a page. The last user unregisters it before the driver
-// frees it.
+// CUDA registers a page once per process. But a driver allocates its queues on its heap, several in a page, and ranks
+// may be threads of one process. So this registry counts the users of a page. The last user unregisters it before the
+// driver frees it.
 class PageRegistry {
  public:
   static PageRegistry& ofProcess() {
@@ -46,7 +46,7 @@ class PageRegistry {
     bool ours = false;  // otherwise the program had registered it
   };
 
-  // False if the page was registered before.
+  // Returns false if the page was already registered.
   bool enter(std::uintptr_t page, std::size_t bytes, HostPages kind) {
     const cudaError_t error = cudaHostRegister(reinterpret_cast<void*>(page), bytes, flagsFor(kind));
     if (error == cudaSuccess) return true;

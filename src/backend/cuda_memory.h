@@ -5,7 +5,7 @@
 
 namespace moe {
 
-// Takes it from the caller's allocator if there is one (`kind` is a moeMemory value), else from cudaMalloc.
+// Uses the caller's allocator if there is one (`kind` is a moeMemory value), otherwise cudaMalloc.
 Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device);
 Memory allocatePinned(std::size_t bytes, int device);
 

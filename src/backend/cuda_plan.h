@@ -1,5 +1,5 @@
-// How a step is spread over a GPU. It is pure arithmetic, so tests need no GPU. docs/internals/notebook.md has the
-// measurements behind the numbers; docs/reference/tuning.md, "Multiprocessors", says how they lead to a count.
+// How a step is spread over a GPU. This is pure arithmetic, so tests need no GPU. docs/internals/notebook.md has the
+// measurements behind the numbers. docs/reference/tuning.md, "Multiprocessors", explains how they lead to a count.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,21 @@ struct GpuMachine {
   int multiprocessors = 1;
   int sharers = 1;              // ranks on this GPU: all of their blocks must fit at once
   std::size_t sharedBytes = 0;  // most shared memory of a block
-  double linkGBs =
-      0;  // of its links to other GPUs, one way, nominal; 0: not known, one way, as they are sold; 0: not known
+  double linkGBs = 0;           // of its links to other GPUs, one way, nominal; 0: not known
 };
 
 // In a route, a block is what the protocol calls a warp.
 inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 32, kRouteWarpsPerBlock = 16;
-inline constexpr int kSmallTokens = 512,
-                     kSmallWarps = 16;  // up to here latency counts; warps per block then; warps per block then
+// Up to this many tokens latency counts. A block has this many warps then.
+inline constexpr int kSmallTokens = 512, kSmallWarps = 16;
 // The share of multiprocessors for small operations that only move rows between ranks. Each further block is one more
 // fence and one more announcement at every peer, and a quarter of the multiprocessors keeps the wire busy.
 inline constexpr int kSmallMoveShare = 4;
-// LL: fewer own rows arrive sooner through slots, together with those of others, than in a round of their own.
+// LL: with fewer tokens, own rows arrive sooner through slots, together with the others' rows, than in a round of their
+// own.
 inline constexpr int kStraightTokensMin = 64;
-// For larger operations that also copy or sum rows here, and where the link is not known. More was not measured to be
-// faster.
+// For larger operations that also copy or sum rows here, and where the link is not known. More multiprocessors did not
+// measure faster.
 inline constexpr int kLargeMultiprocessors = 32;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
@@ -41,9 +41,9 @@ struct MoveSpeed {
   double multiprocessorGBs, linkShare;
 };
 inline constexpr MoveSpeed kDispatchSpeed{38, 0.70}, kCombineSpeed{49, 0.67};
-inline constexpr double kMoveSlack = 0.02;            // of the time, given up for fewer multiprocessors multiprocessors
-inline constexpr double kMoveFixedUs = 8;             // what an operation without rows takes nothing
-inline constexpr int kMoveStep = 16, kMoveMost = 64;  // 20 to 28 are slower than 16; where the model ends
+inline constexpr double kMoveSlack = 0.02;            // share of the time, given up for fewer multiprocessors
+inline constexpr double kMoveFixedUs = 8;             // time of an operation without rows
+inline constexpr int kMoveStep = 16, kMoveMost = 64;  // 20 to 28 are slower than 16; the model ends at kMoveMost
 
 // The shared memory of a block that is left for stages.
 inline std::size_t stageRoom(const GpuMachine& machine) {
@@ -54,7 +54,7 @@ inline std::size_t bulkSharedBytesMax(const GpuMachine& machine) {
   return room > 0 ? room + 128 : 0;
 }
 
-// Moved rows take few large stages; summed rows take more and smaller ones. `rowBytes` is a combine's.
+// Moved rows use few large stages. Summed rows use more and smaller ones. `rowBytes` is a combine's.
 inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerBlock, std::uint32_t rowBytes) {
   const std::size_t each = stageRoom(machine) / static_cast<std::size_t>(warpsPerBlock);
   if (isCombine(step)) {
@@ -65,7 +65,7 @@ inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerB
           static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, kStageBytesMax))};
 }
 
-// Warps of a block. Those that sum need some slots each.
+// Warps of a block. Warps that sum need several slots each.
 inline int bulkWarps(const GpuMachine& machine, Step step, std::uint32_t rowBytes) {
   if (!isCombine(step)) return kBulkWarpsMax;
   const int pieces = sumPieces(rowBytes), most = sumWarpsMax(pieces);
@@ -78,8 +78,8 @@ inline int residentBlocks(const GpuMachine& machine, int wanted) {
   return std::clamp(wanted, 1, std::max(1, machine.multiprocessors / machine.sharers));
 }
 
-// The fewest multiprocessors with which B bytes take at most kMoveSlack longer than necessary. n of them slow the wire
-// down by (1 + x^4)^(1/4), where x is the wire's speed over theirs.
+// The fewest multiprocessors with which B bytes take at most kMoveSlack longer than necessary. With n multiprocessors
+// the wire slows down by (1 + x^4)^(1/4), where x is the wire's speed over theirs.
 inline int multiprocessorsForMove(const GpuMachine& machine, const MoveSpeed& speed, std::int64_t bytes) {
   if (bytes <= 0) return kMoveStep;
   const double wire = machine.linkGBs * speed.linkShare / machine.sharers;
@@ -126,7 +126,7 @@ inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, b
 }
 
 inline Parts planParts(const LaunchShape& shape, int rows, std::uint32_t rowBytes) {
-  constexpr int kPartsMax = 64;  // times the rows that may arrive (Limits::kArrivingRows) fits 31 bits
+  constexpr int kPartsMax = 64;  // times the rows that may arrive (Limits::kArrivingRows) this fits 31 bits
   const int most = std::min(static_cast<int>((rowBytes + kPartBytes - 1) / kPartBytes), kPartsMax);
   const int wanted = shape.bulk || rows == 0 ? 1 : std::clamp(shape.warps() / rows, 1, std::max(1, most));
   const auto bytes = static_cast<std::uint32_t>(

@@ -14,16 +14,16 @@ inline std::string cudaText(cudaError_t error) {
   return std::string(cudaGetErrorName(error)) + " (" + cudaGetErrorString(error) + ")";
 }
 
-// Checks a call whose failure the library reports or answers itself. The program's next look at CUDA's last error does
-// not find it. True if there was none.
+// Checks a call whose failure the library reports or handles itself, and clears CUDA's last error, so that the program
+// does not find it there. Returns true if there was no error.
 inline bool cudaOk(cudaError_t error) noexcept {
   if (error == cudaSuccess) return true;
   cudaGetLastError();
   return false;
 }
 
-// Throws moeCudaError "what: <CUDA's text>". `what` is a text, or a function that makes one, which then costs nothing
-// unless the call failed.
+// Throws moeCudaError "what: <CUDA's text>". `what` is a text, or a function that makes one. A function runs only if
+// the call failed.
 inline void checkCuda(cudaError_t error, const char* what) {
   if (!cudaOk(error)) throw Error(moeCudaError, std::string(what) + ": " + cudaText(error));
 }

@@ -1,6 +1,6 @@
-// Asynchronous copies between pinned memory and the window, on a stream that waits for no other: kernels that wait for
-// the copied bytes may be running. After construction nothing is allocated, registered or copied synchronously, because
-// that could wait for such a kernel.
+// Asynchronous copies between pinned memory and the window. Their stream waits for no other, because kernels that wait
+// for the copied bytes may be running. After construction nothing is allocated, registered or copied synchronously,
+// because that could wait for such a kernel.
 #include "backend/cuda_window_port.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 constexpr std::size_t kReadBytes = std::size_t{256} << 10;
 constexpr std::size_t kSlotBytes = std::size_t{256} << 10;
 constexpr std::size_t kSlots = 4;
-constexpr std::size_t kRoomLeast = 4096;  // a smaller room is not worth a receive a receive
-// The constructors copy this much once (the writer copies it back). So the runtime sets up a stream's first copy before
-// steps run.
+constexpr std::size_t kRoomLeast = 4096;  // smaller room is not worth a receive
+// The constructors copy this much once (the writer copies it back), so that the runtime sets up a stream's first copy
+// before steps run.
 constexpr std::size_t kFirstBytes = 8;
 
-// Not a DeviceScope, which would return to device 0 in between and so create a context there.
+// Not a DeviceScope, which would switch back to device 0 in between and create a context there.
 void stayOn(int device) {
   checkCuda(cudaSetDevice(device),
             [&] { return "cannot use device " + std::to_string(device) + " in a thread of the transport"; });
@@ -97,7 +97,7 @@ class CudaReader final : public WindowReader {
   std::size_t used_ = 0;
 };
 
-// Bytes are staged in slots, one after the other. A slot is reused when the copies out of it are done.
+// Stages bytes in slots, one after the other. A slot is reused when the copies out of it are done.
 class CudaWriter final : public WindowWriter {
  public:
   CudaWriter(std::uint8_t* window, int device)
@@ -131,7 +131,7 @@ class CudaWriter final : public WindowWriter {
     used_ += n;
   }
 
-  // The engine stores an aligned word at once.
+  // The copy engine stores an aligned word at once.
   void writeWord(std::uint64_t offset, std::uint64_t word) override {
     used_ = (used_ + sizeof word - 1) / sizeof word * sizeof word;
     if (kSlotBytes - used_ < sizeof word) nextSlot();

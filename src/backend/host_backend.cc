@@ -1,5 +1,5 @@
-// The host backend: runs a step to its end in the call. The calling thread is one warp of one lane; if there is much to
-// do, other threads are further warps.
+// The host backend. It runs a step to its end within the call. The calling thread is one warp of one lane. If there is
+// much to do, other threads are further warps.
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,8 +46,8 @@ class HostWriter final : public WindowWriter {
   std::uint8_t* window_;
 };
 
-// This thread's share of the processors, if `ranks` of this machine share them. Ranks may also have been bound to
-// processors of their own.
+// This thread's share of the processors, if `ranks` ranks of this machine share them. Ranks may also have been bound to
+// their own processors.
 int shareOfProcessors(int ranks) {
   cpu_set_t allowed;
   const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
@@ -55,7 +55,7 @@ int shareOfProcessors(int ranks) {
   return std::clamp(online / std::max(ranks, 1), 1, known ? std::max(1, CPU_COUNT(&allowed)) : 1);
 }
 
-// A page of 2 MiB saves most address translations.
+// 2 MiB pages save most address translations.
 constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::align_val_t kAlignment{256}, kHugeAlignment{kHugePage};
 
@@ -139,7 +139,7 @@ class HostBackend final : public Backend {
     }
     try {
       const auto part = [&](int warp, HostPace& pace) { steps_(step, params, {warp, warps, warps}, pace); };
-      others_.run(warps, std::ref(part));  // a reference needs no memory no memory
+      others_.run(warps, std::ref(part));  // a reference needs no memory
       return moeSuccess;
     } catch (const Error& error) {
       *what = error.what();

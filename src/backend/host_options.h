@@ -7,8 +7,7 @@ namespace moe {
 
 struct HostOptions {
   HostSimd simd = HostSimd::automatic;
-  int threads =
-      0;  // that run a step, the caller's among them; 0: the processors of the rank's share, at most kThreadsAuto
+  int threads = 0;  // that run a step, with the caller's; 0: the rank's share of processors, at most kThreadsAuto
 
   static constexpr int kThreadsAuto = 8, kThreadsMax = 64;
 };

@@ -24,8 +24,8 @@ class HostThreads {
   HostThreads(const HostThreads&) = delete;
   HostThreads& operator=(const HostThreads&) = delete;
 
-  // Runs part(0) on the calling thread and part(1) to part(warps - 1) on other threads, all at once. Threads are
-  // started when they are first needed. Throws an Error if they cannot be; no part has run then.
+  // Runs part(0) on the calling thread and part(1) to part(warps - 1) on other threads, all at once. Threads start when
+  // they are first needed. Throws an Error if one cannot be started, and then no part has run.
   void run(int warps, const Part& part);
 
   // What the calling thread has learned about waiting.
@@ -48,7 +48,7 @@ class HostThreads {
   const Part* part_ = nullptr;
   int left_ = 0;
   bool over_ = false;
-  pid_t process_ = 0;  // whose threads the members are to
+  pid_t process_ = 0;  // the process whose threads the members are
   HostPace pace_;
   std::vector<std::unique_ptr<Member>> members_;
 };

@@ -1,5 +1,5 @@
-// A mark in every object that the C ABI has given out. By it the C ABI tells such an object from a destroyed one and
-// from anything else, as long as the memory can still be read.
+// A mark in every object that the C ABI gives out. With it the C ABI recognises destroyed objects and foreign pointers,
+// as long as the memory can still be read.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Alive {
   Alive(const Alive&) = delete;
   Alive& operator=(const Alive&) = delete;
 
-  // Reads memory that may have been freed. That is intended, so sanitizers must not look.
+  // Deliberately reads memory that may have been freed, so sanitizers must not check it.
 #if defined(__GNUC__)
   __attribute__((no_sanitize("address", "thread"), noinline))
 #endif

@@ -1,5 +1,5 @@
-// The one exception type of the control plane. Whoever first notices a failure throws it with the whole sentence. Only
-// src/api turns it into a result. The data path never throws.
+// The one exception type of the control plane. The first code to notice a failure throws it with the whole sentence.
+// Only src/api turns it into a result. The data path never throws.
 #pragma once
 
 #include <cerrno>
@@ -41,7 +41,8 @@ inline Error currentError() {
   }
 }
 
-// The same with the rank in front, for sentences that other ranks read too. A sentence that begins with ranks is kept.
+// The same with the rank in front, for sentences that other ranks read too. A sentence that already starts with ranks
+// stays as it is.
 inline Error currentErrorOf(int rank) {
   const Error error = currentError();
   const std::string sentence = error.what();
@@ -49,7 +50,7 @@ inline Error currentErrorOf(int rank) {
   return names ? error : Error(error.result(), "rank " + std::to_string(rank) + ": " + sentence);
 }
 
-constexpr const char* kNoMemory = "out of memory";  // short enough for a std::string without memory of it needs none
+constexpr const char* kNoMemory = "out of memory";  // short enough for a std::string that needs no memory
 
 // For use in the outermost handler of a thread: calls fail(result, sentence).
 template <class Fail>

@@ -19,10 +19,10 @@ namespace moe {
 namespace {
 
 // Whether standard error was open when the library was loaded. If not, a socket or a window may get its number before
-// the first log is opened: rank 0 serves the meeting first.
+// the first log is opened, because rank 0 serves the meeting first.
 const bool standardErrorWasOpen = ::fcntl(STDERR_FILENO, F_GETFD) >= 0;
 
-constexpr int kPatienceMs = 250;  // for a pipe whose reader has no turn
+constexpr int kPatienceMs = 250;  // for a pipe whose reader gets no processor
 
 std::string expandName(const std::string& pattern) {
   std::string name;
@@ -48,7 +48,7 @@ const char* levelName(std::int32_t level) {
   return level >= 0 && level < static_cast<std::int32_t>(kNames.size()) ? kNames[static_cast<std::size_t>(level)] : "?";
 }
 
-// Holds back SIGPIPE, which a write to a pipe without a reader raises and which would end an unprepared program.
+// Holds back SIGPIPE. A write to a pipe without a reader raises it, and it would end a program that does not expect it.
 class PipeSignalHeld {
  public:
   PipeSignalHeld() noexcept {
@@ -64,7 +64,7 @@ class PipeSignalHeld {
   PipeSignalHeld(const PipeSignalHeld&) = delete;
   PipeSignalHeld& operator=(const PipeSignalHeld&) = delete;
 
-  // Call it after a write that has raised the signal.
+  // Call it after a write that raised the signal.
   void forget() noexcept {
     constexpr timespec kAtOnce{};
     while (held_ && ::sigtimedwait(&pipe_, nullptr, &kAtOnce) < 0 && errno == EINTR) {
@@ -81,7 +81,7 @@ bool takesMore(int fd, int waitMs) {
   return ::poll(&entry, 1, waitMs) > 0;
 }
 
-// Writes pieces that a pipe with room takes whole. False: the rest is lost.
+// Writes in pieces so small that a pipe with room takes each one whole. Returns false if the rest is lost.
 bool writeText(int fd, std::string_view text, int waitMs) {
   PipeSignalHeld signal;
   while (!text.empty()) {
@@ -101,8 +101,8 @@ struct Log::Output {
   Fd file;  // empty: standard error
   std::atomic<bool> stuck = false;
 
-  // One write per line, so that lines of several ranks do not mix. After one wait in vain for a reader, it does not
-  // wait again until a line has gone through.
+  // One write per line, so that lines of several ranks do not mix. After one vain wait for a reader, it does not wait
+  // again until a line has gone through.
   void write(std::string_view line) {
     stuck = !writeText(file ? file.get() : STDERR_FILENO, line, stuck ? 0 : kPatienceMs);
   }

@@ -1,6 +1,6 @@
 // Log lines: "moecomm <level> [rank 3/16] <subsys>: lower-case sentence with values". Each communicator has its own
-// Log; there is no global one. Thread-safe. A line that cannot be written (a full disk, a closed pipe, a reader that
-// does not read) is lost. It holds nobody up and makes nobody fail.
+// Log; there is no global one. Thread-safe. A line that cannot be written (full disk, closed pipe, stalled reader) is
+// lost. It delays nobody for long and fails no call.
 #pragma once
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ class Log {
   moeLogFunction_t sink_;
   void* user_;
   std::string rank_;
-  std::shared_ptr<Output> output_;  // null: the sink, or nowhere
+  std::shared_ptr<Output> output_;  // null: to the sink, or nowhere
 };
 
 }  // namespace moe

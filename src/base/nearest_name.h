@@ -1,4 +1,4 @@
-// Finds the known name that somebody probably meant who wrote an unknown one.
+// Finds the known name that a user probably meant by an unknown one.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace moe {
 
-// The fewest letters to insert, drop, change or swap with their neighbour.
+// The fewest insertions, deletions, replacements and swaps of neighbouring letters.
 inline std::size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> beforeLast, last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
@@ -37,7 +37,7 @@ inline std::string nearestName(std::string_view given, const std::vector<std::st
   return nearest;
 }
 
-// For the end of a sentence: "; did you mean --tokens?", or nothing.
+// The end of a sentence: "; did you mean --tokens?", or nothing.
 inline std::string didYouMean(std::string_view given, const std::vector<std::string>& known) {
   const std::string nearest = nearestName(given, known);
   return nearest.empty() ? "" : "; did you mean " + nearest + "?";

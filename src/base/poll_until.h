@@ -1,4 +1,4 @@
-// Waits on the CPU for something that nobody signals: looks, sleeps a moment, looks again.
+// Waits on the CPU for a condition that nobody signals: checks it, sleeps a moment, checks again.
 #pragma once
 
 #include <thread>
@@ -7,7 +7,7 @@
 
 namespace moe {
 
-// True once holds(); false at the deadline or when giveUp().
+// Returns true once holds(), and false at the deadline or when giveUp().
 template <class Holds, class GiveUp>
 bool pollUntil(const Deadline& deadline, Holds holds, GiveUp giveUp) {
   while (!holds()) {

@@ -1,5 +1,5 @@
-// Starts a background thread of the library. It gets none of the program's signals. An exception ends the thread, but
-// not the process.
+// Starts a background thread of the library. The thread receives none of the program's signals. An exception ends the
+// thread, but not the process.
 #pragma once
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 namespace moe {
 
-// While this object lives, the calling thread gets no signal. A thread that it starts inherits that.
+// While this object lives, the calling thread receives no signals. A thread that it starts inherits that.
 class SignalsHeld {
  public:
   SignalsHeld() {

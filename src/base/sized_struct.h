@@ -12,7 +12,7 @@
 
 namespace moe {
 
-// No struct of this library will ever be larger. So a `size` that was never set is not believed.
+// No struct of this library will ever be larger. So a larger `size` was never set, and is refused.
 inline constexpr std::size_t kStructBytesMax = 4096;
 
 template <class T>
@@ -28,7 +28,7 @@ void checkStructSize(const T* user, const char* name) {
   }
 }
 
-// A copy of `*user` in this library's shape. Fields that an older caller does not have keep the value of `defaults`
+// A copy of `*user` in this library's layout. Fields that an older caller does not have keep the value of `defaults`
 // (the struct's INITIALIZER). Fields that only a newer caller has must be zero, because the library cannot honour them.
 template <class T>
 T readStruct(const T* user, const char* name, const T& defaults) {
@@ -46,8 +46,8 @@ T readStruct(const T* user, const char* name, const T& defaults) {
   return result;
 }
 
-// Fills an output struct. Writes at most `user->size` bytes, but not `size` itself. An older caller gets the fields
-// that it knows. A newer caller keeps its values in the fields that the library does not know.
+// Fills an output struct. Writes at most `user->size` bytes and leaves `size` itself alone. An older caller gets the
+// fields that it knows. A newer caller keeps its values in the fields that the library does not know.
 template <class T>
 void writeStruct(T* user, const T& value, const char* name = "the output struct") {
   checkStructSize(user, name);

@@ -14,7 +14,7 @@ void requirePointer(const void* pointer, const char* name, const char* when);
 // NULL counts as aligned.
 void requireAligned(const void* pointer, const char* name, std::size_t alignment);
 
-// Memory that a call uses, as far as the host knows it. The call may use more.
+// Memory that a call uses, as far as the host knows. The call may use more.
 struct Extent {
   const char* name;
   const void* begin;

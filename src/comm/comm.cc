@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFailedLeave{1000};
 constexpr std::chrono::milliseconds kReadersEnd{1000};
-constexpr auto kVerdictEnd = 2 * bootstrap::kVerdict;  // on a busy machine
+constexpr auto kVerdictEnd = 2 * bootstrap::kVerdict;  // allows for a busy machine
 
 }  // namespace
 
@@ -49,14 +49,14 @@ Comm::~Comm() {
   if (remote_) finishPuts();
   if (bootstrap_) {
     const bootstrap::Company company = readers();
-    errors_.stopTelling();  // transports, whose threads go on until they are destroyed, would tell it to the bootstrap
+    errors_.stopTelling();  // transports run until they are destroyed, and would report this end to the bootstrap
     bootstrap_->leave(company);
   }
   handles_.clear();
 }
 
-// Peers that may still read this window. This rank's last LL combine has ended, so every peer has come to its own
-// combine and waits only for words that are on their way. Unless it is stopped, it is done within microseconds. A peer
+// Peers that may still read this window. This rank's last LL combine has ended, so every peer has reached its own
+// combine and waits only for words that are on their way. Unless it is stopped, it finishes within microseconds. A peer
 // that leaves too has ended its steps.
 bootstrap::Company Comm::readers() noexcept {
   if (!hasReaders_ || status() != moeSuccess) return {};
@@ -64,7 +64,7 @@ bootstrap::Company Comm::readers() noexcept {
 }
 
 // Waits until this rank's puts have arrived everywhere, before it takes its window away. After a failure many never
-// will. Then it waits only until peers hear of the failure, before connections close.
+// arrive. Then it waits only until peers learn of the failure, before connections close.
 void Comm::finishPuts() noexcept {
   try {
     std::optional<Deadline> failed;
@@ -87,10 +87,10 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
     if (announce && bootstrap_) bootstrap_->announceFailure(result, sentence);
   };
   if (!errors_.fail(result, sentence, tell)) return;
-  // Not through the view: a transport may fail before that is made.
+  // Not through the view, because a transport may fail before that exists.
   auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
   if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
-  log_->write(moeLogError, "dev", "{}", sentence);  // last: the caller's function may take its time
+  log_->write(moeLogError, "dev", "{}", sentence);  // last, because the caller's function may take its time
 }
 
 void Comm::transportFailed(moeResult_t result, const std::string& sentence) noexcept {
@@ -101,8 +101,8 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   }
 }
 
-// A step that fails writes a record. Whoever looks first turns it into the communicator's failure. Whoever looks
-// meanwhile waits for that: its own step may be the one that failed, and must not seem to have succeeded.
+// A failed step writes a record. The first thread that looks turns it into the communicator's failure. Threads that
+// look meanwhile wait for that, because their own step may be the one that failed and must not seem to have succeeded.
 void Comm::lookAtSteps() noexcept {
   Failure* failure = view_.failure;
   if (failure == nullptr || std::atomic_ref(failure->ready).load(std::memory_order_acquire) == 0) return;
@@ -118,7 +118,7 @@ void Comm::lookAtSteps() noexcept {
   }
 }
 
-// Ends waits for a rank that does nothing any more. Steps look at this word after they have waited for a while.
+// Ends waits for ranks that do nothing any more. Steps look at this word after they have waited for a while.
 void Comm::lookForLeavers() noexcept {
   for (int rank = 0; rank < nranks(); ++rank) {
     if (bootstrap_->isLeaving(rank)) std::atomic_ref(view_.departed[rank]).store(1, std::memory_order_release);
@@ -131,11 +131,11 @@ moeResult_t Comm::status() noexcept {
 }
 
 void Comm::abort() noexcept {
-  if (errors_.result() != moeSuccess) return;  // the ranks may still be asking whose fault that is fault that is
+  if (errors_.result() != moeSuccess) return;  // the ranks may still be finding out who is to blame
   try {
     fail(moeAborted, fmt::format("rank {}: moeCommAbort was called", rank()), true);
   } catch (const std::exception&) {
-    fail(moeAborted, "moeCommAbort", true);  // out of memory; this sentence is short enough to need none, it needs none
+    fail(moeAborted, "moeCommAbort", true);  // out of memory; this sentence is short enough to need none
   }
 }
 

@@ -22,17 +22,17 @@ namespace moe {
 
 class Handle;
 
-// What is known about a peer after init.
+// What this rank knows about a peer after init.
 struct Peer {
   WindowCard card;
   PeerWindow window;
   bool inDomain = true;
 };
 
-// The mark reads "moecomm" and a letter.
+// The mark spells "moecomm" and a letter.
 class Comm : public Alive<0x6d6f65636f6d6d43> {
  public:
-  // `rendezvousRank` serves the id; -1 if it is not known. `backend` NULL: the configuration's.
+  // `rendezvousRank` serves the id; -1 if it is not known. `backend` NULL: the one that the configuration asks for.
   static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
                                       int rendezvousRank = -1, std::unique_ptr<Backend> backend = nullptr);
   ~Comm();
@@ -54,8 +54,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
   ErrorState& errors() { return errors_; }
 
-  // True in a process that was forked from the communicator's. There its threads are missing, and its locks may be held
-  // for ever.
+  // True in a process that was forked from the communicator's. It lacks the communicator's threads, and locks may be
+  // held there for ever.
   bool isForked() const noexcept { return ::getpid() != process_; }
   int process() const { return process_; }
 
@@ -69,20 +69,20 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // allocateWindow has returned.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
 
-  // How many rows of `rowBytes` bytes fit at `memory`: what is left of its block in the heap. Elsewhere nobody knows,
-  // and the answer is kAnyRows.
+  // How many rows of `rowBytes` bytes fit at `memory`. In the heap that is the rest of its block. Elsewhere it is not
+  // known, and the answer is kAnyRows.
   std::int64_t windowRoom(const void* memory, std::uint64_t rowBytes) const;
 
   OutstandingOperations& operations() { return operations_; }
   const OutstandingOperations& operations() const { return operations_; }
 
-  // The set of LL slots for a new handle: the one with the fewest handles. All ranks that make and destroy the same
-  // handles in the same order choose alike.
+  // The set of LL slots for a new handle: the one with the fewest handles. Ranks that make and destroy the same handles
+  // in the same order choose alike.
   int takeLlSet();
   void giveBackLlSet(int set) { --llHandles_[set]; }
 
   // Notes that peers of the domain read this rank's rows in their own steps, and that no step here waits for the last
-  // of them.
+  // of those reads.
   void noteReaders() noexcept { hasReaders_ = true; }
   bool hasReaders() const { return hasReaders_; }
 
@@ -103,7 +103,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
 
   const pid_t process_ = ::getpid();
 
-  // Declaration order is lifetime order: the bootstrap's monitor uses everything above it, and goes first.
+  // Declaration order is lifetime order. The bootstrap's monitor uses everything above it, and goes first.
   Config config_;
   std::unique_ptr<Log> log_;
   CommShape shape_;

@@ -1,5 +1,5 @@
-// Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. At the
-// end of each round every rank knows of every rank's failure, so that all give up for the same reason.
+// Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. After
+// each round every rank knows of every rank's failure, so that all give up for the same reason.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace moe {
 namespace {
 
-// What all ranks must have set alike: the names for sentences, and the values in the same order.
+// What all ranks must have set alike: names for the sentences, and values in the same order.
 constexpr const char* kAgreedNames[] = {"library version", "backend",     "modes",        "tokensMax",
                                         "llTokensMax",     "rowBytesMax", "sideBytesMax", "topkMax",
                                         "expertsMax",      "stagingRows", "domainSize",   "transport"};
@@ -37,7 +37,7 @@ std::string disagreement(const AgreedValues& first, const AgreedValues& other, i
   return {};
 }
 
-// The outcome of a round on one rank; it precedes the payload.
+// The outcome of a round on one rank. It precedes the payload.
 struct Outcome {
   std::int32_t result = moeSuccess;
   char sentence[508] = {};
@@ -91,7 +91,7 @@ class CommInit {
     comm_->bootstrap_->stopServingFd();
     if (comm_->shape_.domains() > 1) connectDomains();
     makeView();
-    comm_->bootstrap_->barrier();  // nobody writes to a window before its owner is ready
+    comm_->bootstrap_->barrier();  // no rank writes to a window before its owner is ready
     startMonitor();
     comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
                        milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
@@ -100,7 +100,7 @@ class CommInit {
     return std::move(comm_);
   }
 
-  // A failure that every rank finds by itself and puts into the same words.
+  // A failure that every rank finds by itself and words alike.
   Error ofAll(moeResult_t result, const std::string& sentence) {
     allKnow_ = true;
     return Error(result, sentence);
@@ -136,7 +136,7 @@ class CommInit {
     return card;
   }
 
-  // Runs `work` on every rank; if it fails anywhere, every rank throws the first failing rank's reason.
+  // Runs `work` on every rank. If it fails anywhere, every rank throws the reason of the first rank that failed.
   template <class Work>
   void together(Work work) {
     Outcome mine;
@@ -155,7 +155,7 @@ class CommInit {
     }
   }
 
-  // Domains are consecutive ranks, equally many in each. By default a domain has as many ranks as possible that share a
+  // Domains are consecutive ranks, all of the same size. By default a domain has as many ranks as possible that share a
   // host.
   void chooseDomains() {
     const int nranks = comm_->nranks();
@@ -249,10 +249,11 @@ class CommInit {
                      comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
   }
 
-  // Connects to the others. They wait for this rank, so they must hear at once if it gives up.
+  // Connects to the others. They wait for this rank, so they must learn at once if it gives up.
   void connectTo(const std::vector<CardBytes>& cards) {
     try {
-      // A rank that has connected waits in the next round. It knows nothing, so it must not be the first to give up.
+      // A rank that has connected waits in the next round. It knows nothing of failures here, so it must not give up
+      // first.
       const std::chrono::milliseconds patience(std::max(comm_->config_.timeoutMs / 4 * 3, 1));
       comm_->remote_->connect(cards, Deadline::after(patience));
     } catch (...) {

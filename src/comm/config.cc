@@ -70,7 +70,7 @@ bool numberOfField(const Setting& setting, const moeConfig_t& user, std::int64_t
   return true;
 }
 
-// Where the value goes; nullptr if the target has another type.
+// Where the value goes, or nullptr if the target has another type.
 template <class Value>
 Value* targetIn(const Setting& setting, Config* config) {
   if (const auto* member = std::get_if<Value Config::*>(&setting.target)) return &(config->**member);

@@ -15,7 +15,7 @@
 namespace moe {
 
 // Names and units are those of moeConfig_t. Every value has been checked against its range. -1 and 0 keep their meaning
-// where it depends on the machine or on the number of ranks.
+// where the value depends on the machine or the number of ranks.
 struct Config {
   std::int32_t backend = moeBackendAuto;
   std::int32_t device = -1;
@@ -44,19 +44,19 @@ struct Config {
   moeAllocate_t allocate = nullptr;
   moeFree_t free = nullptr;
   void* allocateUser = nullptr;
-  std::vector<std::string> fromEnvironment;  // NAME=value of the variables that were taken
+  std::vector<std::string> fromEnvironment;  // NAME=value of the variables that took effect
 
   bool ht() const { return modes != moeModeLl; }
   bool ll() const { return modes != moeModeHt; }
 };
 
-// Gives the text of an environment variable, or nullptr. Tests pass their own function.
+// Returns the text of an environment variable, or nullptr. Tests pass their own function.
 using Lookup = std::function<const char*(const char* name)>;
 
 // The environment of this process.
 const Lookup& processEnvironment();
 
-// The variables of this process whose names begin like ours.
+// The variables of this process whose names start with our prefix.
 std::vector<std::string> namesInEnvironment();
 
 // `user` may be nullptr. Throws moeInvalidArgument naming the field or variable, its value and what is allowed. An

@@ -149,7 +149,7 @@ const Setting kSettings[] = {
     {"MOECOMM_LIBRARY", nullptr, "", "looked for", FreeText{"path"}, "Python: the library to load.", None{}, None{}},
 };
 
-// Variables of tests and their scripts.
+// Variables that tests and their scripts read.
 constexpr const char* kTestVariables[] = {"MOECOMM_UPDATE_DOCS", "MOECOMM_SIM_SEED", "MOECOMM_RXE_VM_ACCEL",
                                           "MOECOMM_RXE_VM_CACHE", "MOECOMM_RXE_VM_KERNEL"};
 

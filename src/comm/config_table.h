@@ -25,24 +25,24 @@ struct IntegerRange {
 };
 
 struct FreeText {
-  const char* form;  // what may stand there, for the documentation
+  const char* form;  // the accepted text, for the documentation
 };
 
 using Allowed = std::variant<IntegerRange, std::span<const Choice>, FreeText>;
 
 struct Setting {
   const char* variable;
-  const char* field;         // of moeConfig_t; nullptr: only the variable
+  const char* field;         // of moeConfig_t; nullptr: only the variable exists
   const char* defaultText;   // a number, a word of the choices, or empty for "not set"
-  const char* defaultShown;  // in the documentation, where defaultText does not say it; else nullptr
+  const char* defaultShown;  // in the documentation, if defaultText is not clear there; otherwise nullptr
   Allowed allowed;
   const char* meaning;
 
-  // Where the value goes; none for the launcher's variables, which launch_env.cc reads.
+  // Where the value goes. None for the launcher's variables, which launch_env.cc reads.
   using Target = std::variant<std::monostate, std::int32_t Config::*, std::int64_t Config::*, std::string Config::*,
                               std::int32_t topology::RdmaSettings::*, std::string topology::RdmaSettings::*>;
   Target target;
-  // Where the program may have set it.
+  // Where the program may set it.
   using Source = std::variant<std::monostate, std::int32_t moeConfig_t::*, std::int64_t moeConfig_t::*,
                               const char * moeConfig_t::*>;
   Source source;
@@ -51,7 +51,7 @@ struct Setting {
 
 std::span<const Setting> settings();
 
-// What the names of our variables begin with.
+// The prefix of our variables.
 inline constexpr std::string_view kPrefix = "MOECOMM_";
 
 // The names of all variables of the library, its tools, its Python package and its tests.

@@ -1,4 +1,4 @@
-// The first failure of a communicator, kept until it is destroyed. Whichever thread notices first writes it: a caller,
+// The first failure of a communicator, kept until it is destroyed. The first thread that notices writes it: a caller,
 // the liveness monitor, a transport, or a step (through its failure record).
 #pragma once
 
@@ -16,8 +16,9 @@ namespace moe {
 
 class ErrorState {
  public:
-  // True for the first failure, which is kept. `tell()` lets the peers know, and must not call back. It runs before
-  // anyone here can see the failure and leave because of it. Ends what suspect() has begun; that result stays.
+  // Returns true for the first failure, which is kept. `tell()` informs the peers, and must not call back. It runs
+  // before anyone here can see the failure and leave because of it. fail() ends what suspect() has started, whose
+  // result stays.
   template <class Tell>
   bool fail(moeResult_t result, const std::string& sentence, Tell tell) noexcept {
     const std::lock_guard lock(mutex_);
@@ -25,7 +26,7 @@ class ErrorState {
     try {
       latest_ = sentence;
       if (tells_) tell();
-    } catch (const std::exception&) {  // the failure counts, with or without its sentence what counts
+    } catch (const std::exception&) {  // the failure counts, with or without its sentence
       if (latest_ != sentence) latest_ = kNoMemory;
     }
     if (result_ == moeSuccess) result_ = result;
@@ -35,8 +36,8 @@ class ErrorState {
     return true;
   }
 
-  // The communicator has failed, but the culprit is not known yet; fail() will name it. At `end`, `sentence` is used
-  // for want of a better one. An earlier failure stays.
+  // The communicator has failed, but the culprit is not known yet; fail() will name it. If it does not by `end`,
+  // `sentence` is used. An earlier failure stays.
   void suspect(moeResult_t result, const std::string& sentence, Deadline end) {
     const std::lock_guard lock(mutex_);
     if (result_ != moeSuccess) return;
@@ -47,13 +48,14 @@ class ErrorState {
     failed_.notify_all();
   }
 
-  // For a caller that knows that another thread is about to call fail() or suspect(). Returns when it has.
+  // For a caller that knows that another thread is about to call fail() or suspect(). Returns when that has happened.
   void awaitFailure() noexcept {
     std::unique_lock lock(mutex_);
     failed_.wait(lock, [&] { return result_ != moeSuccess; });
   }
 
-  // From now on no failure is told to peers, who know that this rank leaves. Waits for what is being told.
+  // From now on no failure is told to peers, which know that this rank leaves. Waits until a call of tell() in progress
+  // ends.
   void stopTelling() noexcept {
     const std::lock_guard lock(mutex_);
     tells_ = false;

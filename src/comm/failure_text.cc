@@ -11,7 +11,7 @@
 namespace moe {
 namespace {
 
-// What a step was waiting for, as in "rank 3 did not send its counts".
+// What a step waited for, as in "rank 3 did not send its counts".
 const char* missing(Phase phase) {
   switch (phase) {
     case Phase::none:
@@ -65,7 +65,7 @@ const char* callOf(Phase phase) {
   }
 }
 
-// The fields of the word that differs. Fields whose difference explains that of others come first.
+// The fields of the word that differs. A field whose difference explains others comes before them.
 std::vector<TermField> fieldsOf(const Failure& f) {
   namespace handle = handle_terms;
   const std::string_view call = callOf(f.phase);
@@ -86,7 +86,7 @@ std::string valueOf(const TermField& field, std::uint64_t word) {
   return std::to_string(value);
 }
 
-// Uses the words of moeCommInit, with the lower rank first.
+// Uses the terms of moeCommInit, with the lower rank first.
 std::string describeDisagreement(const Failure& f, int rank) {
   auto ours = static_cast<std::uint64_t>(f.expected), theirs = static_cast<std::uint64_t>(f.actual);
   const int lower = std::min(rank, f.peer), higher = std::max(rank, f.peer);

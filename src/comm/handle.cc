@@ -77,7 +77,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
 }
 
 Handle::~Handle() {
-  comm_.log().write(moeLogDebug, "dev", "handle {} goes", fmt::ptr(this));
+  comm_.log().write(moeLogDebug, "dev", "handle {} is destroyed", fmt::ptr(this));
   forgetPending();
   if (lowLatency()) comm_.giveBackLlSet(view_.llSet);
 }

@@ -78,8 +78,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   bool rowsPerExpert() const {
     return shape_.layout == Layout::expertMajor || shape_.layout == Layout::expertMajorPadded;
   }
-  // Whether the operation only moves rows: they go straight to their final place, or come straight from it, without a
-  // copy or sum here.
+  // Whether the operation only moves rows: they go straight to or come straight from their final place, without a copy
+  // or sum here.
   bool onlyMoves(const DispatchArgs& d) const;
   bool onlyMoves(const CombineArgs& a) const;
   // `rowBytes`: the bytes that are cut into parts. `crossing`: the bytes per token and rank that cross between ranks.

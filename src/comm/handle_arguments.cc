@@ -1,4 +1,4 @@
-// Checks the memory of dispatch and combine: what must be there, how it is aligned, and what may not overlap.
+// Checks the memory arguments of dispatch and combine: which must be given, their alignment, and overlaps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void refuseOutput(const void* pointer, const char* name, const char* why) {
   throw Error(moeInvalidArgument, fmt::format("{} is {}, but {}", name, pointer, why));
 }
 
-// Memory in the window lies in one block.
+// Checks that memory in the window lies in one block.
 template <std::size_t kCount>
 void requireBlocks(const Comm& comm, const std::array<Extent, kCount>& extents) {
   for (const Extent& extent : extents) {
@@ -24,7 +24,7 @@ void requireBlocks(const Comm& comm, const std::array<Extent, kCount>& extents) 
   }
 }
 
-// Outputs share memory with no input and no other output.
+// Checks that outputs share memory with no input and no other output.
 template <std::size_t kOutputs, std::size_t kInputs>
 void requireAllApart(const std::array<Extent, kOutputs>& outputs, const std::array<Extent, kInputs>& inputs) {
   for (std::size_t i = 0; i < kOutputs; ++i) {
@@ -92,7 +92,7 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
   requireAllApart(outputs, inputs);
 }
 
-// A rank without rows or tokens has no array for them. The step itself counts rows that have arrived.
+// A rank without rows or tokens has no array for them. The step itself counts arrived rows.
 void Handle::checkGrads(const moeCombineArgs_t& args) const {
   if (tokens_ == 0 || args.outWeightGrads != nullptr) return;
   const bool flag = (args.flags & moeCombineGrads) != 0;

@@ -31,10 +31,10 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
                      rows * rowBytes, lowLatency()})
           .blocks;
     };
-    where = fmt::format("; of the largest calls, dispatch takes {} multiprocessors and combine {}",
+    where = fmt::format("; the largest dispatch uses {} multiprocessors, the largest combine {}",
                         blocks(dispatchStep(view_)), blocks(combineStep(view_, comm_.backend().landingCombines())));
   }
-  log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts, {} of a token, at most {} tokens{}",
+  log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts, {} per token, at most {} tokens{}",
             fmt::ptr(this), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.map.experts,
             shape_.topk, shape_.tokensMax, where);
   log.write(moeLogDebug, "dev", "handle {}: {} bytes of private memory, {} for counts{}", fmt::ptr(this), bytes,

@@ -20,15 +20,15 @@ void checkFlags(std::int32_t flags, std::int32_t known, const char* names, std::
   if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
 }
 
-// No layout has more rows than this, so no more arrive.
+// No layout has more rows than this, so no more can arrive.
 constexpr std::int64_t kRowsMost = INT32_MAX;
 
 bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
-// Whether a dispatch in one step may store its own rows straight to the output. A cast is made in slots, and side
-// payload goes like the rows.
+// Whether a one-step dispatch may store its own rows straight to the output. A cast needs slots, and side payload goes
+// the way of its rows.
 bool mayGoStraight(const DispatchArgs& d) {
   return d.cast.type == kNoCast && d.outRows != nullptr && (d.sideBytes == 0 || d.outSide != nullptr);
 }
@@ -83,7 +83,7 @@ bool Handle::onlyMoves(const CombineArgs& a) const {
   return (a.inPlace != 0 || a.rows == nullptr) && !view_.hasRails();
 }
 
-// Counts this call's tokens. Ranks need not have equally many, because each announces what its own blocks have done.
+// Counts this call's tokens. Ranks need not have the same number, because each announces what its own blocks have done.
 Workload Handle::workload(const Call& call, Step step, std::uint32_t rowBytes, std::uint32_t crossing,
                           bool movesOnly) const {
   const int rows = movesOnly ? call.tokens : shape_.tokensMax * view_.destinationsMax;
@@ -196,9 +196,9 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   return out;
 }
 
-// Chooses what peers read: the caller's rows in place if possible, else rows that are prepared for them.
+// Chooses what peers read: the caller's rows in place if possible, otherwise rows that are prepared for them.
 void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
-  // Steps check how many rows there are only where there may be too few.
+  // Steps check the number of rows only where it may be too small.
   out->held = args.rows != nullptr ? comm_.windowRoom(args.rows, out->rowBytes) : 0;
   if (out->held >= layoutRowsMax(shape_)) out->held = kAnyRows;
   if (lowLatency()) {

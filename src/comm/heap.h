@@ -1,5 +1,5 @@
-// Hands out pieces of the window's heap for moeMemAlloc, first fit, and merges free neighbours. It only keeps the books
-// and never touches the memory. One thread at a time, as the API says.
+// Hands out pieces of the window's heap for moeMemAlloc, first fit, and merges free neighbours. It only does the
+// bookkeeping and never touches the memory. One thread at a time, as the API requires.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Heap {
 
   static constexpr std::uint64_t kAlignment = 256;
 
-  // The offset of `bytes` bytes. Throws moeInvalidArgument with the largest free piece if there is no room.
+  // Returns the offset of `bytes` bytes. Throws moeInvalidArgument with the largest free piece if there is no room.
   std::uint64_t take(std::uint64_t bytes);
   // Throws moeInvalidArgument if nothing was taken at `offset`.
   void giveBack(std::uint64_t offset);

@@ -23,7 +23,7 @@ void warnOfUnknown(const Log& log, std::span<const std::string> names) {
     // The common prefix would make any two names look alike.
     const std::string nearest = nearestName(std::string_view(name).substr(kPrefix.size()), knownEnds);
     const std::string advice = nearest.empty() ? "" : fmt::format("; did you mean {}{}?", kPrefix, nearest);
-    log.write(moeLogWarn, "init", "the environment has {}, which nothing of moecomm {}.{} takes{}", name,
+    log.write(moeLogWarn, "init", "the environment has {}, which moecomm {}.{} does not know{}", name,
               MOE_VERSION_MAJOR, MOE_VERSION_MINOR, advice);
   }
 }

@@ -55,8 +55,8 @@ class Variables {
   const char* launcher_;
 };
 
-// Ranks know the same text and so derive the same 16 bytes. These keep jobs apart. The text is no secret:
-// docs/guide/launchers.md says what the bytes do not protect from.
+// All ranks know the same text and so derive the same 16 bytes, which keep jobs apart. The text is no secret:
+// docs/guide/launchers.md says what the bytes do not protect against.
 Secret deriveBytes(std::string_view purpose, std::string_view text) {
   return bootstrap::deriveKey({}, purpose, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
 }
@@ -138,7 +138,7 @@ LaunchEnvironment readOpenMpi(const Lookup& lookup) {
   return launch;
 }
 
-// The first host of a Slurm node list: "a", "a,b", "node[01-04,9],b"; empty where a name has text after its brackets.
+// The first host of a Slurm node list: "a", "a,b", "node[01-04,9],b". Empty where a name has text after its brackets.
 std::string firstHost(std::string_view list) {
   const std::size_t stop = list.find_first_of("[,");
   if (stop == std::string_view::npos || list[stop] == ',') return std::string(list.substr(0, stop));
@@ -153,13 +153,13 @@ std::string firstHost(std::string_view list) {
 LaunchEnvironment readSlurm(const Lookup& lookup) {
   const Variables env(lookup, "Slurm");
   LaunchEnvironment launch;
-  // The step's number of tasks. The job's may differ when srun starts only some of them.
+  // The number of tasks of the step. The job's may differ if srun starts only some of them.
   readRank(env, "SLURM_PROCID", env.find("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", &launch);
   launch.localRank = env.integerOr("SLURM_LOCALID", -1);
   const std::string id = env.findFirst({"SLURM_JOB_ID", "SLURM_JOBID"}).value_or("");
   const std::string job = fmt::format("{}.{}", id, env.findFirst({"SLURM_STEP_ID", "SLURM_STEPID"}).value_or(""));
   if (!readRoot(env, &launch)) {
-    // Task 0 runs on the first node of the step. The launch node comes second: it may be a login node.
+    // Task 0 runs on the first node of the step. The launch node comes second, because it may be a login node.
     const auto nodes = env.findFirst({"SLURM_STEP_NODELIST", "SLURM_NODELIST"});
     launch.rootHost = nodes ? firstHost(*nodes) : "";
     if (launch.rootHost.empty()) launch.rootHost = env.find("SLURM_LAUNCH_NODE_IPADDR").value_or("");

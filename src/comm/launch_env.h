@@ -13,7 +13,7 @@ namespace moe {
 struct LaunchEnvironment {
   int nranks = 0;
   int rank = 0;
-  int localRank = -1;  // index on this host; -1 where the launcher does not say
+  int localRank = -1;  // index on this host; -1 if the launcher does not say
   std::string rootHost;
   std::uint16_t rootPort = 0;
   Secret secret{};

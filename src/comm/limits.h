@@ -18,7 +18,7 @@ struct Limits {
   static constexpr std::int32_t kSideBytes = 1 << 16;
   static constexpr std::int32_t kTimeoutMs = 24 * 60 * 60 * 1000;
   static constexpr std::int32_t kSms = 1024;
-  static constexpr std::int64_t kArrivingRows = (1 << 24) - 1;  // times the parts of a row fit 31 bits: planParts
+  static constexpr std::int64_t kArrivingRows = (1 << 24) - 1;  // times the parts of a row this fits 31 bits: planParts
   static constexpr std::int64_t kHeapBytes = std::int64_t{1} << 46;
 };
 

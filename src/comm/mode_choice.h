@@ -43,7 +43,7 @@ inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
     {Layout::expertMajorPadded, {32 * kMebibyte, 16 * kMebibyte}, {128 * kKibibyte, 2 * kMebibyte}},
     {Layout::rankMajor, {32 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}},
 };
-inline constexpr int kRanksOfToken = 8;  // a token rarely goes to more a rule
+inline constexpr int kRanksOfToken = 8;  // a token rarely goes to more
 
 // moeModeHt or moeModeLl, for a communicator that has both. `rowBytesMax` and `llTokensMax` are the communicator's,
 // because a handle does not know its rows yet. `host`: for the host backend.

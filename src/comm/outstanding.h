@@ -1,4 +1,4 @@
-// Knows which send-only operations of a communicator await their completion, and so what may not start yet.
+// Knows which send-only operations of a communicator await their completion, and so which operations may not start yet.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace moe {
 
-// Operations with common numbers. Their slots are reused every `generations` operations, so an operation may start only
+// Operations that share numbers. Their slots are reused every `generations` operations, so an operation may start only
 // when the one that used its slots before is complete.
 class Outstanding {
  public:
@@ -68,7 +68,7 @@ class OutstandingOperations {
   Outstanding& at(Series series) { return all_[static_cast<std::size_t>(series)]; }
 
   std::array<Outstanding, kSeries> all_;
-  int staged_ = 0;  // that use the staging area
+  int staged_ = 0;  // operations that use the staging area
 };
 
 }  // namespace moe

@@ -40,7 +40,7 @@ HostPort parseHostPort(std::string_view name, std::string_view text) {
     if (host.size() < 3 || host.back() != ']') throw refuse();
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
-    throw refuse();  // which colon ends the address cannot be told
+    throw refuse();  // it is ambiguous which colon ends the address
   }
   if (host.find_first_of("[] \t") != std::string_view::npos) throw refuse();
   const std::string portName = fmt::format("the port of {}", name);

@@ -11,12 +11,12 @@ class Tickets {
  public:
   // The ticket of the next call. A captured call may be replayed any number of times, or never: its ticket is 1.
   std::uint32_t next(bool captured) const { return captured ? kCaptured : given_ + 1; }
-  // Says that the call with this ticket has been launched.
+  // The call with this ticket has been launched.
   void launched(std::uint32_t ticket) noexcept {
     given_ = std::max(given_, ticket);
     expected_ = std::max(expected_, ticket);
   }
-  // What to wait for; 0: nothing was launched. A captured call is waited for only if there is no other.
+  // The ticket to wait for; 0: nothing was launched. A captured call is waited for only if there is no other.
   std::uint32_t expected() const { return expected_; }
 
  private:

@@ -19,7 +19,7 @@ class Help : public CLI::Formatter {
     return wrapped(option->get_description(), kTerminalColumns - kNameColumns);
   }
 
-  // Shows the value's kind and its default. Limits are told when they are broken.
+  // Shows the value's kind and its default. Limits appear in the message when they are broken.
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     std::string kind = option->get_type_name();
@@ -37,7 +37,7 @@ std::vector<std::string> optionNames(const CLI::App& app) {
   return names;
 }
 
-// What the parser did not expect: unknown options, or words if there are no such options.
+// What the parser did not expect: unknown options, or words if no such option exists.
 std::string unexpected(const CLI::App& app) {
   const std::vector<std::string> known = optionNames(app);
   std::string sentence;

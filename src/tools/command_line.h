@@ -1,5 +1,5 @@
-// What the command lines of all programs have in common: --version, help that fits a terminal, and sentences about
-// wrong options that name the one that was meant.
+// What the command lines of all programs share: --version, help that fits a terminal, and messages about wrong options
+// that name the option that was probably meant.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,11 +17,11 @@
 
 namespace moe::tools {
 
-// Gives the program --version, and the help and the sentences described above.
+// Gives the program --version, and the help and messages described above.
 void prepareCommandLine(CLI::App& app, const std::string& program);
 
-// Parses and returns -1; or prints help, version or what is wrong, and returns the exit status: 0, or 2 if something
-// is. `check` may throw CLI::ValidationError for options that do not go together.
+// Parses and returns -1; or prints help, the version or an error, and returns the exit status: 0, or 2 for an error.
+// `check` may throw CLI::ValidationError for options that do not go together.
 template <class Check>
 int parseCommandLine(CLI::App& app, int argc, const char* const* argv, const Check& check) {
   try {
@@ -33,7 +33,7 @@ int parseCommandLine(CLI::App& app, int argc, const char* const* argv, const Che
   }
 }
 
-// Takes whole numbers of these, and says so of anything else. It has no text in the help.
+// Accepts whole numbers in this range, and refuses anything else with a message. It has no text in the help.
 CLI::Validator wholeNumber(std::int64_t least, std::int64_t most = std::numeric_limits<int>::max());
 
 // For options whose value is one of a few names.

@@ -1,5 +1,6 @@
-// moe_info shows what this machine and this library offer: version; backends, and why one is missing; GPUs and their
-// links; network adapters; NUMA nodes; the transport between each two GPUs; and what RDMA would use and what it lacks.
+// moe_info shows what this machine and this library offer: the version; backends, and why one is missing; GPUs and
+// their links; network adapters; NUMA nodes; the transport between any two GPUs; and what RDMA would use and what it
+// lacks.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -22,7 +23,7 @@
 namespace moe::tools {
 namespace {
 
-// A backend is available if a communicator of one rank can be made with it. Nothing less would be certain.
+// A backend is available if a communicator of one rank can be made with it. Nothing less would prove it.
 BackendStatus probeBackend(const char* name, std::int32_t backend) {
   moeConfig_t config = MOE_CONFIG_INITIALIZER;
   config.backend = backend;
@@ -41,8 +42,8 @@ BackendStatus probeBackend(const char* name, std::int32_t backend) {
   return {name, result == moeSuccess, reason};
 }
 
-// Looks for adapters where libibverbs does. Settings that are malformed, or ask for something that is not there, are an
-// answer too.
+// Looks for adapters where libibverbs does. Malformed settings, and settings that ask for something missing, are a
+// result too.
 void lookAround(Report* report) {
   std::optional<Config> config;
   std::string reason;
@@ -62,7 +63,7 @@ void lookAround(Report* report) {
   const bool hasGpu = !report->topology.gpus.gpus.empty();
   const bool asked = config && config->transport != 0;
   report->betweenHosts = transportBetweenHosts(report->prerequisites, hasGpu);
-  if (asked) report->betweenHosts += "; but MOECOMM_TRANSPORT says what it is to be, and all else is refused";
+  if (asked) report->betweenHosts += "; but MOECOMM_TRANSPORT selects the transport, and there is no fallback";
 }
 
 Report makeReport() {
@@ -70,7 +71,7 @@ Report makeReport() {
   moeGetVersion(&report.version);
   lookAround(&report);
   report.backends.push_back(probeBackend("host", moeBackendHost));
-  // Without a driver or a GPU, whoever looked for them knows the cause best.
+  // If the driver or the GPU is missing, the search for GPUs knows the cause best.
   const std::string& reason = report.topology.gpus.reason;
   report.backends.push_back(reason.empty() ? probeBackend("cuda", moeBackendCuda)
                                            : BackendStatus{"cuda", false, reason});
@@ -86,7 +87,7 @@ int run(int argc, char** argv) {
   CLI::App app("Shows what this machine and this library offer.");
   moe::tools::prepareCommandLine(app, "moe_info");
   bool json = false;
-  app.add_flag("--json", json, "for programs");
+  app.add_flag("--json", json, "print JSON, for programs");
   const int status = moe::tools::parseCommandLine(app, argc, argv, [] {});
   if (status >= 0) return status;
   try {

@@ -1,4 +1,4 @@
-// What moe_info has found, and the two forms in which it shows it.
+// What moe_info has found, and the two forms in which it prints it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace moe::tools {
 struct BackendStatus {
   std::string name;
   bool available = false;
-  std::string reason;  // why not
+  std::string reason;  // why it is not available
 };
 
 struct Report {
@@ -25,7 +25,7 @@ struct Report {
   topology::Topology topology;
   topology::Rdma rdma;
   std::vector<topology::Prerequisite> prerequisites;
-  std::string betweenHosts;  // the transport that ranks of this machine would use, and why nothing better
+  std::string betweenHosts;  // the transport that ranks of this machine would use, and why no better one
 };
 
 // "0.1.2".

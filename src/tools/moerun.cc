@@ -1,5 +1,5 @@
-// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. Of the
-// library it knows only the names of the environment variables.
+// moerun starts N ranks of a program, on this machine or over ssh, and gives each its place in the group. It knows
+// nothing of the library but the names of the environment variables.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/random.h>
@@ -75,7 +75,7 @@ bool portIsFree(std::uint16_t port) {
 }
 
 // Chooses a port below the range that the system hands out by itself, so that no outgoing connection takes it
-// meanwhile. The next port is free too, for programs that want a meeting of their own. Only this machine is checked.
+// meanwhile. The next port is free too, for programs that need their own meeting. Only this machine is checked.
 std::uint16_t choosePort() {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     const auto bytes = randomBytes();
@@ -85,7 +85,7 @@ std::uint16_t choosePort() {
   throw Error(moeSystemError, "no free port found from 20000 to 31999");
 }
 
-// Where the ranks find rank 0. It is the loopback address only if nobody else has to reach it.
+// The address at which the ranks find rank 0. It is the loopback address only if no other host must reach it.
 std::string rootHost(const std::vector<Placement>& placements, const std::string& thisHost) {
   bool anyRemote = false;
   for (const Placement& placement : placements) anyRemote = anyRemote || !placement.local;
@@ -116,21 +116,22 @@ std::chrono::milliseconds toMs(double seconds) {
 void declare(CLI::App& app, Arguments& arguments) {
   app.set_version_flag("--version",
                        fmt::format("moerun {}.{}.{}", MOE_VERSION_MAJOR, MOE_VERSION_MINOR, MOE_VERSION_PATCH));
-  app.prefix_command();  // everything from the command on belongs to it
+  app.prefix_command();  // everything from the command on belongs to the command
   app.add_option("-n,--ranks", arguments.nranks, "number of ranks")->required()->check(CLI::Range(1, 65536));
-  app.add_option("--hosts", arguments.hosts, "hosts, as a,b or with slots a:4,b:4; default: this machine alone");
-  app.add_option("--timeout", arguments.timeoutSeconds, "seconds for the whole job; then status 124")
+  app.add_option("--hosts", arguments.hosts, "hosts, as a,b or with slots a:4,b:4; default: only this machine");
+  app.add_option("--timeout", arguments.timeoutSeconds, "seconds after which the whole job ends with status 124")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--grace", arguments.graceSeconds, "seconds that survivors have to report once a rank has failed")
+  app.add_option("--grace", arguments.graceSeconds, "seconds for the other ranks to report after one has failed")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--tag,!--no-tag", arguments.tag, "start every output line with [rank]; on unless --no-tag");
   app.add_option("--bind", arguments.bind,
-                 "core: each rank gets a core of its own; share: an equal share of the processors; none: all of them")
+                 "core: each rank gets its own core; share: an equal share of the processors; none: all of them")
       ->check(CLI::IsMember({"none", "core", "share"}))
       ->capture_default_str();
   app.add_option("--root-host", arguments.rootHost, "address at which the ranks reach rank 0; default: its host");
-  app.add_option("--ssh", arguments.ssh, "how to reach a host; the host and one command follow")->capture_default_str();
+  app.add_option("--ssh", arguments.ssh, "command that reaches a host; the host and one command follow it")
+      ->capture_default_str();
   app.add_option("-x,--export", arguments.exports, "variable to pass to ranks on other hosts; MOECOMM_* always are")
       ->allow_extra_args(false);
 }

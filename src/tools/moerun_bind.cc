@@ -25,7 +25,7 @@ int readNumber(const std::string& path, int otherwise) {
 
 std::vector<int> allowedNumbers() {
   std::vector<unsigned long> mask(16);
-  // The system refuses a mask that is shorter than its own.
+  // The system refuses a mask shorter than its own.
   while (::sched_getaffinity(0, mask.size() * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
     if (errno != EINVAL || mask.size() > 65536) throw systemError("cannot tell which processors may be used");
     mask.resize(2 * mask.size());
@@ -85,7 +85,7 @@ std::vector<std::vector<int>> shareProcessors(const std::vector<Processor>& proc
     return cores;
   }
   if (processors.size() < wanted) refuse(bind, ranks, processors.size(), "processors");
-  if (cores.size() < wanted) {  // ranks share cores, but no processors
+  if (cores.size() < wanted) {  // ranks may share cores, but not processors
     cores.clear();
     for (const Processor& processor : processors) cores.push_back({processor.number});
   }

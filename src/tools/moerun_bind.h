@@ -1,4 +1,4 @@
-// Gives each rank of this machine its own processors, so that none waits for another's time slice.
+// Gives each rank of this machine its own processors, so that no rank waits for another's time slice.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace moe::tools {
 enum class Bind {
   none,
   core,   // each rank has one core, with all its threads
-  share,  // the ranks have all processors, equally many of them each
+  share,  // all processors are divided evenly among the ranks
 };
 
 // "none", "core" or "share". Throws moe::Error for anything else.
@@ -23,8 +23,8 @@ struct Processor {
   int core = 0;  // smallest number of a processor of the same core
 };
 
-// The processors that this process may use, by package, core and number. Where `sys` does not tell, each counts as a
-// core.
+// The processors that this process may use, by package, core and number. Where `sys` has no such information, each
+// processor counts as a core.
 std::vector<Processor> usableProcessors(const std::string& sys = "/sys");
 
 // Gives each of `ranks` neighbouring processors that no other rank has. `processors` come from usableProcessors. Throws
@@ -35,7 +35,7 @@ std::vector<std::vector<int>> shareProcessors(const std::vector<Processor>& proc
 // elsewhere.
 void bindRanks(Bind bind, std::vector<Placement>* placements);
 
-// What sched_setaffinity takes.
+// The mask that sched_setaffinity takes.
 std::vector<unsigned long> affinityMask(const std::vector<int>& processors);
 
 }  // namespace moe::tools

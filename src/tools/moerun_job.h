@@ -1,4 +1,4 @@
-// What all ranks of a moerun job share, and the environment of each.
+// What all ranks of a moerun job share, and the environment of each rank.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Job {
   std::vector<std::string> exports;     // further variables that ssh ranks inherit
 };
 
-// What moerun sets for a rank, as NAME=value.
+// The variables that moerun sets for a rank, as NAME=value.
 std::vector<std::string> rankVariables(const Job& job, const Placement& placement);
 
 // The caller's MOECOMM_ settings and the variables named by --export, as NAME=value, for ranks on other hosts. Names
@@ -28,7 +28,7 @@ std::vector<std::string> exportedVariables(const Job& job);
 // Names of the caller's MOECOMM_ settings that cannot be passed to another host.
 std::vector<std::string> namesLeftOut();
 
-// Throws moe::Error unless a shell accepts each as the name of a variable. It would run anything else.
+// Throws moe::Error unless a shell accepts each name as that of a variable. A shell would execute anything else.
 void checkExports(const std::vector<std::string>& names);
 
 }  // namespace moe::tools

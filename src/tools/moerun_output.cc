@@ -13,7 +13,7 @@ namespace {
 // A longer line is written in pieces, so that a rank without line ends cannot fill the memory.
 constexpr std::size_t kLineBytesMax = std::size_t{1} << 20;
 
-// The most that a pipe holds, unless the system was configured otherwise.
+// The largest size of a pipe, unless the system was configured otherwise.
 constexpr std::size_t kPipeBytesMax = std::size_t{1} << 20;
 
 }  // namespace
@@ -47,7 +47,7 @@ void OutputStream::takeRest() {
   rest_ = kPipeBytesMax;
 }
 
-// A process that a rank has left behind, out of moerun's reach, may write for ever.
+// A process that a rank left behind, out of moerun's reach, may write for ever.
 bool OutputStream::overdrawn(std::size_t bytes) {
   if (!rest_) return false;
   if (*rest_ < bytes) return true;

@@ -18,15 +18,15 @@ class OutputStream {
 
   int fd() const { return source_.get(); }
   bool open() const { return static_cast<bool>(source_); }
-  // False while the sink's reader is behind: the rank may wait, moerun may not.
+  // False while the sink's reader is behind. The rank may wait then, moerun may not.
   bool wanted() const { return open() && (rest_ || !sink_->full()); }
-  // The rank has ended. From now on everything that its pipe holds is taken, but no more, even if the reader is behind.
+  // The rank has ended. From now on everything that its pipe holds is read, and no more, even if the reader is behind.
   void takeRest();
 
   // Moves what can be read now. At the end of the stream it writes the rest with a line end, and closes the source.
   void drain();
 
-  // Writes what is left and closes the source, even while a grandchild holds the other end.
+  // Writes the rest and closes the source, even while a grandchild holds the other end.
   void finish();
 
  private:
@@ -38,7 +38,7 @@ class OutputStream {
   Sink* sink_;
   std::string tag_;
   std::string pending_;
-  std::optional<std::size_t> rest_;  // bytes that are still taken
+  std::optional<std::size_t> rest_;  // bytes still to be read
 };
 
 }  // namespace moe::tools

@@ -37,7 +37,7 @@ HostSlots parseHost(const std::string& entry) {
     if (colon != std::string::npos) rest = entry.substr(colon);
   }
   if (!rest.empty()) host.slots = parseSlots(rest.front() == ':' ? rest.substr(1) : "", entry);
-  // ssh would take a leading dash for an option.
+  // ssh would take a leading dash as an option.
   if (host.name.empty() || host.name.front() == '-') {
     throw Error(moeInvalidArgument, fmt::format("--hosts: '{}' is no host name", entry));
   }

@@ -21,7 +21,7 @@
 namespace moe::tools {
 namespace {
 
-// What an empty pipe holds unless it is enlarged.
+// The capacity of a pipe, unless it is enlarged.
 constexpr std::size_t kPipeBytes = 65536;
 
 struct Pipe {
@@ -59,7 +59,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-// What the child needs between fork and exec, where it may not allocate.
+// What the child needs between fork and exec, where it must not allocate.
 struct Start {
   int in, out, err;
   pid_t launcher;
@@ -105,7 +105,7 @@ RankProcess spawn(const Placement& placement, const Watcher& watcher, std::vecto
   const pid_t pid = ::fork();
   if (pid < 0) throw systemError(fmt::format("cannot fork for rank {}", placement.rank));
   if (pid == 0) becomeRank(start);
-  ::setpgid(pid, pid);  // here too: a signal may be due before the child has run
+  ::setpgid(pid, pid);  // here too, because a signal may be due before the child has run
   return {placement, pid, std::move(out.read), std::move(err.read), Fd()};
 }
 

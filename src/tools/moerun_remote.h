@@ -1,5 +1,5 @@
 // How a rank on another host is started. A shell program is ssh's argument, which every user of that host can read. The
-// program takes what nobody may read from its standard input.
+// program reads everything secret from its standard input.
 #pragma once
 
 #include <string>

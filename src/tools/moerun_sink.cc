@@ -20,9 +20,9 @@
 namespace moe::tools {
 namespace {
 
-// How much may wait for the reader before the ranks are held back.
+// How much output may wait for the reader before the ranks are held back.
 constexpr std::size_t kQueuedMax = std::size_t{1} << 20;
-// How much is written at once: little, so that the count of lost bytes is accurate and room is noticed early.
+// How much is written at once. Small pieces keep the count of lost bytes accurate, and show early that there is room.
 constexpr std::size_t kPieceMax = std::size_t{1} << 16;
 
 // Returns 0, or the error that ends all writing. Waits as long as the reader takes.
@@ -32,7 +32,7 @@ int writePiece(int fd, std::string_view* text) {
     text->remove_prefix(static_cast<std::size_t>(count));
     return 0;
   }
-  if (errno == EAGAIN) {  // whoever gave us the descriptor made it non-blocking
+  if (errno == EAGAIN) {  // the process that gave us the descriptor made it non-blocking
     pollfd wait{fd, POLLOUT, 0};
     ::poll(&wait, 1, -1);
     return 0;

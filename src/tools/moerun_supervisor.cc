@@ -22,7 +22,7 @@ constexpr int kLossStatus = 1;
 // Time for output that a rank's own children may still produce after the rank has ended.
 constexpr std::chrono::milliseconds kDrainTime{500};
 
-// Time for a reader that is behind, once moerun was told to end.
+// Time for a slow reader once moerun was told to end.
 constexpr std::chrono::milliseconds kFlushTime{1000};
 
 std::string describeEnd(int status) {
@@ -62,7 +62,7 @@ Fd takeSignals() {
 Supervisor::Supervisor(Fd signals, const Watcher& watcher, const SupervisorOptions& options)
     : signals_(std::move(signals)), watcher_(watcher), options_(options) {
   sinks_.push_back(std::make_unique<Sink>(STDOUT_FILENO, "standard output"));
-  // With two threads, the order of what goes to one place would change.
+  // With two threads, the order of output to one place would change.
   if (!sameFile(STDOUT_FILENO, STDERR_FILENO)) {
     sinks_.push_back(std::make_unique<Sink>(STDERR_FILENO, "standard error"));
   }
@@ -75,7 +75,7 @@ Supervisor::~Supervisor() {
     ::kill(-rank.process.pid, SIGKILL);
     ::waitpid(rank.process.pid, nullptr, 0);
   }
-  // What main still has to say may wait for a reader, so from here on signals end the process.
+  // main may wait for a reader with its last output, so from here on signals end the process.
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -100,7 +100,7 @@ int Supervisor::run() {
   return status_.value_or(0);
 }
 
-// The ranks are gone. Their output may still be in pipes, or wait for a slow reader.
+// The ranks have ended. Their output may still be in pipes, or wait for a slow reader.
 void Supervisor::writeRest() {
   const bool told = userSignals_ > 0 || (jobEnd_ && Clock::now() >= *jobEnd_);
   phase_ = Phase::kWriting;
@@ -193,7 +193,8 @@ void Supervisor::reapRanks() {
     if (!rank.running) continue;
     const auto id = static_cast<id_t>(rank.process.pid);
     if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
-    // The group's number is ours until the rank is reaped, so this is the time to end what it has left behind.
+    // Until the rank is reaped, nobody else can get its group's number. So this is the time to end what the rank left
+    // behind.
     ::kill(-rank.process.pid, SIGKILL);
     int status = 0;
     ::waitpid(rank.process.pid, &status, 0);
@@ -221,7 +222,7 @@ void Supervisor::onDeadline() {
   if (phase_ == Phase::kRunning) {
     say("the job has not ended within {} ms", options_.timeout.count());
     status_ = kTimeoutStatus;
-    phase_ = Phase::kGrace;  // the timeout was the grace
+    phase_ = Phase::kGrace;  // the timeout replaces the grace period
   }
   if (phase_ == Phase::kGrace) {
     if (anyRunning()) say("ending the ranks that are left");

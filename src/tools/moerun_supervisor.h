@@ -1,5 +1,5 @@
-// Watches the ranks of a job: moves their output, notices how each ends, and ends the others when one has failed. It
-// has one poll loop, which nothing can hold up.
+// Watches the ranks of a job: moves their output, notices how each one ends, and ends the others when one has failed.
+// It has one poll loop, which nothing can delay.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,13 +26,13 @@ struct SupervisorOptions {
   bool tag = true;
 };
 
-// Blocks the signals that the supervisor takes from its descriptor. Call it before the first rank starts, so that no
-// SIGCHLD is lost. Throws moe::Error.
+// Blocks the signals that the supervisor receives through its descriptor. Call it before the first rank starts, so that
+// no SIGCHLD is lost. Throws moe::Error.
 Fd takeSignals();
 
 class Supervisor {
  public:
-  // Tells the watcher which groups are gone.
+  // Tells the watcher which groups have ended.
   Supervisor(Fd signals, const Watcher& watcher, const SupervisorOptions& options);
 
   // From now on the rank ends with the supervisor.
@@ -40,7 +40,7 @@ class Supervisor {
 
   // Returns when all ranks have ended and their output is written. The status is 0; the first failing rank's (128 +
   // signal for a signal); 124 after the timeout; 128 + signal if moerun itself was told to end; or 1 if output was
-  // lost. It waits for the reader of the output, but not beyond the timeout, and not once it was told to end.
+  // lost. It waits for the reader of the output, but not beyond the timeout, and not after it was told to end.
   int run();
 
   ~Supervisor();
@@ -50,7 +50,7 @@ class Supervisor {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What happens next unless something else happens.
+  // What happens next unless an event intervenes.
   enum class Phase { kRunning, kGrace, kTerminating, kKilled, kWriting };
 
   struct Rank {
@@ -82,7 +82,7 @@ class Supervisor {
   Fd signals_;
   const Watcher& watcher_;
   SupervisorOptions options_;
-  std::vector<std::unique_ptr<Sink>> sinks_;  // standard output, standard error; one if they are the same
+  std::vector<std::unique_ptr<Sink>> sinks_;  // standard output and standard error; one sink if they are the same
   std::vector<Rank> ranks_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> jobEnd_;  // from the timeout

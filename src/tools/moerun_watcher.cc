@@ -17,18 +17,18 @@ namespace moe::tools {
 namespace {
 
 // Runs alone in its session, so that neither the terminal's signals nor one to moerun's group reach it. It has none of
-// moerun's other descriptors, so that whoever reads moerun's output sees its end.
+// moerun's other descriptors, so that readers of moerun's output see its end.
 void leaveMoerun(int line) {
   ::setsid();
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_BLOCK, &all, nullptr);
-  ::prctl(PR_SET_NAME, "moerun-watcher");  // killall moerun is not meant for it
+  ::prctl(PR_SET_NAME, "moerun-watcher");  // so that `killall moerun` does not hit it
   ::dup2(line, STDIN_FILENO);
   ::close_range(STDIN_FILENO + 1, ~0U, 0);
 }
 
-// Reads numbers of groups: a positive one begins, a negative one has ended. Never returns.
+// Reads numbers of groups: a positive one starts, a negative one has ended. Never returns.
 [[noreturn]] void watch(int line) {
   leaveMoerun(line);
   std::vector<pid_t> groups;

@@ -1,4 +1,4 @@
-// Text that all programs share: lines that fit a terminal, and versions. Light, where command_line.h is not.
+// Text that all programs share: lines that fit a terminal, and versions. It includes little, unlike command_line.h.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ std::string wrapped(const std::string& text, std::size_t columns);
 // "moe_perf 0.1.0, commit 1a2b3c4d5e6f"; without the commit if the program was not built in a checkout.
 std::string versionText(const std::string& program);
 
-// The commit of this program, with "-dirty" behind it if files differed; empty if it is not known.
+// The commit of this program, followed by "-dirty" if files differed. Empty if it is not known.
 std::string buildCommit();
 
 }  // namespace moe::tools

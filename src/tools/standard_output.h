@@ -1,4 +1,4 @@
-// How the tools end: lost output is no success. They call it once, as their last step.
+// How the tools exit: lost output is no success. They call it once, as their last step.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 
 namespace moe::tools {
 
-// `status`, or 1 with a sentence if `status` is 0 and something written to standard output did not get there. A program
-// that has failed has already said why.
+// Returns `status`, or 1 with a message if `status` is 0 and something written to standard output was lost. A program
+// that has failed has already reported why.
 inline int statusOfOutput(const char* program, int status) {
   const bool failedBefore = std::ferror(stdout) != 0;
   errno = 0;

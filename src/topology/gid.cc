@@ -13,7 +13,7 @@ namespace {
 
 constexpr Gid kIpv4Mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr int kIpv4Offset = 12;
-constexpr int kIpv4Bits = 96;  // that come before an IPv4 address
+constexpr int kIpv4Bits = 96;  // bits that precede an IPv4 address
 
 const GidPrefix kIpv4Prefix = {kIpv4Mapped, kIpv4Bits};
 const GidPrefix kLinkLocalPrefix = {{0xfe, 0x80}, 10};

@@ -1,4 +1,4 @@
-// The address of an RDMA port (GID) and the table that a port has of them, as sysfs shows it.
+// The address of an RDMA port (GID), and the table of a port's addresses as sysfs shows it.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ using Gid = std::array<std::uint8_t, 16>;  // in network order, like an IPv6 add
 // Of the form ::ffff:a.b.c.d.
 bool isIpv4(const Gid& gid);
 
-// How suitable an address is, the best first. Link-local ones may be of either family.
+// How suitable an address is, best first. Link-local ones may be of either family.
 enum class GidKind { kIpv4, kIpv6, kLinkLocal };
 
 GidKind kindOf(const Gid& gid);
@@ -26,7 +26,7 @@ const char* nameOf(GidKind kind);
 // 192.0.2.1 for ::ffff:192.0.2.1, else the shortest IPv6 text.
 std::string textOf(const Gid& gid);
 
-// Takes IPv6 and, as the address mapped into IPv6, IPv4.
+// Parses IPv6 and IPv4. IPv4 becomes an address mapped into IPv6.
 std::optional<Gid> parseGid(const std::string& text);
 
 struct GidPrefix {
@@ -48,7 +48,7 @@ struct GidEntry {
   long interfaceMtu = 0;  // 0: not known
 };
 
-// The entries that are in use. `port` is the port's directory, .../class/infiniband/mlx5_0/ports/1.
+// The entries in use. `port` is the port's directory, .../class/infiniband/mlx5_0/ports/1.
 std::vector<GidEntry> readGidTable(const std::filesystem::path& sys, const std::filesystem::path& port);
 
 }  // namespace moe::topology

@@ -57,7 +57,7 @@ class Filter {
 
  private:
   GidFamily family_;
-  GidPrefix prefix_;  // of no bits: covers all
+  GidPrefix prefix_;  // without bits it covers all
 };
 
 }  // namespace

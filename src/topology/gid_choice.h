@@ -13,7 +13,7 @@ namespace moe::topology {
 struct GidChoice {
   int index = -1;
   Gid gid{};
-  std::string reason;  // why there is none ("its GID 3 is empty"); empty if there is
+  std::string reason;  // why there is none ("its GID 3 is empty"); otherwise empty
 };
 
 // InfiniBand: index 0. Ethernet: RoCE v2 on an interface that is up; IPv4 before IPv6 before link-local, then the
@@ -26,7 +26,7 @@ struct RdmaAddress {
   Gid gid{};
 };
 
-// Why two ends cannot meet, as a sentence. Empty if they can, or if only the attempt would tell: global addresses of
+// Why two ends cannot meet, as a sentence. Empty if they can, or if only an attempt can tell: global addresses of
 // different subnets meet where there is a route.
 std::string whyApart(const RdmaAddress& mine, const RdmaAddress& theirs);
 

@@ -1,5 +1,5 @@
-// The GPUs of this machine, and which of them reach each other's memory. The CUDA driver, loaded at run time, says so;
-// for NVLink, NVML does. This creates no context and allocates nothing on a GPU.
+// The GPUs of this machine, and which of them reach each other's memory. The information comes from the CUDA driver,
+// loaded at run time, and from NVML for NVLink. This creates no context and allocates nothing on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ constexpr bool ordersWrites(int attribute) {
 }
 
 struct Gpu {
-  int ordinal = 0;  // as CUDA_VISIBLE_DEVICES makes it
+  int ordinal = 0;  // in the numbering of CUDA_VISIBLE_DEVICES
   std::string name;
   std::string busId;  // "0000:17:00.0"
   int numaNode = -1;
@@ -25,9 +25,9 @@ struct Gpu {
   int computeMajor = 0;
   int computeMinor = 0;
   int multiprocessors = 0;
-  int nvlinks = 0;            // active ones
+  int nvlinks = 0;            // active links
   bool dmaBuf = false;        // its memory can be given to adapters without nvidia_peermem
-  bool ordersWrites = false;  // its kernels see what adapters write in the order in which it comes
+  bool ordersWrites = false;  // its kernels see adapters' writes in the order of arrival
 };
 
 struct GpuLink {
@@ -40,10 +40,10 @@ struct GpuInventory {
   std::vector<Gpu> gpus;
   std::vector<std::vector<GpuLink>> links;  // [from][to]
   int driverVersion = 0;                    // of the CUDA driver interface: 13000 is 13.0; 0 if there is no driver
-  std::string reason;                       // why there are no GPUs; empty if there are
+  std::string reason;                       // why there are no GPUs; otherwise empty
 };
 
-// Never throws for something that the machine lacks; `reason` says it.
+// Never throws because the machine lacks something; `reason` says what.
 GpuInventory findGpus(const std::filesystem::path& sys);
 
 }  // namespace moe::topology

@@ -1,6 +1,6 @@
 // What hwloc knows about a machine: this one, or one from an XML file. machine.h and pci_tree.h read it. hwloc is
-// loaded at run time; without it only the reason is known. This file uses only types of its header, because its inline
-// functions would need the library.
+// loaded at run time. Without it only the reason is known. This file uses only types of hwloc's header, because its
+// inline functions would need the library.
 #pragma once
 
 #include <hwloc.h>
@@ -27,12 +27,12 @@ class HwlocTopology {
   // Empty if the machine is known.
   const std::string& reason() const { return reason_; }
 
-  // In hwloc's order. This and all that follows needs a known machine.
+  // In hwloc's order. This function and all that follow need a known machine.
   std::vector<hwloc_obj_t> objects(hwloc_obj_type_t type) const;
   // Counts objects of a type whose processors all lie within `set`.
   int countInside(hwloc_const_bitmap_t set, hwloc_obj_type_t type) const;
 
-  // The one number in a set, or -1 if there are none or several.
+  // The only number in a set, or -1 if there are none or several.
   int onlyOne(hwloc_const_bitmap_t set) const;
   // "0-15,32-47"
   std::string listOf(hwloc_const_bitmap_t set) const;

@@ -10,7 +10,7 @@
 namespace moe::topology {
 namespace {
 
-// hwloc's name for what /proc/cpuinfo has too.
+// hwloc's name for a field that /proc/cpuinfo has too.
 std::string modelOf(const HwlocTopology& topology) {
   for (const hwloc_obj_t package : topology.objects(HWLOC_OBJ_PACKAGE)) {
     for (unsigned i = 0; i < package->infos_count; ++i) {

@@ -1,4 +1,4 @@
-// Cores and memory of this machine by NUMA node, from hwloc. Without hwloc: only the number of processors.
+// Cores and memory of this machine by NUMA node, from hwloc. Without hwloc, only the number of processors is known.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct Machine {
   int cores = 0;  // 0: not known
   int threads = 0;
   std::vector<NumaNode> nodes;
-  std::string reason;  // why cores and nodes are not known; empty if they are
+  std::string reason;  // why cores and nodes are not known; otherwise empty
 };
 
-// What /proc/cpuinfo says: "model name : Intel(R) Xeon(R) ..."; empty on machines where it says nothing.
+// The processor's model from /proc/cpuinfo: "model name : Intel(R) Xeon(R) ...". Empty on machines that do not give it.
 std::string processorModel();
 
 Machine describeMachine(const HwlocTopology& topology);

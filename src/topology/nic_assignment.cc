@@ -12,7 +12,7 @@ class Assignment {
   Assignment(const std::vector<PciPlace>& gpus, const std::vector<NicPort>& rails)
       : gpus_(gpus), rails_(rails), users_(rails.size(), 0), ofGpus_(gpus.size()), order_(gpus.size()) {
     std::iota(order_.begin(), order_.end(), 0U);
-    // GPUs with a port at their side take it before others choose, so that these see it in use.
+    // GPUs with a port at their side take it before others choose, so that the others see it in use.
     std::stable_sort(order_.begin(), order_.end(), [&](auto a, auto b) { return shortestWay(a) < shortestWay(b); });
   }
 
@@ -67,7 +67,7 @@ class Assignment {
 
   const std::vector<PciPlace>& gpus_;
   const std::vector<NicPort>& rails_;
-  std::vector<int> users_;  // of each rail
+  std::vector<int> users_;  // number of users of each rail
   std::vector<std::vector<NicOfGpu>> ofGpus_;
   std::vector<std::size_t> order_;
 };

@@ -24,7 +24,7 @@ bool comesBefore(const NicName& a, const NicName& b) {
   return std::make_tuple(splitNumber(a.nic), a) < std::make_tuple(splitNumber(b.nic), b);
 }
 
-// The layer of most usable ports; InfiniBand in a tie.
+// The link layer of most usable ports; InfiniBand in a tie.
 LinkLayer commonLayer(const std::vector<NicPort>& ports) {
   const auto count = [&](LinkLayer layer) {
     return std::count_if(ports.begin(), ports.end(),
@@ -33,7 +33,7 @@ LinkLayer commonLayer(const std::vector<NicPort>& ports) {
   return count(LinkLayer::kInfiniBand) >= count(LinkLayer::kEthernet) ? LinkLayer::kInfiniBand : LinkLayer::kEthernet;
 }
 
-// Moves the ports that do not pass to the list of ports that are left out.
+// Moves the ports that do not pass to the list of excluded ports.
 template <class Passes>
 void keepOnly(NicChoice& choice, const std::string& reason, Passes passes) {
   const auto split = std::stable_partition(choice.rails.begin(), choice.rails.end(), passes);
@@ -49,8 +49,8 @@ bool isNearestToAny(const NicPort& port, const std::vector<PciPlace>& gpus, cons
   });
 }
 
-// Leaves out ports that are nearest to no GPU: adapters for storage and management often hang elsewhere. It does not
-// matter whether a port is up, so that the numbers stay the same when one fails.
+// Leaves out ports that are nearest to no GPU. Adapters for storage and management are often attached elsewhere.
+// Whether a port is up does not matter here, so that the numbers stay the same when one fails.
 void keepNearest(NicChoice& choice, const std::vector<PciPlace>& gpus) {
   if (gpus.empty()) return;
   const std::vector<NicPort> all = choice.rails;

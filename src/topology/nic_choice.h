@@ -1,5 +1,5 @@
-// Chooses the RDMA adapters of each GPU of a machine. It is a pure function of a described machine, so every rank of
-// the machine, and every machine of that kind, finds the same. docs/reference/nics.md explains it.
+// Chooses the RDMA adapters of each GPU of a machine. It is a pure function of a machine's description, so all ranks of
+// a machine, and all machines of the same kind, get the same result. docs/reference/nics.md explains it.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct NicPort {
   LinkLayer layer = LinkLayer::kEthernet;
   int gbps = 0;
   PciPlace place;
-  std::string fault;  // why it cannot be used ("its state is DOWN"); empty if it can
+  std::string fault;  // why it cannot be used ("its state is DOWN"); otherwise empty
 };
 
 struct NicOfGpu {
@@ -30,16 +30,16 @@ struct LeftOut {
   std::string reason;
 };
 
-// Rails number the ports that the GPUs use, in the order of their names or as listed. Unusable ports keep their number,
-// so that a port that is down does not move the others.
+// Rails number the ports that the GPUs use, in the order of their names or of the list. Unusable ports keep their
+// number, so that a port that is down does not renumber the others.
 struct NicChoice {
   std::vector<NicPort> rails;
   std::vector<std::vector<NicOfGpu>> ofGpus;  // by the GPU's index in the machine, in the order of the rails
   std::vector<LeftOut> leftOut;
-  std::string reason;  // why no port can be used; empty if one can
+  std::string reason;  // why no port can be used; otherwise empty
 };
 
-// Throws moe::Error if MOECOMM_NICS asks for something that is not there.
+// Throws moe::Error if MOECOMM_NICS asks for something that does not exist.
 NicChoice chooseNics(const std::vector<PciPlace>& gpus, std::vector<NicPort> ports, const RdmaSettings& settings);
 
 }  // namespace moe::topology

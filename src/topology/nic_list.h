@@ -1,4 +1,4 @@
-// What MOECOMM_NICS says: the adapters to use, for all GPUs or for each.
+// The content of MOECOMM_NICS: the adapters to use, for all GPUs or for each.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct NicName {
 std::string textOf(const NicName& name);
 
 struct NicList {
-  std::vector<NicName> order;                  // each once, as first mentioned: the rails
+  std::vector<NicName> order;                  // each name once, in order of first mention: the rails
   std::map<int, std::vector<NicName>> ofGpus;  // by the GPU's index; empty if the list holds for all GPUs
 };
 

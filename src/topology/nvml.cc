@@ -15,7 +15,7 @@ constexpr Result kSuccess = 0;
 constexpr unsigned kNvlinksMax = 18;
 constexpr int kCapabilityNvlink = 2;    // NVML_P2P_CAPS_INDEX_NVLINK
 constexpr int kStatusOk = 0;            // NVML_P2P_STATUS_OK
-constexpr unsigned kNvlinkSpeed = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: MB/s of the link that is the scope
+constexpr unsigned kNvlinkSpeed = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: MB/s of the link given as scope
 constexpr int kUnsignedValue = 1;       // NVML_VALUE_TYPE_UNSIGNED_INT
 
 struct FieldValue {
@@ -30,7 +30,7 @@ struct FieldValue {
 };
 static_assert(sizeof(FieldValue) == 40);
 
-// MB/s of a link of this version, where the driver does not tell it.
+// MB/s of a link of this version, for drivers that do not report it.
 double megabytesOfVersion(unsigned version) {
   constexpr double kMegabytes[] = {0, 20000, 25000, 25000, 26562.5, 53125};
   return version < std::size(kMegabytes) ? kMegabytes[version] : 0;

@@ -1,4 +1,4 @@
-// What the management library knows about NVLink and the CUDA driver does not tell. It is loaded at run time.
+// What NVIDIA's management library knows about NVLink and the CUDA driver does not report. It is loaded at run time.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@ namespace moe::topology {
 
 class Nvml {
  public:
-  // Null if the library is not there or does not start.
+  // Returns null if the library is missing or does not start.
   static std::unique_ptr<Nvml> open();
 
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
   ~Nvml();
 
-  // 0 if there are none, or the GPU is not known by this bus id.
+  // 0 if there are none, or if no GPU has this bus id.
   int activeNvlinks(const std::string& busId) const;
 
   // Nominal MB/s (10^6) of all active links together, one way; 0 if the speed of one of them is not known.

@@ -1,4 +1,4 @@
-// Where GPUs and RDMA adapters hang in a machine's PCI tree, and how far two of them are from each other.
+// The places of GPUs and RDMA adapters in a machine's PCI tree, and the distance between two of them.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@ namespace moe::topology {
 
 struct PciPlace {
   std::vector<std::string> bridges;  // from the host bridge down; empty if the place is not known
-  int numaNode = -1;                 // -1: not known, or not one alone
+  int numaNode = -1;                 // -1: not known, or more than one
   int package = -1;
 };
 
-// What two devices have in common, the nearest first.
+// What two devices have in common, nearest first.
 enum class Distance { kSwitch, kHostBridge, kNumaNode, kPackage, kMachine };
 
 // "same switch", "same host bridge", ...
@@ -23,11 +23,11 @@ const char* nameOf(Distance distance);
 
 Distance distanceBetween(const PciPlace& a, const PciPlace& b);
 
-// A rank for sorting: smaller is nearer. Of two ways through switches, the one that turns further down is nearer.
+// A number for sorting; smaller is nearer. Of two ways through switches, the one that turns further down is nearer.
 int wayBetween(const PciPlace& a, const PciPlace& b);
 
-// Has all NVIDIA GPUs of the machine, not only those that this process may use. So ranks that see one GPU each still
-// agree on who takes which adapter.
+// All NVIDIA GPUs of the machine, not only those that this process may use. So ranks that see one GPU each still agree
+// on which one takes which adapter.
 struct PciTree {
   struct Gpu {
     std::string busId;  // "0000:17:00.0"
@@ -35,7 +35,7 @@ struct PciTree {
   };
   std::vector<Gpu> gpus;                 // in the order of their bus ids, which is that of nvidia-smi
   std::map<std::string, PciPlace> nics;  // by the RDMA device's name
-  std::string reason;                    // why nothing of this is known; empty if it is
+  std::string reason;                    // why the tree is not known; otherwise empty
 };
 
 PciTree readPciTree(const HwlocTopology& topology);

@@ -16,7 +16,7 @@ namespace moe::topology {
 namespace {
 
 constexpr int kLockCapability = 14;            // CAP_IPC_LOCK
-constexpr std::array kDmaBufKernel = {5, 12};  // the first whose RDMA drivers take GPU memory as a dma-buf
+constexpr std::array kDmaBufKernel = {5, 12};  // the first version whose RDMA drivers take GPU memory as a dma-buf
 
 Prerequisite present(const char* name, std::string found) {
   return {name, Presence::kPresent, std::move(found), ""};
@@ -109,7 +109,7 @@ bool kernelTakesDmaBuf(const SystemPlaces& places) {
   return version >= kDmaBufKernel;
 }
 
-// An adapter reaches GPU memory by the driver's peer-memory module or, with newer kernels, by a dma-buf.
+// An adapter reaches GPU memory through the driver's peer-memory module or, with newer kernels, as a dma-buf.
 Prerequisite checkGpuMemory(const Topology& topology, const SystemPlaces& places) {
   constexpr const char* kName = "GPU memory for adapters";
   for (const char* module : {"nvidia_peermem", "nv_peer_mem"}) {
@@ -125,7 +125,7 @@ Prerequisite checkGpuMemory(const Topology& topology, const SystemPlaces& places
                  "modprobe nvidia_peermem, or use NVIDIA's open kernel modules with Linux 5.12 or later");
 }
 
-// A flag says that the rows before it are there, so a GPU must see an adapter's writes in their order.
+// A flag says that the rows before it have arrived, so a GPU must see an adapter's writes in their order.
 Prerequisite checkWriteOrder(const Topology& topology) {
   constexpr const char* kName = "order of adapters' writes";
   const auto& gpus = topology.gpus.gpus;
@@ -147,7 +147,7 @@ Prerequisite checkDoorbells(const SystemPlaces& places) {
                  "driver anew");
 }
 
-// Other libraries ask for it together with PeerMappingOverride. This library does not use it.
+// Other libraries require it together with PeerMappingOverride. This library does not use it.
 Prerequisite checkStreamOperations(const SystemPlaces& places) {
   constexpr const char* kName = "stream memory operations";
   const std::filesystem::path file = places.proc / "driver/nvidia/params";
@@ -161,7 +161,7 @@ Prerequisite checkStreamOperations(const SystemPlaces& places) {
       "in /etc/modprobe.d, then load the driver anew");
 }
 
-// The kernel says for each device whether its accesses are translated. A virtual machine does not see its host's
+// The kernel reports for each device whether its accesses are translated. A virtual machine does not see its host's
 // tables.
 Prerequisite checkIommu(const Topology& topology, const Rdma& rdma) {
   constexpr const char* kName = "IOMMU";
@@ -267,7 +267,7 @@ std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdm
 }
 
 std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu) {
-  // The first missing one decides: they are ordered by what needs them.
+  // The first missing one decides, because they are ordered by what needs them.
   const Prerequisite* lacks = nullptr;
   std::string unchecked;
   for (const Prerequisite& one : prerequisites) {

@@ -15,14 +15,14 @@ enum class Presence { kPresent, kMissing, kUnknown };
 // "present", "missing", "not checkable here".
 const char* nameOf(Presence presence);
 
-// What needs the prerequisite, the slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
+// What needs the prerequisite, slowest first. kGpuMemory: any RDMA, if ranks have GPUs.
 enum class NeededFor { kVerbs, kGpuMemory, kIbgda, kGpuRings, kSpeed };
 
 struct Prerequisite {
   std::string name;
   Presence presence = Presence::kUnknown;
-  std::string found;   // what there is, what there is not, or why it cannot be told
-  std::string advice;  // what to do; empty if it is present, and if there is nothing to be done
+  std::string found;   // what there is, what is missing, or why that cannot be told
+  std::string advice;  // what to do; empty if it is present or nothing can be done
   NeededFor neededFor = NeededFor::kSpeed;
 };
 
@@ -39,7 +39,7 @@ std::vector<Prerequisite> checkPrerequisites(const Topology& topology, const Rdm
                                              const SystemPlaces& places = {});
 
 // What ranks of this machine would use towards other hosts, and why nothing better: "verbs, not IBGDA: mlx5 adapters:
-// ...". This tries nothing. It names what could not be checked, and takes it to be there.
+// ...". This tries nothing. It names what could not be checked, and assumes that it is there.
 std::string transportBetweenHosts(const std::vector<Prerequisite>& prerequisites, bool hasGpu);
 
 }  // namespace moe::topology

@@ -13,10 +13,10 @@ namespace moe::topology {
 
 struct Rdma {
   NicChoice nics;
-  std::vector<RdmaPlan> plans;  // of the rails that can be used
+  std::vector<RdmaPlan> plans;  // of the usable rails
 };
 
-// Throws moe::Error if the settings ask for something that is not there.
+// Throws moe::Error if the settings ask for something that does not exist.
 Rdma planRdma(const Topology& topology, const RdmaSettings& settings, std::int64_t timeoutMs);
 
 // The index of a GPU among those of the machine, by its bus id; -1 if it is unknown.

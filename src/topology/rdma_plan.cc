@@ -12,9 +12,9 @@ namespace moe::topology {
 namespace {
 
 constexpr std::array kMtus = {4096, 2048, 1024, 512, 256};
-constexpr int kRoceHeaderBytes = 96;  // the kernel sets this much aside: GRH 40, UDP 8, BTH 12, and the largest others
+constexpr int kRoceHeaderBytes = 96;  // the kernel reserves this much: GRH 40, UDP 8, BTH 12, and the largest others
 constexpr int kQueuePairs = 4;
-constexpr int kQueuePairsInAll = 2048;  // adapters are slower when many are in use: docs/internals/scaling.md
+constexpr int kQueuePairsInAll = 2048;  // adapters get slower when many are in use: docs/internals/scaling.md
 
 // 67 ms and 1.07 s. Shorter timeouts take congestion for loss; longer ones notice a dead peer late.
 constexpr int kAckTimeoutMin = 14;

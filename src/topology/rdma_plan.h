@@ -24,24 +24,25 @@ struct RdmaPlan {
   int retries = 0;
 };
 
-// The largest RDMA MTU that fits an Ethernet interface's: 1024 for 1500, 4096 for 9000. 0 for less than the smallest.
+// The largest RDMA MTU that fits an Ethernet interface's MTU: 1024 for 1500, 4096 for 9000. 0 if not even the smallest
+// fits.
 int rdmaMtuOf(long interfaceMtu);
 
-// The least of both ends' MTUs and the allowed maximum. 0 is an end whose MTU is not known.
+// The smallest of both ends' MTUs and the allowed maximum. 0 stands for an end whose MTU is not known.
 int pathMtu(int mine, int theirs, int most);
 
-// `wanted` queue pairs (0: 4, or fewer if that makes more than 2048 in all), if the adapter's `limit` (0: not known)
-// allows that many for each peer. If no number was asked for, fewer will do. Otherwise, or if there is not one for each
-// peer, throws moe::Error.
+// The number of queue pairs per peer: `wanted`, or for 0 the default of 4, or fewer if that makes more than 2048 in
+// all. If the adapter's `limit` (0: not known) does not allow that many, fewer will do unless a number was asked for.
+// Throws moe::Error if it was, or if there is not one for each peer.
 int queuePairsPerPeer(int wanted, int limit, int peers);
 
-// How long a port tries before it gives a peer up. Real adapters take somewhat longer, never shorter.
+// How long a port tries before it gives up a peer. Real adapters take somewhat longer, never shorter.
 double secondsUntilLost(int ackTimeout, int retries);
 
 // The longest usual timeout with which a lost peer is noticed well before a wait of `timeoutMs` ends.
 int chooseAckTimeout(std::int64_t timeoutMs, int retries);
 
-// Everything in one line, for the log and for moe_info.
+// The whole plan in one line, for the log and for moe_info.
 std::string describe(const RdmaPlan& plan);
 
 }  // namespace moe::topology

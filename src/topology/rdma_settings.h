@@ -20,7 +20,7 @@ inline const char* nameOf(LinkLayer layer) {
 
 enum class GidFamily : std::int32_t { kAuto, kIpv4, kIpv6 };
 
-// Who writes the adapter's doorbell registers where steps post to its queues.
+// Which side writes the adapter's doorbell registers where steps post to its queues.
 enum class Doorbell : std::int32_t { kAuto, kSteps, kThread };
 
 struct RdmaSettings {

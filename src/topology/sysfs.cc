@@ -37,7 +37,7 @@ std::optional<long> readNumber(const std::filesystem::path& file) {
 }
 
 std::vector<std::string> listNames(const std::filesystem::path& directory) {
-  // Not a directory_iterator: when memory runs out in one, it ends the process.
+  // Not a directory_iterator, which ends the process when memory runs out.
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(directory.c_str()), &::closedir);
   std::vector<std::string> names;
   while (const dirent* entry = open ? ::readdir(open.get()) : nullptr) {

@@ -22,7 +22,7 @@ struct Topology {
 // Throws moe::Error. Only tests pass another `sys`.
 Topology discover(const std::filesystem::path& sys = "/sys");
 
-// What a rank on one GPU would use towards a rank on the other: "cuda-ipc", or "none: " and why.
+// The transport between a rank on one GPU and a rank on the other: "cuda-ipc", or "none: " and the reason.
 std::string transportBetween(const GpuInventory& gpus, std::size_t from, std::size_t to);
 
 }  // namespace moe::topology

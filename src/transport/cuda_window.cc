@@ -1,4 +1,4 @@
-// A window in GPU memory. Processes map it by CUDA IPC, threads of one process use its address.
+// A window in GPU memory. Processes map it by CUDA IPC. Threads of one process use its address.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace moe {
 namespace {
 
-// The start of the allocation that `pointer` lies in, because IPC handles name whole allocations. The runtime asks the
+// The start of the allocation that contains `pointer`, because IPC handles name whole allocations. The runtime asks the
 // driver, so that the library does not depend on libcuda.
 std::uint8_t* allocationOf(std::uint8_t* pointer) {
   using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);

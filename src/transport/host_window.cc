@@ -1,6 +1,6 @@
 // A window in host memory: a memfd, mapped by the processes of one host. The descriptor travels over a UNIX socket, so
-// nothing in /dev/shm could be left behind. The file is sealed: if somebody could cut it, every access behind its end
-// would be a SIGBUS in all ranks.
+// nothing can be left behind in /dev/shm. The file is sealed. If a process could truncate it, every access behind its
+// end would be a SIGBUS in all ranks.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ namespace {
 Memory mapShared(int fd, std::size_t bytes, const std::string& whose) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) throw systemError("cannot map " + std::to_string(bytes) + " bytes of " + whose);
-  ::madvise(address, bytes, MADV_HUGEPAGE);  // where the kernel gives them; else nothing is lost
+  ::madvise(address, bytes, MADV_HUGEPAGE);  // where the kernel supports it; otherwise nothing is lost
   return {static_cast<std::uint8_t*>(address), [bytes](std::uint8_t* p) { ::munmap(p, bytes); }};
 }
 
@@ -32,7 +32,7 @@ Fd makeFile(std::size_t bytes) {
   return fd;
 }
 
-// Throws unless the mapped window must stay as large as its owner says.
+// Throws unless the mapped window is sure to stay as large as its owner says.
 void requireWindowFile(int fd, std::uint64_t bytes, const std::string& whose) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {

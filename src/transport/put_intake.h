@@ -1,5 +1,5 @@
-// The ring that steps post puts to, and its end: one thread takes them out, in order. Every transport whose puts a CPU
-// thread carries has one.
+// The ring that steps post puts to, and its receiving end: one thread takes them out, in order. Every transport whose
+// puts a CPU thread carries has one.
 #pragma once
 
 #include "backend/backend.h"
@@ -14,10 +14,10 @@ class PutIntake {
 
   PutRing ring() const;
 
-  // For the taking thread: the next put, if there is one; then that it has been taken.
+  // For the taking thread: next() returns the next put, if there is one; then pop() marks it as taken.
   bool next(Put* put) const;
   void pop() { ++taken_; }
-  // Lets posters reuse the slots of what was taken.
+  // Lets posters reuse the slots of the puts taken.
   void release();
   std::uint64_t taken() const { return taken_; }
 
@@ -25,16 +25,16 @@ class PutIntake {
   // released.
   std::uint64_t posted() const;
   std::uint64_t released() const;
-  // Posts put number `index`, when no step runs any more and the ring is empty. At most as many as there are slots.
+  // Posts put number `index`, when no step runs any more and the ring is empty. The ring must have enough slots.
   void append(std::uint64_t index, const Put& put);
 
  private:
-  struct Shared;  // with the steps
+  struct Shared;  // in memory that steps reach
 
   Backend& backend_;
   std::uint32_t slots_;
   Memory shared_;
-  Memory reserved_;  // apart: the steps' atomic operations stay in the memory of their device
+  Memory reserved_;  // separate, so that the steps' atomic operations stay in the memory of their device
   std::uint64_t taken_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Carries puts between domains; there is one implementation per kind of network. It owns the rings that steps post to,
-// the threads that carry the puts out, and the connections. Where a put lands, it writes to this rank's window.
+// Carries puts between domains, with one implementation per kind of network. It owns the rings that steps post to, the
+// threads that carry the puts out, and the connections. Puts that arrive are written to this rank's window.
 #pragma once
 
 #include <functional>
@@ -25,21 +25,22 @@ struct RemoteSetup {
   Backend& backend;
   const Log& log;
   std::int64_t timeoutMs;
-  std::string interfaceName;  // that the ranks meet on; empty: chosen
+  std::string interfaceName;  // on which the ranks meet; empty: chosen
   topology::RdmaSettings rdma;
   // Reports that a peer is lost or has broken a rule, which is the communicator's failure. Any thread, any number of
   // times.
   std::function<void(moeResult_t, const std::string&)> fail;
-  // The offset of Flags [nranks] in the window, at first zero. The transport may use them to say and hear who has left.
+  // The offset of Flags [nranks] in the window, zero at first. Transports may use them to tell and learn which ranks
+  // have left.
   std::uint64_t leaving = 0;
-  // finish() calls it when all that this rank has put has arrived, before it waits for its peers.
+  // finish() calls it when everything that this rank has put has arrived, before it waits for its peers.
   std::function<void()> allArrived = [] {};
-  // connect() calls it again and again while it waits. It throws what the group has heard of a lost rank. Without it, a
-  // rank would wait for one that others know to be dead, and would be taken for dead itself.
+  // connect() calls it repeatedly while it waits. It throws what the group knows of a lost rank. Without it, a rank
+  // would wait for one that others know to be dead, and would be taken for dead itself.
   std::function<void()> hearGroup = [] {};
-  // A secret of a rank and its peers. It never travels, because whoever sees the wire can read cards.
+  // A secret of a rank and its peers. It never travels, because anyone who sees the wire can read cards.
   std::function<bootstrap::Key(int rank)> keyOf = [](int) { return bootstrap::Key{}; };
-  bool oneHost = false;  // all ranks are on this one, and can reach each other at its loopback address
+  bool oneHost = false;  // all ranks are on this host, and reach each other at its loopback address
 };
 
 using CardBytes = std::vector<std::uint8_t>;
@@ -57,8 +58,8 @@ class RemoteTransport {
   virtual void connect(const std::vector<CardBytes>& cards, const Deadline& deadline) = 0;
   virtual RemoteView view() const = 0;
   // For use when no step runs any more. Returns when all posted puts have arrived at their ranks; or at the deadline,
-  // after a failure, or when giveUp() says so. Peers may still put words to this rank that nobody waits for. It is no
-  // failure for them that these fail, nor that this rank has left meanwhile.
+  // after a failure, or when giveUp() says so. Peers may still put words to this rank that nobody waits for. For those
+  // peers it is no failure that these puts fail, or that this rank has left meanwhile.
   virtual void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept = 0;
 };
 

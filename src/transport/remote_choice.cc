@@ -12,11 +12,11 @@ bool hasAdapter(const RemoteSetup& setup) {
   return !topology::listNames(std::filesystem::path(setup.rdma.sys) / "class/infiniband").empty();
 }
 
-// Why this rank cannot make the transport. Empty if it can; `made` is the transport then.
+// Tries to make the transport. Returns why this rank cannot make it, or nothing and the transport in `made`.
 std::string attempt(const RemoteSetup& setup, int kind, std::unique_ptr<RemoteTransport>* made) {
   try {
     *made = makeRemoteTransport(setup, kind);
-  } catch (...) {  // also without memory: the others are in step with this rank
+  } catch (...) {  // also without memory, because the other ranks go through the same steps
     return currentError().what();
   }
   return "";

@@ -18,8 +18,8 @@ struct WindowCard {
   bootstrap::HostIdentity host{};
   std::int32_t device = -1;
   std::array<std::uint8_t, 16> deviceUuid{};
-  std::uint64_t sharedOwner =
-      0;  // address of the owner's Memory object: for ranks of the same process, during init only
+  // The address of the owner's Memory object. For ranks of the same process, during init only.
+  std::uint64_t sharedOwner = 0;
   std::array<std::uint8_t, 64> ipcHandle{};
   std::uint64_t ipcOffset = 0;
   std::uint64_t bytes = 0;
@@ -27,7 +27,7 @@ struct WindowCard {
 
 // A peer's window as mapped here.
 struct PeerWindow {
-  Memory memory;  // keeps the mapping
+  Memory memory;  // keeps the mapping alive
   int transport = moeTransportSelf;
 };
 

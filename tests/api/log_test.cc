@@ -49,11 +49,11 @@ TEST_P(LogOf, UnknownVariablesIsAWarningWithTheNearestName) {
   for (int rank : {0, 1}) {
     EXPECT_TRUE(
         says(fmt::format("moecomm warn \\[rank {}/2\\] init: the environment has MOECOMM_TIMOUT_MS, which "
-                         "nothing of moecomm \\d+\\.\\d+ takes; did you mean MOECOMM_TIMEOUT_MS\\?\n",
+                         "moecomm \\d+\\.\\d+ does not know; did you mean MOECOMM_TIMEOUT_MS\\?\n",
                          rank)));
     EXPECT_TRUE(
-        says(fmt::format("\\[rank {}/2\\] init: the environment has MOECOMM_QQQQQQQQ, which nothing of moecomm "
-                         "\\d+\\.\\d+ takes\n",
+        says(fmt::format("\\[rank {}/2\\] init: the environment has MOECOMM_QQQQQQQQ, which moecomm "
+                         "\\d+\\.\\d+ does not know\n",
                          rank)));
   }
   EXPECT_EQ(count("the environment has"), 4);
@@ -77,14 +77,14 @@ TEST_P(LogOf, InfoSaysWhatWasFoundAndChosen) {
   EXPECT_TRUE(says("\\[rank 0/4\\] init: peers: 1 \\((direct|CUDA IPC)\\), 2-3 \\(TCP\\)\n"));
   EXPECT_TRUE(says("\\[rank 3/4\\] init: peers: 2 \\((direct|CUDA IPC)\\), 0-1 \\(TCP\\)\n"));
   const std::string where = GetParam() == moeBackendCuda
-                                ? "; of the largest calls, dispatch takes [1-4] multiprocessors and combine [1-4]\n"
+                                ? "; the largest dispatch uses [1-4] multiprocessors, the largest combine [1-4]\n"
                                 : "\n";
   EXPECT_TRUE(
-      says("dev: handle 0x[0-9a-f]+: mode (LL|HT) \\(chosen\\), layout FLAT, 4 experts, 2 of a token, at most 8 "
+      says("dev: handle 0x[0-9a-f]+: mode (LL|HT) \\(chosen\\), layout FLAT, 4 experts, 2 per token, at most 8 "
            "tokens" +
            where));
   EXPECT_TRUE(
-      says("dev: handle 0x[0-9a-f]+: mode HT \\(asked for\\), layout EXPERT_MAJOR, 4 experts, 2 of a token, at "
+      says("dev: handle 0x[0-9a-f]+: mode HT \\(asked for\\), layout EXPERT_MAJOR, 4 experts, 2 per token, at "
            "most 8 tokens" +
            where));
   EXPECT_EQ(count("0123456789abcdef"), 0);
@@ -116,7 +116,7 @@ TEST_P(LogOf, TraceSaysEveryCallAndDebugWhatIsMade) {
   EXPECT_TRUE(says("moecomm trace \\[rank 0/1\\] dev: moeRoute: " + handle + ", 3 tokens: success after \\d+ us\n"));
   EXPECT_TRUE(says("dev: moeDispatch: " + handle + ", 3 tokens, rows of 256 bytes: invalid argument after \\d+ us\n"));
   EXPECT_TRUE(says("dev: moeDispatch: " + handle + ", 3 tokens, rows of 256 bytes: success after \\d+ us\n"));
-  EXPECT_TRUE(says("moecomm debug \\[rank 0/1\\] dev: " + handle + " goes\n"));
+  EXPECT_TRUE(says("moecomm debug \\[rank 0/1\\] dev: " + handle + " is destroyed\n"));
 }
 
 MOE_INSTANTIATE_BACKENDS(LogOf);

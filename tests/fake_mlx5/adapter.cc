@@ -12,9 +12,9 @@
 namespace moe::test {
 namespace {
 
-constexpr std::uint64_t kRecordLookNs = 2'000'000;  // after a doorbell that went unnoticed
+constexpr std::uint64_t kRecordLookNs = 2'000'000;  // when to read the record after a missed doorbell
 constexpr int kPacketsPerStep = 64;
-// Some doorbells are followed by a pause, so that what a poster stores too late falls into it and is seen.
+// The adapter pauses after some doorbells. What a poster stores too late then falls into the pause and is seen.
 constexpr std::uint64_t kPauseNs = 200'000, kPauseOneIn = 128;
 
 std::uint64_t nanoseconds() {
@@ -66,7 +66,7 @@ int Adapter::freePd(std::uint32_t handle) {
   return pds_.erase(handle) == 0 ? EINVAL : 0;
 }
 
-// Keys differ between the processes, and no key comes again soon.
+// Keys differ between processes, and a key is not reused soon.
 std::uint32_t Adapter::registerMemory(Region region) {
   ++keysMade_;
   region.key = (process() & 0xff) << 24 | (keysMade_ & 0xffff) << 8 | (0x42 + (keysMade_ >> 16)) % 256;
@@ -136,7 +136,7 @@ int Adapter::destroyPair(std::uint32_t handle) {
   return 0;
 }
 
-// A real adapter has answered before the program sees what came, so owed answers go first.
+// A real adapter has answered before the program sees the data, so owed answers go out first.
 void Adapter::removePair(std::map<std::uint32_t, QueuePair>::iterator pair) {
   if (executes()) {
     step();
@@ -179,7 +179,8 @@ bool Adapter::takeDoorbells() {
   });
 }
 
-// A doorbell may have overwritten that of another queue pair in the same register, so their records are read too.
+// A doorbell may have overwritten that of another queue pair in the same register. So the adapter also reads the
+// records of the other queue pairs.
 void Adapter::ring(int context, std::uint64_t value, const std::vector<std::uint32_t>& sharers) {
   const auto named = pairs_.find(value >> 8 & 0xffffff);
   const auto index = static_cast<std::uint16_t>(value >> 40);
@@ -214,7 +215,7 @@ bool Adapter::takePackets() {
   return count != 0;
 }
 
-// Drops packets for nobody, or for another address than the queue pair's, as a network and its ports do.
+// Drops packets for unknown queue pairs and for addresses other than the queue pair's, as networks and ports do.
 void Adapter::route(const Packet& packet) {
   const auto found = pairs_.find(packet.head.to);
   if (found == pairs_.end()) return;

@@ -1,5 +1,6 @@
-// The software adapters of a process: what programs have made on them, and the steps that they go. Neither threads nor
-// locks: that is engine.h. In front of it stands fake_kernel.h.
+// The software adapters of a process: the objects that programs have made on them, and the steps that they run. This
+// class has no threads and no locks; engine.h has them. fake_kernel.h translates the program's commands into calls of
+// this class.
 #pragma once
 
 #include <rdma/ib_user_verbs.h>
@@ -14,7 +15,7 @@
 namespace moe::test {
 
 struct AdapterSettings {
-  std::string folder;  // of the sockets; empty: nothing is executed
+  std::string folder;  // of the sockets; empty: the adapter executes nothing
   std::string faults;
   const char* report = nullptr;
 };
@@ -26,15 +27,16 @@ class Adapter {
   std::uint32_t newHandle() { return ++handle_; }
   Doorbells& doorbells() { return doorbells_; }
   Violations& violations() { return violations_; }
-  // How often each mishap happened, messages that were sent again ("resent"), work elements ("wqes"; of one device
-  // "wqes_0"), and doorbells that were taken ("doorbells": two that are rung before the adapter looks are one).
+  // Counts of each mishap, of messages that were sent again ("resent"), of work elements ("wqes"; for one device
+  // "wqes_0"), and of doorbells taken ("doorbells"). Two doorbells that ring between two looks of the adapter count as
+  // one.
   std::map<std::string, std::uint64_t> counts() const;
   Wire* wire() { return wire_.get(); }
   bool executes() const { return wire_ != nullptr; }
 
-  // ---- Objects. Functions that return int return 0 or what errno becomes.
+  // ---- Objects. Functions that return int return 0 or an errno value.
 
-  void closeContext(int context);  // what still belongs to it is freed, and noted
+  void closeContext(int context);  // frees and reports what still belongs to it
 
   std::uint32_t allocatePd(int context);
   int freePd(std::uint32_t handle);
@@ -50,7 +52,7 @@ class Adapter {
   void createCq(const CompletionLayout& layout);
   int destroyCq(std::uint32_t handle);
 
-  // The number of the queue pair and of its doorbell register.
+  // The numbers of the queue pair and of its doorbell register.
   struct NewPair {
     std::uint32_t number, doorbell;
   };
@@ -62,7 +64,7 @@ class Adapter {
   // ---- Steps
 
   bool step();      // true if there was something to do
-  void sendRest();  // what is owed to peers, for a moment
+  void sendRest();  // sends what peers are owed, for a moment
 
  private:
   struct Cq {
@@ -85,7 +87,7 @@ class Adapter {
   Doorbells doorbells_;
   std::uint64_t doorbellsTaken_ = 0;
   std::uint32_t handle_ = 0, pairsMade_ = 2, keysMade_ = 0;
-  std::map<std::uint32_t, int> pds_;          // their context, by handle
+  std::map<std::uint32_t, int> pds_;          // handle to context
   std::map<std::uint32_t, Cq> cqs_;           // by handle
   std::map<std::uint32_t, QueuePair> pairs_;  // by number
 };

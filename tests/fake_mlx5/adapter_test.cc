@@ -1,4 +1,4 @@
-// Queues of device/queue/mlx5 at work: posted by submit, executed by the software adapter, between two queue pairs.
+// The queues of device/queue/mlx5 at work between two queue pairs: submit posts, the software adapter executes.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +34,8 @@ struct Side {
   mlx5::LocalRange rowRange() const { return {addressOf(&own.row), key, sizeof(own.row)}; }
 };
 
-// A header of two slots in every other round, so that WQEs lie across the end of the ring; the row; then the flag.
+// Posts a header of two slots in every other round, so that WQEs wrap around the end of the ring. Then the row, then
+// the flag.
 bool sendRow(Side& from, const Side& to, std::uint64_t round) {
   const HostQueueMemory memory;
   const mlx5::SendQueue& queue = from.endpoint.queue();
@@ -58,7 +59,7 @@ bool sendRow(Side& from, const Side& to, std::uint64_t round) {
   });
 }
 
-// The number of words that are wrong; all, if the row does not come.
+// Returns the number of wrong words, or of all words if the row does not arrive.
 std::size_t receiveRow(const Side& side, std::uint64_t round) {
   const HostQueueMemory memory;
   const Area& area = side.arrived;
@@ -71,7 +72,7 @@ std::size_t receiveRow(const Side& side, std::uint64_t round) {
   return wrong;
 }
 
-// The indices pass 2^16 on the way.
+// The indices pass 2^16 during the test.
 TEST(SoftAdapter, RowsArriveBeforeTheirFlagsThroughASmallRing) {
   constexpr std::uint64_t kRounds = 600, kBegin = 65536 - 901;
   SoftAdapter adapter(2);
@@ -105,8 +106,8 @@ TEST(SoftAdapter, RowsArriveBeforeTheirFlagsThroughASmallRing) {
 // Posts batches of an inline write of two slots and an addition, `batch` each time.
 struct Adder {
   const mlx5::SendQueue& queue;
-  mlx5::RemoteAddress sum, words;  // where to
-  std::uint64_t before;            // address of what the addition brings back
+  mlx5::RemoteAddress sum, words;  // destinations
+  std::uint64_t before;            // address for the value before the addition
   std::uint32_t beforeKey;
 
   bool post(std::uint32_t batch) const {
@@ -126,7 +127,7 @@ struct Adder {
   }
 };
 
-// More posters than the ring has room for.
+// More posters than slots in the ring.
 TEST(SoftAdapter, PostersThatShareAQueueLoseNothing) {
   constexpr std::uint64_t kPosters = 4, kBatches = 300, kBegin = 65536 - 1000, kEnd = kBegin + 3 * kPosters * kBatches;
   SoftAdapter adapter(2);
@@ -159,13 +160,13 @@ TEST(SoftAdapter, PostersThatShareAQueueLoseNothing) {
   expectNoViolation(adapter);
 }
 
-// ---- One operation at a time, and no threads
+// ---- One operation at a time, without threads
 
 class OneOperation : public ::testing::Test {
  protected:
   OneOperation() { adapter.connect(0x31, 0x32); }
 
-  // Posts what make(head) gives, and lets the adapter go on until it is done.
+  // Posts what make(head) returns, and steps the adapter until the operation completes.
   template <class Make>
   mlx5::Completion post(Make make) {
     const mlx5::SendQueue& queue = sender.queue();
@@ -204,7 +205,7 @@ TEST_F(OneOperation, SwapsHappenIfTheValueIsTheExpectedOne) {
 }
 
 TEST_F(OneOperation, AWriteWithImmediateCompletesAtTheReceiverToo) {
-  receiver.queue().record[0] = mlx5::bigEndian(std::uint32_t{1});  // it has posted one receive
+  receiver.queue().record[0] = mlx5::bigEndian(std::uint32_t{1});  // the receiver has posted one receive
   post([&](const auto& head) { return mlx5::rdmaWriteImm(head, remote, local, 0x12345678); });
   mlx5::Completion arrived{};
   ASSERT_TRUE(receiver.poll(&arrived));

@@ -1,5 +1,5 @@
-// A completion queue as the software adapter sees it: entries in the program's memory, which the adapter fills, and a
-// record that says how many were taken out.
+// A completion queue as the software adapter sees it: entries in the program's memory that the adapter fills, and a
+// record that counts how many the program has taken out.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ class CompletionRing {
   CompletionRing(mlx5::Cqe* entries, std::uint32_t count, const std::uint32_t* record, std::uint32_t number)
       : entries_(entries), count_(count), record_(record), number_(number) {}
 
-  // It comes at once, or a little later, but not before those before it.
+  // Delivers the completion at once or a little later, and never ahead of earlier ones.
   void complete(const mlx5::Completion& completion, FaultPlan& faults, std::uint64_t nowNs) {
     const std::uint64_t lateNs = faults.strikes(Fault::slowCqe) ? faults.random(1'000'000) : 0;
     waiting_.push_back({completion, nowNs + lateNs});
   }
 
-  // True if it wrote one.
+  // Returns true if it wrote an entry.
   bool step(std::uint64_t nowNs, Violations& violations) {
     bool any = false;
     for (; !waiting_.empty() && waiting_.front().dueNs <= nowNs; waiting_.pop_front()) {

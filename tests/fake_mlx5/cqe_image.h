@@ -1,4 +1,5 @@
-// Writes completions as an adapter does, by the offsets of the format and not by what device/queue/mlx5/cqe.h does.
+// Writes completions as an adapter does. It uses the offsets of the format, independently of the readers in
+// device/queue/mlx5/cqe.h.
 #pragma once
 
 #include <atomic>
@@ -8,7 +9,7 @@
 
 namespace moe::test {
 
-// Entry number `produced`, counted from the beginning, of a queue of `count`.
+// Writes entry number `produced`, counted from the start, into a queue of `count` entries.
 inline void writeCqe(mlx5::Cqe* entries, std::uint32_t count, std::uint64_t produced, const mlx5::Completion& what) {
   std::uint8_t image[64] = {};
   const auto put = [&](int offset, int bytes, std::uint32_t value) {

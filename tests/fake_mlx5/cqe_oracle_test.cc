@@ -1,4 +1,4 @@
-// Completions as an adapter writes them, read by device/queue/mlx5 and by libmlx5.
+// device/queue/mlx5 and libmlx5 read the same completions, written as an adapter writes them.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@ constexpr Syndrome kSyndromes[] = {
     Syndrome::remoteAborted};
 static_assert(std::size(kSyndromes) == 13);
 
-// Says how much was compared, at the end of the program; that of all tests together must not become less unnoticed.
+// Prints the number of comparisons at the end of the program. The total over all tests must not shrink unnoticed.
 class Report : public ::testing::Environment {
   static constexpr std::uint64_t kComparisonsMin = 2'500'000;
 

@@ -13,9 +13,9 @@ Doorbells::~Doorbells() {
 }
 
 void Doorbells::addPage(int context, std::uint32_t index, void* page) {
-  // An old size of 0 maps shared memory a second time.
+  // mremap with an old size of 0 maps shared memory a second time.
   void* again = mremap(page, 0, kRegisterPageBytes, MREMAP_MAYMOVE);
-  if (again == MAP_FAILED) return;  // then nobody hears these doorbells
+  if (again == MAP_FAILED) return;  // without the second mapping nobody sees these doorbells
   std::uint8_t*& known = pages_[{context, index}];
   if (known != nullptr) munmap(known, kRegisterPageBytes);
   known = static_cast<std::uint8_t*>(again);
@@ -34,7 +34,7 @@ void Doorbells::removeContext(int context) {
   given_.erase(context);
 }
 
-// Two of the four numbers of a page are registers for everybody; the others are the kernel's.
+// Two of the four numbers of a page are registers for everybody. The kernel keeps the others.
 std::uint32_t Doorbells::attach(int context, std::uint32_t queuePair) {
   const std::uint32_t nth = given_[context]++ % (2 * (kRegisterPages - 1));
   const std::uint32_t number = (1 + nth / 2) * kRegistersPerPage + nth % 2;
@@ -47,7 +47,7 @@ void Doorbells::detach(std::uint32_t queuePair) {
   std::erase_if(registers_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-// libmlx5 takes them in turns.
+// libmlx5 alternates between the two halves.
 std::array<std::uint64_t*, 2> Doorbells::halves(const Key& key) const {
   const auto page = pages_.find({key.first, key.second / kRegistersPerPage});
   if (page == pages_.end()) return {nullptr, nullptr};

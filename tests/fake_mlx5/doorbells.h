@@ -1,5 +1,5 @@
-// The doorbell registers of the adapter: memory that the program got as pages of registers. It is mapped a second time
-// here, so that the adapter can read it even after the program has unmapped its own.
+// The doorbell registers of the adapter: memory that the program received as pages of registers. This class maps it a
+// second time, so that the adapter can read it even after the program has unmapped its own.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 namespace moe::test {
 
 inline constexpr std::size_t kRegisterPageBytes = 4096;
-// Of 32 pages with two registers each; the first is the one that libmlx5 locks, for all that have none of their own.
+// The program has 32 pages with two registers each. libmlx5 locks the first one and uses it for all queue pairs without
+// a register of their own.
 inline constexpr std::uint32_t kRegisterPages = 32, kRegistersPerPage = 4;
 
 class Doorbells {
@@ -21,15 +22,16 @@ class Doorbells {
   Doorbells(const Doorbells&) = delete;
   Doorbells& operator=(const Doorbells&) = delete;
 
-  // The program's page number `index` of an opened device. It must be shared memory.
+  // Adds the program's page number `index` of an opened device. The page must be shared memory.
   void addPage(int context, std::uint32_t index, void* page);
   void removeContext(int context);
 
-  // Gives the queue pair a register, by libmlx5's number of it, and takes it back.
+  // attach gives the queue pair a register and returns libmlx5's number for that register. detach takes it back.
   std::uint32_t attach(int context, std::uint32_t queuePair);
   void detach(std::uint32_t queuePair);
 
-  // Calls ring(context, value in the machine's order, queue pairs of the register) for each that was rung.
+  // Calls ring(context, value in the machine's byte order, queue pairs of the register) for each register that was
+  // rung.
   template <class Ring>
   bool take(Ring ring) {
     bool any = false;
@@ -50,8 +52,8 @@ class Doorbells {
   static std::uint64_t takeValue(std::uint64_t* half);
 
   std::map<Key, std::uint8_t*> pages_;
-  std::map<Key, std::vector<std::uint32_t>> registers_;  // those in use, and by which queue pairs
-  std::map<int, std::uint32_t> given_;                   // how many, by context
+  std::map<Key, std::vector<std::uint32_t>> registers_;  // queue pairs by register in use
+  std::map<int, std::uint32_t> given_;                   // number given, by context
 };
 
 }  // namespace moe::test

@@ -1,4 +1,4 @@
-// One end of a connection through the software adapter, and the threads that a connection needs besides its posters.
+// One end of a connection through the software adapter, with the threads that it needs besides its posters.
 #pragma once
 
 #include <array>
@@ -18,15 +18,15 @@ class Endpoint {
            std::uint64_t begin = 0)
       : send_(slots, queuePair, begin), completions_{entries_.data(), cqes, record_, 0} {
     if (cqes > entries_.size()) throw std::runtime_error("more completions than there is room for");
-    std::memset(entries_.data(), 0xf0, sizeof(entries_));  // as the driver leaves them
+    std::memset(entries_.data(), 0xf0, sizeof(entries_));  // the driver's initial state
     adapter.addQueuePair(send_.queue(), completions_);
   }
 
   const mlx5::SendQueue& queue() const { return send_.queue(); }
   bool poll(mlx5::Completion* completion) { return mlx5::poll(HostQueueMemory(), completions_, completion); }
 
-  // Takes out what is there, a round of the queue at most, and gives the slots back; false after a failure, which it
-  // keeps.
+  // Takes out the waiting completions, at most one round of the queue, and gives their slots back. Returns false after
+  // a failure, which it keeps.
   bool drain() {
     mlx5::Completion completion{};
     for (std::uint32_t i = 0; i < completions_.count && poll(&completion); ++i) {
@@ -48,7 +48,7 @@ class Endpoint {
   mlx5::CompletionQueue completions_;
 };
 
-// Repeats `turn` on a thread of its own until it is destroyed.
+// Calls `turn` repeatedly on its own thread until destruction.
 class Repeater {
  public:
   explicit Repeater(std::function<void()> turn)

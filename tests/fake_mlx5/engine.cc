@@ -19,12 +19,12 @@ namespace {
 
 constexpr long kSleepNs = 20'000;
 
-// Where programs spin on all cores, a thread that has slept gets a core at once. One that spins too does not.
+// Where programs spin on all cores, a thread that has slept gets a core at once. A thread that spins as well does not.
 int stepsBeforeSleep() {
   return std::thread::hardware_concurrency() >= 8 ? 4096 : 8;
 }
 
-// Sleeps until a packet comes, at most for a moment: nothing wakes us for a doorbell.
+// Sleeps until a packet comes, but only briefly, because a doorbell wakes nobody.
 void rest(int descriptor) {
   pollfd packets{descriptor, POLLIN, 0};
   const timespec atMost{0, kSleepNs};
@@ -46,13 +46,13 @@ Engine::Engine() : process_(getpid()) {}
 Engine& Engine::instance() {
   Engine* engine = current.load();
   if (engine != nullptr && engine->process_ == getpid()) return *engine;
-  static const int registered = pthread_atfork(beforeFork, afterFork, afterFork);  // 0, or there is no memory
+  static const int registered = pthread_atfork(beforeFork, afterFork, afterFork);  // 0, or out of memory
   static_cast<void>(registered);
   const std::lock_guard lock(creation);
   engine = current.load();
   if (engine == nullptr || engine->process_ != getpid()) {
     if (engine != nullptr) engine->forget();
-    engine = new Engine;  // stays: threads may come to the end of the program with it
+    engine = new Engine;  // never freed: threads may still use it at exit
     current = engine;
   }
   return *engine;
@@ -65,7 +65,7 @@ void Engine::shutDown() {
   engine->stop();
 }
 
-// What a program has not closed at its end. One that is killed does not come here.
+// Closes what a program left open at exit. A program that is killed does not reach this.
 void Engine::closeAll() {
   with([&](Adapter& adapter) {
     for (const auto& [context, device] : devices_) {
@@ -75,8 +75,8 @@ void Engine::closeAll() {
   });
 }
 
-// The adapter stands still during a fork. Otherwise its thread, which the child lacks, would leave there what it holds
-// at that moment, such as the lock of a sanitizer's allocator, and the child's threads would wait for that for ever.
+// Stops the adapter during a fork. The child lacks the adapter's thread, so locks that the thread holds at that moment,
+// such as one of a sanitizer's allocator, would stay locked in the child for ever.
 void Engine::beforeFork() {
   creation.lock();
   Engine* engine = current.load();
@@ -91,7 +91,7 @@ void Engine::afterFork() {
   creation.unlock();
 }
 
-// In the child of a fork: the thread is not there, and the socket is the parent's.
+// In the child of a fork the thread does not exist, and the socket belongs to the parent.
 void Engine::forget() {
   if (adapter_ != nullptr && adapter_->executes()) ::close(adapter_->wire()->descriptor());
 }
@@ -125,8 +125,8 @@ void Engine::close(int context) {
   if (isLast) stop();
 }
 
-// Called under the lock. The thread takes no signals, which are for the program's own. When this returns the thread has
-// begun, so it has already allocated what its beginning needs (beforeFork).
+// Called under the lock. The thread blocks all signals, which are for the program's own threads. On return the thread
+// is running and has made the allocations of its start, so none of them can fall into a fork (beforeFork).
 void Engine::start() {
   const std::string report = environment("FAKE_MLX5_REPORT");
   adapter_ = std::make_unique<Adapter>(AdapterSettings{environment("FAKE_MLX5_DIR"), environment("FAKE_MLX5_FAULTS"),
@@ -157,8 +157,8 @@ void Engine::run() {
   hasBegun_.notify_one();
   pthread_setname_np(pthread_self(), "fake_mlx5");
   prctl(PR_SET_TIMERSLACK, 1000);
-  // An adapter does not wait for a core. As far as possible, nor does this thread. This affects the thread alone, on
-  // Linux.
+  // A real adapter does not wait for a core, so this thread asks for a higher priority. On Linux the call affects this
+  // thread alone.
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -10);
   const int descriptor = adapter_->wire()->descriptor(), sleepAfter = stepsBeforeSleep();
   for (int idle = 0; !stop_; ++idle) {
@@ -181,7 +181,7 @@ void Engine::keepCounts() {
   writeCounts();
 }
 
-// "process 17: delay 3 drop 12 ...", at once, as others write to the file too.
+// Writes "process 17: delay 3 drop 12 ..." in one call, because other processes write to the same file.
 void Engine::writeCounts() const {
   const std::string path = environment("FAKE_MLX5_COUNTS");
   if (path.empty()) return;

@@ -1,10 +1,10 @@
-// Runs the software adapter of a process on its own thread, from the first device that is opened to the last that is
-// closed, and lets the program's threads in between its steps. The environment controls it:
+// Runs the software adapter of a process on its own thread, from the first device opened to the last one closed. The
+// program's threads get in between its steps. The environment controls it:
 //
-//   FAKE_MLX5_DIR     an empty folder that the processes share; without it, nothing that is posted is executed
+//   FAKE_MLX5_DIR     an empty folder that the processes share; without it, the adapter executes nothing
 //   FAKE_MLX5_FAULTS  mishaps (fault_plan.h)
-//   FAKE_MLX5_REPORT  file for what posters did wrong, and for what they did not give back
-//   FAKE_MLX5_COUNTS  file for what Adapter::counts() says at the end of an adapter, a line each
+//   FAKE_MLX5_REPORT  file for mistakes of posters, and for objects that they did not free
+//   FAKE_MLX5_COUNTS  file that gets Adapter::counts() at the end of each adapter, one line each
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,14 @@ namespace moe::test {
 
 class Engine {
  public:
-  static Engine& instance();  // of this process: the child of a fork gets its own
-  static void shutDown();     // at the end of the program
+  static Engine& instance();  // the instance of this process; the child of a fork has its own
+  static void shutDown();     // at program exit
 
-  int open(int context, unsigned device);  // 0, or what errno becomes
+  int open(int context, unsigned device);  // returns 0 or an errno value
   void close(int context);
-  unsigned deviceOf(int context);  // of an open one
+  unsigned deviceOf(int context);  // the device of an open context
 
-  // Calls act(adapter) while the adapter stands still. Nothing happens if no device is open.
+  // Calls act(adapter) while the adapter stands still. Does nothing if no device is open.
   template <class Act>
   void with(Act act) {
     ++visitors_;
@@ -34,9 +34,9 @@ class Engine {
     if (adapter_ != nullptr) act(*adapter_);
   }
 
-  // Since the beginning of the process, also of adapters that are closed.
+  // Since the start of the process, including adapters that are closed.
   std::uint64_t violations();
-  std::uint64_t count(const char* name);  // of Adapter::counts()
+  std::uint64_t count(const char* name);  // one of Adapter::counts()
 
  private:
   Engine();
@@ -50,13 +50,13 @@ class Engine {
   void writeCounts() const;
   void forget();
 
-  int process_;  // that made this
+  int process_;  // the process that made this instance
   std::mutex mutex_;
   std::atomic<int> visitors_{0};
   std::atomic<bool> stop_{false}, hasBegun_{false};
   std::unique_ptr<Adapter> adapter_;
   std::thread thread_;
-  std::map<int, unsigned> devices_;  // of open contexts
+  std::map<int, unsigned> devices_;  // device of each open context
   std::uint64_t pastViolations_ = 0;
   std::map<std::string, std::uint64_t> pastCounts_;
 };

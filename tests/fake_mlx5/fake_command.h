@@ -1,5 +1,5 @@
-// Takes apart a command that libibverbs has written to the device: what verbs has for every device, and what is mlx5's
-// own.
+// Parses a command that libibverbs has written to the device: the part that verbs defines for every device, and the
+// part of mlx5.
 #pragma once
 
 #include <rdma/ib_user_verbs.h>
@@ -19,7 +19,7 @@ struct Command {
   std::byte* driverResponse;
 };
 
-// Who answers a command; a row of a table.
+// The function that answers a command; a row of a table.
 struct Answer {
   unsigned number;
   bool extended;
@@ -32,7 +32,7 @@ Request requestOf(const Command& command) {
   std::memcpy(&request, command.request, sizeof(request));
   return request;
 }
-// mlx5's part behind verbs' part, of type Request.
+// The mlx5 part that follows the verbs part of type Request.
 template <class Driver, class Request>
 Driver driverRequestOf(const Command& command) {
   Driver driver;
@@ -40,14 +40,14 @@ Driver driverRequestOf(const Command& command) {
   return driver;
 }
 
-// As much of the response as there is room for.
+// Writes as much of the response as fits.
 template <class Response>
 void respond(const Command& command, const Response& response, std::size_t offset = 0) {
   if (offset >= command.responseBytes) return;
   const std::size_t room = command.responseBytes - offset;
   std::memcpy(command.response + offset, &response, sizeof(response) < room ? sizeof(response) : room);
 }
-// mlx5's part behind verbs' part.
+// Writes the mlx5 part behind the verbs part.
 template <class Response, class DriverResponse>
 void respond(const Command& command, const Response& response, const DriverResponse& driver) {
   respond(command, response);
@@ -55,7 +55,7 @@ void respond(const Command& command, const Response& response, const DriverRespo
           command.extended ? static_cast<std::size_t>(command.driverResponse - command.response) : sizeof(response));
 }
 
-// 0, or what errno becomes; EOPNOTSUPP if it is not about objects (fake_objects.cc).
+// Returns 0 or an errno value; EOPNOTSUPP if the command does not concern objects (fake_objects.cc).
 int answerObjectCommand(const Command& command);
 
 }  // namespace moe::test

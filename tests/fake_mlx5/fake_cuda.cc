@@ -1,6 +1,6 @@
-// Replaces libcuda.so.1 where there is no GPU, as far as gpu_memory.cc uses it. As with a GPU, the CPU cannot touch
-// "GPU memory" at its address, but only by copies, or where a test sees it. It ends the process if the adapter's thread
-// calls something that may wait for a kernel.
+// Replaces libcuda.so.1 where there is no GPU, for the functions that gpu_memory.cc uses. As with a GPU, the CPU cannot
+// touch "GPU memory" at its address. Copies can, and a test can through a second mapping. The fake ends the process if
+// the adapter's thread calls a function that may wait for a kernel.
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-std::uint8_t *onGpu = nullptr, *seen = nullptr;  // the same memory
+std::uint8_t *onGpu = nullptr, *seen = nullptr;  // two mappings of the same memory
 std::size_t memoryBytes = 0;
 unsigned long copies = 0;
 
@@ -36,7 +36,7 @@ void refuseToAdapter(const char* what) {
 
 }  // namespace
 
-// For tests.
+// For tests: allocates "GPU memory" and returns the second mapping too.
 MOE_FAKED void* fake_cuda_allocate(std::size_t bytes, void** seenByTest) {
   seen = static_cast<std::uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   onGpu = static_cast<std::uint8_t*>(mremap(seen, 0, bytes, MREMAP_MAYMOVE));
@@ -49,7 +49,7 @@ MOE_FAKED unsigned long fake_cuda_copies() {
   return copies;
 }
 
-// Of cuda.h.
+// Signatures and constants are those of cuda.h.
 MOE_FAKED int cuPointerGetAttribute(void* value, int attribute, std::uint64_t address) {
   constexpr int kContext = 1, kMemoryType = 2, kInvalidValue = 1;
   if (!covers(address, 1)) return kInvalidValue;

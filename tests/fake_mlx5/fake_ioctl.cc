@@ -35,7 +35,7 @@ int getContext(ib_uverbs_ioctl_hdr& command) {
   return 0;
 }
 
-// Nothing ever happens that it would tell of.
+// Answers with a descriptor that never reports an event.
 int allocateEvents(ib_uverbs_ioctl_hdr& command) {
   for (int i = 0; i < command.num_attrs; ++i) {
     if (command.attrs[i].attr_id == UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE) {

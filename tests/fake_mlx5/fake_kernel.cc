@@ -15,7 +15,7 @@
 
 namespace moe::test {
 
-// ---- The device: what a ConnectX-7 answers, as far as somebody asks
+// ---- The device: what a ConnectX-7 answers, for the queries that occur
 
 mlx5_ib_alloc_ucontext_resp describeContext() {
   mlx5_ib_alloc_ucontext_resp mlx5{};
@@ -111,7 +111,7 @@ T* pointerOf(std::uint64_t address) {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(address));
 }
 
-// Lengths count words of 8 bytes in extended commands, else of 4.
+// Extended commands count lengths in words of 8 bytes, others in words of 4.
 Command takeApart(int context, const std::byte* bytes) {
   ib_uverbs_cmd_hdr header;
   std::memcpy(&header, bytes, sizeof(header));
@@ -129,7 +129,7 @@ Command takeApart(int context, const std::byte* bytes) {
     command.driverResponse = command.response + std::size_t{header.out_words} * 8;
     command.responseBytes = (std::size_t{header.out_words} + more.provider_out_words) * 8;
   } else {
-    command.response = pointerOf<std::byte>(requestOf<std::uint64_t>(command));  // it begins with this address
+    command.response = pointerOf<std::byte>(requestOf<std::uint64_t>(command));  // the request starts with this address
     command.responseBytes = std::size_t{header.out_words} * 4;
   }
   return command;
@@ -139,7 +139,7 @@ Command takeApart(int context, const std::byte* bytes) {
 
 int answerCommand(int context, const void* bytes) {
   const Command command = takeApart(context, static_cast<const std::byte*>(bytes));
-  // Not all commands have a response; those without one have no length for it.
+  // Commands without a response have no length for it.
   if (command.responseBytes != 0) std::memset(command.response, 0, command.responseBytes);
   for (const Answer& answer : kDeviceAnswers) {
     if (answer.number == command.number && answer.extended == command.extended) return answer.answer(command);

@@ -1,5 +1,5 @@
-// The commands on objects: protection domains, memory, completion queues, queue pairs. They make them at the software
-// adapter.
+// The commands on objects: protection domains, memory, completion queues, queue pairs. They create and destroy the
+// objects of the software adapter.
 #include <rdma/ib_user_verbs.h>
 
 #include <bit>
@@ -13,7 +13,7 @@
 namespace moe::test {
 namespace {
 
-// Calls act(adapter), which returns 0 or what errno becomes.
+// Calls act(adapter), which returns 0 or an errno value.
 template <class Act>
 int withAdapter(Act act) {
   int error = EIO;
@@ -36,12 +36,12 @@ int freePd(const Command& command) {
       [&](Adapter& adapter) { return adapter.freePd(requestOf<ib_uverbs_dealloc_pd>(command).pd_handle); });
 }
 
-// Who may be written by peers must be writable here.
+// Refuses memory that peers may write and this process may not.
 int registerMemory(const Command& command) {
   const auto request = requestOf<ib_uverbs_reg_mr>(command);
   const bool isWritten = (request.access_flags & (kAccessRemoteWrite | kAccessRemoteAtomic)) != 0;
   if (isWritten && (request.access_flags & kAccessLocalWrite) == 0) return EINVAL;
-  // Before the adapter stands still: this may wait for the GPU.
+  // Done before the adapter stands still, because it may wait for the GPU.
   Region region = {0,
                    0,
                    request.pd_handle,
@@ -65,7 +65,7 @@ int deregisterMemory(const Command& command) {
   });
 }
 
-// libmlx5 asks for one entry less than it has made, which is a power of two.
+// libmlx5 allocates a power of two and asks for one entry less.
 int newCq(const Command& command, const mlx5_ib_create_cq& mlx5, std::uint32_t entries, ib_uverbs_create_cq_resp* queue,
           mlx5_ib_create_cq_resp* driver) {
   if (mlx5.cqe_size != 64 || mlx5.cqe_comp_en != 0) return EOPNOTSUPP;
@@ -100,7 +100,7 @@ int destroyCq(const Command& command) {
       [&](Adapter& adapter) { return adapter.destroyCq(requestOf<ib_uverbs_destroy_cq>(command).cq_handle); });
 }
 
-// Both kinds of command ask by fields of the same names.
+// Both kinds of command use fields of the same names.
 template <class Request>
 int newQueuePair(const Command& command, ib_uverbs_create_qp_resp* queue, mlx5_ib_create_qp_resp* driver) {
   constexpr int kReliableConnection = 2;
@@ -146,7 +146,7 @@ int createQpExtended(const Command& command) {
   if (error == 0) respond(command, queue, mlx5);
   return error;
 }
-// The extended request begins as the other one.
+// The extended request starts like the plain one.
 int modifyQp(const Command& command) {
   return withAdapter([&](Adapter& adapter) { return adapter.modify(requestOf<ib_uverbs_modify_qp>(command)); });
 }

@@ -19,7 +19,7 @@ unsigned environmentNumber(const char* name, unsigned otherwise, unsigned most) 
   return text == nullptr ? otherwise : std::min(static_cast<unsigned>(std::strtoul(text, nullptr, 10)), most);
 }
 
-// As sysfs writes it: eight groups of four digits.
+// Formats as sysfs does: eight groups of four digits.
 std::string gidText(const Gid& gid) {
   std::string text;
   for (std::size_t i = 0; i < gid.size(); i += 2) {
@@ -53,7 +53,7 @@ int fakeDeviceOf(const char* path) {
 
 FakeSysfs::FakeSysfs() : owner_(getpid()) {
   std::string name = (std::filesystem::temp_directory_path() / "fakemlx5.XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) return;  // then there is no device
+  if (mkdtemp(name.data()) == nullptr) return;  // without a folder there is no device
   root_ = name;
   put("class/infiniband_verbs/abi_version", "6");
   for (unsigned device = 0; device < fakeDeviceCount(); ++device) addDevice(device);
@@ -71,7 +71,7 @@ void FakeSysfs::put(const std::string& path, const std::string& text) const {
   std::ofstream(file) << text << '\n';
 }
 
-// A PCI device, and what three classes say of it: for libibverbs, and for src/topology.
+// A PCI device with its entries in three classes, for libibverbs and for src/topology.
 void FakeSysfs::addDevice(unsigned device) const {
   const std::string number = std::to_string(device), verbs = "class/infiniband_verbs/uverbs" + number,
                     rdma = "class/infiniband/mlx5_" + number;

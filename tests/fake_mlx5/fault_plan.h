@@ -1,15 +1,16 @@
-// Which mishaps the software adapter is to have: from the environment variable FAKE_MLX5_FAULTS, words with blanks
-// between.
+// The mishaps that the software adapter is to have. They come from the environment variable FAKE_MLX5_FAULTS, as words
+// separated by blanks.
 //
-//   seed=7                 of all chances; the process's number goes in as well
+//   seed=7                 seeds all random choices, together with the process's number
 //   drop=50                5 % of the packets get lost; drop@3: the third one
-//   duplicate=, delay=     are sent twice; wait up to a millisecond, and what follows of the same queue pair with them
-//   reorder=               wait until a packet of another queue pair has overtaken them
-//   rnr=                   messages answered with "receiver not ready"
-//   nak=                   messages refused, as if the remote key were wrong
-//   slow_cqe=              completions that come up to a millisecond late
+//   duplicate=             packets are sent twice
+//   delay=                 packets wait up to a millisecond, and later ones of the same queue pair wait with them
+//   reorder=               packets wait until one of another queue pair has overtaken them
+//   rnr=                   messages are answered with "receiver not ready"
+//   nak=                   messages are refused, as if the remote key were wrong
+//   slow_cqe=              completions come up to a millisecond late
 //   error=0x13@100         the hundredth message fails at the sender, with this syndrome
-//   ignore_doorbell=1      so many doorbells go unnoticed; the record is looked at later
+//   ignore_doorbell=1      this many doorbells go unnoticed; the adapter reads the record later
 //   stuck@5                from the fifth message on, nothing is answered
 #pragma once
 
@@ -27,23 +28,23 @@ const char* faultName(Fault fault);
 
 class FaultPlan {
  public:
-  // Throws std::runtime_error at what it does not understand.
+  // Throws std::runtime_error for text that it does not understand.
   FaultPlan(const std::string& text, std::uint32_t process);
 
-  // Counts one event of this kind; true if the mishap is to happen to it.
+  // Counts one event of this kind. Returns true if the mishap is to hit it.
   bool strikes(Fault fault);
   std::uint64_t happened(Fault fault) const { return rule(fault).happened; }
 
   mlx5::Syndrome errorSyndrome() const { return syndrome_; }
-  // Less than `bound`.
+  // Returns a number below `bound`.
   std::uint64_t random(std::uint64_t bound) { return rng_.next() % bound; }
 
  private:
   struct Rule {
     std::uint32_t perMille = 0;
-    std::uint64_t at = 0;     // the event's number, from 1; 0: none
-    std::uint64_t first = 0;  // so many events from the beginning
-    bool onwards = false;     // and all after `at`
+    std::uint64_t at = 0;     // number of the event, from 1; 0: none
+    std::uint64_t first = 0;  // hits this many events from the start
+    bool onwards = false;     // hits all events after `at` too
     std::uint64_t events = 0, happened = 0;
   };
   Rule& rule(Fault fault) { return rules_[static_cast<int>(fault)]; }

@@ -8,7 +8,7 @@
 namespace moe::test {
 namespace {
 
-// The few names of cuda.h that are needed, so that this builds and loads without CUDA.
+// The few declarations of cuda.h that this file needs, so that it builds and loads without CUDA.
 using CuResult = int;
 using CuContext = struct CUctx_st*;
 using CuStream = struct CUstream_st*;
@@ -34,7 +34,7 @@ bool find(void* library, const char* name, Function** function) {
   return *function != nullptr;
 }
 
-// The names with _v2 are what cuda.h makes of those without.
+// cuda.h maps the plain names to the names with _v2.
 bool findAll(void* library, Driver* driver) {
   return find(library, "cuPointerGetAttribute", &driver->pointerGetAttribute) &&
          find(library, "cuCtxGetCurrent", &driver->contextGetCurrent) &&
@@ -47,17 +47,17 @@ bool findAll(void* library, Driver* driver) {
          find(library, "cuMemcpyHtoDAsync_v2", &driver->copyToDevice);
 }
 
-// Null, if the program does not use CUDA (yet).
+// Returns null if the program does not use CUDA (yet).
 const Driver* loadedDriver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   static Driver driver;
   static const bool isComplete = findAll(library, &driver);
-  dlclose(library);  // the program keeps it
+  dlclose(library);  // the program keeps it loaded
   return isComplete ? &driver : nullptr;
 }
 
-// Makes a context current for a while.
+// Makes a context current within a scope.
 class Current {
  public:
   Current(const Driver& driver, CuContext context) : driver_(driver) {
@@ -80,8 +80,8 @@ class StagedMemory : public GpuMemory {
     isGood_ = driver_.streamCreate(&stream_, kNonBlockingStream) == 0 &&
               driver_.hostAllocate(&staging_, kStagingBytes, kPortable) == 0;
   }
-  // Called when the memory is deregistered and no kernel waits for the adapter any more. Errors at the program's end do
-  // not matter.
+  // Runs when the memory is deregistered and no kernel waits for the adapter any more. Errors at program exit do not
+  // matter.
   ~StagedMemory() override {
     const Current current(driver_, context_);
     if (staging_ != nullptr) driver_.hostFree(staging_);
@@ -128,14 +128,15 @@ std::shared_ptr<GpuMemory> openGpuMemory(std::uint64_t address) {
   unsigned kind = 0;
   if (driver == nullptr || driver->pointerGetAttribute(&kind, kMemoryTypeAttribute, address) != 0) return nullptr;
   if (kind != kDeviceMemory) return nullptr;
-  // Memory that was mapped into an address range belongs to no context: then it is that of the registering thread.
+  // Memory that was mapped into an address range belongs to no context. Then the context of the registering thread is
+  // used.
   CuContext context = nullptr;
   if (driver->pointerGetAttribute(&context, kContextAttribute, address) != 0 || context == nullptr) {
     driver->contextGetCurrent(&context);
   }
   auto memory = std::make_shared<StagedMemory>(*driver, context);
   std::uint64_t word = 0;
-  // Copies the bytes out and back once, because a first copy may load what would later wait for kernels.
+  // Copies the bytes out and back once. A first copy may load code, and such a load would later wait for kernels.
   const bool works =
       memory->isGood() && memory->read(&word, address, sizeof(word)) && memory->write(address, &word, sizeof(word));
   return works ? memory : nullptr;

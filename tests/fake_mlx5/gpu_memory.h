@@ -1,6 +1,7 @@
-// Moves bytes to and from GPU memory for the software adapter while kernels run that wait for it. It uses a stream that
-// waits for no other, through memory that was pinned when the memory was registered. It allocates nothing later,
-// because that may wait for a kernel. It uses the CUDA driver if the program has loaded it, and does not load it.
+// Moves bytes to and from GPU memory for the software adapter while kernels run that wait for it. The copies use a
+// stream that waits for no other stream, and memory that was pinned at registration. Nothing is allocated later,
+// because an allocation may wait for a kernel. The CUDA driver is used if the program has loaded it; this file never
+// loads it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,7 @@ class GpuMemory {
   virtual bool write(std::uint64_t to, const void* from, std::uint64_t bytes) = 0;
 };
 
-// Nothing, if the address is not GPU memory. Called by the thread that registers; what it returns is used by the
-// engine.
+// Returns null if the address is not GPU memory. The registering thread calls this, and the engine uses the result.
 std::shared_ptr<GpuMemory> openGpuMemory(std::uint64_t address);
 
 }  // namespace moe::test

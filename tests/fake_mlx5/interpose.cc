@@ -1,4 +1,4 @@
-// libfakemlx5.so, loaded with LD_PRELOAD, stands between libibverbs with its providers and the C library. It plays a
+// libfakemlx5.so, loaded with LD_PRELOAD, sits between libibverbs with its providers and the C library. It plays a
 // ConnectX-7 without any hardware or kernel support. It is for tests only and is never installed.
 #include <dlfcn.h>
 #include <linux/netlink.h>
@@ -25,7 +25,7 @@ const struct AtExit {
   ~AtExit() { Engine::shutDown(); }
 } atExit;
 
-// Open descriptors, and of which device: its number plus one.
+// For each open descriptor, the number of its device plus one.
 constexpr int kDescriptorsMax = 4096;
 std::atomic<int> opened[kDescriptorsMax];
 
@@ -41,13 +41,13 @@ int refuse(int error) {
   return -1;
 }
 
-// The function of this name behind this library.
+// The next function of this name after this library.
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// An event counter stands in for the device: a descriptor like any other.
+// An event counter stands in for the device, because its descriptor behaves like any other.
 int openDevice(const char* path) {
   const int fd = eventfd(0, EFD_CLOEXEC), device = fakeDeviceOf(path);
   if (fd < 0) return fd;
@@ -102,7 +102,7 @@ MOE_INTERPOSED int stat(const char* path, struct stat* status) {
                         : next<decltype(stat)>("stat")(path, status);
 }
 MOE_INTERPOSED int stat64(const char* path, struct stat64* status) {
-  return stat(path, reinterpret_cast<struct stat*>(status));  // one layout on 64-bit machines
+  return stat(path, reinterpret_cast<struct stat*>(status));  // both layouts are the same on 64-bit machines
 }
 MOE_INTERPOSED int fstat(int fd, struct stat* status) {
   return isDevice(fd) ? moe::test::describeDevice(moe::test::opened[fd] - 1, status)
@@ -128,8 +128,8 @@ MOE_INTERPOSED ssize_t write(int fd, const void* bytes, size_t count) {
   return error == 0 ? static_cast<ssize_t>(count) : refuse(error);
 }
 
-// The adapter's registers become memory, so that it can read what was written to them. The memory is shared, so that
-// the adapter reads it at its own address. The offset names a kind of pages and a number.
+// The adapter's registers become plain memory, so that the adapter can read what was written to them. The memory is
+// shared, so that the adapter can map it a second time. The offset encodes a kind of page and a number.
 MOE_INTERPOSED void* mmap(void* at, size_t bytes, int protection, int flags, int fd, off_t offset) {
   auto* map = next<decltype(mmap)>("mmap");
   if (!isDevice(fd)) return map(at, bytes, protection, flags, fd, offset);
@@ -147,13 +147,14 @@ MOE_INTERPOSED void* mmap64(void* at, size_t bytes, int protection, int flags, i
   return mmap(at, bytes, protection, flags, fd, offset);
 }
 
-// Without this way to ask the kernel, libibverbs looks into sysfs.
+// Refuses the netlink socket. Without netlink, libibverbs looks into sysfs.
 MOE_INTERPOSED int socket(int domain, int type, int protocol) {
   if (domain == AF_NETLINK && protocol == NETLINK_RDMA) return refuse(EPROTONOSUPPORT);
   return next<decltype(socket)>("socket")(domain, type, protocol);
 }
 
-// For tests, which find them by dlsym: how often posters did wrong in this process, and how often a mishap happened.
+// For tests, which find these functions by dlsym: the number of posters' mistakes in this process, and the count of a
+// mishap.
 MOE_INTERPOSED unsigned long fake_mlx5_violations() {
   return moe::test::Engine::instance().violations();
 }

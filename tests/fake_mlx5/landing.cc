@@ -7,8 +7,8 @@
 namespace moe::test {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 256;      // of host memory; of GPU memory as much as half of what arrived
-constexpr std::uint64_t kLatestNs = 2'000'000;  // of relaxed writes: a busy machine must see it too
+constexpr std::uint64_t kPieceBytes = 256;      // of host memory; for GPU memory half of what arrived
+constexpr std::uint64_t kLatestNs = 2'000'000;  // for relaxed writes; long enough to show on a busy machine too
 
 }  // namespace
 
@@ -21,7 +21,7 @@ bool Landing::write(std::uint32_t queuePair, const Region& region, std::uint64_t
   return land(region, at, from, bytes);
 }
 
-// Pieces begin and end at multiples of 8, so that aligned words stay whole.
+// Pieces start and end at multiples of 8, so that aligned words stay whole.
 bool Landing::land(const Region& region, std::uint64_t at, const std::uint8_t* from, std::uint64_t bytes) {
   const std::uint64_t size = region.gpu == nullptr ? kPieceBytes : std::max<std::uint64_t>(bytes / 16 * 8, 8);
   std::vector<std::uint64_t> begins;
@@ -31,7 +31,7 @@ bool Landing::land(const Region& region, std::uint64_t at, const std::uint8_t* f
   for (const std::uint64_t begin : begins) {
     const std::uint64_t end = std::min(bytes, begin + size - (at + begin) % 8);
     landed = writeMemory(region, at + begin, from + begin, end - begin) && landed;
-    if (begins.size() > 1 && faults_.random(64) == 0) sched_yield();  // so that somebody may see it half done
+    if (begins.size() > 1 && faults_.random(64) == 0) sched_yield();  // lets other threads see it half done
   }
   return landed;
 }

@@ -1,6 +1,6 @@
-// How arrived data gets into memory. The pieces of a write land in any order, because nothing orders them. Writes of a
-// queue pair land one after the other, as strict ones do. Writes to memory that is registered for relaxed order may
-// land long after later ones. Before a completion, an atomic or a read of that queue pair, all its earlier writes land.
+// How arrived data gets into memory. The pieces of a write land in any order, because nothing orders them. Strict
+// writes of a queue pair land one after the other. Writes to memory that is registered for relaxed order may land long
+// after later ones. Before a completion, an atomic or a read of that queue pair, all its earlier writes land.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Landing {
 
   bool write(std::uint32_t queuePair, const Region& region, std::uint64_t at, const std::uint8_t* from,
              std::uint32_t bytes, std::uint64_t nowNs);
-  void finish(std::uint32_t queuePair);  // lands what is late
+  void finish(std::uint32_t queuePair);  // lands all late writes
   void finishAll();
   bool step(std::uint64_t nowNs);
 

@@ -11,7 +11,8 @@ Word* wordAt(std::uint64_t address) {
   return reinterpret_cast<Word*>(static_cast<std::uintptr_t>(address));
 }
 
-// Word by word instead of memcpy, because programs read the words while they arrive, and sanitizers watch memcpy.
+// Copies word by word instead of by memcpy, because programs read the words while they arrive, and sanitizers watch
+// memcpy.
 template <class Word>
 void storeWord(std::uint64_t to, const std::uint8_t* from) {
   Word word;
@@ -24,7 +25,8 @@ void loadWord(std::uint64_t from, std::uint8_t* to) {
   __builtin_memcpy(to, &word, sizeof(word));
 }
 
-// Calls visit(offset, number of bytes): single bytes up to an aligned address, then words, then single bytes.
+// Calls visit(offset, number of bytes) for single bytes up to an aligned address, then for words, then for single
+// bytes.
 template <class Visit>
 void forWords(std::uint64_t address, std::uint64_t bytes, Visit visit) {
   for (std::uint64_t at = 0; at < bytes;) {

@@ -1,4 +1,5 @@
-// The memory that a process has registered with the software adapter: which addresses a key covers, and for what.
+// The memory that a process has registered with the software adapter: which addresses a key covers, and for which
+// access.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@ inline constexpr unsigned kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kAccess
 
 struct Region {
   std::uint32_t key, handle, pd;
-  std::uint64_t start, bytes;  // where it lies
-  std::uint64_t address;       // what peers and WQEs call its beginning
+  std::uint64_t start, bytes;  // where the memory is
+  std::uint64_t address;       // how peers and WQEs address its start
   unsigned access;
   std::shared_ptr<GpuMemory> gpu;  // null: the program's own memory
 
@@ -37,13 +38,13 @@ class MemoryRegions {
     return std::any_of(regions_.begin(), regions_.end(), [&](const auto& entry) { return entry.second.pd == pd; });
   }
 
-  // Null, unless the key covers all bytes for this access and belongs to the protection domain.
+  // Returns null unless the key covers all bytes for this access and belongs to the protection domain.
   const Region* find(std::uint32_t key, std::uint32_t pd, std::uint64_t at, std::uint64_t bytes,
                      unsigned access) const {
     const auto found = regions_.find(key);
     if (found == regions_.end()) return nullptr;
     const Region& region = found->second;
-    const std::uint64_t offset = at - region.address;  // huge, if it lies before
+    const std::uint64_t offset = at - region.address;  // wraps to a huge value if `at` is before the region
     const bool covers = offset <= region.bytes && bytes <= region.bytes - offset;
     return covers && region.pd == pd && (region.access & access) == access ? &region : nullptr;
   }
@@ -52,9 +53,9 @@ class MemoryRegions {
   std::map<std::uint32_t, Region> regions_;
 };
 
-// False if the GPU does not take part.
+// Returns false if a GPU copy fails.
 bool readMemory(const Region& region, std::uint64_t at, void* to, std::uint64_t bytes);
-// Aligned words of 8 bytes land whole; nothing orders them.
+// Aligned words of 8 bytes land whole. Nothing orders them.
 bool writeMemory(const Region& region, std::uint64_t at, const void* from, std::uint64_t bytes);
 
 }  // namespace moe::test

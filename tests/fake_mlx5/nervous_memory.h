@@ -1,5 +1,5 @@
-// The host's Memory, but a thread often gives its core away just before others see what it does. So posters meet in the
-// middle of a step, which they would otherwise seldom do.
+// The host's Memory with one change: a thread often yields its core just before others see what it does. So posters
+// collide in the middle of a step, which otherwise seldom happens.
 #pragma once
 
 #include "device/policy/host/queue_memory.h"
@@ -24,7 +24,7 @@ class NervousMemory : public HostQueueMemory {
   }
 
  private:
-  // Relaxed: it must not order what it is to disturb.
+  // Relaxed, so that the counter does not order what it is to disturb.
   static void hesitate() {
     static std::atomic<std::uint64_t> calls{0};
     if (mix(calls.fetch_add(1, std::memory_order_relaxed)) % 3 == 0) std::this_thread::yield();

@@ -127,7 +127,7 @@ void Oracle::postReceive(std::uint64_t id) {
   ibv_recv_wr receive{}, *bad = nullptr;
   receive.wr_id = receiveId_ = id;
   if (ibv_post_recv(verbs_.qp(), &receive, &bad) != 0) throw std::runtime_error("ibv_post_recv failed");
-  queue_.record[0] = verbs_.send().dbrec[0];  // the receive queue's half, which is not ours
+  queue_.record[0] = verbs_.send().dbrec[0];  // the word of the receive queue, which we do not write
 }
 
 void Oracle::plant(Mistake mistake, std::uint64_t index) {
@@ -156,8 +156,8 @@ void Oracle::plant(Mistake mistake, std::uint64_t index) {
   }
 }
 
-// So that whole slots are compared. libmlx5 does not write what the adapter does not read: the rest of a slot, the
-// immediate of operations without one, the second operand of fetchAdd.
+// Cleared slots let whole slots be compared. libmlx5 leaves unwritten what the adapter does not read: the rest of a
+// slot, the immediate of operations without one, and the second operand of fetchAdd.
 void Oracle::clearSlots(std::uint64_t index, std::size_t count) {
   for (std::uint64_t slot = index; slot < index + count; ++slot) {
     std::memset(mlx5::segmentAt(queue_, slot, 0), 0, mlx5::kSlotBytes);
@@ -177,7 +177,8 @@ void Oracle::compareWqe(std::uint64_t index, const Request& request) {
   }
 }
 
-// libmlx5 rings with the beginning of the last WQE, ours with the next index and no more: docs/decisions/0014.
+// libmlx5 rings with the first bytes of the last WQE. Our doorbell holds the next index and nothing else:
+// docs/decisions/0014.
 void Oracle::compareDoorbell(std::uint64_t lastIndex) {
   const mlx5dv_qp& send = verbs_.send();
   same("doorbell record", queue_.record, send.dbrec, 8);
@@ -185,7 +186,7 @@ void Oracle::compareDoorbell(std::uint64_t lastIndex) {
   const auto* reg = static_cast<const std::uint8_t*>(send.bf.reg);
   std::uint64_t first;
   std::memcpy(&first, reg, 8);
-  std::memcpy(rung, first != 0 ? reg : reg + send.bf.size, 8);  // it alternates between the halves
+  std::memcpy(rung, first != 0 ? reg : reg + send.bf.size, 8);  // libmlx5 alternates between the halves
   std::memcpy(own, queue_.doorbell, 8);
   same("doorbell, first byte", own, rung, 1);
   same("doorbell, queue pair", own + 4, rung + 4, 3);
@@ -197,7 +198,7 @@ void Oracle::compareDoorbell(std::uint64_t lastIndex) {
 
 void Oracle::complete(mlx5::Completion expected) {
   const HostQueueMemory memory;
-  expected.queuePair = queue_.queuePair, expected.userIndex = 0;  // of a process's first queue pair
+  expected.queuePair = queue_.queuePair, expected.userIndex = 0;  // the number of a process's first queue pair
   mlx5::Completion own{};
   ibv_wc verbs{};
   same("completions before there is one", mlx5::poll(memory, completions_, &own) ? 1u : 0u,
@@ -225,7 +226,7 @@ void Oracle::compareCompletion(const mlx5::Completion& own, const ibv_wc& verbs,
       same("bytes", own.bytes, verbs.byte_len);
     }
   }
-  // What libmlx5 does not show.
+  // Fields that libmlx5 does not expose.
   same("kind of completion", number(own.opcode), number(expected.opcode));
   same("counter", own.counter, expected.counter);
   same("syndrome", number(own.syndrome), number(expected.syndrome));

@@ -1,5 +1,5 @@
 // libmlx5 as an oracle. Every request is posted twice: by libmlx5 to its own queue, and by device/queue/mlx5 to a
-// shadow of it. Every completion is read twice. Differences are kept as text.
+// shadow of it. Every completion is read twice. Differences are collected as text.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Request {
   Kind kind = Kind::write;
   std::uint8_t flags = 0;  // mlx5::kSignalled ...
   mlx5::RemoteAddress remote{};
-  mlx5::LocalRange local{};  // atomics: where the value before goes. inlineWrite: unused
+  mlx5::LocalRange local{};  // atomics: place for the previous value. inlineWrite: unused
   std::uint32_t immediate = 0;
   std::uint64_t add = 0;  // of fetchAdd
   std::uint64_t compare = 0, swap = 0;
@@ -26,7 +26,7 @@ struct Request {
 
 enum class Interface { postSend, wrBuilder };
 
-// Planted in what device/queue/mlx5 wrote, to see that the oracle finds it.
+// Mistakes planted in what device/queue/mlx5 wrote, to show that the oracle finds them.
 enum class Mistake { none, segmentCount, inlineBit, operandsSwapped, immediateOrder, recordWord, doorbellQueuePair };
 
 class Oracle {
@@ -35,14 +35,14 @@ class Oracle {
 
   // Posts a batch with one ring, and compares WQEs, doorbell record and doorbell. Returns the index of its last WQE.
   std::uint64_t post(Interface interface, const std::vector<Request>& batch, Mistake mistake = Mistake::none);
-  // The adapter completes; compares what both read, and that neither has seen anything before. `expected.queuePair` and
-  // `userIndex` are filled in.
+  // Writes a completion as the adapter would, and compares how both sides read it. Neither may have seen it before.
+  // Fills in `expected.queuePair` and `userIndex`.
   void complete(mlx5::Completion expected);
-  // For a completion of a peer's request.
+  // For completions of a peer's request.
   void postReceive(std::uint64_t id);
 
   const std::vector<std::string>& differences() const { return differences_; }
-  // Of this process. The second without those of oracles that a mistake was planted for.
+  // Counts of this process. The second one leaves out oracles with a planted mistake.
   static std::uint64_t comparisons();
   static std::uint64_t unexpectedDifferences();
 
@@ -69,7 +69,7 @@ class Oracle {
   std::uint32_t consumedRecord_[2] = {};
   mlx5::CompletionQueue completions_;
   std::uint64_t produced_ = 0;
-  std::vector<std::uint64_t> idOfSlot_;  // what libmlx5 is to say of the WQE that begins there
+  std::vector<std::uint64_t> idOfSlot_;  // what libmlx5 must return for the WQE that starts in this slot
   std::uint64_t nextId_ = 1000, receiveId_ = 0;
   std::vector<std::string> differences_;
   bool planted_ = false;

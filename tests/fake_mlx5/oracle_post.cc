@@ -1,4 +1,4 @@
-// One request, posted in the three ways that are compared: ibv_post_send, ibv_wr_*, and ours.
+// Posts one request in the three ways that are compared: ibv_post_send, ibv_wr_*, and our encoder.
 #include <stdexcept>
 #include <utility>
 
@@ -114,7 +114,7 @@ void postBuilder(ibv_qp* qp, const std::vector<Request>& batch, std::uint64_t fi
   check(ibv_wr_complete(builder), "ibv_wr_complete");
 }
 
-// Calls body with an InlineWords of as many words, whose number is known to the compiler.
+// Calls body with an InlineWords of this many words. The number is a template argument there.
 template <class Body, int kCount = 1>
 void withInlineWords(const std::vector<std::uint32_t>& words, Body body) {
   if constexpr (kCount <= mlx5::kInlineWordsMax) {

@@ -1,5 +1,5 @@
 // WQEs that the library never posts: writes with immediate, reads and atomics, and two bits of their heads. The
-// software adapter executes them for programs other than the library, and the oracle compares them with libmlx5's.
+// software adapter executes them for other programs, and the oracle compares them with libmlx5's.
 #pragma once
 
 #include "device/queue/mlx5/wqe.h"
@@ -14,7 +14,7 @@ MOE_LANES constexpr Quad atomicSegment(std::uint64_t addOrSwap, std::uint64_t co
   return {highWord(addOrSwap), lowWord(addOrSwap), highWord(compare), lowWord(compare)};
 }
 
-// Also uses up one of the receiver's receive WQEs and makes a completion there.
+// Also consumes one of the receiver's receive WQEs and makes a completion there.
 MOE_LANES constexpr Wqe<3> rdmaWriteImm(const WqeHead& head, const RemoteAddress& to, const LocalRange& from,
                                         std::uint32_t immediate) {
   return {{controlSegment(Opcode::rdmaWriteImm, head, 3, immediate), remoteSegment(to), dataSegment(from)}};

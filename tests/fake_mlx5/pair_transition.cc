@@ -33,7 +33,7 @@ bool isAllowed(PairState from, PairState to, std::uint32_t mask) {
   return false;
 }
 
-// What an adapter asks to wait for when it is not ready, by its code, in units of 10 us.
+// How long the peer must wait when a receiver is not ready, by the code of the attribute, in units of 10 us.
 constexpr std::uint32_t kNotReadyUnits[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
                                               48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                               2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
@@ -64,7 +64,7 @@ void keep(PairPath& path, const ib_uverbs_modify_qp& request) {
 int modifyPair(QueuePair& pair, const ib_uverbs_modify_qp& request, Violations& violations) {
   const auto to = (request.attr_mask & kState) != 0 ? static_cast<PairState>(request.qp_state) : pair.state;
   if (!isAllowed(pair.state, to, request.attr_mask)) return EINVAL;
-  // RoCE has no addresses without the global part, and a port as ours has two of its own.
+  // RoCE addresses always have the global part. A port of this adapter has two addresses (GIDs).
   if ((request.attr_mask & kAddress) != 0 && (request.dest.is_global == 0 || request.dest.sgid_index > 1))
     return EINVAL;
   if (request.max_rd_atomic > kReadsMax || request.max_dest_rd_atomic > kReadsMax) return EINVAL;

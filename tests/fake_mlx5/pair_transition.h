@@ -1,5 +1,5 @@
-// The kernel's part when a program connects a queue pair: it refuses a wrong step or missing attributes, and keeps the
-// rest.
+// The kernel's part when a program connects a queue pair. It refuses wrong transitions and missing attributes, and
+// stores the rest.
 #pragma once
 
 #include <rdma/ib_user_verbs.h>
@@ -8,7 +8,7 @@
 
 namespace moe::test {
 
-// 0, or what errno becomes.
+// Returns 0 or an errno value.
 int modifyPair(QueuePair& pair, const ib_uverbs_modify_qp& request, Violations& violations);
 ib_uverbs_query_qp_resp describePair(const QueuePair& pair);
 

@@ -21,7 +21,7 @@ int toRank(const Put& put) {
   return put.to;
 }
 
-// How often an adapter is told of something.
+// Counts how often a queue tells the adapter something.
 class CountingMemory : public HostQueueMemory {
  public:
   void ring(std::uint64_t* to, std::uint64_t value) const {
@@ -34,11 +34,11 @@ class CountingMemory : public HostQueueMemory {
 struct Shape {
   int ranks = 2;
   std::uint32_t slots = 8;
-  std::uint64_t begin = 0;  // slots that were used before
+  std::uint64_t begin = 0;  // slots used before the test
   std::uint32_t messageBytes = 1u << 30;
 };
 
-// Ranks with a window each, and a connection between any two.
+// Ranks with one window each and a connection between any two.
 class Ranks {
  public:
   explicit Ranks(const Shape& shape) : shape_(shape), adapter_(2) {
@@ -66,12 +66,12 @@ class Ranks {
         memory, queuesOf(rank), toRank, static_cast<int>(puts.size()),
         [&](int i) { return puts[static_cast<std::size_t>(i)]; }, limit, &late);
   }
-  // The adapter, and the owner of the completions.
+  // Plays the adapter and the owner of the completions.
   void step() { adapter_.step(); }
   void drain() {
     for (const auto& end : ends_) end->drain();
   }
-  // All that was posted by one rank to another.
+  // Slots that one rank has used for puts to another.
   std::uint64_t slotsUsed(int from, int to) const { return queuesOf(from)[to].send.counters->posted - shape_.begin; }
   void expectDone() {
     for (int i = 0; i < 100000 && !done(); ++i) step(), drain();
@@ -107,7 +107,7 @@ class Ranks {
   std::vector<mlx5::PutQueue> queues_;
 };
 
-// Rows at the begin of the window, where they come from and where they go to; words behind them.
+// Rows to send stand at the start of the window, rows received 16384 bytes later, and words at kWords.
 constexpr std::uint32_t kRowBytes = 128;
 constexpr std::uint64_t kWords = 32768;
 
@@ -126,7 +126,7 @@ bool sendRound(Ranks& ranks, int rank, std::uint64_t round, int rows) {
   return ranks.post(rank, rowsAndWord(1 - rank, rows, round), patience(), NervousMemory());
 }
 
-// The number of words that are wrong; all, if they do not come.
+// Returns the number of wrong words, or of all words if the rows do not arrive.
 std::size_t receiveRound(Ranks& ranks, int rank, std::uint64_t round, int rows) {
   const std::size_t words = static_cast<std::size_t>(rows) * kRowBytes / 8;
   const HostQueueMemory memory;
@@ -138,7 +138,7 @@ std::size_t receiveRound(Ranks& ranks, int rank, std::uint64_t round, int rows) 
   return wrong;
 }
 
-// The indices pass 2^16 on the way, and a batch fills the queue.
+// The indices pass 2^16 during the test, and one batch fills the queue.
 TEST(PutQueue, RowsAreThereWhenTheirWordIs) {
   constexpr std::uint64_t kRounds = 30;
   Ranks ranks({2, 8, 65536 - 301});
@@ -162,7 +162,7 @@ TEST(PutQueue, RowsAreThereWhenTheirWordIs) {
   EXPECT_EQ(ranks.slotsUsed(0, 1), kRounds * 21);
 }
 
-// More posters than a queue has room for, and each to all ranks.
+// More posters than a queue has room for, and each posts to all ranks.
 TEST(PutQueue, PostersThatShareQueuesLoseNothing) {
   constexpr std::uint64_t kPosters = 4, kRounds = 60;
   Ranks ranks({3, 8, 65536 - 500});

@@ -1,5 +1,5 @@
-// A queue pair of the software adapter: what the program said when it made and connected it, its two queues, and its
-// progress as the asking side (requester.h) and as the answering side (responder.h).
+// A queue pair of the software adapter: the program's settings, its two queues, and its progress as requester
+// (requester.h) and responder (responder.h).
 #pragma once
 
 #include <array>
@@ -16,21 +16,21 @@
 
 namespace moe::test {
 
-// What the queue pairs of a process share.
+// State that the queue pairs of a process share.
 struct Station {
   FaultPlan& faults;
   Violations& violations;
   MemoryRegions regions;
   Landing landing{faults};
-  Wire* wire = nullptr;  // null: nothing is executed
+  Wire* wire = nullptr;  // null: the adapter executes nothing
   std::uint64_t nowNs = 0;
   std::uint64_t resent = 0;                       // messages sent again
-  std::array<std::uint64_t, kDevicesMax> wqes{};  // work elements that were taken, by device
+  std::array<std::uint64_t, kDevicesMax> wqes{};  // work elements taken, by device
 };
 
 enum class PairState { reset, init, readyToReceive, readyToSend, drained, sendError, error };  // as in verbs
 
-// As given at creation.
+// Set at creation.
 struct PairLayout {
   std::uint32_t number, handle, pd, userIndex;
   int context;      // descriptor of the opened device
@@ -40,23 +40,23 @@ struct PairLayout {
   std::uint32_t sendSlots, receiveCount, receiveShift;
 };
 
-// As given when it was connected.
+// Set when the program connects it.
 struct PairPath {
   std::uint32_t access = 0, peer = 0, sendPsn = 0, receivePsn = 0;
   Gid peerGid{};
   unsigned gidIndex = 0;
-  std::uint64_t timeoutNs = 0, retryNs = 0;  // 0: for ever; what it asks of others when it is not ready to receive
+  std::uint64_t timeoutNs = 0, retryNs = 0;  // 0: for ever; how long peers wait when it is not ready to receive
   unsigned timeoutCode = 0, retries = 0, notReadyRetries = 0, reads = 0, readsOfPeer = 0;
 };
 
 // A WQE under way.
 struct Message {
   Work work;
-  std::uint64_t index;  // of its first slot
+  std::uint64_t index;  // index of its first slot
   std::uint32_t psn;
   bool asked = false;      // all packets are sent
-  std::uint32_t sent = 0;  // bytes
-  std::uint32_t got = 0;   // bytes of a read or atomic
+  std::uint32_t sent = 0;  // bytes sent
+  std::uint32_t got = 0;   // bytes received for a read or atomic
   bool acknowledged = false;
   mlx5::Syndrome failure = mlx5::Syndrome::none;
 
@@ -67,18 +67,18 @@ struct Message {
 struct RequesterState {
   std::deque<Message> window;
   std::uint32_t nextPsn = 0;
-  std::uint64_t askedNs = 0, notBeforeNs = 0;  // last progress; not earlier, as the peer is not ready
+  std::uint64_t askedNs = 0, notBeforeNs = 0;  // last progress; no sending before this, as the peer was not ready
   unsigned retries = 0, notReady = 0;
-  std::uint64_t recordDueNs = 0;  // a doorbell went unnoticed: the record is looked at then
+  std::uint64_t recordDueNs = 0;  // when to read the record after a missed doorbell
 };
 
 struct ResponderState {
   std::uint32_t expected = 0;  // PSN
-  std::uint32_t got = 0;       // bytes of that message
-  bool complained = false;     // of what is out of order, since the last that was in order
+  std::uint32_t got = 0;       // bytes of that message received
+  bool complained = false;     // already refused for order since the last packet in order
   bool owesAnswer = false;
   bool isStuck = false;
-  std::map<std::uint32_t, std::uint64_t> atomicResults;  // of the last ones, by PSN
+  std::map<std::uint32_t, std::uint64_t> atomicResults;  // the latest results, by PSN
 };
 
 struct QueuePair {
@@ -87,7 +87,7 @@ struct QueuePair {
     renew(violations);
   }
 
-  // As after creation, and after RESET.
+  // Enters the state after creation. The transition to RESET also calls it.
   void renew(Violations& violations) {
     const std::size_t receiveBytes = std::size_t{layout.receiveCount} << layout.receiveShift;
     send = std::make_unique<SendRing>(layout.buffer + receiveBytes, layout.sendSlots, layout.record, layout.number,

@@ -1,4 +1,4 @@
-// What the queues of device/queue/mlx5 do by themselves; what lies in them is compared by the oracle.
+// The queues of device/queue/mlx5 without an adapter. The oracle compares what is written to them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -51,7 +51,7 @@ TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpAtItsDeadline) {
   const ShadowQueue shadow(4);
   EXPECT_TRUE(postEmpty(shadow.queue(), 4, patience()));
   EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience(5)));
-  EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], mlx5::sendRecord(4));  // what was in time stands
+  EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], mlx5::sendRecord(4));  // what was in time still stands
 }
 
 TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpWhenToldTo) {
@@ -72,7 +72,7 @@ TEST(Mlx5Queue, SpaceComesBackWithACompletion) {
                    mlx5::inlineWrite(mlx5::headAt(queue, index + 2, mlx5::kSignalled), {}, mlx5::InlineWords<12>{}));
   }));
   mlx5::Completion done{};
-  done.counter = 2;  // of two slots
+  done.counter = 2;  // covers two slots
   mlx5::retire(HostQueueMemory(), queue, done);
   EXPECT_EQ(*queue.completed, 4u);
   EXPECT_TRUE(postEmpty(queue, 4, patience()));
@@ -81,7 +81,7 @@ TEST(Mlx5Queue, SpaceComesBackWithACompletion) {
 TEST(Mlx5Queue, AGapInTheOrderStopsThoseBehindIt) {
   const ShadowQueue shadow(8);
   std::uint64_t index;
-  ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), shadow.queue(), 1, patience(), &index));  // and never written
+  ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), shadow.queue(), 1, patience(), &index));  // reserved but never written
   EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience(5)));
   EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], 0u);
 }
@@ -97,7 +97,7 @@ TEST(Mlx5Queue, ABatchThatIsPublishedIsRungByTheNextPosterToo) {
   EXPECT_EQ(*queue.doorbell, mlx5::doorbellValue(queue.queuePair, 3));
   *queue.doorbell = 0;
   EXPECT_TRUE(mlx5::ringUpTo(HostQueueMemory(), queue, 2, patience()));
-  EXPECT_EQ(*queue.doorbell, 0u);  // it was told of them already
+  EXPECT_EQ(*queue.doorbell, 0u);  // the adapter knew of them already
 }
 
 TEST(Mlx5Queue, WhoWaitsForSpaceRingsWhatNobodyRang) {
@@ -113,7 +113,7 @@ TEST(Mlx5Queue, WhoWaitsForSpaceRingsWhatNobodyRang) {
 
 TEST(Mlx5Queue, CompletionsAreTakenOnceEachThroughManyRounds) {
   alignas(64) mlx5::Cqe entries[4];
-  std::memset(entries, 0xf0, sizeof(entries));  // as the driver leaves them
+  std::memset(entries, 0xf0, sizeof(entries));  // the driver's initial state
   std::uint32_t record[2] = {};
   mlx5::CompletionQueue queue = {entries, 4, record, 0};
   mlx5::Completion seen{};
@@ -133,7 +133,7 @@ TEST(Mlx5Queue, EverySyndromeHasATextOfItsOwn) {
   for (int syndrome = 0; syndrome < 256; ++syndrome) {
     texts.insert(mlx5::syndromeText(static_cast<mlx5::Syndrome>(syndrome)));
   }
-  EXPECT_EQ(texts.size(), 15u);  // 13, none, and one for all that have no name
+  EXPECT_EQ(texts.size(), 15u);  // 13 named, none, and one for all unnamed
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The receive queue of a queue pair as the software adapter sees it. A receiver of sends, or of writes with an
-// immediate, has posted an element for each, in the program's memory.
+// The receive queue of a queue pair as the software adapter sees it. The receiver has posted an element in the
+// program's memory for each send and for each write with an immediate.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ class ReceiveRing {
   }
   std::uint16_t take() { return used_++; }
 
-  // Where byte `offset` of what the next element holds is to go, at most `bytes` from there on; null, if the element
-  // ends before or its key does not cover it.
+  // Where byte `offset` of the next element's buffer goes, and how many of `bytes` fit there. Null if the element ends
+  // before that byte or its key does not cover it.
   struct Place {
     const Region* region;
     std::uint64_t address;

@@ -9,9 +9,9 @@ namespace {
 using mlx5::Syndrome;
 
 constexpr std::size_t kWindow = 64;  // messages under way
-constexpr unsigned kForever = 7;     // of retries when the peer is not ready
+constexpr unsigned kForever = 7;     // the retry count that never ends
 
-// The program may give up or go on; what it posted later does not happen.
+// Ends the queue pair with an error. The program may give up or go on; what it posted later is not executed.
 void fail(Station& station, QueuePair& pair, Syndrome syndrome);
 
 // ---- WQEs
@@ -33,7 +33,7 @@ void complete(Station& station, QueuePair& pair, const Message& message, Syndrom
   pair.sendCompletions->complete(completion, station.faults, station.nowNs);
 }
 
-// Fails where a real adapter does before it sends anything.
+// Finds errors that a real adapter also reports before it sends anything.
 Syndrome checkLocally(Station& station, const QueuePair& pair, const Message& message) {
   const Work& work = message.work;
   if (station.faults.strikes(Fault::error)) return station.faults.errorSyndrome();
@@ -75,7 +75,7 @@ bool sendPiece(Station& station, QueuePair& pair, Message& message) {
   if (!work.inlined.empty()) {
     std::memcpy(packet.data, work.inlined.data() + message.sent, head.bytes);
   } else if (head.bytes != 0) {
-    // Looked up each time, as the program may deregister its memory too early.
+    // Looked up for each piece, because the program may deregister its memory too early.
     const std::uint64_t from = work.localAddress + message.sent;
     const Region* region = station.regions.find(work.lkey, pair.layout.pd, from, head.bytes, 0);
     if (region == nullptr || !readMemory(*region, from, packet.data, head.bytes)) {
@@ -109,7 +109,7 @@ bool ask(Station& station, QueuePair& pair) {
   return any;
 }
 
-// From the oldest message that is not done.
+// Sends again from the oldest unfinished message on.
 void askAgain(Station& station, QueuePair& pair) {
   for (Message& message : pair.requester.window) {
     if (message.isDone()) continue;
@@ -170,14 +170,14 @@ bool checkTime(Station& station, QueuePair& pair) {
   } else if (station.wire->isIdle(pair.layout.number)) {
     askAgain(station, pair);
   } else {
-    state.askedNs = station.nowNs;  // the peer's adapter does not even take what was sent
+    state.askedNs = station.nowNs;  // the peer's adapter does not even accept packets
   }
   return true;
 }
 
 // ---- Answers
 
-// Not what was never asked: the ends of the connection do not agree where they began.
+// Ignores acknowledgements of messages that were never sent. Then the two ends disagree about the first PSN.
 void acknowledgeUpTo(Station& station, QueuePair& pair, std::uint32_t psn) {
   if (psnDistance(psn, pair.requester.nextPsn) >= 0) return;
   bool progress = false;
@@ -185,7 +185,7 @@ void acknowledgeUpTo(Station& station, QueuePair& pair, std::uint32_t psn) {
     if (psnDistance(message.psn, psn) > 0) break;
     progress = progress || !message.acknowledged;
     message.acknowledged = true;
-    if (!message.returns()) message.asked = true;  // perhaps it was just to be asked again
+    if (!message.returns()) message.asked = true;  // it may have been due to be sent again
   }
   if (progress) pair.requester.retries = pair.requester.notReady = 0, pair.requester.askedNs = station.nowNs;
 }

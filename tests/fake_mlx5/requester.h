@@ -1,4 +1,5 @@
-// One end of a reliable connection: takes WQEs, asks the peer's adapter, asks again, and completes in order.
+// The requesting side of a reliable connection. It takes WQEs, sends requests to the peer's adapter, repeats them if
+// needed, and completes them in order.
 #pragma once
 
 #include "fake_mlx5/packet.h"
@@ -6,9 +7,9 @@
 
 namespace moe::test {
 
-// Goes as far as it can now; true if there was something to do.
+// Does what can be done now. Returns true if there was something to do.
 bool stepRequester(Station& station, QueuePair& pair);
-// readData, atomicResult, acknowledge or refuse.
+// Takes readData, atomicResult, acknowledge or refuse.
 void takeAnswer(Station& station, QueuePair& pair, const Packet& packet);
 
 }  // namespace moe::test

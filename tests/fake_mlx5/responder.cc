@@ -9,9 +9,9 @@ namespace {
 
 using mlx5::Syndrome;
 
-constexpr std::size_t kResultsKept = 128;  // of atomics, in case that they are asked again
+constexpr std::size_t kResultsKept = 128;  // results of atomics, in case the requests are repeated
 
-// What a request came to: done so far, to be refused, or to be asked again later.
+// Outcome of a request: done so far, refused, or to be repeated later.
 struct Outcome {
   bool refused = false;
   Refusal refusal = Refusal::fatal;
@@ -22,7 +22,7 @@ Outcome refuseFor(Syndrome syndrome) {
 }
 constexpr Outcome kDone{}, kNotReady{true, Refusal::notReady, Syndrome::none};
 
-// What the opcode of a request asks for.
+// Properties of a request's opcode.
 struct Kind {
   bool isWrite, isSend, isRead, isAtomic, hasImmediate;
 
@@ -66,7 +66,7 @@ Outcome read(Station& station, QueuePair& pair, const PacketHead& asked, const R
   return kDone;
 }
 
-// The value before. On a GPU it is not atomic to what the GPU does, as with real adapters.
+// Returns the previous value. On a GPU the update is not atomic with accesses of the GPU, as with real adapters.
 std::uint64_t update(const PacketHead& asked, const Region& region) {
   std::uint64_t before = 0;
   if (region.gpu == nullptr) {
@@ -116,7 +116,7 @@ void completeReceive(Station& station, QueuePair& pair, const PacketHead& asked,
   pair.receiveCompletions->complete(completion, station.faults, station.nowNs);
 }
 
-// A piece of what is sent goes to where the receive element says.
+// Puts a piece of a send where the receive element says.
 Outcome scatter(Station& station, QueuePair& pair, const Packet& packet) {
   const PacketHead& asked = packet.head;
   for (std::uint32_t done = 0; done < asked.bytes;) {
@@ -169,7 +169,7 @@ Outcome carryOut(Station& station, QueuePair& pair, const Packet& packet) {
   return outcome;
 }
 
-// What was done before is answered again, but not done again, except for reads.
+// Answers a repeated request again. Only reads are executed again.
 void answerAgain(Station& station, QueuePair& pair, const PacketHead& asked) {
   const Kind kind = kindOf(asked.opcode);
   const Region* region = nullptr;
@@ -189,7 +189,7 @@ void complainOnce(Station& station, QueuePair& pair) {
 void takeNext(Station& station, QueuePair& pair, const Packet& packet) {
   const PacketHead& asked = packet.head;
   ResponderState& state = pair.responder;
-  if (asked.offset < state.got) return;  // again, and not the end of the message
+  if (asked.offset < state.got) return;  // a repeat, and not the end of the message
   if (asked.offset > state.got) return complainOnce(station, pair);
   const Outcome outcome = carryOut(station, pair, packet);
   if (outcome.refused) {

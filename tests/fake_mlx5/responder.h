@@ -1,4 +1,5 @@
-// The other end of a reliable connection: does what the peer's adapter asks for, once and in order, and answers.
+// The responding side of a reliable connection. It executes the requests of the peer's adapter, once and in order, and
+// answers them.
 #pragma once
 
 #include "fake_mlx5/packet.h"
@@ -7,9 +8,9 @@
 namespace moe::test {
 
 void takeRequest(Station& station, QueuePair& pair, const Packet& packet);
-// Acknowledges what was done since the last call; true if there was something.
+// Acknowledges what was done since the last call. Returns true if there was something.
 bool stepResponder(Station& station, QueuePair& pair);
-// Of a queue pair in error: what it has posted to receive completes with an error.
+// For a queue pair in error: completes its posted receives with an error. Returns true if there was one.
 bool flushReceives(Station& station, QueuePair& pair);
 
 }  // namespace moe::test

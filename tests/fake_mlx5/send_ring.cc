@@ -54,9 +54,10 @@ SendRing::Next SendRing::readNext() {
   return next;
 }
 
-// Puts poison there, so that a poster that rings before it writes the WQE posts poison. The first eight bytes stay: the
-// owner of the completions reads the length, and libmlx5 may ring with them only now, because the record let us know of
-// the WQE before its doorbell. They are no WQE in the next round, because their index is old.
+// Poisons the slots, so that a poster that rings before it writes the WQE posts poison. The first eight bytes stay,
+// because the owner of the completions reads the length there. libmlx5 may also ring with them only now, since the
+// record announced the WQE before its doorbell. They do not count as a WQE in the next round, because their index is
+// old.
 void SendRing::finish(std::uint64_t index, std::uint64_t slots) {
   for (std::uint64_t slot = index; slot < index + slots; ++slot) {
     if (std::memcmp(slotAt(slot), copyOf(slot), 64) != 0) note(slot, "the WQE changed after the doorbell");

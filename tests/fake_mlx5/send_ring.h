@@ -1,5 +1,5 @@
 // The send queue of a queue pair as the software adapter sees it: a ring of slots and a doorbell record in the
-// program's memory. The adapter expects no mistake there, and notes what it finds wrong.
+// program's memory. The adapter trusts nothing there and reports what is wrong.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace moe::test {
 
 class SendRing {
  public:
-  // `record`: of both queues, the send queue's word is the second.
+  // `record` holds the words of both queues. The send queue has the second one.
   SendRing(std::uint8_t* slots, std::uint32_t slotCount, std::uint32_t* record, std::uint32_t queuePair,
            Violations& violations);
 
-  // The record must cover what the doorbell said; only the record counts.
+  // Checks that the record covers the doorbell. Only the record counts.
   void takeDoorbell(std::uint16_t index);
-  bool acceptRecord();  // true if there is more than before
+  bool acceptRecord();  // true if there are new WQEs
 
   bool hasNext() const { return next_ != end_; }
   struct Next {
@@ -27,9 +27,9 @@ class SendRing {
   };
   Next readNext();
 
-  // The WQE is executed. Compares it with what it was at the doorbell, and poisons its slots.
+  // Called when the WQE is executed. Compares it with its state at the doorbell, and poisons its slots.
   void finish(std::uint64_t index, std::uint64_t slots);
-  // The program has been told that all before `end` is done, or is told now.
+  // The program knows, or learns now, that everything before `end` is done.
   void release(std::uint64_t end) { released_ = end; }
 
  private:
@@ -42,8 +42,8 @@ class SendRing {
   std::uint32_t* record_;
   std::uint32_t queuePair_;
   Violations& violations_;
-  std::uint64_t released_ = 0, next_ = 0, end_ = 0;  // slots since the beginning
-  std::vector<std::uint8_t> told_;                   // the slots as they were when we were told of them
+  std::uint64_t released_ = 0, next_ = 0, end_ = 0;  // slots since the start
+  std::vector<std::uint8_t> told_;                   // the slots as they were at the doorbell
 };
 
 }  // namespace moe::test

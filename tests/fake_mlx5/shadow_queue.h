@@ -1,5 +1,5 @@
-// A send queue in this process's memory, for tests without libibverbs. All of it lies in the object, which a test may
-// place where a GPU reaches it too.
+// A send queue in this process's memory, for tests without libibverbs. The object holds all of it, so a test may also
+// place it where a GPU can reach it.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace moe::test {
 
-// As adapters know memory.
+// An address in the form that adapters use.
 inline std::uint64_t addressOf(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory);
 }
@@ -19,7 +19,7 @@ class ShadowQueue {
  public:
   static constexpr std::uint32_t kSlotsMax = 256;
 
-  // As if `begin` slots had been used before.
+  // Starts as if `begin` slots had been used before.
   explicit ShadowQueue(std::uint32_t slots, std::uint32_t queuePair = 0x123456, std::uint64_t begin = 0)
       : completed_(begin), counters_{begin, begin, begin, 0, 0}, queue_{segments_.data(), slots,      queuePair,
                                                                         record_,          &doorbell_, &counters_,
@@ -41,7 +41,7 @@ class ShadowQueue {
 
 inline constexpr std::uint64_t kNeverAbort = 0;
 
-// A limit for waits that are not to fail.
+// A limit for waits that must succeed.
 inline WaitLimit patience(std::uint64_t milliseconds = 5'000) {
   return {HostQueueMemory().nanoseconds() + milliseconds * 1'000'000, &kNeverAbort};
 }

@@ -23,7 +23,7 @@ std::uint16_t low16(std::uint64_t index) {
   return static_cast<std::uint16_t>(index);
 }
 
-// Flags are words that somebody polls. Nobody reads the rest before its flag.
+// Flags are words that a reader polls. Nobody reads the other data before its flag.
 void deliver(std::uint64_t to, const void* from, std::uint32_t bytes) {
   if (bytes == 8 && to % 8 == 0) {
     std::uint64_t word;
@@ -34,7 +34,7 @@ void deliver(std::uint64_t to, const void* from, std::uint32_t bytes) {
   }
 }
 
-// The value before.
+// Returns the previous value.
 std::uint64_t updateAtomically(const Work& work) {
   std::atomic_ref word(*at<std::uint64_t>(work.remoteAddress));
   if (work.opcode == 0x12) return word.fetch_add(work.operand[0]);
@@ -86,7 +86,7 @@ void SoftAdapter::takeDoorbell(QueuePair& pair) {
   acceptRecord(pair, static_cast<std::uint16_t>(rung >> 40));
 }
 
-// The record counts, not the doorbell, whose index may be that of the last WQE or the next one.
+// The record counts. The doorbell's index may be that of the last WQE or the next one.
 void SoftAdapter::acceptRecord(QueuePair& pair, std::uint16_t doorbellIndex) {
   const std::uint32_t* word = pair.send.record + 1;
   const auto record = static_cast<std::uint16_t>(mlx5::bigEndian(HostQueueMemory().load(word)));
@@ -114,7 +114,7 @@ void SoftAdapter::readSlots(const QueuePair& pair, std::uint64_t index, std::uin
   }
 }
 
-// Puts poison there, so that a poster that rings before it writes the WQE posts poison. The length stays, because the
+// Poisons the slots, so that a poster that rings before it writes the WQE posts poison. The length stays, because the
 // owner of the completions reads it.
 void SoftAdapter::poison(const QueuePair& pair, std::uint64_t index, std::uint64_t slots) {
   for (std::uint64_t slot = 0; slot < slots; ++slot) {
@@ -153,7 +153,7 @@ void SoftAdapter::executeNext(QueuePair& pair) {
 }
 
 Syndrome SoftAdapter::carryOut(QueuePair& pair, const Work& work) {
-  if (work.isSend()) return Syndrome::localOperation;  // not for use between these queue pairs
+  if (work.isSend()) return Syndrome::localOperation;  // not supported between these queue pairs
   const bool returns = work.isAtomic() || work.isRead();
   if (work.inlined.empty() && !covers(work.lkey, work.localAddress, work.bytes, returns ? kLocalWrite : 0)) {
     return Syndrome::localProtection;
@@ -170,7 +170,7 @@ Syndrome SoftAdapter::carryOut(QueuePair& pair, const Work& work) {
   return work.opcode == 0x09 ? receive(pairs_.at(pair.peer), work) : Syndrome::none;
 }
 
-// The peer's side of a write with immediate: uses one of its receive WQEs.
+// The peer's side of a write with immediate: consumes one of its receive WQEs.
 Syndrome SoftAdapter::receive(QueuePair& peer, const Work& work) {
   const std::uint32_t* word = peer.send.record;
   const auto posted = static_cast<std::uint16_t>(mlx5::bigEndian(HostQueueMemory().load(word)));
@@ -188,7 +188,7 @@ bool SoftAdapter::covers(std::uint32_t key, std::uint64_t address, std::uint64_t
   const auto found = regions_.find(key);
   if (found == regions_.end()) return false;
   const Region& region = found->second;
-  const std::uint64_t offset = address - region.address;  // huge, if the address lies before
+  const std::uint64_t offset = address - region.address;  // wraps to a huge value if the address is before the region
   return offset <= region.bytes && bytes <= region.bytes - offset && (region.access & access) == access;
 }
 

@@ -1,6 +1,6 @@
-// An adapter in software. It takes doorbells, reads the queues of device/queue/mlx5 as strictly as possible, moves the
-// data between queue pairs of this process, and writes completions. It notes what is wrong with a queue as a violation.
-// What a real adapter refuses, such as a key that does not cover the memory, completes with that error.
+// An adapter in software. It takes doorbells, reads the queues of device/queue/mlx5 as strictly as possible, moves data
+// between queue pairs of this process, and writes completions. It reports a defective queue as a violation. A request
+// that a real adapter refuses, such as one whose key does not cover the memory, completes with that error.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ inline constexpr unsigned kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kR
 
 class SoftAdapter {
  public:
-  // A WQE is executed at the earliest this many steps after its doorbell, and must not change meanwhile.
+  // A WQE is executed no earlier than this many steps after its doorbell, and must not change in between.
   explicit SoftAdapter(std::uint64_t delaySteps = 0) : delaySteps_(delaySteps) {}
 
-  // The key is for both sides.
+  // The key serves as local and as remote key.
   std::uint32_t registerMemory(const void* memory, std::size_t bytes, unsigned access);
-  // The queue may have been in use: what it has completed is where this begins.
+  // The queue may have been in use. The adapter starts behind its last completion.
   void addQueuePair(const mlx5::SendQueue& send, const mlx5::CompletionQueue& completions);
   void connect(std::uint32_t queuePair, std::uint32_t other);
 
-  // Goes once through all queue pairs. One thread at a time.
+  // Steps all queue pairs once. One thread at a time may call it.
   void step();
 
   const std::vector<std::string>& violations() const { return violations_; }
@@ -41,11 +41,11 @@ class SoftAdapter {
   struct QueuePair {
     mlx5::SendQueue send;
     mlx5::CompletionQueue completions;
-    std::uint64_t executed, end;     // slots: done, and told of
-    std::uint64_t dueStep;           // when what was told of last may be executed
+    std::uint64_t executed, end;     // in slots: executed, and announced by doorbells
+    std::uint64_t dueStep;           // step from which on the latest announcement may be executed
     std::vector<std::uint8_t> told;  // the queue as it was at the doorbell
     std::uint64_t produced;          // completions
-    std::uint16_t received;          // receive WQEs used
+    std::uint16_t received;          // receive WQEs consumed
     std::uint32_t peer;
     bool failed;
   };

@@ -40,7 +40,7 @@ VerbsQueue::VerbsQueue() : memory_(1 << 16), context_(openFirstDevice()) {
   check(mlx5dv_init_obj(&objects, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0, "mlx5dv_init_obj");
 }
 
-// Both ways of posting are asked for: ibv_post_send and ibv_wr_*.
+// Creates a queue pair that allows both ways of posting: ibv_post_send and ibv_wr_*.
 void VerbsQueue::createQueuePair() {
   ibv_qp_init_attr_ex verbs{};
   verbs.send_cq = verbs.recv_cq = cq_.get();

@@ -1,4 +1,4 @@
-// A queue pair and a completion queue that libmlx5 made, and where they lie in memory. The device is the first one.
+// A queue pair and a completion queue that libmlx5 made on the first device, and their addresses in memory.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-// The software adapter finds posters' mistakes. Otherwise tests on it would prove little.
+// Tests that the software adapter finds posters' mistakes. Without them, tests on it would prove little.
 #include <gtest/gtest.h>
 
 #include "fake_mlx5/endpoint.h"
@@ -6,7 +6,7 @@
 namespace moe::test {
 namespace {
 
-// A poster that does every step by hand, in any order.
+// A poster whose steps the test can make in any order.
 class BadPoster {
  public:
   BadPoster() { adapter_.connect(0x41, 0x42); }
@@ -58,7 +58,7 @@ constexpr std::uint32_t big(std::uint32_t value) {
 
 struct Case {
   const char* name;
-  const char* violation;  // part of what the adapter is to say; "" if nothing
+  const char* violation;  // part of the expected report; "" for none
   void (*act)(BadPoster&);
 };
 
@@ -88,7 +88,7 @@ constexpr Case kCases[] = {
      [](BadPoster& p) {
        for (std::uint64_t i = 0; i < 3; ++i) p.post(i);
        p.write(3);
-       p.tell(5);  // 4 lies where 0 was, executed long ago
+       p.tell(5);  // slot 4 still holds WQE 0, executed long ago
        for (int i = 0; i < 3; ++i) p.step();
      }},
     {"WqeWrittenAfterTheDoorbell", "changed after the doorbell",

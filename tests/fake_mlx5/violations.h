@@ -1,4 +1,4 @@
-// Posters' mistakes, as the software adapter saw them: a line each into the file that FAKE_MLX5_REPORT names, or to
+// Mistakes of posters that the software adapter saw. Each is one line in the file that FAKE_MLX5_REPORT names, or on
 // standard error. Tests demand that there are none.
 #pragma once
 

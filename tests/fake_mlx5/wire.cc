@@ -85,8 +85,8 @@ bool Wire::isDue(const Waiting& waiting, std::uint64_t nowNs) const {
   return waiting.dueNs <= nowNs || waiting.dueSent <= sent_;
 }
 
-// As many as fit into a datagram. False if there is none, or if the peer is to be tried again later; where there is no
-// peer, packets are lost.
+// Sends as many packets as fit into a datagram. Returns false if there is none, or if the peer must be tried again
+// later. Packets to a missing peer get lost.
 bool Wire::deliver(std::deque<Waiting>& queue, std::uint64_t nowNs) {
   outgoing_.clear();
   std::size_t count = 0;
@@ -119,7 +119,7 @@ bool Wire::receive(Packet* packet) {
   std::memcpy(&packet->head, incoming_.data() + incomingRead_, sizeof(PacketHead));
   const std::size_t bytes = offsetof(Packet, data) + packet->head.bytes;
   if (bytes > left || packet->head.bytes > kPacketDataBytes) {
-    incomingRead_ = incomingBytes_;  // not from one of us
+    incomingRead_ = incomingBytes_;  // not from another software adapter
     return false;
   }
   std::memcpy(packet->data, incoming_.data() + incomingRead_ + offsetof(Packet, data), packet->head.bytes);

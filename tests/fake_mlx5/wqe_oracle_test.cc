@@ -1,4 +1,4 @@
-// Every WQE, doorbell record and doorbell that device/queue/mlx5 writes, against libmlx5's.
+// Compares every WQE, doorbell record and doorbell that device/queue/mlx5 writes with libmlx5's.
 #include <gtest/gtest.h>
 
 #include "fake_mlx5/oracle.h"
@@ -90,8 +90,8 @@ TEST_P(WqeOracle, ABatchRingsOnceForAll) {
   expectNoDifference(oracle);
 }
 
-// More WQEs than a 16-bit index counts; the ring and the completion queue go around hundreds of times, and WQEs of two
-// slots lie across the end of the ring.
+// Posts more WQEs than a 16-bit index counts. The ring and the completion queue wrap hundreds of times, and WQEs of two
+// slots wrap around the end of the ring.
 TEST_P(WqeOracle, NothingDiffersWhenIndexRingAndOwnerBitWrap) {
   constexpr int kRounds = 70'000;
   Oracle oracle;
@@ -109,7 +109,7 @@ TEST_P(WqeOracle, NothingDiffersWhenIndexRingAndOwnerBitWrap) {
   EXPECT_GT(*oracle.queue().completed, 65536u);
 }
 
-// ---- The oracle can fail
+// ---- The oracle finds planted mistakes
 
 struct Planted {
   Mistake mistake;

@@ -12,7 +12,7 @@ Number numberAt(const std::uint8_t* at) {
   return value;
 }
 
-// True for what may be in a field that the adapter does not read.
+// Returns true for values that a field the adapter does not read may have.
 bool isUnread(std::uint32_t field) {
   return field == 0 || field == kPoison;
 }
@@ -20,7 +20,7 @@ bool isUnread(std::uint64_t field) {
   return field == 0 || field == (std::uint64_t{kPoison} << 32 | kPoison);
 }
 
-// The parts of readWqe, each of which says what is wrong, or nothing.
+// The parts of readWqe. Each returns what is wrong, or nothing.
 
 const char* readControl(const std::uint8_t* image, std::uint32_t queuePair, std::uint16_t index, Work* work) {
   const int flags = image[11], completion = flags >> 2 & 3;
@@ -53,7 +53,7 @@ const char* readData(const std::uint8_t* segment, Work* work) {
   return work->bytes == 0 || work->bytes >> 31 != 0 ? "the number of bytes is not one" : nullptr;
 }
 
-// `at` is the segment where the data begin.
+// The data start at segment `at`.
 const char* readInline(const std::uint8_t* image, int at, Work* work) {
   const std::uint8_t* segment = image + at * 16;
   const std::uint32_t bytes = numberAt<std::uint32_t>(segment) & 0x7fffffff;
@@ -64,8 +64,8 @@ const char* readInline(const std::uint8_t* image, int at, Work* work) {
   return nullptr;
 }
 
-// Data of a write, read or send: one segment, or inline; none, if there is an immediate instead, or if a write only
-// asks whether the peer answers.
+// Reads the data of a write, read or send: one segment, or inline. There is none beside an immediate, or in a write
+// that only checks whether the peer answers.
 const char* readAnyData(const std::uint8_t* image, int at, Work* work) {
   const std::uint8_t* segment = image + at * 16;
   if (image[7] == at && (work->hasImmediate() || work->isWrite())) return nullptr;

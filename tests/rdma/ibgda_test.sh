@@ -10,7 +10,7 @@ export MOECOMM_TRANSPORT=ibgda
 # shellcheck source=tests/rdma/ranks.sh
 . "$here/ranks.sh"
 
-# Large batches through an adapter in software take minutes where cores are few: between two ranks alone.
+# On few cores, large batches take minutes through an adapter in software. They run between two ranks only.
 small='*Step*/Host:*Domains.OfEvery*/Host:-*LargeBatches*'
 case $part in
   two)
@@ -29,7 +29,7 @@ case $part in
   thread) MOECOMM_RDMA_DOORBELL=thread right 4 2 '' "$small" ;;
   many)
     right 8 2 '' '*Step.TwoHandles*/Host:*Step.OutputsOutside*/Host'
-    # Domains of 8 and of 1, whatever the second number says.
+    # The test makes domains of 8 and of 1 itself. The second number does not matter.
     right 16 8 '' '*Domains.OfManyRanks*/Host'
     for size in 8 1; do right 16 $size '' '*Step.TwoHandles*/Host'; done
     ;;
@@ -42,7 +42,7 @@ case $part in
   all-mishaps) MOECOMM_RDMA_ACK_TIMEOUT=$patient right 4 2 "$all_mishaps" '*Step.TwoHandles*/Host' ;;
   failures)
     MOECOMM_RDMA_ACK_TIMEOUT=$impatient fails 2 'stuck@100' "rank 0: RDMA write to rank 1 failed: the peer's adapter does not answer \(queue pair 0x"
-    # Whichever end notices first.
+    # Either end may notice first.
     fails 2 'nak@100' "rank 0: RDMA write to rank 1 failed: the remote key does not cover the remote memory|$refused"
     ;;
   syndromes)

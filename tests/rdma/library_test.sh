@@ -1,6 +1,6 @@
 #!/bin/bash
-# The whole library through its C API over the software adapter: ranks that moerun starts, whose puts the verbs transport
-# posts by libibverbs to libfakemlx5.so. What it prints is the table of mishaps.
+# The whole library through its C API over the software adapter: ranks that moerun starts, whose puts the verbs
+# transport posts by libibverbs to libfakemlx5.so. The output is the table of mishaps.
 # Usage: library_test.sh MOERUN API_TESTS MISHAP_RANK KILL_RANK libfakemlx5.so PART
 #   PART: steps, mishaps, all-mishaps, failures, syndromes, kills
 set -u
@@ -13,7 +13,7 @@ export MOECOMM_TRANSPORT=verbs
 case $part in
   steps)
     right 2 1 '' '*Step.OpaqueRows*/Host:*Step.SplitPhases*/Host:*Domains.OfEvery*/Host'
-    # The tests of domains also make them of one rank each.
+    # The tests of domains also make domains of one rank each.
     right 4 2 '' '*Step.TwoHandles*/Host:*Domains.OfEvery*/Host:*Domains.SplitPhases*/Host'
     right 3 1 '' '*Leave.OfARankOfAnotherDomain*/Host'
     leaves_nothing 2 1
@@ -27,7 +27,7 @@ case $part in
   all-mishaps) MOECOMM_RDMA_ACK_TIMEOUT=$patient right 4 2 "$all_mishaps" '*Step.TwoHandles*/Host' ;;
   failures)
     MOECOMM_RDMA_ACK_TIMEOUT=$impatient fails 2 'stuck@100' 'rank 0: RDMA write to rank 1 failed: transport retry counter exceeded'
-    # Whichever end notices first.
+    # Either end may notice first.
     fails 2 'nak@100' "rank 0: RDMA write to rank 1 failed: remote access error|$refused"
     ;;
   syndromes)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# ibv_rc_pingpong of ibverbs-utils, a program that is not ours, between two processes over the fake device.
-# Usage: pingpong_test.sh libfakemlx5.so. Ends with 77, if the program is not installed.
+# Runs ibv_rc_pingpong of ibverbs-utils, a program that is not ours, between two processes over the fake device.
+# Usage: pingpong_test.sh libfakemlx5.so. Exits with 77 if the program is not installed.
 set -eu
 command -v ibv_rc_pingpong > /dev/null || exit 77
 
@@ -17,7 +17,7 @@ pingpong() {
 library=$1
 pingpong > "$folder/server" 2>&1 &
 server=$!
-# A client that is refused would leave its device open, which the report says.
+# A refused client would leave its device open, and the report would say so.
 listens() { grep -q -E ":$(printf %04X $port) 0+:0000 0A" /proc/net/tcp /proc/net/tcp6; }
 tries=0
 until listens || [ $((tries += 1)) -gt 300 ]; do sleep 0.1; done

@@ -1,6 +1,6 @@
 // Counts what steps post to an adapter: work elements and doorbells for each peer and operation. The adapter in
-// software cannot count how often it was rung, because it sees several doorbells between two looks as one. So ranks are
-// threads here, with a backend whose warps post over a memory that counts. Prints the table of docs/internals/rdma.md.
+// software cannot count doorbells, because it sees several between two looks as one. So ranks are threads here, with a
+// backend whose warps post over a memory that counts. Prints the table of docs/internals/rdma.md.
 #include <fmt/format.h>
 
 #include <map>
@@ -22,7 +22,7 @@ struct Posted {
 };
 using PostedByQueuePair = std::map<std::uint64_t, Posted>;
 
-// A work element begins with a slot of 64 bytes, and names its queue pair in the second word. So does a doorbell.
+// A work element starts with a slot of 64 bytes and names its queue pair in the second word. So does a doorbell.
 class CountingMemory : public HostQueueMemory {
  public:
   explicit CountingMemory(PostedByQueuePair* posted) : posted_(posted) {}
@@ -61,7 +61,7 @@ class CountingBackend final : public ForwardingBackend {
     return moeSuccess;
   }
 
-  // In the last launch.
+  // Counts of the last launch.
   Posted to(int rank) const { return posted_[static_cast<std::size_t>(rank)]; }
 
  private:
@@ -79,7 +79,7 @@ moeResult_t joinCounting(moeComm_t* comm, int nranks, int rank, const moeUniqueI
   }
 }
 
-// Least and most of what was seen, over ranks, peers and iterations.
+// The least and the most over ranks, peers and iterations.
 struct Extremes {
   std::uint64_t least = ~std::uint64_t{0}, most = 0;
 
@@ -87,7 +87,7 @@ struct Extremes {
   std::string text() const { return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most); }
 };
 
-// A row for each operation.
+// Prints one row for each operation.
 class Table {
  public:
   ~Table() {
@@ -95,7 +95,7 @@ class Table {
       fmt::print("| {} | {} | {} | {} |\n", operation, row.rows.text(), row.others.text(), row.doorbells.text());
     }
   }
-  // `rows` are work elements too.
+  // `rows` count as work elements too.
   void add(const std::string& operation, std::uint64_t rows, Posted posted) {
     const std::lock_guard lock(mutex_);
     Row& row = rows_[operation];
@@ -111,7 +111,7 @@ class Table {
   std::map<std::string, Row> rows_;
 };
 
-// One rank's step, and what it posts to each rank that its mode sends rows to.
+// One rank's step, and its posts to each rank that the mode sends rows to.
 class CountedStep {
  public:
   CountedStep(RankContext& context, const StepCase& c)
@@ -143,7 +143,7 @@ class CountedStep {
       if (case_.mode == moeModeLl || rail) see(rowsTo(to), backend.to(to));
     }
   }
-  // LL: a row for each token that goes to that rank; HT: for each that goes to its domain.
+  // LL: one row for each token that goes to that rank. HT: one for each token that goes to its domain.
   std::uint64_t rowsTo(int to) const {
     const int ranks = case_.mode == moeModeHt ? domainSize_ : 1, first = to / ranks * ranks;
     std::set<int> tokens;
@@ -197,7 +197,7 @@ void inEveryCut(const StepCase& c, Body body) {
   EXPECT_EQ(RdmaFolder::ofProcess().violations(), "");
 }
 
-// The goal: at most 2 doorbells for each peer, a work element for each row, and the flags.
+// The goal for each peer: at most 2 doorbells, one work element for each row, and the flags.
 TEST(Posting, OfALowLatencyStepIsAnElementForEachRowAndAtMostTwoDoorbells) {
   Table table;
   inEveryCut(rowsOnly(moeModeLl), [&](CountedStep& step, int i) {
@@ -209,12 +209,12 @@ TEST(Posting, OfALowLatencyStepIsAnElementForEachRowAndAtMostTwoDoorbells) {
     });
     step.dispatch(2 * i + 1, [&](std::uint64_t rows, Posted posted) {
       table.add("LL dispatch after a dispatch", rows, posted);
-      EXPECT_EQ(posted.elements, rows + 3);  // ... and that slots are free, at once
+      EXPECT_EQ(posted.elements, rows + 3);  // and the word that frees slots, posted at once
       EXPECT_EQ(posted.doorbells, 2 + rows / mlx5::kPutsUnrung);
     });
     step.combine([&](std::uint64_t, Posted posted) {
       table.add("LL combine", 0, posted);
-      EXPECT_LE(posted.elements, 2u);  // all rows in one, and the flag
+      EXPECT_LE(posted.elements, 2u);  // all rows in one element, and the flag
       EXPECT_EQ(posted.doorbells, 1u);
     });
   });
@@ -240,8 +240,8 @@ TEST(Posting, OfSidePayloadsAndGradientsIsAnElementForEachMore) {
   });
 }
 
-// To the rail peer of each domain. Each wave has its flag; sizes go with the first one, and a word says at the end that
-// the rail is free again.
+// Counts posts to the rail peer of each domain. Each wave has its flag. Sizes go with the first wave, and a final word
+// says that the rail is free again.
 TEST(Posting, OfAHighThroughputStepIsAnElementForEachRowAndTwoWordsBesideTheWaves) {
   Table table;
   inEveryCut(rowsOnly(moeModeHt), [&](CountedStep& step, int i) {
@@ -252,7 +252,7 @@ TEST(Posting, OfAHighThroughputStepIsAnElementForEachRowAndTwoWordsBesideTheWave
     });
     step.combine([&](std::uint64_t, Posted posted) {
       table.add("HT combine", 0, posted);
-      EXPECT_LE(posted.elements, 2u * kHtWaves + 2);  // the sums of a wave in one
+      EXPECT_LE(posted.elements, 2u * kHtWaves + 2);  // the sums of a wave are one element
       EXPECT_EQ(posted.doorbells, kHtWaves + 2u);
     });
   });

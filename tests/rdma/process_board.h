@@ -1,5 +1,5 @@
-// Where the processes of a test meet: a file that all of them map. There they leave how they can be reached, and wait
-// for each other.
+// Where the processes of a test meet: a file that all of them map. They publish there how to reach them, and wait for
+// each other.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace moe::test {
 
 inline constexpr int kProcessesMax = 8;
 
-// Waits for what is sure to come.
+// Waits for a condition that is sure to come.
 template <class Condition>
 void waitFor(const char* what, Condition holds, int seconds = 40) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
@@ -28,9 +28,9 @@ void waitFor(const char* what, Condition holds, int seconds = 40) {
   }
 }
 
-// How a process can be reached by the others.
+// How the others can reach a process.
 struct Offer {
-  std::uint32_t queuePair[kProcessesMax];  // for each of them
+  std::uint32_t queuePair[kProcessesMax];  // one for each process
   std::uint32_t psn[kProcessesMax];
   union ibv_gid gid;
   std::uint64_t rows, words;  // addresses

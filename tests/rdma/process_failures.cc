@@ -1,5 +1,5 @@
-// Scenarios in which a process must hear of a failure. It posts until that happens, and prints the syndromes of what
-// failed and of what it posted after that, and how long it took to hear of it.
+// Scenarios in which a process must see a failure. It posts until that happens. It prints the syndromes of the failed
+// operation and of those posted after it, and how long it took to see the failure.
 #include <signal.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ Operation nextOperation(Peer& peer, mlx5::Opcode opcode, std::uint64_t number) {
   return operation;
 }
 
-// One at a time; then two more, which must be flushed.
+// Posts one operation at a time until one fails, then two more, which must be flushed.
 void postUntilFailure(Peer& peer, mlx5::Opcode opcode) {
   for (std::uint64_t number = 1; number <= 1000; ++number) {
     const auto begin = std::chrono::steady_clock::now();
@@ -46,7 +46,7 @@ void failAtFirst(Peer& peer) {
   peer.meet();
 }
 
-// The second process ends without a word when it has seen some flags. The others do not wait for it at the end.
+// The second process exits silently after some flags. The others do not wait for it at the end.
 void losePeer(Peer& peer) {
   if (peer.rank() == 0) return postUntilFailure(peer, mlx5::Opcode::rdmaWrite);
   if (peer.rank() != 1) return;

@@ -1,4 +1,4 @@
-// Mishaps between processes: either the adapters make up for them, or the program hears of a failure, with the right
+// Mishaps between processes. Either the adapters make up for a mishap, or the program sees a failure with the right
 // reason.
 #include <gtest/gtest.h>
 
@@ -9,13 +9,13 @@
 namespace moe::test {
 namespace {
 
-// ---- Those that nobody notices
+// ---- Mishaps that nobody notices
 
 struct Mishap {
   const char* name;
   const char* scenario;
   const char* faults;
-  const char* counted;  // what must have happened
+  const char* counted;  // the mishap that must have happened
 };
 constexpr Mishap kMishaps[] = {
     {"PacketsGetLost", "short-rounds", "seed=1 drop=20", "drop"},
@@ -43,7 +43,7 @@ TEST_P(ProcessMishap, DoesNotChangeTheData) {
   WorldSettings settings;
   settings.scenario = GetParam().scenario, settings.faults = GetParam().faults;
   settings.words = {"timeout=13", "retries=7"};
-  if (settings.scenario == "short-rounds") settings.processes = 3;  // so that there are queue pairs to overtake
+  if (settings.scenario == "short-rounds") settings.processes = 3;  // gives a packet other queue pairs to overtake
   const WorldResult result = runWorld(settings);
   EXPECT_TRUE(result.allEndedWell()) << result.describe();
   EXPECT_EQ(result.violations, "");
@@ -52,15 +52,15 @@ TEST_P(ProcessMishap, DoesNotChangeTheData) {
               GetParam().counted, result.count("resent"));
 }
 
-// ---- Those that the program hears of
+// ---- Mishaps that the program sees
 
 struct Failure {
   const char* name;
   const char* scenario;
-  const char* faults;        // of the one who posts
-  const char* faultsOfPeer;  // of the other
+  const char* faults;        // at the poster
+  const char* faultsOfPeer;  // at the other process
   std::vector<std::string> words;
-  const char* heard;  // how the first process's output goes on after "number N: "
+  const char* heard;  // the first process's output after "number N: "
   int statusOfPeer = 0;
 };
 

@@ -1,5 +1,5 @@
-// The adapter behind libfakemlx5.so finds posters' mistakes (process_mistakes.cc). Otherwise tests on it would prove
-// little.
+// The adapter behind libfakemlx5.so finds posters' mistakes (process_mistakes.cc). Without this test, tests on it would
+// prove little.
 #include <gtest/gtest.h>
 
 #include "rdma/process_world.h"
@@ -11,8 +11,8 @@ namespace {
 struct Mistake {
   const char* name;
   const char* mistake;
-  const char* violation;  // part of the report; "" if it is to be empty
-  const char* output;     // part of what is printed
+  const char* violation;  // part of the report; "" for an empty one
+  const char* output;     // part of the printed output
 };
 constexpr Mistake kMistakes[] = {
     {"None", "none", "", "completes with 00"},

@@ -1,5 +1,5 @@
-// Posters that make mistakes, through libibverbs and the queues of libmlx5: each makes one between two queue pairs of
-// one process. The adapter's notes go into its report; the status of completions is printed.
+// Posters that make mistakes through libibverbs and the queues of libmlx5. Each makes one mistake between two queue
+// pairs of one process. The adapter reports it, and the program prints the status of completions.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "rdma/process_scenarios.h"
 
-extern "C" {  // of the leak checker
+extern "C" {  // functions of the leak checker
 void __lsan_disable() __attribute__((weak));
 void __lsan_enable() __attribute__((weak));
 }
@@ -32,11 +32,11 @@ struct Registered {
   ibv_mr* region;
 };
 
-// What goes wrong before anything is posted.
+// Mistakes in the setup, before anything is posted.
 struct Setup {
   LinkSettings sender, receiver;
-  std::uint32_t receiverPsn = kPsn;  // that the sender is said to begin with
-  union ibv_gid gid {};              // another one than the device's, if not zero
+  std::uint32_t receiverPsn = kPsn;  // the first PSN that the sender is told to use
+  union ibv_gid gid {};              // if not zero, replaces the device's address
   bool connected = true;
 };
 
@@ -59,7 +59,7 @@ class Workbench {
   mlx5::LocalRange local() const { return {wordAddress(0), region_.region->lkey, 8}; }
   mlx5::RemoteAddress remote() const { return {wordAddress(1), region_.region->rkey}; }
 
-  // By hand what submit.h does, in any order.
+  // The steps of submit.h by hand, in any order.
   void write(std::uint64_t index) { writeAs(index, mlx5::headAt(queue(), index, mlx5::kSignalled)); }
   void writeAs(std::uint64_t index, const mlx5::WqeHead& head) {
     mlx5::writeWqe(HostQueueMemory(), queue(), index, mlx5::inlineWrite(head, remote(), mlx5::inlineFlag(7)));
@@ -72,7 +72,7 @@ class Workbench {
   }
   void tell(std::uint64_t end) { record(end), ring(end, queue().queuePair); }
 
-  // What the operation completes with.
+  // Posts an operation and prints the status of its completion.
   void postAndPrint(const Operation& operation) {
     sender_.post(operation);
     std::printf("completes with %02x\n", static_cast<unsigned>(sender_.next().syndrome));
@@ -90,7 +90,7 @@ class Workbench {
   Link sender_, receiver_;
 };
 
-// For the adapter to see what was done by hand.
+// Gives the adapter time to see what was done by hand.
 void letAdapterLook() {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
@@ -124,7 +124,7 @@ void handReservedWord(Workbench& bench) {
   mlx5::segmentAt(bench.queue(), 0, 1)->w = 1;
   bench.tell(1);
 }
-// The second one is never written: where it should be, there is what was executed a round before.
+// The second WQE is never written. Its slot still holds a WQE that was executed one round before.
 void handDoorbellBeforeWqe(Workbench& bench) {
   for (std::uint64_t i = 0; i < bench.queue().slotCount; ++i) {
     bench.write(i);
@@ -144,7 +144,7 @@ void handUnsignalledTooMany(Workbench& bench) {
     if (i % 16 == 0) letAdapterLook();
   }
 }
-// As if the last store of the WQE were on its way for long.
+// Plays a WQE whose last store arrives long after the others.
 void handLateWrite(Workbench& bench) {
   Done done;
   for (std::uint64_t turn = 0; turn < 1000; ++turn) {
@@ -176,7 +176,7 @@ Setup notConnected() {
   return setup;
 }
 
-// ---- Wrong keys, ranges, rights and connections: the adapter refuses these
+// ---- Wrong keys, ranges, rights and connections, which the adapter refuses
 
 void postWrongLkey(Workbench& bench) {
   Operation operation = bench.writeOperation();
@@ -276,8 +276,8 @@ Setup otherAddress() {
   return setup;
 }
 
-// This is no mistake: the child of a fork opens the device anew and has its own adapter, whatever the parent's adapter
-// did at that moment.
+// This is no mistake. The child of a fork opens the device anew and has its own adapter, whatever the parent's adapter
+// was doing at that moment.
 void forkAndPost(Workbench& bench) {
   for (int i = 0; i < 16; ++i) {
     const pid_t child = fork();
@@ -295,7 +295,7 @@ void forkAndPost(Workbench& bench) {
   postWrite(bench);
 }
 
-// All that belongs to a device which is closed before. A leak checker, if there is one, is not to mind.
+// Closes a device before the objects that belong to it. Tells a leak checker, if there is one, to ignore them.
 void leaveObjects(Workbench& bench) {
   static std::uint64_t words[8];
   if (__lsan_disable != nullptr) __lsan_disable();

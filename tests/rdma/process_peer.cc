@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kWriteAndRead = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-// Not zero, and soon at its end.
+// Never zero, and close enough to the end to wrap soon.
 std::uint32_t firstPsn(int from, int to) {
   return 0xffff00 + static_cast<std::uint32_t>(from * 16 + to);
 }

@@ -1,4 +1,4 @@
-// A process of a test with several: opens a device, registers memory, and is connected with all others.
+// One of several processes of a test. It opens a device, registers memory, and is connected with all others.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace moe::test {
 struct PeerSettings {
   LinkSettings link;
   int rank = 0, processes = 1;
-  int device = 0;        // which of the machine's
+  int device = 0;        // index on this machine
   bool relaxed = false;  // whether rows may land after what is written later
   bool gpu = false;      // whether rows lie in what plays GPU memory (fake_cuda.cc)
 };
@@ -43,13 +43,13 @@ class Peer {
   Device& device() { return device_; }
   void meet() { board_->meet(settings_.processes); }
 
-  // Own memory. Rows are for what is large, words for flags and counters.
+  // Memory of this process: rows for bulk data, words for flags and counters.
   static constexpr std::size_t kRows = 1 << 16, kWords = 1 << 12;
-  std::uint64_t* rows() { return rows_; }  // as this process sees them
+  std::uint64_t* rows() { return rows_; }  // at this process's addresses
   std::uint64_t load(std::size_t word) { return HostQueueMemory().load(&words_[word]); }
   void store(std::size_t word, std::uint64_t value) { HostQueueMemory().publish(&words_[word], value); }
 
-  // For operations.
+  // Ranges for operations.
   mlx5::LocalRange ownRows(std::size_t first, std::size_t count) const;
   mlx5::LocalRange ownWord(std::size_t word) const;
   mlx5::RemoteAddress rowsOf(int other, std::size_t first) const;
@@ -66,7 +66,7 @@ class Peer {
   PeerSettings settings_;
   Device device_;
   std::vector<std::uint64_t> hostRows_, words_;
-  std::uint64_t *rows_, *registeredRows_;  // as this process and as the adapter sees them
+  std::uint64_t *rows_, *registeredRows_;  // at this process's and at the adapter's addresses
   ibv_mr *rowsRegion_ = nullptr, *wordsRegion_ = nullptr;
   std::vector<std::unique_ptr<Link>> links_;  // none to itself
 };

@@ -1,4 +1,4 @@
-// What the processes of a test do together. A scenario throws if something else came than was sent, and may print a
+// What the processes of a test do together. A scenario throws if something other arrives than was sent. It may print a
 // line for the test.
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace moe::test {
 
-// Null, if there is none of this name.
+// Returns null if no scenario has this name.
 using Scenario = void (*)(Peer&);
 Scenario findTransfer(const std::string& name);
 Scenario findFailure(const std::string& name);
 
-// A poster that does wrong, in one process: false, if there is no mistake of this name.
+// Runs a poster that makes a mistake, in one process. Returns false if no mistake has this name.
 bool makeMistake(const std::string& name);
 
 }  // namespace moe::test

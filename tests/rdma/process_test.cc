@@ -1,4 +1,4 @@
-// Programs that know nothing but libibverbs transfer data between processes, through the software adapter behind
+// Programs that know only libibverbs transfer data between processes, through the software adapter behind
 // libfakemlx5.so: floor 2 of docs/internals/rdma.md.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -54,7 +54,7 @@ TEST_P(Processes, Transfer) {
   expectAllWell(runWorld(settings));
 }
 
-// ---- Rows in what plays GPU memory: the CPU would fail if it touched them
+// ---- Rows in memory that plays a GPU's: the CPU fails if it touches them
 
 class ProcessGpu : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(, ProcessGpu, ::testing::Values("rounds", "reads", "immediates"),
@@ -66,7 +66,7 @@ TEST_P(ProcessGpu, MemoryIsMovedByCopiesAlone) {
   EXPECT_GT(result.count("gpu-copies"), 0) << result.describe();
 }
 
-// ---- A test that hangs would say nothing
+// ---- A hanging test is killed and reported
 
 TEST(World, KillsWhoTakesLongerThanItHasPatience) {
   WorldSettings settings;
@@ -74,7 +74,7 @@ TEST(World, KillsWhoTakesLongerThanItHasPatience) {
   EXPECT_EQ(runWorld(settings).status, (std::vector<int>{128 + SIGKILL, 128 + SIGKILL}));
 }
 
-// ---- What nothing orders must go wrong here, so that whoever relies on it is found
+// ---- Accesses that nothing orders must go wrong here, so that code which relies on their order is found
 
 long wrongRounds(const WorldSettings& settings) {
   const WorldResult result = runWorld(settings);
@@ -83,7 +83,8 @@ long wrongRounds(const WorldSettings& settings) {
   return at == std::string::npos ? -1 : std::atol(result.output[1].c_str() + at + 7);
 }
 
-// In at least one of several worlds, because what a busy machine runs late may arrive in order.
+// True if at least one of several worlds goes wrong. One is not enough, because on a busy machine late data may arrive
+// in order.
 bool goesWrong(const WorldSettings& settings) {
   long wrong = 0;
   for (int world = 0; world < 5 && wrong == 0; ++world) wrong = wrongRounds(settings);

@@ -12,8 +12,8 @@ void expect(bool good, const char* what) {
 
 // ---- Rows of changing length, and flags that follow them on the same queue pair
 
-// What arrives from a process, and what is sent, in turns of two: a row is in use until the flag of the round after has
-// come.
+// Rows that arrive from a process and rows sent to it each take turns between two places. A row is in use until the
+// flag of the next round has come.
 constexpr std::size_t kRowWords = Peer::kRows / (2 * (kProcessesMax + 1));
 std::size_t rowPlace(int place, std::uint64_t round) {
   return (static_cast<std::size_t>(place) * 2 + round % 2) * kRowWords;
@@ -57,10 +57,10 @@ template <std::uint64_t kRounds>
 void goRounds(Peer& peer) {
   for (std::uint64_t round = 1; round <= kRounds; ++round) sendRound(peer, round), receiveRound(peer, round);
   peer.finishAll();
-  peer.meet();  // nobody may go while another still waits for an acknowledgement, which may have got lost
+  peer.meet();  // nobody may exit while another waits for an acknowledgement that may have got lost
 }
 
-// ---- Many small ones: the indices pass 2^16, and the owner bits of completions flip often
+// ---- Many small writes: the indices pass 2^16, and the owner bits of completions flip often
 
 void stream(Peer& peer) {
   constexpr std::uint64_t kCount = 70'000, kWords = 1024;
@@ -100,7 +100,7 @@ void readAll(Peer& peer) {
   peer.meet();
 }
 
-// On the first process's words: additions under way many at a time, and swaps that are tried until they succeed.
+// Works on the first process's words: many additions under way at a time, and swaps that repeat until they succeed.
 void addAndSwap(Peer& peer) {
   constexpr std::uint64_t kAdditions = 1000, kSwaps = 50;
   constexpr std::size_t kSum = 10, kSwapped = 11, kResult = 100;
@@ -133,7 +133,7 @@ void addAndSwap(Peer& peer) {
   expect(peer.load(kSwapped) == kSwaps * others, "a swap got lost or happened twice");
 }
 
-// The first process to the second. There may be no receive posted: the adapter tries again.
+// Sends from the first process to the second. If no receive is posted, the adapter tries again.
 void sendImmediates(Peer& peer) {
   constexpr std::uint32_t kCount = 400, kAhead = 8;
   if (peer.rank() == 0) {
@@ -161,9 +161,9 @@ void sendImmediates(Peer& peer) {
   peer.meet();
 }
 
-// ---- What nothing orders. These print how often it went wrong.
+// ---- Accesses that nothing orders. These scenarios print how often the order was wrong.
 
-// The first process reads a counter of the second and writes there what it has read.
+// The first process reads a counter of the second, and writes the value read back there.
 template <bool kFenced>
 void readThenWrite(Peer& peer) {
   constexpr std::uint64_t kRounds = 200;
@@ -187,8 +187,7 @@ void readThenWrite(Peer& peer) {
   if (peer.rank() == 1) std::printf("wrong: %llu\n", static_cast<unsigned long long>(wrong));
 }
 
-// The second process registers its rows for relaxed order. A flag that is written may overtake them, one that is added
-// may not.
+// The second process registers its rows for relaxed order. A written flag may overtake them. An added one may not.
 template <bool kAdded>
 void flagAfterRelaxedRow(Peer& peer) {
   constexpr std::uint64_t kRounds = 200;

@@ -1,5 +1,5 @@
 // One process of a test: process_worker BOARD SCENARIO RANK PROCESSES [NAME=VALUE ...]. In a scenario "mistake-NAME" it
-// is alone. Ends with 0 if all was well and nothing of the adapter is left behind.
+// runs alone. Exits with 0 if all was well and nothing of the adapter is left behind.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -36,7 +36,7 @@ Function* findInAdapter(const char* name) {
   return function;
 }
 
-// Mishaps that were asked for and happened, and messages that were sent again, as the adapter counts them.
+// Prints the adapter's counts of the mishaps that were asked for and of messages that were sent again.
 void printCounts() {
   auto* count = findInAdapter<unsigned long(const char*)>("fake_mlx5_count");
   std::string line;

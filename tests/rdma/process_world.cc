@@ -57,12 +57,12 @@ std::vector<std::string> environmentOf(const WorldSettings& settings, const Fold
       "FAKE_MLX5_FAULTS=" + faults,
       "FAKE_MLX5_DEVICES=" + std::to_string(settings.devices),
       "FAKE_MLX5_HOST=" + std::to_string(rank),
-      // Who is killed leaves a fake sysfs behind.
+      // A killed process leaves a fake sysfs behind.
       "TMPDIR=" + folder.at("temporary"),
-      // The adapter reads and writes the queues as hardware does: the thread sanitizer is not to look at its memcpy.
+      // The adapter reads and writes the queues as hardware does, so the thread sanitizer must not check its memcpy.
       "TSAN_OPTIONS=ignore_noninstrumented_modules=1",
   };
-  // Behind ours, which count: the first one does.
+  // The inherited variables come after ours, because the first of a name counts.
   for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
   return variables;
 }
@@ -86,7 +86,7 @@ pid_t start(const WorldSettings& settings, const Folder& folder, int rank) {
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // a group of its own
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // a process group of its own
   pid_t process = 0;
   const int error = posix_spawn(&process, MOECOMM_HCA_WORKER, &actions, &attributes, pointersTo(words).data(),
                                 pointersTo(variables).data());
@@ -96,7 +96,7 @@ pid_t start(const WorldSettings& settings, const Folder& folder, int rank) {
   return process;
 }
 
-// Who takes longer is killed, with the children that it has made.
+// Kills a process that misses the deadline, with its children.
 int waitFor(pid_t process, std::chrono::steady_clock::time_point deadline) {
   int status = 0;
   while (waitpid(process, &status, WNOHANG) == 0) {

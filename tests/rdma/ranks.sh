@@ -1,35 +1,36 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# To be sourced by tests of the whole library over the software adapter. moerun starts the ranks, with libfakemlx5.so in
-# front of libibverbs. Posters must make no mistake and give everything back, and each requested mishap must have happened. The caller has set `moerun`, `tests`, `mishap_rank` and `library` (libfakemlx5.so), and
-# exits with $failed.
+# To be sourced by tests of the whole library over the software adapter. moerun starts the ranks with libfakemlx5.so in
+# front of libibverbs. Posters must make no mistake and give everything back, and each requested mishap must have
+# happened. The caller sets `moerun`, `tests`, `mishap_rank` and `library` (libfakemlx5.so), and exits with $failed.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sockets=$work/sockets report=$work/report counts=$work/counts output=$work/output
-mkdir "$work/temporary" # who is killed leaves a fake sysfs behind
+mkdir "$work/temporary" # a killed process leaves a fake sysfs behind
 export FAKE_MLX5_DIR=$sockets FAKE_MLX5_REPORT=$report FAKE_MLX5_COUNTS=$counts TMPDIR=$work/temporary
 export MOECOMM_LOG_LEVEL=${MOECOMM_LOG_LEVEL:-none}
-# The adapter reads and writes as hardware does: the thread sanitizer is not to look at its memcpy.
+# The adapter reads and writes as hardware does, so the thread sanitizer must not check its memcpy.
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
 failed=0
-# What rank 1 says when its adapter refuses a write of rank 0, and ends the queue pair.
+# What rank 1 reports when its adapter refuses a write of rank 0 and ends the queue pair.
 refused="rank 1: the connection with rank 0 broke: the adapter here has refused what that rank wrote"
-# Each kind that the adapters make up for, but for rnr: it strikes requests that take a receive, and puts are plain writes,
-# which take none.
+# Every kind of mishap that the adapters make up for, except rnr. rnr strikes requests that take a receive, and puts are
+# plain writes, which take none.
 all_mishaps='seed=4 drop=10 delay=30 duplicate=50 reorder=50 slow_cqe=50 ignore_doorbell=2'
-# A lost packet costs half a second, and a peer is given up after four; the second: after two, where one does not answer.
+# A lost packet costs half a second, and a peer is given up after four. The second value is for runs with a peer that
+# does not answer: it is given up after two.
 patient=17 impatient=16
-# A failing rank has so long for the call that fails, and as much for leaving: mishap_rank checks it, with three seconds
-# for a busy machine. What takes much longer hangs.
+# A failing rank has this long for the failing call, and as long again for leaving. mishap_rank checks that, with three
+# extra seconds for a busy machine. A rank that takes much longer hangs.
 timeout_ms=8000 limit=60
 
-# Runs a program between so many ranks; the adapters of all ranks, or of the last one alone, have the mishaps.
+# Runs a program on this many ranks. The adapters of all ranks, or of the last one alone, have the mishaps.
 start() { # seconds, nranks, domain size, faults, faults of the last rank, command...
   local limit=$1 nranks=$2 size=$3 faults=$4 faults_of_last=$5
   shift 5
   rm -rf "$sockets" "$report" "$counts"
   mkdir "$sockets"
   : >"$counts"
-  # shellcheck disable=SC2016 # the rank's shell reads them
+  # shellcheck disable=SC2016 # the rank's shell expands it
   local rank='[ "$MOECOMM_RANK" != "$LAST" ] || FAKE_MLX5_FAULTS=$FAULTS_OF_LAST; export FAKE_MLX5_FAULTS
     LD_PRELOAD=$LIBRARY exec "$@"'
   LIBRARY=$library LAST=$((nranks - 1)) FAULTS_OF_LAST=${faults_of_last:-$faults} FAKE_MLX5_FAULTS=$faults \
@@ -38,14 +39,14 @@ start() { # seconds, nranks, domain size, faults, faults of the last rank, comma
 
 seconds_since() { awk "BEGIN { printf \"%.1f s\", $(date +%s.%N) - $1 }"; }
 
-complain() { # what
+complain() { # description
   echo "FAILED: $1"
   grep -v -e ' RUN  ' -e '       OK ' "$output" | tail -n 30
   head -n 20 "$report" 2>/dev/null
   failed=1
 }
 
-# What has gone wrong, whatever was expected: nothing, if all is well.
+# Prints what went wrong, whatever was expected. Prints nothing if all is well.
 trouble() { # status, faults
   local status=$1 each name
   if [ "$status" = 124 ]; then
@@ -66,12 +67,12 @@ trouble() { # status, faults
   fi
 }
 
-# How often, at all ranks together.
+# Prints how often a mishap happened, summed over the ranks.
 happened() { # fault
   awk -v name="$1" '{ for (i = 3; i < NF; ++i) if ($i == name) sum += $(i + 1) } END { print sum + 0 }' "$counts"
 }
 
-# "drop 12, delay 3"
+# Prints "drop 12, delay 3".
 happenings() { # faults
   local each text='' name
   for each in $1; do
@@ -81,7 +82,7 @@ happenings() { # faults
   [ -z "$text" ] || echo "${text#, }; "
 }
 
-# All ranks' tests pass.
+# Expects all ranks' tests to pass.
 right() { # nranks, domain size, faults, filter
   local begin status what wrong
   what="$1 ranks in domains of $2, ${3:-no mishaps}${MOECOMM_RDMA_DOORBELL:+, doorbell by $MOECOMM_RDMA_DOORBELL}"
@@ -100,7 +101,7 @@ right() { # nranks, domain size, faults, filter
   fi
 }
 
-# All ranks of mishap_rank end as they should, say so with this result, and hold nothing more.
+# Expects all ranks of mishap_rank to end properly with this result, to print it, and to hold nothing more.
 ended() { # what, nranks, faults, result, status
   local wrong
   wrong=$(trouble "$5" "$3")
@@ -114,7 +115,7 @@ ended() { # what, nranks, faults, result, status
   return 1
 }
 
-# Some steps without a mishap; then nothing is left.
+# Expects nothing to be left after some steps without a mishap.
 leaves_nothing() { # nranks, domain size
   local mode status what
   for mode in ht ll; do
@@ -125,8 +126,8 @@ leaves_nothing() { # nranks, domain size
   done
 }
 
-# The last rank's adapter has a mishap that cannot be made up for: all ranks end in time with moeRemoteError and name
-# another, one of them by this sentence; nothing is left.
+# Expects a failure: the last rank's adapter has a mishap that cannot be made up for. All ranks must end in time with
+# moeRemoteError and name another rank. One of them uses this sentence. Nothing may be left.
 fails() { # nranks, faults of the last rank, sentence (a regular expression)
   local status
   start "$limit" "$1" 1 "" "$2" "$mishap_rank" --timeout-ms $timeout_ms
@@ -140,11 +141,11 @@ fails() { # nranks, faults of the last rank, sentence (a regular expression)
   fi
 }
 
-# Ranks that are killed, and one that is stopped: kill_test.sh. Those that die do not give anything back.
+# Kills ranks and stops one, by kill_test.sh. Ranks that die do not give anything back.
 kills() { # kill_test.sh, nranks, domain size
   rm -rf "$sockets" "$report"
   mkdir "$sockets"
-  # shellcheck disable=SC2016 # the rank's shell reads it
+  # shellcheck disable=SC2016 # the rank's shell expands it
   LIBRARY=$library MOECOMM_DOMAIN_SIZE=$3 KILL_ROUNDS=few KILL_PREFIX='LD_PRELOAD=$LIBRARY exec "$@"' \
     "$1" "$moerun" "$kill_rank" host "$2" || failed=1
   [ ! -s "$report" ] || complain "kills: the posters did wrong"

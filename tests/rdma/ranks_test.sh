@@ -1,5 +1,5 @@
 #!/bin/bash
-# ranks.sh finds what goes wrong: in place of moerun, a script that does what a bad run does.
+# Tests that ranks.sh finds what goes wrong. A script that imitates a bad run replaces moerun.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 moerun=moerun_in_place tests=none mishap_rank=none library=none
@@ -7,13 +7,13 @@ moerun=moerun_in_place tests=none mishap_rank=none library=none
 . "$here/ranks.sh"
 moerun=$work/moerun limit=1 bad=0
 
-# What a good run prints, counts and ends with; plants are put before or in place of it.
+# What a good run prints, counts and exits with. The planted defects come before it or replace it.
 good='echo "[0] ended 0: after 5 steps, 0 wrong, then 0.10 s: moeRemoteError: rank 0 says why (left in 0.01 s)"
 echo "[1] ended 1: after 5 steps, 0 wrong, then 0.10 s: moeRemoteError: rank 0 says why (left in 0.01 s)"
 echo "process 16: drop 0 nak 0" >>$FAKE_MLX5_COUNTS
 echo "process 17: drop 0 nak 1" >>$FAKE_MLX5_COUNTS'
 
-expect() { # what `fails` says, faults, script in place of moerun
+expect() { # message of `fails`, faults, script that replaces moerun
   local said
   printf '#!/bin/bash\n%s\n' "$3" >"$moerun"
   chmod +x "$moerun"

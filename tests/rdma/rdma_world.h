@@ -1,5 +1,5 @@
 // Ranks of one process over the adapters in software of tests/fake_mlx5. libfakemlx5.so, in front of libibverbs, plays
-// the adapters, and the ranks look at its sysfs.
+// the adapters. The ranks look at its sysfs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace moe::test {
 
-// Where the adapters meet, and what they report of posters that did wrong. Made before the first adapter is opened,
-// gone at the end of the program.
+// The folder where the adapters meet and report mistakes of posters. It is made before the first adapter is opened, and
+// removed at the end of the program.
 class RdmaFolder {
  public:
   static const RdmaFolder& ofProcess() {
@@ -50,7 +50,7 @@ inline std::filesystem::path fakeSys() {
   return path == nullptr ? "/nowhere" : path;
 }
 
-// Members whose puts a transport of this kind carries.
+// Options of members whose puts this kind of transport carries.
 inline MemberOptions overRdma(LogLines* lines, int kind = moeTransportVerbs) {
   RdmaFolder::ofProcess();
   MemberOptions options;

@@ -1,5 +1,5 @@
-// Which transport leads to other domains, and who rings the adapter. A backend that cannot share what the better way
-// needs forces each of them. Between ranks of one process, over the adapter in software of tests/fake_mlx5.
+// Which transport leads to other domains, and which thread or step rings the adapter. A backend that cannot share what
+// the better way needs forces the next one. Ranks are in one process, over the adapter in software of tests/fake_mlx5.
 #include "rdma/rdma_world.h"
 #include "transport/remote_choice.h"
 #include "unit/forwarding_backend.h"
@@ -11,7 +11,7 @@ constexpr std::uint64_t kWord = 0, kOutgoing = 4096, kIncoming = 65536;
 constexpr std::size_t kRowBytes = 768;
 constexpr int kRows = 8;
 
-// The host backend, whose steps here cannot reach what a GPU's driver may refuse to map.
+// The host backend, but its steps cannot reach pages of the refused kinds, such as a GPU's driver may refuse to map.
 class NarrowBackend final : public ForwardingBackend {
  public:
   explicit NarrowBackend(std::vector<HostPages> refused) : refused_(std::move(refused)) {}
@@ -28,7 +28,7 @@ class NarrowBackend final : public ForwardingBackend {
   std::vector<HostPages> refused_;
 };
 
-// As a rank with a GPU chooses; all ranks are alike.
+// Options of a rank that chooses as with a GPU. All ranks are alike.
 MemberOptions choosing(std::vector<HostPages> refused, LogLines* lines) {
   MemberOptions options = overRdma(lines);
   options.makeBackend = [refused] { return std::make_unique<NarrowBackend>(refused); };
@@ -40,7 +40,7 @@ MemberOptions choosing(std::vector<HostPages> refused, LogLines* lines) {
   return options;
 }
 
-// Rows and the word behind them, both ways; every byte is compared.
+// Exchanges rows and the word behind them in both directions, and compares every byte.
 void exchange(Members& members, std::uint32_t rounds = 20) {
   members.run([&](Member& me, int rank) {
     const int other = 1 - rank;
@@ -56,7 +56,7 @@ void exchange(Members& members, std::uint32_t rounds = 20) {
         EXPECT_TRUE(rowIs(me.at(kIncoming + row * kRowBytes), kRowBytes, round * 100 + row)) << "round " << round;
       }
       ASSERT_TRUE(me.putWord(other, kWord + 8, round));
-      me.await(kWord + 8, round);  // it has read what the next round overwrites
+      me.await(kWord + 8, round);  // the peer has read what the next round overwrites
     }
   });
 }
@@ -101,7 +101,7 @@ TEST(TransportChoice, AThreadRingsForStepsThatDoNotReachTheRegisters) {
 TEST(TransportChoice, AThreadPostsForStepsThatDoNotReachTheQueues) {
   LogLines lines;
   expectWorks({HostPages::memory}, moeTransportVerbs, &lines);
-  // The rank that cannot logs a warning; the others know.
+  // The rank that cannot logs a warning. The others only report the fact.
   expectSaid(lines,
              "warn: moecomm warn [rank 0/2] init: IBGDA is not used between domains: rank 0: this GPU "
              "cannot reach an adapter's queue");
@@ -121,7 +121,7 @@ TEST(TransportChoice, WhoIsToRingByItselfIsRefusedIfItCannot) {
   }
 }
 
-// One rank that cannot is enough, and all say which.
+// One rank that cannot is enough, and all ranks name it.
 TEST(TransportChoice, AllTakeWhatEveryRankHas) {
   LogLines lines;
   MemberOptions options = overRdma(&lines);
@@ -138,7 +138,7 @@ TEST(TransportChoice, AllTakeWhatEveryRankHas) {
             "info: moecomm info [rank 0/2] init: verbs is not used between domains: rank 1: no adapter\n");
 }
 
-// What a program sees of it.
+// What a program sees of the choice.
 TEST(TransportChoice, PeerInfoNamesWhatAutoHasFound) {
   RdmaFolder::ofProcess();
   LogLines lines;

@@ -1,5 +1,5 @@
-// Connections over several adapters of a rank, and where their threads run. Over two adapters in software, between
-// ranks of one process: run it with FAKE_MLX5_DEVICES=2.
+// Connections over several adapters of a rank, and where their threads run. Ranks are in one process, over two adapters
+// in software: run it with FAKE_MLX5_DEVICES=2.
 #include <dlfcn.h>
 #include <sched.h>
 
@@ -15,7 +15,7 @@ constexpr std::size_t kRowBytes = 768;
 constexpr std::uint64_t kOutgoing = 4096, kIncoming = 65536;
 constexpr int kConnections = 8, kRows = 6;
 
-// Work elements that the adapter mlx5_<device> has taken.
+// The number of work elements that the adapter mlx5_<device> has taken.
 std::uint64_t takenBy(int device) {
   using Count = unsigned long (*)(const char*);
   static const auto count = reinterpret_cast<Count>(::dlsym(RTLD_DEFAULT, "fake_mlx5_count"));
@@ -43,7 +43,7 @@ std::uint32_t seedOf(int from, std::uint32_t round, int connection, int row) {
          static_cast<std::uint32_t>(row);
 }
 
-// Rows and their word by each connection, both ways: when a word is there, so are the rows before it.
+// Exchanges rows and their word by each connection, both ways. When a word has arrived, so have the rows before it.
 void exchange(Members& members, std::uint32_t rounds) {
   members.run([&](Member& me, int rank) {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
@@ -65,7 +65,7 @@ void exchange(Members& members, std::uint32_t rounds) {
         }
       }
       ASSERT_TRUE(me.putWord(1 - rank, wordOf(kConnections), round));
-      me.await(wordOf(kConnections), round);  // it has read what the next round overwrites
+      me.await(wordOf(kConnections), round);  // the peer has read what the next round overwrites
     }
   });
 }
@@ -84,7 +84,7 @@ TEST_P(Rails, BothAdaptersOfARankCarryItsPuts) {
     const std::uint64_t first = takenBy(0), second = takenBy(1);
     exchange(members, 30);
     const std::uint64_t byFirst = takenBy(0) - first, bySecond = takenBy(1) - second;
-    // Half of the connections each; the words that all is read go by one.
+    // Half of the connections each. The words that acknowledge the reading all go by one connection.
     constexpr std::uint64_t kEach = 30 * 2 * kConnections / 2 * (kRows + 1);
     EXPECT_GE(byFirst, kEach);
     EXPECT_GE(bySecond, kEach);
@@ -98,7 +98,7 @@ TEST_P(Rails, BothAdaptersOfARankCarryItsPuts) {
   EXPECT_EQ(RdmaFolder::ofProcess().violations(), "");
 }
 
-// Rail meets rail where both have it: the cards say so, and the queue pairs answer to nobody else.
+// Adapter i of one rank meets adapter i of the other. The cards say so, and the queue pairs answer to nobody else.
 TEST_P(Rails, LikeMeetsLike) {
   Members members(2, withRails(GetParam(), nullptr, [](int) { return 2; }));
   for (const CardBytes& bytes : members.cards()) {
@@ -121,7 +121,7 @@ TEST_P(Rails, ARankWithOneAdapterMeetsOneWithTwo) {
   EXPECT_EQ(RdmaFolder::ofProcess().violations(), "");
 }
 
-// Two adapters cannot share one connection evenly.
+// One connection cannot use two adapters evenly, so it uses one.
 TEST_P(Rails, OneConnectionGoesByOneAdapter) {
   LogLines lines;
   MemberOptions options = withRails(GetParam(), &lines, [](int) { return 2; });
@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(OfTwoDevices, Rails, testing::Values(int{moeTransportVe
 
 // ---- Where the threads run
 
-// Says for a while that these processors are near the adapter.
+// Pretends within a scope that these processors are near the adapter.
 class NearProcessors {
  public:
   explicit NearProcessors(const std::string& list) { write(list); }
@@ -164,7 +164,7 @@ std::set<int> threads() {
   return all;
 }
 
-// Of the threads that were not there before, those that run on this processor alone.
+// The number of new threads that run on this processor alone.
 int newThreadsOn(int cpu, const std::set<int>& before) {
   int count = 0;
   for (const int thread : threads()) {
@@ -194,7 +194,7 @@ TEST_P(Pinned, ThreadsRunOnTheProcessorsNearTheAdapter) {
   const std::set<int> before = threads();
   LogLines lines;
   const Members members(2, overRdma(&lines, GetParam()));
-  // They move themselves.
+  // The threads move themselves.
   const auto end = Clock::now() + 20s;
   while (newThreadsOn(cpu, before) < 2 * threadsOfARank() && Clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(newThreadsOn(cpu, before), 2 * threadsOfARank());

@@ -1,4 +1,5 @@
-// The suite for every transport, by verbs and by ibgda over the adapter in software, which must have found no mistake.
+// The suite for every transport, by verbs and by ibgda over the adapter in software, which must have reported no
+// mistake.
 #include "transport/transport_suite.h"
 
 #include "rdma/rdma_world.h"

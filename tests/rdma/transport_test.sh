@@ -1,6 +1,6 @@
 #!/bin/bash
-# moe_perf --transport-test over the software adapter: it says that puts are right, by which transport, and it can say
-# that they are wrong.
+# Tests moe_perf --transport-test over the software adapter. It must report right puts and the transport that carried
+# them, and must be able to report wrong ones.
 # Usage: transport_test.sh MOERUN MOE_PERF libfakemlx5.so
 set -u
 moerun=$1 perf=$2 library=$3
@@ -10,16 +10,16 @@ export FAKE_MLX5_DIR=$work/sockets FAKE_MLX5_REPORT=$work/report TMPDIR=$work LI
 export FAKE_MLX5_DEVICES=2 MOECOMM_LOG_LEVEL=info
 failed=0
 
-# Two ranks, whose status and output are kept.
+# Runs two ranks and keeps their status and output.
 run() { # options
   rm -rf "$FAKE_MLX5_DIR" "$FAKE_MLX5_REPORT"
   mkdir "$FAKE_MLX5_DIR"
-  # shellcheck disable=SC2016 # the rank's shell reads it
+  # shellcheck disable=SC2016 # the rank's shell expands it
   timeout 120 "$moerun" -n 2 sh -c 'LD_PRELOAD=$LIBRARY exec "$@"' rank "$perf" --transport-test "$@" >"$work/out" 2>&1
   status=$?
 }
 
-expect() { # what, status, how often, line (a regular expression)
+expect() { # name, status, how often, line (a regular expression)
   if [ "$status" != "$2" ] || [ "$(grep -c -E -- "$4" "$work/out")" != "$3" ] || [ -s "$FAKE_MLX5_REPORT" ]; then
     echo "FAILED: $1: status $status"
     cat "$work/out" "$FAKE_MLX5_REPORT" 2>/dev/null
@@ -41,12 +41,12 @@ for name in verbs IBGDA; do
 done
 run --transport auto
 expect 'auto' 0 1 '2 ranks in 2 domains joined by verbs'
-# A file of hwloc's name that is no library.
+# Not a library, but has the name of hwloc's.
 mkdir "$work/lib"
 : >"$work/lib/libhwloc.so.15"
 LD_LIBRARY_PATH=$work/lib run --transport verbs
 expect 'verbs without hwloc' 0 2 ' -> .* correct$'
-expect 'verbs without hwloc warns' 0 2 'topo: which adapters are near this rank is not known: libhwloc.so.15 cannot be loaded'
+expect 'verbs without hwloc warns' 0 2 'topo: the adapters near this rank are not known: libhwloc.so.15 cannot be loaded'
 run --transport tcp --plant-wrong
 expect 'a wrong row by TCP' 1 2 "$wrong"
 exit $failed

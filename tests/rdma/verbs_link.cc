@@ -189,7 +189,7 @@ bool Link::submit(const Operation& operation) {
   });
 }
 
-// Of no length: only the immediate and the number of bytes are of interest.
+// Has no length, because only the immediate and the number of bytes are of interest.
 void Link::postReceive() {
   ibv_recv_wr request{}, *bad = nullptr;
   errno = ibv_post_recv(qp_.get(), &request, &bad);
@@ -204,7 +204,7 @@ bool Link::pollVerbs(Done* done) {
   check(count >= 0, "ibv_poll_cq");
   if (count == 0) return false;
   done->syndrome = syndromeOf(completion.status);
-  // What a failed completion was is in no field; those of these tests that fail were posted to be sent.
+  // A failed completion does not say what it was. In these tests only posted sends fail.
   done->received = completion.status == IBV_WC_SUCCESS && (completion.opcode & IBV_WC_RECV) != 0;
   done->immediate = completion.imm_data, done->bytes = completion.byte_len;
   return true;

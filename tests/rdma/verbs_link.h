@@ -1,5 +1,5 @@
-// One end of a connection by libibverbs: a queue pair with its own completion queue, and two ways to post to it and to
-// take completions out.
+// One end of a connection by libibverbs: a queue pair with its own completion queue, two ways to post to it, and two
+// ways to take completions out.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,22 +19,22 @@ struct LinkSettings {
   std::uint32_t slots = 64, completions = 255, receives = 16;
   unsigned timeout = 14, retries = 6, notReadyRetries = 7, reads = 8, readsOfPeer = 8;  // as in verbs
   unsigned access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  bool byQueues = false;  // posts by submit.h; else by ibv_post_send
+  bool byQueues = false;  // posts by submit.h instead of ibv_post_send
 };
 
 struct Operation {
   mlx5::Opcode opcode = mlx5::Opcode::rdmaWrite;
   mlx5::LocalRange local{};
   mlx5::RemoteAddress remote{};
-  std::uint64_t operand[2] = {};  // add, or compare and swap
-  std::uint64_t flag = 0;         // written inline, if there is no local memory
+  std::uint64_t operand[2] = {};  // value to add, or to compare and to swap
+  std::uint64_t flag = 0;         // written inline if there is no local memory
   std::uint32_t immediate = 0;
   bool signalled = true, fenced = false;
 };
 
 struct Done {
   mlx5::Syndrome syndrome = mlx5::Syndrome::none;
-  bool received = false;  // else something posted is done
+  bool received = false;  // a receive; otherwise a completed post
   std::uint32_t immediate = 0, bytes = 0;
 };
 
@@ -44,7 +44,7 @@ class Link {
 
   std::uint32_t queuePair() const { return qp_->qp_num; }
   ibv_qp* qp() const { return qp_.get(); }
-  // To the other end, whose first PSN is `peerPsn`.
+  // Connects to the other end, whose first PSN is `peerPsn`.
   void connect(std::uint32_t peer, const union ibv_gid& peerGid, std::uint32_t psn, std::uint32_t peerPsn);
   void modify(ibv_qp_attr* attributes, int mask);
   ibv_qp_state state() const;
@@ -53,9 +53,9 @@ class Link {
   void postReceive();
   bool poll(Done* done);
   Done next();    // waits
-  void finish();  // waits for all that is signalled; throws if anything failed
+  void finish();  // waits for all signalled operations; throws if any failed
 
-  // For tests that do by hand what submit.h does.
+  // For tests that do the steps of submit.h by hand.
   const mlx5::SendQueue& queue() const { return queue_; }
 
  private:
@@ -79,7 +79,7 @@ class Link {
   std::uint64_t completed_ = 0;
   mlx5::SendQueue queue_{};
   mlx5::CompletionQueue completions_{};
-  std::uint64_t waitingFor_ = 0;  // signalled, and not seen
+  std::uint64_t waitingFor_ = 0;  // signalled operations not yet seen
   std::deque<Done> done_;
 };
 

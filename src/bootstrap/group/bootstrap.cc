@@ -13,7 +13,7 @@
 namespace moe::bootstrap {
 namespace {
 
-constexpr std::chrono::milliseconds kGoodbyeWithoutMonitor{300};  // neighbours answer inside their collectives only
+constexpr std::chrono::milliseconds kGoodbyeWithoutMonitor{300};  // neighbours answer only inside their collectives
 constexpr std::string_view kFdPurpose = "fd";
 
 }  // namespace
@@ -152,7 +152,7 @@ void Bootstrap::leave(const Company& company) noexcept {
   try {
     stopServingFd();
     node_->sayGoodbye(Deadline::after(kGoodbyeWithoutMonitor));
-  } catch (const std::exception&) {  // NOLINT: the connections close with the node, which the others notice
+  } catch (const std::exception&) {  // the node closes its connections, which the others notice
   }
 }
 

@@ -1,10 +1,11 @@
-// One rank's membership of a group of ranks: it meets them, runs small collectives while the communicator initialises,
-// and passes descriptors to ranks on the same host. Afterwards it knows who dies, fails or leaves. It uses sockets
-// only. The communicator (src/comm) is its only user. node.h (the tree), rendezvous_server.h and handshake.h say how it
-// works.
+// One rank's membership of a group of ranks. It meets the other ranks, runs small collectives while the communicator
+// initialises, and passes descriptors to ranks on the same host. Afterwards it learns which ranks die, fail or leave.
+// It uses sockets only. The communicator (src/comm) is its only user. node.h (the tree), rendezvous_server.h and
+// handshake.h explain how it works.
 //
 // Sequence: join; any number of allGather, barrier, serveFd, fetchFdFrom; startMonitor; ...; leave. One thread at a
-// time, unless a function says otherwise. If a rank leaves before all others are through their collectives, these fail.
+// time, unless a function says otherwise. If a rank leaves before all others have finished their collectives, these
+// fail.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,7 @@ struct Options {
   int rank = 0;
   std::chrono::milliseconds timeout{30000};  // of join, and of each collective
   std::string interfaceName;                 // empty: chosen
-  int rendezvousRank = -1;                   // the rank that serves the unique id, if known: named when it is not there
+  int rendezvousRank = -1;                   // serves the unique id; -1: not known. Named if the rendezvous is missing
   const Log* log = nullptr;                  // may be null; outlives the Bootstrap
 };
 
@@ -61,53 +62,54 @@ class Bootstrap {
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine);
   void barrier();
 
-  // For use between collectives: takes in what has come, without waiting. Throws what a collective would throw if a
-  // rank has failed, or left before `what` was done.
+  // For use between collectives: handles what has arrived, without waiting. Throws what a collective would throw if a
+  // rank has failed, or has left before `what` was done.
   void throwIfBroken(const char* what);
 
   // Offers a duplicate of `fd` to the other ranks on this host, until stopServingFd or startMonitor. This rank serves
-  // it inside its own collectives and fetchFdFrom calls. So: serveFd, allGather, fetchFdFrom each peer, barrier, stop.
-  // A fetch ends three quarters of the timeout after the last collective, before the others, who wait in the next one,
-  // would say that this rank does not come.
+  // it inside its own collectives and fetchFdFrom calls. So the sequence is: serveFd, allGather, fetchFdFrom each peer,
+  // barrier, stopServingFd. A fetch gives up three quarters of the timeout after the last collective. The other ranks
+  // wait in the next collective, and would otherwise report this rank as missing first.
   void serveFd(int fd);
   Fd fetchFdFrom(int rank, Deadline deadline);
   void stopServingFd();
 
   // Starts this rank's one background thread. Until leave() returns, it calls
-  //   - onFailure once for every rank that dies or announces a failure, in the order in which it notices; and once with
-  //     this rank's own failure, if it finds out whose fault a late wait was (reportLateWait);
-  //   - onTick every `tick`, if it is set; it must cost next to nothing.
+  //   - onFailure once for every rank that dies or announces a failure, in the order in which this rank learns of them;
+  //     and once with this rank's own failure, when it finds out who was to blame for a late wait (reportLateWait);
+  //   - onTick every `tick`, if it is set. onTick must cost next to nothing.
   // Callbacks must not call leave or destroy the Bootstrap. They may call what any thread may call. `processes` says
-  // where all ranks run; if it is not empty, the thread watches those of this host.
+  // where all ranks run. If it is not empty, the thread watches those of this host.
   void startMonitor(std::function<void(const Failure&)> onFailure, std::function<void()> onTick = {},
                     std::chrono::milliseconds tick = std::chrono::milliseconds(10),
                     const std::vector<HostIdentity>& processes = {});
 
-  // Any thread, never blocks. Tells every other rank, by onFailure or by an exception in its collective. Before
-  // startMonitor, this rank's next collective call or leave sends it, and a collective that is running here throws it.
+  // Any thread, never blocks. Tells every other rank, which learns it by onFailure or by an exception in its
+  // collective. Before startMonitor, this rank's next collective or leave sends it, and a collective that is running
+  // here throws it.
   void announceFailure(moeResult_t result, const std::string& sentence);
 
-  // For a rank that gives up before startMonitor: tells the others, unless they told this rank.
+  // For a rank that gives up before startMonitor. Tells the others, unless it learned of the failure from them.
   void announceIfFirst(const Error& error);
 
-  // Any thread, never blocks, after startMonitor. Reports a wait of this rank that has ended by its deadline. It was
-  // for rank `awaited`, or for a part of this rank if that is this rank itself. The group then asks whose fault it is
-  // and tells every rank. Within kVerdict (late_waits.h) onFailure is called with the answer, unless it has been called
-  // with an earlier failure. A rank that leaves waits for that.
+  // Any thread, never blocks, after startMonitor. Reports a wait of this rank that ended by its deadline. The wait was
+  // for rank `awaited`. If that is this rank, it was for a part of itself. The group then finds out who is to blame and
+  // tells every rank. Within kVerdict (late_waits.h) it calls onFailure with the answer, unless it has called it with
+  // an earlier failure. A rank that leaves waits for that.
   void reportLateWait(int awaited, moeResult_t result, const std::string& sentence);
 
-  // Any thread, never blocks, after startMonitor. Tells every other rank that this rank is going to leave: it does
-  // nothing for the others any more, and what it has sent has arrived.
+  // Any thread, never blocks, after startMonitor. Tells every other rank that this rank is going to leave. It does
+  // nothing for the others any more, and everything that it has sent has arrived.
   void announceLeaving() noexcept;
 
   bool hasLeft(int rank) const;    // any thread: the rank has said goodbye
   bool isLeaving(int rank) const;  // any thread: that, or it has announced that it is leaving
 
-  // Waits for `company` (needs the monitor), says goodbye to all for about a second at most, and ends the monitor.
+  // Waits for `company` (needs the monitor), says goodbye to all for at most about a second, and ends the monitor.
   // Idempotent. Afterwards only the queries may be called.
   void leave(const Company& company = {}) noexcept;
 
-  // A key for one purpose of `rank`, which only the ranks of this group know.
+  // A key for one purpose of `rank`, known only to the ranks of this group.
   Key keyFor(std::string_view purpose, int rank) const;
 
   // Where a rank listens, for tests and log lines.

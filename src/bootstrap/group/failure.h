@@ -1,4 +1,4 @@
-// What a rank learns about another one that will not do its part any more, and how frames carry it.
+// What a rank learns about another one that no longer does its part, and how frames carry it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace moe::bootstrap {
 
 struct Failure {
   int rank;            // the rank that died or announced the failure
-  moeResult_t result;  // moeRemoteError for a death, else what was announced
+  moeResult_t result;  // moeRemoteError for a death, otherwise what was announced
   std::string sentence;
 };
 

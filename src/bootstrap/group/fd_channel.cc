@@ -19,7 +19,7 @@ namespace {
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr Lobby::Limits kLimits{256, std::chrono::milliseconds(5000), std::chrono::milliseconds(200)};
 
-// The user at the other end; none if that cannot be found out. For a listener, it is the user who called listen().
+// The user at the other end, or none if that cannot be found out. For a listener, that is the user who called listen().
 std::optional<uid_t> userOf(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -33,7 +33,7 @@ struct LocalName {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// A hash of the key, so that groups do not meet by accident.
+// A hash of the key, so that two groups do not collide by accident.
 LocalName nameOf(const Key& key) {
   const Key hash = deriveKey(key, "fd name");
   const std::string text = fmt::format("moecomm-fd-{:02x}", fmt::join(hash, ""));
@@ -69,7 +69,7 @@ void FdServer::serve(const PollSet& set) {
   lobby_.serve(set);
   const auto reply = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::FdReply, 0));
   for (auto& guest : lobby_.takeGuests())
-    guest->sendFd(reply, fd_.get());  // and closes; it asks again if it did not fit
+    guest->sendFd(reply, fd_.get());  // also closes; the guest asks again if the reply did not fit
 }
 
 void FdFetch::arm(PollSet& set) {
@@ -78,7 +78,7 @@ void FdFetch::arm(PollSet& set) {
     if (!socket) throw systemError("socket");
     const LocalName name = nameOf(key_);
     if (::connect(socket.get(), name.get(), name.length) != 0) {
-      problem_ = std::strerror(errno);  // not served yet, or too many ask at once
+      problem_ = std::strerror(errno);  // not served yet, or too many requests at once
       return;
     }
     if (const auto user = userOf(socket.get()); user != ::geteuid()) {

@@ -1,7 +1,7 @@
 // Passes a file descriptor to other processes of this host, by an abstract UNIX socket and SCM_RIGHTS. The socket's
 // name and its handshake come from a key, so different keys never meet. A killed process leaves nothing behind, and no
-// privilege is needed. It reaches only processes of the same network namespace and the same user. Every local user can
-// see the socket in /proc/net/unix: its name is no secret and keeps nobody out.
+// privilege is needed. The channel reaches only processes of the same network namespace and the same user. Every local
+// user can see the socket in /proc/net/unix, so its name is no secret and gives no protection.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@
 
 namespace moe::bootstrap {
 
-// Gives a duplicate of `fd` to everybody who proves `key`, as part of a poll loop.
+// Gives a duplicate of `fd` to everyone who proves to know `key`, as part of a poll loop.
 class FdServer : public Source {
  public:
-  FdServer(const Key& key, int fd);  // throws moeSystemError, also if this key is served already
+  FdServer(const Key& key, int fd);  // throws moeSystemError, also if this key is already served
 
   void arm(PollSet& set) override { lobby_.arm(set); }
   void serve(const PollSet& set) override;

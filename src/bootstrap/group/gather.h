@@ -1,6 +1,6 @@
-// The books of one rank's all-gathers: which blobs have come, and what is known about the missing ranks. It does no
-// I/O; Node feeds it. Operations are numbered, because a rank can get a blob of the next one before it has begun that
-// one itself.
+// The bookkeeping of one rank's all-gathers: which blobs have arrived, and what is known about the missing ranks. It
+// does no I/O; Node feeds it. Operations are numbered, because a rank can receive a blob of the next one before it has
+// started that one itself.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class Gather {
   std::uint16_t current() const { return sequence_; }
   bool running() const { return running_; }
 
-  // False if this blob is impossible: it belongs to a wrong operation, or its rank has sent one already.
+  // Returns false for an impossible blob: it belongs to a wrong operation, or its rank has already sent one.
   bool add(std::uint16_t sequence, int rank, std::span<const std::uint8_t> blob);
   bool plausible(std::uint16_t sequence) const;  // the running operation or the one after it
 
@@ -30,7 +30,7 @@ class Gather {
   std::vector<std::vector<std::uint8_t>> finish();  // ends the operation
   std::vector<int> missing();                       // ranks whose blobs have not come
 
-  // Keeps what the parent said last about the missing ranks.
+  // Keeps the parent's latest news about the missing ranks.
   void noteWaiting(std::vector<int> ranks, std::size_t total);
   bool waitingFresh() const { return !waiting_.empty() && Deadline::Clock::now() - waitingAt_ < kFresh; }
   const std::vector<int>& waiting() const { return waiting_; }

@@ -28,7 +28,7 @@ void store(std::array<char, N>& out, std::string_view text) {
 
 }  // namespace
 
-// Field 22 of its stat. The process name may contain anything, so fields are counted from the last ')' on.
+// Reads field 22 of the process's stat. The process name may contain anything, so fields are counted from the last ')'.
 std::uint64_t startOfProcess(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
   std::string line;
@@ -45,8 +45,8 @@ std::uint64_t startOfProcess(const std::string& process) {
 
 namespace {
 
-// The random number of this process. It lies in a page that a forked child gets empty, so that the child makes its own
-// number. The page stays as long as the process.
+// The random number of this process. It lies in a page that is empty in a forked child, so that the child makes its own
+// number. The page lives as long as the process.
 class ProcessNumber {
  public:
   ProcessNumber() : page_(::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -67,7 +67,7 @@ class ProcessNumber {
  private:
   static constexpr std::size_t kPageBytes = 4096;
 
-  // The first thread that needs a word makes it.
+  // The first thread that needs a word creates it.
   std::uint64_t wordAt(std::size_t index) {
     const std::atomic_ref word(static_cast<std::uint64_t*>(page_)[index]);
     std::uint64_t found = word.load();
@@ -116,7 +116,7 @@ bool HostIdentity::sameHost(const HostIdentity& other) const {
   return sameKernel(other) && netNamespace == other.netNamespace;
 }
 
-// Compares what no other process can have. Without /proc, processes in separate namespaces may agree in everything
+// Compares what no other process can share. Without /proc, processes in separate namespaces may agree in everything
 // else.
 bool HostIdentity::sameProcess(const HostIdentity& other) const {
   return sameKernel(other) && processNumber == other.processNumber && processId == other.processId;

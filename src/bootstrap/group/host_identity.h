@@ -12,12 +12,12 @@
 namespace moe::bootstrap {
 
 struct HostIdentity {
-  std::array<char, 64> hostName;  // ends with a zero
+  std::array<char, 64> hostName;  // ends with a zero byte
   std::array<char, 48> bootId;    // of the running kernel; the same in all its containers. Empty if unknown
   std::uint64_t netNamespace;     // inode numbers; 0 if unknown
   std::uint64_t ipcNamespace;
   std::uint64_t pidNamespace;
-  std::uint64_t processStart;  // clock ticks after boot: tells processes apart that had the same id
+  std::uint64_t processStart;  // clock ticks after boot: distinguishes processes that had the same id
   std::int32_t processId;      // in its own process namespace
   std::int32_t reserved;
   Key processNumber;  // random, of this process alone: a forked child has another one
@@ -28,7 +28,7 @@ struct HostIdentity {
   bool sameHost(const HostIdentity& other) const;     // descriptors can be passed (fd_channel.h)
   bool sameProcess(const HostIdentity& other) const;  // pointers can be used directly
 };
-// When a process began, in clock ticks after boot; 0 if unknown. `process`: its id, or "self".
+// The start of a process in clock ticks after boot; 0 if unknown. `process` is its id, or "self".
 std::uint64_t startOfProcess(const std::string& process);
 
 static_assert(std::is_trivially_copyable_v<HostIdentity> && sizeof(HostIdentity) == 168);

@@ -22,7 +22,7 @@ constexpr milliseconds kGiveUpRefused{2000};
 constexpr milliseconds kFarewell{200};
 constexpr const char* kWhat = "the join";  // as in "rank 2 did not do the join within 30000 ms"
 
-// The rank to look for when the rendezvous is not there.
+// The rank to name when the rendezvous is missing.
 std::string serverOf(const Options& options) {
   return options.rendezvousRank < 0 ? "" : fmt::format(" (rank {} serves it)", options.rendezvousRank);
 }
@@ -49,7 +49,7 @@ class Meeting : public Source {
  public:
   Meeting(std::unique_ptr<Link> link, std::string where) : link_(std::move(link)), where_(std::move(where)) {}
 
-  void hearFirst(const Node& node) { node_ = &node; }  // what the group knows is said in place of a closed connection
+  void hearFirst(const Node& node) { node_ = &node; }  // news of the group replaces "connection closed" in sentences
 
   void arm(PollSet& set) override { index_ = set.add(link_->fd(), link_->wanted()); }
   void serve(const PollSet& set) override {
@@ -67,7 +67,7 @@ class Meeting : public Source {
     link_->pump(POLLOUT);
   }
   bool drained() const { return link_->drained(); }
-  const std::vector<std::uint8_t>& table() const { return table_; }  // empty: has not come
+  const std::vector<std::uint8_t>& table() const { return table_; }  // empty: not arrived yet
 
  private:
   void handle(const Frame& frame) {
@@ -188,7 +188,7 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
   request.timeoutMs = static_cast<std::uint32_t>(std::max<std::int64_t>(0, options.timeout.count()));
   request.leftMs = static_cast<std::uint32_t>(deadline.leftMs());
   meeting.send(FrameType::Join, options.rank, request.encode());
-  // The server knows who is missing. Its answer may come late on a busy machine.
+  // The server knows which ranks are missing. Its answer may come late on a busy machine.
   const milliseconds grace = std::min<milliseconds>(std::chrono::seconds(1), options.timeout / 4);
   const Deadline answer = Deadline::after(milliseconds(deadline.leftMs()) + grace);
   while (meeting.table().empty() && !answer.expired()) pollOnce(meeting, answer);
@@ -197,12 +197,12 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
                                         describe(contents.addresses) + serverOf(options), options.timeout.count()));
   }
 
-  if (options.rank == options.nranks - 1) listener.sockets.clear();  // only ranks above a rank ever dial it
+  if (options.rank == options.nranks - 1) listener.sockets.clear();  // a rank is dialled only by ranks above it
   auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));
   try {
     takePlace(*node, meeting, options, deadline);
   } catch (...) {
-    // Tells the others the cause first: they may notice that this rank goes before they notice why.
+    // Tells the others the cause first. Otherwise they might notice that this rank goes before they learn why.
     const Error error = currentErrorOf(options.rank);
     node->removeSource(meeting);
     node->announce({options.rank, error.result(), error.what()});

@@ -1,5 +1,5 @@
-// Waits that have ended by their deadlines: who waited for whom, and whose fault it is, as far as that tells. The code
-// is pure; node.h says how ranks learn of late waits.
+// Waits that ended by their deadlines: which rank waited for which, and who is to blame, as far as that can tell. The
+// code is pure; node.h explains how ranks learn of late waits.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace moe::bootstrap {
 
-// The time from the report of a late wait to the answer whose fault it is.
+// The time from the report of a late wait to the answer who is to blame.
 constexpr std::chrono::milliseconds kVerdict{1000};
 
 struct LateWait {
-  Failure failure;  // of the rank that waited: what it reports if nothing better is learned
-  int awaited;      // for whom it waited; its own rank: for a part of itself
+  Failure failure;  // of the rank that waited: its report if nothing better is learned
+  int awaited;      // the rank it waited for; its own rank: a part of itself
 };
 
 // Payload of Late frames.
@@ -26,13 +26,13 @@ LateWait decodeLateWait(int rank, std::span<const std::uint8_t> payload);  // un
 
 class LateWaits {
  public:
-  bool add(const LateWait& wait);  // false: there is one of this rank
+  bool add(const LateWait& wait);  // false: this rank already has one
   const std::map<int, LateWait>& byRank() const { return byRank_; }
 
-  const LateWait* waitFor(int awaited) const;  // one of another rank; NULL: none
+  const LateWait* waitFor(int awaited) const;  // a wait of another rank for `awaited`; NULL: none
 
-  // The end of the chain that begins with the wait of `rank`, which is known: the rank that this last wait was for has
-  // told of none itself. In a circle, the wait of `rank`.
+  // Follows the chain of waits that starts with that of `rank`, which must be known, and returns its last wait. The
+  // rank that the last wait was for has not reported one itself. If the chain is a circle, returns the wait of `rank`.
   const LateWait& lastFrom(int rank) const;
 
  private:

@@ -1,6 +1,6 @@
-// How other threads talk to the one thread that runs a Node: they leave failures to announce, waits that were late,
-// word that this rank's work has ended, or the wish to leave, and wake its poll loop. The only part of a Node that is
-// thread-safe, besides its record of who has left and who is leaving.
+// How other threads talk to the one thread that runs a Node. They leave failures to announce, late waits, the news that
+// this rank's work has ended, or the request to leave, and wake its poll loop. Besides the Node's record of which ranks
+// have left or are leaving, it is the only thread-safe part of a Node.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -69,7 +69,7 @@ class Mailbox : public Source {
  private:
   void wake() noexcept {
     const std::uint64_t one = 1;
-    (void)!::write(event_.get(), &one, sizeof(one));  // full means that it is awake already
+    (void)!::write(event_.get(), &one, sizeof(one));  // if it is full, the thread is already awake
   }
 
   Fd event_;

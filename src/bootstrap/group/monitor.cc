@@ -38,13 +38,13 @@ void Monitor::run() {
     node_.sayGoodbye(Deadline::after(kGoodbye));
   } catch (...) {  // NOLINT: it is reported
     reportCurrentError([&](moeResult_t result, const std::string& sentence) {
-      const bool roomy = sentence != kNoMemory;  // for more words
+      const bool roomy = sentence != kNoMemory;  // room for more words
       giveUp({rank, result, roomy ? fmt::format("rank {}: its monitor has failed: {}", rank, sentence) : sentence});
     });
   }
 }
 
-// Nobody watches any more, and nobody will hear of later failures: the others are told now.
+// Nobody watches any more, and nobody will learn of later failures, so the others are told now.
 void Monitor::giveUp(const Failure& failure) {
   report(failure);
   node_.announce(failure);
@@ -54,7 +54,7 @@ void Monitor::giveUp(const Failure& failure) {
 bool Monitor::mayLeave() {
   if (!node_.mailbox().leaveAsked()) return false;
   node_.readMail();
-  if (node_.asksWhoIsLate()) return false;  // the others are to hear the answer from this rank
+  if (node_.asksWhoIsLate()) return false;  // the others wait for this rank to tell them the answer
   if (company_.count == 0 || (waited_ && waited_->expired())) return true;
   if (!waited_) {
     node_.announceLeaving();
@@ -69,7 +69,8 @@ bool Monitor::mayLeave() {
 void Monitor::watch() {
   Deadline tick = Deadline::after(callbacks_.tick);
   while (!mayLeave()) {
-    for (const Failure& failure : node_.takeNewFailures()) report(failure);  // first: some may be from before the start
+    // First, because some may be from before the start.
+    for (const Failure& failure : node_.takeNewFailures()) report(failure);
     reparent_.step();
     lookAtProcesses();
     if (callbacks_.onTick && tick.expired()) {
@@ -83,7 +84,7 @@ void Monitor::watch() {
   for (const Failure& failure : node_.takeNewFailures()) report(failure);
 }
 
-// After the round in which the end was seen, whose events may be older.
+// Runs after the round in which the end was seen, because events of that round may be older.
 void Monitor::lookAtProcesses() {
   std::erase_if(processes_.ended(), [&](ProcessWatch::Ended& ended) {
     return ended.seen++ > 0 && node_.processEnded(ended.rank, ended.goodbyeEnd.expired());
@@ -93,11 +94,11 @@ void Monitor::lookAtProcesses() {
 void Monitor::report(const Failure& failure) noexcept {
   try {
     if (callbacks_.onFailure) callbacks_.onFailure(failure);
-  } catch (...) {  // NOLINT: the watching must go on
+  } catch (...) {  // the watching must go on
   }
 }
 
-// A rank that is between two parents would say goodbye to its own subtree only.
+// A rank between two parents would say goodbye only to its own subtree, so it finds a parent first.
 void Monitor::findParentBeforeLeaving() {
   const Deadline deadline = Deadline::after(kLastParent);
   while (!deadline.expired() && reparent_.needed() && !reparent_.resting()) {

@@ -1,5 +1,5 @@
-// The one background thread of a rank: runs its Node from the end of initialisation until the rank leaves, and tells
-// the communicator what it learns. Everything it needs is passed in; the callbacks run on its thread.
+// The one background thread of a rank. It runs the rank's Node from the end of initialisation until the rank leaves,
+// and tells the communicator what it learns. Everything it needs is passed in. The callbacks run on its thread.
 #pragma once
 
 #include <chrono>
@@ -30,8 +30,8 @@ class Monitor {
     node_.removeSource(processes_);
   }
 
-  // Waits for `company`, says goodbye to the group and ends the thread. On the monitor's own thread it only asks for
-  // that.
+  // Waits for `company`, says goodbye to the group and ends the thread. If the monitor's own thread calls it, it only
+  // requests that.
   void stop(const Company& company = {}) noexcept;
 
  private:
@@ -48,7 +48,7 @@ class Monitor {
   Reparent reparent_;
   ProcessWatch processes_;
   Company company_;                 // read when leaving has been asked for
-  std::optional<Deadline> waited_;  // for the company, since it was announced that this rank will leave
+  std::optional<Deadline> waited_;  // for the company, since this rank announced that it will leave
   std::thread thread_;
 };
 

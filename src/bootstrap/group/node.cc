@@ -29,12 +29,12 @@ void Node::round(int waitMs) {
   try {
     takeTurn(waitMs);
   } catch (...) {
-    // What had arrived may be lost, so this rank is of no more use to the group.
+    // Traffic that had arrived may be lost, so this rank is of no more use to the group.
     const Error error = currentErrorOf(group_.rank);
     announce({group_.rank, error.result(), error.what()});
     throw Error(error);
   }
-  for (Source* source : sources_) source->serve(set_);  // last: these may throw, and the group goes on
+  for (Source* source : sources_) source->serve(set_);  // last, because these may throw, and the group goes on
 }
 
 void Node::takeTurn(int waitMs) {
@@ -109,7 +109,7 @@ void Node::attachTo(int parent, std::unique_ptr<Link> link) {
   flush();
 }
 
-// Takes in a rank above this one, which wants to be a child.
+// Admits a rank above this one, which wants to be a child.
 void Node::welcome(std::unique_ptr<Link> guest) {
   const auto frame = guest->next();
   if (!frame || frame->type != FrameType::Attach) return;
@@ -139,13 +139,13 @@ void Node::greet(Peer& peer) {
 }
 
 void Node::lose(const Peer& peer) {
-  // A rank that has heard that this one leaves may close first. A rank that closes before it has greeted did not accept
+  // A rank that knows that this one leaves may close first. A rank that closes before it has greeted did not accept
   // this one: it is leaving, and others know that.
   if (peer.leaving || peer.acked || !peer.greeted || left(peer.rank) || failed(peer.rank)) return;
   learnDeath(peer.rank, describeLoss(peer), &peer);
 }
 
-// Nobody knows more about a silent peer: it may be well, and the way from it cut.
+// Nobody knows more about a silent peer. It may be well, and the path from it cut.
 std::string Node::describeLoss(const Peer& peer) const {
   const std::string& why = peer.link->reason();
   const std::string rank = nameOf(peer.rank);
@@ -160,7 +160,7 @@ std::string Node::nameOf(int rank) const {
   return fmt::format("rank {} ({})", rank, addresses.empty() ? "?" : addresses.front().text());
 }
 
-// The others hear of it first, because writing a log may take time.
+// Tells the others first, because writing a log may take time.
 void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
   const Failure failure{rank, moeRemoteError, sentence};
   learnFailure(failure, from);
@@ -168,7 +168,7 @@ void Node::learnDeath(int rank, const std::string& sentence, const Peer* from) {
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
 }
 
-// When a neighbour's process has ended, its last words have arrived and are read. News of other ranks take longer.
+// When a neighbour's process has ended, its last words have arrived and are read. News of other ranks takes longer.
 bool Node::processEnded(int rank, bool goodbyesHeard) {
   if (left(rank) || failed(rank)) return true;
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
@@ -280,11 +280,11 @@ void Node::sayGoodbye(Deadline deadline) {
   flush();
   const auto unheard = [](const auto& peer) { return !peer->acked; };
   while (!deadline.expired() && std::any_of(peers_.begin(), peers_.end(), unheard)) round(deadline.leftMs());
-  // The neighbours close in turn. Waiting for that makes sure that nothing which was passed on gets lost.
+  // The neighbours close in turn. Waiting for that makes sure that no news passed on gets lost.
   for (const auto& peer : peers_) peer->link->finishWriting();
   while (!deadline.expired() && !peers_.empty()) round(deadline.leftMs());
   peers_.clear();
-  lobby_.shut();  // whoever looks for a new parent now sees at once that this is none
+  lobby_.shut();  // a rank that looks for a new parent now sees at once that this is none
 }
 
 }  // namespace moe::bootstrap

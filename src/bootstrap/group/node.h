@@ -3,20 +3,18 @@
 //
 // Three kinds of news are flooded over the tree, each once per subject. A failure: a rank died or announced one.
 // Leaving: a rank has no more work and waits until others have none. A goodbye: a rank leaves, which is no failure.
-//   - A neighbour that closes its connection without a goodbye has died. Its death may cut the tree into parts. It
-//   touched
-//     all of them, so every part has a neighbour that notices and floods.
+//   - A neighbour that closes its connection without a goodbye has died. Its death may cut the tree into parts. The
+//     dead rank touched all of them, so every part has a rank that notices and floods the news.
 //   - A leaving rank waits, for a bounded time, until its neighbours have passed its goodbye on. Its children then
-//   connect
-//     to another rank below theirs (reparent.h). Both sides of a new connection first tell each other all that they
-//     know (State, Failure and Late frames). So a leaving inner rank cuts the tree only that long, and no news gets
-//     lost.
-// A rank whose wait was late has failed, but not through its own fault: it asks whose fault that is (node_late.cc). A
-// fourth kind of news says that its wait was late. Whoever hears it asks its neighbours whether they live. A neighbour
-// that does not answer is to blame. If all answer, the rank at the end of the chain of late waits is.
+//     connect to another rank below theirs (reparent.h). Both sides of a new connection first tell each other all
+//     that they know (State, Failure and Late frames). So a leaving inner rank cuts the tree only for that time, and
+//     no news gets lost.
+// A rank whose wait was late has failed, but not through its own fault. It finds out who is to blame (node_late.cc).
+// A fourth kind of news says that its wait was late. Every rank that receives it asks its neighbours whether they
+// live. A neighbour that does not answer is to blame. If all answer, the rank at the end of the chain of late waits is.
 //
 // Collectives: every blob goes up the tree alone, as soon as it comes, so that the root knows which ranks are missing.
-// When all are there, the root sends them down.
+// When all have arrived, the root sends them down.
 #pragma once
 
 #include <atomic>
@@ -60,11 +58,11 @@ class Node {
   void addSource(Source& source) { sources_.push_back(&source); }
   void removeSource(Source& source) { std::erase(sources_, &source); }
 
-  // Waits at most `waitMs` for traffic and handles it. Announces what the mailbox holds.
+  // Waits at most `waitMs` for traffic and handles it. Announces what is in the mailbox.
   void round(int waitMs);
   void readMail();
 
-  // Takes a fresh connection to a rank below this one, which becomes the parent when it has answered.
+  // Takes a new connection to a rank below this one. That rank becomes the parent when it has answered.
   void attachTo(int parent, std::unique_ptr<Link> link);
   enum class ParentState { None, Asked, Attached };
   ParentState parentState() const;
@@ -75,41 +73,42 @@ class Node {
   // See Bootstrap. `what` names the operation in sentences.
   std::vector<std::vector<std::uint8_t>> allGather(std::span<const std::uint8_t> mine, const char* what,
                                                    Deadline deadline);
-  void endCollectives() { collectivesOver_ = true; }  // blobs of ranks that begin another one are ignored
-  void throwIfBroken(const char* what) const;         // a rank has failed or left
+  void endCollectives() { collectivesOver_ = true; }  // ignores blobs of ranks that start another one
+  void throwIfBroken(const char* what) const;         // throws if a rank has failed or left
   bool broken() const { return firstFailure_ || firstLeft_; }
 
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
-  // Failures that this rank has heard of or found by asking, without those that it has announced.
+  // Failures that this rank has learned of or found by asking, without those that it has announced.
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
   bool failed(int rank) const { return failed_[static_cast<std::size_t>(rank)]; }
   bool left(int rank) const { return left_[static_cast<std::size_t>(rank)].load(); }  // any thread
 
-  // Says that the process of a rank has ended, perhaps while others hold its connections open. True: this has been
-  // dealt with, or was no news. False: ask again. `goodbyesHeard`: if it has said goodbye, this rank has heard that.
+  // The process of a rank has ended, perhaps while others hold its connections open. Returns true if this was handled
+  // or was no news, and false if the caller must ask again. `goodbyesHeard`: if the rank has said goodbye, this rank
+  // has received it.
   bool processEnded(int rank, bool goodbyesHeard);
 
-  // True while this rank does not know whose fault its late wait was.
+  // True while this rank does not know who is to blame for its late wait.
   bool asksWhoIsLate() const { return verdict_ && !firstFailure_; }
 
-  // Tells everybody that this rank will leave. The rank goes on as before.
+  // Tells every rank that this one will leave. It goes on as before.
   void announceLeaving() { learnLeaving(group_.rank, nullptr); }
-  // True if the rank has no more work, and will leave or has left. Any thread.
+  // True if the rank has no more work and will leave, or has left. Any thread.
   bool leaving(int rank) const { return leaving_[static_cast<std::size_t>(rank)].load() || left(rank); }
 
-  // Tells everybody that this rank leaves, passes news on meanwhile, and closes all connections.
+  // Tells every rank that this one leaves, passes news on meanwhile, and closes all connections.
   void sayGoodbye(Deadline deadline);
 
  private:
   struct Peer {
     int rank;
     std::unique_ptr<Link> link;
-    bool greeted = false;                              // its State has come
+    bool greeted = false;                              // its State has arrived
     bool leaving = false;                              // it has said goodbye: its end is not a death
     bool acked = false;                                // it has passed on our goodbye
-    std::optional<Deadline> answerEnd = std::nullopt;  // for its answer whether it lives; none: it was not asked
+    std::optional<Deadline> answerEnd = std::nullopt;  // limit for its answer whether it lives; none: not asked
     bool lives = false;                                // it has answered
-    bool quiet = false;                                // the latest round has read all that it had sent
+    bool quiet = false;                                // the latest round has read everything that it had sent
     std::size_t index = 0;
   };
 
@@ -142,7 +141,7 @@ class Node {
   Failure silence(int rank) const;
   int judgeMs() const;
   void flood(const SharedBytes& bytes, const Peer* except);
-  void sendUp(SharedBytes bytes);  // kept until there is a parent
+  void sendUp(SharedBytes bytes);  // keeps them until there is a parent
   void sendDown(const SharedBytes& bytes);
   void flush();
 
@@ -165,7 +164,7 @@ class Node {
   std::vector<Failure> failures_;
   std::vector<Failure> newFailures_;
   LateWaits lateWaits_;
-  std::optional<Deadline> verdict_;  // a wait of this rank was late: when it stops asking whose fault that is
+  std::optional<Deadline> verdict_;  // a wait of this rank was late: when it stops asking who is to blame
 
   Gather gather_;
   std::vector<SharedBytes> heldForParent_;

@@ -1,4 +1,4 @@
-// The collectives of a Node: blobs go up the tree one by one, the whole set comes down.
+// The collectives of a Node. Blobs go up the tree one by one, and the whole set comes down.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ void Node::sendDown(const SharedBytes& bytes) {
   }
 }
 
-// For the root only: everything is in one buffer, which the queues of all children share.
+// For the root only. All blobs are in one buffer, which the queues of all children share.
 void Node::sendResults() {
   std::vector<std::uint8_t> all;
   const auto& blobs = gather_.blobs();
@@ -84,10 +84,10 @@ void Node::handleResult(Peer& peer, const Frame& frame) {
   sendDown(share(FrameType::Result, static_cast<int>(frame.rank), frame.payload, frame.sequence));
 }
 
-// ---- Who is missing ----
+// ---- Missing ranks ----
 
-// Tells the ranks below whom this operation waits for. The root knows it from the blobs. The others know it from their
-// parent, or suspect the parent if that is silent.
+// Tells the ranks below which ranks this operation waits for. The root knows it from the blobs. The others know it from
+// their parent, or suspect the parent if that is silent.
 void Node::sendWaiting() {
   std::vector<int> ranks;
   std::size_t total = 1;
@@ -95,7 +95,7 @@ void Node::sendWaiting() {
     ranks = gather_.missing();
     total = ranks.size();
   } else if (gather_.waitingFresh()) {
-    return;  // passed on when it came
+    return;  // it was passed on when it came
   } else {
     ranks = {parent() != nullptr ? parent()->rank : parentOf(group_.rank)};
   }
@@ -131,7 +131,7 @@ void Node::giveUp(const char* what) {
   const std::string sentence =
       fmt::format("{} did not do {} within {} ms", describeRanks(suspects, total), what, group_.timeout.count());
   announce({group_.rank, moeTimeout, sentence});
-  flush();  // the others first: a log may take its time
+  flush();  // sends to the others first, because a log may take time
   if (group_.log != nullptr) group_.log->write(moeLogWarn, "net", "{}", sentence);
   throw Error(moeTimeout, sentence);
 }

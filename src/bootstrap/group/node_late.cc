@@ -1,4 +1,4 @@
-// Finds out whose fault it is that waits were late (docs/decisions/0029-who-is-blamed.md).
+// Finds out who is to blame for late waits (docs/decisions/0029-who-is-blamed.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +8,14 @@
 namespace moe::bootstrap {
 namespace {
 
-// For an answer to Ask, from a thread that does little else. The result then reaches all ranks before kVerdict.
+// Limit for an answer to Ask, which comes from a thread that does little else. The result then reaches all ranks before
+// kVerdict.
 constexpr std::chrono::milliseconds kSilence{700};
 
 }  // namespace
 
 void Node::askWhoIsLate(const LateWait& wait) {
-  if (firstFailure_) return;  // this rank is told of it
+  if (firstFailure_) return;  // this rank already knows the culprit
   verdict_ = Deadline::after(kVerdict);
   learnLate(wait, nullptr);
 }
@@ -37,7 +38,7 @@ void Node::ask(Peer& peer) {
   peer.answerEnd = Deadline::after(kSilence);
 }
 
-// A leaving peer owes no answer: it may have ended its writing.
+// A leaving peer owes no answer, because it may have ended its writing.
 bool Node::owesAnswer(const Peer& peer) {
   return peer.answerEnd && !peer.lives && !peer.leaving;
 }

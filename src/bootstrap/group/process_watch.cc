@@ -8,9 +8,9 @@
 namespace moe::bootstrap {
 namespace {
 
-constexpr std::chrono::milliseconds kGoodbyeWay{1000};  // over ranks that may be busy
+constexpr std::chrono::milliseconds kGoodbyeWay{1000};  // for a goodbye to travel over ranks that may be busy
 
-// The process with this identity, or none. While the descriptor is open, no other process gets its id.
+// Opens the process with this identity, or none. While the descriptor is open, no other process gets its id.
 Fd openProcess(const HostIdentity& identity) {
 #ifdef SYS_pidfd_open
   Fd process(static_cast<int>(::syscall(SYS_pidfd_open, identity.processId, 0)));

@@ -1,5 +1,5 @@
-// Watches the processes of this host in which other ranks run. It sees their end at once, even while a forked process
-// holds their connections open. The monitor uses it.
+// Watches the processes of other ranks on this host. It sees their end at once, even while a forked process holds their
+// connections open. The monitor uses it.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ namespace moe::bootstrap {
 
 class ProcessWatch : public Source {
  public:
-  // Watches the processes of the next ranks behind `self`, in a ring, at most kMax. Leaves out processes whose identity
-  // is not certain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
+  // Watches the processes of the next ranks after `self`, in a ring, at most kMax. Leaves out processes whose identity
+  // is uncertain: those of other process namespaces, without /proc, or of a kernel without pidfd_open.
   ProcessWatch(int self, const std::vector<HostIdentity>& ofRanks);
 
   void arm(PollSet& set) override;
@@ -23,10 +23,10 @@ class ProcessWatch : public Source {
 
   struct Ended {
     int rank;
-    Deadline goodbyeEnd;  // a goodbye that its process said would have been heard by then
-    int seen = 0;         // how often its owner has looked
+    Deadline goodbyeEnd;  // by then a goodbye of the process would have arrived
+    int seen = 0;         // how often its owner has checked
   };
-  // Ranks whose process has ended. The owner removes those that it has dealt with.
+  // Ranks whose process has ended. The owner removes those that it has handled.
   std::vector<Ended>& ended() { return ended_; }
 
  private:

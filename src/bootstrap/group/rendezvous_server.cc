@@ -17,9 +17,9 @@ namespace {
 using std::chrono::milliseconds;
 constexpr Lobby::Limits kLimits{1024, milliseconds(5000), milliseconds(500)};
 constexpr milliseconds kAfterFailure{10000};  // late ranks are told the reason for this long
-constexpr milliseconds kOutlives{5000};       // its end is never what ends the ranks' waiting: they know who is missing
+constexpr milliseconds kOutlives{5000};  // its end never ends the ranks' waits before they know which ranks are missing
 
-// Ranks get an answer a little before they would give up by themselves, so that they hear who is missing.
+// Ranks get an answer a little before they would give up by themselves, so that they learn which ranks are missing.
 Deadline patienceOf(const JoinRequest& request) {
   const std::uint32_t margin = std::min(request.leftMs / 10, 250U);
   return Deadline::after(milliseconds(request.leftMs - margin));
@@ -91,7 +91,7 @@ bool RendezvousServer::finished() const {
   return decided && allDone && members_.size() >= members_.front().request.nranks;
 }
 
-// A reason why this rank cannot be in the group; empty if there is none.
+// Returns a reason why this rank cannot be in the group, or nothing.
 std::string RendezvousServer::objection(int rank, const JoinRequest& request, const Address& from) const {
   for (const Member& other : members_) {
     if (other.request.nranks != request.nranks) {
@@ -134,7 +134,7 @@ void RendezvousServer::sendTable() {
   std::vector<const Member*> byRank(members_.size());
   for (const Member& member : members_) byRank[static_cast<std::size_t>(member.rank)] = &member;
   Writer payload;
-  payload.bytes(randomKey());  // makes this meeting different from any other one with the same secret
+  payload.bytes(randomKey());  // distinguishes this meeting from any other one with the same secret
   for (const Member* member : byRank) writeAddresses(payload, member->request.addresses);
   const auto bytes =
       std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::Table, 0, payload.view()));
@@ -165,7 +165,7 @@ void RendezvousServer::refuse(Member& member) {
   member.link->pump(POLLOUT);
 }
 
-// Reads what a member says after its Join: that it is done, or nothing until it closes.
+// Reads what a member sends after its Join: that it is done, or nothing until it closes.
 void RendezvousServer::listen(Member& member) {
   while (const auto frame = member.link->next()) {
     if (frame->type == FrameType::Joined) member.done = true;

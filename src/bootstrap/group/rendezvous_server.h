@@ -1,6 +1,7 @@
-// The meeting point of a group. It collects what every rank says about itself, checks that it fits together, and gives
-// all of them the table of listener addresses. It stays connected to every rank until that rank has found its place in
-// the tree, so that a death while joining is noticed and named. It has one thread, one poll loop and no state outside.
+// The meeting point of a group. It collects what every rank reports about itself, checks that the reports fit together,
+// and gives all ranks the table of listener addresses. It stays connected to every rank until that rank has found its
+// place in the tree, so that a death while joining is noticed and named. It has one thread, one poll loop and no state
+// outside.
 #pragma once
 
 #include <chrono>
@@ -16,10 +17,11 @@
 
 namespace moe::bootstrap {
 
-// What a rank says in its Join frame, whose header has its rank. Also the key of all connections to the rendezvous.
+// What a rank sends in its Join frame. The frame's header names the rank. Also the key of all connections to the
+// rendezvous.
 struct JoinRequest {
   std::uint32_t nranks = 0;
-  std::uint32_t timeoutMs = 0;     // as configured, for the sentence
+  std::uint32_t timeoutMs = 0;     // as configured, for messages
   std::uint32_t leftMs = 0;        // the rank gives up after this
   std::vector<Address> addresses;  // of its listener
 
@@ -32,7 +34,7 @@ class RendezvousServer {
  public:
   RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
   void run();  // until the group has met or failed
-  // Tells the waiting ranks what run() has thrown.
+  // Tells the waiting ranks what run() threw.
   void giveUp(moeResult_t result, const std::string& sentence);
 
  private:
@@ -57,13 +59,13 @@ class RendezvousServer {
   int waitMs() const;
 
   Lobby lobby_;
-  Deadline lifetime_;            // ends the waiting for first ranks; later the waiting for the last ones to be done
-  std::vector<Member> members_;  // in the order of their coming
+  Deadline lifetime_;            // ends the wait for the first ranks; later the wait for the last ones to be done
+  std::vector<Member> members_;  // in the order of arrival
   bool tableSent_ = false;
   std::vector<std::uint8_t> refusal_;  // payload of the Refusal frame; empty: the group has not failed
 };
 
-// Runs a server in its own thread, which ends by itself.
+// Runs a server in its own thread. The thread ends by itself.
 void startRendezvous(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
 
 }  // namespace moe::bootstrap

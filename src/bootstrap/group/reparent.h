@@ -1,6 +1,6 @@
-// Finds a new parent for a rank whose parent has gone. It tries the ranks below this one, former ancestors first, one
-// after the other, until one accepts. A rank whose lower ranks have all gone is the root of what is left. It runs
-// inside the monitor's rounds and never blocks.
+// Finds a new parent for a rank whose parent has gone. It tries the ranks below this one, one after the other and
+// former ancestors first, until one accepts. A rank whose lower ranks have all gone is the root of what is left. It
+// runs inside the monitor's rounds and never blocks.
 #pragma once
 
 #include <deque>
@@ -19,9 +19,9 @@ class Reparent {
   Reparent& operator=(const Reparent&) = delete;
 
   void step();            // once per round
-  bool needed() const;    // there is no parent, and a rank that could be one
-  bool resting() const;   // all candidates were tried, the next pass has not begun
-  int waitMsMax() const;  // until step() has to be called again
+  bool needed() const;    // there is no parent, but a rank that could be one
+  bool resting() const;   // all candidates were tried, and the next pass has not started
+  int waitMsMax() const;  // until the next call of step() is due
 
  private:
   void listCandidates();
@@ -31,10 +31,10 @@ class Reparent {
 
   Node& node_;
   std::deque<int> candidates_;
-  int dialing_ = -1;  // the rank that dialer_ tries
+  int dialing_ = -1;  // the rank that dialer_ tries to reach
   std::unique_ptr<Dialer> dialer_;
-  Deadline next_ = Deadline::after(std::chrono::milliseconds(0));  // no attempt before
-  std::chrono::milliseconds pause_{100};                           // after the next pass without success
+  Deadline next_ = Deadline::after(std::chrono::milliseconds(0));  // no attempt before this
+  std::chrono::milliseconds pause_{100};                           // before the next pass, if this one fails
 };
 
 }  // namespace moe::bootstrap

@@ -15,8 +15,7 @@ constexpr std::uint32_t kIdMagic = 0x55454f4d;  // "MOEU"
 constexpr std::uint8_t kIdVersion = 1;
 constexpr std::size_t kAddressBytes = 20;
 
-// Finds ids that were cut or garbled on their way. It does not prevent forgery, but an id with another secret is
-// useless.
+// Detects ids that were cut or garbled on their way. It does not prevent forgery, but a forged secret is useless.
 std::uint64_t checksum(std::span<const std::uint8_t> bytes) {
   return sipHash24(Key{}, bytes);
 }
@@ -70,7 +69,7 @@ moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std
 void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout) {
   const IdContents contents = decodeUniqueId(id);
   const std::uint16_t port = contents.addresses.front().port;
-  // Others may come through a service address or a forwarded port, which this host does not have.
+  // Other ids may name a service address or a forwarded port, which this host does not have.
   const bool here = std::any_of(contents.addresses.begin(), contents.addresses.end(), isOfThisHost);
   Listener listener = here ? listenTcp(contents.addresses, port) : listenTcpEverywhere(port);
   startRendezvous(std::move(listener.sockets), contents.secret, timeout);

@@ -19,21 +19,22 @@ namespace moe::bootstrap {
 // waits. Throws moeInvalidArgument (no such interface), moeSystemError.
 moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName);
 
-// The id for a meeting point that all ranks know already. Resolves `host` within `timeout` and serves nothing. Throws
-// moeInvalidArgument (port 0), and what resolveHost throws.
+// The id for a meeting point that all ranks already know. Resolves `host` within `timeout` and serves nothing. Throws
+// moeInvalidArgument (port 0), and whatever resolveHost throws.
 moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret,
                           std::chrono::milliseconds timeout);
 
 // Serves an id of uniqueIdFor on exactly its port, as createUniqueId does. Only one process calls it.
 void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);
 
-// What an id says. `served`: its rendezvous ran before the id was known. So if nobody listens, waiting is pointless.
+// The content of an id. `served`: its rendezvous ran before the id was known, so waiting is pointless if nobody
+// listens.
 struct IdContents {
   bool served = false;
   Key secret{};
   std::vector<Address> addresses;
 };
 moeUniqueId_t encodeUniqueId(const IdContents& contents);
-IdContents decodeUniqueId(const moeUniqueId_t& id);  // throws moeInvalidArgument if it is not an id or damaged
+IdContents decodeUniqueId(const moeUniqueId_t& id);  // throws moeInvalidArgument if it is no id or is damaged
 
 }  // namespace moe::bootstrap

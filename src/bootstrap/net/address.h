@@ -14,7 +14,7 @@ namespace moe::bootstrap {
 
 constexpr std::size_t kAddressCountMax = 4;  // of one listener, in the unique id and in the table of ranks
 
-struct SocketName {  // what bind() and connect() take
+struct SocketName {  // the arguments of bind() and connect()
   sockaddr_storage storage{};
   socklen_t length = 0;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
@@ -40,7 +40,7 @@ struct Address {
 
 std::string describe(const std::vector<Address>& addresses);
 
-// Count and addresses; at most kAddressCountMax.
+// The count and the addresses, at most kAddressCountMax.
 void writeAddresses(Writer& out, const std::vector<Address>& addresses);
 bool readAddresses(Reader& in, std::vector<Address>& out);  // false if malformed, none or too many
 

@@ -1,5 +1,5 @@
 // Connects to one listener that has several addresses. It tries them in order, each for a short time, without blocking
-// its poll loop. It makes one pass over the addresses; the owner may start another one.
+// its poll loop. It makes one pass over the addresses, and the owner may start another one.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class Dialer : public Source {
   State state() const { return state_; }
   std::unique_ptr<Link> take() { return std::move(link_); }  // once Connected: the handshake is done
   const std::string& problem() const { return problem_; }    // what went wrong with each address
-  bool wrongKey() const { return wrongKey_; }                // somebody answered who does not know the key
+  bool wrongKey() const { return wrongKey_; }                // the answer came from a process without the key
   bool allRefused() const { return refused_ == addresses_.size(); }
 
  private:

@@ -1,6 +1,6 @@
 // The unit that travels on every connection of the bootstrap, and the parser that finds it in a byte stream. The code
-// is pure: it has no sockets. Whatever bytes come in, the parser yields valid frames or breaks with a complaint. It
-// never holds more than one unfinished frame, no longer than its type allows.
+// is pure: it has no sockets. Whatever bytes come in, the parser returns valid frames or stops with a complaint. It
+// never holds more than one unfinished frame, which is no longer than its type allows.
 //
 // Header, 16 bytes, little endian: magic u32, type u8, version u8, sequence u16, length u32, rank u32.
 #pragma once
@@ -20,7 +20,7 @@ enum class FrameType : std::uint8_t {
   Proof = 3,        // handshake: client's proof
   Join = 4,         // rank -> rendezvous: rank, nranks, timeout, listener addresses
   Table = 5,        // rendezvous -> rank: session nonce, all listener addresses
-  Joined = 6,       // rank -> rendezvous: connected to the tree, no longer needs you
+  Joined = 6,       // rank -> rendezvous: connected to the tree, needs the rendezvous no more
   Refusal = 7,      // both ways between rank and rendezvous: the join has failed; result and sentence
   Attach = 8,       // child -> parent: first frame of a tree connection
   State = 9,        // both ways after Attach: who has left, and who is leaving
@@ -29,12 +29,12 @@ enum class FrameType : std::uint8_t {
   Waiting = 12,     // down the tree: the ranks that the collective is waiting for
   Failure = 13,     // flooded: rank has failed; result and sentence
   Goodbye = 14,     // flooded: rank leaves
-  GoodbyeAck = 15,  // neighbour -> leaving rank: your goodbye has been passed on
+  GoodbyeAck = 15,  // neighbour -> leaving rank: your goodbye was passed on
   FdRequest = 16,   // asks for the file descriptor
-  FdReply = 17,     // carries it
-  Leaving = 18,     // flooded: rank will leave, as soon as those it waits for will too
-  Late = 19,        // flooded: a wait of rank has ended by its deadline; the rank waited for, result and sentence
-  Ask = 20,         // to a neighbour: do you live?
+  FdReply = 17,     // carries the descriptor
+  Leaving = 18,     // flooded: rank will leave as soon as those it waits for will too
+  Late = 19,        // flooded: a wait of rank ended by its deadline; the rank waited for, result and sentence
+  Ask = 20,         // to a neighbour: are you alive?
   Alive = 21        // the answer, at once
 };
 
@@ -67,7 +67,7 @@ class FrameParser {
  public:
   explicit FrameParser(FrameMask accepted) : accepted_(accepted) {}
 
-  // From now on only frames of these types are valid. This includes frames that next() has not returned yet.
+  // From now on only frames of these types are valid. This applies also to frames that next() has not returned yet.
   void accept(FrameMask accepted) { accepted_ = accepted; }
 
   void feed(std::span<const std::uint8_t> bytes);
@@ -77,7 +77,7 @@ class FrameParser {
   std::optional<Frame> next();
 
   bool frameReady();                     // next() would return a frame
-  std::vector<std::uint8_t> takeRest();  // what next() has not returned: not frames any more
+  std::vector<std::uint8_t> takeRest();  // bytes that next() has not returned; no frames any more
   bool broken() const { return !complaint_.empty(); }
   const std::string& complaint() const { return complaint_; }
   std::size_t heldBytes() const { return buffer_.size() - offset_; }
@@ -92,7 +92,7 @@ class FrameParser {
 
   FrameMask accepted_;
   std::vector<std::uint8_t> buffer_;
-  std::size_t offset_ = 0;  // bytes of buffer_ that have been returned
+  std::size_t offset_ = 0;  // bytes of buffer_ already returned
   std::string complaint_;
 };
 

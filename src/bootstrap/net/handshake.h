@@ -1,7 +1,7 @@
 // The challenge-response that opens every connection of the bootstrap. Both sides prove that they know the key, and the
-// key never travels. The client says Hello with a nonce, gets the server's nonce and proof, checks it, and answers with
-// its own proof. This keeps strangers out. It does not protect the following bytes from somebody who can change traffic
-// on the wire. The code is pure: frames in, frames out.
+// key never travels. The client sends Hello with a nonce, gets the server's nonce and proof, checks the proof, and
+// answers with its own. This keeps strangers out. It does not protect the following bytes from an attacker who can
+// change traffic on the wire. The code is pure: frames in, frames out.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ class Handshake {
 
   std::vector<std::uint8_t> start() const;  // what a client sends first; empty for a server
 
-  // Takes one frame; appends what has to be sent to `reply`.
+  // Takes one frame. Appends what must be sent to `reply`.
   State onFrame(const Frame& frame, std::vector<std::uint8_t>& reply);
 
   State state() const { return state_; }
-  bool wrongKey() const { return wrongKey_; }  // refused since the other side's proof did not match
+  bool wrongKey() const { return wrongKey_; }  // refused because the other side's proof did not match
 
  private:
   std::uint64_t proof(Side by, const Key& clientNonce, const Key& serverNonce) const;

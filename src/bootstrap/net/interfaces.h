@@ -1,4 +1,4 @@
-// Chooses which of this host's addresses other ranks are told. The unique id and every rank's listener use it.
+// Chooses which of this host's addresses other ranks get. The unique id and every rank's listener use it.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace moe::bootstrap {
 
 enum class InterfaceKind { Physical, Virtual, Loopback };
 
-// Judges by name and flags (IFF_LOOPBACK). Virtual are bridges and tunnels of containers and virtual machines, whose
-// addresses are often the same on every host.
+// Judges by name and flags (IFF_LOOPBACK). Bridges and tunnels of containers and virtual machines count as virtual,
+// because their addresses are often the same on every host.
 InterfaceKind kindOfInterface(const std::string& name, unsigned flags);
 
-// The addresses of interface `interfaceName`; if that is empty, of the best kind of interface that is up. They have
+// The addresses of interface `interfaceName`, or, if that is empty, of the best kind of interface that is up. They have
 // port 0, IPv4 comes first, and there are at most kAddressCountMax. Link-local IPv6 is left out. Throws
-// moeInvalidArgument, listing what there is, if the interface does not exist or has no address; moeSystemError if
-// nothing is usable.
+// moeInvalidArgument, with a list of the interfaces, if this one does not exist or has no address. Throws
+// moeSystemError if no interface is usable.
 std::vector<Address> localAddresses(const std::string& interfaceName);
 
 }  // namespace moe::bootstrap

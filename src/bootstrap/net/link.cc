@@ -21,7 +21,7 @@ struct FdControl {  // room for one descriptor in a control message
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
 };
 
-// True for errors that may pass: what the socket refuses now, it may do later.
+// True for temporary errors: the socket may later do what it refuses now.
 bool isForNow(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ENOMEM;
 }
@@ -65,7 +65,7 @@ void Link::pump(short events) {
   if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) readSome();
 }
 
-// Strangers may attach descriptors to what they send. Without room for them, the kernel closes them.
+// Strangers may attach descriptors to what they send. The kernel closes those for which there is no room here.
 ssize_t Link::receive(std::span<std::uint8_t> into) {
   iovec part{into.data(), into.size()};
   FdControl control;
@@ -81,8 +81,8 @@ ssize_t Link::receive(std::span<std::uint8_t> into) {
   return got;
 }
 
-// This process owns every descriptor that came. It closes those that it does not keep. By alignment there may be room
-// for more than one.
+// This process owns every descriptor that arrived, and closes those that it does not keep. Alignment may leave room for
+// more than one.
 void Link::keepFirst(const msghdr& message) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&message), c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -107,7 +107,7 @@ void Link::readSome() {
       parser_.feed(std::span(buffer).first(static_cast<std::size_t>(got)));
       if (handshake_.state() != Handshake::State::Done) runHandshake();
     } catch (...) {
-      close(kNoMemory);  // these bytes are lost: the other side is not to wait for an answer to them
+      close(kNoMemory);  // these bytes are lost, so the other side must not wait for an answer to them
       throw;
     }
     if (parser_.broken()) return close(parser_.complaint());
@@ -146,7 +146,7 @@ void Link::writeSome() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && isForNow(errno)) return;
     if (sent < 0) {
-      // Words of the other side may still be unread, so the reading side decides when to close.
+      // Frames of the other side may still be unread, so the reading side decides when to close.
       writable_ = false;
       output_.clear();
       return;

@@ -1,5 +1,5 @@
-// One connection that carries frames. It is non-blocking, is opened by the handshake, and has an output queue. Whatever
-// the other side does, it does not throw: it closes and says why. One thread at a time uses it.
+// One connection that carries frames. It is non-blocking, starts with the handshake, and has an output queue. Whatever
+// the other side does, it does not throw: it closes and keeps the reason. One thread at a time uses it.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ namespace moe::bootstrap {
 
 using SharedBytes = std::shared_ptr<const std::vector<std::uint8_t>>;
 
-// A frame as it is sent, shared so that a broadcast is held once.
+// An encoded frame, shared so that a broadcast is stored once.
 SharedBytes share(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
 
 class Link {
@@ -28,18 +28,18 @@ class Link {
 
   int fd() const { return socket_.get(); }
   short wanted() const;         // the events to poll for
-  void pump(short events);      // reads and writes what goes without blocking
+  void pump(short events);      // reads and writes what does not block
   std::optional<Frame> next();  // the next frame after the handshake; its payload is valid until the next pump()
   bool frameReady();            // next() would return one
   void accept(FrameMask accepted) { parser_.accept(accepted_ = accepted); }
 
   void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
-  void send(SharedBytes bytes);                   // encoded frames
-  void wantFd() { wantsFd_ = true; }              // UNIX sockets: from now on a descriptor may come along, once open
-  Fd takeFd();                                    // the first that came along, if any
-  bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, now; false if that is not possible
+  void send(SharedBytes bytes);       // encoded frames
+  void wantFd() { wantsFd_ = true; }  // UNIX sockets: from now on a descriptor may come with a frame, once open
+  Fd takeFd();                        // the first descriptor that came, if any
+  bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, at once; false if that is not possible
 
-  bool spoken() const { return spoken_; }  // something valid has come: a whole frame of the handshake
+  bool spoken() const { return spoken_; }  // a valid whole frame of the handshake has arrived
   bool open() const { return handshake_.state() == Handshake::State::Done && socket_; }  // may send and receive
   bool closed() const { return !socket_; }  // frames that arrived before may still be there
   bool drained() const { return output_.empty(); }
@@ -47,10 +47,10 @@ class Link {
   const std::string& reason() const { return reason_; }  // why it closed; empty if the other side just closed
   int error() const { return error_; }                   // the errno behind the reason, if there is one
   void close(std::string reason, int error = 0);
-  void reject(std::string reason);  // closes, and forgets what has arrived
-  // Gives the connection away, once drained. `unread` gets what has arrived and next() has not returned.
+  void reject(std::string reason);  // closes, and drops what has arrived
+  // Gives the connection away, once drained. `unread` gets what arrived and next() has not returned.
   Fd release(std::vector<std::uint8_t>* unread);
-  void finishWriting();  // after what is queued; the other side then sees the end of the stream
+  void finishWriting();  // after everything queued; the other side then sees the end of the stream
 
  private:
   void readSome();

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kNotArmed = SIZE_MAX;
 constexpr int kAcceptsPerRound = 64;
-constexpr std::chrono::milliseconds kSilent{10};  // who has come says its first words at once
+constexpr std::chrono::milliseconds kSilent{10};  // a genuine guest sends its first frame at once
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void Lobby::arm(PollSet& set) {
 
 int Lobby::waitMsMax() const {
   if (listeners_.empty() || (pending_.empty() && listenerArmed_)) return 1 << 30;
-  if (!listenerArmed_) return static_cast<int>(kSilent.count());  // until somebody may go
+  if (!listenerArmed_) return static_cast<int>(kSilent.count());  // until a place may become free
   return 50;  // often enough for the deadlines of strangers, which need not be exact
 }
 
@@ -51,8 +51,8 @@ void Lobby::expire() {
   std::erase_if(pending_, [&](const Pending& pending) { return pending.since < oldest; });
 }
 
-// The connection that gives up its place for another: the oldest silent one, else the oldest. None if all are new or
-// know the key.
+// The connection that must give up its place: the oldest silent one, otherwise the oldest. None if all are new or know
+// the key.
 std::vector<Lobby::Pending>::iterator Lobby::mayGo() {
   const auto now = Clock::now();
   const auto silent = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
@@ -72,7 +72,7 @@ void Lobby::acceptSome(const Fd& listener) {
     if (!socket) {
       const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
       if (exhausted) makeRoom();
-      return;  // nothing left to accept, or a connection that has gone already
+      return;  // nothing left to accept, or a connection that is already gone
     }
     if (admits_ && !admits_(socket.get())) continue;
     if (goes != pending_.end()) pending_.erase(goes);

@@ -1,7 +1,7 @@
 // Listening sockets, and the connections on them that have not yet proved themselves. Strangers cost a bounded number
 // of descriptors for a bounded time, whatever they do. A guest that has passed the handshake and sent a first frame
-// goes to the owner. When all places are taken, a newcomer takes the place of the oldest stranger, silent ones first.
-// So strangers keep nobody out, however many they are. The rendezvous, every rank's listener and the descriptor servers
+// goes to the owner. When all places are taken, a newcomer replaces the oldest stranger, silent ones first. So
+// strangers keep nobody out, however many they are. The rendezvous, every rank's listener and the descriptor servers
 // use it.
 #pragma once
 
@@ -22,9 +22,9 @@ class Lobby : public Source {
   struct Limits {
     std::size_t pendingMax = 128;
     std::chrono::milliseconds patience{5000};  // for the handshake and the first frame
-    std::chrono::milliseconds pressed{100};    // so much of it is sure for who speaks, if all places are taken
+    std::chrono::milliseconds pressed{100};  // guaranteed to guests that have sent something, when all places are taken
   };
-  using Admits = std::function<bool(int socket)>;  // whether a connection is looked at
+  using Admits = std::function<bool(int socket)>;  // whether to look at a connection
 
   // `accepted`: the frames that a guest may send. `admits` may be empty.
   Lobby(std::vector<Fd> listeners, const Key& key, FrameMask accepted, const Limits& limits, Admits admits = {});
@@ -33,7 +33,7 @@ class Lobby : public Source {
   void serve(const PollSet& set) override;
   int waitMsMax() const override;
 
-  void shut();  // closes the listeners and everybody who waits; the lobby stays a source without events
+  void shut();  // closes the listeners and all waiting connections; the lobby stays a source without events
 
   // Connections with a first frame waiting in next(), oldest first.
   std::vector<std::unique_ptr<Link>> takeGuests();
@@ -43,7 +43,7 @@ class Lobby : public Source {
   struct Pending {
     std::unique_ptr<Link> link;
     Clock::time_point since;
-    std::size_t index;  // in the poll set; kNotArmed if it came after
+    std::size_t index;  // in the poll set; kNotArmed if it came later
   };
   bool full() const { return pending_.size() >= limits_.pendingMax; }
   std::vector<Pending>::iterator mayGo();
@@ -58,9 +58,9 @@ class Lobby : public Source {
   Admits admits_;
   std::vector<Pending> pending_;  // oldest first
   std::vector<std::unique_ptr<Link>> guests_;
-  std::size_t listenerIndex_ = 0;  // of the first; the others follow
+  std::size_t listenerIndex_ = 0;  // of the first one; the others follow
   bool listenerArmed_ = false;
-  Clock::time_point acceptAgain_{};  // not before: the process was out of descriptors
+  Clock::time_point acceptAgain_{};  // not before this: the process was out of descriptors
 };
 
 }  // namespace moe::bootstrap

@@ -13,9 +13,9 @@
 namespace moe::bootstrap {
 namespace {
 
-// getaddrinfo() has no deadline: a name server that does not answer takes it 10 s and more, whatever the caller's
-// timeout is. So a thread asks, which owns what it needs and outlives a caller that has stopped waiting.
-// getaddrinfo_a() is no choice: the thread sanitizer does not know libc's own threads, and crashes in them.
+// getaddrinfo() has no deadline. A name server that does not answer costs 10 s and more, whatever the caller's timeout
+// is. So a separate thread asks. It owns what it needs and outlives a caller that has stopped waiting. getaddrinfo_a()
+// is no alternative: the thread sanitizer does not know libc's own threads, and crashes in them.
 struct Question {
   std::string host;
   int error = EAI_AGAIN;
@@ -38,7 +38,7 @@ struct Question {
 std::shared_ptr<Question> askFor(const std::string& host, std::chrono::milliseconds timeout) {
   auto question = std::make_shared<Question>();
   question->host = host;
-  question->ask(AI_NUMERICHOST);  // needs nobody
+  question->ask(AI_NUMERICHOST);  // numeric addresses need no name server
   if (question->error == 0) return question;
   std::thread thread = startQuietThread([question] {
     question->ask(0);

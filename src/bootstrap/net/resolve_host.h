@@ -10,7 +10,7 @@
 namespace moe::bootstrap {
 
 // The addresses of a host name or numeric address, at most kAddressCountMax. Throws moeSystemError with the resolver's
-// words, and moeTimeout if it has no answer after `timeout`.
+// text, and moeTimeout if there is no answer after `timeout`.
 std::vector<Address> resolveHost(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace moe::bootstrap

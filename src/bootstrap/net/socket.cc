@@ -14,7 +14,7 @@ namespace {
 constexpr int kSocketFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 void setOption(int fd, int level, int name, int value) noexcept {
-  (void)::setsockopt(fd, level, name, &value, sizeof(value));  // all of them only improve, none is needed
+  (void)::setsockopt(fd, level, name, &value, sizeof(value));  // may fail: every option is only an improvement
 }
 
 std::uint16_t boundPort(int fd) {
@@ -26,7 +26,7 @@ std::uint16_t boundPort(int fd) {
   return Address::of(name.get()).port;
 }
 
-// Empty, with the reason in errno, if this host lacks the address or the port is taken.
+// Returns an empty Fd, with the reason in errno, if this host lacks the address or the port is taken.
 Fd tryListen(const Address& where, bool bothFamilies) {
   Fd fd(::socket(where.family, SOCK_STREAM | kSocketFlags, 0));
   if (!fd) {
@@ -45,7 +45,7 @@ Error cannotListen(const Address& where, int error) {
   return systemError(fmt::format("cannot listen on {}", where.text()), error);
 }
 
-// Uses the first address's port for all. Has no sockets if that port is taken at another address.
+// Uses the first address's port for all. Returns no sockets if that port is taken at another address.
 Listener tryListenAt(const std::vector<Address>& addresses, std::uint16_t port) {
   Listener listener;
   listener.port = port;
@@ -124,7 +124,7 @@ void keepAlive(int fd, std::chrono::milliseconds timeout) noexcept {
   setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, thirdSeconds);
   setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, thirdSeconds / 3));
   setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, thirdSeconds * 2000);  // the same for data that nobody acknowledges
+  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, thirdSeconds * 2000);  // the same for data that stays unacknowledged
 }
 
 Address peerAddress(int fd) {

@@ -17,8 +17,8 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens for connections to `addresses`, whose ports are ignored, and leaves out those that are not of this host. port
-// 0: one that is free at all of them. Throws moeSystemError, also if no address is of this host.
+// Listens for connections to `addresses`. Ignores their ports, and skips addresses that this host does not have. port
+// 0: any port that is free at all of them. Throws moeSystemError, also if the host has none of the addresses.
 Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port);
 
 // The same at all addresses of this host.
@@ -27,14 +27,15 @@ Listener listenTcpEverywhere(std::uint16_t port);
 bool isOfThisHost(const Address& address);
 
 struct Connecting {
-  Fd fd;          // empty if it failed at once
-  int error = 0;  // then the errno
+  Fd fd;  // empty if it failed at once, with the errno in `error`
+  int error = 0;
 };
 Connecting startConnect(const Address& to);
 
 int pendingSocketError(int fd);  // SO_ERROR
 
-void sendAtOnce(int fd) noexcept;  // small frames do not wait for acknowledgements; does nothing for other sockets
+// Lets small frames go without waiting for acknowledgements. Does nothing for other sockets than TCP.
+void sendAtOnce(int fd) noexcept;
 
 // Makes the socket notice, after about `timeout`, that a peer's host is gone.
 void keepAlive(int fd, std::chrono::milliseconds timeout) noexcept;

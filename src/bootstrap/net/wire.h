@@ -1,5 +1,5 @@
-// Little-endian fields in byte strings, which frames and the unique id are made of. A Reader never reads past its end:
-// it returns zeros and remembers that.
+// Little-endian fields in byte strings, for frames and the unique id. A Reader never reads past its end: it returns
+// zeros and remembers that.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Writer {
     for (int i = 0; i < byteCount; ++i) little[i] = static_cast<std::uint8_t>(value >> (8 * i));
     append(little, static_cast<std::size_t>(byteCount));
   }
-  // Never inlined, because GCC 12 warns without cause about a vector's inlined growth at -O3.
+  // Never inlined, because GCC 12 falsely warns about a vector's inlined growth at -O3.
   [[gnu::noinline]] void append(const void* from, std::size_t count) {
     if (count == 0) return;
     const std::size_t end = data_.size();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kCompletionsPerLook = 256;
 constexpr std::chrono::milliseconds kWatchEvery{10};
-// The rest while something is under way: posters may wait for room, and peers for what follows.
+// The pause while something is under way, because posters may wait for room, and peers for what follows.
 constexpr std::chrono::microseconds kShortRest{20};
 
 }  // namespace
@@ -72,7 +72,7 @@ bool Completer::collect() {
   return any;
 }
 
-// After a failure nothing is given back, because nothing behind it was carried out.
+// After a failure no slots are given back, because nothing behind it was carried out.
 void Completer::complete(int rail, const mlx5::Completion& completion) {
   const int index = queues_.indexOf(rail, completion.queuePair);
   if (index < 0) {
@@ -93,7 +93,7 @@ void Completer::complete(int rail, const mlx5::Completion& completion) {
   fail(std::move(failure));
 }
 
-// Looks for events too, because an event says more than the requests that it ended.
+// Looks for events too, because an event explains more than the requests that it ended.
 void Completer::watch(Clock::time_point now) {
   watchAt_ = now + kWatchEvery;
   for (const auto& events : events_) {

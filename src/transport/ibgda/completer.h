@@ -1,5 +1,5 @@
 // Serves the queues that steps post to. It takes completions out and gives slots back, rings for steps that cannot,
-// looks for events, and reports the first failure. At first it is called directly, later it has its own thread.
+// looks for events, and reports the first failure. At first it is called directly, and later it has its own thread.
 #pragma once
 
 #include <atomic>
@@ -24,12 +24,12 @@ class Completer {
   Completer(const Completer&) = delete;
   Completer& operator=(const Completer&) = delete;
 
-  // Looks once, while there is no thread. Returns whether there was anything to do.
+  // Looks once, before the thread starts. Returns whether there was anything to do.
   bool look();
-  // The first failure, while there is no thread.
+  // The first failure, before the thread starts.
   const std::optional<SendFailure>& failure() const { return failure_; }
 
-  // From now on the thread looks, and reports a failure. `cpus`: where it runs; empty: anywhere.
+  // Starts the thread, which from now on looks and reports a failure. `cpus`: where it runs; empty: anywhere.
   void start(const std::vector<int>& cpus, verbs::FailureReport::Tell report);
   bool failed() const { return report_.failed(); }
   void silence() { report_.silence(); }

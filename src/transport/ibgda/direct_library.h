@@ -1,4 +1,4 @@
-// libmlx5, loaded at run time. It says where the queues lie that it has made for libibverbs.
+// libmlx5, loaded at run time. It gives the addresses of the queues that it has made for libibverbs.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Replaces the transport whose puts steps post themselves, in builds without the headers of libmlx5.
+// Replaces the transport with puts posted by steps, in builds without the headers of libmlx5.
 #include "base/error.h"
 #include "transport/ibgda/ibgda_transport.h"
 

@@ -93,7 +93,7 @@ class IbgdaTransport final : public RemoteTransport {
     return {setup_, *direct_, end_};
   }
 
-  // The requests for each of `pairs` queue pairs of an adapter.
+  // The number of requests for each of `pairs` queue pairs of an adapter.
   int requestsOf(const verbs::Adapter& adapter, int pairs) const {
     if (!direct_->isSupported(adapter.context()->device)) {
       throw Error(
@@ -107,8 +107,8 @@ class IbgdaTransport final : public RemoteTransport {
                                             adapter.name(), pairs, limits.completions));
   }
 
-  // Sends a first word by each connection, which changes nothing. If its adapter answers, there is a way, and the peer
-  // is ready to receive.
+  // Sends a first word by each connection, which changes nothing. If the peer's adapter answers, the path works and the
+  // peer is ready to receive.
   void reachAll(const std::vector<Card>& peers, const Deadline& deadline) {
     const std::uint64_t own = setup_.leaving + static_cast<std::uint64_t>(setup_.rank) * sizeof(Flag);
     if (!queues_.postWords([&](int peer) { return putWord(peer, own, 0); }, true, shortly())) {

@@ -163,7 +163,7 @@ bool Queues::takeBack() {
   return std::all_of(queues_.begin(), queues_.end(), [](const mlx5::PutQueue& queue) {
     const mlx5::SendCounters& counters = *queue.send.counters;
     if (counters.reserved != counters.ready || counters.bell != 0) return false;
-    mlx5::ringReady(HostQueueMemory(), queue.send);  // bytes that waited for a word
+    mlx5::ringReady(HostQueueMemory(), queue.send);  // for bytes that waited for a word
     return true;
   });
 }
@@ -189,7 +189,7 @@ int Queues::rankOf(int rail, std::uint32_t queuePair) const {
   return index < 0 ? -1 : rankAt(static_cast<std::size_t>(index));
 }
 
-// The record is already written. A doorbell names an index, so it differs from the last one.
+// The record is already written. Each doorbell names an index, so it differs from the last one.
 bool Queues::ringFor(std::size_t i) {
   const HostQueueMemory memory;
   const std::uint64_t asked = memory.load(&bellWords()[i].value);

@@ -13,7 +13,7 @@ constexpr std::uint32_t kMagic = 0x56454f4d;  // "MOEV"
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint32_t kRailsMax = 64;
 
-// The head as it is sent. The rails follow it, then the queues.
+// The head as sent. The rails follow it, then the queues.
 struct Head {
   std::uint32_t magic = kMagic;
   std::uint32_t version = kVersion;

@@ -1,5 +1,5 @@
-// What a rank tells the others so that they can write to its window: where the window is, the address of its adapter,
-// and the queue pairs for each of them. It is sent as bytes between machines of one byte order.
+// What a rank tells the others so that they can write to its window: the window's address, the addresses of its
+// adapters, and its queue pairs for each rank. It is sent as bytes between machines of one byte order.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ inline std::size_t placeOf(int rank, int connection, int connections) {
 }
 
 struct CardQueue {
-  std::uint32_t number = 0;       // of the queue pair that this rank has for a peer; 0: none
-  std::uint32_t firstPacket = 0;  // the sequence number that it starts with
+  std::uint32_t number = 0;       // of this rank's queue pair for a peer; 0: none
+  std::uint32_t firstPacket = 0;  // its first packet sequence number
 };
 
-// One of a rank's adapters, as peers must know it.
+// One of a rank's adapters as peers must know it.
 struct CardRail {
   topology::RdmaAddress address;
   std::uint16_t lid = 0;  // InfiniBand

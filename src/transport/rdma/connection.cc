@@ -7,7 +7,7 @@ namespace moe::verbs {
 namespace {
 
 constexpr std::uint8_t kHopsMax = 64;
-constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; nothing waits for receives, but the attribute is due
+constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; nothing waits for receives, but the attribute is required
 constexpr std::uint8_t kNotReadyRetries = 7;
 constexpr std::size_t kSubnetBytes = 8;
 

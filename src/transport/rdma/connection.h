@@ -1,5 +1,4 @@
-// The attributes that a queue pair gets on its way to work. They follow from the plan and both ends' cards. Pure
-// functions.
+// The attributes that bring a queue pair into service. They follow from the plan and both ends' cards. Pure functions.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,10 +13,10 @@ struct QueueAttributes {
   int mask = 0;
 };
 
-// To INIT: what peers may do to this rank's memory through it.
+// To INIT: what peers may do to this rank's memory through the queue pair.
 QueueAttributes initialAttributes(int port);
 
-// To ready-to-receive: the way to the peer, whose end is `theirs`. `mine` and `peer` are the adapters at its ends.
+// To ready-to-receive: the path to the peer, whose end is `theirs`. `mine` and `peer` are the adapters at its ends.
 // `globalRoute`: InfiniBand packets carry global addresses, because the port or different subnets require them.
 QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const CardRail& mine, const CardRail& peer,
                                   const CardQueue& theirs, bool globalRoute);
@@ -25,7 +24,7 @@ QueueAttributes receiveAttributes(const topology::RdmaPlan& plan, const CardRail
 // To ready-to-send: when a packet is sent again, and how often.
 QueueAttributes sendAttributes(const topology::RdmaPlan& plan, std::uint32_t firstPacket);
 
-// 4096 is IBV_MTU_4096. For other numbers it is the next smaller one.
+// 4096 is IBV_MTU_4096. Other numbers give the next smaller code.
 ibv_mtu mtuCode(int bytes);
 int mtuBytes(ibv_mtu code);
 

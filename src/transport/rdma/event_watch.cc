@@ -30,7 +30,7 @@ std::optional<SendFailure> EventWatch::poll() const {
   ibv_async_event event{};
   while (adapter_.library().getAsyncEvent(adapter_.context(), &event) == 0) {
     if (!first) first = judge(event);
-    adapter_.library().ackAsyncEvent(&event);  // its queue pair cannot be destroyed before that
+    adapter_.library().ackAsyncEvent(&event);  // otherwise its queue pair could not be destroyed
   }
   return first;
 }

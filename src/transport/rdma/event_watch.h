@@ -1,5 +1,5 @@
-// What an adapter reports by itself: a port went down, a queue pair broke. The thread that serves the adapter asks now
-// and then.
+// What an adapter reports on its own: a port went down, a queue pair broke. The thread that serves the adapter polls it
+// now and then.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace moe::verbs {
 
-// True for events after which puts no longer arrive. The others are notes.
+// True for events after which puts no longer arrive. The others are only logged.
 bool endsTheTransport(ibv_event_type type);
 
 class EventWatch {
@@ -21,7 +21,7 @@ class EventWatch {
   // Makes the context's descriptor non-blocking. The adapter outlives this object.
   EventWatch(const Adapter& adapter, RankOf rankOf, int port);
 
-  // The first failure among the events that have come since.
+  // The first failure among the events since the last call.
   std::optional<SendFailure> poll() const;
 
  private:

@@ -1,5 +1,5 @@
-// Tells of a transport's first failure, once, unless peers are already leaving. The transport's thread writes it; any
-// thread may ask.
+// Reports a transport's first failure, once, unless peers are already leaving. The transport's thread writes it, and
+// any thread may ask for it.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class FailureReport {
     if (!silent_.load(std::memory_order_acquire)) tell_(failure);
   }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // From now on nothing is told: peers leave.
+  // From now on failures are not reported, because peers leave.
   void silence() { silent_.store(true, std::memory_order_release); }
 
  private:

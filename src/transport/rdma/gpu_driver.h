@@ -1,5 +1,5 @@
-// The few calls of the CUDA driver that RDMA needs, loaded at run time: where a GPU hangs, and its memory as a dma-buf.
-// Builds without CUDA have it too, but do not call it.
+// The few calls of the CUDA driver that RDMA needs, loaded at run time: a GPU's place in the PCI tree, and its memory
+// as a dma-buf. Builds without CUDA have it too, but do not call it.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,19 @@ struct GpuDriver {
 
   explicit GpuDriver(const std::string& name) : library(name.c_str()) {}
 
-  // "0000:17:00.0"; empty if the driver does not say. `ordinal` counts as the CUDA runtime does.
+  // "0000:17:00.0"; empty if the driver does not say. `ordinal` is the CUDA runtime's.
   std::string busIdOf(int ordinal) const;
 
   // Whether kernels of this GPU see what adapters write to its memory in the order of arrival.
   bool ordersWrites(int ordinal) const;
 
-  // A descriptor for `bytes` of the GPU's memory from `begin` on; both are multiples of the page size. Empty if the
-  // driver cannot make one, and `why` says so.
+  // A descriptor for `bytes` of the GPU's memory from `begin` on. Both are multiples of the page size. Returns an empty
+  // Fd if the driver cannot make one, and `why` then has the reason.
   Fd exportMemory(int ordinal, std::uint64_t begin, std::size_t bytes, std::string* why) const;
 
-  // From now on, copies and memsets on the allocation at `address` are done when their call returns. CUDA lets some of
-  // them return earlier, and an adapter would then read old bytes. False if the driver cannot do that for this kind of
-  // memory.
+  // From now on, copies and memsets on the allocation at `address` are complete when their call returns. CUDA lets some
+  // of them return earlier, and an adapter would then read old bytes. Returns false if the driver cannot do that for
+  // this kind of memory.
   bool finishCopiesInTime(int ordinal, std::uint64_t address) const;
 
   topology::DynamicLibrary library;

@@ -40,7 +40,7 @@ std::shared_ptr<const Library> Library::load(const std::string& name) {
   return library;
 }
 
-// Does what the inline function of verbs.h does, which would need libibverbs at link time.
+// Does the work of verbs.h's inline function, which would need libibverbs at link time.
 int Library::queryPort(ibv_context* context, int port, ibv_port_attr* attributes) const {
   *attributes = {};
   const auto number = static_cast<std::uint8_t>(port);

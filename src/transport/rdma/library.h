@@ -23,7 +23,7 @@ struct Library {
   decltype(&::ibv_open_device) openDevice = nullptr;
   decltype(&::ibv_close_device) closeDevice = nullptr;
   decltype(&::ibv_query_device) queryDevice = nullptr;
-  decltype(&::ibv_query_port) queryPortOfOld = nullptr;  // without the last fields; see queryPort
+  decltype(&::ibv_query_port) queryPortOfOld = nullptr;  // does not fill the last fields; see queryPort
   decltype(&::ibv_get_async_event) getAsyncEvent = nullptr;
   decltype(&::ibv_ack_async_event) ackAsyncEvent = nullptr;
   decltype(&::ibv_alloc_pd) allocPd = nullptr;

@@ -19,8 +19,8 @@ LocalEnd::LocalEnd(const RemoteSetup& setup, const std::shared_ptr<const Library
   describeSelf();
 }
 
-// All ranks must have equally many connections. So their number does not follow from the number of adapters, but from
-// what the first adapter can have.
+// All ranks must have the same number of connections. So the number follows from what the first adapter can have, not
+// from the number of adapters.
 void LocalEnd::useRails(const std::vector<Rail>& found, const std::shared_ptr<const Library>& library) {
   const int peers = static_cast<int>(setup_.peers.size());
   rails_.push_back(std::make_unique<RailEnd>(setup_, library, found.front()));

@@ -1,7 +1,7 @@
-// This rank's end of its connections, whoever posts to them: the ports of its adapters, the window registered with
-// each, the queue pairs for each peer, and how both ends are joined. Connections take the adapters in turn: connection
-// c uses adapter c modulo their number, counted at each end. So two ranks with equally many adapters join those of the
-// same number, and ranks with fewer still connect.
+// This rank's end of its connections, whichever code posts to them: the ports of its adapters, the window registered
+// with each, the queue pairs for each peer, and how both ends are joined. Connections use the adapters in turn:
+// connection c uses adapter c modulo their number, counted at each end. So two ranks with the same number of adapters
+// join those of the same index, and ranks with fewer still connect.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace moe::verbs {
 
-// One of this rank's adapters, with all that belongs to it alone.
+// One of this rank's adapters, with everything that belongs to it alone.
 struct RailEnd {
   RailEnd(const RemoteSetup& setup, std::shared_ptr<const Library> library, const Rail& chosen)
       : rail(chosen), adapter(std::move(library), chosen.plan), region(registerWindow(adapter, setup)) {}
@@ -30,7 +30,7 @@ struct RailEnd {
 
 class LocalEnd {
  public:
-  // Opens the adapters, perhaps not all of them, and registers the window with each. `setup` outlives this object.
+  // Opens the adapters, possibly only some of them, and registers the window with each. `setup` outlives this object.
   LocalEnd(const RemoteSetup& setup, const std::shared_ptr<const Library>& library, const std::vector<Rail>& rails);
 
   // Makes connections() queue pairs for each of setup.peers. Connection c of rank r completes to completion queue (r *
@@ -41,7 +41,7 @@ class LocalEnd {
   // their queues.
   std::vector<Card> join(const std::vector<CardBytes>& cards);
 
-  // Queue pairs for each peer, and for all.
+  // The numbers of queue pairs for each peer, and for all.
   int connections() const { return mine_.connections; }
   int pairCount() const { return static_cast<int>(setup_.peers.size()) * connections(); }
   // The rank that pairs()[pair] leads to.
@@ -52,7 +52,7 @@ class LocalEnd {
   }
 
   int rails() const { return static_cast<int>(rails_.size()); }
-  // The adapter of a connection or completion queue of this number.
+  // The adapter of the connection or completion queue with this number.
   const RailEnd& railOf(int number) const { return *rails_[static_cast<std::size_t>(number % rails())]; }
   const Card& card() const { return mine_; }
   ibv_cq* completions(int queue) const { return completions_[static_cast<std::size_t>(queue)].get(); }
@@ -60,7 +60,7 @@ class LocalEnd {
 
   // Describes a failure of the first write to a peer, by the adapter `from`. `to` is the peer's adapter, or NULL.
   Error noConnection(const SendFailure& failure, const RailEnd& from, const CardRail* to) const;
-  // True when every peer has said its last word to this rank, at setup.leaving. Throws what the backend throws.
+  // True when every peer has sent its last word to this rank, at setup.leaving. Throws what the backend throws.
   bool allHaveLeft() const;
 
  private:
@@ -77,7 +77,7 @@ class LocalEnd {
   Card mine_;
 };
 
-// This rank's last word to a peer. A peer's queue pair must exist as long as anybody writes to it.
+// This rank's last word to a peer. A peer's queue pair must exist as long as any rank writes to it.
 inline Put goodbyeTo(int peer, const RemoteSetup& setup) {
   return putWord(peer, setup.leaving + static_cast<std::uint64_t>(setup.rank) * sizeof(Flag), flagWord(1));
 }

@@ -22,7 +22,7 @@ MemoryRegion registerByAddress(const Adapter& adapter, const RemoteSetup& setup)
   return {library.regMr(adapter.domain(), setup.window, setup.windowBytes, kAccess), {library.deregMr}};
 }
 
-// A dma-buf consists of whole pages; the region is the window alone.
+// A dma-buf consists of whole pages. The region is only the window.
 MemoryRegion registerDmaBuf(const Adapter& adapter, const RemoteSetup& setup, const GpuDriver& driver,
                             std::string* why) {
   const Library& library = adapter.library();
@@ -54,8 +54,8 @@ WindowRegion registerGpuWindow(const Adapter& adapter, const RemoteSetup& setup,
   }
   if (!driver.finishCopiesInTime(gpu, reinterpret_cast<std::uint64_t>(setup.window))) {
     setup.log.write(moeLogInfo, "net",
-                    "GPU {} does not set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS for the window: adapters may read what a "
-                    "cudaMemcpy to it, from another stream, has not written yet",
+                    "GPU {} cannot set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS for the window: an adapter may read old bytes "
+                    "where a cudaMemcpy from another stream has not written yet",
                     gpu);
   }
   std::string why;

@@ -1,9 +1,9 @@
 // The window as the adapter sees it.
 //
 // It is registered once, with strict order: peers' writes land in their order, so a word shows that the bytes before it
-// have arrived. Relaxed order (IBV_ACCESS_RELAXED_ORDERING) may be faster on some machines. It would serve rows alone,
+// have arrived. Relaxed order (IBV_ACCESS_RELAXED_ORDERING) may be faster on some machines. It would only suit rows,
 // and words would then need their own key: a second, strict registration of the window. Cards have both keys for that.
-// registerWindow is the one place that decides, and for now both keys are the same.
+// registerWindow is the only place that decides, and for now both keys are the same.
 #pragma once
 
 #include <string>

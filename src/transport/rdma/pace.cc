@@ -32,7 +32,7 @@ ThreadPlace placeNear(const std::vector<int>& near) {
   return place;
 }
 
-// The kernel may lengthen rests by the slack.
+// Sets the timer slack too, because the kernel may lengthen pauses by it.
 void runOn(const std::vector<int>& cpus) {
   ::prctl(PR_SET_TIMERSLACK, kSlackNs);
   cpu_set_t wanted;

@@ -14,8 +14,8 @@ namespace {
 constexpr int kRetriesWithoutEnd = 7;
 constexpr const char* kMellanoxDriver = "mlx5_core";
 
-// Not discover(): it finds out more about GPUs than their places, which takes time. hwloc takes even more, and does not
-// survive a lack of memory, so it is asked only where there is an adapter.
+// Not discover(), which also gathers more about GPUs than their places and takes time. hwloc takes even more time, and
+// does not survive a lack of memory, so it is used only where there is an adapter.
 topology::Topology lookAround(const std::filesystem::path& sys) {
   topology::Topology found;
   found.nics = topology::findNics(sys);
@@ -84,7 +84,7 @@ int threadsFor(int wanted, int rails) {
 std::vector<Rail> chooseRails(const RemoteSetup& setup, const std::filesystem::path& sys) {
   const topology::Topology machine = lookAround(sys);
   if (!machine.pci.reason.empty()) {
-    setup.log.write(moeLogWarn, "topo", "which adapters are near this rank is not known: {}", machine.pci.reason);
+    setup.log.write(moeLogWarn, "topo", "the adapters near this rank are not known: {}", machine.pci.reason);
   }
   const topology::Rdma rdma = topology::planRdma(machine, setup.rdma, setup.timeoutMs);
   std::vector<Rail> rails;

@@ -1,5 +1,5 @@
 // Back-pressure: how many requests a queue pair may hold, and which of them report their completion. An adapter does
-// not say when a queue overflows, so this class counts.
+// not report that a queue overflows, so this class counts.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace moe::verbs {
 
 inline constexpr std::uint32_t kWordBytes = 8;
-inline constexpr int kQueueDepth = 256;  // requests of a queue pair, if the adapter has as many
+inline constexpr int kQueueDepth = 256;  // requests of a queue pair, if the adapter allows as many
 inline constexpr int kQueueDepthMin = 4;
 
 // The requests of each queue pair, such that their common completion queue has room for all of them. After an error
@@ -30,11 +30,11 @@ class SendBudget {
   std::uint64_t take() { return ++posted_; }
 
   // Whether the latest request must be signalled. At least one of the requests that fill the queue is, so that its
-  // places come back.
+  // slots come back.
   bool signalDue() const { return posted_ - signalled_ >= std::max<std::uint64_t>(depth_ / 4, 1); }
   void signalLast() { signalled_ = posted_; }
 
-  // Says that the request and all before it are done.
+  // The request and all before it are done.
   void complete(std::uint64_t number) { completed_ = std::max(completed_, number); }
 
  private:

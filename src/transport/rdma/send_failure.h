@@ -13,8 +13,8 @@ namespace moe::verbs {
 struct SendFailure {
   moeResult_t result;
   std::string text;  // "RDMA write to rank 5 failed: ..."
-  int rank = -1;     // the peer, if it is about one
-  int rail = 0;      // the adapter of the connection, by its place among this rank's
+  int rank = -1;     // the peer concerned, if any
+  int rail = 0;      // the connection's adapter, as an index among this rank's
 };
 
 // For use in a handler of a transport's thread: the failure of the current exception.
@@ -23,8 +23,8 @@ inline SendFailure currentFailure() {
   return {error.result(), error.what()};
 }
 
-// The failure if a queue pair's first error completion says that its request was not tried. None of this rank's
-// requests has failed then, so one of the peer's did, and ended the queue pair here too.
+// The failure if a queue pair's first error completion says that its request was not tried. Then none of this rank's
+// requests has failed. One of the peer's requests did, and ended the queue pair here too.
 inline SendFailure refusedHere(int rank, std::uint32_t queuePair) {
   return {moeRemoteError,
           fmt::format(

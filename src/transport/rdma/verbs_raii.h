@@ -1,4 +1,4 @@
-// Owners of what libibverbs makes. A member that uses another is declared after it, so that it is destroyed first.
+// Owners of libibverbs objects. A member that uses another one is declared after it, so that it is destroyed first.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,8 @@
 
 namespace moe::verbs {
 
-// Destroying fails only if something else still uses the object. That is our mistake, and a destructor cannot mend it.
+// Destroying fails only if something else still uses the object. That is a defect of ours, and a destructor cannot
+// repair it.
 template <class Object>
 struct Destroy {
   int (*destroy)(Object*) = nullptr;

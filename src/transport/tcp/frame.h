@@ -14,20 +14,20 @@ namespace moe {
 enum class TcpKind : std::uint32_t {
   Bytes = 0x54454f01,    // "\1OET": bytes for the window
   Word = 0x54454f02,     // a word for the window
-  Drain = 0x54454f03,    // the sender posts no more. Asks for Drained; it may close the connection from now on
-  Drained = 0x54454f04,  // all that came before your Drain is in the window
+  Drain = 0x54454f03,    // the sender posts no more and asks for Drained; it may close the connection from now on
+  Drained = 0x54454f04,  // everything that came before your Drain is in the window
 };
 
 struct TcpFrame {
   TcpKind kind;
-  std::uint32_t bytes;   // that follow, of Bytes
+  std::uint32_t bytes;   // Bytes: how many follow
   std::uint64_t target;  // offset in the receiver's window, of Bytes and Word
-  std::uint64_t word;    // of Word
+  std::uint64_t word;    // Word: the word
 };
 static_assert(sizeof(TcpFrame) == 24 && std::is_trivially_copyable_v<TcpFrame>);
 static_assert(std::endian::native == std::endian::little);
 
-// Why a receiver with such a window must not go on; empty if it may.
+// Why a receiver with a window of this size must not go on; empty if it may.
 inline std::string faultOf(const TcpFrame& frame, std::uint64_t windowBytes) {
   const auto within = [&](std::uint64_t bytes, std::uint64_t align) {
     return bytes <= windowBytes && frame.target <= windowBytes - bytes && frame.target % align == 0;

@@ -12,8 +12,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
 constexpr int kLooks = 400;        // before it sleeps: some 200 us
-constexpr int kLooksPerYield = 4;  // ranks that share the processor come to send
-// A yield of this length has let somebody run who does not wait.
+constexpr int kLooksPerYield = 4;  // yields to ranks that share the processor and want to send
+// A longer yield shows that somebody else ran who was not waiting.
 constexpr microseconds kLongYield{300};
 constexpr int kCrowdedWaits = 50;
 constexpr std::int64_t kSleepMin = 50, kSleepMax = 1000;  // microseconds
@@ -42,7 +42,7 @@ bool TcpHelper::advance() noexcept {
   return moved;
 }
 
-// The carrier's thread finds, when it is woken, what another thread is working on or missed.
+// When it is woken, the carrier's thread finds what another thread is working on or has missed.
 void TcpHelper::flush() noexcept {
   for (const auto& ring : rings_) {
     if (ring->carrier.help().left) ring->carrier.wake();
@@ -68,7 +68,7 @@ bool TcpHelper::spins(int times) noexcept {
   return true;
 }
 
-// What the step waits for may also come in another way, so it looks now and then.
+// What the step waits for may also arrive in another way, so it checks now and then.
 void TcpHelper::sleep(int times) const noexcept {
   std::array<pollfd, std::size_t{2} * kPutRingsMax> sources;
   nfds_t count = 0;

@@ -1,6 +1,6 @@
 // The work that waiting steps of a CPU do for the threads of a TCP transport: they send and receive themselves. On a
-// processor of its own, a step looks again and again, because a message arrives sooner than a thread wakes up. Where
-// others want the processor, it sleeps until a socket has something.
+// processor of its own, a step polls, because a message arrives sooner than a thread wakes up. Where others want the
+// processor, it sleeps until a socket has something.
 #pragma once
 
 #include <memory>

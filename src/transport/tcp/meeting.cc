@@ -23,7 +23,7 @@ constexpr std::uint32_t kCardMagic = 0x54454f4d;  // "MOET"
 constexpr std::uint8_t kCardVersion = 2;
 constexpr std::chrono::milliseconds kPerAddress{3000};  // a rank may come to the meeting later than its card
 constexpr std::chrono::milliseconds kRedial{50};
-constexpr int kHearMs = 50;  // of the group, at least so often
+constexpr int kHearMs = 50;  // how often to listen to the group, at least
 constexpr auto kHello = bootstrap::maskOf(FrameType::Attach);
 
 void sendHello(Link& link, const RemoteSetup& setup) {
@@ -149,7 +149,7 @@ class Introduction {
     std::erase_if(callers_, [](const auto& caller) { return caller->done(); });
   }
 
-  // Takes in somebody who knows our key. A rank that comes again has lost its first connection.
+  // Admits a rank that knows our key. A rank that comes again has lost its first connection.
   void welcome(Link& link) {
     const auto hello = link.next();
     const int rank = hello ? rankIn(*hello, setup_) : -1;
@@ -176,7 +176,7 @@ class Introduction {
   const RemoteSetup& setup_;
   bootstrap::Lobby lobby_;
   std::vector<std::unique_ptr<Caller>> callers_;
-  std::vector<int> awaited_;  // ranks that dial us
+  std::vector<int> awaited_;  // ranks that will dial us
   std::vector<TcpConnection> connections_;
   bootstrap::PollSet set_;
 };

@@ -23,7 +23,7 @@ struct TcpCard {
 struct TcpConnection {
   int rank;
   Fd socket;
-  std::vector<std::uint8_t> unread;  // of what the peer has sent since
+  std::vector<std::uint8_t> unread;  // received from the peer since the handshake
 };
 
 class TcpMeeting {
@@ -31,8 +31,8 @@ class TcpMeeting {
   explicit TcpMeeting(const RemoteSetup& setup);
 
   TcpCard card() const { return {listener_.addresses}; }
-  // Makes a connection to each of setup.peers. Call it once, because it ends listening. Strangers may come meanwhile.
-  // They cost a bounded number of descriptors for a bounded time and are never let in.
+  // Makes a connection to each of setup.peers. Call it once, because it ends listening. Strangers may connect
+  // meanwhile. They cost a bounded number of descriptors for a bounded time and are never admitted.
   std::vector<TcpConnection> meet(const RemoteSetup& setup, const std::vector<CardBytes>& cards,
                                   const Deadline& deadline);
 

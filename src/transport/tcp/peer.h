@@ -20,10 +20,10 @@ struct TcpPeer {
 
   const int rank;
   Fd socket;                               // stays open until no thread uses it
-  std::atomic<bool> gone = true;           // not connected yet, lost, or left: nothing goes there
-  std::atomic<bool> leaving = false;       // receiver: it has said Drain, so that a closed connection is no death
-  std::atomic<bool> answerWanted = false;  // receiver to sender: say Drained
-  std::atomic<bool> drainWanted = false;   // finish to sender: say Drain behind all puts
+  std::atomic<bool> gone = true;           // not connected yet, lost, or left: nothing is sent there
+  std::atomic<bool> leaving = false;       // receiver: the peer has sent Drain, so a closed connection is no death
+  std::atomic<bool> answerWanted = false;  // receiver to sender: send Drained
+  std::atomic<bool> drainWanted = false;   // finish to sender: send Drain behind all puts
   std::atomic<bool> drained = false;       // receiver to finish: our Drain has been answered
 };
 
@@ -44,7 +44,7 @@ class TcpGroup {
 
   void setFinished() { finished_ = true; }
 
-  // Fails with this rank, which has noticed, in front of the sentence: all ranks read it.
+  // Fails with this rank, which has noticed, at the start of the sentence, because all ranks read it.
   void fail(moeResult_t result, const std::string& sentence) {
     try {
       setup_.fail(result, fmt::format("rank {}: {}", setup_.rank, sentence));
@@ -53,8 +53,8 @@ class TcpGroup {
     }
   }
 
-  // Gives up a useless connection. That is a failure unless the peer has said that it leaves, or nobody needs it.
-  // `sentence` names the peer.
+  // Gives up a useless connection. That is a failure unless the peer has said that it leaves, or nobody needs the
+  // connection. `sentence` names the peer.
   void lose(TcpPeer& peer, moeResult_t result, const std::string& sentence) {
     if (peer.gone.exchange(true)) return;
     ::shutdown(peer.socket.get(), SHUT_RDWR);  // wakes the other thread

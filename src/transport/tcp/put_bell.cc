@@ -11,7 +11,7 @@ PutBell::PutBell() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!event_) throw systemError("cannot make what a thread is woken by (eventfd)");
 }
 
-// Both sides exchange, so the second one sees what the first has done before.
+// Both sides exchange, so the second one sees what the first one did before.
 void PutBell::ring() noexcept {
   if (dozes_.exchange(false, std::memory_order_acq_rel)) (void)::eventfd_write(event_.get(), 1);
 }

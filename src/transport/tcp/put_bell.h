@@ -1,5 +1,5 @@
-// Where a thread that carries puts sleeps until somebody has something for it. Nothing is missed: whoever rings has
-// posted before, and the thread looks once more between doze() and its sleep.
+// Where a thread that carries puts sleeps until there is work for it. No work is missed: a poster posts before it
+// rings, and the thread looks once more between doze() and its sleep.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@ class PutBell {
  public:
   PutBell();  // throws moeSystemError
 
-  // Any thread. A system call only if somebody sleeps.
+  // Any thread. Makes a system call only if somebody sleeps.
   void ring() noexcept;
 
-  // For the sleeper. After doze() it sees everything from before any ring() that found it awake.
+  // For the sleeper. After doze() it sees everything that happened before any ring() that found it awake.
   void doze() noexcept { dozes_.exchange(true, std::memory_order_acq_rel); }
   // Sleeps until it is rung, or one of two other descriptors is readable (below 0: none), at most for this long.
   void sleep(std::chrono::microseconds most, int other = -1, int another = -1) noexcept;

@@ -10,12 +10,12 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr microseconds kRefusedRest{500};  // then a put is offered again
-// After this many the sink gets its turn.
+constexpr microseconds kRefusedRest{500};  // then the put is offered again
+// After this many puts the sink gets its turn.
 constexpr int kPutsPerRound = 256;
 constexpr std::size_t kBytesPerRound = std::size_t{128} << 10;
 
-// How a thread waits if nobody rings: it looks again at once, then lets others run, then sleeps longer and longer.
+// How a thread waits if nobody rings: it looks again at once, then yields, then sleeps longer and longer.
 class Nap {
  public:
   void wake() { rounds_ = 0; }
@@ -35,7 +35,7 @@ class Nap {
   int rounds_ = 0;
 };
 
-// Reports what `body` throws, and is false then.
+// Reports what `body` throws, and returns false then.
 template <class Body>
 bool reports(const PutCarrier::Fail& fail, Body body) {
   try {

@@ -1,6 +1,6 @@
 // What every transport needs that carries puts with a CPU thread: a ring in memory that steps reach, and a thread that
-// takes puts from it, in order, and hands them to the transport's sink. Waiting steps on a CPU do the thread's work; it
-// sleeps then.
+// takes puts from it, in order, and hands them to the transport's sink. Waiting steps on a CPU do the thread's work,
+// and the thread sleeps then.
 #pragma once
 
 #include <atomic>
@@ -23,18 +23,18 @@ class PutSink {
 
   // The first call, by the carrier's thread.
   virtual void begin() {}
-  // False: there is no room for it now. It is offered again, before anything behind it in the ring.
+  // Returns false if there is no room for it now. It is offered again, before anything behind it in the ring.
   virtual bool carry(const Put& put) = 0;
   // Other work: called after every look at the ring, and once more when the carrier stops. True if there was any.
   virtual bool progress() = 0;
-  // Whether progress() still has something to go on with, and how long that may wait.
+  // Whether progress() still has work to continue.
   virtual bool waits() const { return false; }
   virtual std::chrono::microseconds restMost() const { return std::chrono::milliseconds(500); }
   // A descriptor that is readable when waiting work can go on; below 0: none.
   virtual int readiness() const { return -1; }
 };
 
-// Whether posters on this machine ring. If not, as on a GPU, the thread has to look for puts now and then.
+// Whether posters on this machine ring. If not, as on a GPU, the thread must look for puts now and then.
 enum class Posters { ring, silent };
 
 class PutCarrier {
@@ -51,16 +51,16 @@ class PutCarrier {
   void start();
   // Puts in the ring stay there.
   void stop() noexcept;
-  // Any thread: does the carrier's work, unless another thread does it. `left`: something remains to be done, or the
-  // other thread may have missed the latest put.
+  // Any thread: does the carrier's work, unless another thread does it. `left`: work remains, or the other thread may
+  // have missed the latest put.
   struct Help {
     bool moved, left;
   };
   Help help() noexcept;
-  // Any thread, after it has posted or given the sink something to do: makes the carrier's thread do it.
+  // Any thread, after it has posted or given the sink work: wakes the carrier's thread to do it.
   void wake() noexcept { bell_.ring(); }
-  // For use when no step runs any more. True when all posted puts have been taken; false at the deadline, or when
-  // giveUp() says so.
+  // For use when no step runs any more. Returns true when all posted puts have been taken, and false at the deadline or
+  // when giveUp() says so.
   bool waitTaken(const Deadline& deadline, const std::function<bool()>& giveUp);
 
  private:

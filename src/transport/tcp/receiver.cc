@@ -14,15 +14,15 @@
 namespace moe {
 namespace {
 
-constexpr int kEventsMax = 64;             // of one look
-constexpr std::size_t kAskedDirectly = 2;  // of so few connections each is asked rather than which are ready
-constexpr int kReceivesPerTurn = 256;      // from one peer, then the next one gets its turn
-// This much more is received behind a frame and then copied to its place. Behind a small frame the next is probably
+constexpr int kEventsMax = 64;             // per look
+constexpr std::size_t kAskedDirectly = 2;  // with so few connections each is tried, without asking which are ready
+constexpr int kReceivesPerTurn = 256;      // from one peer, before the next one gets its turn
+// This much more is received behind a frame and then copied to its place. Behind a small frame the next one is probably
 // small too, and a copy costs less than a system call. Behind a large one there are words.
 constexpr std::size_t kAheadBytes = 16384, kAheadOfLarge = 512;
 constexpr std::size_t kSmallBytes = 8192;
 constexpr int kLookMs = 100;                                   // between looks for connections that are stuck
-constexpr std::chrono::milliseconds kAwayMin{1}, kAwayMax{4};  // between looks whether steps still help
+constexpr std::chrono::milliseconds kAwayMin{1}, kAwayMax{4};  // between checks whether steps still help
 
 void watch(int epoll, int fd, void* data) {
   epoll_event event{};
@@ -56,7 +56,7 @@ void TcpReceiver::add(TcpPeer& peer, std::vector<std::uint8_t> unread) {
   watch(epoll_.get(), peer.socket.get(), inbound_.back().get());
 }
 
-// Makes what `body` throws the group's failure, and is false then.
+// Reports what `body` throws as the group's failure, and returns false then.
 template <class Body>
 bool TcpReceiver::reports(Body body) noexcept {
   try {
@@ -87,7 +87,7 @@ void TcpReceiver::run() {
   writer_->enter();
   {
     const std::lock_guard lock(serving_);
-    for (const auto& in : inbound_) serve(*in);  // what came with the handshake
+    for (const auto& in : inbound_) serve(*in);  // data that came with the handshake
   }
   std::array<epoll_event, kEventsMax> events;
   while (!stop_) {
@@ -102,13 +102,13 @@ void TcpReceiver::run() {
   }
 }
 
-// True if takeOver() was called since.
+// True if takeOver() was called since the last check.
 bool TcpReceiver::woken() noexcept {
   eventfd_t times = 0;
   return ::eventfd_read(wake_.get(), &times) == 0;
 }
 
-// While steps help, the thread only sleeps. If it watched the sockets, everything that comes would wake it. True if it
+// While steps help, the thread only sleeps. If it watched the sockets, every arrival would wake it. Returns true if it
 // has slept.
 bool TcpReceiver::keepAway() {
   const std::uint64_t helped = helped_;
@@ -149,26 +149,26 @@ void TcpReceiver::serveReady(std::span<const epoll_event> events) {
   for (const epoll_event& event : events) {
     if (event.data.ptr != nullptr) serve(*static_cast<Inbound*>(event.data.ptr));
   }
-  // Only if none can be left unserved.
+  // Only if no event can have been left unserved.
   if (events.size() < kEventsMax) findStuck();
 }
 
 void TcpReceiver::serve(Inbound& in) {
-  // What has been received already makes no event.
+  // Data that has already been received makes no event.
   const auto turnLasts = [&](int i) { return i < kReceivesPerTurn || !in.unread.empty(); };
   for (int i = 0; turnLasts(i) && !in.peer->gone && receive(in); ++i) {
   }
   if (in.peer->gone) forgetGone(in);
 }
 
-// What this socket says no longer matters, but would be said again and again.
+// Events of this socket no longer matter, but would repeat for ever.
 void TcpReceiver::forgetGone(Inbound& in) {
   if (!in.watched) return;
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, in.peer->socket.get(), nullptr);
   in.watched = false;
 }
 
-// Receives the rest of the bytes into the window, and the header behind them here. False: nothing is left.
+// Receives the rest of the bytes into the window, and the header behind them here. Returns false if nothing is left.
 bool TcpReceiver::receive(Inbound& in) {
   std::array<iovec, 2> parts;
   std::size_t count = 0;
@@ -211,7 +211,7 @@ ssize_t TcpReceiver::read(Inbound& in, std::span<const iovec> parts) {
   return static_cast<ssize_t>(total);
 }
 
-// Fills the parts from the socket, and takes some of what follows them.
+// Fills the parts from the socket, and takes some of the data that follows.
 ssize_t TcpReceiver::readAhead(Inbound& in, std::span<const iovec> parts) {
   std::array<iovec, 3> all;
   const auto end = std::copy(parts.begin(), parts.end(), all.begin());
@@ -263,7 +263,7 @@ void TcpReceiver::closed(Inbound& in, int error) {
   }
 }
 
-// A frame that has begun must go on, because its sender had all of it when it began.
+// A frame that has started must go on, because its sender had all of it when it started.
 void TcpReceiver::findStuck() {
   const auto now = Clock::now();
   if (now < lookAt_) return;

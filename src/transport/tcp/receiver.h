@@ -1,5 +1,5 @@
 // Receives what peers put to this rank and stores it in the window. It has a thread for the connections that are added
-// to it. While steps on a CPU wait, they do its work, and it does not watch the sockets.
+// to it. While steps on a CPU wait, they do the thread's work, and it does not watch the sockets.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,21 +21,21 @@ class TcpSender;
 
 class TcpReceiver {
  public:
-  // `sender` serves the same peers. It is told what to answer.
+  // `sender` serves the same peers, and is told what to answer.
   TcpReceiver(TcpGroup& group, TcpSender& sender);
   ~TcpReceiver() { stop(); }
   TcpReceiver(const TcpReceiver&) = delete;
   TcpReceiver& operator=(const TcpReceiver&) = delete;
 
-  // Call it before start(). `unread`: what has been received already.
+  // Call it before start(). `unread`: data that has already been received.
   void add(TcpPeer& peer, std::vector<std::uint8_t> unread);
   void start();
   void stop() noexcept;
 
-  // Any thread: receives what is there, unless another thread does so. True if something came. The receiver's own
-  // thread keeps away until there was no such call for a while.
+  // Any thread: receives what is there, unless another thread does so. Returns true if something came. The receiver's
+  // own thread keeps away until no such call has come for a while.
   bool help() noexcept;
-  // Any thread: says that nobody is going to help.
+  // Any thread: nobody is going to help any more.
   void takeOver() noexcept;
   // Readable when something has come.
   int readiness() const { return epoll_.get(); }
@@ -46,7 +46,7 @@ class TcpReceiver {
   struct Inbound {
     TcpPeer* peer = nullptr;
     std::vector<std::uint8_t> early;       // received before there was a thread
-    std::span<const std::uint8_t> unread;  // received, behind what has been used; the next one's when it is used up
+    std::span<const std::uint8_t> unread;  // received, behind what was used; the next read refills it
     bool empty = false;                    // the socket had less than there was room for
     TcpFrame header{};
     std::size_t headerBytes = 0;
@@ -81,10 +81,10 @@ class TcpReceiver {
   Clock::time_point lookAt_ = {};
   std::mutex serving_;
   std::uint64_t received_ = 0;  // times that something came
-  bool broken_ = false;         // what is needed to go on has failed
+  bool broken_ = false;         // something that is needed to go on has failed
   std::atomic<bool> stop_ = false;
   std::atomic<std::uint64_t> helped_ = 0;
-  std::uint64_t helpSeen_ = 0;  // by the thread
+  std::uint64_t helpSeen_ = 0;  // the calls of help() that the thread has seen
   std::chrono::milliseconds away_{0};
   std::thread thread_;
 };

@@ -16,7 +16,7 @@ struct TcpRing {
                 [&group](moeResult_t result, const std::string& sentence) { group.fail(result, sentence); }) {
     sender.setWake([this] { carrier.wake(); });
   }
-  // What the receiver wants answered is still sent.
+  // Answers that the receiver has requested are still sent.
   ~TcpRing() {
     receiver.stop();
     carrier.stop();

@@ -12,9 +12,9 @@
 namespace moe {
 namespace {
 
-constexpr std::size_t kPartsMax = 256;                    // of one system call
-constexpr std::size_t kTurnBytes = std::size_t{1} << 20;  // to one peer, then the next one gets its turn
-constexpr std::uint32_t kFrameMax = 1U << 20U;            // puts are joined up to here
+constexpr std::size_t kPartsMax = 256;                    // per system call
+constexpr std::size_t kTurnBytes = std::size_t{1} << 20;  // to one peer, before the next one gets its turn
+constexpr std::uint32_t kFrameMax = 1U << 20U;            // puts are joined up to this size
 constexpr std::chrono::milliseconds kWatchMin{10}, kWatchMax{500};
 
 bool wouldBlock(int error) {
@@ -64,7 +64,7 @@ void TcpSender::queue(Outbound& out, const TcpFrame& frame, std::uint64_t source
   activate(out);
 }
 
-// True if the put became a part of the last frame.
+// Returns true if the put became a part of the last frame.
 bool TcpSender::append(Outbound& out, const Put& put) {
   if (out.open == nullptr) return false;
   TcpFrame& frame = out.open->frame;
@@ -105,7 +105,7 @@ void TcpSender::forget(Outbound& out) {
   if (out.blocked) setBlocked(out, false);
 }
 
-// Makes readiness() tell when a full socket takes bytes again.
+// While a peer is blocked, its socket makes readiness() readable as soon as it takes bytes again.
 void TcpSender::setBlocked(Outbound& out, bool blocked) {
   epoll_event event{};
   event.events = EPOLLOUT;
@@ -137,7 +137,7 @@ bool TcpSender::answer() {
   return did;
 }
 
-// Sends what the socket takes. True if it took something.
+// Sends what the socket takes. Returns true if it took something.
 bool TcpSender::flush(Outbound& out) {
   const std::uint64_t end = out.sent + kTurnBytes;
   const std::uint64_t before = out.sent;
@@ -147,7 +147,7 @@ bool TcpSender::flush(Outbound& out) {
   return out.sent != before;
 }
 
-// The next bytes to send, in parts_. Returns how many.
+// Puts the next bytes to send into parts_, and returns how many there are.
 std::size_t TcpSender::gather(Outbound& out) {
   parts_.clear();
   reader_->begin();
@@ -199,7 +199,7 @@ void TcpSender::advance(Outbound& out, std::size_t bytes) {
   }
 }
 
-// The peer may have left properly, with its last words unread. So the receiver judges closed connections.
+// The peer may have left properly, with its last frames unread. So the receiver judges closed connections.
 void TcpSender::stopWriting(Outbound& out, int error) {
   out.broken = true;
   if (error == EPIPE || error == ECONNRESET) return;
@@ -211,14 +211,14 @@ void TcpSender::stopWriting(Outbound& out, int error) {
   }
 }
 
-// Nobody knows whose fault that is: the peer's, its host's, or that of the way there or back.
+// The cause is not known: it may be the peer, its host, or the network in between.
 void TcpSender::loseSilent(TcpPeer& peer) {
   group_.lose(
       peer, moeTimeout,
       fmt::format("rank {} has not acknowledged what is sent to it for {} ms", peer.rank, group_.setup().timeoutMs));
 }
 
-// Finds peers to which nothing moves: full backlogs, and bytes in the kernel that nobody acknowledges.
+// Finds peers to which nothing moves: full backlogs, and bytes in the kernel that stay unacknowledged.
 void TcpSender::watch() {
   const auto now = Clock::now();
   if (now < watchAt_) return;
@@ -228,7 +228,7 @@ void TcpSender::watch() {
     if (out->peer->gone || out->broken || (out->backlog.empty() && out->sent == out->arrived)) continue;
     int waiting = 0;
     if (::ioctl(out->peer->socket.get(), SIOCOUTQ, &waiting) != 0) continue;
-    // At first more may wait: the end of the handshake.
+    // At first more may wait, because the end of the handshake counts too.
     const std::uint64_t arrived = out->sent - std::min(out->sent, static_cast<std::uint64_t>(waiting));
     const bool idle = out->backlog.empty() && arrived == out->sent;
     if (arrived != out->arrived || idle) out->moved = now;

@@ -1,5 +1,5 @@
-// Sends the puts of one ring to their ranks, over non-blocking sockets. A rank that takes nothing gets its own backlog,
-// so that it does not hold up the others. When that is full, the ring waits for it.
+// Sends the puts of one ring to their ranks, over non-blocking sockets. A rank that takes nothing has its own backlog,
+// so that it does not hold up the others. When the backlog is full, the ring waits for the rank.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,7 +15,7 @@ namespace moe {
 
 class TcpSender final : public PutSink {
  public:
-  // The most puts in a backlog. Their bytes stay in the window until they are sent.
+  // `backlogMax`: the most puts in a backlog. Their bytes stay in the window until they are sent.
   TcpSender(TcpGroup& group, std::size_t backlogMax);
 
   void add(TcpPeer& peer);  // before the carrier starts
@@ -27,9 +27,9 @@ class TcpSender final : public PutSink {
   std::chrono::microseconds restMost() const override { return watchEvery_; }
   int readiness() const override { return writable_.get(); }
 
-  // Sets what wakes the carrier, before it starts.
+  // Sets the function that wakes the carrier, before the carrier starts.
   void setWake(std::function<void()> wake) { wake_ = std::move(wake); }
-  // Says that a peer's `answerWanted` or `drainWanted` has been set. Any thread.
+  // A peer's `answerWanted` or `drainWanted` has been set. Any thread.
   void attend() {
     attention_.store(true, std::memory_order_release);
     wake_();
@@ -37,7 +37,7 @@ class TcpSender final : public PutSink {
 
  private:
   using Clock = Deadline::Clock;
-  // A frame, or more bytes of the previous frame: puts to adjacent places travel as one frame.
+  // A frame, or more bytes of the previous frame. Puts to adjacent places travel as one frame.
   struct Outgoing {
     TcpFrame frame;
     std::uint64_t source;  // of the bytes, in this rank's window
@@ -47,18 +47,18 @@ class TcpSender final : public PutSink {
     std::size_t headerBytes() const { return begins ? sizeof frame : 0; }
     std::size_t size() const { return headerBytes() + bytes; }
   };
-  // What goes to one peer.
+  // The output to one peer.
   struct Outbound {
     TcpPeer* peer = nullptr;
     std::deque<Outgoing> backlog;
-    std::size_t firstSent = 0;     // bytes of the first, with its header
-    Outgoing* open = nullptr;      // the last frame, if it may grow: nothing of it has been sent
+    std::size_t firstSent = 0;     // sent bytes of the first frame, with its header
+    Outgoing* open = nullptr;      // the last frame, if it may grow: none of it has been sent
     bool active = false;           // in active_
     bool blocked = false;          // its socket was full
     bool broken = false;           // it takes nothing any more; the receiver finds out why
-    std::uint64_t sent = 0;        // since the beginning
-    std::uint64_t arrived = 0;     // of that: acknowledged by the peer's host, when last asked
-    Clock::time_point moved = {};  // when `arrived` last grew, or there was nothing to wait for
+    std::uint64_t sent = 0;        // bytes since the start
+    std::uint64_t arrived = 0;     // of those, acknowledged by the peer's host at the last check
+    Clock::time_point moved = {};  // when `arrived` last grew, or nothing was outstanding
   };
 
   void queue(Outbound& out, const TcpFrame& frame, std::uint64_t source = 0);
@@ -84,7 +84,7 @@ class TcpSender final : public PutSink {
   std::vector<Outbound*> active_;  // with a backlog
   std::vector<iovec> parts_;
   Fd writable_;      // an epoll of sockets that were full
-  int blocked_ = 0;  // how many are
+  int blocked_ = 0;  // number of blocked peers
   std::function<void()> wake_ = [] {};
   std::atomic<bool> attention_ = false;
   std::chrono::milliseconds watchEvery_;

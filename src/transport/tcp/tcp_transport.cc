@@ -47,7 +47,7 @@ class TcpTransport final : public RemoteTransport {
 
   void finish(const Deadline& deadline, const std::function<bool()>& giveUp) noexcept override {
     try {
-      drain(deadline, giveUp);  // after a failure too: else those who survive take the closed connection for a death
+      drain(deadline, giveUp);  // after a failure too, or survivors would take the closed connection for a death
     } catch (...) {             // NOLINT: it is reported
       reportCurrentError([this](moeResult_t result, const std::string& sentence) { group_.fail(result, sentence); });
     }
@@ -58,7 +58,8 @@ class TcpTransport final : public RemoteTransport {
   TcpRing& ringOf(const TcpPeer& peer) { return *rings_[static_cast<std::size_t>(peer.rank) % rings_.size()]; }
 
   void drain(const Deadline& deadline, const std::function<bool()>& giveUp) {
-    // Whoever has given up says so even if puts are stuck behind a peer that takes none. Nobody needs them any more.
+    // A rank that has given up says so even if puts are stuck behind a peer that takes none. Nobody needs them any
+    // more.
     for (const auto& ring : rings_) {
       if (!ring->carrier.waitTaken(deadline, giveUp) && !giveUp()) return;
     }

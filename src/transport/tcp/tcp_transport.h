@@ -1,4 +1,4 @@
-// Carries puts over TCP sockets. It works between any two hosts that can meet at all, and needs no RDMA. Bytes of
+// Carries puts over TCP sockets. It works between any two hosts that can reach each other, and needs no RDMA. Bytes of
 // windows in GPU memory pass through pinned memory.
 #pragma once
 
@@ -7,9 +7,10 @@
 namespace moe {
 
 struct TcpOptions {
-  int rings = 2;                       // each with a thread that sends and one that receives; at most kPutRingsMax
-  std::uint32_t ringSlots = 4096;      // a power of two
-  std::size_t backlogMax = 1U << 16U;  // puts that may wait for one slow peer before they hold up others of its ring
+  int rings = 2;                   // each with a thread that sends and one that receives; at most kPutRingsMax
+  std::uint32_t ringSlots = 4096;  // a power of two
+  // Puts that may wait for one slow peer before they hold up the other peers of its ring.
+  std::size_t backlogMax = 1U << 16U;
 };
 
 // Throws moeInvalidArgument (no such interface), moeSystemError.

@@ -37,15 +37,15 @@ void Carrier::run() {
     }
     busy = sender_.poll() || busy;
     const Clock::time_point now = Clock::now();
-    if (now >= watchAt_ || sender_.failure()) watch(now);  // an event says more than the requests that it ended
+    if (now >= watchAt_ || sender_.failure()) watch(now);  // an event explains more than the requests that it ended
     if (sender_.failure()) report_.fail(*sender_.failure());
     if (sender_.idle() && !begun_) arrived_.store(intake_.taken(), std::memory_order_release);
     restSome(busy, now);
   }
 }
 
-// Carries one chain of requests. Puts to one rank keep their order because all puts do: one whose queue is full holds
-// up the others.
+// Carries one chain of requests. Puts to one rank keep their order because all puts do. A put whose queue is full holds
+// up all others.
 bool Carrier::carry() {
   bool moved = false;
   for (std::size_t i = 0; i < Sender::kChain; ++i) {
@@ -64,7 +64,7 @@ bool Carrier::carry() {
   return moved;
 }
 
-// After a failure posters must not wait for room. What they post goes nowhere.
+// After a failure posters must not wait for room. Their puts are dropped.
 void Carrier::drop() {
   Put put;
   while (intake_.next(&put)) intake_.pop();

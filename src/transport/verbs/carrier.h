@@ -16,16 +16,16 @@ namespace moe::verbs {
 
 class Carrier {
  public:
-  // The references outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread runs; empty:
-  // anywhere.
+  // The references must outlive it. `events`: NULL if another thread looks for them. `cpus`: where the thread runs;
+  // empty: anywhere.
   Carrier(PutIntake& intake, Sender& sender, const EventWatch* events, FailureReport::Tell report,
           const std::vector<int>& cpus);
-  // Ends the thread. What has not been sent is dropped.
+  // Ends the thread, and drops what has not been sent.
   ~Carrier();
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;
 
-  // How many puts were taken and have arrived, with all before them.
+  // The number of puts that were taken and have arrived, with all before them.
   std::uint64_t arrived() const { return arrived_.load(std::memory_order_acquire); }
   bool failed() const { return report_.failed(); }
   void silence() { report_.silence(); }
@@ -43,7 +43,7 @@ class Carrier {
   Sender& sender_;
   const EventWatch* events_;
   FailureReport report_;
-  std::optional<Put> begun_;  // taken, but not all of it has room yet
+  std::optional<Put> begun_;  // taken, but only a part of it has had room so far
   Clock::time_point busyAt_ = Clock::now();
   Clock::time_point watchAt_ = busyAt_;
   std::atomic<std::uint64_t> arrived_{0};

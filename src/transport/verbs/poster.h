@@ -1,5 +1,5 @@
-// One of the threads that post the puts of steps, with what it alone uses: a ring, and the connections that are served
-// from it.
+// One of the threads that post the puts of steps, with what belongs to it alone: a ring, and the connections that it
+// serves from the ring.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace moe::verbs {
 
 class Poster {
  public:
-  // Poster number `index` of `end`, which outlives it. It serves the connections that complete to the queue of that
+  // Poster number `index` of `end`, which must outlive it. It serves the connections that complete to the queue of that
   // number, and their adapter.
   Poster(const RemoteSetup& setup, const LocalEnd& end, int index, int depth);
 
@@ -25,7 +25,7 @@ class Poster {
   // Starts the thread.
   void start(const EventWatch* events, const FailureReport::Tell& report, const std::vector<int>& cpus);
 
-  // For use when no step runs any more. Counts the posted puts, posts one more, and says when all have arrived. Throws
+  // For use when no step runs any more. Counts the posted puts, posts one more, and tells when all have arrived. Throws
   // moeCudaError.
   void countPosted() { posted_ = intake_.posted(); }
   void append(const Put& put) { intake_.append(posted_++, put); }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kCompletionsPerPoll = 32;
 
-// A request's id: its queue above its number.
+// A request's id: the queue in the upper bits, the number below.
 constexpr int kNumberBits = 48;
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kNumberBits) - 1;
 
@@ -42,7 +42,7 @@ void Sender::add(PeerQueue queue) {
   queues_.push_back(std::move(queue));
   budgets_.emplace_back(depth_);
   chains_.emplace_back();
-  touched_.reserve(std::min(queues_.size(), kChain));  // posting does not allocate
+  touched_.reserve(std::min(queues_.size(), kChain));  // so that posting does not allocate
 }
 
 int Sender::rankOf(std::uint32_t queueNumber) const {
@@ -139,7 +139,7 @@ void Sender::flush() {
   count_ = 0;
 }
 
-// Signals the last request of a chain, so that all that was posted is known to be done at some time.
+// Signals the last request of a chain, so that sooner or later everything posted is known to be done.
 void Sender::post(std::size_t queue) {
   Chain& chain = chains_[queue];
   signal(queue, *chain.last);

@@ -1,4 +1,4 @@
-// Turns puts into RDMA writes: queue pairs for each peer, requests in chains, completions. It has no threads; one
+// Turns puts into RDMA writes: queue pairs for each peer, requests in chains, completions. It has no threads. One
 // thread at a time uses it.
 #pragma once
 
@@ -38,7 +38,7 @@ class Sender {
   // The most requests between two flushes.
   static constexpr std::size_t kChain = 64;
 
-  // `connections`: with each rank.
+  // `connections`: the number with each rank.
   Sender(const Adapter& adapter, SendSource source, ibv_cq* completions, int depth, int nranks, int connections);
 
   void add(PeerQueue queue);
@@ -46,19 +46,19 @@ class Sender {
   // The rank that a queue pair leads to, or -1.
   int rankOf(std::uint32_t queueNumber) const;
 
-  // Prepares requests for the put. False if there is no room for all of it; `put` is then the rest. A put that no step
-  // may post (to another rank or place) becomes the failure.
+  // Prepares requests for the put. Returns false if there is no room for all of it, and `put` is then the rest. A put
+  // that no step may post (to another rank or place) becomes the failure.
   bool offer(Put* put);
   // Posts a request without data. It completes when the peer's adapter has answered.
   void probe(std::size_t queue);
-  // Posts what was prepared.
+  // Posts the prepared requests.
   void flush();
   // Looks for completions. Returns whether there were any.
   bool poll();
 
-  bool idle() const { return count_ == 0 && waitsFor() < 0; }             // all that was posted has completed
+  bool idle() const { return count_ == 0 && waitsFor() < 0; }             // everything posted has completed
   int waitsFor() const;                                                   // a rank with posted requests, or -1
-  const std::optional<SendFailure>& failure() const { return failure_; }  // the first
+  const std::optional<SendFailure>& failure() const { return failure_; }  // the first one
 
  private:
   // A request in preparation, with what it points to.
@@ -67,7 +67,7 @@ class Sender {
     ibv_sge piece;
     std::uint64_t word;
   };
-  // The chain in preparation of one queue pair.
+  // The chain of one queue pair, in preparation.
   struct Chain {
     Request* first = nullptr;
     Request* last = nullptr;
@@ -92,7 +92,7 @@ class Sender {
   std::vector<PeerQueue> queues_;
   std::vector<SendBudget> budgets_;
   std::vector<Chain> chains_;
-  std::vector<std::size_t> touched_;  // queues with a chain
+  std::vector<std::size_t> touched_;  // queues that have a chain
   std::array<Request, kChain> requests_{};
   std::size_t count_ = 0;
   std::optional<SendFailure> failure_;

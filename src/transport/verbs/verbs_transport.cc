@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 2;
 
-// The requests of a queue pair that all adapters and completion queues have room for.
+// The requests per queue pair for which all adapters and completion queues have room.
 int depthFor(const LocalEnd& end) {
   int least = kQueueDepth;
   for (int i = 0; i < end.rails(); ++i) {
@@ -116,7 +116,7 @@ class VerbsTransport final : public RemoteTransport {
     }
   }
 
-  // Sends an empty write on each connection. If the peer answers, there is a way, and it is ready to receive.
+  // Sends an empty write on each connection. If the peer answers, the path works and the peer is ready to receive.
   void reachAll(const Deadline& deadline) {
     for (const auto& poster : posters_) poster->probe();
     for (std::size_t i = 0; i < posters_.size(); ++i) {
@@ -133,7 +133,7 @@ class VerbsTransport final : public RemoteTransport {
     }
   }
 
-  // `index` is that of the failed poster.
+  // `index` is the failed poster's.
   Error noConnection(int index, const SendFailure& failure) const {
     const auto& queues = posters_[static_cast<std::size_t>(index)]->sender().queues();
     const auto found =
@@ -141,7 +141,7 @@ class VerbsTransport final : public RemoteTransport {
     return end_.noConnection(failure, end_.railOf(index), found == queues.end() ? nullptr : &found->rail);
   }
 
-  // Needs the adapter, because each numbers its queue pairs by itself.
+  // Takes the adapter too, because each adapter numbers its queue pairs by itself.
   int rankOf(int rail, std::uint32_t queuePair) const {
     int rank = -1;
     for (std::size_t i = static_cast<std::size_t>(rail); i < posters_.size(); i += events_.size()) {

@@ -1,5 +1,5 @@
-// Carries puts by RDMA writes that a thread of this host posts through libibverbs, to any adapter of any vendor.
-// src/comm makes it.
+// Carries puts by RDMA writes that a thread of this host posts through libibverbs, on adapters of any vendor. src/comm
+// makes it.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace moe {
 
-// Throws moeUnsupported with the reason if this build, this machine or its libibverbs cannot do it. Only tests pass
-// another `sys`.
+// Throws moeUnsupported with the reason if this build, this machine or its libibverbs does not support it. Only tests
+// pass another `sys`.
 std::unique_ptr<RemoteTransport> makeVerbsTransport(RemoteSetup setup, const std::filesystem::path& sys = "/sys");
 
 }  // namespace moe
