@@ -88,7 +88,7 @@ std::vector<Seen> seenBy(const std::vector<int>& awaited, const std::vector<std:
       const auto comm = createFailing(nranks, static_cast<int>(rank), id, lateFor(awaited[rank]));
       Handle& handle = addHandle(*comm);
       std::this_thread::sleep_for(delays[rank]);
-      handle.route(nullptr, nullptr, 0, nullptr);
+      handle.route({nullptr, nullptr, 0}, nullptr);
       const auto begin = SteadyClock::now();
       seen[rank].result = comm->status();
       seen[rank].resultTook = SteadyClock::now() - begin;
@@ -125,7 +125,7 @@ TEST(CommFailure, IsSeenByEveryThreadThatLooks) {
         result = comm->status();
       });
     }
-    handle.route(nullptr, nullptr, 0, nullptr);
+    handle.route({nullptr, nullptr, 0}, nullptr);
     hasFailed = true;
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(std::count(seen.begin(), seen.end(), moeInvalidArgument), 3) << "round " << round;

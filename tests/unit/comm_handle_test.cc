@@ -35,7 +35,7 @@ class Alone {
     config.layout = layout;
     return *comm_->add(std::make_unique<Handle>(*comm_, config));
   }
-  void route(Handle& handle) { handle.route(experts_, nullptr, kTokens, nullptr); }
+  void route(Handle& handle) { handle.route({experts_, nullptr, kTokens}, nullptr); }
   moeDispatchArgs_t dispatchArgs(void* out) {
     moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
     args.rows = rows_;
@@ -204,7 +204,7 @@ TEST_F(Told, BytesAreThoseOfTheCallsTokens) {
   handle.dispatch(args, nullptr);
   EXPECT_EQ(rank_.spy.asked.back().bytes, Alone::kTokens * 256);
   EXPECT_EQ(rank_.spy.asked.back().sms, 5);
-  handle.route(nullptr, nullptr, 0, nullptr);
+  handle.route({nullptr, nullptr, 0}, nullptr);
   handle.dispatch(args, nullptr);
   EXPECT_EQ(rank_.spy.asked.back().bytes, 0);
 }
