@@ -1,6 +1,9 @@
 // The first switch to a fiber enters its saved context with ucontext. Later switches jump, which avoids the system call
 // that swapcontext makes for the signal mask. AddressSanitizer must be told of each switch and understands only
 // swapcontext.
+#ifdef _FEATURES_H
+#error "fiber.cc is compiled alone: a header before it has already fortified longjmp"
+#endif
 #undef _FORTIFY_SOURCE  // the fortified longjmp refuses to change stacks
 #include "support/fiber.h"
 
