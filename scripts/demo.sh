@@ -33,7 +33,7 @@ compile() {
 }
 
 # Builds only what the demo runs, and fast. The ranks are on one host. Only the timed steps need optimisation, and those
-# files choose their own level. They are compiled once, not again for AVX2 and AVX-512, which takes a third off the time.
+# files choose their own level. They are compiled once, not again for AVX2 and AVX-512, which takes a fifth off the time.
 # Headers are most of a file, and nvcc does not share them.
 lean=(-DMOECOMM_TESTS=OFF -DMOECOMM_RDMA=OFF -DMOECOMM_WERROR=OFF -DMOECOMM_HOST_BUILDS=OFF -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG")
 takes="some minutes"
