@@ -326,19 +326,14 @@ class Handle:
         topk_idx, topk_weights, tokens  as for route(); the arrays overlap no output
         rows, out_rows                  as for dispatch()
         options                         the other keywords of dispatch()"""
-        defaults = {
-            name: parameter.default
-            for name, parameter in inspect.signature(self.dispatch).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY and name != "stream"
-        }
         for name in options:
-            if name not in defaults:
+            if name not in _DISPATCH_DEFAULTS:
                 raise TypeError(f"route_dispatch() has no keyword {name}; it takes those of dispatch()")
         self._comm.native.require_alive()
         self._require_alive()
         taken = self._take_route(topk_idx, topk_weights, tokens)
         arguments = DispatchArguments(self._comm.place, self._layout, taken[2], lambda: None)
-        args = self._make_dispatch(arguments, rows, out_rows, {**defaults, **options})
+        args = self._make_dispatch(arguments, rows, out_rows, {**_DISPATCH_DEFAULTS, **options})
         self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
         self._tokens, self._rows, self._capacity = taken[2], None, args.outRowsMax
         self._kept = arguments.arrays if args.flags & _native.moeSendOnly else ()
@@ -395,3 +390,11 @@ class Handle:
         """Finishes the send-only dispatch or combine of this handle. Collective."""
         self._call("moeComplete", stream_address(stream))
         self._kept = ()
+
+
+# Looked up once, since route_dispatch is called in every step.
+_DISPATCH_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(Handle.dispatch).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY and name != "stream"
+}

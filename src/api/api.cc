@@ -24,6 +24,13 @@ std::chrono::milliseconds timeoutOf(const moe::Config& config) {
   return std::chrono::milliseconds(config.timeoutMs);
 }
 
+moeDispatchArgs_t readArgs(const moeDispatchArgs_t* args, std::int64_t* rowBytes) {
+  const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
+  const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
+  *rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+  return own;
+}
+
 }  // namespace
 
 moeResult_t moeGetVersion(int32_t* version) {
@@ -203,9 +210,7 @@ moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const floa
                              const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
-    const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
-    const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
-    rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+    const moeDispatchArgs_t own = readArgs(args, &rowBytes);
     handleOf(handle)->routeDispatch({topkIdx, topkWeights, tokens}, own, stream);
   });
 }
@@ -238,9 +243,7 @@ moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals) {
 moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeDispatch", [&](std::int64_t& rowBytes) {
-    const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
-    const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
-    rowBytes = std::int64_t{own.hidden} * moe::elementBytes(own.rowType);
+    const moeDispatchArgs_t own = readArgs(args, &rowBytes);
     handleOf(handle)->dispatch(own, stream);
   });
 }

@@ -133,19 +133,18 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
 
 Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const {
   checkOutstanding(Pending::dispatch, call.name);
-  const bool sendOnly = (args.flags & moeSendOnly) != 0;
-  const Step step = dispatchStep(view_);
-  StepParams p = params();
+  Operation made{dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
+  StepParams& p = made.params;
   p.dispatch = dispatchArgs(call, args);
   // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
-  const LaunchShape shape = comm_.backend().shapeFor(
-      workload(call, step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
-  p.dispatch.parts = comm_.backend().partsFor(shape, call.tokens, bytes);
-  p.dispatch.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(call.tokens), bytes);
-  p.dispatch.straight = shape.straight && !sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
-  return {step, p, shape, sendOnly};
+  made.shape = comm_.backend().shapeFor(
+      workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
+  p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
+  p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), bytes);
+  p.dispatch.straight = made.shape.straight && !made.sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
+  return made;
 }
 
 void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
@@ -216,15 +215,15 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
   checkOutstanding(Pending::combine, "moeCombine");
-  const Step step = combineStep(view_, comm_.backend().landingCombines());
-  StepParams p = params();
+  Operation summing{
+      combineStep(view_, comm_.backend().landingCombines()), params(), {}, (args.flags & moeSendOnly) != 0};
+  StepParams& p = summing.params;
   p.combine = combineArgs(args);
   const std::uint32_t bytes = p.combine.rowBytes;
   const Call call{"moeCombine", tokens_, args.sms, nullptr};
-  const LaunchShape shape = comm_.backend().shapeFor(workload(call, step, bytes, bytes, onlyMoves(p.combine)));
-  p.combine.parts = comm_.backend().partsFor(shape, tokens_, bytes);
-  p.combine.arriving = comm_.backend().partsFor(shape, arrivingRowsGuess(tokens_), bytes);
-  Operation summing{step, p, shape, (args.flags & moeSendOnly) != 0};
+  summing.shape = comm_.backend().shapeFor(workload(call, summing.step, bytes, bytes, onlyMoves(p.combine)));
+  p.combine.parts = comm_.backend().partsFor(summing.shape, tokens_, bytes);
+  p.combine.arriving = comm_.backend().partsFor(summing.shape, arrivingRowsGuess(tokens_), bytes);
   run(Pending::combine, summing, stream);
 }
 
