@@ -173,6 +173,14 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm) {
   { warp.reduceRows(comm, contract::SumWeighted{}) } -> std::same_as<bool>;
 };
 
+// What a dispatch that routes needs besides: lanes that share scratch memory work together.
+template <class Warp>
+concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> && requires(const Warp warp) {
+  // The policy to which all lanes that share scratch memory are one warp. All warps of a block ask for it and make the
+  // same calls; where there are no blocks, a warp gathers itself. Between two such calls each warp may go its own way.
+  { warp.wide() } -> std::convertible_to<typename Warp::Wide>;
+};
+
 // What LL combines need besides, where rows land at their owners: the same, stored as landing words, and sums of rows
 // that land here. Such a sum waits for its landed rows, takes them and leaves their places empty. The result is false
 // after the timeout, for which late(i, term) is reported, or when this rank was stopped; then some sums are not made.

@@ -47,19 +47,22 @@ struct Delivered {
   }
 };
 
-// Entry `n` of a row, if it has so many, in the caller's arrays. One lane. All loads that may be needed are
-// independent.
-MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int row, int n) {
-  const Quad* header = keptHeader(h, row);
-  const Quad head = header[0], entry = header[1 + n];
-  if (n >= headEntries(head)) return;
-  const std::int64_t at = layoutRow(h, row, n);
+// Entry `n` of a row that is at row `at` of the layout, in the caller's arrays. One lane.
+MOE_LANES void laneDescribe(const HandleView& h, const DispatchArgs& d, const Quad& head, const Quad& entry, int n,
+                            std::int64_t at) {
   if (d.outSourceIndex != nullptr && (n == 0 || expertRows(h))) {
     d.outSourceIndex[at] = headSource(head) * h.tokensMax + headToken(head);
   }
   const std::int64_t place = expertRows(h) ? at : at * h.topk + entryTopk(entry);
   if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = entryWeight(entry);
   if (!expertRows(h)) laneStoreId(h, d, place, d.idBase + entryExpert(entry));
+}
+// The same of a row whose header the handle keeps, if it has so many entries. All loads that may be needed are
+// independent.
+MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int row, int n) {
+  const Quad* header = keptHeader(h, row);
+  const Quad head = header[0], entry = header[1 + n];
+  if (n < headEntries(head)) laneDescribe(h, d, head, entry, n, layoutRow(h, row, n));
 }
 
 MOE_LANES bool describes(const DispatchArgs& d) {
@@ -78,7 +81,11 @@ MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;
   if (team.index == 0) copyExpertOffsets(s);
-  if (d.padding != 0) padOutputs(s.warp, s.p, team);
+  if (d.padding != 0) {
+    const Filled filled{h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets,
+                        h.sent.layoutRowsOf[s.comm.rank]};
+    padOutputs(s.warp, s.p, filled, team);
+  }
   if (!describes(d)) return;
   const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;

@@ -100,7 +100,7 @@ class HtDispatch {
   template <class Rows>
   MOE_LANES void push(Range tokens, Rows rows) const {
     using To = Outgoing<Session<Warp>, Rows, HtPlaces<HtDispatch>>;
-    const To to{s, rows, {*this}};
+    const To to{s, rows, {*this}, {s.handle}};
     const PayloadOut<To> out{to, d_.rows, shareOf(tokens, d_.parts, d_.rowBytes, team_)};
     if (d_.sideBytes == 0) {
       s.warp.streamRows(out);

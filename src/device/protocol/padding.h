@@ -15,11 +15,17 @@ MOE_LANES void laneStoreId(const HandleView& h, const DispatchArgs& d, std::int6
   if (h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[place] = id;
 }
 
+// What the rows that arrive take up of an output.
+struct Filled {
+  const std::int32_t *rowsPerExpert, *expertOffsets, *rankOffsets;  // as in Arriving
+  int layoutRows;
+};
+
 template <Moves Warp>
 class Padding {
  public:
-  MOE_LANES Padding(const Warp& policy, const StepParams& p)
-      : warp(policy), rank_(p.comm.rank), h_(p.handle), d_(p.dispatch) {}
+  MOE_LANES Padding(const Warp& policy, const StepParams& p, const Filled& filled)
+      : warp(policy), rank_(p.comm.rank), h_(p.handle), d_(p.dispatch), filled_(filled) {}
 
   // Most gaps are short, so each is shared out from another warp on.
   MOE_LANES void run(WarpIndex team) const {
@@ -42,16 +48,15 @@ class Padding {
 
   // The gap at the end of group `i`. Number groups() is the gap behind the last row; layouts of a fixed size have none.
   MOE_LANES Range gapAt(int i) const {
-    const std::int32_t* count = h_.arriving.rowsPerExpert;
-    const std::int32_t* offsets = h_.arriving.expertOffsets;
+    const std::int32_t* count = filled_.rowsPerExpert;
+    const std::int32_t* offsets = filled_.expertOffsets;
     if (i == groups()) {
       const bool open = h_.layout == Layout::flat || h_.layout == Layout::expertMajor;
-      const int rows = h_.sent.layoutRowsOf[rank_];
-      return {rows, open ? static_cast<int>(d_.capacity) : rows};
+      return {filled_.layoutRows, open ? static_cast<int>(d_.capacity) : filled_.layoutRows};
     }
     if (h_.layout == Layout::expertMajor) return {offsets[i] + count[i], offsets[i + 1]};
     if (h_.layout == Layout::rankMajor) {
-      const int rows = h_.arriving.rankOffsets[i + 1] - h_.arriving.rankOffsets[i];
+      const int rows = filled_.rankOffsets[i + 1] - filled_.rankOffsets[i];
       return {i * h_.tokensMax + rows, (i + 1) * h_.tokensMax};
     }
     const int each = h_.map.nranks * h_.tokensMax;
@@ -94,12 +99,13 @@ class Padding {
   int rank_;
   const HandleView& h_;
   const DispatchArgs& d_;
+  const Filled& filled_;
 };
 
-// A policy by value: of a reference, a GPU would keep the caller's policy in memory.
+// By value: of references, a GPU would keep the caller's in memory.
 template <Moves Warp>
-MOE_SELDOM void padOutputs(Warp warp, const StepParams& p, WarpIndex team) {
-  Padding<Warp>(warp, p).run(team);
+MOE_SELDOM void padOutputs(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
+  Padding<Warp>(warp, p, filled).run(team);
 }
 
 }  // namespace moe

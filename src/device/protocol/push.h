@@ -7,13 +7,24 @@
 
 namespace moe {
 
+// Destinations as an earlier route has left them in the handle.
+struct RoutedLists {
+  const HandleView& h;
+
+  MOE_LANES Destination of(int token, int ordinal) const {
+    return h.sent.destinations[std::int64_t{token} * h.destinationsMax + ordinal];
+  }
+};
+
 // Where the rows of tokens go. `Rows` says which of a token's rows go now: any(token), takes(destination). `Places`
-// says where a row goes in this domain, place(destination), and where it waits to be put to others, out(token).
-template <class S, class Rows, class Places>
+// says where a row goes in this domain, place(destination), and where it waits to be put to others, out(token). `Lists`
+// has the destinations of each token in the order of Destination, of(token, ordinal).
+template <class S, class Rows, class Places, class Lists = RoutedLists>
 struct Outgoing {
   const S& s;
   Rows rows;
   Places places;
+  Lists lists;
 
   MOE_LANES int placesMax() const { return s.handle.destinationsMax; }
   MOE_LANES bool goes(int token) const { return rows.any(token); }
@@ -22,12 +33,11 @@ struct Outgoing {
   // Destinations take turns to be the first: in rank order all ranks would store to the same one at the same time.
   MOE_LANES Sink place(int token, int ordinal) const {
     constexpr Sink kNowhere{};
-    const Destination* list = s.handle.sent.destinations + std::int64_t{token} * s.handle.destinationsMax;
     const int at = (ordinal + s.comm.rank + token) % s.handle.destinationsMax;
-    const Destination to = list[at];
+    const Destination to = lists.of(token, at);
     if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
     if (!s.isRemote(to.rank)) return places.place(to);
-    return at == 0 || s.comm.inDomain(list[at - 1].rank) ? places.out(token) : kNowhere;
+    return at == 0 || s.comm.inDomain(lists.of(token, at - 1).rank) ? places.out(token) : kNowhere;
   }
 };
 

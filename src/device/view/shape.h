@@ -13,6 +13,7 @@ inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens th
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
 inline constexpr int kTermWords = 4;  // of a handle: terms.h
+inline constexpr int kToldWords = 8;  // of what an LL dispatch that routes tells, before counts of experts: ll_slots.h
 
 struct CommShape {
   int nranks = 1;

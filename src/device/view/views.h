@@ -132,6 +132,7 @@ struct RouteTables {
   std::int32_t* warpRankBase;     // [route's warps][nranks]
   std::int32_t* warpRankOffsets;  // [route's warps][nranks + 1]
   std::int32_t* warpWaveRows;     // [route's warps] waves by experts: [kHtWaves * nranks + 1]
+  std::uint8_t* teams;            // LL: [teams][llTableBytes], for teams without scratch memory: see LlTables
 };
 
 // What this rank sends.

@@ -27,6 +27,7 @@ struct WindowLayout {
   std::uint64_t htOutputs;   // OutputRecord [parity][from]
   std::uint64_t htCombines;  // CombineRecord [from]
   std::uint64_t llSizes;     // uint64 [set][from]: what must agree in a dispatch
+  std::uint64_t llTold;      // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
   std::uint64_t llRows;          // [set][from][llTokensMax][rowBytesMax]
@@ -43,6 +44,7 @@ struct WindowLayout {
 
   std::uint64_t controlBytes, llBytes, htBytes, totalBytes;
   int countStride, routeTokensMax;
+  int llToldHead, llToldBytes;  // bytes in front of the headers, and in all
 };
 
 // What only communicators of several domains have. "Out" is filled here and put from here; the others are put to.
@@ -58,6 +60,7 @@ struct RemoteLayout {
   std::uint64_t railTablesOut;    // Quad [domain][tokensMax][railQuads]
   std::uint64_t llRowsOut;        // [set][llTokensMax][rowBytesMax]: of tokens
   std::uint64_t llSideOut;        // [set][llTokensMax][sideBytesMax]
+  std::uint64_t llToldOut;        // [set][to][llToldBytes]
   std::uint64_t llCombineIn;      // [set][from][llTokensMax][rowBytesMax]
   std::uint64_t llGradsIn;        // float [set][from][llTokensMax][topkMax]
   std::uint64_t llGradsOut;       // float [set][to][llTokensMax][topkMax]
@@ -114,10 +117,11 @@ class WindowAreas {
 };
 
 // What only communicators of several domains have.
-inline void layOutRemoteLl(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
+inline void layOutRemoteLl(const CommShape& s, std::int64_t toldBytes, RemoteLayout& at, WindowAreas& areas) {
   const std::int64_t n = s.domains() > 1 ? s.nranks : 0, tokens = s.ll && n > 0 ? s.llTokensMax : 0;
   at.llRowsOut = areas.take(kLlSets * tokens * s.rowBytesMax);
   at.llSideOut = areas.take(kLlSets * tokens * s.sideBytesMax);
+  at.llToldOut = areas.take(tokens > 0 ? kLlSets * n * toldBytes : 0);
   at.llCombineIn = areas.take(kLlSets * n * tokens * s.rowBytesMax);
   at.llGradsIn = areas.take(kLlSets * n * tokens * s.topkMax * 4);
   at.llGradsOut = areas.take(kLlSets * n * tokens * s.topkMax * 4);
@@ -177,7 +181,11 @@ inline WindowPlan WindowPlan::of(const CommShape& s) {
   at.llSide = areas.take(kLlSets * n * llTokens * s.sideBytesMax);
   at.llCombineRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
   at.llCombineGrads = areas.take(kLlSets * llTokens * s.topkMax * 4);
-  layOutRemoteLl(s, at.far, areas);
+  const std::int64_t expertsOfRank = (s.expertsMax + n - 1) / n;
+  at.llToldHead = static_cast<int>(roundUp(kToldWords + expertsOfRank, 4) * 4);
+  at.llToldBytes = at.llToldHead + static_cast<int>(llTokens * headerQuads(s.topkMax)) * static_cast<int>(sizeof(Quad));
+  at.llTold = areas.take(llTokens > 0 ? kLlSets * n * at.llToldBytes : 0);
+  layOutRemoteLl(s, at.llToldBytes, at.far, areas);
   at.llBytes = areas.end() - at.controlBytes;
 
   const std::int64_t staging = s.ht ? s.stagingRows : 0;

@@ -16,9 +16,17 @@ MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entr
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
 }
-MOE_LANES void laneFailEntry(const Routing auto& r, Fault fault, int token, int k, std::int64_t id) {
-  const std::int64_t index = static_cast<std::int64_t>(token) << 8 | k;
-  r.warp.laneFail(r.comm, {0, fault, Phase::none, r.comm.rank, 0, index, r.handle.map.experts, id});
+// An entry of a token, as it was given.
+struct GivenEntry {
+  int token, k;
+  std::int64_t id;
+};
+MOE_LANES Failure entryFault(const HandleView& h, int rank, Fault fault, const GivenEntry& entry) {
+  const std::int64_t index = static_cast<std::int64_t>(entry.token) << 8 | entry.k;
+  return {0, fault, Phase::none, rank, 0, index, h.map.experts, entry.id};
+}
+MOE_LANES void laneFailEntry(const Routing auto& r, Fault fault, const GivenEntry& entry) {
+  r.warp.laneFail(r.comm, entryFault(r.handle, r.comm.rank, fault, entry));
 }
 
 // The entries of this warp's tokens, as the handle keeps them: without those that cannot be.
@@ -38,7 +46,7 @@ MOE_LANES void takeEntries(const Routing auto& r) {
         const Fault fault = indexFault(r.handle, entry.id);
         const int token = r.handle.byTopk.of(i);
         if (fault != Fault::none)
-          laneFailEntry(r, fault, r.own.tokens.begin + token, i - token * r.handle.topk, entry.id);
+          laneFailEntry(r, fault, {r.own.tokens.begin + token, i - token * r.handle.topk, entry.id});
         r.own.ids[i] = fault == Fault::none ? static_cast<int>(entry.id) : -1;
         r.own.weights[i] = entry.weight;
         r.handle.sent.ids[first + i] = r.own.ids[i];
@@ -63,7 +71,7 @@ MOE_LANES void markUsers(const Routing auto& r) {
     if (expert < 0) return;
     const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk, rank = r.handle.map.rankOf(expert);
     const std::int32_t* ids = r.own.idsOf(r.handle, token);
-    if (comesTwice(ids, k)) laneFailEntry(r, Fault::twice, r.own.tokens.begin + token, k, expert);
+    if (comesTwice(ids, k)) laneFailEntry(r, Fault::twice, {r.own.tokens.begin + token, k, expert});
     std::uint32_t* users = r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
     const std::uint32_t bit = 1u << token % kChunkTokens;
     r.warp.laneOr(users + expert, bit);
@@ -87,7 +95,7 @@ MOE_LANES int laneTakeEntry(const Routing auto& r, int token, int k) {
   const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
   const std::int64_t id = indexAt(r.handle, r.p.route, entry);
   const Fault fault = indexFault(r.handle, id);
-  if (fault != Fault::none) laneFailEntry(r, fault, r.own.tokens.begin + token, k, id);
+  if (fault != Fault::none) laneFailEntry(r, fault, {r.own.tokens.begin + token, k, id});
   const int expert = fault == Fault::none ? static_cast<int>(id) : -1;
   r.own.ids[own] = r.handle.sent.ids[entry] = expert;
   r.own.weights[own] = r.handle.sent.weights[entry] =
@@ -102,7 +110,7 @@ MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
   for (int k = 0; k < r.handle.topk; ++k) {
     const int expert = laneTakeEntry(r, token, k);
     if (expert < 0) continue;
-    if ((users[expert] & bit) != 0) laneFailEntry(r, Fault::twice, r.own.tokens.begin + token, k, expert);
+    if ((users[expert] & bit) != 0) laneFailEntry(r, Fault::twice, {r.own.tokens.begin + token, k, expert});
     users[expert] |= bit;
     users[r.handle.map.experts + r.handle.map.rankOf(expert)] |= bit;
   }

@@ -66,16 +66,20 @@ MOE_LANES Sums bucketSums(const Routing auto& r, int bucket) {
                      [&](int from) { return r.warp.laneLoad(counts + std::int64_t{from} * r.comm.at.countStride); });
 }
 
+// What differs between our handle's terms and those of rank `from`, if anything.
+MOE_LANES Failure handleFault(const Quad& ours, const Quad& theirs, int from) {
+  if (theirs.x != ours.x) return disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
+  if (theirs.y != ours.y) return disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
+  if (theirs.z != ours.z) return disagreement(Phase::routeCounts, from, ours.z, theirs.z, 2);
+  if (theirs.w != ours.w) return disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
+  return {};
+}
 // True if rank `from` has a handle like ours; else that is reported. One lane.
 MOE_LANES bool handleAgrees(const Routing auto& r, int from) {
-  const Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from)), ours = r.handle.terms;
-  if (theirs.x == ours.x && theirs.y == ours.y && theirs.z == ours.z && theirs.w == ours.w) return true;
-  Failure why = disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
-  if (theirs.z != ours.z) why = disagreement(Phase::routeCounts, from, ours.z, theirs.z, 2);
-  if (theirs.y != ours.y) why = disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
-  if (theirs.x != ours.x) why = disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
-  r.warp.laneFail(r.comm, why);
-  return false;
+  const Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from));
+  const Failure why = handleFault(r.handle.terms, theirs, from);
+  if (why.fault != Fault::none) r.warp.laneFail(r.comm, why);
+  return why.fault == Fault::none;
 }
 
 // Where this rank's rows begin at every rank. False, and reported, if a rank's handle is not like ours: both are looked

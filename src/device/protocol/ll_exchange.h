@@ -1,0 +1,186 @@
+// What both LL dispatches do, that of a handle which was routed before and the one which routes: rows go to slots
+// [source][index] of the handle's set, from where the receiver delivers them. RANK_MAJOR rows may stay where they came,
+// and this rank's own rows need no slot if they are delivered in the same step. Flags: docs/internals/protocol.md, "LL
+// dispatch".
+#pragma once
+
+#include "device/protocol/deliver.h"
+#include "device/protocol/push.h"
+#include "device/protocol/remote.h"
+#include "device/view/ll_slots.h"
+
+namespace moe {
+
+// The rows that go to slots: not this rank's own if they go straight from its input to its output. Rows that are cast,
+// and those of two steps, wait in slots.
+struct LlSlotRows {
+  int except;  // rank
+
+  MOE_LANES bool any(int) const { return true; }
+  MOE_LANES bool takes(const Destination& to) const { return to.rank != except; }
+};
+
+// The slots of one payload: where they are at a receiver, what a row for other domains is put from, and how long a row
+// may be and is.
+struct LlPayload {
+  const CommView& c;
+  const HandleView& h;
+  std::uint64_t slots, outArea;
+  int bytesMax;
+  std::uint32_t bytes;
+
+  // As Outgoing wants it.
+  MOE_LANES Sink place(const Destination& to) const {
+    return {llSlot(c, h, to.rank, slots, bytesMax, bytes, c.rank, to.index), nullptr, to.rank == c.rank};
+  }
+  MOE_LANES Sink out(int token) const {
+    return {c.mine<std::uint8_t>(llOutOffset(c, h, outArea, bytesMax, bytes, token)), nullptr, true};
+  }
+  // Where a row has come.
+  MOE_LANES const std::uint8_t* arrived(const Arrival& at) const {
+    return llSlot(c, h, c.rank, slots, bytesMax, bytes, at.from, at.index);
+  }
+};
+
+// A range [begin, end) of this rank's arriving rows. Rows from `gapAt` on are stored `gap` rows later.
+struct LlRows {
+  const HandleView& h;
+  int begin, end, gapAt, gap;
+
+  MOE_LANES int row(int number) const { return number < gapAt ? number : number + gap; }
+};
+
+// A session of an LL dispatch.
+template <Moves Warp>
+struct LlSession : Session<Warp> {
+  const DispatchArgs& args;
+
+  MOE_LANES LlSession(const Warp& policy, const StepParams& params, WarpIndex index)
+      : Session<Warp>(policy, params, index, operationOf(params)), args(params.dispatch) {}
+
+  static MOE_LANES Operation operationOf(const StepParams& params) {
+    const Channel channel = llChannel(kLlDispatchChannel, params.handle.llSet);
+    return {channel, operationEpoch(params, channel, params.handle.state->dispatchEpoch), 0};
+  }
+
+  MOE_LANES std::uint64_t rowFlags() const { return llFlags(this->comm, this->handle, this->comm.at.llRowsReady); }
+  MOE_LANES LlPayload rows() const {
+    const CommView& c = this->comm;
+    return {c, this->handle, c.at.llRows, this->split() ? c.far->at.llRowsOut : 0, c.rowBytesMax, args.rowBytes};
+  }
+  MOE_LANES LlPayload side() const {
+    const CommView& c = this->comm;
+    return {c, this->handle, c.at.llSide, this->split() ? c.far->at.llSideOut : 0, c.sideBytesMax, args.sideBytes};
+  }
+};
+template <class S>
+concept LlSending = Moving<S> && requires(const S s) {
+  s.rowFlags();
+  s.side();
+};
+
+// ---- Sending
+
+// Stores this warp's share of rows. `lists`: as Outgoing wants it.
+template <class Lists>
+MOE_LANES void llSendRows(const LlSending auto& s, const Lists& lists) {
+  using S = std::remove_cvref_t<decltype(s)>;
+  using To = Outgoing<S, LlSlotRows, LlPayload, Lists>;
+  const DispatchArgs& d = s.args;
+  const LlSlotRows which{d.straight != 0 ? s.comm.rank : kNoRank};
+  const Range tokens{0, d.tokens};
+  const To to{s, which, s.rows(), lists};
+  if (d.cast.type != kNoCast) {
+    const auto codes = static_cast<std::uint32_t>(d.cast.elements);
+    s.warp.castRows(CastOut<To>{to, d, shareOf(tokens, d.parts, codes, s.w)});
+  } else {
+    s.warp.streamRows(PayloadOut<To>{to, d.rows, shareOf(tokens, d.parts, d.rowBytes, s.w)});
+  }
+  if (d.sideBytes == 0) return;
+  const To sideTo{s, which, s.side(), lists};
+  const Parts whole{1, d.sideBytes};
+  s.warp.streamRows(PayloadOut<To>{sideTo, d.side, shareOf(tokens, whole, d.sideBytes, s.w)});
+}
+
+// One payload's rows for a remote rank, when all warps have stored theirs.
+MOE_LANES void llPutRows(const LlSending auto& s, const LlPayload& payload, int to) {
+  const CommView& c = s.comm;
+  const HandleView& h = s.handle;
+  const std::int32_t* tokens = h.rails.outgoing + static_cast<std::int64_t>(to) * h.tokensMax;
+  s.warp.put(c, h.sent.totals[h.map.experts + to], [&](int i) {
+    return putBytes(to, llSlotOffset(c, h, payload.slots, payload.bytesMax, payload.bytes, c.rank, i),
+                    llOutOffset(c, h, payload.outArea, payload.bytesMax, payload.bytes, tokens[i]), payload.bytes,
+                    s.epoch);
+  });
+}
+
+// Rows to the remote ranks of this warp, and behind them what putRest(to) puts; each call by another connection.
+template <class PutRest>
+MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, PutRest putRest) {
+  const std::uint64_t ready = s.rowFlags();
+  forRemoteRanks(s, [&](int to) {
+    if (!s.waitForOwn(ready, s.epoch)) return false;
+    llPutRows(s, s.rows(), to);
+    if (s.args.sideBytes != 0) llPutRows(s, s.side(), to);
+    putRest(to);
+    return true;
+  });
+}
+
+// What a sending step leaves for the next one. Warps that have announced their rows have read what changes here.
+MOE_LANES void llEndSend(const LlSending auto& s) {
+  CommState* state = s.comm.state;
+  const HandleView& h = s.handle;
+  if (!s.waitForOwn(s.rowFlags(), s.epoch)) return;
+  s.warp.forEach(1, [&](int) {
+    state->epoch[s.channel] = s.epoch;
+    state->llUncombined[h.llSet] = 1;
+    if (h.layout == Layout::rankMajor) state->llUsed[h.llSet] = 1;
+    h.state->dispatchEpoch = s.epoch;
+  });
+}
+
+// ---- Receiving
+
+// An output that is too small is its owner's fault alone: the peers have done their part. Reported when all warps of
+// this rank have sent, as the peers wait for them.
+MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
+  if (s.w.index != 0 || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
+  s.warp.forEach(1, [&](int) {
+    s.warp.laneFail(s.comm,
+                    tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
+  });
+}
+
+// Both payloads of some rows. `From` says where the rows of a payload are, from(payload, input, rowBytes), as Delivered
+// wants it: in its slots or, this rank's own, in the caller's input.
+template <class From>
+MOE_LANES void llDeliver(const LlSending auto& s, const LlRows& which, const From& from) {
+  const DispatchArgs& d = s.args;
+  const std::uint32_t bytes = d.cast.type != kNoCast ? static_cast<std::uint32_t>(d.cast.elements) : d.rowBytes;
+  const auto move = [&](const auto& places, std::uint8_t* out, const Parts& parts) {
+    using Places = std::remove_cvref_t<decltype(places)>;
+    if (out == nullptr) return;
+    s.warp.streamRows(Delivered<LlRows, Places>{partsOf(which, parts, places.rowBytes, s.w), places, out});
+  };
+  move(from(s.rows(), d.rows, bytes), d.outRows, d.arriving);
+  if (d.sideBytes != 0) move(from(s.side(), d.side, d.sideBytes), d.outSide, Parts{1, d.sideBytes});
+}
+
+// Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring words.
+template <class Places>
+MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, int count) {
+  const CastArgs& cast = s.args.cast;
+  if (cast.outScales == nullptr) return;
+  const Slice slice = sliceOf(count * cast.words, s.w);
+  s.warp.forEach(slice.count, [&](int i) {
+    const int item = slice.begin + i;
+    const int row = cast.rowStride == 1 ? item % count : item / cast.words;
+    const int word = cast.rowStride == 1 ? item / count : item % cast.words;
+    const std::uint8_t* scales = from.slot(row) + cast.elements;
+    const auto value = s.warp.laneLoad(reinterpret_cast<const std::uint32_t*>(scales) + word);
+    for (int copy = 0; copy < from.copies(row); ++copy) *scaleWord(cast, from.place(row, copy), word) = value;
+  });
+}
+
+}  // namespace moe
