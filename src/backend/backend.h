@@ -72,6 +72,8 @@ class Backend {
 
   // The most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;
+  // The most teams of a dispatch that routes (LlTables) which have no scratch memory for their tables.
+  virtual int tableTeamsMax() const noexcept = 0;
   virtual LaunchShape shapeFor(const Workload& work) const noexcept = 0;
   // How rows are cut so that the warps of `shape` share `rows` rows evenly.
   virtual Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept = 0;

@@ -50,6 +50,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
   shape.routeWarpsMax = backend.routeWarpsMax();
+  shape.tableTeams = backend.tableTeamsMax();
   // Includes padding, so that every row number fits 31 bits.
   requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
@@ -123,8 +124,13 @@ void Handle::launchRoute(StepParams& p, moeStream_t stream) {
   const int tokens = p.route.tokens;
   p.handle.ticket = tickets_.next(comm_.backend().capturing(stream));
   launch(Step::route, p, comm_.backend().shapeFor({Step::route, tokens, tokens, 0, comm_.config().sms}), stream);
+  noteRoute(p);
+}
+
+// A step that routes has been launched.
+void Handle::noteRoute(const StepParams& p) noexcept {
   tickets_.launched(p.handle.ticket);
-  tokens_ = tokens;
+  tokens_ = p.route.tokens;
 }
 
 void Handle::route(const RouteArgs& args, moeStream_t stream) {
@@ -172,23 +178,26 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   if (!operation.sendOnly) return;
   pending_ = kind;
   pendingNumber_ = number;
+  pendingStep_ = operation.step;
   pendingParams_ = p;
   pendingShape_ = operation.shape;
 }
 
 void Handle::complete(moeStream_t stream) {
   if (pending_ == Pending::nothing) throw Error(moeInvalidUsage, "moeComplete: nothing of this handle is outstanding");
-  const bool dispatch = pending_ == Pending::dispatch;
   StepParams p = pendingParams_;
   p.phases = kReceivePhase;
-  const Step step = dispatch ? dispatchStep(view_) : combineStep(view_, comm_.backend().landingCombines());
-  launch(step, p, pendingShape_, stream);
+  launch(pendingStep_, p, pendingShape_, stream);
   forgetPending();
 }
 
 moeCounts_t Handle::counts() {
   if (tickets_.expected() == 0) {
     throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
+  }
+  if (pending_ != Pending::nothing && pendingStep_ == Step::llRouteDispatch) {
+    throw Error(moeInvalidUsage,
+                "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
   }
   HostCounts* host = view_.hostCounts;
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));

@@ -66,6 +66,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void forgetPending();
   StepParams routeParams(const RouteArgs& args, const char* call) const;
   void launchRoute(StepParams& params, moeStream_t stream);
+  void noteRoute(const StepParams& params) noexcept;
   Operation dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const;
   DispatchArgs dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const;
   CastArgs castArgs(const moeDispatchArgs_t& args) const;
@@ -97,6 +98,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Tickets tickets_;
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
   std::uint64_t pendingNumber_ = 0;
+  Step pendingStep_{};
   StepParams pendingParams_{};
   LaunchShape pendingShape_;
 };

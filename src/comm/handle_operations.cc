@@ -158,8 +158,15 @@ void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args
   constexpr const char* kCall = "moeRouteDispatch";
   StepParams routing = routeParams(route, kCall);
   Operation sending = dispatchOperation({kCall, route.tokens, args.sms, &route}, args);
-  launchRoute(routing, stream);
+  if (!dispatchRoutes(view_)) {
+    launchRoute(routing, stream);
+    return run(Pending::dispatch, sending, stream);
+  }
+  sending.step = Step::llRouteDispatch;
+  sending.params.route = route;
+  sending.params.handle.ticket = tickets_.next(comm_.backend().capturing(stream));
   run(Pending::dispatch, sending, stream);
+  noteRoute(sending.params);
 }
 
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {

@@ -12,6 +12,7 @@ HandleShape handleShape(const FixedShape& s) {
   handle.map = {s.experts, s.ranks};
   handle.topk = s.topk, handle.layout = s.layout, handle.lowLatency = s.lowLatency, handle.tokensMax = s.tokens;
   handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.routeWarpsMax = s.warps;
+  handle.tableTeams = s.warps;
   handle.domains = s.domainSize == 0 ? 1 : s.ranks / s.domainSize;
   return handle;
 }
@@ -39,11 +40,14 @@ class Rounds {
     world_.program = std::make_unique<Program>(shape_.ranks);
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, handleShape(shape_)));
     for (int round = 0; round < shape_.rounds; ++round) {
-      addRoute();
+      const std::shared_ptr<RouteOperation> routing = drawRoute();
+      const bool inside = shape_.lowLatency && shape_.routesInside;
+      if (!inside) world_.program->addRoute(routing, shape_.warps);
       if (shape_.combineFirst) addCombine(round);
-      addDispatch(round);
+      if (inside) addRouteDispatch(routing, round);
+      if (!inside) addSteps(drawDispatch(round), dispatchStep(handle().view(0)));
       addCombine(round + 1);
-      addDispatch(round + 1);  // on the same route
+      addSteps(drawDispatch(round + 1), dispatchStep(handle().view(0)));  // on the same route
     }
     world_.text = world_.program->describe();
     return std::move(world_);
@@ -56,26 +60,28 @@ class Rounds {
     return {(shape_.rowBytes / 16 + quads - 1) / quads, static_cast<std::uint32_t>(quads * 16)};
   }
 
-  void addRoute() {
+  std::shared_ptr<RouteOperation> drawRoute() {
     const RouteConfig config{shape_.ranks,  shape_.experts,   shape_.topk,       shape_.layout,
                              shape_.tokens, shape_.alignment, shape_.domainSize, !shape_.lowLatency};
     route_ = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, drawRouteInputs(config, true, rng_)));
-    world_.program->addRoute(std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route"),
-                             shape_.warps);
+    return std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route");
   }
   void addSteps(const std::shared_ptr<Operation>& operation, Step step) {
     if (!shape_.split) return world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);
     world_.program->addStep(operation, step, kSendPhase, shape_.warps);
     world_.program->addStep(operation, step, kReceivePhase, shape_.warps);
   }
-  void addDispatch(int round) {
+  void addRouteDispatch(const std::shared_ptr<RouteOperation>& routing, int round) {
+    addSteps(std::make_shared<RouteDispatchOperation>(*world_.comm, handle(), routing, drawDispatch(round),
+                                                      "dispatch that routes"),
+             Step::llRouteDispatch);
+  }
+  std::shared_ptr<DispatchOperation> drawDispatch(int round) {
     DispatchCase config;
     config.seed = rng_.next();
     config.rowBytes = shape_.rowBytes, config.sideBytes = shape_.sideBytes, config.parts = parts();
     for (int r = 0; r < shape_.ranks; ++r) config.staged.push_back((round + r) % 2 == 0);
-    addSteps(
-        std::make_shared<DispatchOperation>(*world_.comm, handle(), route_, world_.areas.get(), config, "dispatch"),
-        dispatchStep(handle().view(0)));
+    return std::make_shared<DispatchOperation>(*world_.comm, handle(), route_, world_.areas.get(), config, "dispatch");
   }
   void addCombine(int round) {
     CombineOptions options;

@@ -23,6 +23,7 @@ struct FixedShape {
   bool wideIndex = false;
   bool split = false;         // dispatch and combine in two phases
   bool landing = true;        // LL rows land where they can
+  bool routesInside = false;  // LL: the first dispatch of a round routes
   bool combineFirst = false;  // HT: combine before dispatch, as in a backward pass
   int rounds = 3;
 };

@@ -66,6 +66,22 @@ TYPED_TEST(Protocol, SplitsSendingAndReceiving) {
   this->run({.ranks = 3, .experts = 6, .topk = 3, .warps = 2, .split = true});
 }
 
+TYPED_TEST(Protocol, RoutesWithinALowLatencyDispatch) {
+  this->run({.ranks = 1, .experts = 3, .topk = 2, .routesInside = true});
+  this->run({.ranks = 3,
+             .experts = 7,
+             .topk = 3,
+             .sideBytes = 32,
+             .warps = 3,
+             .alignment = 4,
+             .wideIndex = true,
+             .split = true,
+             .routesInside = true});
+  // More than a chunk of tokens, and tables that fit no scratch memory of a test's warp.
+  this->run({.ranks = 2, .experts = 60, .topk = 4, .tokens = 70, .rowBytes = 32, .warps = 2, .routesInside = true});
+  this->run({.ranks = 4, .domainSize = 2, .experts = 9, .topk = 5, .warps = 2, .routesInside = true});
+}
+
 TYPED_TEST(Protocol, CombinesBeforeItDispatchesAsABackwardPassDoes) {
   this->run({.ranks = 2, .experts = 6, .topk = 5, .tokens = 9, .combineFirst = true, .rounds = 4});
 }

@@ -8,7 +8,6 @@
 #include "support/payload.h"
 
 namespace moe::test {
-namespace {}  // namespace
 
 bool Report::empty() const {
   return std::all_of(lines_.begin(), lines_.end(), [](const auto& lines) { return lines.empty(); });
@@ -98,6 +97,24 @@ void RouteOperation::finish(int rank, Report& report) {
   ids_[at(rank)] = GuardedBytes();
   weights_[at(rank)] = GuardedBytes();
   checkCounts(handle_.view(rank), route_->config, route_->arrivals[at(rank)], rank, name_, report);
+}
+
+// ---- Dispatch that routes
+
+void RouteDispatchOperation::start(int rank, Report& report) {
+  route_->start(rank, report);
+  dispatch_->start(rank, report);
+}
+
+StepParams RouteDispatchOperation::params(int rank, int phases) {
+  StepParams params = dispatch_->params(rank, phases);
+  params.route = route_->params(rank, phases).route;
+  return params;
+}
+
+void RouteDispatchOperation::finish(int rank, Report& report) {
+  route_->finish(rank, report);
+  dispatch_->finish(rank, report);
 }
 
 void checkCounts(const HandleView& handle, const RouteConfig& config, const Arrivals& arrivals, int rank,

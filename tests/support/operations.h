@@ -151,6 +151,23 @@ class DispatchOperation : public Operation {
   std::vector<PerRank> ranks_;
 };
 
+// A dispatch that routes: both in one step.
+class RouteDispatchOperation : public Operation {
+ public:
+  RouteDispatchOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<RouteOperation> route,
+                         std::shared_ptr<DispatchOperation> dispatch, std::string name)
+      : Operation(comm, handle, std::move(name)), route_(std::move(route)), dispatch_(std::move(dispatch)) {}
+  void start(int rank, Report& report) override;
+  StepParams params(int rank, int phases) override;
+  Watch watch(int rank, int phases, Report& report) override { return dispatch_->watch(rank, phases, report); }
+  void finish(int rank, Report& report) override;
+  void checkUntouched(int rank, Report& report) override { dispatch_->checkUntouched(rank, report); }
+
+ private:
+  std::shared_ptr<RouteOperation> route_;
+  std::shared_ptr<DispatchOperation> dispatch_;
+};
+
 struct CombineOptions {
   std::uint64_t seed = 1;
   CombineCase sum;

@@ -56,6 +56,7 @@ void TestComm::listAreas() {
   add("llSide", at_.llSide, two * ll * s.sideBytesMax);
   add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
   add("llCombineGrads", at_.llCombineGrads, 2 * ll * 4 * s.topkMax);
+  add("llTold", at_.llTold, ll > 0 ? 2 * n * at_.llToldBytes : 0);
   add("routeHeaders", at_.routeHeaders, two * at_.routeTokensMax * header);
   add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
@@ -83,6 +84,7 @@ void TestComm::listRemoteAreas(Add add) {
   add("railTablesOut", at_.far.railTablesOut, domains * ht * at_.far.railQuads * 16);
   add("llRowsOut", at_.far.llRowsOut, 2 * ll * s.rowBytesMax);
   add("llSideOut", at_.far.llSideOut, 2 * ll * s.sideBytesMax);
+  add("llToldOut", at_.far.llToldOut, ll > 0 ? 2 * n * at_.llToldBytes : 0);
   add("llCombineIn", at_.far.llCombineIn, 2 * n * ll * s.rowBytesMax);
   add("llGradsIn", at_.far.llGradsIn, 2 * n * ll * 4 * s.topkMax);
   add("llGradsOut", at_.far.llGradsOut, 2 * n * ll * 4 * s.topkMax);

@@ -20,7 +20,8 @@ struct HandleTrack {
   TestHandle* handle;
   std::shared_ptr<const ReferenceRoute> route;
   std::shared_ptr<Operation> outstanding;
-  Kind kind = kDispatch;
+  Kind kind = kDispatch;  // of its latest operation ...
+  Step step{};            // ... and that one's step
   std::uint64_t epoch = 0;
   int area = -1;
   bool staged = false;
@@ -42,9 +43,11 @@ class Builder {
   int drawDomainSize();
   HandleShape drawHandle(int nranks);
   void addOperation();
+  std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
   void addRoute(HandleTrack& track);
-  void addDispatch(HandleTrack& track);
+  void addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing = nullptr);
   void addCombine(HandleTrack& track);
+  void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
   void complete(HandleTrack& track);
   void addTrouble(const HandleTrack& track, DispatchCase& config);
   void addTrouble(const HandleTrack& track, CombineOptions& options);
@@ -86,6 +89,7 @@ HandleShape Builder::drawHandle(int nranks) {
   s.wideIndex = rng_.coin();
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
   s.routeWarpsMax = drawWarps();
+  s.tableTeams = limits_.warps;
   return s;
 }
 
@@ -192,7 +196,8 @@ int Builder::freeArea() {
   }
 }
 
-void Builder::addRoute(HandleTrack& track) {
+// A new route of a handle.
+std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   RouteConfig config{s.map.nranks, s.map.experts,     s.topk,       s.layout, s.tokensMax,
                      s.alignment,  shape_.domainSize, !s.lowLatency};
@@ -202,9 +207,16 @@ void Builder::addRoute(HandleTrack& track) {
   if (bad && spoilInput(config, world_.trouble == Trouble::twice, inputs, world_.culprit, rng_)) ended_ = true;
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
   world_.lowLatencyTrouble = s.lowLatency;
-  auto operation =
-      std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
-  world_.program->addRoute(operation, rng_.between(1, s.routeWarpsMax));
+  return std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
+}
+
+// Its step is a route, or a dispatch that routes.
+void Builder::addRoute(HandleTrack& track) {
+  const std::shared_ptr<RouteOperation> routing = drawRoute(track);
+  if (dispatchRoutes(track.handle->view(0)) && mayStart(kDispatch, track) && rng_.coin()) {
+    return addDispatch(track, routing);
+  }
+  world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
 }
 
 // Makes this dispatch the one that fails, if possible.
@@ -255,7 +267,8 @@ void Builder::lackSomething(CombineOptions& options, bool lowLatency) {
   }
 }
 
-void Builder::addDispatch(HandleTrack& track) {
+// With `routing`: of a dispatch that routes.
+void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
   DispatchCase config;
   config.seed = rng_.next();
@@ -282,12 +295,22 @@ void Builder::addDispatch(HandleTrack& track) {
   track.ownsSlots = s.lowLatency;
   track.kind = kDispatch;
   config.area = track.area;
-  auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
-                                                       config, name("dispatch", track));
+  const auto dispatch = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route,
+                                                            world_.areas.get(), config, name("dispatch", track));
+  std::shared_ptr<Operation> operation = dispatch;
+  if (routing) {
+    operation = std::make_shared<RouteDispatchOperation>(*world_.comm, *track.handle, routing, dispatch,
+                                                         name("dispatch that routes", track));
+  }
+  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0));
+  start(track, operation);
+}
+
+// A step of track.kind, whole or its first phase.
+void Builder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
   if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
-  world_.program->addStep(operation, dispatchStep(track.handle->view(0)),
-                          split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
+  world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
 
@@ -310,19 +333,13 @@ void Builder::addCombine(HandleTrack& track) {
   track.kind = kCombine;
   track.staged = !s.lowLatency && std::count(options.inPlace.begin(), options.inPlace.end(), false) > 0;
   options.area = track.area = s.lowLatency ? -1 : freeArea();
-  auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
-                                                      options, name("combine", track));
-  if (ended_) world_.refused = operation;
-  const bool split = rng_.oneIn(2);
-  world_.program->addStep(operation, combineStep(track.handle->view(0), landing_),
-                          split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
-  if (split) track.outstanding = operation;
+  track.step = combineStep(track.handle->view(0), landing_);
+  start(track, std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(), options,
+                                                  name("combine", track)));
 }
 
 void Builder::complete(HandleTrack& track) {
-  const HandleView view = track.handle->view(0);
-  const Step step = track.kind == kCombine ? combineStep(view, landing_) : dispatchStep(view);
-  world_.program->addStep(track.outstanding, step, kReceivePhase, drawWarps());
+  world_.program->addStep(track.outstanding, track.step, kReceivePhase, drawWarps());
   track.outstanding.reset();
 }
 
@@ -346,7 +363,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, false, false});
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
         fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,

@@ -62,6 +62,9 @@ class SimWarp {
 
   explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
 
+  using Wide = SimWarp;
+  const Wide& wide() const { return *this; }
+
   template <class Body>
   void forEach(int n, Body body) const {
     for (int i = 0; i < n; ++i) {
@@ -297,6 +300,6 @@ class SimWarp {
   Simulator& sim_;
 };
 
-static_assert(Computes<SimWarp> && Lands<SimWarp>);
+static_assert(Computes<SimWarp> && Gathers<SimWarp> && Lands<SimWarp>);
 
 }  // namespace moe::sim

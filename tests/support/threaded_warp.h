@@ -44,6 +44,9 @@ class ThreadedWarp {
 
   ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
 
+  using Wide = ThreadedWarp;
+  const Wide& wide() const { return *this; }
+
   template <class Body>
   void forEach(int n, Body body) const {
     note(1, n);
@@ -320,6 +323,6 @@ class ThreadedWarp {
   mutable std::uint64_t digest_ = 0;
 };
 
-static_assert(Computes<ThreadedWarp<2>> && Lands<ThreadedWarp<2>>);
+static_assert(Computes<ThreadedWarp<2>> && Gathers<ThreadedWarp<2>> && Lands<ThreadedWarp<2>>);
 
 }  // namespace moe::test

@@ -68,7 +68,8 @@ const void* addressOf(Kernel* kernel) {
 // NULL: there is none.
 template <Step kStep>
 const void* plainKernelOf(bool far) {
-  using Warp = std::conditional_t<kStep == Step::route, CudaBlock, CudaWarp>;
+  using Mover = std::conditional_t<kStep == Step::llRouteDispatch, CudaBlockWarp, CudaWarp>;
+  using Warp = std::conditional_t<kStep == Step::route, CudaBlock, Mover>;
   if constexpr (hasFarKernel(kStep)) {
     if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
   }

@@ -69,18 +69,24 @@ MOE_LANES bool describes(const DispatchArgs& d) {
   return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
 }
 
-MOE_LANES void copyExpertOffsets(const Moving auto& s) {
-  const HandleView& h = s.handle;
-  const DispatchArgs& d = s.p.dispatch;
-  if (d.outExpertOffsets == nullptr) return;
-  s.warp.forEach(h.map.count(s.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.arriving.expertOffsets[e]; });
+// Place k of a row that is at row `at` of the layout, of layouts with a row per token: no entry of it is for here.
+MOE_LANES void laneDescribeNothing(const HandleView& h, const DispatchArgs& d, int at, int k) {
+  const std::int64_t place = std::int64_t{at} * h.topk + k;
+  if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
+  laneStoreId(h, d, place, d.invalidId);
+}
+
+MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offsets) {
+  std::int32_t* out = s.p.dispatch.outExpertOffsets;
+  if (out == nullptr) return;
+  s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) { out[e] = offsets[e]; });
 }
 
 // Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
 MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;
-  if (team.index == 0) copyExpertOffsets(s);
+  if (team.index == 0) copyExpertOffsets(s, h.arriving.expertOffsets);
   if (d.padding != 0) {
     const Filled filled{h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets,
                         h.sent.layoutRowsOf[s.comm.rank]};
@@ -90,11 +96,7 @@ MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;
   if (!expertRows(h)) {
-    s.warp.forEach(items, [&](int i) {
-      const std::int64_t place = std::int64_t{layoutRow(h, first + i / h.topk, 0)} * h.topk + i % h.topk;
-      if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
-      laneStoreId(h, d, place, d.invalidId);
-    });
+    s.warp.forEach(items, [&](int i) { laneDescribeNothing(h, d, layoutRow(h, first + i / h.topk, 0), i % h.topk); });
   }
   s.warp.forEach(items, [&](int i) { laneDescribeEntry(h, d, first + i / h.topk, i % h.topk); });
 }

@@ -147,8 +147,7 @@ MOE_LANES void llEndSend(const LlSending auto& s) {
 MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
   if (s.w.index != 0 || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
   s.warp.forEach(1, [&](int) {
-    s.warp.laneFail(s.comm,
-                    tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
+    s.warp.laneFail(s.comm, tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
   });
 }
 

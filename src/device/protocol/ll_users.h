@@ -1,6 +1,6 @@
 // Who uses what of a rank's tokens, counted from the ids by each team of lanes for itself: so a dispatch that routes
-// asks nobody before its first row. Of each chunk of 32 tokens there is one word per bucket (an expert or a rank), whose
-// bit t says that token t uses it, as in the route.
+// asks nobody before its first row. Of each chunk of 32 tokens there is one word per bucket (an expert or a rank),
+// whose bit t says that token t uses it, as in the route.
 #pragma once
 
 #include "device/protocol/route/route_count.h"
@@ -13,8 +13,8 @@ template <Computes Wide>
 struct LlTeam : Session<Wide> {
   LlTables tables;
 
-  MOE_LANES LlTeam(const Wide& policy, const StepParams& params, WarpIndex w, const Operation& operation)
-      : Session<Wide>(policy, params, {w.index % w.blocks, w.blocks, w.blocks}, operation) {
+  MOE_LANES LlTeam(const Wide& policy, const StepParams& params, WarpIndex mover, const Operation& operation)
+      : Session<Wide>(policy, params, {mover.index % mover.blocks, mover.blocks, mover.blocks}, operation) {
     layOutLlTables(this->handle, memory(), &tables);
   }
 
@@ -34,7 +34,12 @@ template <class Team>
 class LlUsers {
  public:
   MOE_LANES explicit LlUsers(const Team& team)
-      : c_(team.comm), h_(team.handle), route_(team.p.route), t_(team.tables), warp_(team.warp), leads_(team.w.index == 0) {}
+      : c_(team.comm),
+        h_(team.handle),
+        route_(team.p.route),
+        t_(team.tables),
+        warp_(team.warp),
+        leads_(team.w.index == 0) {}
 
   // All lanes of the team together. False if an entry cannot be, which is reported: then nothing may be sent.
   MOE_LANES bool count() const {

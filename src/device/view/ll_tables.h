@@ -7,7 +7,7 @@
 namespace moe {
 
 // Handles whose tables are larger route in a step of their own. A block's scratch memory holds this much.
-inline constexpr std::int64_t kLlTableBytesMax = 44 << 10;
+inline constexpr std::int64_t kLlTableBytesMax = 40 << 10;
 
 struct LlTables {
   // Of the tokens that are sent. Chunks and buckets as in the route; the first bit of a token's words is this domain's

@@ -11,14 +11,15 @@ enum class Step {
   htDispatchWaves,
   htDispatchRails,
   llDispatch,
+  llRouteDispatch,
   llCombine,
   combine,
   combineWaves,
   combineRails
 };
-inline constexpr Step kSteps[] = {Step::route,           Step::htDispatch,   Step::htDispatchWaves,
-                                  Step::htDispatchRails, Step::llDispatch,   Step::llCombine,
-                                  Step::combine,         Step::combineWaves, Step::combineRails};
+inline constexpr Step kSteps[] = {
+    Step::route,           Step::htDispatch, Step::htDispatchWaves, Step::htDispatchRails, Step::llDispatch,
+    Step::llRouteDispatch, Step::llCombine,  Step::combine,         Step::combineWaves,    Step::combineRails};
 
 // Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
 // many is a compile-time constant of a step, so that one wave costs nothing.
@@ -59,7 +60,7 @@ MOE_HOST_DEVICE constexpr bool hasRails(Step step) {
   return step == Step::htDispatchRails || step == Step::combineRails;
 }
 MOE_HOST_DEVICE constexpr bool hasFarKernel(Step step) {
-  const bool ll = step == Step::llDispatch || step == Step::llCombine;
+  const bool ll = step == Step::llDispatch || step == Step::llRouteDispatch || step == Step::llCombine;
   return step == Step::route || ll || step == Step::combine || hasRails(step);
 }
 MOE_HOST_DEVICE constexpr bool hasNearKernel(Step step) {

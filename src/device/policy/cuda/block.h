@@ -8,6 +8,7 @@
 #pragma once
 
 #include "device/policy/cuda/warp.h"
+#include "device/view/ll_tables.h"
 
 namespace moe {
 
@@ -118,6 +119,14 @@ class CudaBlock : public CudaWarp {
   }
 };
 
-static_assert(Computes<CudaBlock>);
+// A warp that gathers with the other warps of its block, for a dispatch that routes.
+class CudaBlockWarp : public CudaWarp {
+ public:
+  using Wide = CudaBlock;
+  MOE_LANES Wide wide() const { return {}; }
+};
+
+static_assert(Computes<CudaBlock> && Gathers<CudaBlockWarp>);
+static_assert(CudaBlock::kScratchBytes >= kLlTableBytesMax, "tables of a dispatch that routes lie in scratch memory");
 
 }  // namespace moe

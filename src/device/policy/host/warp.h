@@ -28,6 +28,9 @@ class HostWarpOver {
   static constexpr int kScratchBytes = 0;
   static constexpr bool kWholeTokens = true;
 
+  using Wide = HostWarpOver;
+  const Wide& wide() const { return *this; }
+
   // `pace`: of the calling thread, see HostPatience.
   explicit HostWarpOver(const QueueMemory& queueMemory = QueueMemory(), HostPace* pace = nullptr)
       : queueMemory_(queueMemory), pace_(pace) {}
@@ -281,6 +284,6 @@ class HostWarpOver {
 
 using HostWarp = HostWarpOver<HostQueueMemory>;
 
-static_assert(Computes<HostWarp> && Lands<HostWarp>);
+static_assert(Computes<HostWarp> && Gathers<HostWarp> && Lands<HostWarp>);
 
 }  // namespace moe

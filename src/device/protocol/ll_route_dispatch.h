@@ -1,0 +1,103 @@
+// Low-latency dispatch that routes: expert ids go in and rows come out, in one hop. Nothing is exchanged before the
+// rows. Each team counts what it needs of its own rank's ids (ll_users.h), and behind the rows every rank tells its
+// receivers how many there are and what they are (ll_told.h). Flags: docs/internals/protocol.md, "LL dispatch that
+// routes".
+#pragma once
+
+#include "device/protocol/ll_taken.h"
+#include "device/protocol/ll_users.h"
+
+namespace moe {
+
+template <Gathers Warp>
+class LlRouteDispatch {
+ public:
+  // `wide`: warp.wide(). Not kept here: in an object that points into itself nothing stays in registers.
+  MOE_LANES LlRouteDispatch(const Warp& warp, const typename Warp::Wide& wide, const StepParams& p, WarpIndex w)
+      : s_(warp, p, w), team_(wide, p, w, S::operationOf(p)) {}
+
+  MOE_LANES void run() const {
+    const bool uncombined = s_.comm.state->llUncombined[s_.handle.llSet] != 0;
+    if (team_.stopped()) return;
+    if (s_.sends && !send(uncombined)) return;
+    if (s_.receives) receive();
+  }
+
+ private:
+  using S = LlSession<Warp>;
+  using Team = LlTeam<typename Warp::Wide>;
+
+  // ---- Sending
+
+  // False if this rank sends nothing, or a wait failed.
+  MOE_LANES bool send(bool uncombined) const {
+    const LlUsers<Team> users(team_);
+    if (!users.count()) return false;
+    if (uncombined && !waitForSlots()) return false;
+    llSendRows(s_, users);
+    const LlTelling<S, LlUsers<Team>> telling{s_, users};
+    telling.storeHeaders();
+    if (team_.w.index == 0) telling.storeCounts();
+    s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
+    if (s_.split()) putToRemoteRanks(telling);
+    if (isLast(s_.w)) llEndSend(s_);
+    return true;
+  }
+
+  // As in LlDispatch, but the warps of a team wait together.
+  MOE_LANES bool waitForSlots() const {
+    const std::uint64_t free = llFlags(s_.comm, s_.handle, s_.comm.at.llFree);
+    tellFree(s_, free);
+    return team_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
+  }
+
+  MOE_LANES void putToRemoteRanks(const LlTelling<S, LlUsers<Team>>& telling) const {
+    llPutToRemoteRanks(s_, [&](int to) {
+      putBlock(s_, to, telling.blockFor(to));
+      s_.warp.put(s_.comm, 1, [&](int) { return flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch); });
+    });
+  }
+
+  // ---- Receiving
+
+  MOE_LANES void receive() const {
+    const LlTaken<Team> taken(team_);
+    if (!team_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.agree()) return;
+    taken.count();
+    if (team_.w.index == 0) taken.keepCounts();
+    if (taken.layoutRows() > s_.args.capacity) return llRefuse(s_, taken.layoutRows());
+    keepHeaders(taken);
+    llDeliver(s_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
+              [&](const LlPayload& payload, const std::uint8_t* in, std::uint32_t bytes) {
+                return LlTakenRows<Team>{taken, payload, s_.args.straight != 0 ? in : nullptr, bytes};
+              });
+    llDeliverScales(s_, LlTakenRows<Team>{taken, s_.rows(), nullptr, 0}, taken.rows());
+    if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
+  }
+
+  // The handle keeps the headers, with final rows, and the caller's arrays are filled from them. Numbers begin at the
+  // middle warp: the first ones already do other things.
+  MOE_LANES void keepHeaders(const LlTaken<Team>& taken) const {
+    const HandleView& h = s_.handle;
+    const WarpIndex w{(s_.w.index + s_.w.count / 2) % s_.w.count, s_.w.count, s_.w.blocks};
+    if (s_.w.index == 0) copyExpertOffsets(s_, taken.expertOffsets());
+    if (s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), w);
+    const Slice slice = sliceOf(taken.rows(), w);
+    const int items = slice.count * h.topk;
+    if (describes(s_.args) && !expertRows(h)) {
+      s_.warp.forEach(items, [&](int i) {
+        const int row = h.byTopk.of(i);
+        laneDescribeNothing(h, s_.args, taken.place(slice.begin + row, 0), i - row * h.topk);
+      });
+    }
+    s_.warp.forEach(items, [&](int i) {
+      const int row = h.byTopk.of(i);
+      taken.laneKeepEntry(s_.args, slice.begin + row, i - row * h.topk);
+    });
+  }
+
+  const S s_;
+  const Team team_;
+};
+
+}  // namespace moe

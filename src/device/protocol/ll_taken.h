@@ -1,0 +1,165 @@
+// The receiver's side of a dispatch that routes: what the ranks have told becomes offsets, final rows, and the handle's
+// tables of what arrives. Each team does the counting for itself.
+#pragma once
+
+#include "device/protocol/ll_told.h"
+#include "device/protocol/route/route_exchange.h"
+#include "device/view/ll_tables.h"
+
+namespace moe {
+
+template <class Team>
+class LlTaken {
+ public:
+  MOE_LANES explicit LlTaken(const Team& team)
+      : team_(team), c_(team.comm), h_(team.handle), t_(team.tables), experts_(team.handle.map.count(team.comm.rank)) {}
+
+  // True if all ranks' terms are this rank's; else one of them is reported. After the rows' flags.
+  MOE_LANES bool agree() const {
+    const std::uint64_t ours = team_.p.dispatch.terms;
+    return team_.allAreGood(allRanks(c_), [&](int from) -> Failure {
+      const Quad handle = laneToldQuad(from, 0), dispatch = laneToldQuad(from, 1);
+      const Failure why = handleFault(h_.terms, handle, from);
+      if (why.fault != Fault::none) return why;
+      const std::uint64_t theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
+      return theirs == ours ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
+    });
+  }
+
+  // Fills the team's tables. Experts are counted where rows have places by them, and by the first team for the handle.
+  MOE_LANES void count() const {
+    const int rows = team_.warp.scanInOrder(
+        c_.nranks, [&](int from) { return static_cast<int>(laneToldQuad(from, 1).z); },
+        [&](int from, int before) { t_.rankOffsets[from] = before; });
+    int groups = 0;
+    if (expertRows(h_) || team_.w.index == 0) {
+      groups = team_.warp.scanInOrder(
+          experts_, [&](int e) { return h_.groupRows(laneCountExpert(e)); },
+          [&](int e, int before) { t_.expertOffsets[e] = before; });
+    }
+    team_.warp.forEach(1, [&](int) {
+      t_.rankOffsets[c_.nranks] = rows;
+      t_.expertOffsets[experts_] = groups;
+    });
+  }
+
+  MOE_LANES int rows() const { return t_.rankOffsets[c_.nranks]; }
+  MOE_LANES int layoutRows() const { return moe::layoutRows(h_, c_.rank, rows(), t_.expertOffsets[experts_]); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets; }
+  MOE_LANES Filled filled() const { return {t_.rowsPerExpert, t_.expertOffsets, t_.rankOffsets, layoutRows()}; }
+
+  // The first team: what arrives, for the handle and for the host, which is then told.
+  MOE_LANES void keepCounts() const {
+    HostCounts* host = h_.hostCounts;
+    HandleState* state = h_.state;
+    team_.warp.forEach(c_.nranks, [&](int from) {
+      h_.arriving.rankOffsets[from] = t_.rankOffsets[from];
+      host->perRank()[from] = t_.rankOffsets[from + 1] - t_.rankOffsets[from];
+    });
+    team_.warp.forEach(experts_, [&](int e) {
+      h_.arriving.rowsPerExpert[e] = host->perRank()[c_.nranks + e] = t_.rowsPerExpert[e];
+      h_.arriving.expertOffsets[e] = t_.expertOffsets[e];
+    });
+    const std::uint32_t ticket = h_.ticket > state->routes ? h_.ticket : state->routes;
+    team_.warp.forEach(1, [&](int) {
+      h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = host->rows = h_.sent.flatRowsOf[c_.rank] = rows();
+      h_.arriving.expertOffsets[experts_] = t_.expertOffsets[experts_];
+      h_.sent.layoutRowsOf[c_.rank] = host->layoutRows = layoutRows();
+      state->routes = ticket;
+    });
+    team_.publish(&host->tag, flagWord(ticket));
+  }
+
+  // ---- Rows, in FLAT order
+
+  MOE_LANES Arrival arrival(int row) const { return arrivalOf(t_.rankOffsets, c_.nranks, row); }
+  MOE_LANES const Quad* header(const Arrival& at) const {
+    return c_.template mine<Quad>(llToldBy(team_, at.from) + llToldHeader(c_, h_, at.index));
+  }
+  MOE_LANES Quad laneHead(int row) const { return team_.warp.laneLoad(header(arrival(row))); }
+  // The row of the layout where arriving row `row` has its copy number `copy`.
+  MOE_LANES int place(int row, int copy) const {
+    if (h_.layout == Layout::flat) return row;
+    const Arrival at = arrival(row);
+    if (h_.layout == Layout::rankMajor) return at.from * h_.tokensMax + at.index;
+    return entryPlace(at.from, team_.warp.laneLoad(header(at) + 1 + copy));
+  }
+
+  // Entry n of a row, if it has so many, for the handle and for the caller. The first one's lane keeps the head too.
+  // Both loads are independent.
+  MOE_LANES void laneKeepEntry(const DispatchArgs& d, int row, int n) const {
+    const Arrival at = arrival(row);
+    const Quad* told = header(at);
+    const Quad head = team_.warp.laneLoad(told);
+    Quad entry = team_.warp.laneLoad(told + 1 + n);
+    if (n >= headEntries(head)) return;
+    Quad* kept = h_.arriving.headers + static_cast<std::int64_t>(row) * h_.headerStride();
+    if (n == 0) kept[0] = head;
+    if (expertRows(h_)) entry.w = static_cast<std::uint32_t>(entryPlace(at.from, entry));
+    kept[1 + n] = entry;
+    if (!describes(d)) return;
+    laneDescribe(h_, d, head, entry, n, expertRows(h_) ? entryRow(entry) : place(row, 0));
+  }
+
+ private:
+  MOE_LANES Quad laneToldQuad(int from, int n) const {
+    return team_.warp.laneLoad(c_.template mine<Quad>(llToldBy(team_, from)) + n);
+  }
+
+  MOE_LANES std::int32_t laneToldCount(int from, int e) const {
+    return team_.warp.laneLoad(c_.template mine<std::int32_t>(llToldBy(team_, from)) + kToldWords + e);
+  }
+
+  // All entries for local expert e. Notes how many of them are of earlier sources.
+  MOE_LANES int laneCountExpert(int e) const {
+    constexpr int kAtOnce = 8;
+    int sum = 0;
+    MOE_ROLLED
+    for (int first = 0; first < c_.nranks; first += kAtOnce) {
+      std::int32_t counts[kAtOnce];
+      MOE_UNROLLED
+      for (int j = 0; j < kAtOnce; ++j) counts[j] = first + j < c_.nranks ? laneToldCount(first + j, e) : 0;
+      MOE_UNROLLED
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (first + j >= c_.nranks) continue;
+        t_.entriesBefore[(first + j) * experts_ + e] = sum;
+        sum += counts[j];
+      }
+    }
+    return t_.rowsPerExpert[e] = sum;
+  }
+
+  // The final row of an entry, whose header counts from its source's first.
+  MOE_LANES int entryPlace(int from, const Quad& entry) const {
+    const int e = entryExpert(entry);
+    const int first = h_.layout == Layout::expertMajorPadded ? e * h_.map.nranks * h_.tokensMax : t_.expertOffsets[e];
+    return first + t_.entriesBefore[from * experts_ + e] + entryRow(entry);
+  }
+
+  const Team& team_;
+  const CommView& c_;
+  const HandleView& h_;
+  const LlTables& t_;
+  const int experts_;
+};
+
+// Rows of a payload, as Delivered wants them: in their slots or, if `in` is given, this rank's own in the caller's
+// input.
+template <class Team>
+struct LlTakenRows {
+  const LlTaken<Team>& taken;
+  LlPayload payload;
+  const std::uint8_t* in;
+  std::uint32_t rowBytes;
+
+  MOE_LANES const std::uint8_t* slot(int row) const { return payload.arrived(taken.arrival(row)); }
+  MOE_LANES const std::uint8_t* source(int row) const {
+    const Arrival at = taken.arrival(row);
+    if (in == nullptr || at.from != payload.c.rank) return payload.arrived(at);
+    return in + std::int64_t{headToken(taken.laneHead(row))} * rowBytes;
+  }
+  MOE_LANES int copies(int row) const { return expertRows(payload.h) ? headEntries(taken.laneHead(row)) : 1; }
+  MOE_LANES int place(int row, int copy) const { return taken.place(row, copy); }
+};
+
+}  // namespace moe
