@@ -85,6 +85,7 @@ HandleShape Builder::drawHandle(int nranks) {
   s.layout = static_cast<Layout>(rng_.below(4));
   s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
   s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : limits_.tokens);
+  if (rng_.oneIn(30)) s.tokensMax = rng_.between(kChunkTokens + 1, 2 * kChunkTokens + 8);  // several chunks
   s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
   s.wideIndex = rng_.coin();
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);

@@ -51,10 +51,12 @@ class LlRouteDispatch {
     return team_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
   }
 
+  // Rows, and behind them what is told and the flag: together, so that the adapter is told once.
   MOE_LANES void putToRemoteRanks(const LlTelling<S, LlUsers<Team>>& telling) const {
     llPutToRemoteRanks(s_, [&](int to) {
-      putBlock(s_, to, telling.blockFor(to));
-      s_.warp.put(s_.comm, 1, [&](int) { return flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch); });
+      s_.warp.put(s_.comm, 2, [&](int i) {
+        return i == 0 ? telling.blockPut(to) : flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch);
+      });
     });
   }
 
@@ -65,7 +67,12 @@ class LlRouteDispatch {
     if (!team_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.agree()) return;
     taken.count();
     if (team_.w.index == 0) taken.keepCounts();
-    if (taken.layoutRows() > s_.args.capacity) return llRefuse(s_, taken.layoutRows());
+    if (taken.layoutRows() <= s_.args.capacity) deliver(taken);
+    if (taken.layoutRows() > s_.args.capacity) llRefuse(s_, taken.layoutRows());
+    if (s_.w.index == 0) taken.tellHost(s_);
+  }
+
+  MOE_LANES void deliver(const LlTaken<Team>& taken) const {
     keepHeaders(taken);
     llDeliver(s_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
               [&](const LlPayload& payload, const std::uint8_t* in, std::uint32_t bytes) {

@@ -14,29 +14,29 @@ class LlTaken {
   MOE_LANES explicit LlTaken(const Team& team)
       : team_(team), c_(team.comm), h_(team.handle), t_(team.tables), experts_(team.handle.map.count(team.comm.rank)) {}
 
-  // True if all ranks' terms are this rank's; else one of them is reported. After the rows' flags.
+  // Looks up what all ranks have told. True if their terms are this rank's; else one of them is reported. After the
+  // rows' flags. Experts are counted at the same time, for those look-ups take as long as these.
   MOE_LANES bool agree() const {
-    const std::uint64_t ours = team_.p.dispatch.terms;
-    return team_.allAreGood(allRanks(c_), [&](int from) -> Failure {
-      const Quad handle = laneToldQuad(from, 0), dispatch = laneToldQuad(from, 1);
-      const Failure why = handleFault(h_.terms, handle, from);
-      if (why.fault != Fault::none) return why;
-      const std::uint64_t theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
-      return theirs == ours ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
-    });
+    const int faults = team_.warp.scanInOrder(
+        c_.nranks + countedExperts(),
+        [&](int i) {
+          if (i >= c_.nranks) laneCountExpert(i - c_.nranks);
+          const Failure why = i < c_.nranks ? laneTermsFault(i) : Failure{};
+          if (why.fault != Fault::none) team_.warp.laneFail(c_, why);
+          return why.fault != Fault::none ? 1 : 0;
+        },
+        [](int, int) {});
+    return faults == 0;
   }
 
-  // Fills the team's tables. Experts are counted where rows have places by them, and by the first team for the handle.
+  // Where the rows of each source begin, and the groups of each expert.
   MOE_LANES void count() const {
     const int rows = team_.warp.scanInOrder(
         c_.nranks, [&](int from) { return static_cast<int>(laneToldQuad(from, 1).z); },
         [&](int from, int before) { t_.rankOffsets[from] = before; });
-    int groups = 0;
-    if (expertRows(h_) || team_.w.index == 0) {
-      groups = team_.warp.scanInOrder(
-          experts_, [&](int e) { return h_.groupRows(laneCountExpert(e)); },
-          [&](int e, int before) { t_.expertOffsets[e] = before; });
-    }
+    const int groups = team_.warp.scanInOrder(
+        countedExperts(), [&](int e) { return h_.groupRows(t_.rowsPerExpert[e]); },
+        [&](int e, int before) { t_.expertOffsets[e] = before; });
     team_.warp.forEach(1, [&](int) {
       t_.rankOffsets[c_.nranks] = rows;
       t_.expertOffsets[experts_] = groups;
@@ -48,26 +48,30 @@ class LlTaken {
   MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets; }
   MOE_LANES Filled filled() const { return {t_.rowsPerExpert, t_.expertOffsets, t_.rankOffsets, layoutRows()}; }
 
-  // The first team: what arrives, for the handle and for the host, which is then told.
+  // The first team: what arrives, for the handle and in memory of the host, which is told at the end of the step.
   MOE_LANES void keepCounts() const {
     HostCounts* host = h_.hostCounts;
-    HandleState* state = h_.state;
-    team_.warp.forEach(c_.nranks, [&](int from) {
-      h_.arriving.rankOffsets[from] = t_.rankOffsets[from];
-      host->perRank()[from] = t_.rankOffsets[from + 1] - t_.rankOffsets[from];
-    });
-    team_.warp.forEach(experts_, [&](int e) {
-      h_.arriving.rowsPerExpert[e] = host->perRank()[c_.nranks + e] = t_.rowsPerExpert[e];
-      h_.arriving.expertOffsets[e] = t_.expertOffsets[e];
-    });
-    const std::uint32_t ticket = h_.ticket > state->routes ? h_.ticket : state->routes;
-    team_.warp.forEach(1, [&](int) {
+    team_.warp.forEach(c_.nranks + experts_, [&](int i) {
+      if (i >= c_.nranks) {
+        const int e = i - c_.nranks;
+        h_.arriving.rowsPerExpert[e] = host->perRank()[i] = t_.rowsPerExpert[e];
+        h_.arriving.expertOffsets[e] = t_.expertOffsets[e];
+        return;
+      }
+      h_.arriving.rankOffsets[i] = t_.rankOffsets[i];
+      host->perRank()[i] = t_.rankOffsets[i + 1] - t_.rankOffsets[i];
+      if (i > 0) return;
       h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = host->rows = h_.sent.flatRowsOf[c_.rank] = rows();
       h_.arriving.expertOffsets[experts_] = t_.expertOffsets[experts_];
       h_.sent.layoutRowsOf[c_.rank] = host->layoutRows = layoutRows();
-      state->routes = ticket;
     });
-    team_.publish(&host->tag, flagWord(ticket));
+  }
+  // One warp of it, when all lanes of the team have stored theirs.
+  MOE_LANES void tellHost(const AnySession auto& s) const {
+    HandleState* state = h_.state;
+    const std::uint32_t ticket = h_.ticket > state->routes ? h_.ticket : state->routes;
+    s.warp.forEach(1, [&](int) { state->routes = ticket; });
+    s.publish(&h_.hostCounts->tag, flagWord(ticket));
   }
 
   // ---- Rows, in FLAT order
@@ -110,8 +114,19 @@ class LlTaken {
     return team_.warp.laneLoad(c_.template mine<std::int32_t>(llToldBy(team_, from)) + kToldWords + e);
   }
 
+  // Where rows have places by experts, and the first team for the handle.
+  MOE_LANES int countedExperts() const { return expertRows(h_) || team_.w.index == 0 ? experts_ : 0; }
+
+  MOE_LANES Failure laneTermsFault(int from) const {
+    const Quad handle = laneToldQuad(from, 0), dispatch = laneToldQuad(from, 1);
+    const Failure why = handleFault(h_.terms, handle, from);
+    if (why.fault != Fault::none) return why;
+    const std::uint64_t ours = team_.p.dispatch.terms, theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
+    return theirs == ours ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
+  }
+
   // All entries for local expert e. Notes how many of them are of earlier sources.
-  MOE_LANES int laneCountExpert(int e) const {
+  MOE_LANES void laneCountExpert(int e) const {
     constexpr int kAtOnce = 8;
     int sum = 0;
     MOE_ROLLED
@@ -126,7 +141,7 @@ class LlTaken {
         sum += counts[j];
       }
     }
-    return t_.rowsPerExpert[e] = sum;
+    t_.rowsPerExpert[e] = sum;
   }
 
   // The final row of an entry, whose header counts from its source's first.

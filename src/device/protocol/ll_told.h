@@ -47,11 +47,12 @@ struct LlTelling {
   }
 
   // What waits for a remote rank, when all warps have stored theirs.
-  MOE_LANES Block blockFor(int to) const {
+  MOE_LANES Put blockPut(int to) const {
     const CommView& c = s.comm;
-    const std::int64_t rows = s.handle.sent.totals[s.handle.map.experts + to];
-    return {llToldOffset(c, s.handle, c.at.llTold, c.rank), llToldOffset(c, s.handle, c.far->at.llToldOut, to),
-            static_cast<std::int64_t>(llToldHeader(c, s.handle, static_cast<int>(rows))), s.epoch};
+    const int rows = s.handle.sent.totals[s.handle.map.experts + to];
+    return putBytes(to, llToldOffset(c, s.handle, c.at.llTold, c.rank),
+                    llToldOffset(c, s.handle, c.far->at.llToldOut, to),
+                    static_cast<std::uint32_t>(llToldHeader(c, s.handle, rows)), s.epoch);
   }
 
  private:
