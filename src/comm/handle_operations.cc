@@ -133,7 +133,8 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
 
 Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const {
   checkOutstanding(Pending::dispatch, call.name);
-  Operation made{dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
+  const bool routes = call.route != nullptr && dispatchRoutes(view_);
+  Operation made{routes ? Step::llRouteDispatch : dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = made.params;
   p.dispatch = dispatchArgs(call, args);
   // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
@@ -143,6 +144,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
       workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), bytes);
+  p.dispatch.counterTeam = made.shape.counterTeam ? 1 : 0;
   p.dispatch.straight = made.shape.straight && !made.sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
   return made;
 }
@@ -158,11 +160,10 @@ void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args
   constexpr const char* kCall = "moeRouteDispatch";
   StepParams routing = routeParams(route, kCall);
   Operation sending = dispatchOperation({kCall, route.tokens, args.sms, &route}, args);
-  if (!dispatchRoutes(view_)) {
+  if (sending.step != Step::llRouteDispatch) {
     launchRoute(routing, stream);
     return run(Pending::dispatch, sending, stream);
   }
-  sending.step = Step::llRouteDispatch;
   sending.params.route = route;
   sending.params.handle.ticket = tickets_.next(comm_.backend().capturing(stream));
   run(Pending::dispatch, sending, stream);

@@ -14,7 +14,7 @@ class LlRouteDispatch {
  public:
   // `wide`: warp.wide(). Not kept here: in an object that points into itself nothing stays in registers.
   MOE_LANES LlRouteDispatch(const Warp& warp, const typename Warp::Wide& wide, const StepParams& p, WarpIndex w)
-      : s_(warp, p, w), team_(wide, p, w, S::operationOf(p)) {}
+      : s_(warp, p, w), mover_(warp, p, moverOf(p, w)), team_(wide, p, w, S::operationOf(p)) {}
 
   MOE_LANES void run() const {
     const bool uncombined = s_.comm.state->llUncombined[s_.handle.llSet] != 0;
@@ -27,6 +27,18 @@ class LlRouteDispatch {
   using S = LlSession<Warp>;
   using Team = LlTeam<typename Warp::Wide>;
 
+  // A warp among those that move rows and headers. The first team has more to count than the others, and tells it. On a
+  // GPU it does nothing else, so that the others need not wait for it.
+  static MOE_LANES WarpIndex moverOf(const StepParams& p, WarpIndex w) {
+    if (!countsApart(p, w)) return w;
+    const int teams = w.blocks - 1, inTeam = w.index / w.blocks;
+    return {inTeam * teams + w.index % w.blocks - 1, w.count / w.blocks * teams, teams};
+  }
+  static MOE_LANES bool countsApart(const StepParams& p, WarpIndex w) {
+    return p.dispatch.counterTeam != 0 && w.blocks > 1;
+  }
+  MOE_LANES bool moves() const { return team_.w.index != 0 || !countsApart(s_.p, s_.w); }
+
   // ---- Sending
 
   // False if this rank sends nothing, or a wait failed.
@@ -34,10 +46,12 @@ class LlRouteDispatch {
     const LlUsers<Team> users(team_);
     if (!users.count()) return false;
     if (uncombined && !waitForSlots()) return false;
-    llSendRows(s_, users);
-    const LlTelling<S, LlUsers<Team>> telling{s_, users};
-    telling.storeHeaders();
-    if (team_.w.index == 0) telling.storeCounts();
+    const LlTelling<S, LlUsers<Team>> telling{mover_, users};
+    if (team_.w.index == 0) telling.storeCounts(s_.w);
+    if (moves()) {
+      telling.storeHeaders();
+      llSendRows(mover_, users);
+    }
     s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
     if (s_.split()) putToRemoteRanks(telling);
     if (isLast(s_.w)) llEndSend(s_);
@@ -64,30 +78,33 @@ class LlRouteDispatch {
 
   MOE_LANES void receive() const {
     const LlTaken<Team> taken(team_);
-    if (!team_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.agree()) return;
-    taken.count();
+    if (!team_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.count(s_)) return;
     if (team_.w.index == 0) taken.keepCounts();
-    if (taken.layoutRows() <= s_.args.capacity) deliver(taken);
-    if (taken.layoutRows() > s_.args.capacity) llRefuse(s_, taken.layoutRows());
+    if (taken.layoutRows() <= s_.args.capacity) {
+      if (s_.w.index == 0) copyExpertOffsets(s_, taken.expertOffsets());
+      if (moves()) deliver(taken);
+      if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
+    } else {
+      llRefuse(s_, taken.layoutRows());
+    }
     if (s_.w.index == 0) taken.tellHost(s_);
   }
 
   MOE_LANES void deliver(const LlTaken<Team>& taken) const {
     keepHeaders(taken);
-    llDeliver(s_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
+    if (s_.args.outRows == nullptr && s_.args.cast.outScales == nullptr) return;
+    llDeliver(mover_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
               [&](const LlPayload& payload, const std::uint8_t* in, std::uint32_t bytes) {
                 return LlTakenRows<Team>{taken, payload, s_.args.straight != 0 ? in : nullptr, bytes};
               });
-    llDeliverScales(s_, LlTakenRows<Team>{taken, s_.rows(), nullptr, 0}, taken.rows());
-    if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
+    llDeliverScales(mover_, LlTakenRows<Team>{taken, s_.rows(), nullptr, 0}, taken.rows());
   }
 
   // The handle keeps the headers, with final rows, and the caller's arrays are filled from them. Numbers begin at the
   // middle warp: the first ones already do other things.
   MOE_LANES void keepHeaders(const LlTaken<Team>& taken) const {
     const HandleView& h = s_.handle;
-    const WarpIndex w{(s_.w.index + s_.w.count / 2) % s_.w.count, s_.w.count, s_.w.blocks};
-    if (s_.w.index == 0) copyExpertOffsets(s_, taken.expertOffsets());
+    const WarpIndex w{(mover_.w.index + mover_.w.count / 2) % mover_.w.count, mover_.w.count, mover_.w.blocks};
     if (s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), w);
     const Slice slice = sliceOf(taken.rows(), w);
     const int items = slice.count * h.topk;
@@ -103,7 +120,7 @@ class LlRouteDispatch {
     });
   }
 
-  const S s_;
+  const S s_, mover_;
   const Team team_;
 };
 

@@ -14,37 +14,28 @@ class LlTaken {
   MOE_LANES explicit LlTaken(const Team& team)
       : team_(team), c_(team.comm), h_(team.handle), t_(team.tables), experts_(team.handle.map.count(team.comm.rank)) {}
 
-  // Looks up what all ranks have told. True if their terms are this rank's; else one of them is reported. After the
-  // rows' flags. Experts are counted at the same time, for those look-ups take as long as these.
-  MOE_LANES bool agree() const {
-    const int faults = team_.warp.scanInOrder(
-        c_.nranks + countedExperts(),
-        [&](int i) {
-          if (i >= c_.nranks) laneCountExpert(i - c_.nranks);
-          const Failure why = i < c_.nranks ? laneTermsFault(i) : Failure{};
-          if (why.fault != Fault::none) team_.warp.laneFail(c_, why);
-          return why.fault != Fault::none ? 1 : 0;
-        },
-        [](int, int) {});
-    return faults == 0;
-  }
-
-  // Where the rows of each source begin, and the groups of each expert.
-  MOE_LANES void count() const {
-    const int rows = team_.warp.scanInOrder(
-        c_.nranks, [&](int from) { return static_cast<int>(laneToldQuad(from, 1).z); },
-        [&](int from, int before) { t_.rankOffsets[from] = before; });
-    const int groups = team_.warp.scanInOrder(
-        countedExperts(), [&](int e) { return h_.groupRows(t_.rowsPerExpert[e]); },
-        [&](int e, int before) { t_.expertOffsets[e] = before; });
-    team_.warp.forEach(1, [&](int) {
-      t_.rankOffsets[c_.nranks] = rows;
-      t_.expertOffsets[experts_] = groups;
+  // Looks up what all ranks have told, and fills the team's tables. False if the terms of a rank are not this rank's,
+  // which is reported. After the rows' flags. `s`: the session of each warp; the team's first one adds up.
+  MOE_LANES bool count(const AnySession auto& s) const {
+    if (!s.sends) team_.warp.forEach(1, [&](int) { *t_.faulty = 0; });  // else it is 0 since LlUsers::count
+    team_.warp.forEach(c_.nranks + (countsExperts() ? experts_ : 0), [&](int i) {
+      if (i >= c_.nranks) return laneCountExpert(i - c_.nranks);
+      laneCountRank(i);
     });
+    if (*t_.faulty != 0) return false;
+    team_.warp.forEach(c_.nranks + 1, [&](int from) {
+      t_.rankOffsets[from] = laneSums<8>(from, 0, [&](int earlier) { return t_.rankRows[earlier]; }).all;
+    });
+    if (!countsExperts()) return true;
+    if (s.w.index < s.w.blocks) addUpExperts(s.warp);
+    team_.warp.forEach(0, [](int) {});
+    return true;
   }
 
   MOE_LANES int rows() const { return t_.rankOffsets[c_.nranks]; }
-  MOE_LANES int layoutRows() const { return moe::layoutRows(h_, c_.rank, rows(), t_.expertOffsets[experts_]); }
+  MOE_LANES int layoutRows() const {
+    return moe::layoutRows(h_, c_.rank, rows(), expertRows(h_) ? t_.expertOffsets[experts_] : 0);
+  }
   MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets; }
   MOE_LANES Filled filled() const { return {t_.rowsPerExpert, t_.expertOffsets, t_.rankOffsets, layoutRows()}; }
 
@@ -115,14 +106,26 @@ class LlTaken {
   }
 
   // Where rows have places by experts, and the first team for the handle.
-  MOE_LANES int countedExperts() const { return expertRows(h_) || team_.w.index == 0 ? experts_ : 0; }
+  MOE_LANES bool countsExperts() const { return expertRows(h_) || team_.w.index == 0; }
 
-  MOE_LANES Failure laneTermsFault(int from) const {
+  // Where the group of each expert begins. One warp.
+  template <class Warp>
+  MOE_LANES void addUpExperts(const Warp& warp) const {
+    const int groups = warp.scanInOrder(
+        experts_, [&](int e) { return h_.groupRows(t_.rowsPerExpert[e]); },
+        [&](int e, int before) { t_.expertOffsets[e] = before; });
+    warp.forEach(1, [&](int) { t_.expertOffsets[experts_] = groups; });
+  }
+
+  MOE_LANES void laneCountRank(int from) const {
     const Quad handle = laneToldQuad(from, 0), dispatch = laneToldQuad(from, 1);
-    const Failure why = handleFault(h_.terms, handle, from);
-    if (why.fault != Fault::none) return why;
+    t_.rankRows[from] = static_cast<int>(dispatch.z);
+    Failure why = handleFault(h_.terms, handle, from);
     const std::uint64_t ours = team_.p.dispatch.terms, theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
-    return theirs == ours ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
+    if (why.fault == Fault::none && theirs != ours) why = disagreement(Phase::dispatchRows, from, ours, theirs);
+    if (why.fault == Fault::none) return;
+    team_.warp.laneFail(c_, why);
+    team_.warp.laneOr(t_.faulty, 1);
   }
 
   // All entries for local expert e. Notes how many of them are of earlier sources.

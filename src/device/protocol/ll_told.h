@@ -30,10 +30,10 @@ struct LlTelling {
     });
   }
 
-  // The warps of the first team, which has counted experts too.
-  MOE_LANES void storeCounts() const {
+  // The warps of the first team, which has counted experts too. `w`: among all warps of the step.
+  MOE_LANES void storeCounts(WarpIndex w) const {
     const HandleView& h = s.handle;
-    const Slice slice = sliceOf(h.buckets(), {s.w.index / s.w.blocks, s.w.count / s.w.blocks, 1});
+    const Slice slice = sliceOf(h.buckets(), {w.index / w.blocks, w.count / w.blocks, 1});
     s.warp.forEach(slice.count, [&](int i) {
       const int bucket = slice.begin + i, count = users.total(bucket), experts = h.map.experts;
       h.sent.totals[bucket] = count;
@@ -86,7 +86,7 @@ struct LlTelling {
     const float weight = route.topkWeights != nullptr ? route.topkWeights[entry] : 1.0f;
     h.sent.ids[entry] = expert;
     h.sent.weights[entry] = weight;
-    if (expert < 0) return;
+    if (expert < 0 || expert >= h.map.experts) return;
     const int to = h.map.rankOf(expert), row = expertRows(h) ? users.positionOf(token, expert) : 0;
     s.warp.laneStore(header(to, users.positionOf(token, h.map.experts + to)) + 1 + entriesFor(token, k, to).before,
                      makeEntry(h.map.local(expert, to), k, weight, row));

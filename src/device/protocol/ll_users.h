@@ -41,11 +41,14 @@ class LlUsers {
         warp_(team.warp),
         leads_(team.w.index == 0) {}
 
-  // All lanes of the team together. False if an entry cannot be, which is reported: then nothing may be sent.
+  // All lanes of the team together. False in the first team if an entry cannot be, which is reported. The others leave
+  // such entries out: what they send is not taken, since the first team says nothing.
   MOE_LANES bool count() const {
     const int chunks = chunkCount(), cleared = static_cast<int>(t_.users - t_.ranks) + chunks * buckets();
     warp_.forEach(cleared, [&](int i) { t_.ranks[i] = 0; });
-    warp_.forEach(route_.tokens * h_.topk, [&](int i) { laneMark(i); });
+    warp_.template collect<4>(
+        route_.tokens * h_.topk, [&](int i) { return indexAt(h_, route_, i); },
+        [&](int i, std::int64_t id) { laneMark(i, id); });
     warp_.forEach(buckets() - firstBucket(), [&](int i) { laneSum(firstBucket() + i); });
     return *t_.faulty == 0;
   }
@@ -109,15 +112,11 @@ class LlUsers {
     return count;
   }
 
-  MOE_LANES void laneMark(int entry) const {
-    const std::int64_t id = indexAt(h_, route_, entry);
-    const int token = h_.byTopk.of(entry), k = entry - token * h_.topk;
-    const Fault fault = indexFault(h_, id);
-    if (fault != Fault::none) return laneRefuse(fault, token, k, id);
-    if (id < 0) return;
+  MOE_LANES void laneMark(int entry, std::int64_t id) const {
+    const int token = h_.byTopk.of(entry);
+    if (leads_ && isFaulty(token, entry - token * h_.topk, id)) return;
+    if (id < 0 || id >= h_.map.experts) return;
     const auto expert = static_cast<int>(id);
-    const auto isSame = [&](int other) { return indexAt(h_, route_, entry - k + other) == id ? 1 : 0; };
-    if (laneSums<8>(k, 0, isSame).all != 0) return laneRefuse(Fault::twice, token, k, id);
     const int rank = h_.map.rankOf(expert), bit = bitOf(rank);
     std::uint32_t* users = t_.users + token / kChunkTokens * buckets();
     const std::uint32_t user = 1u << token % kChunkTokens;
@@ -125,9 +124,15 @@ class LlUsers {
     warp_.laneOr(users + h_.map.experts + rank, user);
     warp_.laneOr(ranksOf(token) + bit / 32, 1u << bit % 32);
   }
-  MOE_LANES void laneRefuse(Fault fault, int token, int k, std::int64_t id) const {
+  // Then it is reported.
+  MOE_LANES bool isFaulty(int token, int k, std::int64_t id) const {
+    const auto isSame = [&](int other) { return indexAt(h_, route_, token * h_.topk + other) == id ? 1 : 0; };
+    Fault fault = indexFault(h_, id);
+    if (fault == Fault::none && id >= 0 && laneSums<8>(k, 0, isSame).all != 0) fault = Fault::twice;
+    if (fault == Fault::none) return false;
     warp_.laneFail(c_, entryFault(h_, c_.rank, fault, {token, k, id}));
     warp_.laneOr(t_.faulty, 1);
+    return true;
   }
 
   MOE_LANES void laneSum(int bucket) const {

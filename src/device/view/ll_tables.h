@@ -17,6 +17,7 @@ struct LlTables {
   std::uint32_t* users;   // [chunks][buckets] bit t: token t of the chunk uses the bucket
   std::uint16_t* before;  // [chunks][buckets] users in earlier chunks
   // Of what comes.
+  std::int32_t* rankRows;       // [nranks] rows of each source
   std::int32_t* rankOffsets;    // [nranks + 1] as in the handle
   std::int32_t* expertOffsets;  // [localExperts + 1]
   std::int32_t* rowsPerExpert;  // [localExperts]
@@ -44,6 +45,7 @@ MOE_HOST_DEVICE std::int64_t layOutLlTables(const HandleView& h, std::uint8_t* m
   tables->faulty = reinterpret_cast<std::uint32_t*>(take(1));
   tables->users = reinterpret_cast<std::uint32_t*>(take(cells));
   tables->before = reinterpret_cast<std::uint16_t*>(take((cells + 1) / 2));
+  tables->rankRows = take(ranks);
   tables->rankOffsets = take(ranks + 1);
   tables->expertOffsets = take(experts + 1);
   tables->rowsPerExpert = take(experts);

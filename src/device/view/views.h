@@ -252,6 +252,7 @@ struct DispatchArgs {
   std::uint64_t terms;                // what must agree: packDispatchTerms
   Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their codes
   Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
+  int counterTeam;                    // LL that routes: 1: the first team counts, and moves no rows
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
   CastArgs cast;                      // LL
   std::uint8_t* outRows;              // NULL: LL RANK_MAJOR rows stay in their slots
