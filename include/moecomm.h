@@ -588,10 +588,11 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 
 /* moeRoute and moeDispatch in one call, for layers that have other experts in every step. Afterwards the handle is as
  * after the two calls: the counts, further dispatches and combines use this route. All ranks make this call, or all
- * make the two. Collective, stream-ordered, graph-safe. topkIdx, topkWeights, tokens  as for moeRoute; the arrays
- * overlap no output of args args                          as for moeDispatch All arguments are checked before anything
- * is launched: a refused call leaves the handle's earlier route as it was. Returns what moeRoute and moeDispatch
- * return. */
+ * make the two. An LL handle takes one kernel and one hop for it. Collective, stream-ordered, graph-safe.
+ *   topkIdx, topkWeights, tokens  as for moeRoute; the arrays overlap no output of args
+ *   args                          as for moeDispatch. With moeSendOnly the counts for the host may come with
+ * moeComplete All arguments are checked before anything is launched: a refused call leaves the handle's earlier route
+ * as it was. Returns what moeRoute and moeDispatch return. docs/internals/protocol.md, "LL dispatch that routes". */
 MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                                      const moeDispatchArgs_t* args, moeStream_t stream);
 

@@ -19,9 +19,9 @@ struct LaunchShape {
   int blocks = 1;
   int warpsPerBlock = 1;
   bool bulk = false;
-  int describingWarps = 0;   // per block, in addition to those: in a divided step they describe rows
-  bool counterTeam = false;  // LL dispatch that routes: the first block counts, and moves no rows
-  bool straight = false;     // LL dispatch: own rows skip the slots if the same step delivers them
+  int describingWarps = 0;     // per block, in addition to those: in a divided step they describe rows
+  bool countingBlock = false;  // LL dispatch that routes: the first block counts, and moves no rows
+  bool straight = false;       // LL dispatch: own rows skip the slots if the same step delivers them
 
   int warps() const { return blocks * (warpsPerBlock + describingWarps); }
 };
@@ -73,8 +73,8 @@ class Backend {
 
   // The most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;
-  // The most teams of a dispatch that routes (LlTables) which have no scratch memory for their tables.
-  virtual int tableTeamsMax() const noexcept = 0;
+  // The most blocks of a dispatch that routes which have no scratch memory for their tables (LlTables).
+  virtual int tableBlocksMax() const noexcept = 0;
   virtual LaunchShape shapeFor(const Workload& work) const noexcept = 0;
   // How rows are cut so that the warps of `shape` share `rows` rows evenly.
   virtual Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept = 0;

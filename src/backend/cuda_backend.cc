@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return makeCudaWriter(window, device_); }
 
   int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }
-  int tableTeamsMax() const noexcept override { return 0; }
+  int tableBlocksMax() const noexcept override { return 0; }
 
   LaunchShape shapeFor(const Workload& work) const noexcept override { return planLaunch(machine_, work, bulk_); }
   Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {

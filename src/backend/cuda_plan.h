@@ -119,16 +119,16 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
 }
 
 // A dispatch that routes has one more block if it may, and one of several counts alone: the others would wait for it.
-inline void addCounterTeam(const GpuMachine& machine, const Workload& work, LaunchShape* shape) {
+inline void addCountingBlock(const GpuMachine& machine, const Workload& work, LaunchShape* shape) {
   if (work.sms == 0 || shape->blocks < work.sms) shape->blocks = residentBlocks(machine, shape->blocks + 1);
-  shape->counterTeam = shape->blocks > 1;
+  shape->countingBlock = shape->blocks > 1;
 }
 
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
   if (work.step == Step::route) return planRoute(machine, work);
   LaunchShape shape = work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
   shape.straight = work.tokensMax >= kStraightTokensMin;
-  if (work.step == Step::llRouteDispatch) addCounterTeam(machine, work, &shape);
+  if (work.step == Step::llRouteDispatch) addCountingBlock(machine, work, &shape);
   return shape;
 }
 

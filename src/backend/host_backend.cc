@@ -105,7 +105,7 @@ class HostBackend final : public Backend {
   }
 
   int routeWarpsMax() const noexcept override { return threads_; }
-  int tableTeamsMax() const noexcept override { return threads_; }
+  int tableBlocksMax() const noexcept override { return threads_; }
 
   // A thread with little to do costs more than it saves.
   LaunchShape shapeFor(const Workload& work) const noexcept override {

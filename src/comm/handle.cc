@@ -50,7 +50,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
   shape.routeWarpsMax = backend.routeWarpsMax();
-  shape.tableTeams = backend.tableTeamsMax();
+  shape.tableBlocks = backend.tableBlocksMax();
   // Includes padding, so that every row number fits 31 bits.
   requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;

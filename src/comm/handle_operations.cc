@@ -144,7 +144,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
       workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), bytes);
-  p.dispatch.counterTeam = made.shape.counterTeam ? 1 : 0;
+  p.dispatch.countingBlock = made.shape.countingBlock ? 1 : 0;
   p.dispatch.straight = made.shape.straight && !made.sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
   return made;
 }

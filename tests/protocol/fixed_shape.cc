@@ -12,7 +12,7 @@ HandleShape handleShape(const FixedShape& s) {
   handle.map = {s.experts, s.ranks};
   handle.topk = s.topk, handle.layout = s.layout, handle.lowLatency = s.lowLatency, handle.tokensMax = s.tokens;
   handle.alignment = s.alignment, handle.wideIndex = s.wideIndex, handle.routeWarpsMax = s.warps;
-  handle.tableTeams = s.warps;
+  handle.tableBlocks = s.warps;
   handle.domains = s.domainSize == 0 ? 1 : s.ranks / s.domainSize;
   return handle;
 }

@@ -131,7 +131,7 @@ StepParams DispatchOperation::params(int rank, int phases) {
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
   const bool delivers = handle_.shape().lowLatency && !config_.inSlots && !config_.cast;
-  params.dispatch.counterTeam = wants(config_.seed, rank, 6) ? 1 : 0;
+  params.dispatch.countingBlock = wants(config_.seed, rank, 6) ? 1 : 0;
   params.dispatch.straight = phases == (kSendPhase | kReceivePhase) && delivers && wants(config_.seed, rank, 5) ? 1 : 0;
   return params;
 }

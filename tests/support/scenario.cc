@@ -90,7 +90,7 @@ HandleShape Builder::drawHandle(int nranks) {
   s.wideIndex = rng_.coin();
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
   s.routeWarpsMax = drawWarps();
-  s.tableTeams = limits_.warps;
+  s.tableBlocks = limits_.warps;
   return s;
 }
 

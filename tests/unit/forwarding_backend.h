@@ -26,7 +26,7 @@ class ForwardingBackend : public Backend {
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override { return host_->makeReader(window); }
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return host_->makeWriter(window); }
   int routeWarpsMax() const noexcept override { return host_->routeWarpsMax(); }
-  int tableTeamsMax() const noexcept override { return host_->tableTeamsMax(); }
+  int tableBlocksMax() const noexcept override { return host_->tableBlocksMax(); }
   LaunchShape shapeFor(const Workload& work) const noexcept override { return host_->shapeFor(work); }
   Parts partsFor(const LaunchShape& shape, int rows, std::uint32_t rowBytes) const noexcept override {
     return host_->partsFor(shape, rows, rowBytes);

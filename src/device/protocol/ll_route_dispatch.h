@@ -1,5 +1,5 @@
 // Low-latency dispatch that routes: expert ids go in and rows come out, in one hop. Nothing is exchanged before the
-// rows. Each team counts what it needs of its own rank's ids (ll_users.h), and behind the rows every rank tells its
+// rows. Each block counts what it needs of its own rank's ids (ll_users.h), and behind the rows every rank tells its
 // receivers how many there are and what they are (ll_told.h). Flags: docs/internals/protocol.md, "LL dispatch that
 // routes".
 #pragma once
@@ -14,40 +14,40 @@ class LlRouteDispatch {
  public:
   // `wide`: warp.wide(). Not kept here: in an object that points into itself nothing stays in registers.
   MOE_LANES LlRouteDispatch(const Warp& warp, const typename Warp::Wide& wide, const StepParams& p, WarpIndex w)
-      : s_(warp, p, w), mover_(warp, p, moverOf(p, w)), team_(wide, p, w, S::operationOf(p)) {}
+      : s_(warp, p, w), mover_(warp, p, moverOf(p, w)), block_(wide, p, w, S::operationOf(p)) {}
 
   MOE_LANES void run() const {
     const bool uncombined = s_.comm.state->llUncombined[s_.handle.llSet] != 0;
-    if (team_.stopped()) return;
+    if (block_.stopped()) return;
     if (s_.sends && !send(uncombined)) return;
     if (s_.receives) receive();
   }
 
  private:
   using S = LlSession<Warp>;
-  using Team = LlTeam<typename Warp::Wide>;
+  using Block = LlBlock<typename Warp::Wide>;
 
-  // A warp among those that move rows and headers. The first team has more to count than the others, and tells it. On a
-  // GPU it does nothing else, so that the others need not wait for it.
+  // A warp among those that move rows and headers. The first block has more to count than the others, and tells it. On
+  // a GPU it does nothing else, so that the others need not wait for it.
   static MOE_LANES WarpIndex moverOf(const StepParams& p, WarpIndex w) {
     if (!countsApart(p, w)) return w;
-    const int teams = w.blocks - 1, inTeam = w.index / w.blocks;
-    return {inTeam * teams + w.index % w.blocks - 1, w.count / w.blocks * teams, teams};
+    const int blocks = w.blocks - 1, inBlock = w.index / w.blocks;
+    return {inBlock * blocks + w.index % w.blocks - 1, w.count / w.blocks * blocks, blocks};
   }
   static MOE_LANES bool countsApart(const StepParams& p, WarpIndex w) {
-    return p.dispatch.counterTeam != 0 && w.blocks > 1;
+    return p.dispatch.countingBlock != 0 && w.blocks > 1;
   }
-  MOE_LANES bool moves() const { return team_.w.index != 0 || !countsApart(s_.p, s_.w); }
+  MOE_LANES bool moves() const { return block_.w.index != 0 || !countsApart(s_.p, s_.w); }
 
   // ---- Sending
 
   // False if this rank sends nothing, or a wait failed.
   MOE_LANES bool send(bool uncombined) const {
-    const LlUsers<Team> users(team_);
+    const LlUsers<Block> users(block_);
     if (!users.count()) return false;
     if (uncombined && !waitForSlots()) return false;
-    const LlTelling<S, LlUsers<Team>> telling{mover_, users};
-    if (team_.w.index == 0) telling.storeCounts(s_.w);
+    const LlTelling<S, LlUsers<Block>> telling{mover_, users};
+    if (block_.w.index == 0) telling.storeCounts(s_.w);
     if (moves()) {
       telling.storeHeaders();
       llSendRows(mover_, users);
@@ -58,15 +58,15 @@ class LlRouteDispatch {
     return true;
   }
 
-  // As in LlDispatch, but the warps of a team wait together.
+  // As in LlDispatch, but the warps of a block wait together.
   MOE_LANES bool waitForSlots() const {
     const std::uint64_t free = llFlags(s_.comm, s_.handle, s_.comm.at.llFree);
     tellFree(s_, free);
-    return team_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
+    return block_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
   }
 
   // Rows, and behind them what is told and the flag: together, so that the adapter is told once.
-  MOE_LANES void putToRemoteRanks(const LlTelling<S, LlUsers<Team>>& telling) const {
+  MOE_LANES void putToRemoteRanks(const LlTelling<S, LlUsers<Block>>& telling) const {
     llPutToRemoteRanks(s_, [&](int to) {
       s_.warp.put(s_.comm, 2, [&](int i) {
         return i == 0 ? telling.blockPut(to) : flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch);
@@ -77,9 +77,9 @@ class LlRouteDispatch {
   // ---- Receiving
 
   MOE_LANES void receive() const {
-    const LlTaken<Team> taken(team_);
-    if (!team_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.count(s_)) return;
-    if (team_.w.index == 0) taken.keepCounts();
+    const LlTaken<Block> taken(block_);
+    if (!block_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.count(s_)) return;
+    if (block_.w.index == 0) taken.keepCounts();
     if (taken.layoutRows() <= s_.args.capacity) {
       if (s_.w.index == 0) copyExpertOffsets(s_, taken.expertOffsets());
       if (moves()) deliver(taken);
@@ -90,19 +90,19 @@ class LlRouteDispatch {
     if (s_.w.index == 0) taken.tellHost(s_);
   }
 
-  MOE_LANES void deliver(const LlTaken<Team>& taken) const {
+  MOE_LANES void deliver(const LlTaken<Block>& taken) const {
     keepHeaders(taken);
     if (s_.args.outRows == nullptr && s_.args.cast.outScales == nullptr) return;
     llDeliver(mover_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
               [&](const LlPayload& payload, const std::uint8_t* in, std::uint32_t bytes) {
-                return LlTakenRows<Team>{taken, payload, s_.args.straight != 0 ? in : nullptr, bytes};
+                return LlTakenRows<Block>{taken, payload, s_.args.straight != 0 ? in : nullptr, bytes};
               });
-    llDeliverScales(mover_, LlTakenRows<Team>{taken, s_.rows(), nullptr, 0}, taken.rows());
+    llDeliverScales(mover_, LlTakenRows<Block>{taken, s_.rows(), nullptr, 0}, taken.rows());
   }
 
   // The handle keeps the headers, with final rows, and the caller's arrays are filled from them. Numbers begin at the
   // middle warp: the first ones already do other things.
-  MOE_LANES void keepHeaders(const LlTaken<Team>& taken) const {
+  MOE_LANES void keepHeaders(const LlTaken<Block>& taken) const {
     const HandleView& h = s_.handle;
     const WarpIndex w{(mover_.w.index + mover_.w.count / 2) % mover_.w.count, mover_.w.count, mover_.w.blocks};
     if (s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), w);
@@ -121,7 +121,7 @@ class LlRouteDispatch {
   }
 
   const S s_, mover_;
-  const Team team_;
+  const Block block_;
 };
 
 }  // namespace moe

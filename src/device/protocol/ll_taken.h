@@ -1,5 +1,5 @@
 // The receiver's side of a dispatch that routes: what the ranks have told becomes offsets, final rows, and the handle's
-// tables of what arrives. Each team does the counting for itself.
+// tables of what arrives. Each block does the counting for itself.
 #pragma once
 
 #include "device/protocol/ll_told.h"
@@ -8,27 +8,31 @@
 
 namespace moe {
 
-template <class Team>
+template <class Block>
 class LlTaken {
  public:
-  MOE_LANES explicit LlTaken(const Team& team)
-      : team_(team), c_(team.comm), h_(team.handle), t_(team.tables), experts_(team.handle.map.count(team.comm.rank)) {}
+  MOE_LANES explicit LlTaken(const Block& block)
+      : block_(block),
+        c_(block.comm),
+        h_(block.handle),
+        t_(block.tables),
+        experts_(block.handle.map.count(block.comm.rank)) {}
 
-  // Looks up what all ranks have told, and fills the team's tables. False if the terms of a rank are not this rank's,
-  // which is reported. After the rows' flags. `s`: the session of each warp; the team's first one adds up.
+  // Looks up what all ranks have told, and fills the block's tables. False if the terms of a rank are not this rank's,
+  // which is reported. After the rows' flags. `s`: the session of each warp; the block's first one adds up.
   MOE_LANES bool count(const AnySession auto& s) const {
-    if (!s.sends) team_.warp.forEach(1, [&](int) { *t_.faulty = 0; });  // else it is 0 since LlUsers::count
-    team_.warp.forEach(c_.nranks + (countsExperts() ? experts_ : 0), [&](int i) {
+    if (!s.sends) block_.warp.forEach(1, [&](int) { *t_.faulty = 0; });  // else it is 0 since LlUsers::count
+    block_.warp.forEach(c_.nranks + (countsExperts() ? experts_ : 0), [&](int i) {
       if (i >= c_.nranks) return laneCountExpert(i - c_.nranks);
       laneCountRank(i);
     });
     if (*t_.faulty != 0) return false;
-    team_.warp.forEach(c_.nranks + 1, [&](int from) {
+    block_.warp.forEach(c_.nranks + 1, [&](int from) {
       t_.rankOffsets[from] = laneSums<8>(from, 0, [&](int earlier) { return t_.rankRows[earlier]; }).all;
     });
     if (!countsExperts()) return true;
     if (s.w.index < s.w.blocks) addUpExperts(s.warp);
-    team_.warp.forEach(0, [](int) {});
+    block_.warp.forEach(0, [](int) {});
     return true;
   }
 
@@ -39,10 +43,10 @@ class LlTaken {
   MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets; }
   MOE_LANES Filled filled() const { return {t_.rowsPerExpert, t_.expertOffsets, t_.rankOffsets, layoutRows()}; }
 
-  // The first team: what arrives, for the handle and in memory of the host, which is told at the end of the step.
+  // The first block: what arrives, for the handle and in memory of the host, which is told at the end of the step.
   MOE_LANES void keepCounts() const {
     HostCounts* host = h_.hostCounts;
-    team_.warp.forEach(c_.nranks + experts_, [&](int i) {
+    block_.warp.forEach(c_.nranks + experts_, [&](int i) {
       if (i >= c_.nranks) {
         const int e = i - c_.nranks;
         h_.arriving.rowsPerExpert[e] = host->perRank()[i] = t_.rowsPerExpert[e];
@@ -57,7 +61,7 @@ class LlTaken {
       h_.sent.layoutRowsOf[c_.rank] = host->layoutRows = layoutRows();
     });
   }
-  // One warp of it, when all lanes of the team have stored theirs.
+  // One warp of it, when all lanes of the block have stored theirs.
   MOE_LANES void tellHost(const AnySession auto& s) const {
     HandleState* state = h_.state;
     const std::uint32_t ticket = h_.ticket > state->routes ? h_.ticket : state->routes;
@@ -69,15 +73,15 @@ class LlTaken {
 
   MOE_LANES Arrival arrival(int row) const { return arrivalOf(t_.rankOffsets, c_.nranks, row); }
   MOE_LANES const Quad* header(const Arrival& at) const {
-    return c_.template mine<Quad>(llToldBy(team_, at.from) + llToldHeader(c_, h_, at.index));
+    return c_.template mine<Quad>(llToldBy(block_, at.from) + llToldHeader(c_, h_, at.index));
   }
-  MOE_LANES Quad laneHead(int row) const { return team_.warp.laneLoad(header(arrival(row))); }
+  MOE_LANES Quad laneHead(int row) const { return block_.warp.laneLoad(header(arrival(row))); }
   // The row of the layout where arriving row `row` has its copy number `copy`.
   MOE_LANES int place(int row, int copy) const {
     if (h_.layout == Layout::flat) return row;
     const Arrival at = arrival(row);
     if (h_.layout == Layout::rankMajor) return at.from * h_.tokensMax + at.index;
-    return entryPlace(at.from, team_.warp.laneLoad(header(at) + 1 + copy));
+    return entryPlace(at.from, block_.warp.laneLoad(header(at) + 1 + copy));
   }
 
   // Entry n of a row, if it has so many, for the handle and for the caller. The first one's lane keeps the head too.
@@ -85,8 +89,8 @@ class LlTaken {
   MOE_LANES void laneKeepEntry(const DispatchArgs& d, int row, int n) const {
     const Arrival at = arrival(row);
     const Quad* told = header(at);
-    const Quad head = team_.warp.laneLoad(told);
-    Quad entry = team_.warp.laneLoad(told + 1 + n);
+    const Quad head = block_.warp.laneLoad(told);
+    Quad entry = block_.warp.laneLoad(told + 1 + n);
     if (n >= headEntries(head)) return;
     Quad* kept = h_.arriving.headers + static_cast<std::int64_t>(row) * h_.headerStride();
     if (n == 0) kept[0] = head;
@@ -98,15 +102,15 @@ class LlTaken {
 
  private:
   MOE_LANES Quad laneToldQuad(int from, int n) const {
-    return team_.warp.laneLoad(c_.template mine<Quad>(llToldBy(team_, from)) + n);
+    return block_.warp.laneLoad(c_.template mine<Quad>(llToldBy(block_, from)) + n);
   }
 
   MOE_LANES std::int32_t laneToldCount(int from, int e) const {
-    return team_.warp.laneLoad(c_.template mine<std::int32_t>(llToldBy(team_, from)) + kToldWords + e);
+    return block_.warp.laneLoad(c_.template mine<std::int32_t>(llToldBy(block_, from)) + kToldWords + e);
   }
 
-  // Where rows have places by experts, and the first team for the handle.
-  MOE_LANES bool countsExperts() const { return expertRows(h_) || team_.w.index == 0; }
+  // Where rows have places by experts, and the first block for the handle.
+  MOE_LANES bool countsExperts() const { return expertRows(h_) || block_.w.index == 0; }
 
   // Where the group of each expert begins. One warp.
   template <class Warp>
@@ -121,11 +125,11 @@ class LlTaken {
     const Quad handle = laneToldQuad(from, 0), dispatch = laneToldQuad(from, 1);
     t_.rankRows[from] = static_cast<int>(dispatch.z);
     Failure why = handleFault(h_.terms, handle, from);
-    const std::uint64_t ours = team_.p.dispatch.terms, theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
+    const std::uint64_t ours = block_.p.dispatch.terms, theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
     if (why.fault == Fault::none && theirs != ours) why = disagreement(Phase::dispatchRows, from, ours, theirs);
     if (why.fault == Fault::none) return;
-    team_.warp.laneFail(c_, why);
-    team_.warp.laneOr(t_.faulty, 1);
+    block_.warp.laneFail(c_, why);
+    block_.warp.laneOr(t_.faulty, 1);
   }
 
   // All entries for local expert e. Notes how many of them are of earlier sources.
@@ -154,7 +158,7 @@ class LlTaken {
     return first + t_.entriesBefore[from * experts_ + e] + entryRow(entry);
   }
 
-  const Team& team_;
+  const Block& block_;
   const CommView& c_;
   const HandleView& h_;
   const LlTables& t_;
@@ -163,9 +167,9 @@ class LlTaken {
 
 // Rows of a payload, as Delivered wants them: in their slots or, if `in` is given, this rank's own in the caller's
 // input.
-template <class Team>
+template <class Block>
 struct LlTakenRows {
-  const LlTaken<Team>& taken;
+  const LlTaken<Block>& taken;
   LlPayload payload;
   const std::uint8_t* in;
   std::uint32_t rowBytes;

@@ -30,7 +30,7 @@ struct LlTelling {
     });
   }
 
-  // The warps of the first team, which has counted experts too. `w`: among all warps of the step.
+  // The warps of the first block, which has counted experts too. `w`: among all warps of the step.
   MOE_LANES void storeCounts(WarpIndex w) const {
     const HandleView& h = s.handle;
     const Slice slice = sliceOf(h.buckets(), {w.index / w.blocks, w.count / w.blocks, 1});

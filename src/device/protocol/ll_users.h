@@ -1,4 +1,4 @@
-// Who uses what of a rank's tokens, counted from the ids by each team of lanes for itself: so a dispatch that routes
+// Who uses what of a rank's tokens, counted from the ids by each block of lanes for itself: so a dispatch that routes
 // asks nobody before its first row. Of each chunk of 32 tokens there is one word per bucket (an expert or a rank),
 // whose bit t says that token t uses it, as in the route.
 #pragma once
@@ -8,12 +8,12 @@
 
 namespace moe {
 
-// The session of a team, with its tables. Its index is that of a block.
+// The session of a block, with its tables.
 template <Computes Wide>
-struct LlTeam : Session<Wide> {
+struct LlBlock : Session<Wide> {
   LlTables tables;
 
-  MOE_LANES LlTeam(const Wide& policy, const StepParams& params, WarpIndex mover, const Operation& operation)
+  MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex mover, const Operation& operation)
       : Session<Wide>(policy, params, {mover.index % mover.blocks, mover.blocks, mover.blocks}, operation) {
     layOutLlTables(this->handle, memory(), &tables);
   }
@@ -25,24 +25,24 @@ struct LlTeam : Session<Wide> {
     } else {
       const std::int64_t bytes = llTableBytes(this->handle);
       return bytes <= Wide::kScratchBytes ? this->warp.scratchMemory()
-                                          : this->handle.sent.tables.teams + this->w.index * bytes;
+                                          : this->handle.sent.tables.blocks + this->w.index * bytes;
     }
   }
 };
 
-template <class Team>
+template <class Block>
 class LlUsers {
  public:
-  MOE_LANES explicit LlUsers(const Team& team)
-      : c_(team.comm),
-        h_(team.handle),
-        route_(team.p.route),
-        t_(team.tables),
-        warp_(team.warp),
-        leads_(team.w.index == 0) {}
+  MOE_LANES explicit LlUsers(const Block& block)
+      : c_(block.comm),
+        h_(block.handle),
+        route_(block.p.route),
+        t_(block.tables),
+        warp_(block.warp),
+        leads_(block.w.index == 0) {}
 
-  // All lanes of the team together. False in the first team if an entry cannot be, which is reported. The others leave
-  // such entries out: what they send is not taken, since the first team says nothing.
+  // All lanes of the block together. False in the first block if an entry cannot be, which is reported. The others
+  // leave such entries out: what they send is not taken, since the first block says nothing.
   MOE_LANES bool count() const {
     const int chunks = chunkCount(), cleared = static_cast<int>(t_.users - t_.ranks) + chunks * buckets();
     warp_.forEach(cleared, [&](int i) { t_.ranks[i] = 0; });
@@ -89,7 +89,7 @@ class LlUsers {
  private:
   MOE_LANES int buckets() const { return h_.map.experts + h_.map.nranks; }
   MOE_LANES int chunkCount() const { return (route_.tokens + kChunkTokens - 1) / kChunkTokens; }
-  // Experts are counted where rows have places by them, and by the team that tells the counts.
+  // Experts are counted where rows have places by them, and by the block that tells the counts.
   MOE_LANES int firstBucket() const { return leads_ || expertRows(h_) ? 0 : h_.map.experts; }
 
   // Bits of a token are in the order of its destinations.
@@ -149,7 +149,7 @@ class LlUsers {
   const HandleView& h_;
   const RouteArgs& route_;
   const LlTables& t_;
-  const typename Team::Policy& warp_;
+  const typename Block::Policy& warp_;
   bool leads_;
 };
 

@@ -22,7 +22,7 @@ struct HandleShape {
   bool wideIndex = false;
   bool arrivals = false;  // of layouts with a row per expert
   int routeWarpsMax = 1;
-  int tableTeams = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
+  int tableBlocks = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
 };
 
 // Most rows that may arrive at a rank, each token once.
@@ -77,7 +77,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.sent.tables.warpRankBase, warps * n);
   take(v.sent.tables.warpRankOffsets, warps * (n + 1));
   take(v.sent.tables.warpWaveRows, v.wavesByExpert() ? warps * (kHtWaves * n + 1) : 0);
-  take(v.sent.tables.teams, dispatchRoutes(v) ? s.tableTeams * llTableBytes(v) : 0);
+  take(v.sent.tables.blocks, dispatchRoutes(v) ? s.tableBlocks * llTableBytes(v) : 0);
   take(v.sent.totals, v.buckets());
   take(v.sent.entryRow, entries);
   take(v.sent.destinationCount, s.tokensMax);

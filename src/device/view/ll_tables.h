@@ -1,4 +1,4 @@
-// The tables of an LL dispatch that routes. Each team of lanes that share scratch memory counts for itself what it has
+// The tables of an LL dispatch that routes. Each block of lanes that share scratch memory counts for itself what it has
 // to know of all tokens of its rank, and of all that come.
 #pragma once
 

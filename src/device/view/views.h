@@ -132,7 +132,7 @@ struct RouteTables {
   std::int32_t* warpRankBase;     // [route's warps][nranks]
   std::int32_t* warpRankOffsets;  // [route's warps][nranks + 1]
   std::int32_t* warpWaveRows;     // [route's warps] waves by experts: [kHtWaves * nranks + 1]
-  std::uint8_t* teams;            // LL: [teams][llTableBytes], for teams without scratch memory: see LlTables
+  std::uint8_t* blocks;           // LL: [blocks][llTableBytes], where there is no scratch memory: see LlTables
 };
 
 // What this rank sends.
@@ -252,7 +252,7 @@ struct DispatchArgs {
   std::uint64_t terms;                // what must agree: packDispatchTerms
   Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their codes
   Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
-  int counterTeam;                    // LL that routes: 1: the first team counts, and moves no rows
+  int countingBlock;                  // LL that routes: 1: the first block counts, and moves no rows
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
   CastArgs cast;                      // LL
   std::uint8_t* outRows;              // NULL: LL RANK_MAJOR rows stay in their slots
