@@ -230,7 +230,7 @@ typedef struct moeConfig {
   int32_t sideBytesMax; /* most bytes of one row's side payload, a multiple of 16; 0: none */
   int32_t topkMax;      /* most experts of a token, 1..32; 0: 8 */
   int32_t expertsMax;   /* most experts over all ranks; 0: 1024 */
-  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000. See moeGetLastError */
+  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000. See moeCommSetTimeout */
   int32_t sms;          /* GPU multiprocessors that one call may use; 0: the library's choice */
   int32_t logLevel;     /* moeLog value; 0: MOECOMM_LOG_LEVEL, else warn */
 
@@ -312,6 +312,13 @@ MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
  * sentence names this rank. Any thread. */
 MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 
+/* Sets the timeout of every wait of this rank for another one, for phases of a job: long while engines compile, short
+ * later. Local, not stream-ordered: replays of captured calls follow it too. A wait under way counts from its beginning
+ * by the new timeout. Steps notice it within a few milliseconds, the threads of TCP within half a second. The time
+ * after which RDMA adapters give a lost peer up still follows from config.timeoutMs. timeoutMs  1..86400000 Any thread.
+ * Returns moeInvalidArgument, or the communicator's failure. */
+MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
+
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks.
  *   error  host [1], out
  * The failure stays until moeCommDestroy. A new communicator may be made in the same process. Ranks may notice the same
@@ -355,7 +362,7 @@ typedef struct moeCommInfo {
   int32_t domainCount;
   int32_t domainRank; /* this rank's index in its domain */
   int32_t domainSize;
-  int32_t timeoutMs;
+  int32_t timeoutMs;  /* in force now: see moeCommSetTimeout */
   int32_t bulkCopies; /* 1 if the kernels use the GPU's bulk-copy engine */
   uint64_t windowBytes;
   uint64_t heapBytes;

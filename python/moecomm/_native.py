@@ -299,6 +299,7 @@ PROTOTYPES = {
     "moeCommInitFromEnv": (moeResult_t, [POINTER(moeComm_t), POINTER(moeConfig_t)]),
     "moeCommDestroy": (moeResult_t, [moeComm_t]),
     "moeCommAbort": (moeResult_t, [moeComm_t]),
+    "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),
     "moeCommGetInfo": (moeResult_t, [moeComm_t, POINTER(moeCommInfo_t)]),

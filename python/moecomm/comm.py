@@ -186,6 +186,12 @@ class Communicator:
         with self.native as pointer:
             errors.check(library(), library().moeCommAbort(pointer), pointer)
 
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Sets the timeout of this rank's waits for others, those under way too. info.timeout_ms tells it. Any thread."""
+        timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommSetTimeout(pointer, timeout_ms), pointer)
+
     def async_error(self) -> Optional[errors.MoeError]:
         """The communicator's first asynchronous failure as an exception object, or None. If there is a failure, this
         waits for its sentence (moeGetLastError)."""

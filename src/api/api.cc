@@ -132,6 +132,11 @@ moeResult_t moeCommAbort(moeComm_t comm) {
   return moe::guard(commOf(comm), [&] { commOf(comm)->abort(); });
 }
 
+moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] { commOf(comm)->setTimeout(timeoutMs); });
+}
+
 moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] {

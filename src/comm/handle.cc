@@ -191,13 +191,13 @@ moeCounts_t Handle::counts() {
     throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
   }
   HostCounts* host = view_.hostCounts;
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));
+  const auto begin = std::chrono::steady_clock::now();
   const std::atomic_ref tag(host->tag);
   for (int spins = 0; flagEpoch(tag.load(std::memory_order_acquire)) < tickets_.expected(); ++spins) {
     if (const moeResult_t status = comm_.status(); status != moeSuccess) throw Error(status, comm_.errors().sentence());
-    if (deadline.expired()) {
+    if (const auto timeout = comm_.timeout(); std::chrono::steady_clock::now() - begin >= timeout) {
       throw Error(moeTimeout,
-                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", comm_.config().timeoutMs));
+                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", timeout.count()));
     }
     if (spins < 1000) {
       std::this_thread::yield();

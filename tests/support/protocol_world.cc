@@ -7,11 +7,11 @@
 
 namespace moe::test {
 
-TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
-    : shape_(shape), at_(WindowPlan::of(shape)), timeoutNs_(timeoutNs) {
+TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs) : shape_(shape), at_(WindowPlan::of(shape)) {
   listAreas();
   for (int r = 0; r < shape.nranks; ++r) {
     ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
+    ranks_.back()->orders.timeoutNs = timeoutNs;
     ranks_.back()->departed.resize(static_cast<std::size_t>(shape.nranks));
     // Flags and landing words start at zero. The rest of the window may hold anything.
     for (const Area& area : areas_) {
@@ -104,9 +104,8 @@ CommView TestComm::view(int r) {
   if (shape_.domains() > 1) view.far = &memory.far;
   std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kInlineWindows), view.inlineWindows);
   view.windows = memory.windows.data(), view.at = at_;
-  view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
+  view.state = &memory.state, view.failure = &memory.failure, view.orders = &memory.orders;
   view.departed = memory.departed.data();
-  view.timeoutNs = timeoutNs_;
   view.tokensMax = shape_.tokensMax, view.llTokensMax = shape_.llTokensMax, view.topkMax = shape_.topkMax;
   view.rowBytesMax = shape_.rowBytesMax, view.sideBytesMax = shape_.sideBytesMax;
   return view;

@@ -30,7 +30,7 @@ struct RankMemory {
   FarView far{};
   CommState state{};
   Failure failure{};
-  std::uint64_t abort = 0;
+  WaitOrders orders{};
   std::vector<std::uint32_t> departed;  // [nranks]
 };
 
@@ -65,7 +65,6 @@ class TestComm {
 
   CommShape shape_;
   WindowPlan at_;
-  std::uint64_t timeoutNs_;
   std::vector<Area> areas_;
   std::vector<std::unique_ptr<RankMemory>> ranks_;
   int llHandles_ = 0;

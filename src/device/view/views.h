@@ -65,10 +65,9 @@ struct CommView {
   const FarView* far;                           // several domains
   WindowLayout at;
   CommState* state;
-  Failure* failure;         // host-visible
-  std::uint64_t* abort;     // host-visible; written by the host; not 0: give up
-  std::uint32_t* departed;  // [nranks], the same; not 0: the rank has left, and what it has sent is there
-  std::uint64_t timeoutNs;
+  Failure* failure;          // host-visible
+  const WaitOrders* orders;  // host-visible; written by the host
+  std::uint32_t* departed;   // [nranks], the same; not 0: the rank has left, and what it has sent is there
   int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
 
   // More than one domain.

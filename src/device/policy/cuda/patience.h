@@ -20,16 +20,17 @@ class CudaPatience {
     lookAt_ = now + kLookNs;
     if (!mayWait(comm)) return End::stopped;
     const bool left = cuda_flags::loadRelaxed(comm.departed + rankOf()) != 0;
-    if (left && now - begin_ + kLeftGraceNs < comm.timeoutNs) begin_ = now + kLeftGraceNs - comm.timeoutNs;
-    if (now - begin_ < comm.timeoutNs) return End::notYet;
+    const std::uint64_t timeout = cuda_flags::loadRelaxed(&comm.orders->timeoutNs);
+    if (left && now - begin_ + kLeftGraceNs < timeout) begin_ = now + kLeftGraceNs - timeout;
+    if (now - begin_ < timeout) return End::notYet;
     return left ? End::left : End::late;
   }
 
  private:
-  // The abort word is in host memory: it is looked at rarely.
+  // The orders are in host memory: they are looked at rarely.
   static MOE_LANES bool mayWait(const CommView& comm) {
     if (cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0) return false;
-    if (cuda_flags::loadRelaxed(comm.abort) == 0) return true;
+    if (cuda_flags::loadRelaxed(&comm.orders->abort) == 0) return true;
     atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
     return false;
   }
