@@ -252,9 +252,13 @@ typedef struct moeConfig {
   int32_t domainSize;
   /* What carries rows between domains: a moeTransport value from moeTransportTcp on. 0: the library chooses. */
   int32_t transport;
+  /* LL: sets of slots, 1..4; 0: 2. So many LL handles, made one after the other, have slots of their own: their
+   * operations may be outstanding together, and their rows may stay in the slots. The LL memory grows with it. */
+  int32_t llSets;
+  int32_t reserved; /* 0 */
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
-  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Bytes that one rank allocates. docs/reference/memory.md has the formula. */
 typedef struct moeMemorySize {
@@ -338,13 +342,13 @@ typedef struct moeLimits {
   int32_t rowBytesMax;
   int32_t sideBytesMax;
 
-  /* Operations that may await moeComplete at once: this many HT dispatches, and apart from them this many LL
-   * operations, of handles that were made one after the other. One HT combine may, and no other HT combine may start
-   * meanwhile. */
+  /* HT dispatches that may await moeComplete at once. One HT combine may, and no other HT combine may start meanwhile.
+   */
   int32_t outstandingMax;
+  int32_t llSets; /* LL operations that may await it at once, of handles that were made one after the other */
 } moeLimits_t;
 #define MOE_LIMITS_INITIALIZER \
-  { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What this communicator was built for. With comm NULL: what the library can do at most.
  *   limits  host [1], out
@@ -526,8 +530,8 @@ typedef struct moeHandleView {
 /* Where that memory is. The pointers are the same for the handle's life.
  *   view  host [1], out
  * The memory belongs to the caller from the end of the handle's dispatch until the beginning of its combine, and to the
- * library before and after. Two LL handles of a communicator have memory of their own. Further ones share it, each with
- * the fewest others. An operation of a handle that shares the memory ends the caller's turn too.
+ * library before and after. config.llSets LL handles of a communicator have memory of their own. Further ones share it,
+ * each with the fewest others. An operation of a handle that shares the memory ends the caller's turn too.
  * Returns moeInvalidArgument, moeInvalidUsage (a handle of another mode or layout). */
 MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 

@@ -130,6 +130,8 @@ class moeConfig_t(_Sized):
         ("allocateUser", c_void_p),
         ("domainSize", c_int32),
         ("transport", c_int32),
+        ("llSets", c_int32),
+        ("reserved", c_int32),
     ]
     _defaults_ = {"device": -1}
 
@@ -157,6 +159,7 @@ class moeLimits_t(_Sized):
         ("rowBytesMax", c_int32),
         ("sideBytesMax", c_int32),
         ("outstandingMax", c_int32),
+        ("llSets", c_int32),
     ]
 
 

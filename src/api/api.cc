@@ -159,6 +159,7 @@ moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
     result.rowBytesMax = Limits::kRowBytes;
     result.sideBytesMax = Limits::kSideBytes;
     result.outstandingMax = moe::kParities;
+    result.llSets = moe::kLlSetsMax;
     if (comm != nullptr) {
       const moe::CommShape& shape = commOf(comm)->shape();
       result.ranksMax = shape.nranks;
@@ -168,6 +169,7 @@ moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
       result.llTokensMax = shape.ll ? shape.llTokensMax : 0;
       result.rowBytesMax = shape.rowBytesMax;
       result.sideBytesMax = shape.sideBytesMax;
+      result.llSets = shape.ll ? shape.llSets : 0;
     }
     moe::writeStruct(limits, result, "limits");
   });

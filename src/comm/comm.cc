@@ -40,6 +40,7 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
   shape.sideBytesMax = config.sideBytesMax;
   shape.topkMax = config.topkMax;
   shape.expertsMax = config.expertsMax;
+  shape.llSets = config.llSets;
   shape.heapBytes = config.heapBytes;
   if (config.stagingRows > 0) shape.stagingRows = config.stagingRows;
   if (config.stagingRows == 0) shape.stagingRows = std::int64_t{nranks} * config.tokensMax;
@@ -192,7 +193,7 @@ std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const 
 }
 
 int Comm::takeLlSet() {
-  int* least = std::min_element(std::begin(llHandles_), std::end(llHandles_));
+  int* least = std::min_element(llHandles_, llHandles_ + shape_.llSets);
   ++*least;
   return static_cast<int>(least - llHandles_);
 }

@@ -124,7 +124,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::unique_ptr<Heap> heap_;
   OutstandingOperations operations_;
   std::vector<std::unique_ptr<Handle>> handles_;
-  int llHandles_[kLlSets] = {};
+  int llHandles_[kLlSetsMax] = {};
   bool hasReaders_ = false;
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;

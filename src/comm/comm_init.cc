@@ -17,14 +17,14 @@ namespace moe {
 namespace {
 
 // What all ranks must have set alike: names for the sentences, and values in the same order.
-constexpr const char* kAgreedNames[] = {"library version", "backend",     "modes",        "tokensMax",
-                                        "llTokensMax",     "rowBytesMax", "sideBytesMax", "topkMax",
-                                        "expertsMax",      "stagingRows", "domainSize",   "transport"};
+constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",  "llTokensMax",
+                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax", "stagingRows",
+                                        "domainSize",      "transport",    "llSets"};
 using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
 
 AgreedValues agreedValues(const Config& c, int backend) {
-  return {MOE_VERSION_CODE, backend,   c.modes,      c.tokensMax,   c.llTokensMax, c.rowBytesMax,
-          c.sideBytesMax,   c.topkMax, c.expertsMax, c.stagingRows, c.domainSize,  c.transport};
+  return {MOE_VERSION_CODE, backend,      c.modes,       c.tokensMax,  c.llTokensMax, c.rowBytesMax, c.sideBytesMax,
+          c.topkMax,        c.expertsMax, c.stagingRows, c.domainSize, c.transport,   c.llSets};
 }
 
 // Empty if they agree.

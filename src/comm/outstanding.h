@@ -43,7 +43,7 @@ class Outstanding {
 
 // The dispatches and combines of a set of LL slots are one series, which runs one at a time.
 enum class Series : int { htDispatches, htCombines, llOperations };
-inline constexpr int kSeries = static_cast<int>(Series::llOperations) + kLlSets;
+inline constexpr int kSeries = static_cast<int>(Series::llOperations) + kLlSetsMax;
 constexpr Series llSeries(int set) {
   return static_cast<Series>(static_cast<int>(Series::llOperations) + set);
 }

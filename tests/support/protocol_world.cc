@@ -31,7 +31,7 @@ void TestComm::listAreas() {
   auto add = [&](const char* name, std::uint64_t begin, std::int64_t bytes) {
     areas_.push_back({name, begin, static_cast<std::uint64_t>(bytes)});
   };
-  const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n;
+  const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n, sets = s.llSets;
   const std::int64_t header = 16 * (1 + std::int64_t{s.topkMax});
   const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
   add("routeCountsReady", at_.routeCountsReady, flags);
@@ -42,20 +42,20 @@ void TestComm::listAreas() {
   add("htCombineDone", at_.htCombineDone, flags);
   add("htRowWaves", at_.htRowWaves, kHtWaves * flags);
   add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
-  add("llRowsReady", at_.llRowsReady, 2 * flags);
-  add("llCombineSizes", at_.llCombineSizes, 2 * flags);
-  add("llCombineReady", at_.llCombineReady, 2 * flags);
-  add("llCombineFree", at_.llCombineFree, 2 * flags);
-  add("llFree", at_.llFree, 2 * flags);
+  add("llRowsReady", at_.llRowsReady, sets * flags);
+  add("llCombineSizes", at_.llCombineSizes, sets * flags);
+  add("llCombineReady", at_.llCombineReady, sets * flags);
+  add("llCombineFree", at_.llCombineFree, sets * flags);
+  add("llFree", at_.llFree, sets * flags);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
   add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
-  add("llSizes", at_.llSizes, two * 8);
-  add("llRows", at_.llRows, two * ll * s.rowBytesMax);
-  add("llSide", at_.llSide, two * ll * s.sideBytesMax);
-  add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
-  add("llCombineGrads", at_.llCombineGrads, 2 * ll * 4 * s.topkMax);
+  add("llSizes", at_.llSizes, sets * n * 8);
+  add("llRows", at_.llRows, sets * n * ll * s.rowBytesMax);
+  add("llSide", at_.llSide, sets * n * ll * s.sideBytesMax);
+  add("llCombineRows", at_.llCombineRows, sets * n * ll * s.rowBytesMax);
+  add("llCombineGrads", at_.llCombineGrads, sets * ll * 4 * s.topkMax);
   add("routeHeaders", at_.routeHeaders, two * at_.routeTokensMax * header);
   add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
@@ -69,7 +69,7 @@ void TestComm::listAreas() {
 template <class Add>
 void TestComm::listRemoteAreas(Add add) {
   const CommShape& s = shape_;
-  const std::int64_t n = s.nranks, domains = s.domains(), flags = 8 * domains,
+  const std::int64_t n = s.nranks, domains = s.domains(), flags = 8 * domains, sets = s.llSets,
                      header = 16 * (1 + std::int64_t{s.topkMax});
   const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0;
   add("htRailWaves", at_.far.htRailWaves, kHtWaves * flags);
@@ -81,11 +81,11 @@ void TestComm::listRemoteAreas(Add add) {
   add("routeHeadersOut", at_.far.routeHeadersOut, n * at_.routeTokensMax * header);
   add("railTables", at_.far.railTables, 2 * domains * ht * at_.far.railQuads * 16);
   add("railTablesOut", at_.far.railTablesOut, domains * ht * at_.far.railQuads * 16);
-  add("llRowsOut", at_.far.llRowsOut, 2 * ll * s.rowBytesMax);
-  add("llSideOut", at_.far.llSideOut, 2 * ll * s.sideBytesMax);
-  add("llCombineIn", at_.far.llCombineIn, 2 * n * ll * s.rowBytesMax);
-  add("llGradsIn", at_.far.llGradsIn, 2 * n * ll * 4 * s.topkMax);
-  add("llGradsOut", at_.far.llGradsOut, 2 * n * ll * 4 * s.topkMax);
+  add("llRowsOut", at_.far.llRowsOut, sets * ll * s.rowBytesMax);
+  add("llSideOut", at_.far.llSideOut, sets * ll * s.sideBytesMax);
+  add("llCombineIn", at_.far.llCombineIn, sets * n * ll * s.rowBytesMax);
+  add("llGradsIn", at_.far.llGradsIn, sets * n * ll * 4 * s.topkMax);
+  add("llGradsOut", at_.far.llGradsOut, sets * n * ll * 4 * s.topkMax);
   add("railRowsOut", at_.far.railRowsOut, ht * s.rowBytesMax);
   add("railSideOut", at_.far.railSideOut, ht * s.sideBytesMax);
   add("railRows", at_.far.railRows, domains * ht * s.rowBytesMax);

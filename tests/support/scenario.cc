@@ -32,6 +32,7 @@ class Builder {
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
       : rng_(seed), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
     world_.trouble = trouble;
+    shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
   }
 
   Scenario build(std::uint64_t timeoutNs);
@@ -360,10 +361,11 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }
-  world_.text = fmt::format("{} ranks in domains of {}, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
-                            shape_.nranks, shape_.domainSize, shape_.rowBytesMax, shape_.sideBytesMax,
-                            static_cast<int>(world_.trouble), world_.culprit) +
-                world_.text + world_.program->describe();
+  world_.text =
+      fmt::format("{} ranks in domains of {}, {} LL sets, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
+                  shape_.nranks, shape_.domainSize, shape_.llSets, shape_.rowBytesMax, shape_.sideBytesMax,
+                  static_cast<int>(world_.trouble), world_.culprit) +
+      world_.text + world_.program->describe();
   return std::move(world_);
 }
 

@@ -7,7 +7,7 @@
 namespace moe {
 
 inline constexpr int kParities = 2;      // generations of the route's buffers and the HT dispatch's records
-inline constexpr int kLlSets = 2;        // sets of LL slots; a handle has one of them, see Comm::takeLlSet
+inline constexpr int kLlSetsMax = 4;     // sets of LL slots; a handle has one of them, see Comm::takeLlSet
 inline constexpr int kChunkTokens = 32;  // of the route: bits of a word
 inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens that are handed over one by one
 inline constexpr int kTopkMax = 32;
@@ -24,6 +24,7 @@ struct CommShape {
   int sideBytesMax = 0;
   int topkMax = 0;
   int expertsMax = 0;
+  int llSets = 2;
   bool ht = false;
   bool ll = false;
   std::int64_t stagingRows = 0;

@@ -17,7 +17,7 @@ struct WindowLayout {
   std::uint64_t htCombineReady, htCombineDone;
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
-  // Flags, [set][from].
+  // Flags, [set][from]: of CommShape::llSets sets.
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree;
 
   // Small records.
@@ -119,12 +119,12 @@ class WindowAreas {
 // What only communicators of several domains have.
 inline void layOutRemoteLl(const CommShape& s, std::int64_t toldBytes, RemoteLayout& at, WindowAreas& areas) {
   const std::int64_t n = s.domains() > 1 ? s.nranks : 0, tokens = s.ll && n > 0 ? s.llTokensMax : 0;
-  at.llRowsOut = areas.take(kLlSets * tokens * s.rowBytesMax);
-  at.llSideOut = areas.take(kLlSets * tokens * s.sideBytesMax);
-  at.llToldOut = areas.take(tokens > 0 ? kLlSets * n * toldBytes : 0);
-  at.llCombineIn = areas.take(kLlSets * n * tokens * s.rowBytesMax);
-  at.llGradsIn = areas.take(kLlSets * n * tokens * s.topkMax * 4);
-  at.llGradsOut = areas.take(kLlSets * n * tokens * s.topkMax * 4);
+  at.llRowsOut = areas.take(s.llSets * tokens * s.rowBytesMax);
+  at.llSideOut = areas.take(s.llSets * tokens * s.sideBytesMax);
+  at.llToldOut = areas.take(tokens > 0 ? s.llSets * n * toldBytes : 0);
+  at.llCombineIn = areas.take(s.llSets * n * tokens * s.rowBytesMax);
+  at.llGradsIn = areas.take(s.llSets * n * tokens * s.topkMax * 4);
+  at.llGradsOut = areas.take(s.llSets * n * tokens * s.topkMax * 4);
 }
 inline void layOutRails(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
   const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, tokens = s.ht && domains > 0 ? s.tokensMax : 0;
@@ -152,14 +152,14 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.far.htRailWaves = areas.take(kHtWaves * rails), at.far.htSumWaves = areas.take(kHtWaves * rails);
   at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
   at.far.leaving = areas.take(domains > 0 ? flags : 0);
-  at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
-  at.llCombineSizes = areas.take(kLlSets * flags);
-  at.llCombineReady = areas.take(kLlSets * flags), at.llCombineFree = areas.take(kLlSets * flags);
+  at.llRowsReady = areas.take(s.llSets * flags), at.llFree = areas.take(s.llSets * flags);
+  at.llCombineSizes = areas.take(s.llSets * flags);
+  at.llCombineReady = areas.take(s.llSets * flags), at.llCombineFree = areas.take(s.llSets * flags);
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});
-  at.llSizes = areas.take(kLlSets * n * std::int64_t{sizeof(std::uint64_t)});
+  at.llSizes = areas.take(s.llSets * n * std::int64_t{sizeof(std::uint64_t)});
   at.far.railSizes = areas.take(2 * rails);
   const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
   at.routeTokensMax = static_cast<int>(tokens > llTokens ? tokens : llTokens);
@@ -177,14 +177,14 @@ inline WindowPlan WindowPlan::of(const CommShape& s) {
   at.controlBytes = areas.end();
 
   const std::int64_t n = s.nranks, llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
-  at.llRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
-  at.llSide = areas.take(kLlSets * n * llTokens * s.sideBytesMax);
-  at.llCombineRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
-  at.llCombineGrads = areas.take(kLlSets * llTokens * s.topkMax * 4);
+  at.llRows = areas.take(s.llSets * n * llTokens * s.rowBytesMax);
+  at.llSide = areas.take(s.llSets * n * llTokens * s.sideBytesMax);
+  at.llCombineRows = areas.take(s.llSets * n * llTokens * s.rowBytesMax);
+  at.llCombineGrads = areas.take(s.llSets * llTokens * s.topkMax * 4);
   const std::int64_t expertsOfRank = (s.expertsMax + n - 1) / n;
   at.llToldHead = static_cast<int>(roundUp(kToldWords + expertsOfRank, 4) * 4);
   at.llToldBytes = at.llToldHead + static_cast<int>(llTokens * headerQuads(s.topkMax)) * static_cast<int>(sizeof(Quad));
-  at.llTold = areas.take(llTokens > 0 ? kLlSets * n * at.llToldBytes : 0);
+  at.llTold = areas.take(llTokens > 0 ? s.llSets * n * at.llToldBytes : 0);
   layOutRemoteLl(s, at.llToldBytes, at.far, areas);
   at.llBytes = areas.end() - at.controlBytes;
 
