@@ -255,7 +255,9 @@ typedef struct moeConfig {
   /* LL: sets of slots, 1..4; 0: 2. So many LL handles, made one after the other, have slots of their own: their
    * operations may be outstanding together, and their rows may stay in the slots. The LL memory grows with it. */
   int32_t llSets;
-  int32_t reserved; /* 0 */
+  /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. So many operations that need one may be outstanding
+   * together: two combines of EXPERT_MAJOR layouts need two. */
+  int32_t stagingAreas;
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
   { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -342,8 +344,8 @@ typedef struct moeLimits {
   int32_t rowBytesMax;
   int32_t sideBytesMax;
 
-  /* HT dispatches that may await moeComplete at once. One HT combine may, and no other HT combine may start meanwhile.
-   */
+  /* HT dispatches that may await moeComplete at once, and apart from them as many HT combines. With several domains one
+   * HT combine may, and no other HT combine may start meanwhile. config.stagingAreas limits both further. */
   int32_t outstandingMax;
   int32_t llSets; /* LL operations that may await it at once, of handles that were made one after the other */
 } moeLimits_t;

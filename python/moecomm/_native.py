@@ -131,7 +131,7 @@ class moeConfig_t(_Sized):
         ("domainSize", c_int32),
         ("transport", c_int32),
         ("llSets", c_int32),
-        ("reserved", c_int32),
+        ("stagingAreas", c_int32),
     ]
     _defaults_ = {"device": -1}
 

@@ -129,7 +129,7 @@ class Communicator:
 
     All settings are optional, and moeConfig_t has their meaning: backend "auto" | "host" | "cuda",
     modes "auto" | "ht" | "ll", device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max,
-    timeout_ms, sms, staging_rows, heap_bytes, domain_size, ll_sets, transport "auto" | "tcp" | "verbs" | "ibgda",
+    timeout_ms, sms, staging_rows, heap_bytes, domain_size, ll_sets, staging_areas, transport "auto" | "tcp" | "verbs" | "ibgda",
     interface_name, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
     kind that returns an address) and free (with address, size and kind). Any thread may call log functions and
     allocators until the communicator is destroyed. They must not destroy it."""

@@ -40,6 +40,7 @@ NUMBERS: Dict[str, Tuple[str, int, int, int]] = {
     "heap_bytes": ("heapBytes", 0, 0, INT64_MAX),
     "domain_size": ("domainSize", 0, 0, INT32_MAX),
     "ll_sets": ("llSets", 0, 0, INT32_MAX),
+    "staging_areas": ("stagingAreas", 0, 0, INT32_MAX),
 }
 
 

@@ -41,6 +41,7 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
   shape.topkMax = config.topkMax;
   shape.expertsMax = config.expertsMax;
   shape.llSets = config.llSets;
+  shape.stagingAreas = config.stagingAreas;
   shape.heapBytes = config.heapBytes;
   if (config.stagingRows > 0) shape.stagingRows = config.stagingRows;
   if (config.stagingRows == 0) shape.stagingRows = std::int64_t{nranks} * config.tokensMax;

@@ -17,14 +17,14 @@ namespace moe {
 namespace {
 
 // What all ranks must have set alike: names for the sentences, and values in the same order.
-constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",  "llTokensMax",
-                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax", "stagingRows",
-                                        "domainSize",      "transport",    "llSets"};
+constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",   "llTokensMax",
+                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax",  "stagingRows",
+                                        "domainSize",      "transport",    "llSets",  "stagingAreas"};
 using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
 
 AgreedValues agreedValues(const Config& c, int backend) {
   return {MOE_VERSION_CODE, backend,      c.modes,       c.tokensMax,  c.llTokensMax, c.rowBytesMax, c.sideBytesMax,
-          c.topkMax,        c.expertsMax, c.stagingRows, c.domainSize, c.transport,   c.llSets};
+          c.topkMax,        c.expertsMax, c.stagingRows, c.domainSize, c.transport,   c.llSets,      c.stagingAreas};
 }
 
 // Empty if they agree.
@@ -180,6 +180,8 @@ class CommInit {
                                                size));
     }
     comm_->shape_ = shapeOf(nranks, size, comm_->config_);
+    // What combines put over the rails has one generation.
+    if (comm_->shape_.domains() > 1) comm_->operations_ = OutstandingOperations(1);
   }
 
   void makeWindow() {

@@ -129,9 +129,6 @@ Config resolveConfig(const moeConfig_t* user, const Lookup& lookup) {
   if ((fields.allocate == nullptr) != (fields.free == nullptr)) {
     throw Error(moeInvalidArgument, "config.allocate and config.free must be given together");
   }
-  if (fields.reserved != 0) {
-    throw Error(moeInvalidArgument, fmt::format("config.reserved is {}, must be 0", fields.reserved));
-  }
   config.log = fields.log;
   config.logUser = fields.logUser;
   config.allocate = fields.allocate;

@@ -87,9 +87,17 @@ Series Handle::seriesOf(Pending kind) const {
   return kind == Pending::dispatch ? Series::htDispatches : Series::htCombines;
 }
 
+int Handle::stagingOf(Pending kind, const StepParams& p) const {
+  const bool dispatch = kind == Pending::dispatch;
+  const bool staged = dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0 && p.combine.rows != nullptr;
+  if (lowLatency() || !staged) return kNotStaged;
+  const std::uint64_t rows = dispatch ? p.dispatch.outRowsOffset : p.combine.rowsOffset;
+  return rows == stagingAt(comm_.shape(), comm_.layout(), 0).rows ? 0 : 1;
+}
+
 void Handle::forgetPending() {
   if (pending_ == Pending::nothing) return;
-  comm_.operations().complete(seriesOf(pending_), pendingNumber_, usesStaging(pending_, pendingParams_));
+  comm_.operations().complete(seriesOf(pending_), pendingNumber_, stagingOf(pending_, pendingParams_));
   pending_ = Pending::nothing;
 }
 
@@ -159,15 +167,16 @@ void Handle::checkOutstanding(Pending kind, const char* call) const {
   throw Error(
       moeInvalidUsage,
       fmt::format("{}: the buffers belong to an operation that still awaits moeComplete ({} outstanding, at most "
-                  "{} in a row)",
-                  call, outstanding.count(), outstanding.generations()));
+                  "{} in a row{})",
+                  call, outstanding.count(), outstanding.generations(),
+                  kind == Pending::combine && view_.hasRails() ? ": there are several domains" : ""));
 }
 
 void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   StepParams& p = operation.params;
   if (operation.sendOnly) p.phases = kSendPhase;
   launch(operation.step, p, operation.shape, stream);
-  const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, usesStaging(kind, p));
+  const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, stagingOf(kind, p));
   if (lowLatency() && operation.step == Step::combine) comm_.noteReaders();
   if (!operation.sendOnly) return;
   pending_ = kind;

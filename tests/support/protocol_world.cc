@@ -33,13 +33,14 @@ void TestComm::listAreas() {
   };
   const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n, sets = s.llSets;
   const std::int64_t header = 16 * (1 + std::int64_t{s.topkMax});
-  const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
+  const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0,
+                     staging = s.ht ? s.stagingAreas * s.stagingRows : 0;
   add("routeCountsReady", at_.routeCountsReady, flags);
   add("routeHeadersReady", at_.routeHeadersReady, flags);
   add("htOutputReady", at_.htOutputReady, flags);
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);
-  add("htCombineDone", at_.htCombineDone, flags);
+  add("htCombineDone", at_.htCombineDone, 2 * flags);
   add("htRowWaves", at_.htRowWaves, kHtWaves * flags);
   add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
   add("llRowsReady", at_.llRowsReady, sets * flags);
@@ -50,14 +51,14 @@ void TestComm::listAreas() {
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
-  add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
+  add("htCombines", at_.htCombines, two * std::int64_t{sizeof(CombineRecord)});
   add("llSizes", at_.llSizes, sets * n * 8);
   add("llRows", at_.llRows, sets * n * ll * s.rowBytesMax);
   add("llSide", at_.llSide, sets * n * ll * s.sideBytesMax);
   add("llCombineRows", at_.llCombineRows, sets * n * ll * s.rowBytesMax);
   add("llCombineGrads", at_.llCombineGrads, sets * ll * 4 * s.topkMax);
   add("routeHeaders", at_.routeHeaders, two * at_.routeTokensMax * header);
-  add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
+  add("htCombineGrads", at_.htCombineGrads, 2 * ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
   add("heap", at_.heap, s.heapBytes);

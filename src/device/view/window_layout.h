@@ -14,7 +14,8 @@ struct WindowLayout {
   // Flags, [from] each.
   std::uint64_t routeCountsReady, routeHeadersReady;
   std::uint64_t htOutputReady, htRowsReady;
-  std::uint64_t htCombineReady, htCombineDone;
+  std::uint64_t htCombineReady;
+  std::uint64_t htCombineDone;  // [parity][from]
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from]: of CommShape::llSets sets.
@@ -25,7 +26,7 @@ struct WindowLayout {
       routeCounts;           // int32 [parity][from][countStride]: the handle's terms, entries per expert, rows per rank
   std::uint64_t waveCounts;  // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
   std::uint64_t htOutputs;   // OutputRecord [parity][from]
-  std::uint64_t htCombines;  // CombineRecord [from]
+  std::uint64_t htCombines;  // CombineRecord [parity][from]
   std::uint64_t llSizes;     // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;      // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 
@@ -36,9 +37,9 @@ struct WindowLayout {
                                  // landing words, which `from` fills
   std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
   std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
-  std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
-  std::uint64_t staging;         // [stagingRows][rowBytesMax]
-  std::uint64_t stagingSide;     // [stagingRows][sideBytesMax]
+  std::uint64_t htCombineGrads;  // float [parity][tokensMax][topkMax]
+  std::uint64_t staging;         // [stagingAreas][stagingRows][rowBytesMax]
+  std::uint64_t stagingSide;     // [stagingAreas][stagingRows][sideBytesMax]
 
   std::uint64_t heap;
 
@@ -102,6 +103,16 @@ struct alignas(16) CombineRecord {
   std::int16_t gradsMiss;  // 1: gradients are carried, but the caller has given none
 };
 
+// One of the staging areas.
+struct StagingArea {
+  std::uint64_t rows, side;
+};
+inline StagingArea stagingAt(const CommShape& s, const WindowLayout& at, int area) {
+  const std::int64_t before = area * s.stagingRows;
+  return {at.staging + static_cast<std::uint64_t>(before * s.rowBytesMax),
+          at.stagingSide + static_cast<std::uint64_t>(before * s.sideBytesMax)};
+}
+
 // Areas one after another, each aligned.
 class WindowAreas {
  public:
@@ -147,7 +158,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
 
   at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
   at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);
-  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(flags);
+  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(kParities * flags);
   at.htRowWaves = areas.take(kHtWaves * flags), at.htCombineWaves = areas.take(kHtWaves * flags);
   at.far.htRailWaves = areas.take(kHtWaves * rails), at.far.htSumWaves = areas.take(kHtWaves * rails);
   at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
@@ -158,7 +169,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
-  at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});
+  at.htCombines = areas.take(kParities * n * std::int64_t{sizeof(CombineRecord)});
   at.llSizes = areas.take(s.llSets * n * std::int64_t{sizeof(std::uint64_t)});
   at.far.railSizes = areas.take(2 * rails);
   const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
@@ -188,8 +199,8 @@ inline WindowPlan WindowPlan::of(const CommShape& s) {
   layOutRemoteLl(s, at.llToldBytes, at.far, areas);
   at.llBytes = areas.end() - at.controlBytes;
 
-  const std::int64_t staging = s.ht ? s.stagingRows : 0;
-  at.htCombineGrads = areas.take(tokens * s.topkMax * 4);
+  const std::int64_t staging = s.ht ? s.stagingAreas * s.stagingRows : 0;
+  at.htCombineGrads = areas.take(kParities * tokens * s.topkMax * 4);
   at.staging = areas.take(staging * s.rowBytesMax);
   at.stagingSide = areas.take(staging * s.sideBytesMax);
   layOutRails(s, at.far, areas);
