@@ -230,7 +230,7 @@ typedef struct moeConfig {
   int32_t sideBytesMax; /* most bytes of one row's side payload, a multiple of 16; 0: none */
   int32_t topkMax;      /* most experts of a token, 1..32; 0: 8 */
   int32_t expertsMax;   /* most experts over all ranks; 0: 1024 */
-  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000. See moeGetLastError */
+  int32_t timeoutMs;    /* every wait for another rank ends within this; 0: 30000. See moeCommSetTimeout */
   int32_t sms;          /* GPU multiprocessors that one call may use; 0: the library's choice */
   int32_t logLevel;     /* moeLog value; 0: MOECOMM_LOG_LEVEL, else warn */
 
@@ -252,9 +252,15 @@ typedef struct moeConfig {
   int32_t domainSize;
   /* What carries rows between domains: a moeTransport value from moeTransportTcp on. 0: the library chooses. */
   int32_t transport;
+  /* LL: sets of slots, 1..4; 0: 2. So many LL handles, made one after the other, have slots of their own: their
+   * operations may be outstanding together, and their rows may stay in the slots. The LL memory grows with it. */
+  int32_t llSets;
+  /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. So many operations that need one may be outstanding
+   * together: two combines of EXPERT_MAJOR layouts need two. */
+  int32_t stagingAreas;
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
-  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Bytes that one rank allocates. docs/reference/memory.md has the formula. */
 typedef struct moeMemorySize {
@@ -312,6 +318,13 @@ MOE_API moeResult_t moeCommDestroy(moeComm_t comm);
  * sentence names this rank. Any thread. */
 MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 
+/* Sets the timeout of every wait of this rank for another one, for phases of a job: long while engines compile, short
+ * later. Local, not stream-ordered: replays of captured calls follow it too. A wait under way counts from its beginning
+ * by the new timeout. Steps notice it within a few milliseconds, the threads of TCP within half a second. The time
+ * after which RDMA adapters give a lost peer up still follows from config.timeoutMs. timeoutMs  1..86400000 Any thread.
+ * Returns moeInvalidArgument, or the communicator's failure. */
+MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
+
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks.
  *   error  host [1], out
  * The failure stays until moeCommDestroy. A new communicator may be made in the same process. Ranks may notice the same
@@ -331,13 +344,13 @@ typedef struct moeLimits {
   int32_t rowBytesMax;
   int32_t sideBytesMax;
 
-  /* Operations that may await moeComplete at once: this many HT dispatches, and apart from them this many LL
-   * operations, of handles that were made one after the other. One HT combine may, and no other HT combine may start
-   * meanwhile. */
+  /* HT dispatches that may await moeComplete at once, and apart from them as many HT combines. With several domains one
+   * HT combine may, and no other HT combine may start meanwhile. config.stagingAreas limits both further. */
   int32_t outstandingMax;
+  int32_t llSets; /* LL operations that may await it at once, of handles that were made one after the other */
 } moeLimits_t;
 #define MOE_LIMITS_INITIALIZER \
-  { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeLimits_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What this communicator was built for. With comm NULL: what the library can do at most.
  *   limits  host [1], out
@@ -355,7 +368,7 @@ typedef struct moeCommInfo {
   int32_t domainCount;
   int32_t domainRank; /* this rank's index in its domain */
   int32_t domainSize;
-  int32_t timeoutMs;
+  int32_t timeoutMs;  /* in force now: see moeCommSetTimeout */
   int32_t bulkCopies; /* 1 if the kernels use the GPU's bulk-copy engine */
   uint64_t windowBytes;
   uint64_t heapBytes;
@@ -519,8 +532,8 @@ typedef struct moeHandleView {
 /* Where that memory is. The pointers are the same for the handle's life.
  *   view  host [1], out
  * The memory belongs to the caller from the end of the handle's dispatch until the beginning of its combine, and to the
- * library before and after. Two LL handles of a communicator have memory of their own. Further ones share it, each with
- * the fewest others. An operation of a handle that shares the memory ends the caller's turn too.
+ * library before and after. config.llSets LL handles of a communicator have memory of their own. Further ones share it,
+ * each with the fewest others. An operation of a handle that shares the memory ends the caller's turn too.
  * Returns moeInvalidArgument, moeInvalidUsage (a handle of another mode or layout). */
 MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 

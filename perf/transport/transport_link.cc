@@ -60,7 +60,8 @@ TransportLink::TransportLink(const Options& options, Group& group, std::size_t d
       window_(backend_->allocateHostVisible(windowBytes_)),
       log_({config_.logLevel, config_.logFile}, rank_, nranks_),
       sent_(static_cast<std::size_t>(nranks_)),
-      seen_(static_cast<std::size_t>(nranks_)) {
+      seen_(static_cast<std::size_t>(nranks_)),
+      orders_{0, static_cast<std::uint64_t>(config_.timeoutMs) * 1000000} {
   std::memset(window_.get(), 0, windowBytes_);
   const bootstrap::Key offered = bootstrap::randomKey();
   const CardBytes first = gatherCards(group, {offered.begin(), offered.end()}).front();
@@ -75,18 +76,10 @@ TransportLink::TransportLink(const Options& options, Group& group, std::size_t d
 }
 
 RemoteSetup TransportLink::setup() {
-  RemoteSetup setup{rank_,
-                    nranks_,
-                    {},
-                    window_.get(),
-                    windowBytes_,
-                    *backend_,
-                    log_,
-                    config_.timeoutMs,
-                    config_.interfaceName,
-                    config_.rdma,
-                    {},
-                    signalOf(nranks_)};
+  RemoteSetup setup{rank_,         nranks_,      {},
+                    window_.get(), windowBytes_, *backend_,
+                    log_,          orders_,      config_.interfaceName,
+                    config_.rdma,  {},           signalOf(nranks_)};
   for (int peer = 0; peer < nranks_; ++peer) {
     if (isRemote(peer)) setup.peers.push_back(peer);
   }
@@ -94,7 +87,7 @@ RemoteSetup TransportLink::setup() {
   setup.fail = [this](moeResult_t, const std::string& sentence) {
     const std::lock_guard lock(mutex_);
     if (failure_.empty()) failure_ = sentence;
-    HostQueueMemory().publish(&abort_, std::uint64_t{1});
+    HostQueueMemory().publish(&orders_.abort, std::uint64_t{1});
   };
   return setup;
 }
@@ -118,8 +111,7 @@ void TransportLink::carry() {
 
 void TransportLink::post(const Put& put) {
   const HostQueueMemory memory;
-  const auto patience = static_cast<std::uint64_t>(config_.timeoutMs) * 1000000;
-  const WaitLimit limit{memory.nanoseconds() + patience, &abort_};
+  const WaitLimit limit{memory.nanoseconds(), &orders_};
   if (!moe::post(memory, view_, put, limit)) giveUp(fmt::format("no put to rank {} goes on", put.to));
 }
 
@@ -130,7 +122,8 @@ void TransportLink::awaitSignal(int from) {
   const auto end = Clock::now() + std::chrono::milliseconds(config_.timeoutMs);
   int idle = 0;
   while (memory.load(word) < wanted) {
-    if (memory.load(&abort_) != 0 || Clock::now() > end) giveUp(fmt::format("no word has come from rank {}", from));
+    if (memory.load(&orders_.abort) != 0 || Clock::now() > end)
+      giveUp(fmt::format("no word has come from rank {}", from));
     if (view_.helper == nullptr) std::this_thread::yield();
     if (view_.helper != nullptr && !view_.helper->advance()) view_.helper->pause(++idle);
   }

@@ -54,7 +54,7 @@ class TransportLink {
   Memory window_;
   Log log_;
   std::vector<std::uint64_t> sent_, seen_;  // signals, by peer
-  std::uint64_t abort_ = 0;                 // not zero: failure_ says why
+  WaitOrders orders_;                       // abort is not zero: failure_ says why
   std::mutex mutex_;
   std::string failure_;
   bootstrap::Key key_{};  // rank 0's key, which all ranks use

@@ -130,6 +130,8 @@ class moeConfig_t(_Sized):
         ("allocateUser", c_void_p),
         ("domainSize", c_int32),
         ("transport", c_int32),
+        ("llSets", c_int32),
+        ("stagingAreas", c_int32),
     ]
     _defaults_ = {"device": -1}
 
@@ -157,6 +159,7 @@ class moeLimits_t(_Sized):
         ("rowBytesMax", c_int32),
         ("sideBytesMax", c_int32),
         ("outstandingMax", c_int32),
+        ("llSets", c_int32),
     ]
 
 
@@ -299,6 +302,7 @@ PROTOTYPES = {
     "moeCommInitFromEnv": (moeResult_t, [POINTER(moeComm_t), POINTER(moeConfig_t)]),
     "moeCommDestroy": (moeResult_t, [moeComm_t]),
     "moeCommAbort": (moeResult_t, [moeComm_t]),
+    "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),
     "moeCommGetInfo": (moeResult_t, [moeComm_t, POINTER(moeCommInfo_t)]),

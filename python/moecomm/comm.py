@@ -56,6 +56,7 @@ class Limits(NamedTuple):
     row_bytes_max: int
     side_bytes_max: int
     outstanding_max: int
+    ll_sets: int
 
 
 class MemorySize(NamedTuple):
@@ -128,7 +129,7 @@ class Communicator:
 
     All settings are optional, and moeConfig_t has their meaning: backend "auto" | "host" | "cuda",
     modes "auto" | "ht" | "ll", device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max,
-    timeout_ms, sms, staging_rows, heap_bytes, domain_size, transport "auto" | "tcp" | "verbs" | "ibgda",
+    timeout_ms, sms, staging_rows, heap_bytes, domain_size, ll_sets, staging_areas, transport "auto" | "tcp" | "verbs" | "ibgda",
     interface_name, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
     kind that returns an address) and free (with address, size and kind). Any thread may call log functions and
     allocators until the communicator is destroyed. They must not destroy it."""
@@ -185,6 +186,12 @@ class Communicator:
         """Ends all waits, here and on the peers. Any thread."""
         with self.native as pointer:
             errors.check(library(), library().moeCommAbort(pointer), pointer)
+
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Sets the timeout of this rank's waits for others, those under way too. info.timeout_ms tells it. Any thread."""
+        timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommSetTimeout(pointer, timeout_ms), pointer)
 
     def async_error(self) -> Optional[errors.MoeError]:
         """The communicator's first asynchronous failure as an exception object, or None. If there is a failure, this

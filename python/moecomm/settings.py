@@ -39,6 +39,8 @@ NUMBERS: Dict[str, Tuple[str, int, int, int]] = {
     "staging_rows": ("stagingRows", 0, -1, INT64_MAX),
     "heap_bytes": ("heapBytes", 0, 0, INT64_MAX),
     "domain_size": ("domainSize", 0, 0, INT32_MAX),
+    "ll_sets": ("llSets", 0, 0, INT32_MAX),
+    "staging_areas": ("stagingAreas", 0, 0, INT32_MAX),
 }
 
 

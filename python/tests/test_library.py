@@ -67,6 +67,18 @@ class LibraryTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "no_such_setting"):
             moecomm.memory_size(2, no_such_setting=1)
 
+    def test_the_timeout_can_be_changed(self):
+        def body(comm):
+            self.assertEqual(comm.info.timeout_ms, 20000)
+            comm.set_timeout(30000)
+            self.assertEqual(comm.info.timeout_ms, 30000)
+            with self.assertRaisesRegex(moecomm.InvalidArgument, "timeoutMs is 0"):
+                comm.set_timeout(0)
+            with self.assertRaises(TypeError):
+                comm.set_timeout(1.5)
+
+        world(body)
+
     def test_a_step_with_addresses(self):
         """Each token goes to both ranks' experts. Each rank's expert multiplies by rank + 1."""
 

@@ -5,7 +5,7 @@ import unittest
 from support import MISSING, RANKS, moecomm, numpy, world
 
 INTEGERS = ("nranks", "tokens_max", "ll_tokens_max", "row_bytes_max", "side_bytes_max", "topk_max", "experts_max", "timeout_ms",
-            "sms", "staging_rows", "heap_bytes", "domain_size", "device")  # fmt: skip
+            "sms", "staging_rows", "heap_bytes", "domain_size", "ll_sets", "staging_areas", "device")  # fmt: skip
 
 
 def sized(name, value):

@@ -132,6 +132,11 @@ moeResult_t moeCommAbort(moeComm_t comm) {
   return moe::guard(commOf(comm), [&] { commOf(comm)->abort(); });
 }
 
+moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guardAlive(commOf(comm), [&] { commOf(comm)->setTimeout(timeoutMs); });
+}
+
 moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] {
@@ -154,6 +159,7 @@ moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
     result.rowBytesMax = Limits::kRowBytes;
     result.sideBytesMax = Limits::kSideBytes;
     result.outstandingMax = moe::kParities;
+    result.llSets = moe::kLlSetsMax;
     if (comm != nullptr) {
       const moe::CommShape& shape = commOf(comm)->shape();
       result.ranksMax = shape.nranks;
@@ -163,6 +169,7 @@ moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits) {
       result.llTokensMax = shape.ll ? shape.llTokensMax : 0;
       result.rowBytesMax = shape.rowBytesMax;
       result.sideBytesMax = shape.sideBytesMax;
+      result.llSets = shape.ll ? shape.llSets : 0;
     }
     moe::writeStruct(limits, result, "limits");
   });

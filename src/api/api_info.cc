@@ -22,7 +22,7 @@ moeResult_t moeCommGetInfo(moeComm_t handle, moeCommInfo_t* info) {
     result.domainCount = view.domains();
     result.domainRank = comm->rank() - view.domainFirst;
     result.domainSize = view.domainSize;
-    result.timeoutMs = comm->config().timeoutMs;
+    result.timeoutMs = static_cast<std::int32_t>(comm->timeout().count());
     result.bulkCopies = comm->backend().bulkCopies() ? 1 : 0;
     result.windowBytes = comm->layout().totalBytes;
     result.heapBytes = static_cast<uint64_t>(comm->shape().heapBytes);

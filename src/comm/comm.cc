@@ -9,6 +9,8 @@
 #include "bootstrap/group/late_waits.h"
 #include "comm/failure_text.h"
 #include "comm/handle.h"
+#include "comm/limits.h"
+#include "device/policy/host/queue_memory.h"
 
 namespace moe {
 namespace {
@@ -38,6 +40,8 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
   shape.sideBytesMax = config.sideBytesMax;
   shape.topkMax = config.topkMax;
   shape.expertsMax = config.expertsMax;
+  shape.llSets = config.llSets;
+  shape.stagingAreas = config.stagingAreas;
   shape.heapBytes = config.heapBytes;
   if (config.stagingRows > 0) shape.stagingRows = config.stagingRows;
   if (config.stagingRows == 0) shape.stagingRows = std::int64_t{nranks} * config.tokensMax;
@@ -60,7 +64,7 @@ Comm::~Comm() {
 // that leaves too has ended its steps.
 bootstrap::Company Comm::readers() noexcept {
   if (!hasReaders_ || status() != moeSuccess) return {};
-  return {view_.domainFirst, view_.domainSize, std::min(kReadersEnd, std::chrono::milliseconds(config_.timeoutMs))};
+  return {view_.domainFirst, view_.domainSize, std::min(kReadersEnd, timeout())};
 }
 
 // Waits until this rank's puts have arrived everywhere, before it takes its window away. After a failure many never
@@ -68,7 +72,7 @@ bootstrap::Company Comm::readers() noexcept {
 void Comm::finishPuts() noexcept {
   try {
     std::optional<Deadline> failed;
-    remote_->finish(Deadline::after(std::chrono::milliseconds(config_.timeoutMs)), [&] {
+    remote_->finish(Deadline::after(timeout()), [&] {
       if (!failed && status() != moeSuccess) failed = Deadline::after(kFailedLeave);
       return failed && failed->expired();
     });
@@ -87,9 +91,7 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
     if (announce && bootstrap_) bootstrap_->announceFailure(result, sentence);
   };
   if (!errors_.fail(result, sentence, tell)) return;
-  // Not through the view, because a transport may fail before that exists.
-  auto* abort = reinterpret_cast<std::uint64_t*>(abort_.get());
-  if (abort != nullptr) std::atomic_ref(*abort).store(1, std::memory_order_release);
+  if (orders() != nullptr) std::atomic_ref(orders()->abort).store(1, std::memory_order_release);
   log_->write(moeLogError, "dev", "{}", sentence);  // last, because the caller's function may take its time
 }
 
@@ -108,7 +110,7 @@ void Comm::lookAtSteps() noexcept {
   if (failure == nullptr || std::atomic_ref(failure->ready).load(std::memory_order_acquire) == 0) return;
   if (stepFailureTaken_.exchange(true)) return errors_.awaitFailure();
   try {
-    const FailureText text = describeFailure(*failure, rank(), config_.timeoutMs);
+    const FailureText text = describeFailure(*failure, rank(), timeout().count());
     if (!text.awaited) return fail(text.result, text.sentence, true);
     // Reports the wait to the others before anyone here can see the failure and leave because of it.
     bootstrap_->reportLateWait(*text.awaited, text.result, text.sentence);
@@ -137,6 +139,19 @@ void Comm::abort() noexcept {
   } catch (const std::exception&) {
     fail(moeAborted, "moeCommAbort", true);  // out of memory; this sentence is short enough to need none
   }
+}
+
+std::chrono::milliseconds Comm::timeout() const noexcept {
+  return std::chrono::floor<std::chrono::milliseconds>(timeoutOf(*orders()));
+}
+
+void Comm::setTimeout(std::int32_t timeoutMs) {
+  if (timeoutMs < 1 || timeoutMs > Limits::kTimeoutMs) {
+    throw Error(moeInvalidArgument, fmt::format("timeoutMs is {}, must be 1..{}", timeoutMs, Limits::kTimeoutMs));
+  }
+  std::atomic_ref(orders()->timeoutNs)
+      .store(std::uint64_t{1000000} * static_cast<std::uint32_t>(timeoutMs), std::memory_order_release);
+  log_->write(moeLogInfo, "comm", "waits for other ranks end within {} ms from now on", timeoutMs);
 }
 
 void* Comm::allocateWindow(std::size_t bytes) {
@@ -179,7 +194,7 @@ std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const 
 }
 
 int Comm::takeLlSet() {
-  int* least = std::min_element(std::begin(llHandles_), std::end(llHandles_));
+  int* least = std::min_element(llHandles_, llHandles_ + shape_.llSets);
   ++*least;
   return static_cast<int>(least - llHandles_);
 }

@@ -63,6 +63,10 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   moeResult_t status() noexcept;
   void abort() noexcept;
 
+  // How long waits for other ranks may take, here and in steps. Any thread.
+  std::chrono::milliseconds timeout() const noexcept;
+  void setTimeout(std::int32_t timeoutMs);
+
   void* allocateWindow(std::size_t bytes);
   void freeWindow(void* memory);
   // The window offset of `memory` if it lies in the heap; else -1. Throws unless all of it lies in one block that
@@ -100,6 +104,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
   std::int64_t heapOffset(const void* memory) const;
+  // NULL until there is memory for it.
+  WaitOrders* orders() const { return reinterpret_cast<WaitOrders*>(orders_.get()); }
 
   const pid_t process_ = ::getpid();
 
@@ -111,14 +117,14 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   ErrorState errors_;
   KeptBack transportReports_;
   std::unique_ptr<Backend> backend_;
-  Memory state_, failure_, abort_, departed_, table_, far_;
+  Memory state_, failure_, orders_, departed_, table_, far_;
   std::unique_ptr<Window> window_;
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
   std::unique_ptr<Heap> heap_;
   OutstandingOperations operations_;
   std::vector<std::unique_ptr<Handle>> handles_;
-  int llHandles_[kLlSets] = {};
+  int llHandles_[kLlSetsMax] = {};
   bool hasReaders_ = false;
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;

@@ -17,14 +17,14 @@ namespace moe {
 namespace {
 
 // What all ranks must have set alike: names for the sentences, and values in the same order.
-constexpr const char* kAgreedNames[] = {"library version", "backend",     "modes",        "tokensMax",
-                                        "llTokensMax",     "rowBytesMax", "sideBytesMax", "topkMax",
-                                        "expertsMax",      "stagingRows", "domainSize",   "transport"};
+constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",   "llTokensMax",
+                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax",  "stagingRows",
+                                        "domainSize",      "transport",    "llSets",  "stagingAreas"};
 using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
 
 AgreedValues agreedValues(const Config& c, int backend) {
-  return {MOE_VERSION_CODE, backend,   c.modes,      c.tokensMax,   c.llTokensMax, c.rowBytesMax,
-          c.sideBytesMax,   c.topkMax, c.expertsMax, c.stagingRows, c.domainSize,  c.transport};
+  return {MOE_VERSION_CODE, backend,      c.modes,       c.tokensMax,  c.llTokensMax, c.rowBytesMax, c.sideBytesMax,
+          c.topkMax,        c.expertsMax, c.stagingRows, c.domainSize, c.transport,   c.llSets,      c.stagingAreas};
 }
 
 // Empty if they agree.
@@ -180,6 +180,8 @@ class CommInit {
                                                size));
     }
     comm_->shape_ = shapeOf(nranks, size, comm_->config_);
+    // What combines put over the rails has one generation.
+    if (comm_->shape_.domains() > 1) comm_->operations_ = OutstandingOperations(1);
   }
 
   void makeWindow() {
@@ -194,7 +196,8 @@ class CommInit {
     comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.shape_.heapBytes));
     comm.state_ = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
     comm.failure_ = comm.backend_->allocateHostVisible(sizeof(Failure));
-    comm.abort_ = comm.backend_->allocateHostVisible(sizeof(std::uint64_t));
+    comm.orders_ = comm.backend_->allocateHostVisible(sizeof(WaitOrders));
+    comm.orders()->timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
     comm.departed_ =
         comm.backend_->allocateHostVisible(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint32_t));
     comm.table_ = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
@@ -280,7 +283,7 @@ class CommInit {
                       static_cast<std::size_t>(comm.view_.at.totalBytes),
                       *comm.backend_,
                       *comm.log_,
-                      comm.config_.timeoutMs,
+                      *comm.orders(),
                       comm.config_.interfaceName,
                       comm.config_.rdma,
                       {},
@@ -317,9 +320,8 @@ class CommInit {
     }
     view.state = reinterpret_cast<CommState*>(comm.state_.get());
     view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
-    view.abort = reinterpret_cast<std::uint64_t*>(comm.abort_.get());
+    view.orders = comm.orders();
     view.departed = reinterpret_cast<std::uint32_t*>(comm.departed_.get());
-    view.timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
     view.tokensMax = comm.shape_.tokensMax;
     view.llTokensMax = comm.shape_.llTokensMax;
     view.rowBytesMax = comm.shape_.rowBytesMax;

@@ -33,6 +33,8 @@ struct Config {
   std::int64_t heapBytes = 0;
   std::int32_t domainSize = 0;  // 0: chosen
   std::int32_t transport = 0;   // a moeTransport value between domains; 0: chosen
+  std::int32_t llSets = 0;
+  std::int32_t stagingAreas = 0;
   std::int32_t bulk = static_cast<std::int32_t>(Bulk::kAuto);
   std::int32_t hostSimd = static_cast<std::int32_t>(HostSimd::automatic);
   std::int32_t hostThreads = 0;  // 0: chosen

@@ -82,6 +82,13 @@ const Setting kSettings[] = {
      &Config::domainSize, &User::domainSize},
     {"MOECOMM_TRANSPORT", "transport", "auto", nullptr, std::span<const Choice>(kTransports),
      "What carries data between domains; auto takes the fastest that works.", &Config::transport, &User::transport},
+    {"MOECOMM_LL_SETS", "llSets", "2", nullptr, IntegerRange{1, kLlSetsMax},
+     "Low latency: sets of slots. So many handles have slots of their own and may have operations outstanding.",
+     &Config::llSets, &User::llSets},
+    {"MOECOMM_STAGING_AREAS", "stagingAreas", "1", nullptr, IntegerRange{1, kStagingAreasMax},
+     "High throughput: staging areas, each of MOECOMM_STAGING_ROWS rows. So many operations that need one may be "
+     "outstanding.",
+     &Config::stagingAreas, &User::stagingAreas},
     {"MOECOMM_INTERFACE", "interfaceName", "", "chosen", FreeText{"interface name"},
      "Network interface that the ranks meet on, eth0 for example.", &Config::interfaceName, &User::interfaceName},
     {"MOECOMM_LOG_LEVEL", "logLevel", "warn", nullptr, std::span<const Choice>(kLevels), "How much is logged.",

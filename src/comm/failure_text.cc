@@ -101,7 +101,7 @@ std::string describeDisagreement(const Failure& f, int rank) {
 
 }  // namespace
 
-FailureText describeFailure(const Failure& f, int rank, int timeoutMs) {
+FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) {
   switch (f.fault) {
     case Fault::timeout:
       if (f.phase == Phase::puts) {

@@ -16,6 +16,6 @@ struct FailureText {
   std::optional<int> awaited = std::nullopt;
 };
 
-FailureText describeFailure(const Failure& failure, int rank, int timeoutMs);
+FailureText describeFailure(const Failure& failure, int rank, std::int64_t timeoutMs);
 
 }  // namespace moe

@@ -88,9 +88,17 @@ Series Handle::seriesOf(Pending kind) const {
   return kind == Pending::dispatch ? Series::htDispatches : Series::htCombines;
 }
 
+int Handle::stagingOf(Pending kind, const StepParams& p) const {
+  const bool dispatch = kind == Pending::dispatch;
+  const bool staged = dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0 && p.combine.rows != nullptr;
+  if (lowLatency() || !staged) return kNotStaged;
+  const std::uint64_t rows = dispatch ? p.dispatch.outRowsOffset : p.combine.rowsOffset;
+  return rows == stagingAt(comm_.shape(), comm_.layout(), 0).rows ? 0 : 1;
+}
+
 void Handle::forgetPending() {
   if (pending_ == Pending::nothing) return;
-  comm_.operations().complete(seriesOf(pending_), pendingNumber_, usesStaging(pending_, pendingParams_));
+  comm_.operations().complete(seriesOf(pending_), pendingNumber_, stagingOf(pending_, pendingParams_));
   pending_ = Pending::nothing;
 }
 
@@ -165,15 +173,16 @@ void Handle::checkOutstanding(Pending kind, const char* call) const {
   throw Error(
       moeInvalidUsage,
       fmt::format("{}: the buffers belong to an operation that still awaits moeComplete ({} outstanding, at most "
-                  "{} in a row)",
-                  call, outstanding.count(), outstanding.generations()));
+                  "{} in a row{})",
+                  call, outstanding.count(), outstanding.generations(),
+                  kind == Pending::combine && view_.hasRails() ? ": there are several domains" : ""));
 }
 
 void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   StepParams& p = operation.params;
   if (operation.sendOnly) p.phases = kSendPhase;
   launch(operation.step, p, operation.shape, stream);
-  const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, usesStaging(kind, p));
+  const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, stagingOf(kind, p));
   if (lowLatency() && operation.step == Step::combine) comm_.noteReaders();
   if (!operation.sendOnly) return;
   pending_ = kind;
@@ -200,13 +209,13 @@ moeCounts_t Handle::counts() {
                 "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
   }
   HostCounts* host = view_.hostCounts;
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm_.config().timeoutMs));
+  const auto begin = std::chrono::steady_clock::now();
   const std::atomic_ref tag(host->tag);
   for (int spins = 0; flagEpoch(tag.load(std::memory_order_acquire)) < tickets_.expected(); ++spins) {
     if (const moeResult_t status = comm_.status(); status != moeSuccess) throw Error(status, comm_.errors().sentence());
-    if (deadline.expired()) {
+    if (const auto timeout = comm_.timeout(); std::chrono::steady_clock::now() - begin >= timeout) {
       throw Error(moeTimeout,
-                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", comm_.config().timeoutMs));
+                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", timeout.count()));
     }
     if (spins < 1000) {
       std::this_thread::yield();

@@ -28,10 +28,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
 
  private:
   enum class Pending { nothing, dispatch, combine };
-  static bool usesStaging(Pending kind, const StepParams& p) {
-    if (p.handle.lowLatency != 0) return false;
-    return kind == Pending::dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0;
-  }
+  // The staging area that an operation uses, or kNotStaged.
+  int stagingOf(Pending kind, const StepParams& p) const;
 
   // A call that is being checked.
   struct Call {
@@ -56,7 +54,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void checkRouted(const char* call) const;
   void checkNotPending(const char* call) const;
   void checkOutstanding(Pending kind, const char* call) const;
-  void checkStaging(const char* call, const char* name) const;
+  int requireStaging(const char* call, const char* name) const;
   void checkOutputs(const Call& call, const moeDispatchArgs_t& args) const;
   void checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::int64_t rowBytes,
                    std::int64_t codeBytes) const;

@@ -56,22 +56,25 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
     return;
   }
   out->staged = comm_.shape().stagingRows;
-  out->outRowsOffset = comm_.layout().staging;
-  out->outSideOffset = comm_.layout().stagingSide;
-  checkStaging(call.name, "args.outRows");
+  const int area = requireStaging(call.name, "args.outRows");
+  const StagingArea staging = stagingAt(comm_.shape(), comm_.layout(), area);
+  out->outRowsOffset = staging.rows;
+  out->outSideOffset = staging.side;
 }
 
-void Handle::checkStaging(const char* call, const char* name) const {
+// Returns a staging area that no other operation uses.
+int Handle::requireStaging(const char* call, const char* name) const {
   if (comm_.shape().stagingRows == 0) {
     throw Error(moeInvalidArgument,
                 fmt::format("{}: {} need the staging area (window memory of moeMemAlloc would not, if the layout has "
                             "one row per token), but config.stagingRows is none",
                             call, name));
   }
-  if (comm_.operations().stagingInUse()) {
-    throw Error(moeInvalidUsage,
-                fmt::format("{}: another operation that uses the staging area awaits moeComplete", call));
-  }
+  const int areas = comm_.shape().stagingAreas, area = comm_.operations().freeStaging(areas);
+  if (area != kNotStaged) return area;
+  throw Error(moeInvalidUsage, fmt::format("{}: another operation that uses the staging area awaits moeComplete, and "
+                                           "config.stagingAreas is {}",
+                                           call, areas));
 }
 
 bool Handle::onlyMoves(const DispatchArgs& d) const {
@@ -215,9 +218,13 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
   }
   const std::int64_t at = rowsPerExpert() ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");
   out->inPlace = at >= 0 ? 1 : 0;
-  out->rowsOffset = at >= 0 ? static_cast<std::uint64_t>(at) : comm_.layout().staging;
   out->capacity = comm_.shape().stagingRows;
-  if (at < 0 && args.rows != nullptr) checkStaging("moeCombine", "args.rows");
+  if (at >= 0) {
+    out->rowsOffset = static_cast<std::uint64_t>(at);
+  } else {
+    const int area = args.rows != nullptr ? requireStaging("moeCombine", "args.rows") : 0;
+    out->rowsOffset = stagingAt(comm_.shape(), comm_.layout(), area).rows;
+  }
 }
 
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {

@@ -43,24 +43,35 @@ class Outstanding {
 
 // The dispatches and combines of a set of LL slots are one series, which runs one at a time.
 enum class Series : int { htDispatches, htCombines, llOperations };
-inline constexpr int kSeries = static_cast<int>(Series::llOperations) + kLlSets;
+inline constexpr int kSeries = static_cast<int>(Series::llOperations) + kLlSetsMax;
 constexpr Series llSeries(int set) {
   return static_cast<Series>(static_cast<int>(Series::llOperations) + set);
 }
 
+inline constexpr int kNotStaged = -1;
+
 class OutstandingOperations {
  public:
-  OutstandingOperations() { at(Series::htDispatches) = Outstanding(kParities); }
+  // `combines`: HT combines whose buffers there are.
+  explicit OutstandingOperations(int combines = kParities) {
+    at(Series::htDispatches) = Outstanding(kParities);
+    at(Series::htCombines) = Outstanding(combines);
+  }
 
   const Outstanding& of(Series series) const { return all_[static_cast<std::size_t>(series)]; }
-  bool stagingInUse() const { return staged_ > 0; }
+  // The first of `areas` staging areas that no operation uses; kNotStaged: there is none.
+  int freeStaging(int areas) const {
+    const auto end = staged_.begin() + areas, found = std::find(staged_.begin(), end, false);
+    return found == end ? kNotStaged : static_cast<int>(found - staged_.begin());
+  }
 
-  std::uint64_t start(Series series, bool sendOnly, bool staged) noexcept {
-    if (sendOnly && staged) ++staged_;
+  // `staging`: the area that the operation uses, or kNotStaged.
+  std::uint64_t start(Series series, bool sendOnly, int staging) noexcept {
+    if (sendOnly && staging != kNotStaged) staged_[static_cast<std::size_t>(staging)] = true;
     return at(series).start(sendOnly);
   }
-  void complete(Series series, std::uint64_t number, bool staged) noexcept {
-    if (staged) --staged_;
+  void complete(Series series, std::uint64_t number, int staging) noexcept {
+    if (staging != kNotStaged) staged_[static_cast<std::size_t>(staging)] = false;
     at(series).complete(number);
   }
 
@@ -68,7 +79,7 @@ class OutstandingOperations {
   Outstanding& at(Series series) { return all_[static_cast<std::size_t>(series)]; }
 
   std::array<Outstanding, kSeries> all_;
-  int staged_ = 0;  // operations that use the staging area
+  std::array<bool, kStagingAreasMax> staged_{};  // the areas that operations use
 };
 
 }  // namespace moe

@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "bootstrap/net/siphash.h"
+#include "device/policy/host/queue_memory.h"
 #include "device/view/remote_view.h"
 #include "topology/rdma_settings.h"
 
@@ -24,7 +25,7 @@ struct RemoteSetup {
   std::size_t windowBytes;
   Backend& backend;
   const Log& log;
-  std::int64_t timeoutMs;
+  const WaitOrders& orders;   // how long waits for another rank may take: timeout()
   std::string interfaceName;  // on which the ranks meet; empty: chosen
   topology::RdmaSettings rdma;
   // Reports that a peer is lost or has broken a rule, which is the communicator's failure. Any thread, any number of
@@ -41,6 +42,9 @@ struct RemoteSetup {
   // A secret of a rank and its peers. It never travels, because anyone who sees the wire can read cards.
   std::function<bootstrap::Key(int rank)> keyOf = [](int) { return bootstrap::Key{}; };
   bool oneHost = false;  // all ranks are on this host, and reach each other at its loopback address
+
+  // It may change at any time.
+  std::chrono::milliseconds timeout() const { return std::chrono::floor<std::chrono::milliseconds>(timeoutOf(orders)); }
 };
 
 using CardBytes = std::vector<std::uint8_t>;

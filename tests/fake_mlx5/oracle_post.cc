@@ -156,8 +156,8 @@ void Oracle::postOwn(const std::vector<Request>& batch) {
     withWqe({}, request, [&](const auto& wqe) { slots += static_cast<std::uint32_t>(wqe.kSlots); });
   }
   const HostQueueMemory memory;
-  const std::uint64_t abort = 0;
-  const WaitLimit limit = {memory.nanoseconds() + 1'000'000'000, &abort};
+  const WaitOrders orders{0, 1'000'000'000};
+  const WaitLimit limit = {memory.nanoseconds(), &orders};
   const bool posted = mlx5::submit(memory, queue_, slots, limit, [&](std::uint64_t index) {
     for (const Request& request : batch) {
       withWqe(mlx5::headAt(queue_, index, request.flags), request, [&](const auto& wqe) {

@@ -199,10 +199,9 @@ TEST(PutQueue, PostersThatShareQueuesLoseNothing) {
 TEST(PutQueue, AFullQueueMakesItsRankLate) {
   Ranks ranks({3, 8});
   EXPECT_TRUE(ranks.post(0, rowsAndWord(1, 7, 1)));
-  EXPECT_FALSE(ranks.post(0, {putWord(2, kWords, 5), putWord(1, kWords, 2)}, patience(5)));
+  EXPECT_FALSE(ranks.post(0, {putWord(2, kWords, 5), putWord(1, kWords, 2)}, patience<5>()));
   EXPECT_EQ(ranks.late, 1);
-  const std::uint64_t abort = 1;
-  EXPECT_FALSE(ranks.post(0, rowsAndWord(2, 20, 1), {~std::uint64_t{0}, &abort}));
+  EXPECT_FALSE(ranks.post(0, rowsAndWord(2, 20, 1), noPatience()));
   EXPECT_EQ(ranks.late, 2);
 }
 

@@ -50,15 +50,26 @@ TEST(Mlx5Queue, TheRecordAndTheDoorbellCount16Bits) {
 TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpAtItsDeadline) {
   const ShadowQueue shadow(4);
   EXPECT_TRUE(postEmpty(shadow.queue(), 4, patience()));
-  EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience(5)));
+  EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience<5>()));
   EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], mlx5::sendRecord(4));  // what was in time still stands
 }
 
 TEST(Mlx5Queue, ABatchThatFindsNoSpaceGivesUpWhenToldTo) {
   const ShadowQueue shadow(4);
-  const std::uint64_t abort = 1;
   EXPECT_TRUE(postEmpty(shadow.queue(), 4, patience()));
-  EXPECT_FALSE(postEmpty(shadow.queue(), 1, {~std::uint64_t{0}, &abort}));
+  EXPECT_FALSE(postEmpty(shadow.queue(), 1, noPatience()));
+}
+
+TEST(Mlx5Queue, ABatchThatFindsNoSpaceFollowsATimeoutThatChanges) {
+  const ShadowQueue shadow(4);
+  EXPECT_TRUE(postEmpty(shadow.queue(), 4, patience()));
+  WaitOrders orders{0, 60'000'000'000};
+  std::thread host([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    HostQueueMemory().publish(&orders.timeoutNs, std::uint64_t{1'000'000});
+  });
+  EXPECT_FALSE(postEmpty(shadow.queue(), 1, {HostQueueMemory().nanoseconds(), &orders}));
+  host.join();
 }
 
 TEST(Mlx5Queue, SpaceComesBackWithACompletion) {
@@ -82,7 +93,7 @@ TEST(Mlx5Queue, AGapInTheOrderStopsThoseBehindIt) {
   const ShadowQueue shadow(8);
   std::uint64_t index;
   ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), shadow.queue(), 1, patience(), &index));  // reserved but never written
-  EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience(5)));
+  EXPECT_FALSE(postEmpty(shadow.queue(), 1, patience<5>()));
   EXPECT_EQ(shadow.queue().record[mlx5::kSendRecord], 0u);
 }
 
@@ -107,7 +118,7 @@ TEST(Mlx5Queue, WhoWaitsForSpaceRingsWhatNobodyRang) {
   ASSERT_TRUE(mlx5::reserve(HostQueueMemory(), queue, 4, patience(), &index));
   ASSERT_TRUE(mlx5::publishSlots(HostQueueMemory(), queue, index, 4, patience()));
   EXPECT_EQ(*queue.doorbell, 0u);
-  EXPECT_FALSE(mlx5::reserve(HostQueueMemory(), queue, 1, patience(5), &index));
+  EXPECT_FALSE(mlx5::reserve(HostQueueMemory(), queue, 1, patience<5>(), &index));
   EXPECT_EQ(*queue.doorbell, mlx5::doorbellValue(queue.queuePair, 4));
 }
 

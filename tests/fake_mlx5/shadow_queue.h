@@ -39,11 +39,17 @@ class ShadowQueue {
   mlx5::SendQueue queue_;
 };
 
-inline constexpr std::uint64_t kNeverAbort = 0;
+// A limit for waits. Those that must succeed take the default.
+template <std::uint64_t kMilliseconds = 5'000>
+WaitLimit patience() {
+  static constexpr WaitOrders kOrders{0, kMilliseconds * 1'000'000};
+  return {HostQueueMemory().nanoseconds(), &kOrders};
+}
 
-// A limit for waits that must succeed.
-inline WaitLimit patience(std::uint64_t milliseconds = 5'000) {
-  return {HostQueueMemory().nanoseconds() + milliseconds * 1'000'000, &kNeverAbort};
+// One for waits that are told to give up.
+inline WaitLimit noPatience() {
+  static constexpr WaitOrders kOrders{1, ~std::uint64_t{0}};
+  return {0, &kOrders};
 }
 
 }  // namespace moe::test

@@ -13,7 +13,7 @@ __global__ void encodeKernel(const WqeFields* fields, EncodedWqes* encoded, std:
 }
 
 __device__ WaitLimit limitOf(const RowExchange& exchange) {
-  return {CudaQueueMemory().nanoseconds() + exchange.timeoutNs, exchange.abort};
+  return {CudaQueueMemory().nanoseconds(), exchange.orders};
 }
 
 // Lane 0 waits until the word equals `value`. All lanes get the result.

@@ -58,8 +58,7 @@ struct RowExchange {
   std::uint32_t key;      // for the memory of the lanes
   int pairs;
   std::uint64_t rounds;
-  std::uint64_t timeoutNs;  // for each wait
-  const std::uint64_t* abort;
+  const WaitOrders* orders;
   std::uint64_t* wrongWords;
   std::uint64_t* failures;  // waits that did not get what they waited for
 };

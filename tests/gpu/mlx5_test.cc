@@ -62,7 +62,8 @@ constexpr std::uint64_t kRounds = 3000, kBegin = 65536 - 1000;
 
 struct Shared {
   RowLane lanes[kPairs] = {};
-  std::uint64_t abort = 0, wrongWords = 0, failures = 0;
+  WaitOrders orders{0, 10'000'000'000};
+  std::uint64_t wrongWords = 0, failures = 0;
 };
 
 // Six warps share a ring with room for three of their batches. The indices go past 2^16.
@@ -76,12 +77,12 @@ TEST_F(Mlx5OnGpu, RowsThatKernelsPostArriveBeforeTheirFlags) {
   {
     const Repeater engine([&] { adapter.step(); });
     const Repeater owner([&] {
-      if (!sender->drain()) HostQueueMemory().publish(&shared->abort, std::uint64_t{1});
+      if (!sender->drain()) HostQueueMemory().publish(&shared->orders.abort, std::uint64_t{1});
     });
-    exchangeRows({sender->queue(), shared->lanes, key, kPairs, kRounds, 10'000'000'000, &shared->abort,
-                  &shared->wrongWords, &shared->failures});
+    exchangeRows({sender->queue(), shared->lanes, key, kPairs, kRounds, &shared->orders, &shared->wrongWords,
+                  &shared->failures});
     const HostQueueMemory memory;
-    waitUntil(memory, patience(1000),
+    waitUntil(memory, patience<1000>(),
               [&] { return memory.load(sender->queue().completed) == kBegin + 5 * kPairs * kRounds; });
   }
   EXPECT_EQ(shared->wrongWords, 0u);

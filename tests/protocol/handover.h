@@ -33,11 +33,11 @@ int handOver(int rounds) {
   std::array<Flag, 2> flags{};
   CommState state{};
   Failure failure{};
-  std::uint64_t abort = 0;
+  const WaitOrders orders{0, 60'000'000'000};
   std::uint32_t departed[1] = {};
   CommView comm{};
   comm.departed = departed;
-  comm.state = &state, comm.failure = &failure, comm.abort = &abort, comm.timeoutNs = 60'000'000'000;
+  comm.state = &state, comm.failure = &failure, comm.orders = &orders;
   fillRow(1, row.data(), kBytes);
   std::memcpy(copies.data() + kBytes, row.data(), kBytes);
   onTwoWarps<Team>([&](const auto& warp, int self) {

@@ -34,14 +34,13 @@ class TeamNames {
 struct Waiting {
   CommState state{};
   Failure failure{};
-  std::uint64_t abort = 0;
+  WaitOrders orders{0, 50'000'000};
   std::uint32_t departed[64] = {};
   CommView view{};
 
   Waiting() {
-    view.state = &state, view.failure = &failure, view.abort = &abort;
+    view.state = &state, view.failure = &failure, view.orders = &orders;
     view.departed = departed;
-    view.timeoutNs = 50'000'000;
   }
 };
 

@@ -1,6 +1,8 @@
 // How the policies' waits end when nothing arrives.
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "protocol/lists.h"
 #include "protocol/one_warp.h"
@@ -40,7 +42,7 @@ Failure failureOfWait(Waiting& waiting, std::array<Flag, 2> flags) {
 TYPED_TEST(Wait, EndsAWaitForARankThatHasLeft) {
   for (const int leaver : {7, 8}) {
     Waiting waiting;
-    waiting.view.timeoutNs = 60'000'000'000;
+    waiting.orders.timeoutNs = 60'000'000'000;
     waiting.departed[leaver] = 1;
     std::array<Flag, 2> flags{flagWord(2), flagWord(2)};
     flags[static_cast<std::size_t>(leaver - 7)] = flagWord(1);
@@ -76,7 +78,7 @@ TYPED_TEST(Wait, EndsAWaitForARowOfARankThatHasLeft) {
   GuardedBytes landing(kBytes), out(kBytes);
   std::memset(landing.data(), 0, landing.size());
   Waiting waiting;
-  waiting.view.timeoutNs = 60'000'000'000;
+  waiting.orders.timeoutNs = 60'000'000'000;
   waiting.departed[40] = 1;
   onOneWarp<TypeParam>([&](const auto& warp) {
     const auto rowAt = [&](int) { return landing.data(); };
@@ -84,6 +86,35 @@ TYPED_TEST(Wait, EndsAWaitForARowOfARankThatHasLeft) {
   });
   EXPECT_EQ(waiting.failure.fault, Fault::left);
   EXPECT_EQ(waiting.failure.peer, 40);
+}
+
+// The wait begins with one timeout. The host sets another one when it has looked at the first.
+template <class Team>
+Failure failureOfWaitWithTimeouts(std::chrono::milliseconds first, std::chrono::milliseconds second) {
+  const auto nanoseconds = [](std::chrono::milliseconds time) {
+    return static_cast<std::uint64_t>(time.count()) * 1000000;
+  };
+  Waiting waiting;
+  waiting.orders.timeoutNs = nanoseconds(first);
+  std::thread host([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    std::atomic_ref(waiting.orders.timeoutNs).store(nanoseconds(second), std::memory_order_release);
+  });
+  const Failure failure = failureOfWait<Team>(waiting, {flagWord(2), flagWord(1)});
+  host.join();
+  return failure;
+}
+
+TYPED_TEST(Wait, FollowsATimeoutThatTheHostChanges) {
+  using std::chrono::milliseconds, std::chrono::steady_clock;
+  for (const auto& [first, second] : {std::pair{60000, 80}, std::pair{200, 400}}) {
+    const auto begin = steady_clock::now();
+    const Failure failure = failureOfWaitWithTimeouts<TypeParam>(milliseconds(first), milliseconds(second));
+    EXPECT_EQ(failure.fault, Fault::timeout);
+    EXPECT_EQ(failure.peer, 8);
+    EXPECT_GE(steady_clock::now() - begin, milliseconds(second)) << "from its beginning";
+    EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(20));
+  }
 }
 
 }  // namespace

@@ -163,8 +163,8 @@ bool Link::tryPost(const Operation& operation) {
 
 bool Link::submit(const Operation& operation) {
   const HostQueueMemory memory;
-  static constexpr std::uint64_t kNever = 0;
-  const WaitLimit limit = {memory.nanoseconds() + 5'000'000'000, &kNever};
+  static constexpr WaitOrders kFiveSeconds{0, 5'000'000'000};
+  const WaitLimit limit = {memory.nanoseconds(), &kFiveSeconds};
   const std::uint8_t flags =
       static_cast<std::uint8_t>((operation.signalled ? mlx5::kSignalled : 0) | (operation.fenced ? mlx5::kFenced : 0));
   return mlx5::submit(memory, queue_, 1, limit, [&](std::uint64_t index) {

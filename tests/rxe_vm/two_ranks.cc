@@ -15,7 +15,6 @@
 namespace moe::test {
 namespace {
 
-constexpr std::int64_t kTimeoutMs = 20000;
 constexpr int kAckTimeout = 15;  // 0.13 s, seven times: an emulated machine is slow to answer
 
 std::uint64_t loadWord(const std::uint64_t* word) {
@@ -84,10 +83,10 @@ void RxeRank::makeTransport() {
   const auto fail = [this](moeResult_t, const std::string& sentence) {
     if (failed()) return;
     failure_ = sentence;
-    HostQueueMemory().publish(&abort_, std::uint64_t{1});
+    HostQueueMemory().publish(&orders_.abort, std::uint64_t{1});
   };
   transport_ =
-      makeVerbsTransport({rank_, 2, {other()}, window(), kWindowBytes, *backend_, log_, kTimeoutMs, "", rdma, fail});
+      makeVerbsTransport({rank_, 2, {other()}, window(), kWindowBytes, *backend_, log_, orders_, "", rdma, fail});
 }
 
 void RxeRank::connect(const std::function<void(CardBytes*)>& change) {
@@ -118,8 +117,7 @@ void RxeRank::meet() {
 void RxeRank::post(const Put& put) {
   const RemoteView view = transport_->view();
   const HostQueueMemory memory;
-  const auto limit = memory.nanoseconds() + static_cast<std::uint64_t>(kTimeoutMs) * 1000000;
-  require(moe::post(memory, view, put, WaitLimit{limit, &abort_}), "a put was not taken: " + failure_);
+  require(moe::post(memory, view, put, WaitLimit{memory.nanoseconds(), &orders_}), "a put was not taken: " + failure_);
 }
 
 void RxeRank::putRow(std::uint64_t target, std::uint64_t source, std::uint32_t bytes) {
@@ -132,12 +130,12 @@ void RxeRank::putWord(std::uint64_t target, std::uint64_t value) {
 
 void RxeRank::waitForWord(std::uint64_t offset, std::uint64_t atLeast) {
   const auto* word = reinterpret_cast<const std::uint64_t*>(window() + offset);
-  const bool there = waitFor([&] { return loadWord(word) >= atLeast || loadWord(&abort_) != 0; });
-  require(there && loadWord(&abort_) == 0, fmt::format("the word {} did not come: {}", atLeast, failure_));
+  const bool there = waitFor([&] { return loadWord(word) >= atLeast || loadWord(&orders_.abort) != 0; });
+  require(there && loadWord(&orders_.abort) == 0, fmt::format("the word {} did not come: {}", atLeast, failure_));
 }
 
 std::string RxeRank::failure() {
-  require(waitFor([&] { return loadWord(&abort_) != 0; }), "there was no failure");
+  require(waitFor([&] { return loadWord(&orders_.abort) != 0; }), "there was no failure");
   return failure_;
 }
 

@@ -12,6 +12,8 @@
 
 namespace moe::test {
 
+inline constexpr std::uint64_t kTimeoutMs = 20000;  // of each wait
+
 // One of the ranks, inside its process. Errors are thrown.
 class RxeRank {
  public:
@@ -40,7 +42,7 @@ class RxeRank {
   void meet();
   // Waits for the transport's first failure and returns it.
   std::string failure();
-  bool failed() const { return abort_ != 0; }
+  bool failed() const { return orders_.abort != 0; }
   // The threads and open descriptors of this process, after its threads were joined.
   static std::string inventory();
 
@@ -54,7 +56,7 @@ class RxeRank {
   std::unique_ptr<Backend> backend_;
   Memory window_;
   std::string failure_;
-  std::uint64_t abort_ = 0;  // set after failure_
+  WaitOrders orders_{0, kTimeoutMs * 1000000};  // its abort word is set after failure_
   std::unique_ptr<RemoteTransport> transport_;
 };
 

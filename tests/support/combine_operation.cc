@@ -103,8 +103,9 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   CombineArgs& a = own.params.combine;
   a.rows = rows;
   a.inPlace = inPlace(rank) ? 1 : 0;
-  a.rowsOffset =
-      a.inPlace != 0 && !handle_.shape().lowLatency ? areas_->offset(rank, options_.area) : comm_.at().staging;
+  a.rowsOffset = a.inPlace != 0 && !handle_.shape().lowLatency
+                     ? areas_->offset(rank, options_.area)
+                     : stagingAt(comm_.shape(), comm_.at(), options_.stagingArea).rows;
   a.capacity = comm_.shape().stagingRows;
   if (rank == options_.smallStaging)
     a.capacity = static_cast<std::int64_t>(route_->arrivals[at(rank)].tokens.size()) - 1;

@@ -115,9 +115,9 @@ void DispatchOperation::start(int rank, Report& report) {
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
     if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
-    d.outRowsOffset = window ? areas_->offset(rank, config_.area) : comm_.at().staging;
-    d.outSideOffset =
-        window ? d.outRowsOffset + static_cast<std::uint64_t>(rows * config_.rowBytes) : comm_.at().stagingSide;
+    const StagingArea staging = stagingAt(comm_.shape(), comm_.at(), config_.stagingArea);
+    d.outRowsOffset = window ? areas_->offset(rank, config_.area) : staging.rows;
+    d.outSideOffset = window ? d.outRowsOffset + static_cast<std::uint64_t>(rows * config_.rowBytes) : staging.side;
   }
   if (!perExpert && wants(seed, rank, 0)) d.outTopkIdx = own.outIds.data();
   if (wants(seed, rank, 1)) d.outTopkWeights = reinterpret_cast<float*>(own.outWeights.data());

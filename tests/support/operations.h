@@ -108,6 +108,7 @@ struct DispatchCase {
   bool inSlots = false;                // LL RANK_MAJOR: rows stay where they arrive
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what arrives
+  int stagingArea = 0;                 // HT
   int smallStaging = -1;               // HT: this rank states a staging area of one row less than arrive
   int oddRank = -1;                    // this rank states rows that are 16 bytes longer
   int padding = 0;                     // PadBits
@@ -175,6 +176,7 @@ struct CombineOptions {
   bool bias0 = false, bias1 = false, grads = false;
   int area = -1;              // HT: index in OutputAreas, for rows that peers read in place
   std::vector<bool> inPlace;  // [nranks]; HT: in the area; LL: in the slots, on all ranks or none. Empty: on none
+  int stagingArea = 0;        // HT
   int smallStaging = -1;      // HT: this rank states a staging area of one row less than it needs
   int shortRows = -1;         // this rank's rows have no room for what arrived, or are NULL
   bool noRows = false;        // they are NULL

@@ -7,11 +7,11 @@
 
 namespace moe::test {
 
-TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs)
-    : shape_(shape), at_(WindowPlan::of(shape)), timeoutNs_(timeoutNs) {
+TestComm::TestComm(const CommShape& shape, std::uint64_t timeoutNs) : shape_(shape), at_(WindowPlan::of(shape)) {
   listAreas();
   for (int r = 0; r < shape.nranks; ++r) {
     ranks_.push_back(std::make_unique<RankMemory>(at_.totalBytes));
+    ranks_.back()->orders.timeoutNs = timeoutNs;
     ranks_.back()->departed.resize(static_cast<std::size_t>(shape.nranks));
     // Flags and landing words start at zero. The rest of the window may hold anything.
     for (const Area& area : areas_) {
@@ -31,34 +31,35 @@ void TestComm::listAreas() {
   auto add = [&](const char* name, std::uint64_t begin, std::int64_t bytes) {
     areas_.push_back({name, begin, static_cast<std::uint64_t>(bytes)});
   };
-  const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n;
+  const std::int64_t n = s.nranks, flags = 8 * n, two = 2 * n, sets = s.llSets;
   const std::int64_t header = 16 * (1 + std::int64_t{s.topkMax});
-  const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0, staging = s.ht ? s.stagingRows : 0;
+  const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0,
+                     staging = s.ht ? s.stagingAreas * s.stagingRows : 0;
   add("routeCountsReady", at_.routeCountsReady, flags);
   add("routeHeadersReady", at_.routeHeadersReady, flags);
   add("htOutputReady", at_.htOutputReady, flags);
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);
-  add("htCombineDone", at_.htCombineDone, flags);
+  add("htCombineDone", at_.htCombineDone, 2 * flags);
   add("htRowWaves", at_.htRowWaves, kHtWaves * flags);
   add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
-  add("llRowsReady", at_.llRowsReady, 2 * flags);
-  add("llCombineSizes", at_.llCombineSizes, 2 * flags);
-  add("llCombineReady", at_.llCombineReady, 2 * flags);
-  add("llCombineFree", at_.llCombineFree, 2 * flags);
-  add("llFree", at_.llFree, 2 * flags);
+  add("llRowsReady", at_.llRowsReady, sets * flags);
+  add("llCombineSizes", at_.llCombineSizes, sets * flags);
+  add("llCombineReady", at_.llCombineReady, sets * flags);
+  add("llCombineFree", at_.llCombineFree, sets * flags);
+  add("llFree", at_.llFree, sets * flags);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
-  add("htCombines", at_.htCombines, n * std::int64_t{sizeof(CombineRecord)});
-  add("llSizes", at_.llSizes, two * 8);
-  add("llRows", at_.llRows, two * ll * s.rowBytesMax);
-  add("llSide", at_.llSide, two * ll * s.sideBytesMax);
-  add("llCombineRows", at_.llCombineRows, two * ll * s.rowBytesMax);
-  add("llCombineGrads", at_.llCombineGrads, 2 * ll * 4 * s.topkMax);
-  add("llTold", at_.llTold, ll > 0 ? 2 * n * at_.llToldBytes : 0);
+  add("htCombines", at_.htCombines, two * std::int64_t{sizeof(CombineRecord)});
+  add("llSizes", at_.llSizes, sets * n * 8);
+  add("llRows", at_.llRows, sets * n * ll * s.rowBytesMax);
+  add("llSide", at_.llSide, sets * n * ll * s.sideBytesMax);
+  add("llCombineRows", at_.llCombineRows, sets * n * ll * s.rowBytesMax);
+  add("llCombineGrads", at_.llCombineGrads, sets * ll * 4 * s.topkMax);
+  add("llTold", at_.llTold, ll > 0 ? sets * n * at_.llToldBytes : 0);
   add("routeHeaders", at_.routeHeaders, two * at_.routeTokensMax * header);
-  add("htCombineGrads", at_.htCombineGrads, ht * 4 * s.topkMax);
+  add("htCombineGrads", at_.htCombineGrads, 2 * ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
   add("heap", at_.heap, s.heapBytes);
@@ -70,7 +71,7 @@ void TestComm::listAreas() {
 template <class Add>
 void TestComm::listRemoteAreas(Add add) {
   const CommShape& s = shape_;
-  const std::int64_t n = s.nranks, domains = s.domains(), flags = 8 * domains,
+  const std::int64_t n = s.nranks, domains = s.domains(), flags = 8 * domains, sets = s.llSets,
                      header = 16 * (1 + std::int64_t{s.topkMax});
   const std::int64_t ll = s.ll ? s.llTokensMax : 0, ht = s.ht ? s.tokensMax : 0;
   add("htRailWaves", at_.far.htRailWaves, kHtWaves * flags);
@@ -82,12 +83,12 @@ void TestComm::listRemoteAreas(Add add) {
   add("routeHeadersOut", at_.far.routeHeadersOut, n * at_.routeTokensMax * header);
   add("railTables", at_.far.railTables, 2 * domains * ht * at_.far.railQuads * 16);
   add("railTablesOut", at_.far.railTablesOut, domains * ht * at_.far.railQuads * 16);
-  add("llRowsOut", at_.far.llRowsOut, 2 * ll * s.rowBytesMax);
-  add("llSideOut", at_.far.llSideOut, 2 * ll * s.sideBytesMax);
-  add("llToldOut", at_.far.llToldOut, ll > 0 ? 2 * n * at_.llToldBytes : 0);
-  add("llCombineIn", at_.far.llCombineIn, 2 * n * ll * s.rowBytesMax);
-  add("llGradsIn", at_.far.llGradsIn, 2 * n * ll * 4 * s.topkMax);
-  add("llGradsOut", at_.far.llGradsOut, 2 * n * ll * 4 * s.topkMax);
+  add("llRowsOut", at_.far.llRowsOut, sets * ll * s.rowBytesMax);
+  add("llSideOut", at_.far.llSideOut, sets * ll * s.sideBytesMax);
+  add("llToldOut", at_.far.llToldOut, ll > 0 ? sets * n * at_.llToldBytes : 0);
+  add("llCombineIn", at_.far.llCombineIn, sets * n * ll * s.rowBytesMax);
+  add("llGradsIn", at_.far.llGradsIn, sets * n * ll * 4 * s.topkMax);
+  add("llGradsOut", at_.far.llGradsOut, sets * n * ll * 4 * s.topkMax);
   add("railRowsOut", at_.far.railRowsOut, ht * s.rowBytesMax);
   add("railSideOut", at_.far.railSideOut, ht * s.sideBytesMax);
   add("railRows", at_.far.railRows, domains * ht * s.rowBytesMax);
@@ -106,9 +107,8 @@ CommView TestComm::view(int r) {
   if (shape_.domains() > 1) view.far = &memory.far;
   std::copy_n(memory.windows.begin(), std::min(shape_.nranks, kInlineWindows), view.inlineWindows);
   view.windows = memory.windows.data(), view.at = at_;
-  view.state = &memory.state, view.failure = &memory.failure, view.abort = &memory.abort;
+  view.state = &memory.state, view.failure = &memory.failure, view.orders = &memory.orders;
   view.departed = memory.departed.data();
-  view.timeoutNs = timeoutNs_;
   view.tokensMax = shape_.tokensMax, view.llTokensMax = shape_.llTokensMax, view.topkMax = shape_.topkMax;
   view.rowBytesMax = shape_.rowBytesMax, view.sideBytesMax = shape_.sideBytesMax;
   return view;

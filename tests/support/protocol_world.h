@@ -30,7 +30,7 @@ struct RankMemory {
   FarView far{};
   CommState state{};
   Failure failure{};
-  std::uint64_t abort = 0;
+  WaitOrders orders{};
   std::vector<std::uint32_t> departed;  // [nranks]
 };
 
@@ -46,8 +46,8 @@ class TestComm {
   // False for windows of other domains, which steps reach only by puts.
   bool reaches(int rank, int other) const { return rank / shape_.domainRanks() == other / shape_.domainRanks(); }
   bool isFlag(const void* address) const;
-  // Returns the set of LL slots for the next LL handle.
-  int takeLlSet() { return llHandles_++ % kLlSets; }
+  // Returns the set of LL slots for the next LL handle. The last set comes first, where areas end.
+  int takeLlSet() { return shape_.llSets - 1 - llHandles_++ % shape_.llSets; }
 
   // Describes a write outside of the window's areas. Empty if there was none.
   std::string findStrayWrite() const;
@@ -65,7 +65,6 @@ class TestComm {
 
   CommShape shape_;
   WindowPlan at_;
-  std::uint64_t timeoutNs_;
   std::vector<Area> areas_;
   std::vector<std::unique_ptr<RankMemory>> ranks_;
   int llHandles_ = 0;

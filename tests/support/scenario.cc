@@ -12,7 +12,7 @@ namespace moe::test {
 namespace {
 
 constexpr std::int64_t kOutputBytesMax = 256 << 10;
-constexpr int kAreas = kParities + 2;  // for outstanding dispatches, a combine and one more
+constexpr int kAreas = 2 * kParities + 1;  // for outstanding dispatches and combines, and one more
 enum Kind { kDispatch, kCombine };
 
 // What the builder knows about a handle.
@@ -24,7 +24,7 @@ struct HandleTrack {
   Step step{};            // ... and that one's step
   std::uint64_t epoch = 0;
   int area = -1;
-  bool staged = false;
+  int staging = -1;        // the staging area that its operation uses
   bool ownsSlots = false;  // LL: the slots of its set are the caller's
 };
 
@@ -33,6 +33,8 @@ class Builder {
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
       : rng_(seed), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
     world_.trouble = trouble;
+    shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
+    shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
   }
 
   Scenario build(std::uint64_t timeoutNs);
@@ -59,7 +61,7 @@ class Builder {
   Parts drawTiles(int elements);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
   int drawWarps() { return rng_.between(1, limits_.warps); }
-  bool stagedOutstanding() const;
+  int freeStaging() const;
   int freeArea();
   std::string name(const char* what, const HandleTrack& track);
 
@@ -166,15 +168,15 @@ int llSetOf(const HandleTrack& track) {
   return track.handle->view(0).llSet;
 }
 
-// A set of LL slots serves one operation at a time. HT dispatches keep records of two generations, so the one of epoch
-// e must be complete when epoch e + 2 starts. HT combines complete one by one.
+// A set of LL slots serves one operation at a time. HT operations keep records of two generations, so the one of epoch
+// e must be complete when epoch e + 2 starts. Of what combines put over the rails there is one generation.
 bool Builder::mayStart(Kind kind, const HandleTrack& track) {
   const bool lowLatency = track.handle->shape().lowLatency;
   return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& other) {
     if (!other.outstanding || other.handle->shape().lowLatency != lowLatency) return true;
     if (lowLatency) return llSetOf(other) != llSetOf(track);
-    if (other.kind != kind) return true;
-    return kind == kDispatch && htStarted_[kDispatch] + 1 - other.epoch < kParities;
+    const std::uint64_t generations = kind == kCombine && shape_.domains() > 1 ? 1 : kParities;
+    return other.kind != kind || htStarted_[kind] + 1 - other.epoch < generations;
   });
 }
 
@@ -185,8 +187,13 @@ void Builder::takeSlots(const HandleTrack& track) {
   }
 }
 
-bool Builder::stagedOutstanding() const {
-  return std::any_of(tracks_.begin(), tracks_.end(), [](const HandleTrack& t) { return t.outstanding && t.staged; });
+// A staging area that no outstanding operation uses; -1: there is none.
+int Builder::freeStaging() const {
+  for (int area = 0; area < shape_.stagingAreas; ++area) {
+    const auto uses = [&](const HandleTrack& t) { return t.outstanding && t.staging == area; };
+    if (std::none_of(tracks_.begin(), tracks_.end(), uses)) return area;
+  }
+  return -1;
 }
 
 int Builder::freeArea() {
@@ -281,7 +288,8 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
     config.rowBytes = config.cast.elements;
     config.parts = drawTiles(config.rowBytes);
   }
-  const bool direct = stagedOutstanding() || rng_.oneIn(3);
+  config.stagingArea = freeStaging();
+  const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
@@ -289,7 +297,8 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
   if (operations_ > 2) addTrouble(track, config);
   track.area = freeArea();
-  track.staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
+  const bool staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
+  track.staging = staged ? config.stagingArea : -1;
   if (!s.lowLatency) track.epoch = ++htStarted_[kDispatch];
   if (s.lowLatency) takeSlots(track);
   config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !ended_ && rng_.coin();
@@ -325,14 +334,16 @@ void Builder::addCombine(HandleTrack& track) {
   options.parts = drawParts(static_cast<int>(options.sum.rowBytes));
   options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
   const bool mayReadRows = s.lowLatency ? s.layout == Layout::rankMajor && track.ownsSlots : !hasRowPerExpert(s.layout);
-  const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : stagedOutstanding() || rng_.oneIn(3);
+  options.stagingArea = freeStaging();
+  const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : options.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r)
     options.inPlace.push_back(mayReadRows && (allInPlace || (!s.lowLatency && rng_.coin())));
   if (operations_ > 2) addTrouble(track, options);
   if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
   if (s.lowLatency) takeSlots(track);
   track.kind = kCombine;
-  track.staged = !s.lowLatency && std::count(options.inPlace.begin(), options.inPlace.end(), false) > 0;
+  const bool staged = !s.lowLatency && std::count(options.inPlace.begin(), options.inPlace.end(), false) > 0;
+  track.staging = staged ? options.stagingArea : -1;
   options.area = track.area = s.lowLatency ? -1 : freeArea();
   track.step = combineStep(track.handle->view(0), landing_);
   start(track, std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(), options,
@@ -351,7 +362,7 @@ void Builder::addOperation() {
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);
   const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
-  const bool staging = !needsStaging || !stagedOutstanding();
+  const bool staging = !needsStaging || freeStaging() >= 0;
   if (rng_.coin() && staging && mayStart(kCombine, track)) return addCombine(track);
   if (mayStart(kDispatch, track)) addDispatch(track);
 }
@@ -364,7 +375,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, false, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false});
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
         fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,
@@ -378,10 +389,11 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }
-  world_.text = fmt::format("{} ranks in domains of {}, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
-                            shape_.nranks, shape_.domainSize, shape_.rowBytesMax, shape_.sideBytesMax,
-                            static_cast<int>(world_.trouble), world_.culprit) +
-                world_.text + world_.program->describe();
+  world_.text =
+      fmt::format("{} ranks in domains of {}, {} LL sets, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
+                  shape_.nranks, shape_.domainSize, shape_.llSets, shape_.rowBytesMax, shape_.sideBytesMax,
+                  static_cast<int>(world_.trouble), world_.culprit) +
+      world_.text + world_.program->describe();
   return std::move(world_);
 }
 

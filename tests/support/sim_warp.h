@@ -178,7 +178,7 @@ class SimWarp {
   void put(const CommView& comm, int n, PutOf putOf) const {
     sim_.drain();
     const SimQueueMemory memory(sim_);
-    const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+    const WaitLimit limit{memory.nanoseconds(), comm.orders};
     const RemoteView& remote = comm.far->remote;
     const auto indexOf = [&](const Put& put) { return remote.connectionOf(put); };
     int late = 0;
@@ -215,7 +215,7 @@ class SimWarp {
     return end == Simulator::WaitEnd::reached;
   }
 
-  bool stopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || *comm.abort != 0; }
+  bool stopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || comm.orders->abort != 0; }
 
   void laneFail(const CommView& comm, const Failure& failure) const {
     if (comm.state->failuresClaimed++ != 0) return;

@@ -123,7 +123,7 @@ Outcome Simulator::run() {
       if (!rank.done) startTask(rank);
     } else {
       const int rank = static_cast<int>(mainEvent_.index);
-      comm_.rank(rank).abort = 1;
+      comm_.rank(rank).orders.abort = 1;
       wakeStopped(comm_.view(rank));
     }
   } while (mainHasEvent_);
@@ -172,7 +172,7 @@ void Simulator::endTask(Rank& rank) {
   test::RankMemory& memory = comm_.rank(rank.rank);
   rank.result.failure = memory.failure;
   if (memory.failure.ready != 0) return endRank(rank);
-  if (memory.abort != 0) {
+  if (memory.orders.abort != 0) {
     rank.result.stopped = true;
     return endRank(rank);
   }

@@ -138,10 +138,10 @@ Simulator::WaitEnd Simulator::waitLanding(const CommView& comm, const std::uint3
 // A warp of a dying rank stays suspended here for ever, so a wait must not hold memory.
 Simulator::WaitEnd Simulator::waitFor(const CommView& comm, const void* begin, std::size_t bytes,
                                       const std::function<bool()>& reached, const RankOf& rankOf) {
-  const std::uint64_t end = now_ + comm.timeoutNs;
+  const std::uint64_t end = now_ + comm.orders->timeoutNs;
   Warp& self = *current_;
   while (!reached()) {
-    if (comm.state->failuresClaimed != 0 || *comm.abort != 0) return WaitEnd::stopped;
+    if (comm.state->failuresClaimed != 0 || comm.orders->abort != 0) return WaitEnd::stopped;
     if (comm.departed[rankOf()] != 0) return WaitEnd::left;  // no grace period: what the rank sent has already landed
     if (now_ >= end) return WaitEnd::late;
     self.waiting = true, self.awaited = static_cast<const std::uint8_t*>(begin), self.awaitedBytes = bytes;

@@ -245,7 +245,7 @@ class ThreadedWarp {
     sync();  // all lanes have read the last index
     if (lane_ == 0) {
       const HostQueueMemory memory;
-      const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+      const WaitLimit limit{memory.nanoseconds(), comm.orders};
       group_.putsFit = reservePuts(memory, ring, puts, limit, &group_.putIndex);
       if (!group_.putsFit) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
     }

@@ -176,6 +176,11 @@ TEST(TcpFailure, APeerThatClosesInTheMiddleOfAPutIsNamed) {
   expectSays(pair.member.awaitFailure(10s), moeRemoteError, "rank 1: rank 0 closed the connection");
 }
 
+// Puts more to rank 0, which reads nothing, than the sockets of both sides hold.
+void fillSockets(Member& member) {
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(member.put(0, 0, 0, std::size_t{1} << 20));
+}
+
 TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
   MemberOptions options = impatient(1500);
   options.tcp.rings = 1;
@@ -191,8 +196,7 @@ TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
   b.join();
   expectAllWell(outcomes);
 
-  // More than the sockets of both sides hold.
-  for (int i = 0; i < 60; ++i) ASSERT_TRUE(middle.put(0, 0, 0, std::size_t{1} << 20));
+  fillSockets(middle);
   const auto before = Clock::now();
   for (std::uint64_t round = 1; middle.failures().empty() && secondsSince(before) < 20; ++round) {
     ASSERT_TRUE(middle.putWord(2, 8, round));
@@ -204,6 +208,25 @@ TEST(TcpFailure, APeerThatStopsReadingIsNamedAndTheOthersAreServed) {
   EXPECT_LT(secondsSince(before), 10.0);
   EXPECT_GT(high.load(8), 100U);
   expectAllWell(high.failures());
+}
+
+TEST(TcpFailure, ATimeoutThatIsLoweredCounts) {
+  MemberAndFake pair(impatient(60000));
+  fillSockets(pair.member);
+  std::this_thread::sleep_for(200ms);
+  pair.member.setTimeout(500);
+  expectSays(pair.member.awaitFailure(20s), moeTimeout, "rank 0");  // the kernel or the sender notices it first
+}
+
+// The kernel also has a timer for each socket.
+TEST(TcpFailure, ATimeoutThatIsRaisedCounts) {
+  MemberAndFake pair(impatient(1000));
+  pair.member.setTimeout(60000);
+  std::this_thread::sleep_for(600ms);
+  fillSockets(pair.member);
+  pair.fake->send(TcpFrame{TcpKind::Bytes, 4000, 0, 0});
+  pair.fake->send(std::vector<std::uint8_t>(1000).data(), 1000);
+  EXPECT_EQ(pair.member.awaitFailure(5s).sentence, "");
 }
 
 TEST(TcpFailure, APeerThatStopsInTheMiddleOfAPutIsNamed) {

@@ -41,23 +41,15 @@ struct MemberOptions {
 class Member {
  public:
   Member(int rank, int nranks, const MemberOptions& options)
-      : backend_(options.makeBackend()),
+      : orders_{0, nanosecondsOf(options.timeoutMs)},
+        backend_(options.makeBackend()),
         window_(backend_->allocateHostVisible(options.windowBytes)),
         log_(options.lines == nullptr ? Log::Options{} : options.lines->options(), rank, nranks) {
     // The words of leaving ranks are the last of the window.
     const std::uint64_t leaving = options.windowBytes - static_cast<std::size_t>(nranks) * sizeof(Flag);
-    RemoteSetup setup{rank,
-                      nranks,
-                      {},
-                      window_.get(),
-                      options.windowBytes,
-                      *backend_,
-                      log_,
-                      options.timeoutMs,
-                      options.interfaceName,
-                      options.rdma,
-                      {},
-                      leaving};
+    RemoteSetup setup{rank,      nranks, {},      window_.get(),         options.windowBytes,
+                      *backend_, log_,   orders_, options.interfaceName, options.rdma,
+                      {},        leaving};
     for (int peer = 0; peer < nranks; ++peer) {
       if (peer != rank) setup.peers.push_back(peer);
     }
@@ -80,6 +72,10 @@ class Member {
     transport_->finish(Deadline::after(patience), [] { return false; });
   }
   void leave() { transport_.reset(); }
+  // As a communicator does while its ranks work.
+  void setTimeout(std::int64_t milliseconds) {
+    HostQueueMemory().publish(&orders_.timeoutNs, nanosecondsOf(milliseconds));
+  }
 
   // Posts as a step that continues: the transport's threads carry the put.
   bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
@@ -90,8 +86,8 @@ class Member {
   // Posts without waking a thread. helper() must carry the put.
   bool postQuietly(const Put& put, std::chrono::milliseconds patience = 20s) {
     const HostQueueMemory memory;
-    const WaitLimit limit{memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000, &abort_};
-    return moe::post(memory, view_, put, limit);
+    const WaitOrders orders{0, nanosecondsOf(patience.count())};
+    return moe::post(memory, view_, put, {memory.nanoseconds(), &orders});
   }
   const PutHelper& helper() const { return *view_.helper; }
   bool put(int to, std::uint64_t target, std::uint64_t source, std::size_t bytes) {
@@ -133,10 +129,14 @@ class Member {
   }
 
  private:
+  static std::uint64_t nanosecondsOf(std::int64_t milliseconds) {
+    return static_cast<std::uint64_t>(milliseconds) * 1000000;
+  }
+
+  WaitOrders orders_;
   std::unique_ptr<Backend> backend_;
   Memory window_;
   Log log_;
-  std::uint64_t abort_ = 0;
   RemoteView view_{};
   std::mutex mutex_;
   std::vector<Outcome> failures_;

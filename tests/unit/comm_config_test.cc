@@ -44,6 +44,8 @@ TEST(Config, HasTheDocumentedDefaults) {
     EXPECT_EQ(config.logLevel, moeLogWarn);
     EXPECT_EQ(config.stagingRows, 0);
     EXPECT_EQ(config.heapBytes, 0);
+    EXPECT_EQ(config.llSets, 2);
+    EXPECT_EQ(config.stagingAreas, 1);
     EXPECT_EQ(config.bulk, static_cast<std::int32_t>(Bulk::kAuto));
     EXPECT_EQ(config.interfaceName, "");
     EXPECT_EQ(config.logFile, "");
@@ -57,7 +59,8 @@ TEST(Config, TakesEveryVariable) {
       {"MOECOMM_SIDE_BYTES_MAX", "256"}, {"MOECOMM_TOPK_MAX", "6"},       {"MOECOMM_EXPERTS_MAX", "256"},
       {"MOECOMM_TIMEOUT_MS", "500"},     {"MOECOMM_SMS", "20"},           {"MOECOMM_STAGING_ROWS", "-1"},
       {"MOECOMM_HEAP_BYTES", "1048576"}, {"MOECOMM_INTERFACE", "lo"},     {"MOECOMM_LOG_LEVEL", "none"},
-      {"MOECOMM_LOG_FILE", "/tmp/%p"},   {"MOECOMM_BULK", "off"}};
+      {"MOECOMM_LOG_FILE", "/tmp/%p"},   {"MOECOMM_BULK", "off"},         {"MOECOMM_LL_SETS", "3"},
+      {"MOECOMM_STAGING_AREAS", "2"}};
   const Config config = resolve(nullptr, environment);
   EXPECT_EQ(config.backend, moeBackendCuda);
   EXPECT_EQ(config.device, 3);
@@ -72,6 +75,8 @@ TEST(Config, TakesEveryVariable) {
   EXPECT_EQ(config.sms, 20);
   EXPECT_EQ(config.stagingRows, -1);
   EXPECT_EQ(config.heapBytes, 1048576);
+  EXPECT_EQ(config.llSets, 3);
+  EXPECT_EQ(config.stagingAreas, 2);
   EXPECT_EQ(config.interfaceName, "lo");
   EXPECT_EQ(config.logLevel, moeLogNone);
   EXPECT_EQ(config.logFile, "/tmp/%p");
@@ -185,6 +190,12 @@ TEST(Config, RefusesFieldsOutsideTheirRange) {
   user = kUnset;
   user.stagingRows = -2;
   EXPECT_EQ(refusal(&user), "config.stagingRows is -2; allowed are -1 to 16777215");
+  user = kUnset;
+  user.llSets = 5;
+  EXPECT_EQ(refusal(&user), "config.llSets is 5; allowed are 1 to 4");
+  user = kUnset;
+  user.stagingAreas = 3;
+  EXPECT_EQ(refusal(&user), "config.stagingAreas is 3; allowed are 1 to 2");
 }
 
 TEST(Config, KeepsTheCallersFunctions) {
@@ -253,11 +264,12 @@ TEST(ConfigTable, CoversEveryFieldOfTheStructButThePointersOfTheProgram) {
     EXPECT_EQ(setting.field != nullptr, !std::holds_alternative<std::monostate>(setting.source)) << setting.variable;
     if (setting.field != nullptr) ++fields;
   }
-  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function. The last two fields are those
-  // of domains.
+  // 12 int32, 2 int64 and the interface's name lie between `size` and the log function. Behind the functions come
+  // those of domains, and how many sets and staging areas there are.
   EXPECT_EQ(offsetof(moeConfig_t, log), sizeof(std::size_t) + 12 * 4 + 2 * 8 + sizeof(char*));
-  EXPECT_EQ(offsetof(moeConfig_t, transport), sizeof(moeConfig_t) - sizeof(std::int32_t));
-  EXPECT_EQ(fields, 17U);
+  EXPECT_EQ(offsetof(moeConfig_t, stagingAreas), sizeof(moeConfig_t) - sizeof(std::int32_t));
+  EXPECT_EQ(offsetof(moeConfig_t, stagingAreas), offsetof(moeConfig_t, domainSize) + 3 * sizeof(std::int32_t));
+  EXPECT_EQ(fields, 19U);
 }
 
 }  // namespace

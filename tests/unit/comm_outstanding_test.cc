@@ -56,16 +56,27 @@ TEST(Outstanding, ManyRoundsInAnyOrderLeaveNothingBehind) {
 
 TEST(Outstanding, SeriesDoNotHinderEachOtherButForTheStagingArea) {
   OutstandingOperations all;
-  const auto dispatch = all.start(Series::htDispatches, true, true);
+  const auto dispatch = all.start(Series::htDispatches, true, 0);
   EXPECT_TRUE(all.of(Series::htDispatches).mayStart());
   EXPECT_TRUE(all.of(Series::htCombines).mayStart());
-  EXPECT_TRUE(all.stagingInUse());
-  all.start(llSeries(1), true, false);
+  EXPECT_EQ(all.freeStaging(1), kNotStaged);
+  EXPECT_EQ(all.freeStaging(2), 1);
+  all.start(llSeries(1), true, kNotStaged);
   EXPECT_FALSE(all.of(llSeries(1)).mayStart());
   EXPECT_TRUE(all.of(llSeries(0)).mayStart());
-  all.start(Series::htCombines, false, true);  // ends at once, so it does not keep the area
-  all.complete(Series::htDispatches, dispatch, true);
-  EXPECT_FALSE(all.stagingInUse());
+  all.start(Series::htCombines, false, 1);  // ends at once, so it does not keep the area
+  EXPECT_EQ(all.freeStaging(2), 1);
+  all.complete(Series::htDispatches, dispatch, 0);
+  EXPECT_EQ(all.freeStaging(1), 0);
+}
+
+TEST(Outstanding, TwoCombinesMayBeOpenUnlessThereIsOneGenerationOfTheirBuffers) {
+  OutstandingOperations all, split(1);
+  all.start(Series::htCombines, true, kNotStaged);
+  EXPECT_TRUE(all.of(Series::htCombines).mayStart());
+  split.start(Series::htCombines, true, kNotStaged);
+  EXPECT_FALSE(split.of(Series::htCombines).mayStart());
+  EXPECT_TRUE(split.of(Series::htDispatches).mayStart());
 }
 
 }  // namespace

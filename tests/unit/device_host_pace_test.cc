@@ -120,14 +120,13 @@ Clock::duration costOfAYield() {
 
 // Two threads wait for each other in turn, `turns` times. Returns the time that it took.
 Clock::duration takeTurns(int turns) {
-  std::uint64_t abort = 0;
+  const WaitOrders orders{0, 60'000'000'000};
   std::uint32_t departed = 0;
   CommState state{};
   CommView comm{};
   comm.departed = &departed;
   comm.state = &state;
-  comm.abort = &abort;
-  comm.timeoutNs = std::uint64_t{60} * 1000 * 1000 * 1000;
+  comm.orders = &orders;
   std::atomic<int> turn = 0;
   const auto player = [&](int parity) {
     HostPace pace;

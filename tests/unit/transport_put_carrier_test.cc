@@ -34,8 +34,8 @@ class PutCarrierTest : public testing::Test {
  protected:
   bool post(const Put& put, std::chrono::milliseconds patience = 20s) {
     const HostQueueMemory memory;
-    const std::uint64_t end = memory.nanoseconds() + static_cast<std::uint64_t>(patience.count()) * 1000000;
-    const bool posted = moe::post(memory, carrier.ring(), put, {end, &abort_});
+    const WaitOrders orders{0, static_cast<std::uint64_t>(patience.count()) * 1000000};
+    const bool posted = moe::post(memory, carrier.ring(), put, {memory.nanoseconds(), &orders});
     carrier.wake();
     return posted;
   }
@@ -51,9 +51,6 @@ class PutCarrierTest : public testing::Test {
                        failure = {result, sentence};
                        failed = true;
                      }};
-
- private:
-  std::uint64_t abort_ = 0;
 };
 
 TEST_F(PutCarrierTest, TakesEachPutOnceAndThoseOfAPosterInOrder) {
@@ -148,9 +145,9 @@ TEST_F(PutCarrierTest, HelpersAndTheThreadMissNothing) {
   constexpr std::uint64_t kPuts = 2000;
   expectAllWell(inThreads(kPosters, [&](int poster) {
     const HostQueueMemory memory;
-    std::uint64_t abort = 0;
+    const WaitOrders orders{0, 20'000'000'000};
     for (std::uint64_t i = 0; i < kPuts; ++i) {
-      const WaitLimit limit{memory.nanoseconds() + 20'000'000'000, &abort};
+      const WaitLimit limit{memory.nanoseconds(), &orders};
       if (!moe::post(memory, carrier.ring(), putBytes(poster, i, 0, 4), limit)) {
         throw Error(moeTimeout, "the ring stayed full");
       }
@@ -192,8 +189,8 @@ TEST(PutCarrier, WhereNobodyCanWakeItTheThreadLooksNowAndThen) {
   std::this_thread::sleep_for(200ms);
   EXPECT_LT(sink.rounds, 1000) << "longer and longer";
   const HostQueueMemory memory;
-  std::uint64_t abort = 0;
-  ASSERT_TRUE(moe::post(memory, carrier.ring(), putBytes(0, 0, 0, 4), {memory.nanoseconds() + 1'000'000'000, &abort}));
+  const WaitOrders orders{0, 1'000'000'000};
+  ASSERT_TRUE(moe::post(memory, carrier.ring(), putBytes(0, 0, 0, 4), {memory.nanoseconds(), &orders}));
   EXPECT_TRUE(carrier.waitTaken(Deadline::after(20s), [] { return false; }));
 }
 

@@ -121,7 +121,7 @@ class WindowRegistration : public testing::Test {
  protected:
   void SetUp() override { made = {}; }
 
-  RemoteSetup setup() { return {0, 2, {1}, window(), 3 * kPage, *backend_, log_, 30000, "", {}, {}}; }
+  RemoteSetup setup() { return {0, 2, {1}, window(), 3 * kPage, *backend_, log_, orders_, "", {}, {}}; }
   // The window begins within a page.
   std::uint8_t* window() { return pages_.data() + 640; }
 
@@ -145,6 +145,7 @@ class WindowRegistration : public testing::Test {
   static std::uint64_t pageOf(const void* at) { return reinterpret_cast<std::uint64_t>(at) / kPage * kPage; }
 
   std::unique_ptr<Backend> backend_ = makeHostBackend();
+  const WaitOrders orders_{0, 30'000'000'000};
   Log log_{{moeLogInfo, "", [](void* to, std::int32_t, const char* line) { *static_cast<std::string*>(to) += line; },
             &said_},
            0,

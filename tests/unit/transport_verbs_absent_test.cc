@@ -10,8 +10,9 @@ namespace {
 TEST(VerbsAbsent, SaysWhatTheBuildLacks) {
   const std::unique_ptr<Backend> backend = makeHostBackend();
   const Log log;
+  const WaitOrders orders{0, 30'000'000'000};
   try {
-    makeVerbsTransport({0, 2, {1}, nullptr, 0, *backend, log, 30000, "", {}, {}});
+    makeVerbsTransport({0, 2, {1}, nullptr, 0, *backend, log, orders, "", {}, {}});
     FAIL() << "not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.result(), moeUnsupported);

@@ -43,9 +43,10 @@ class VerbsMachine : public FakeRoot {
   RemoteSetup setup(const std::string& nics = "") {
     topology::RdmaSettings rdma;
     rdma.nics = nics;
-    return {0, 2, {1}, window_.data(), window_.size(), *backend_, log_, 30000, "", rdma, {}};
+    return {0, 2, {1}, window_.data(), window_.size(), *backend_, log_, orders_, "", rdma, {}};
   }
 
+  const WaitOrders orders_{0, 30'000'000'000};
   std::unique_ptr<Backend> backend_ = makeHostBackend();
   Log log_;
   std::vector<std::uint8_t> window_ = std::vector<std::uint8_t>(4096);

@@ -144,8 +144,8 @@ class Combine {
   MOE_LANES void end() const {
     if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
     if (lowLatency()) return;
-    s.announce(s.comm.at.htCombineDone, Meeting::taken, s.w);
-    if (s.w.index == 0) s.waitForDomain(s.comm.at.htCombineDone, s.epoch, Phase::combineDone);
+    s.announce(doneFlags(), Meeting::taken, s.w);
+    if (s.w.index == 0) s.waitForDomain(doneFlags(), doneCount(), Phase::combineDone);
   }
 
  private:
@@ -173,9 +173,19 @@ class Combine {
   MOE_LANES void offerRows() const {
     const CombineRecord mine = ownRecord(s.args);
     s.warp.forEach(s.comm.domainSize,
-                   [&](int i) { s.warp.laneStore(combineRecord(s.comm, s.comm.domainFirst + i, s.comm.rank), mine); });
+                   [&](int i) { s.warp.laneStore(record(s.comm.domainFirst + i, s.comm.rank), mine); });
   }
-  MOE_LANES CombineRecord recordOf(int rank) const { return s.warp.laneLoad(combineRecord(s.comm, s.comm.rank, rank)); }
+  MOE_LANES CombineRecord recordOf(int rank) const { return s.warp.laneLoad(record(s.comm.rank, rank)); }
+  // What rank `from` says to a rank.
+  MOE_LANES CombineRecord* record(int rank, int from) const {
+    const int before = parityOf(s.epoch) * s.comm.nranks;
+    return s.comm.template in<CombineRecord>(rank, s.comm.at.htCombines) + before + from;
+  }
+
+  // Two outstanding combines may be completed in any order, those of one parity in order. So the flags of a parity
+  // count its combines.
+  MOE_LANES std::uint64_t doneFlags() const { return waveFlags(s.comm, s.comm.at.htCombineDone, parityOf(s.epoch)); }
+  MOE_LANES std::uint64_t doneCount() const { return (s.epoch + 1) / kParities; }
 
   MOE_LANES void sendWave(int wave) const {
     handOver(wave);

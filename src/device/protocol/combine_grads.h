@@ -12,9 +12,11 @@ namespace moe {
 struct CombineArea {
   std::uint64_t ready, grads;
 };
-MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h) {
+MOE_LANES CombineArea combineArea(const CommView& c, const HandleView& h, std::uint64_t epoch) {
   if (h.lowLatency == 0) {
-    return {goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady, c.at.htCombineGrads};
+    const std::int64_t before = std::int64_t{parityOf(epoch)} * c.tokensMax * c.topkMax;
+    return {goesInWaves(h) ? c.at.htCombineWaves : c.at.htCombineReady,
+            c.at.htCombineGrads + static_cast<std::uint64_t>(before) * sizeof(float)};
   }
   const std::uint64_t grads = static_cast<std::uint64_t>(h.llSet) * static_cast<std::uint64_t>(c.llTokensMax) *
                               static_cast<std::uint64_t>(c.topkMax) * sizeof(float);
@@ -33,7 +35,7 @@ struct CombineSession : Session<Warp> {
   MOE_LANES CombineSession(const Warp& policy, const StepParams& params, WarpIndex index, const Operation& operation)
       : Session<Warp>(policy, params, index, operation),
         args(params.combine),
-        area(combineArea(params.comm, params.handle)) {}
+        area(combineArea(params.comm, params.handle, operation.epoch)) {}
 };
 template <class S>
 concept Combining = Moving<S> && requires(const S s) {

@@ -6,10 +6,6 @@
 
 namespace moe {
 
-MOE_LANES CombineRecord* combineRecord(const CommView& c, int rank, int from) {
-  return c.in<CombineRecord>(rank, c.at.htCombines) + from;
-}
-
 // The row of a part in one of the caller's biases.
 MOE_LANES const std::uint8_t* biasRow(const CombineArgs& a, int bias, const PartOf& part) {
   const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;

@@ -162,9 +162,9 @@ class HtDispatch {
   }
 
   MOE_LANES void place(const ArrivingRows& rows) const {
-    placePayload(rows, s.comm.at.staging, d_.outRows, d_.rowBytes, d_.arriving);
+    placePayload(rows, d_.outRowsOffset, d_.outRows, d_.rowBytes, d_.arriving);
     if (d_.sideBytes == 0) return;
-    placePayload(rows, s.comm.at.stagingSide, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
+    placePayload(rows, d_.outSideOffset, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
   }
   MOE_LANES void placePayload(const ArrivingRows& rows, std::uint64_t staging, std::uint8_t* out,
                               std::uint32_t rowBytes, const Parts& parts) const {

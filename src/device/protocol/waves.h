@@ -28,7 +28,7 @@ MOE_LANES Operation handedOperation(const StepParams& p, Channel channel, std::u
   return {channel, operationEpoch(p, channel, started), sends ? handedCount(p.comm, p.handle, channel) + 1 : handed};
 }
 
-// The flags [from] of a wave.
+// The flags [from] of a wave, or of a parity.
 MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wave) {
   return area + static_cast<std::uint64_t>(wave * c.nranks) * sizeof(Flag);
 }

@@ -14,16 +14,25 @@
 
 namespace moe {
 
+// What the host tells waits, also those under way. It lies in host-visible memory. Whoever waits reads it rarely: for a
+// GPU it is across PCIe.
+struct WaitOrders {
+  std::uint64_t abort;      // not 0: give up
+  std::uint64_t timeoutNs;  // a wait ends when it has taken so long
+};
+
 // When a wait gives up.
 struct WaitLimit {
-  std::uint64_t deadlineNs;    // by the Memory's clock
-  const std::uint64_t* abort;  // not 0: give up
+  std::uint64_t beginNs;  // by the Memory's clock
+  const WaitOrders* orders;
 };
 
 template <class Memory, class Condition>
 MOE_LANES bool waitUntil(const Memory& memory, const WaitLimit& limit, Condition holds) {
   while (!holds()) {
-    if (memory.load(limit.abort) != 0 || memory.nanoseconds() >= limit.deadlineNs) return false;
+    const WaitOrders& orders = *limit.orders;
+    if (memory.load(&orders.abort) != 0) return false;
+    if (memory.nanoseconds() - limit.beginNs >= memory.load(&orders.timeoutNs)) return false;
     memory.pause();
   }
   return true;

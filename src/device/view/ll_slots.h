@@ -1,6 +1,6 @@
-// The slots of low-latency operations. A handle has one of kLlSets sets; in it a slot belongs to a source rank and a
-// position among the rows that it sends here. Rows come in with a dispatch and, in the same slot, go back with a
-// combine. A handle packs the areas of its set for its own sizes, the same at all ranks.
+// The slots of low-latency operations. A handle has one of the communicator's sets; in it a slot belongs to a source
+// rank and a position among the rows that it sends here. Rows come in with a dispatch and, in the same slot, go back
+// with a combine. A handle packs the areas of its set for its own sizes, the same at all ranks.
 #pragma once
 
 #include "device/view/views.h"

@@ -6,10 +6,11 @@
 
 namespace moe {
 
-inline constexpr int kParities = 2;      // generations of the route's buffers and the HT dispatch's records
-inline constexpr int kLlSets = 2;        // sets of LL slots; a handle has one of them, see Comm::takeLlSet
+inline constexpr int kParities = 2;      // generations of the route's buffers and of HT operations' records
+inline constexpr int kLlSetsMax = 4;     // sets of LL slots; a handle has one of them, see Comm::takeLlSet
 inline constexpr int kChunkTokens = 32;  // of the route: bits of a word
 inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens that are handed over one by one
+inline constexpr int kStagingAreasMax = 2;
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
 inline constexpr int kTermWords = 4;  // of a handle: terms.h
@@ -24,9 +25,11 @@ struct CommShape {
   int sideBytesMax = 0;
   int topkMax = 0;
   int expertsMax = 0;
+  int llSets = 2;
   bool ht = false;
   bool ll = false;
   std::int64_t stagingRows = 0;
+  int stagingAreas = 1;
   std::int64_t heapBytes = 0;
 
   int domainRanks() const { return domainSize > 0 ? domainSize : nranks; }

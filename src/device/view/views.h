@@ -14,8 +14,8 @@ enum Channel : int {
   kHtDispatchChannel,
   kHtCombineChannel,
   kLlDispatchChannel,
-  kLlCombineChannel = kLlDispatchChannel + kLlSets,
-  kChannels = kLlCombineChannel + kLlSets
+  kLlCombineChannel = kLlDispatchChannel + kLlSetsMax,
+  kChannels = kLlCombineChannel + kLlSetsMax
 };
 MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
   return static_cast<Channel>(first + set);
@@ -36,13 +36,13 @@ enum class Meeting : int {
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
-  std::uint64_t epoch[kChannels];       // operations started so far
-  Flag begun[kChannels];                // warps of a step that have read these words: all of epoch e
-  std::uint32_t failuresClaimed;        // the first to raise it writes the failure record
-  Flag routeCounted;                    // of a route's warps among themselves
-  std::uint64_t handed[2][kChannels];   // operations so far that went at once, and in waves
-  std::uint32_t llUncombined[kLlSets];  // 1: the set's last operation was a dispatch
-  std::uint32_t llUsed[kLlSets];        // 1: rows of RANK_MAJOR may be where others land
+  std::uint64_t epoch[kChannels];          // operations started so far
+  Flag begun[kChannels];                   // warps of a step that have read these words: all of epoch e
+  std::uint32_t failuresClaimed;           // the first to raise it writes the failure record
+  Flag routeCounted;                       // of a route's warps among themselves
+  std::uint64_t handed[2][kChannels];      // operations so far that went at once, and in waves
+  std::uint32_t llUncombined[kLlSetsMax];  // 1: the set's last operation was a dispatch
+  std::uint32_t llUsed[kLlSetsMax];        // 1: rows of RANK_MAJOR may be where others land
   // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
   // that came by them has been read. [dispatch, combine]
   Flag railStaged[2][kHtWaves], railsTaken[2];
@@ -65,10 +65,9 @@ struct CommView {
   const FarView* far;                           // several domains
   WindowLayout at;
   CommState* state;
-  Failure* failure;         // host-visible
-  std::uint64_t* abort;     // host-visible; written by the host; not 0: give up
-  std::uint32_t* departed;  // [nranks], the same; not 0: the rank has left, and what it has sent is there
-  std::uint64_t timeoutNs;
+  Failure* failure;          // host-visible
+  const WaitOrders* orders;  // host-visible; written by the host
+  std::uint32_t* departed;   // [nranks], the same; not 0: the rank has left, and what it has sent is there
   int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
 
   // More than one domain.

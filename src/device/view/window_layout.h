@@ -14,10 +14,11 @@ struct WindowLayout {
   // Flags, [from] each.
   std::uint64_t routeCountsReady, routeHeadersReady;
   std::uint64_t htOutputReady, htRowsReady;
-  std::uint64_t htCombineReady, htCombineDone;
+  std::uint64_t htCombineReady;
+  std::uint64_t htCombineDone;  // [parity][from]
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
-  // Flags, [set][from].
+  // Flags, [set][from]: of CommShape::llSets sets.
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree;
 
   // Small records.
@@ -25,7 +26,7 @@ struct WindowLayout {
       routeCounts;           // int32 [parity][from][countStride]: the handle's terms, entries per expert, rows per rank
   std::uint64_t waveCounts;  // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
   std::uint64_t htOutputs;   // OutputRecord [parity][from]
-  std::uint64_t htCombines;  // CombineRecord [from]
+  std::uint64_t htCombines;  // CombineRecord [parity][from]
   std::uint64_t llSizes;     // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;      // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 
@@ -36,9 +37,9 @@ struct WindowLayout {
                                  // landing words, which `from` fills
   std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
   std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
-  std::uint64_t htCombineGrads;  // float [tokensMax][topkMax]
-  std::uint64_t staging;         // [stagingRows][rowBytesMax]
-  std::uint64_t stagingSide;     // [stagingRows][sideBytesMax]
+  std::uint64_t htCombineGrads;  // float [parity][tokensMax][topkMax]
+  std::uint64_t staging;         // [stagingAreas][stagingRows][rowBytesMax]
+  std::uint64_t stagingSide;     // [stagingAreas][stagingRows][sideBytesMax]
 
   std::uint64_t heap;
 
@@ -102,6 +103,16 @@ struct alignas(16) CombineRecord {
   std::int16_t gradsMiss;  // 1: gradients are carried, but the caller has given none
 };
 
+// One of the staging areas.
+struct StagingArea {
+  std::uint64_t rows, side;
+};
+inline StagingArea stagingAt(const CommShape& s, const WindowLayout& at, int area) {
+  const std::int64_t before = area * s.stagingRows;
+  return {at.staging + static_cast<std::uint64_t>(before * s.rowBytesMax),
+          at.stagingSide + static_cast<std::uint64_t>(before * s.sideBytesMax)};
+}
+
 // Areas one after another, each aligned.
 class WindowAreas {
  public:
@@ -119,12 +130,12 @@ class WindowAreas {
 // What only communicators of several domains have.
 inline void layOutRemoteLl(const CommShape& s, std::int64_t toldBytes, RemoteLayout& at, WindowAreas& areas) {
   const std::int64_t n = s.domains() > 1 ? s.nranks : 0, tokens = s.ll && n > 0 ? s.llTokensMax : 0;
-  at.llRowsOut = areas.take(kLlSets * tokens * s.rowBytesMax);
-  at.llSideOut = areas.take(kLlSets * tokens * s.sideBytesMax);
-  at.llToldOut = areas.take(tokens > 0 ? kLlSets * n * toldBytes : 0);
-  at.llCombineIn = areas.take(kLlSets * n * tokens * s.rowBytesMax);
-  at.llGradsIn = areas.take(kLlSets * n * tokens * s.topkMax * 4);
-  at.llGradsOut = areas.take(kLlSets * n * tokens * s.topkMax * 4);
+  at.llRowsOut = areas.take(s.llSets * tokens * s.rowBytesMax);
+  at.llSideOut = areas.take(s.llSets * tokens * s.sideBytesMax);
+  at.llToldOut = areas.take(tokens > 0 ? s.llSets * n * toldBytes : 0);
+  at.llCombineIn = areas.take(s.llSets * n * tokens * s.rowBytesMax);
+  at.llGradsIn = areas.take(s.llSets * n * tokens * s.topkMax * 4);
+  at.llGradsOut = areas.take(s.llSets * n * tokens * s.topkMax * 4);
 }
 inline void layOutRails(const CommShape& s, RemoteLayout& at, WindowAreas& areas) {
   const std::int64_t domains = s.domains() > 1 ? s.domains() : 0, tokens = s.ht && domains > 0 ? s.tokensMax : 0;
@@ -147,19 +158,19 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
 
   at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
   at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);
-  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(flags);
+  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(kParities * flags);
   at.htRowWaves = areas.take(kHtWaves * flags), at.htCombineWaves = areas.take(kHtWaves * flags);
   at.far.htRailWaves = areas.take(kHtWaves * rails), at.far.htSumWaves = areas.take(kHtWaves * rails);
   at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
   at.far.leaving = areas.take(domains > 0 ? flags : 0);
-  at.llRowsReady = areas.take(kLlSets * flags), at.llFree = areas.take(kLlSets * flags);
-  at.llCombineSizes = areas.take(kLlSets * flags);
-  at.llCombineReady = areas.take(kLlSets * flags), at.llCombineFree = areas.take(kLlSets * flags);
+  at.llRowsReady = areas.take(s.llSets * flags), at.llFree = areas.take(s.llSets * flags);
+  at.llCombineSizes = areas.take(s.llSets * flags);
+  at.llCombineReady = areas.take(s.llSets * flags), at.llCombineFree = areas.take(s.llSets * flags);
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
-  at.htCombines = areas.take(n * std::int64_t{sizeof(CombineRecord)});
-  at.llSizes = areas.take(kLlSets * n * std::int64_t{sizeof(std::uint64_t)});
+  at.htCombines = areas.take(kParities * n * std::int64_t{sizeof(CombineRecord)});
+  at.llSizes = areas.take(s.llSets * n * std::int64_t{sizeof(std::uint64_t)});
   at.far.railSizes = areas.take(2 * rails);
   const std::int64_t llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
   at.routeTokensMax = static_cast<int>(tokens > llTokens ? tokens : llTokens);
@@ -177,19 +188,19 @@ inline WindowPlan WindowPlan::of(const CommShape& s) {
   at.controlBytes = areas.end();
 
   const std::int64_t n = s.nranks, llTokens = s.ll ? s.llTokensMax : 0, tokens = s.ht ? s.tokensMax : 0;
-  at.llRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
-  at.llSide = areas.take(kLlSets * n * llTokens * s.sideBytesMax);
-  at.llCombineRows = areas.take(kLlSets * n * llTokens * s.rowBytesMax);
-  at.llCombineGrads = areas.take(kLlSets * llTokens * s.topkMax * 4);
+  at.llRows = areas.take(s.llSets * n * llTokens * s.rowBytesMax);
+  at.llSide = areas.take(s.llSets * n * llTokens * s.sideBytesMax);
+  at.llCombineRows = areas.take(s.llSets * n * llTokens * s.rowBytesMax);
+  at.llCombineGrads = areas.take(s.llSets * llTokens * s.topkMax * 4);
   const std::int64_t expertsOfRank = (s.expertsMax + n - 1) / n;
   at.llToldHead = static_cast<int>(roundUp(kToldWords + expertsOfRank, 4) * 4);
   at.llToldBytes = at.llToldHead + static_cast<int>(llTokens * headerQuads(s.topkMax)) * static_cast<int>(sizeof(Quad));
-  at.llTold = areas.take(llTokens > 0 ? kLlSets * n * at.llToldBytes : 0);
+  at.llTold = areas.take(llTokens > 0 ? s.llSets * n * at.llToldBytes : 0);
   layOutRemoteLl(s, at.llToldBytes, at.far, areas);
   at.llBytes = areas.end() - at.controlBytes;
 
-  const std::int64_t staging = s.ht ? s.stagingRows : 0;
-  at.htCombineGrads = areas.take(tokens * s.topkMax * 4);
+  const std::int64_t staging = s.ht ? s.stagingAreas * s.stagingRows : 0;
+  at.htCombineGrads = areas.take(kParities * tokens * s.topkMax * 4);
   at.staging = areas.take(staging * s.rowBytesMax);
   at.stagingSide = areas.take(staging * s.sideBytesMax);
   layOutRails(s, at.far, areas);

@@ -79,9 +79,9 @@ class IbgdaTransport final : public RemoteTransport {
     }
   }
 
-  static constexpr std::uint64_t kNoAbort = 0;
+  static constexpr WaitOrders kOneSecond{0, 1'000'000'000};
   // The queues are empty when the host posts, so it never waits long.
-  static WaitLimit shortly() { return {HostQueueMemory().nanoseconds() + 1'000'000'000, &kNoAbort}; }
+  static WaitLimit shortly() { return {HostQueueMemory().nanoseconds(), &kOneSecond}; }
 
   Queues makeQueues() {
     const int pairs = std::max(end_.pairCount() / end_.rails(), 1);

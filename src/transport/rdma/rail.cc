@@ -86,7 +86,7 @@ std::vector<Rail> chooseRails(const RemoteSetup& setup, const std::filesystem::p
   if (!machine.pci.reason.empty()) {
     setup.log.write(moeLogWarn, "topo", "the adapters near this rank are not known: {}", machine.pci.reason);
   }
-  const topology::Rdma rdma = topology::planRdma(machine, setup.rdma, setup.timeoutMs);
+  const topology::Rdma rdma = topology::planRdma(machine, setup.rdma, setup.timeout().count());
   std::vector<Rail> rails;
   for (topology::RdmaPlan& plan : plansFor(rdma, gpuOf(setup, machine.pci), indexInDomain(setup.rank, setup.peers),
                                            std::max(setup.rdma.nicsPerGpu, 1))) {

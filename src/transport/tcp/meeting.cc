@@ -188,13 +188,13 @@ std::vector<bootstrap::Address> whereToListen(const RemoteSetup& setup) {
   return bootstrap::localAddresses(setup.interfaceName);
 }
 
-void giveUpAfter(int fd, std::int64_t timeoutMs) {
-  bootstrap::keepAlive(fd, std::chrono::milliseconds(timeoutMs));
-  const auto limit = static_cast<unsigned>(std::min<std::int64_t>(timeoutMs, 1 << 30));
+}  // namespace
+
+void giveUpAfter(int fd, std::chrono::milliseconds timeout) noexcept {
+  bootstrap::keepAlive(fd, timeout);
+  const auto limit = static_cast<unsigned>(std::min<std::int64_t>(timeout.count(), 1 << 30));
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
 }
-
-}  // namespace
 
 CardBytes TcpCard::encode() const {
   bootstrap::Writer out;
@@ -218,7 +218,7 @@ std::vector<TcpConnection> TcpMeeting::meet(const RemoteSetup& setup, const std:
                                             const Deadline& deadline) {
   Introduction all(setup, cards, std::move(listener_.sockets));
   std::vector<TcpConnection> connections = all.run(deadline);
-  for (const TcpConnection& connection : connections) giveUpAfter(connection.socket.get(), setup.timeoutMs);
+  for (const TcpConnection& connection : connections) giveUpAfter(connection.socket.get(), setup.timeout());
   return connections;
 }
 

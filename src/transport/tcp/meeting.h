@@ -26,6 +26,9 @@ struct TcpConnection {
   std::vector<std::uint8_t> unread;  // received from the peer since the handshake
 };
 
+// Makes the socket notice, within about `timeout`, that nothing which is sent to the peer arrives any more.
+void giveUpAfter(int fd, std::chrono::milliseconds timeout) noexcept;
+
 class TcpMeeting {
  public:
   explicit TcpMeeting(const RemoteSetup& setup);

@@ -268,12 +268,13 @@ void TcpReceiver::findStuck() {
   const auto now = Clock::now();
   if (now < lookAt_) return;
   lookAt_ = now + std::chrono::milliseconds(kLookMs);
-  const auto late = now - std::chrono::milliseconds(group_.setup().timeoutMs);
+  const std::chrono::milliseconds timeout = group_.setup().timeout();
+  const auto late = now - timeout;
   for (const auto& in : inbound_) {
     if (in->peer->gone || (in->bytesLeft == 0 && in->headerBytes == 0) || in->heard > late) continue;
     group_.lose(*in->peer, moeTimeout,
                 fmt::format("nothing arrives from rank {} any more: a part of a put, and then nothing for {} ms",
-                            in->peer->rank, group_.setup().timeoutMs));
+                            in->peer->rank, timeout.count()));
   }
 }
 

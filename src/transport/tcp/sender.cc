@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/tcp/meeting.h"
+
 namespace moe {
 namespace {
 
@@ -29,7 +31,7 @@ TcpSender::TcpSender(TcpGroup& group, std::size_t backlogMax)
       reader_(group.setup().backend.makeReader(group.setup().window)),
       byRank_(static_cast<std::size_t>(group.setup().nranks)),
       writable_(::epoll_create1(EPOLL_CLOEXEC)),
-      watchEvery_(std::clamp(std::chrono::milliseconds(group.setup().timeoutMs) / 16, kWatchMin, kWatchMax)) {
+      timeout_(group.setup().timeout()) {
   if (!writable_) throw systemError("cannot wait for several sockets (epoll)");
   parts_.reserve(kPartsMax);
 }
@@ -213,17 +215,31 @@ void TcpSender::stopWriting(Outbound& out, int error) {
 
 // The cause is not known: it may be the peer, its host, or the network in between.
 void TcpSender::loseSilent(TcpPeer& peer) {
-  group_.lose(
-      peer, moeTimeout,
-      fmt::format("rank {} has not acknowledged what is sent to it for {} ms", peer.rank, group_.setup().timeoutMs));
+  group_.lose(peer, moeTimeout,
+              fmt::format("rank {} has not acknowledged what is sent to it for {} ms", peer.rank,
+                          group_.setup().timeout().count()));
+}
+
+std::chrono::milliseconds TcpSender::watchEvery() const {
+  return std::clamp(group_.setup().timeout() / 16, kWatchMin, kWatchMax);
+}
+
+// The kernel gives up a connection by its own clock.
+void TcpSender::followTimeout(std::chrono::milliseconds timeout) {
+  if (timeout == timeout_) return;
+  timeout_ = timeout;
+  for (const auto& out : outbound_) {
+    if (!out->peer->gone) giveUpAfter(out->peer->socket.get(), timeout);
+  }
 }
 
 // Finds peers to which nothing moves: full backlogs, and bytes in the kernel that stay unacknowledged.
 void TcpSender::watch() {
   const auto now = Clock::now();
   if (now < watchAt_) return;
-  const std::chrono::milliseconds timeout(group_.setup().timeoutMs);
-  watchAt_ = now + watchEvery_;
+  const std::chrono::milliseconds timeout = group_.setup().timeout();
+  watchAt_ = now + watchEvery();
+  followTimeout(timeout);
   for (const auto& out : outbound_) {
     if (out->peer->gone || out->broken || (out->backlog.empty() && out->sent == out->arrived)) continue;
     int waiting = 0;

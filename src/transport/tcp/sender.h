@@ -24,7 +24,7 @@ class TcpSender final : public PutSink {
   bool carry(const Put& put) override;
   bool progress() override;
   bool waits() const override { return !active_.empty(); }
-  std::chrono::microseconds restMost() const override { return watchEvery_; }
+  std::chrono::microseconds restMost() const override { return watchEvery(); }
   int readiness() const override { return writable_.get(); }
 
   // Sets the function that wakes the carrier, before the carrier starts.
@@ -74,7 +74,9 @@ class TcpSender final : public PutSink {
   void forget(Outbound& out);
   void setBlocked(Outbound& out, bool blocked);
   void findWritable();
+  std::chrono::milliseconds watchEvery() const;
   void watch();
+  void followTimeout(std::chrono::milliseconds timeout);
 
   TcpGroup& group_;
   std::size_t backlogMax_;
@@ -87,7 +89,7 @@ class TcpSender final : public PutSink {
   int blocked_ = 0;  // number of blocked peers
   std::function<void()> wake_ = [] {};
   std::atomic<bool> attention_ = false;
-  std::chrono::milliseconds watchEvery_;
+  std::chrono::milliseconds timeout_;  // that the sockets have
   Clock::time_point watchAt_ = {};
 };
 

@@ -41,7 +41,7 @@ __device__ __noinline__ inline bool post(const CommView& comm, unsigned users, P
   const int connection = comm.far->remote.connectionOf(mine);
   const mlx5::PutQueue& queue = comm.far->remote.queues[connection];
   const unsigned group = __match_any_sync(users, connection);
-  const WaitLimit limit{CudaQueueMemory().nanoseconds() + comm.timeoutNs, comm.abort};
+  const WaitLimit limit{CudaQueueMemory().nanoseconds(), comm.orders};
   const std::uint32_t pieces = mlx5::piecesOf(queue, mine), rounds = __reduce_max_sync(group, pieces);
   const bool hasWord = __any_sync(group, mine.bytes == 0) != 0;
 #pragma unroll 1

@@ -54,7 +54,7 @@ class CudaPuts : public Base {
     std::uint64_t index = 0;
     bool good = true;
     if (Base::lane() == leader) {
-      const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+      const WaitLimit limit{memory.nanoseconds(), comm.orders};
       good = reservePuts(memory, ring, static_cast<std::uint32_t>(__popc(users)), limit, &index);
       if (!good) this->laneFail(comm, {0, Fault::timeout, Phase::puts, mine.to, 0, 0, 0, 0});
     }

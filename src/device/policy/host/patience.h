@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "device/policy/host/pace.h"
+#include "device/policy/host/queue_memory.h"
 #include "device/view/views.h"
 
 namespace moe {
@@ -20,7 +21,7 @@ class HostPatience {
   // True if this rank has failed or was told to stop.
   static bool stopped(const CommView& comm) {
     return std::atomic_ref(comm.state->failuresClaimed).load(std::memory_order_relaxed) != 0 ||
-           std::atomic_ref(*comm.abort).load(std::memory_order_relaxed) != 0;
+           HostQueueMemory().load(&comm.orders->abort) != 0;
   }
 
   // What was waited for is there, and the next thing may come soon again. The time goes on.
@@ -53,9 +54,9 @@ class HostPatience {
   bool mayGoOn(LateOf lateOf, Report report) {
     if (stopped(comm_)) return false;
     const auto now = Clock::now();
-    if (end_ == Clock::time_point{}) end_ = now + std::chrono::nanoseconds(comm_.timeoutNs);
+    if (begin_ == Clock::time_point{}) begin_ = now;
     const bool left = hasLeft(lateOf().peer, now);
-    if (!left && now < end_) return true;
+    if (!left && now - begin_ < timeoutOf(*comm_.orders)) return true;
     Failure failure = lateOf();
     if (left) failure.fault = Fault::left;
     report(failure);
@@ -83,7 +84,7 @@ class HostPatience {
   HostPace own_;
   int spins_ = 0;
   Clock::duration nap_{};
-  Clock::time_point end_{}, leftEnd_{}, yieldsEnd_{};
+  Clock::time_point begin_{}, leftEnd_{}, yieldsEnd_{};
   int leftRank_ = -1;
 };
 

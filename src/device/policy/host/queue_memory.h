@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "device/lanes.h"
+#include "device/queue/queue_wait.h"
 
 namespace moe {
 
@@ -38,5 +38,10 @@ class HostQueueMemory {
   }
   void pause() const { std::this_thread::yield(); }
 };
+
+// How long a wait may take now.
+inline std::chrono::nanoseconds timeoutOf(const WaitOrders& orders) {
+  return std::chrono::nanoseconds(HostQueueMemory().load(&orders.timeoutNs));
+}
 
 }  // namespace moe

@@ -124,7 +124,7 @@ class HostWarpOver {
   template <class PutOf>
   void put(const CommView& comm, int n, PutOf putOf) const {
     const QueueMemory& memory = queueMemory_;
-    const WaitLimit limit{memory.nanoseconds() + comm.timeoutNs, comm.abort};
+    const WaitLimit limit{memory.nanoseconds(), comm.orders};
     const RemoteView& remote = comm.far->remote;
     int late = 0;
     if (remote.queues != nullptr) {
