@@ -159,11 +159,12 @@ enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDe
 
 /* What a dispatch stores to the rows of its outputs that no row has arrived for. Bits of moeDispatchArgs_t.padding. */
 enum {
-  moePadIndices = 1, /* outTopkIdx: invalidId, outTopkWeights: 0, outSourceIndex: -1 */
-  moePadRows = 2     /* outRows, outSide, outScales: 0 */
+  /* outTopkIdx and outRowExperts: invalidId, outTopkWeights: 0, outSourceIndex and outSourceInfo: -1 */
+  moePadIndices = 1,
+  moePadRows = 2 /* outRows, outSide, outScales: 0 */
 };
 
-/* Expert ids of moeDispatchArgs_t.outTopkIdx. */
+/* Expert ids of moeDispatchArgs_t.outTopkIdx and outRowExperts. */
 enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx */ };
 
 /* What the caller's allocator is asked for. */
@@ -483,6 +484,24 @@ typedef struct moeDeviceCounts {
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
 
+/* What the last moeRoute sends from this rank. Arrays of the caller, each NULL if it is not wanted. A token counts once
+ * for a rank or domain, however many of its experts are there. */
+typedef struct moeSent {
+  size_t size;
+  int32_t* tokensPerRank;   /* device [nranks] */
+  int32_t* tokensPerDomain; /* device [domainCount] */
+  int32_t* tokensPerExpert; /* device [experts] */
+  uint8_t* tokenToRank;     /* device [tokens][nranks]: 1 if the token goes to the rank, else 0 */
+} moeSent_t;
+#define MOE_SENT_INITIALIZER \
+  { sizeof(moeSent_t), NULL, NULL, NULL, NULL }
+
+/* Fills these arrays, by a step of its own behind the route. Local, stream-ordered, graph-safe. Possible at any time
+ * after moeRoute, also while an operation awaits moeComplete.
+ *   sent  host [1]; the arrays overlap neither each other nor what a later step reads
+ * Returns moeInvalidArgument, moeInvalidUsage (there was no moeRoute), moeCudaError, or the communicator's failure. */
+MOE_API moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream);
+
 /* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before
  * it ends.
  * words[e] >> MOE_ARRIVAL_SHIFT counts the handle's dispatches, replays of captured ones too, of which all rows of
@@ -572,11 +591,25 @@ typedef struct moeDispatchArgs {
    * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a
    * bit set, the outputs that it fills have room for all of them. Ranks may differ. */
   int32_t padding;
-  int32_t idKind;    /* moeIds value: how outTopkIdx names experts */
+  int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
   int32_t invalidId; /* in outTopkIdx: no expert of this rank; 0: -1 */
+
+  /* The next three are filled by a step of its own behind the dispatch, or behind moeComplete. Arrival words say
+   * nothing of them. */
+  /* EXPERT_MAJOR*: [localExperts][nranks]: where the rows of each source begin in the expert's group, counted from the
+   * group's first row, << 32, | how many there are; or NULL. Others: NULL */
+  int64_t* outLayoutRange;
+  /* [outRows][3]: source rank, source token, and the position in that token's topkIdx; the last one -1 in FLAT and
+   * RANK_MAJOR, where a row stands for all of a token's experts here. Or NULL. moePadIndices: -1, -1, -1. */
+  int32_t* outSourceInfo;
+  /* EXPERT_MAJOR*: [outRows] the row's expert (idKind); or NULL. Others: NULL. moePadIndices: invalidId. */
+  int32_t* outRowExperts;
 } moeDispatchArgs_t;
-#define MOE_DISPATCH_ARGS_INITIALIZER \
-  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0 }
+#define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
+  {                                                                                                                   \
+    sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
+        NULL, NULL, NULL                                                                                              \
+  }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
  * Rows arrive in the order of source rank, then source token, on every run.

@@ -206,6 +206,16 @@ class moeHandleConfig_t(_Sized):
     ]
 
 
+class moeSent_t(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokensPerRank", c_void_p),
+        ("tokensPerDomain", c_void_p),
+        ("tokensPerExpert", c_void_p),
+        ("tokenToRank", c_void_p),
+    ]
+
+
 class moeArrivals_t(_Sized):
     _fields_ = [("size", c_size_t), ("words", c_void_p), ("failed", c_void_p)]
 
@@ -262,6 +272,9 @@ class moeDispatchArgs_t(_Sized):
         ("padding", c_int32),
         ("idKind", c_int32),
         ("invalidId", c_int32),
+        ("outLayoutRange", c_void_p),
+        ("outSourceInfo", c_void_p),
+        ("outRowExperts", c_void_p),
     ]
 
 
@@ -311,6 +324,7 @@ PROTOTYPES = {
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
+    "moeHandleGetSent": (moeResult_t, [moeHandle_t, POINTER(moeSent_t), moeStream_t]),
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),

@@ -119,7 +119,7 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
 }
 
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
-  if (work.step == Step::route) return planRoute(machine, work);
+  if (takesBlocks(work.step)) return planRoute(machine, work);
   LaunchShape shape = work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
   shape.straight = work.tokensMax >= kStraightTokensMin;
   return shape;

@@ -169,7 +169,7 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   launch(operation.step, p, operation.shape, stream);
   const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, usesStaging(kind, p));
   if (lowLatency() && operation.step == Step::combine) comm_.noteReaders();
-  if (!operation.sendOnly) return;
+  if (!operation.sendOnly) return describeArrived(p, stream);
   pending_ = kind;
   pendingNumber_ = number;
   pendingParams_ = p;
@@ -184,6 +184,7 @@ void Handle::complete(moeStream_t stream) {
   const Step step = dispatch ? dispatchStep(view_) : combineStep(view_, comm_.backend().landingCombines());
   launch(step, p, pendingShape_, stream);
   forgetPending();
+  describeArrived(p, stream);
 }
 
 moeCounts_t Handle::counts() {

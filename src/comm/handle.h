@@ -23,6 +23,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void complete(moeStream_t stream);
   moeCounts_t counts();
   moeDeviceCounts_t deviceCounts() const;
+  void describeSent(const moeSent_t& sent, moeStream_t stream);
   moeHandleView_t slots() const;
   moeArrivals_t arrivals() const;
 
@@ -68,6 +69,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void launchRoute(StepParams& params, moeStream_t stream);
   Operation dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const;
   DispatchArgs dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const;
+  DescribeArgs describeArgs(const moeDispatchArgs_t& args) const;
+  void describeArrived(const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;

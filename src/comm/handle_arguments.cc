@@ -70,13 +70,16 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
        {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
        {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))}}};
-  const std::array<Extent, 7> outputs = {
+  const std::array<Extent, 10> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},
        {"args.outTopkIdx", args.outTopkIdx, rows * shape_.topk * static_cast<std::int64_t>(indexBytes())},
        {"args.outTopkWeights", args.outTopkWeights, rows * weights * 4},
        {"args.outSourceIndex", args.outSourceIndex, rows * 4},
        {"args.outExpertOffsets", args.outExpertOffsets, (experts + 1) * 4},
+       {"args.outLayoutRange", args.outLayoutRange, experts * comm_.nranks() * 8},
+       {"args.outSourceInfo", args.outSourceInfo, rows * 12},
+       {"args.outRowExperts", args.outRowExperts, rows * 4},
        {"args.outScales", args.outScales,
         args.cast != moeCastNone ? rows * castScaleWords(args.cast, args.hidden) * 4 : 0}}};
   requireAligned(args.rows, "args.rows", kRowAlignment);

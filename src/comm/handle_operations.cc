@@ -135,6 +135,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   checkOutstanding(Pending::dispatch, call.name);
   Operation made{dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = made.params;
+  p.describe = describeArgs(args);
   p.dispatch = dispatchArgs(call, args);
   // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/rows/fp8_row.h"
+#include "support/describe_operation.h"
 #include "support/index.h"
 #include "support/routing_input.h"
 
@@ -30,7 +31,7 @@ struct HandleTrack {
 class Builder {
  public:
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
-      : rng_(seed), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
+      : rng_(seed), describing_(mix(seed, 68)), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
     world_.trouble = trouble;
   }
 
@@ -42,6 +43,7 @@ class Builder {
   int drawDomainSize();
   HandleShape drawHandle(int nranks);
   void addOperation();
+  void addDescribe(const HandleTrack& track);
   void addRoute(HandleTrack& track);
   void addDispatch(HandleTrack& track);
   void addCombine(HandleTrack& track);
@@ -61,7 +63,8 @@ class Builder {
   std::string name(const char* what, const HandleTrack& track);
 
   Rng rng_;
-  bool landing_;  // LL rows land where they can, as on GPUs
+  Rng describing_;  // steps that describe: worlds are otherwise what they were without them
+  bool landing_;    // LL rows land where they can, as on GPUs
   Protocol protocol_;
   ScenarioLimits limits_;
   CommShape shape_;
@@ -326,10 +329,23 @@ void Builder::complete(HandleTrack& track) {
   track.outstanding.reset();
 }
 
+// Asks about the route of a handle, whatever else goes on.
+void Builder::addDescribe(const HandleTrack& track) {
+  Rng& rng = describing_;
+  DescribeCase config;
+  config.seed = rng.next();
+  if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
+  if (rng.coin()) config.globalIds = true, config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
+  const auto operation = std::make_shared<DescribeOperation>(
+      *world_.comm, *track.handle, track.route, config, fmt::format("describe handle {}", &track - tracks_.data()));
+  world_.program->addStep(operation, Step::describe, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
+}
+
 // Adds one legal operation of a random handle.
 void Builder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
+  if (track.route && describing_.oneIn(4)) addDescribe(track);
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);
   const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);

@@ -53,7 +53,9 @@ cudaError_t loadKernels(bool bulk, std::size_t sharedBytes) {
 
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream) {
   const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
-  const void* kernel = kernelOf({step, params.comm.split(), shape.bulk, longRows});
+  // A step that reaches no other rank is the same in one domain and in several.
+  const bool far = params.comm.split() && hasFarKernel(step);
+  const void* kernel = kernelOf({step, far, shape.bulk, longRows});
   if (kernel == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));

@@ -20,7 +20,7 @@ MOE_LANES WarpIndex thisWarp() {
 template <Step kStep, class Warp>
 __global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
-  if constexpr (kStep == Step::route) {
+  if constexpr (takesBlocks(kStep)) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     Warp::followPredecessor();
     const WarpIndex w{block, blocks, blocks};
@@ -68,7 +68,7 @@ const void* addressOf(Kernel* kernel) {
 // NULL: there is none.
 template <Step kStep>
 const void* plainKernelOf(bool far) {
-  using Warp = std::conditional_t<kStep == Step::route, CudaBlock, CudaWarp>;
+  using Warp = std::conditional_t<takesBlocks(kStep), CudaBlock, CudaWarp>;
   if constexpr (hasFarKernel(kStep)) {
     if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
   }

@@ -14,11 +14,17 @@ enum class Step {
   llCombine,
   combine,
   combineWaves,
-  combineRails
+  combineRails,
+  describe
 };
-inline constexpr Step kSteps[] = {Step::route,           Step::htDispatch,   Step::htDispatchWaves,
-                                  Step::htDispatchRails, Step::llDispatch,   Step::llCombine,
-                                  Step::combine,         Step::combineWaves, Step::combineRails};
+inline constexpr Step kSteps[] = {Step::route,        Step::htDispatch, Step::htDispatchWaves, Step::htDispatchRails,
+                                  Step::llDispatch,   Step::llCombine,  Step::combine,         Step::combineWaves,
+                                  Step::combineRails, Step::describe};
+
+// Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
+MOE_HOST_DEVICE constexpr bool takesBlocks(Step step) {
+  return step == Step::route || step == Step::describe;
+}
 
 // Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
 // many is a compile-time constant of a step, so that one wave costs nothing.

@@ -290,6 +290,17 @@ struct CombineArgs {
   float* outWeightGrads;
 };
 
+// Arrays about the handle's route, for a step of their own. NULL: not asked for.
+struct DescribeArgs {
+  int tokens;  // of the route
+  std::int32_t *tokensPerRank, *tokensPerDomain, *tokensPerExpert;
+  std::uint8_t* tokenToRank;  // [tokens][nranks]
+  // Of the rows that `dispatch` has brought.
+  std::int64_t* layoutRange;  // [localExperts][nranks]
+  std::int32_t* sourceInfo;   // [rows][3]
+  std::int32_t* rowExperts;   // [rows]
+};
+
 // Everything a step needs. One struct for all steps: a launch is (step, this, warps).
 struct StepParams {
   CommView comm;
@@ -298,6 +309,7 @@ struct StepParams {
   RouteArgs route;
   DispatchArgs dispatch;
   CombineArgs combine;
+  DescribeArgs describe;
 };
 
 }  // namespace moe
