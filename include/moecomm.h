@@ -418,7 +418,7 @@ typedef struct moeHandleConfig {
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topkIdx and outTopkIdx; 0: int32 */
   int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: with arrival words, see moeHandleGetArrivals; 0: without */
-  int32_t reserved;        /* 0 */
+  int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
   { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -522,6 +522,29 @@ typedef struct moeArrivals {
  * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.arrivals). */
 MOE_API moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals);
 
+/* What a handle adds up from its creation on, in stream order and also in replayed graphs. Never reset: take
+ * differences. A wait counts once per operation and rank: the longest time for which one of the operation's flags of
+ * that rank was missing, as closely as the backend looks (the host backend: to half a millisecond in long waits). */
+typedef struct moeStatistics {
+  size_t size;
+  const int64_t* rowsPerExpert;  /* device [localExperts]: rows that dispatches brought, without padding */
+  const int64_t* rowsPerRank;    /* device [nranks]: tokens that dispatches brought from each rank */
+  const int64_t* dispatchWaitNs; /* device [nranks]: waited for each rank in dispatches, and in moeRoute before them */
+  const int64_t* combineWaitNs;  /* device [nranks]: waited for each rank in combines */
+  /* device [nranks]: dispatches and combines in which this rank waited for that one MOE_LATE_NS longer than for any
+   * third one. Of this rank itself: 0. */
+  const int64_t* lateSteps;
+} moeStatistics_t;
+#define MOE_STATISTICS_INITIALIZER \
+  { sizeof(moeStatistics_t), NULL, NULL, NULL, NULL, NULL }
+#define MOE_LATE_NS 50000
+
+/* The handle's statistics. The pointers are the same for the handle's life.
+ *   statistics  host [1], out
+ * Operations of such a handle take one launch more, and large HT operations copy no rows in bulk.
+ * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.statistics). */
+MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* statistics);
+
 /* Window memory of an LL handle of layout RANK_MAJOR. Using it saves copies. Each array is packed for the rows of the
  * call that uses it; tokensMax is the handle's. */
 typedef struct moeHandleView {
@@ -604,11 +627,16 @@ typedef struct moeDispatchArgs {
   int32_t* outSourceInfo;
   /* EXPERT_MAJOR*: [outRows] the row's expert (idKind); or NULL. Others: NULL. moePadIndices: invalidId. */
   int32_t* outRowExperts;
+
+  /* Counters of the caller, which may serve several handles; or NULL. They grow as those of moeHandleGetStatistics do,
+   * with or without config.statistics. */
+  int32_t* cumulativeRows;   /* [localExperts]: rows of each expert */
+  int64_t* cumulativeWaitNs; /* [nranks]: waited for each rank; in moeRoute only with config.statistics */
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
   {                                                                                                                   \
     sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
-        NULL, NULL, NULL                                                                                              \
+        NULL, NULL, NULL, NULL, NULL                                                                                  \
   }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
@@ -650,11 +678,12 @@ typedef struct moeCombineArgs {
   /* [tokens][topk], 0 for unused entries. NULL if no rank has gradients, or if this rank routed 0 tokens. If only some
    * ranks have gradients, all get moeInvalidUsage. */
   float* outWeightGrads;
-  int32_t sms;      /* GPU multiprocessors for this call; 0: the communicator's setting */
-  int32_t reserved; /* 0 */
+  int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
+  int32_t reserved;          /* 0 */
+  int64_t* cumulativeWaitNs; /* [nranks]: as in moeDispatchArgs_t */
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
-  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL }
 
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order

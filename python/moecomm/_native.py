@@ -202,7 +202,18 @@ class moeHandleConfig_t(_Sized):
         ("expertAlignment", c_int32),
         ("indexType", c_int32),
         ("arrivals", c_int32),
-        ("reserved", c_int32),
+        ("statistics", c_int32),
+    ]
+
+
+class moeStatistics_t(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("rowsPerExpert", c_void_p),
+        ("rowsPerRank", c_void_p),
+        ("dispatchWaitNs", c_void_p),
+        ("combineWaitNs", c_void_p),
+        ("lateSteps", c_void_p),
     ]
 
 
@@ -275,6 +286,8 @@ class moeDispatchArgs_t(_Sized):
         ("outLayoutRange", c_void_p),
         ("outSourceInfo", c_void_p),
         ("outRowExperts", c_void_p),
+        ("cumulativeRows", c_void_p),
+        ("cumulativeWaitNs", c_void_p),
     ]
 
 
@@ -293,6 +306,7 @@ class moeCombineArgs_t(_Sized):
         ("outWeightGrads", c_void_p),
         ("sms", c_int32),
         ("reserved", c_int32),
+        ("cumulativeWaitNs", c_void_p),
     ]
 
 
@@ -326,6 +340,7 @@ PROTOTYPES = {
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
     "moeHandleGetSent": (moeResult_t, [moeHandle_t, POINTER(moeSent_t), moeStream_t]),
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
+    "moeHandleGetStatistics": (moeResult_t, [moeHandle_t, POINTER(moeStatistics_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),
     "moeRouteDispatch": (

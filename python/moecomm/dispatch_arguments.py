@@ -150,6 +150,10 @@ class DispatchArguments(Arguments):
         args.outLayoutRange = ranges.address
         args.outSourceInfo = self._describing(given, "out_source_info", ("int32",), self._layout.count_triples)
         args.outRowExperts = self._describing(given, "out_row_experts", ("int32",), self._layout.count_plain)
+        rows = self._take(given["cumulative_rows"], "cumulative_rows", ("int32",), writes=True)
+        require_shape(rows, "cumulative_rows", (self._layout.local_experts,), "[local experts]")
+        args.cumulativeRows = rows.address
+        args.cumulativeWaitNs = self._wait_counter(given["cumulative_wait_ns"])
 
     def _describing(self, given: Dict[str, Any], what: str, dtypes: Sequence[str], count: Any) -> int:
         found = self._take(given[what], what, dtypes, writes=True)

@@ -27,6 +27,7 @@ ARRIVAL_SHIFT = 24
 class Handle(HandleQueries):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
+    `statistics` adds up rows and waits: see statistics().
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -49,6 +50,7 @@ class Handle(HandleQueries):
         expert_alignment: int = 0,
         index_type: str = "int32",
         arrivals: bool = False,
+        statistics: bool = False,
     ):
         self._comm = comm
         self._pointer = None
@@ -65,6 +67,7 @@ class Handle(HandleQueries):
             expertAlignment=integer(expert_alignment, "expert_alignment"),
             indexType=choice(INDEX_TYPES, index_type, "index_type"),
             arrivals=1 if arrivals else 0,
+            statistics=1 if statistics else 0,
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:
@@ -172,6 +175,8 @@ class Handle(HandleQueries):
             "out_layout_range",
             "out_source_info",
             "out_row_experts",
+            "cumulative_rows",
+            "cumulative_wait_ns",
         )
         return arguments.make(
             rows,
@@ -200,6 +205,8 @@ class Handle(HandleQueries):
         out_layout_range: Any = None,
         out_source_info: Any = None,
         out_row_experts: Any = None,
+        cumulative_rows: Any = None,
+        cumulative_wait_ns: Any = None,
         cast: Optional[str] = None,
         exact: bool = False,
         out_scales: Any = None,
@@ -227,6 +234,8 @@ class Handle(HandleQueries):
                             rows of each source
         out_source_info     [out rows, 3] int32: source rank, source token, position in its top-k (-1 in other layouts)
         out_row_experts     expert-major layouts: [out rows] int32 expert of each row, as `ids` says
+        cumulative_rows     [local experts] int32, to which the rows of each expert are added
+        cumulative_wait_ns  [nranks] int64, to which the time waited for each rank is added
         row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given. If given, the
                   arrays may also hold integers of that size, or bytes
         hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
@@ -258,6 +267,8 @@ class Handle(HandleQueries):
             out_layout_range=out_layout_range,
             out_source_info=out_source_info,
             out_row_experts=out_row_experts,
+            cumulative_rows=cumulative_rows,
+            cumulative_wait_ns=cumulative_wait_ns,
             cast=cast,
             exact=exact,
             out_scales=out_scales,
@@ -316,6 +327,7 @@ class Handle(HandleQueries):
         bias1: Any = None,
         weight_grads: Any = None,
         out_weight_grads: Any = None,
+        cumulative_wait_ns: Any = None,
         send_only: bool = False,
         sms: int = 0,
         stream: Any = None,
@@ -331,7 +343,7 @@ class Handle(HandleQueries):
         weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
                           all ranks or on none. A rank where nothing came passes an array without rows
         out_weight_grads  [tokens, topk] float32
-        row_type, hidden  as in dispatch
+        cumulative_wait_ns, row_type, hidden  as in dispatch
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
         told their number."""
@@ -345,6 +357,7 @@ class Handle(HandleQueries):
             biases=dict(bias0=bias0, bias1=bias1),
             weight_grads=weight_grads,
             out_weight_grads=out_weight_grads,
+            cumulative_wait_ns=cumulative_wait_ns,
             capacity=self._capacity,
             send_only=send_only,
             sms=sms,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 from . import _native
 from .arrays import stream_address
 from .checks import require_shape, take
-from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView
+from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
 from .layouts import Layout
 
 if TYPE_CHECKING:
@@ -103,6 +103,15 @@ class HandleQueries:
         found = _native.moeArrivals_t()
         self._call("moeHandleGetArrivals", ctypes.byref(found))
         return Arrivals(found.words, found.failed)
+
+    def statistics(self) -> Statistics:
+        """Statistics of a handle made with statistics=True: addresses of int64 on the device that operations add to and
+        nobody resets, [local experts] and four times [nranks]. The addresses stay the same: see moeStatistics_t."""
+        found = _native.moeStatistics_t()
+        self._call("moeHandleGetStatistics", ctypes.byref(found))
+        return Statistics(
+            found.rowsPerExpert, found.rowsPerRank, found.dispatchWaitNs, found.combineWaitNs, found.lateSteps
+        )
 
     def view(self) -> HandleView:
         """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]

@@ -237,6 +237,12 @@ moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStrea
   });
 }
 
+moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* statistics) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::guard(&handleOf(handle)->comm(),
+                    [&] { moe::writeStruct(statistics, handleOf(handle)->statistics(), "statistics"); });
+}
+
 moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(view, handleOf(handle)->slots(), "view"); });

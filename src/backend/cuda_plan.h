@@ -120,7 +120,8 @@ inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bo
 
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
   if (takesBlocks(work.step)) return planRoute(machine, work);
-  LaunchShape shape = work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
+  LaunchShape shape =
+      work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.timed);
   shape.straight = work.tokensMax >= kStraightTokensMin;
   return shape;
 }

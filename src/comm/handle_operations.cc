@@ -140,8 +140,10 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
-  made.shape = comm_.backend().shapeFor(
-      workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
+  count(Pending::dispatch, {args.cumulativeRows, args.cumulativeWaitNs}, &p);
+  Workload work = workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
+  work.timed = p.comm.waits != nullptr;
+  made.shape = comm_.backend().shapeFor(work);
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), bytes);
   p.dispatch.straight = made.shape.straight && !made.sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
@@ -222,7 +224,10 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   p.combine = combineArgs(args);
   const std::uint32_t bytes = p.combine.rowBytes;
   const Call call{"moeCombine", tokens_, args.sms, nullptr};
-  summing.shape = comm_.backend().shapeFor(workload(call, summing.step, bytes, bytes, onlyMoves(p.combine)));
+  count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
+  Workload work = workload(call, summing.step, bytes, bytes, onlyMoves(p.combine));
+  work.timed = p.comm.waits != nullptr;
+  summing.shape = comm_.backend().shapeFor(work);
   p.combine.parts = comm_.backend().partsFor(summing.shape, tokens_, bytes);
   p.combine.arriving = comm_.backend().partsFor(summing.shape, arrivingRowsGuess(tokens_), bytes);
   run(Pending::combine, summing, stream);

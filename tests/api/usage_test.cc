@@ -79,9 +79,9 @@ TEST_P(Usage, HandlesRefuseWhatTheCommunicatorIsNotBuiltFor) {
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "config.arrivals is -1, must be 0..1"));
     bad = smallHandle();
-    bad.reserved = 7;
+    bad.statistics = 7;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "config.reserved is 7"));
+    EXPECT_TRUE(says(context.error(), "config.statistics is 7"));
     bad = smallHandle();
     bad.size = 3;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);

@@ -38,6 +38,7 @@ class Rounds {
     world_.areas = std::make_unique<OutputAreas>(*world_.comm, 1, world_.comm->shape().heapBytes);
     world_.program = std::make_unique<Program>(shape_.ranks);
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, handleShape(shape_)));
+    if (shape_.timed) handle().askForWaits();
     for (int round = 0; round < shape_.rounds; ++round) {
       addRoute();
       if (shape_.combineFirst) addCombine(round);
@@ -64,9 +65,14 @@ class Rounds {
                              shape_.warps);
   }
   void addSteps(const std::shared_ptr<Operation>& operation, Step step) {
-    if (!shape_.split) return world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);
-    world_.program->addStep(operation, step, kSendPhase, shape_.warps);
-    world_.program->addStep(operation, step, kReceivePhase, shape_.warps);
+    for (const int phases : {kSendPhase, kReceivePhase}) {
+      if (shape_.split) world_.program->addStep(operation, step, phases, shape_.warps);
+    }
+    if (!shape_.split) world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);
+    if (!shape_.timed) return;
+    const auto tally = std::make_shared<TallyOperation>(*world_.comm, handle(), route_, world_.counters, "tally");
+    world_.program->addStep(tally, Step::tally, kSendPhase | kReceivePhase, 1);
+    ++world_.tallies;
   }
   void addDispatch(int round) {
     DispatchCase config;

@@ -24,6 +24,7 @@ struct FixedShape {
   bool split = false;         // dispatch and combine in two phases
   bool landing = true;        // LL rows land where they can
   bool combineFirst = false;  // HT: combine before dispatch, as in a backward pass
+  bool timed = false;         // operations note how long they wait, which is added up after each
   int rounds = 3;
 };
 

@@ -25,7 +25,10 @@ struct HandleTrack {
   std::uint64_t epoch = 0;
   int area = -1;
   bool staged = false;
-  bool ownsSlots = false;  // LL: the slots of its set are the caller's
+  bool ownsSlots = false;                           // LL: the slots of its set are the caller's
+  std::shared_ptr<std::vector<Counters>> counters;  // of a handle that asks for waits
+
+  void askForWaits() { handle->askForWaits(), counters = std::make_shared<std::vector<Counters>>(); }
 };
 
 class Builder {
@@ -332,13 +335,16 @@ void Builder::complete(HandleTrack& track) {
 // Asks about the route of a handle, whatever else goes on.
 void Builder::addDescribe(const HandleTrack& track) {
   Rng& rng = describing_;
-  DescribeCase config;
-  config.seed = rng.next();
+  DescribeCase config{rng.next()};
   if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
   if (rng.coin()) config.globalIds = true, config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
   const auto operation = std::make_shared<DescribeOperation>(
       *world_.comm, *track.handle, track.route, config, fmt::format("describe handle {}", &track - tracks_.data()));
   world_.program->addStep(operation, Step::describe, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
+  if (!track.counters) return;
+  const auto tally = std::make_shared<TallyOperation>(*world_.comm, *track.handle, track.route, track.counters,
+                                                      fmt::format("tally handle {}", &track - tracks_.data()));
+  world_.program->addStep(tally, Step::tally, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
 }
 
 // Adds one legal operation of a random handle.
@@ -362,7 +368,8 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false, nullptr});
+    if (describing_.coin()) tracks_.back().askForWaits();
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
         fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,
