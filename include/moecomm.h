@@ -129,7 +129,9 @@ enum { moeScalesRowMajor = 0, moeScalesTokenContiguous = 1 };
 /* Who multiplies rows by their weights. */
 enum {
   moeWeightsApplied = 0, /* the caller has, or wants a plain sum */
-  moeWeightsApply = 1    /* combine multiplies each expert's row by the weight that moeRoute was given */
+  /* Combine multiplies each expert's row by the weight that moeRoute was given. In FLAT and RANK_MAJOR a row stands for
+   * all of a token's experts at a rank: there weights count as 1. */
+  moeWeightsApply = 1
 };
 
 /* Bits of `flags`. */
@@ -666,7 +668,7 @@ typedef struct moeCombineArgs {
   const void* rows;
   int32_t rowType;   /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;    /* elements of a row */
-  int32_t weights;   /* moeWeights value; ranks may differ. moeWeightsApply needs an EXPERT_MAJOR layout */
+  int32_t weights;   /* moeWeights value; ranks may differ */
   int32_t flags;     /* moeSendOnly, moeCombineGrads */
   void* out;         /* [tokens][hidden]; NULL if this rank routed 0 tokens */
   const void* bias0; /* [tokens][hidden], added to the sum; or NULL. May be `out` itself */

@@ -338,7 +338,8 @@ class Handle(HandleQueries):
                  view().combine_rows, or high-throughput window memory in a layout with one row per token, is read without
                  a copy. None or without rows if nothing came here
         out      [tokens, hidden] of the same dtype. None or without rows if this rank routed 0 tokens
-        weights  "applied": a plain sum; "apply": each expert's row times its weight (expert-major layouts)
+        weights  "applied": a plain sum; "apply": each expert's row times its weight; in flat and rank-major
+                 layouts, where a row stands for several experts, weights count as 1
         bias0, bias1      [tokens, hidden] of the same dtype, added to the sum
         weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
                           all ranks or on none. A rank where nothing came passes an array without rows

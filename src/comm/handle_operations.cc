@@ -174,10 +174,6 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
     throw Error(moeInvalidArgument, fmt::format("args.weights is {}, must be a moeWeights value", args.weights));
   }
-  if (args.weights == moeWeightsApply && !rowsPerExpert()) {
-    throw Error(moeInvalidArgument,
-                "args.weights is moeWeightsApply, which needs one row per expert: an EXPERT_MAJOR layout");
-  }
   if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
   checkGrads(args);
   CombineArgs out{};

@@ -184,10 +184,10 @@ TEST_P(Usage, BadArgumentsAreNamed) {
     moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
     combine.rowType = moeRowBf16;
     combine.hidden = 8;
-    combine.weights = moeWeightsApply;
+    combine.weights = 2;
     EXPECT_EQ(moeCombine(handle, &combine, context.stream()), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "moeWeightsApply"));
-    combine.weights = moeWeightsApplied;
+    EXPECT_TRUE(says(context.error(), "args.weights is 2, must be a moeWeights value"));
+    combine.weights = moeWeightsApply;
     combine.rowType = moeRowBytes;
     EXPECT_EQ(moeCombine(handle, &combine, context.stream()), moeInvalidArgument);
     MOE_EXPECT_OK(moeHandleDestroy(handle), context);
