@@ -129,7 +129,9 @@ enum { moeScalesRowMajor = 0, moeScalesTokenContiguous = 1 };
 /* Who multiplies rows by their weights. */
 enum {
   moeWeightsApplied = 0, /* the caller has, or wants a plain sum */
-  moeWeightsApply = 1    /* combine multiplies each expert's row by the weight that moeRoute was given */
+  /* Combine multiplies each expert's row by the weight that moeRoute was given. In FLAT and RANK_MAJOR a row stands for
+   * all of a token's experts at a rank: there weights count as 1. */
+  moeWeightsApply = 1
 };
 
 /* Bits of `flags`. */
@@ -159,11 +161,12 @@ enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDe
 
 /* What a dispatch stores to the rows of its outputs that no row has arrived for. Bits of moeDispatchArgs_t.padding. */
 enum {
-  moePadIndices = 1, /* outTopkIdx: invalidId, outTopkWeights: 0, outSourceIndex: -1 */
-  moePadRows = 2     /* outRows, outSide, outScales: 0 */
+  /* outTopkIdx and outRowExperts: invalidId, outTopkWeights: 0, outSourceIndex and outSourceInfo: -1 */
+  moePadIndices = 1,
+  moePadRows = 2 /* outRows, outSide, outScales: 0 */
 };
 
-/* Expert ids of moeDispatchArgs_t.outTopkIdx. */
+/* Expert ids of moeDispatchArgs_t.outTopkIdx and outRowExperts. */
 enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx */ };
 
 /* What the caller's allocator is asked for. */
@@ -430,7 +433,7 @@ typedef struct moeHandleConfig {
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topkIdx and outTopkIdx; 0: int32 */
   int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: with arrival words, see moeHandleGetArrivals; 0: without */
-  int32_t reserved;        /* 0 */
+  int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
   { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -496,6 +499,24 @@ typedef struct moeDeviceCounts {
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
 
+/* What the last moeRoute sends from this rank. Arrays of the caller, each NULL if it is not wanted. A token counts once
+ * for a rank or domain, however many of its experts are there. */
+typedef struct moeSent {
+  size_t size;
+  int32_t* tokensPerRank;   /* device [nranks] */
+  int32_t* tokensPerDomain; /* device [domainCount] */
+  int32_t* tokensPerExpert; /* device [experts] */
+  uint8_t* tokenToRank;     /* device [tokens][nranks]: 1 if the token goes to the rank, else 0 */
+} moeSent_t;
+#define MOE_SENT_INITIALIZER \
+  { sizeof(moeSent_t), NULL, NULL, NULL, NULL }
+
+/* Fills these arrays, by a step of its own behind the route. Local, stream-ordered, graph-safe. Possible at any time
+ * after moeRoute, also while an operation awaits moeComplete.
+ *   sent  host [1]; the arrays overlap neither each other nor what a later step reads
+ * Returns moeInvalidArgument, moeInvalidUsage (there was no moeRoute), moeCudaError, or the communicator's failure. */
+MOE_API moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream);
+
 /* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before
  * it ends.
  * words[e] >> MOE_ARRIVAL_SHIFT counts the handle's dispatches, replays of captured ones too, of which all rows of
@@ -515,6 +536,29 @@ typedef struct moeArrivals {
  *   arrivals  host [1], out
  * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.arrivals). */
 MOE_API moeResult_t moeHandleGetArrivals(moeHandle_t handle, moeArrivals_t* arrivals);
+
+/* What a handle adds up from its creation on, in stream order and also in replayed graphs. Never reset: take
+ * differences. A wait counts once per operation and rank: the longest time for which one of the operation's flags of
+ * that rank was missing, as closely as the backend looks (the host backend: to half a millisecond in long waits). */
+typedef struct moeStatistics {
+  size_t size;
+  const int64_t* rowsPerExpert;  /* device [localExperts]: rows that dispatches brought, without padding */
+  const int64_t* rowsPerRank;    /* device [nranks]: tokens that dispatches brought from each rank */
+  const int64_t* dispatchWaitNs; /* device [nranks]: waited for each rank in dispatches, and in moeRoute before them */
+  const int64_t* combineWaitNs;  /* device [nranks]: waited for each rank in combines */
+  /* device [nranks]: dispatches and combines in which this rank waited for that one MOE_LATE_NS longer than for any
+   * third one. Of this rank itself: 0. */
+  const int64_t* lateSteps;
+} moeStatistics_t;
+#define MOE_STATISTICS_INITIALIZER \
+  { sizeof(moeStatistics_t), NULL, NULL, NULL, NULL, NULL }
+#define MOE_LATE_NS 50000
+
+/* The handle's statistics. The pointers are the same for the handle's life.
+ *   statistics  host [1], out
+ * Operations of such a handle take one launch more, and large HT operations copy no rows in bulk.
+ * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.statistics). */
+MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* statistics);
 
 /* Window memory of an LL handle of layout RANK_MAJOR. Using it saves copies. Each array is packed for the rows of the
  * call that uses it; tokensMax is the handle's. */
@@ -585,11 +629,30 @@ typedef struct moeDispatchArgs {
    * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a
    * bit set, the outputs that it fills have room for all of them. Ranks may differ. */
   int32_t padding;
-  int32_t idKind;    /* moeIds value: how outTopkIdx names experts */
+  int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
   int32_t invalidId; /* in outTopkIdx: no expert of this rank; 0: -1 */
+
+  /* The next three are filled by a step of its own behind the dispatch, or behind moeComplete. Arrival words say
+   * nothing of them. */
+  /* EXPERT_MAJOR*: [localExperts][nranks]: where the rows of each source begin in the expert's group, counted from the
+   * group's first row, << 32, | how many there are; or NULL. Others: NULL */
+  int64_t* outLayoutRange;
+  /* [outRows][3]: source rank, source token, and the position in that token's topkIdx; the last one -1 in FLAT and
+   * RANK_MAJOR, where a row stands for all of a token's experts here. Or NULL. moePadIndices: -1, -1, -1. */
+  int32_t* outSourceInfo;
+  /* EXPERT_MAJOR*: [outRows] the row's expert (idKind); or NULL. Others: NULL. moePadIndices: invalidId. */
+  int32_t* outRowExperts;
+
+  /* Counters of the caller, which may serve several handles; or NULL. They grow as those of moeHandleGetStatistics do,
+   * with or without config.statistics. */
+  int32_t* cumulativeRows;   /* [localExperts]: rows of each expert */
+  int64_t* cumulativeWaitNs; /* [nranks]: waited for each rank; in moeRoute only with config.statistics */
 } moeDispatchArgs_t;
-#define MOE_DISPATCH_ARGS_INITIALIZER \
-  { sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0 }
+#define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
+  {                                                                                                                   \
+    sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
+        NULL, NULL, NULL, NULL, NULL                                                                                  \
+  }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
  * Rows arrive in the order of source rank, then source token, on every run.
@@ -619,7 +682,7 @@ typedef struct moeCombineArgs {
   const void* rows;
   int32_t rowType;   /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;    /* elements of a row */
-  int32_t weights;   /* moeWeights value; ranks may differ. moeWeightsApply needs an EXPERT_MAJOR layout */
+  int32_t weights;   /* moeWeights value; ranks may differ */
   int32_t flags;     /* moeSendOnly, moeCombineGrads */
   void* out;         /* [tokens][hidden]; NULL if this rank routed 0 tokens */
   const void* bias0; /* [tokens][hidden], added to the sum; or NULL. May be `out` itself */
@@ -631,11 +694,12 @@ typedef struct moeCombineArgs {
   /* [tokens][topk], 0 for unused entries. NULL if no rank has gradients, or if this rank routed 0 tokens. If only some
    * ranks have gradients, all get moeInvalidUsage. */
   float* outWeightGrads;
-  int32_t sms;      /* GPU multiprocessors for this call; 0: the communicator's setting */
-  int32_t reserved; /* 0 */
+  int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
+  int32_t reserved;          /* 0 */
+  int64_t* cumulativeWaitNs; /* [nranks]: as in moeDispatchArgs_t */
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
-  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL }
 
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order

@@ -146,7 +146,7 @@ def readable(names):
                 value = int(given, 0) if given.strip().isdigit() else value + 1
                 enums[f"({name}){value}"] = f"{name}::{word.strip()}"
     plain = subprocess.run(["c++filt"], input="\n".join(names), check=True, text=True, stdout=subprocess.PIPE).stdout
-    for noise, plainer in (("(anonymous namespace)::", ""), ("void ", ""), ("moe::", ""), ("> >", ">>")):
+    for noise, plainer in (("(anonymous namespace)::", ""), ("void ", ""), ("moe::", ""), ("> >", ">>"), ("> >", ">>")):
         plain = plain.replace(noise, plainer)
     plain = re.sub(r"\(\w+\)\d+", lambda match: enums.get(match.group(), match.group()), plain)
     return [re.sub(r"\([^()]*\)$", "", name) for name in plain.splitlines()]

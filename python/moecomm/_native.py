@@ -205,7 +205,28 @@ class moeHandleConfig_t(_Sized):
         ("expertAlignment", c_int32),
         ("indexType", c_int32),
         ("arrivals", c_int32),
-        ("reserved", c_int32),
+        ("statistics", c_int32),
+    ]
+
+
+class moeStatistics_t(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("rowsPerExpert", c_void_p),
+        ("rowsPerRank", c_void_p),
+        ("dispatchWaitNs", c_void_p),
+        ("combineWaitNs", c_void_p),
+        ("lateSteps", c_void_p),
+    ]
+
+
+class moeSent_t(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("tokensPerRank", c_void_p),
+        ("tokensPerDomain", c_void_p),
+        ("tokensPerExpert", c_void_p),
+        ("tokenToRank", c_void_p),
     ]
 
 
@@ -265,6 +286,11 @@ class moeDispatchArgs_t(_Sized):
         ("padding", c_int32),
         ("idKind", c_int32),
         ("invalidId", c_int32),
+        ("outLayoutRange", c_void_p),
+        ("outSourceInfo", c_void_p),
+        ("outRowExperts", c_void_p),
+        ("cumulativeRows", c_void_p),
+        ("cumulativeWaitNs", c_void_p),
     ]
 
 
@@ -283,6 +309,7 @@ class moeCombineArgs_t(_Sized):
         ("outWeightGrads", c_void_p),
         ("sms", c_int32),
         ("reserved", c_int32),
+        ("cumulativeWaitNs", c_void_p),
     ]
 
 
@@ -315,7 +342,9 @@ PROTOTYPES = {
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
+    "moeHandleGetSent": (moeResult_t, [moeHandle_t, POINTER(moeSent_t), moeStream_t]),
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
+    "moeHandleGetStatistics": (moeResult_t, [moeHandle_t, POINTER(moeStatistics_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),
     "moeRouteDispatch": (

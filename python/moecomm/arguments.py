@@ -44,6 +44,11 @@ class Arguments:
             require_shape(found, what, (self._tokens, found.shape[-1]), axes)
         return found.address
 
+    def _wait_counter(self, array: Any) -> int:
+        counter = self._take(array, "cumulative_wait_ns", ("int64",), writes=True)
+        require_shape(counter, "cumulative_wait_ns", (self._layout.nranks,), "[nranks]")
+        return counter.address
+
     def _least(self) -> Optional[int]:
         """The out rows that arrays must have, or None if that is not known."""
         if self._layout.rows is not None:

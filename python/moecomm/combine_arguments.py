@@ -29,6 +29,7 @@ class CombineArguments(Arguments):
         biases: Dict[str, Any],
         weight_grads: Any,
         out_weight_grads: Any,
+        cumulative_wait_ns: Any,
         capacity: Optional[int],
         send_only: bool,
         sms: int,
@@ -52,6 +53,7 @@ class CombineArguments(Arguments):
             flags=_native.moeSendOnly if send_only else 0,
             out=self._per_token(sums, "out", format),
             sms=integer(sms, "sms"),
+            cumulativeWaitNs=self._wait_counter(cumulative_wait_ns),
         )
         for what, bias in biases.items():
             setattr(args, what, self._per_token_or_none(self._take(bias, what), what, format))

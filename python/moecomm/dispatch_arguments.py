@@ -138,6 +138,22 @@ class DispatchArguments(Arguments):
         offsets = self._take(given["out_expert_offsets"], "out_expert_offsets", ("int32",), writes=True)
         require_shape(offsets, "out_expert_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
         args.outExpertOffsets = offsets.address
+        self._set_described(args, given)
+
+    def _set_described(self, args, given: Dict[str, Any]) -> None:
+        for what in ("out_layout_range", "out_row_experts"):
+            if given[what] is not None and not self._layout.by_expert:
+                raise ValueError(f"{what} is given, but the layout {self._layout.name} has no row per expert")
+        ranges = self._take(given["out_layout_range"], "out_layout_range", ("int64",), writes=True)
+        shape = (self._layout.local_experts, self._layout.nranks)
+        require_shape(ranges, "out_layout_range", shape, "[local experts, nranks]")
+        args.outLayoutRange = ranges.address
+        args.outSourceInfo = self._describing(given, "out_source_info", ("int32",), self._layout.count_triples)
+        args.outRowExperts = self._describing(given, "out_row_experts", ("int32",), self._layout.count_plain)
+        rows = self._take(given["cumulative_rows"], "cumulative_rows", ("int32",), writes=True)
+        require_shape(rows, "cumulative_rows", (self._layout.local_experts,), "[local experts]")
+        args.cumulativeRows = rows.address
+        args.cumulativeWaitNs = self._wait_counter(given["cumulative_wait_ns"])
 
     def _describing(self, given: Dict[str, Any], what: str, dtypes: Sequence[str], count: Any) -> int:
         found = self._take(given[what], what, dtypes, writes=True)

@@ -13,21 +13,21 @@ from .arrays import stream_address
 from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DispatchArguments
-from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView
+from .handle_queries import HANDLE_MODES, HandleQueries
 from .layouts import LAYOUTS, Layout
 from .values import choice, integer
 
 if TYPE_CHECKING:
     from .comm import Communicator
 
-HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
 
 
-class Handle:
+class Handle(HandleQueries):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
+    `statistics` adds up rows and waits: see statistics().
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -50,14 +50,16 @@ class Handle:
         expert_alignment: int = 0,
         index_type: str = "int32",
         arrivals: bool = False,
+        statistics: bool = False,
     ):
         self._comm = comm
         self._pointer = None
         self.topk = integer(topk, "topk")
         self.layout = layout
         self._index_type = index_type
+        self._experts = integer(experts, "experts")
         config = _native.moeHandleConfig_t(
-            experts=integer(experts, "experts"),
+            experts=self._experts,
             topk=self.topk,
             layout=choice(LAYOUTS, layout, "layout"),
             mode=choice(HANDLE_MODES, mode, "mode"),
@@ -65,6 +67,7 @@ class Handle:
             expertAlignment=integer(expert_alignment, "expert_alignment"),
             indexType=choice(INDEX_TYPES, index_type, "index_type"),
             arrivals=1 if arrivals else 0,
+            statistics=1 if statistics else 0,
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:
@@ -147,59 +150,6 @@ class Handle:
         require_shape(weights, "topk_weights", (tokens, self.topk), "[tokens, topk]")
         return idx.address, weights.address, tokens
 
-    def _native_counts(self):
-        counts = _native.moeCounts_t()
-        self._call("moeHandleGetCounts", ctypes.byref(counts))
-        self._rows = (counts.rows, counts.layoutRows)
-        return counts
-
-    def counts(self) -> Counts:
-        """Counts of what this rank receives. Waits for the last route. The lists are copies."""
-        counts = self._native_counts()
-        return Counts(
-            counts.rows,
-            counts.layoutRows,
-            counts.localExperts,
-            counts.firstExpert,
-            counts.rowsPerRank[: self._layout.nranks],
-            counts.rowsPerExpert[: counts.localExperts],
-        )
-
-    def device_counts(self) -> DeviceCounts:
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. The
-        addresses stay the same. Each route writes the counts, in stream order."""
-        counts = self._device_counts()
-        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
-
-    @property
-    def mode(self) -> str:
-        """The mode in use, "ht" or "ll", even if the handle was made with "auto"."""
-        mode = self._device_counts().mode
-        return next(name for name, value in HANDLE_MODES.items() if value == mode)
-
-    def _device_counts(self):
-        counts = _native.moeDeviceCounts_t()
-        self._call("moeHandleGetDeviceCounts", ctypes.byref(counts))
-        return counts
-
-    def arrivals(self) -> Arrivals:
-        """Arrivals of a handle made with arrivals=True: addresses on the device, for kernels that run beside dispatch.
-        `words`, uint64 [local experts], shifted right by ARRIVAL_SHIFT: the dispatches whose rows of an expert are
-        complete. `failed`, uint32 [1], not 0: missing words will not come. The addresses stay the same: see
-        moeHandleGetArrivals."""
-        found = _native.moeArrivals_t()
-        self._call("moeHandleGetArrivals", ctypes.byref(found))
-        return Arrivals(found.words, found.failed)
-
-    def view(self) -> HandleView:
-        """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
-        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None.
-        `combine_rows` may be filled and passed to combine, which then copies nothing. The addresses stay the same. The
-        memory is the caller's from the end of dispatch until combine begins: see moeHandleGetView."""
-        view = _native.moeHandleView_t()
-        self._call("moeHandleGetView", ctypes.byref(view))
-        return HandleView(view.rows, view.side, view.combineRows)
-
     # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 
     def _known_rows(self) -> Optional[Tuple[int, int]]:
@@ -217,7 +167,17 @@ class Handle:
 
     def _make_dispatch(self, arguments: DispatchArguments, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Any:
         """moeDispatchArgs_t of dispatch()'s options."""
-        names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets")
+        names = (
+            "out_topk_idx",
+            "out_topk_weights",
+            "out_source_index",
+            "out_expert_offsets",
+            "out_layout_range",
+            "out_source_info",
+            "out_row_experts",
+            "cumulative_rows",
+            "cumulative_wait_ns",
+        )
         return arguments.make(
             rows,
             out_rows,
@@ -242,6 +202,11 @@ class Handle:
         out_topk_weights: Any = None,
         out_source_index: Any = None,
         out_expert_offsets: Any = None,
+        out_layout_range: Any = None,
+        out_source_info: Any = None,
+        out_row_experts: Any = None,
+        cumulative_rows: Any = None,
+        cumulative_wait_ns: Any = None,
         cast: Optional[str] = None,
         exact: bool = False,
         out_scales: Any = None,
@@ -265,6 +230,12 @@ class Handle:
         out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
         out_source_index    [out rows] int32
         out_expert_offsets  expert-major: [local experts + 1] int32
+        out_layout_range    expert-major layouts: [local experts, nranks] int64, first row in the expert's group << 32 |
+                            rows of each source
+        out_source_info     [out rows, 3] int32: source rank, source token, position in its top-k (-1 in other layouts)
+        out_row_experts     expert-major layouts: [out rows] int32 expert of each row, as `ids` says
+        cumulative_rows     [local experts] int32, to which the rows of each expert are added
+        cumulative_wait_ns  [nranks] int64, to which the time waited for each rank is added
         row_type  "bfloat16", "float16", "float32" or "bytes"; taken from the dtype of rows if not given. If given, the
                   arrays may also hold integers of that size, or bytes
         hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
@@ -277,7 +248,8 @@ class Handle:
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
                   nranks * tokens_max] words
         exact     with cast: no lower bound for a block's magnitude, for gradients
-        pad_indices  in rows that nothing arrived for: out_topk_idx invalid_id, out_topk_weights 0, out_source_index -1
+        pad_indices  in rows that nothing arrived for: out_topk_idx and out_row_experts invalid_id, out_topk_weights 0,
+                     out_source_index and out_source_info -1
         pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row
                      for which all outputs have room
         ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank"""
@@ -292,6 +264,11 @@ class Handle:
             out_topk_weights=out_topk_weights,
             out_source_index=out_source_index,
             out_expert_offsets=out_expert_offsets,
+            out_layout_range=out_layout_range,
+            out_source_info=out_source_info,
+            out_row_experts=out_row_experts,
+            cumulative_rows=cumulative_rows,
+            cumulative_wait_ns=cumulative_wait_ns,
             cast=cast,
             exact=exact,
             out_scales=out_scales,
@@ -350,6 +327,7 @@ class Handle:
         bias1: Any = None,
         weight_grads: Any = None,
         out_weight_grads: Any = None,
+        cumulative_wait_ns: Any = None,
         send_only: bool = False,
         sms: int = 0,
         stream: Any = None,
@@ -360,12 +338,13 @@ class Handle:
                  view().combine_rows, or high-throughput window memory in a layout with one row per token, is read without
                  a copy. None or without rows if nothing came here
         out      [tokens, hidden] of the same dtype. None or without rows if this rank routed 0 tokens
-        weights  "applied": a plain sum; "apply": each expert's row times its weight (expert-major layouts)
+        weights  "applied": a plain sum; "apply": each expert's row times its weight; in flat and rank-major
+                 layouts, where a row stands for several experts, weights count as 1
         bias0, bias1      [tokens, hidden] of the same dtype, added to the sum
         weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
                           all ranks or on none. A rank where nothing came passes an array without rows
         out_weight_grads  [tokens, topk] float32
-        row_type, hidden  as in dispatch
+        cumulative_wait_ns, row_type, hidden  as in dispatch
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
         told their number."""
@@ -379,6 +358,7 @@ class Handle:
             biases=dict(bias0=bias0, bias1=bias1),
             weight_grads=weight_grads,
             out_weight_grads=out_weight_grads,
+            cumulative_wait_ns=cumulative_wait_ns,
             capacity=self._capacity,
             send_only=send_only,
             sms=sms,

@@ -25,6 +25,16 @@ class DeviceCounts(NamedTuple):
     expert_offsets: int
 
 
+class Statistics(NamedTuple):
+    """Addresses of int64 on the device: see moeStatistics_t."""
+
+    rows_per_expert: int
+    rows_per_rank: int
+    dispatch_wait_ns: int
+    combine_wait_ns: int
+    late_steps: int
+
+
 class HandleView(NamedTuple):
     """Addresses of window memory."""
 

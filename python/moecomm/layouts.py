@@ -61,6 +61,12 @@ class Layout:
         """Rows of an array [out rows]."""
         return self.count(found, what, "[out rows]", 0, least)
 
+    def count_triples(self, found: Array, what: str, least: Optional[int]) -> int:
+        """Rows of an array [out rows, 3]."""
+        if found.shape[-1:] != (3,):
+            raise ValueError(f"{what} has shape {found.shape}, expected [out rows, 3]")
+        return self.count(found, what, "[out rows, 3]", 1, least)
+
     def count_entries(self, found: Array, what: str, least: Optional[int]) -> int:
         """Rows of an array of entries: [out rows, topk], or [out rows] in layouts by expert."""
         if self.by_expert:

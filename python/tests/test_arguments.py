@@ -53,7 +53,8 @@ def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, *
                     exact=False, scale_layout="row-major", pad_indices=False, pad_rows=False, ids="local",
                     invalid_id=-1, send_only=False, sms=0)  # fmt: skip
     keywords.update(more)
-    names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets")
+    names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets", "out_layout_range",
+             "out_source_info", "out_row_experts", "cumulative_rows", "cumulative_wait_ns")  # fmt: skip
     keywords["describing"] = {name: keywords.pop(name, None) for name in names}
     arguments = DispatchArguments(GPU, Layout(layout, 2, 4, 2, 2), tokens, lambda: known)
     return arguments.make(rows, out_rows, **keywords)
@@ -61,7 +62,7 @@ def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, *
 
 def combine(rows, out, known=None, capacity=None, layout="flat", tokens=3, **more):
     keywords = dict(row_type=None, hidden=None, weights="applied", biases={}, weight_grads=None, out_weight_grads=None,
-                    capacity=capacity, send_only=False, sms=0)  # fmt: skip
+                    cumulative_wait_ns=None, capacity=capacity, send_only=False, sms=0)  # fmt: skip
     keywords.update(more)
     return CombineArguments(GPU, Layout(layout, 2, 4, 2, 2), tokens, lambda: known).make(rows, out, **keywords)
 

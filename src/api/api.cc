@@ -236,6 +236,20 @@ moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* coun
                     [&] { moe::writeStruct(counts, handleOf(handle)->deviceCounts(), "counts"); });
 }
 
+moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::traced(handleOf(handle), "moeHandleGetSent", [&](auto&) {
+    const moeSent_t defaults = MOE_SENT_INITIALIZER;
+    handleOf(handle)->describeSent(moe::readStruct(sent, "sent", defaults), stream);
+  });
+}
+
+moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* statistics) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::guard(&handleOf(handle)->comm(),
+                    [&] { moe::writeStruct(statistics, handleOf(handle)->statistics(), "statistics"); });
+}
+
 moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(view, handleOf(handle)->slots(), "view"); });

@@ -31,7 +31,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   requireRange("config.expertAlignment", config.expertAlignment, 0, 1 << 16);
   requireRange("config.indexType", config.indexType, moeIndexInt32, moeIndexInt64);
   requireRange("config.arrivals", config.arrivals, 0, 1);
-  requireRange("config.reserved", config.reserved, 0, 0);
+  requireRange("config.statistics", config.statistics, 0, 1);
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
   if (shape.lowLatency ? !c.ll : !c.ht) {
@@ -73,6 +73,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
+  makeCounters(config.statistics != 0);
   if (lowLatency()) view_.llSet = comm.takeLlSet();
   tell(config, bytes);
 }
@@ -125,6 +126,7 @@ StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
   checkNotPending(call);
   StepParams p = params();
   p.route = args;
+  if (keepsStatistics()) p.comm.waits = counters_.waits;
   return p;
 }
 
@@ -184,7 +186,7 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   launch(operation.step, p, operation.shape, stream);
   const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, stagingOf(kind, p));
   if (lowLatency() && operation.step == Step::combine) comm_.noteReaders();
-  if (!operation.sendOnly) return;
+  if (!operation.sendOnly) return follow(kind, p, stream);
   pending_ = kind;
   pendingNumber_ = number;
   pendingStep_ = operation.step;
@@ -194,10 +196,12 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
 
 void Handle::complete(moeStream_t stream) {
   if (pending_ == Pending::nothing) throw Error(moeInvalidUsage, "moeComplete: nothing of this handle is outstanding");
+  const Pending kind = pending_;
   StepParams p = pendingParams_;
   p.phases = kReceivePhase;
   launch(pendingStep_, p, pendingShape_, stream);
   forgetPending();
+  follow(kind, p, stream);
 }
 
 moeCounts_t Handle::counts() {

@@ -23,6 +23,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void complete(moeStream_t stream);
   moeCounts_t counts();
   moeDeviceCounts_t deviceCounts() const;
+  void describeSent(const moeSent_t& sent, moeStream_t stream);
+  moeStatistics_t statistics() const;
   moeHandleView_t slots() const;
   moeArrivals_t arrivals() const;
 
@@ -37,6 +39,15 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     int tokens;              // of the route that the operation uses
     std::int32_t sms;        // 0: the communicator's setting
     const RouteArgs* route;  // that the same call makes; NULL: it was made before
+  };
+  struct CallCounters {
+    std::int32_t* rows;
+    std::int64_t* waitNs;
+  };
+  // What operations add up: see moeStatistics_t. Of a handle without statistics, `waits` alone.
+  struct Counters {
+    std::int64_t *rowsPerExpert, *rowsPerRank, *dispatchWaitNs, *combineWaitNs, *lateSteps;
+    std::uint64_t* waits;
   };
   // A step that may be launched.
   struct Operation {
@@ -67,6 +78,14 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void noteRoute(const StepParams& params) noexcept;
   Operation dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const;
   DispatchArgs dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const;
+  DescribeArgs describeArgs(const moeDispatchArgs_t& args) const;
+  void describeArrived(const StepParams& params, moeStream_t stream);
+  void makeCounters(bool statistics);
+  bool keepsStatistics() const { return counters_.lateSteps != nullptr; }
+  // What an operation adds to, and whether its waits are timed. `call`: the caller's counters.
+  void count(Pending kind, const CallCounters& call, StepParams* params) const;
+  // The steps behind an operation, for those who ask.
+  void follow(Pending kind, const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
@@ -90,7 +109,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
 
   Comm& comm_;
   HandleShape shape_;
-  Memory block_, hostCounts_;
+  Memory block_, hostCounts_, counterMemory_;
+  Counters counters_{};
   HandleView view_{};
   int tokens_ = -1;  // of the last route; -1: none yet
   Tickets tickets_;

@@ -70,13 +70,18 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
        {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
        {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))}}};
-  const std::array<Extent, 7> outputs = {
+  const std::array<Extent, 12> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},
        {"args.outTopkIdx", args.outTopkIdx, rows * shape_.topk * static_cast<std::int64_t>(indexBytes())},
        {"args.outTopkWeights", args.outTopkWeights, rows * weights * 4},
        {"args.outSourceIndex", args.outSourceIndex, rows * 4},
        {"args.outExpertOffsets", args.outExpertOffsets, (experts + 1) * 4},
+       {"args.outLayoutRange", args.outLayoutRange, experts * comm_.nranks() * 8},
+       {"args.outSourceInfo", args.outSourceInfo, rows * 12},
+       {"args.outRowExperts", args.outRowExperts, rows * 4},
+       {"args.cumulativeRows", args.cumulativeRows, experts * 4},
+       {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
        {"args.outScales", args.outScales,
         args.cast != moeCastNone ? rows * castScaleWords(args.cast, args.hidden) * 4 : 0}}};
   requireAligned(args.rows, "args.rows", kRowAlignment);
@@ -130,8 +135,9 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
   const auto bias = [&](const char* name, const void* begin) {
     return Extent{name, begin == args.out ? nullptr : begin, sums};
   };
-  const std::array<Extent, 2> outputs = {
+  const std::array<Extent, 3> outputs = {
       {{"args.out", args.out, sums},
+       {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
        {"args.outWeightGrads", args.outWeightGrads, std::int64_t{tokens_} * shape_.topk * 4}}};
   const std::array<Extent, 4> inputs = {{{"args.rows", args.rows, rowBytes},
                                          bias("args.bias0", args.bias0),

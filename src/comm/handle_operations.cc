@@ -139,12 +139,15 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   const bool routes = call.route != nullptr && dispatchRoutes(view_);
   Operation made{routes ? Step::llRouteDispatch : dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = made.params;
+  p.describe = describeArgs(args);
   p.dispatch = dispatchArgs(call, args);
   // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
   const bool casts = p.dispatch.cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
-  made.shape = comm_.backend().shapeFor(
-      workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch)));
+  count(Pending::dispatch, {args.cumulativeRows, args.cumulativeWaitNs}, &p);
+  Workload work = workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
+  work.timed = p.comm.waits != nullptr;
+  made.shape = comm_.backend().shapeFor(work);
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), bytes);
   p.dispatch.countingBlock = made.shape.countingBlock ? 1 : 0;
@@ -181,10 +184,6 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
     throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
   if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
     throw Error(moeInvalidArgument, fmt::format("args.weights is {}, must be a moeWeights value", args.weights));
-  }
-  if (args.weights == moeWeightsApply && !rowsPerExpert()) {
-    throw Error(moeInvalidArgument,
-                "args.weights is moeWeightsApply, which needs one row per expert: an EXPERT_MAJOR layout");
   }
   if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
   checkGrads(args);
@@ -236,7 +235,10 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   p.combine = combineArgs(args);
   const std::uint32_t bytes = p.combine.rowBytes;
   const Call call{"moeCombine", tokens_, args.sms, nullptr};
-  summing.shape = comm_.backend().shapeFor(workload(call, summing.step, bytes, bytes, onlyMoves(p.combine)));
+  count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
+  Workload work = workload(call, summing.step, bytes, bytes, onlyMoves(p.combine));
+  work.timed = p.comm.waits != nullptr;
+  summing.shape = comm_.backend().shapeFor(work);
   p.combine.parts = comm_.backend().partsFor(summing.shape, tokens_, bytes);
   p.combine.arriving = comm_.backend().partsFor(summing.shape, arrivingRowsGuess(tokens_), bytes);
   run(Pending::combine, summing, stream);

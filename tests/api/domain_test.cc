@@ -26,6 +26,7 @@ bool canHave(int nranks) {
 
 StepCase randomCase(Rng& rng, int mode) {
   StepCase c;
+  c.describes = true;
   c.mode = mode;
   c.layout = rng.between(moeLayoutFlat, moeLayoutRankMajor);
   c.rowType = rng.between(moeRowBf16, moeRowFp32);

@@ -98,6 +98,45 @@ TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
   });
 }
 
+TEST_P(HostRefusal, OfArraysThatDescribeARouteLetsTheCommunicatorGoOn) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      const bool perExpert = shape.layout == moeLayoutExpertMajor || shape.layout == moeLayoutExpertMajorPadded;
+      auto* bytes = static_cast<std::uint8_t*>(calls.take(4096));
+      auto* words = reinterpret_cast<std::int32_t*>(bytes);
+      moeSent_t sent = MOE_SENT_INITIALIZER;
+      const auto refusesSent = [&](moeResult_t result, const moeSent_t* given, const char* sentence) {
+        EXPECT_EQ(moeHandleGetSent(calls.handle(), given, context.stream()), result) << sentence;
+        EXPECT_TRUE(says(context.error(), sentence));
+      };
+      refusesSent(moeInvalidUsage, &sent, "moeHandleGetSent: moeRoute has not been called on this handle");
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      refusesSent(moeInvalidArgument, nullptr, "sent is NULL");
+      sent.tokensPerExpert = reinterpret_cast<std::int32_t*>(bytes + 2);
+      refusesSent(moeInvalidArgument, &sent, "sent.tokensPerExpert is ");
+      sent.tokensPerExpert = words + 1, sent.tokensPerRank = words;
+      refusesSent(moeInvalidArgument, &sent, "overlaps sent.tokensPerRank (");
+      const auto refuses = [&](const char* sentence, const auto& spoil) {
+        moeDispatchArgs_t args = calls.dispatchArgs();
+        spoil(args);
+        EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << sentence;
+        EXPECT_TRUE(says(context.error(), sentence));
+      };
+      refuses("args.outSourceInfo is ",
+              [&](auto& args) { args.outSourceInfo = reinterpret_cast<std::int32_t*>(bytes + 2); });
+      refuses("args.outSourceInfo (",
+              [&](auto& args) { args.outSourceInfo = static_cast<std::int32_t*>(calls.arrived()); });
+      refuses(perExpert ? "args.outLayoutRange (" : "but the layout has no row per expert",
+              [&](auto& args) { args.outLayoutRange = static_cast<std::int64_t*>(calls.arrived()); });
+      refuses(perExpert ? "args.outRowExperts is " : "but the layout has no row per expert",
+              [&](auto& args) { args.outRowExperts = reinterpret_cast<std::int32_t*>(bytes + 2); });
+      calls.roundTrip();
+    });
+  });
+}
+
 TEST_P(HostRefusal, OfACombineLetsTheCommunicatorGoOn) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(2, small(), [&](RankContext& context) {

@@ -34,9 +34,10 @@ TEST_P(Step, EveryLayoutInBothModesIsRight) {
       c.mode = mode;
       c.layout = layout;
       c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
-      c.weighted = layout == moeLayoutExpertMajor || layout == moeLayoutExpertMajorPadded;
+      c.weighted = true;  // counts as 1 where a row stands for several experts
       c.weightGrads = true;
       c.biases = layout % 3;
+      c.describes = true;
       c.seed = static_cast<std::uint64_t>(100 * mode + layout);
       runSteps(4, config(), c, 4);
     }
@@ -104,6 +105,7 @@ TEST_P(Step, RowsThatNothingArrivesForArePadded) {
         c.window = (layout + padding) % 2 == 0;
         c.idKind = padding == 2 ? moeIdsLocal : moeIdsGlobal;
         c.invalidId = padding == 1 ? c.experts : -1;
+        c.describes = true;
         c.seed = static_cast<std::uint64_t>(31 * mode + 4 * layout + padding);
         runSteps(3, wide, c, 3);
         if (mode != moeModeLl) continue;
@@ -222,6 +224,9 @@ TEST_P(Step, SplitPhasesMayEndInAnyOrder) {
     world(3, config(), [&](RankContext& context) {
       StepCase a, b;
       a.mode = b.mode = mode;
+      a.describes = true;
+      b.layout = moeLayoutExpertMajor;
+      b.describes = true;
       b.seed = 5;
       MoeStep first(context, a), second(context, b);
       for (int i = 0; i < 6; ++i) {

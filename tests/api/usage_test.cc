@@ -79,9 +79,9 @@ TEST_P(Usage, HandlesRefuseWhatTheCommunicatorIsNotBuiltFor) {
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "config.arrivals is -1, must be 0..1"));
     bad = smallHandle();
-    bad.reserved = 7;
+    bad.statistics = 7;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "config.reserved is 7"));
+    EXPECT_TRUE(says(context.error(), "config.statistics is 7"));
     bad = smallHandle();
     bad.size = 3;
     EXPECT_EQ(moeHandleCreate(&handle, context.comm, &bad), moeInvalidArgument);
@@ -184,10 +184,10 @@ TEST_P(Usage, BadArgumentsAreNamed) {
     moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
     combine.rowType = moeRowBf16;
     combine.hidden = 8;
-    combine.weights = moeWeightsApply;
+    combine.weights = 2;
     EXPECT_EQ(moeCombine(handle, &combine, context.stream()), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "moeWeightsApply"));
-    combine.weights = moeWeightsApplied;
+    EXPECT_TRUE(says(context.error(), "args.weights is 2, must be a moeWeights value"));
+    combine.weights = moeWeightsApply;
     combine.rowType = moeRowBytes;
     EXPECT_EQ(moeCombine(handle, &combine, context.stream()), moeInvalidArgument);
     MOE_EXPECT_OK(moeHandleDestroy(handle), context);

@@ -39,6 +39,7 @@ class Rounds {
     world_.areas = std::make_unique<OutputAreas>(*world_.comm, 1, world_.comm->shape().heapBytes);
     world_.program = std::make_unique<Program>(shape_.ranks);
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, handleShape(shape_)));
+    if (shape_.timed) handle().askForWaits();
     for (int round = 0; round < shape_.rounds; ++round) {
       const std::shared_ptr<RouteOperation> routing = drawRoute();
       const bool inside = shape_.lowLatency && shape_.routesInside;
@@ -67,9 +68,14 @@ class Rounds {
     return std::make_shared<RouteOperation>(*world_.comm, handle(), route_, true, "route");
   }
   void addSteps(const std::shared_ptr<Operation>& operation, Step step) {
-    if (!shape_.split) return world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);
-    world_.program->addStep(operation, step, kSendPhase, shape_.warps);
-    world_.program->addStep(operation, step, kReceivePhase, shape_.warps);
+    for (const int phases : {kSendPhase, kReceivePhase}) {
+      if (shape_.split) world_.program->addStep(operation, step, phases, shape_.warps);
+    }
+    if (!shape_.split) world_.program->addStep(operation, step, kSendPhase | kReceivePhase, shape_.warps);
+    if (!shape_.timed) return;
+    const auto tally = std::make_shared<TallyOperation>(*world_.comm, handle(), route_, world_.counters, "tally");
+    world_.program->addStep(tally, Step::tally, kSendPhase | kReceivePhase, 1);
+    ++world_.tallies;
   }
   void addRouteDispatch(const std::shared_ptr<RouteOperation>& routing, int round) {
     addSteps(std::make_shared<RouteDispatchOperation>(*world_.comm, handle(), routing, drawDispatch(round),

@@ -25,6 +25,7 @@ struct FixedShape {
   bool landing = true;        // LL rows land where they can
   bool routesInside = false;  // LL: the first dispatch of a round routes
   bool combineFirst = false;  // HT: combine before dispatch, as in a backward pass
+  bool timed = false;         // operations note how long they wait, which is added up after each
   int rounds = 3;
 };
 

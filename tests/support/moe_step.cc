@@ -87,6 +87,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   outGrads_ = reinterpret_cast<float*>(take(entries * 4));
   outSource_ = reinterpret_cast<std::int32_t*>(take(rowsMax_ * 4));
   outOffsets_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
+  if (c.describes) takeDescribed();
   context.meet();
 }
 
@@ -231,6 +232,7 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.idKind = case_.idKind;
   args.invalidId = case_.invalidId;
   args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
+  if (case_.describes) askFor(args);
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());
   MOE_EXPECT_OK(call(&args), context_);

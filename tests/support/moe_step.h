@@ -35,6 +35,7 @@ struct StepCase {
   int padding = 0;               // moePad bits
   int idKind = moeIdsLocal;
   int invalidId = -1;
+  bool describes = false;  // asks for the arrays of a step of their own
   std::uint64_t seed = 1;
 
   std::string name() const;
@@ -90,6 +91,10 @@ class MoeStep {
   void checkRows();
   void checkCast();
   void checkArrays();
+  void takeDescribed();
+  void askFor(moeDispatchArgs_t& args) const;
+  void checkDescribed();
+  void checkSent();
   void checkPadding();
   std::vector<std::int64_t> emptyRows() const;
   void checkCounts();
@@ -105,6 +110,9 @@ class MoeStep {
   void *ids_, *outIds_;
   float *weights_, *outWeights_, *grads_, *outGrads_;
   std::int32_t *outSource_, *outOffsets_;
+  std::int64_t* outRange_ = nullptr;
+  std::int32_t *outInfo_ = nullptr, *outExperts_ = nullptr;
+  std::uint8_t* sent_ = nullptr;
 };
 
 }  // namespace moe::test

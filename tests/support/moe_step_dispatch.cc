@@ -37,6 +37,9 @@ void MoeStep::checkDispatch() {
   checkPadding();
   checkCounts();
   checkArrivals();
+  if (!case_.describes) return;
+  checkDescribed();
+  checkSent();
 }
 
 void MoeStep::checkRows() {

@@ -23,6 +23,7 @@ std::string Report::text() const {
 StepParams Operation::emptyParams(int rank, int phases) const {
   StepParams params{};
   params.comm = comm_.view(rank);
+  params.comm.waits = handle_.waits(rank);
   params.handle = handle_.view(rank);
   params.phases = phases;
   return params;

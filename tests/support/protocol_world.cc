@@ -153,7 +153,8 @@ bool TestComm::isFlag(const void* address) const {
   return false;
 }
 
-TestHandle::TestHandle(TestComm& comm, const HandleShape& shape) : shape_(shape) {
+TestHandle::TestHandle(TestComm& comm, const HandleShape& shape)
+    : shape_(shape), waits_(static_cast<std::size_t>(comm.nranks())) {
   const int llSet = shape.lowLatency ? comm.takeLlSet() : 0;
   for (int r = 0; r < comm.nranks(); ++r) {
     shape_.rank = r;

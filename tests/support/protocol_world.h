@@ -82,6 +82,12 @@ class TestHandle {
   // Numbers this rank's dispatches, which its arrival words count.
   std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }
   std::uint64_t dispatches(int rank) const { return dispatches_[static_cast<std::size_t>(rank)]; }
+  // From now on this handle's operations note how long they wait.
+  void askForWaits() {
+    for (auto& waits : waits_) waits.assign(static_cast<std::size_t>(shape_.map.nranks), 0);
+  }
+  // NULL: they do not.
+  std::uint64_t* waits(int rank) { return waits_[static_cast<std::size_t>(rank)].data(); }
   // Makes this rank's handle differ from its peers' in something that must agree.
   void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].terms.w ^= 1; }
   std::string findStrayWrite() const;
@@ -91,6 +97,7 @@ class TestHandle {
   std::vector<GuardedBytes> memory_, counts_;
   std::vector<HandleView> views_;
   std::vector<std::uint64_t> dispatches_;
+  std::vector<std::vector<std::uint64_t>> waits_;  // [nranks]; each is empty or [nranks]
 };
 
 }  // namespace moe::test

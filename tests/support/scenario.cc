@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/rows/fp8_row.h"
+#include "support/describe_operation.h"
 #include "support/index.h"
 #include "support/routing_input.h"
 
@@ -24,14 +25,17 @@ struct HandleTrack {
   Step step{};            // ... and that one's step
   std::uint64_t epoch = 0;
   int area = -1;
-  int staging = -1;        // the staging area that its operation uses
-  bool ownsSlots = false;  // LL: the slots of its set are the caller's
+  int staging = -1;                                 // the staging area that its operation uses
+  bool ownsSlots = false;                           // LL: the slots of its set are the caller's
+  std::shared_ptr<std::vector<Counters>> counters;  // of a handle that asks for waits
+
+  void askForWaits() { handle->askForWaits(), counters = std::make_shared<std::vector<Counters>>(); }
 };
 
 class Builder {
  public:
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
-      : rng_(seed), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
+      : rng_(seed), describing_(mix(seed, 68)), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
     world_.trouble = trouble;
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
     shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
@@ -46,6 +50,7 @@ class Builder {
   HandleShape drawHandle(int nranks);
   void addOperation();
   std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
+  void addDescribe(const HandleTrack& track);
   void addRoute(HandleTrack& track);
   void addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing = nullptr);
   void addCombine(HandleTrack& track);
@@ -66,7 +71,8 @@ class Builder {
   std::string name(const char* what, const HandleTrack& track);
 
   Rng rng_;
-  bool landing_;  // LL rows land where they can, as on GPUs
+  Rng describing_;  // steps that describe: worlds are otherwise what they were without them
+  bool landing_;    // LL rows land where they can, as on GPUs
   Protocol protocol_;
   ScenarioLimits limits_;
   CommShape shape_;
@@ -355,10 +361,26 @@ void Builder::complete(HandleTrack& track) {
   track.outstanding.reset();
 }
 
+// Asks about the route of a handle, whatever else goes on.
+void Builder::addDescribe(const HandleTrack& track) {
+  Rng& rng = describing_;
+  DescribeCase config{rng.next()};
+  if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
+  if (rng.coin()) config.globalIds = true, config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
+  const auto operation = std::make_shared<DescribeOperation>(
+      *world_.comm, *track.handle, track.route, config, fmt::format("describe handle {}", &track - tracks_.data()));
+  world_.program->addStep(operation, Step::describe, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
+  if (!track.counters) return;
+  const auto tally = std::make_shared<TallyOperation>(*world_.comm, *track.handle, track.route, track.counters,
+                                                      fmt::format("tally handle {}", &track - tracks_.data()));
+  world_.program->addStep(tally, Step::tally, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
+}
+
 // Adds one legal operation of a random handle.
 void Builder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
+  if (track.route && describing_.oneIn(4)) addDescribe(track);
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);
   const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
@@ -375,7 +397,8 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false, nullptr});
+    if (describing_.coin()) tracks_.back().askForWaits();
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
         fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,

@@ -9,6 +9,7 @@
 
 #include "support/program.h"
 #include "support/rng.h"
+#include "support/tally_operation.h"
 
 namespace moe::test {
 
@@ -42,7 +43,9 @@ struct Scenario {
   bool troubleSpreads = false;         // a rank may fail because another one, which looked first, has ended
   std::shared_ptr<Operation> refused;  // the operation that Trouble::capacity refuses
   Fault refusal = Fault::capacity;     // how it is refused
-  std::string text;                    // describes the world
+  std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
+  int tallies = 0;   // that have added to them
+  std::string text;  // describes the world
 
   // Describes writes where nothing may be written.
   std::string findStrayWrite() const;

@@ -207,7 +207,11 @@ class SimWarp {
     sim_.note("wait", flags, epoch);
     int missing = -1;
     const Simulator::RankOf rankOf = [&] { return awaited.rank(missing); };
-    const Simulator::WaitEnd end = sim_.wait(comm, flags, n, epoch, rankOf, &missing);
+    const bool timed = comm.waits != nullptr && awaited.phase != Phase::ownWarps;
+    const auto cameIn = [&](int i, std::uint64_t ns) {
+      if (timed) comm.waits[awaited.rank(i)] = std::max(comm.waits[awaited.rank(i)], ns);
+    };
+    const Simulator::WaitEnd end = sim_.wait(comm, flags, n, epoch, rankOf, &missing, std::cref(cameIn));
     if (isInVain(end)) {
       const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
       laneFail(comm, {0, faultOf(end), awaited.phase, rankOf(), 0, 0, static_cast<std::int64_t>(epoch), seen});

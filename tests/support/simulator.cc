@@ -158,7 +158,8 @@ void Simulator::startTask(Rank& rank) {
     Warp& warp = *rank.warps[static_cast<std::size_t>(i)];
     warp.index = {i, task.warps, task.warps};
     warp.slowness = slowWarps_ && rng_.oneIn(task.warps) ? std::uint64_t{1} << rng_.below(8) : 1;
-    push(now_ + pauseNs(warp), Kind::resume, warp.id, warp.generation);
+    const std::uint64_t late = rank.rank == faults_.lateRank && !neverWaits(task.step) ? faults_.lateNs : 0;
+    push(now_ + late + pauseNs(warp), Kind::resume, warp.id, warp.generation);
   }
   rank.watch = task.watch();
   if (rank.watch.count == 0) return;
@@ -220,7 +221,8 @@ void Simulator::lookOn(Rank& rank) {
   for (int n = 0; n < watch.count; ++n) {
     const int i = (first + n) % watch.count;
     Flag* word = const_cast<Flag*>(watch.words + i);
-    if (wait(rank.params.comm, word, 1, watch.number, self, &missing) != WaitEnd::reached) return;
+    if (wait(rank.params.comm, word, 1, watch.number, self, &missing, [](int, std::uint64_t) {}) != WaitEnd::reached)
+      return;
     watch.look(i);
   }
 }
@@ -249,6 +251,7 @@ void Simulator::kill(Rank& rank) {
 
 std::uint64_t Simulator::pauseNs(const Warp& warp) {
   std::uint64_t ns = 5 + rng_.next() % 60;
+  if (faults_.lateRank >= 0) return ns;
   const int kind = rng_.below(2048);
   if (kind < 8) ns *= 100;
   if (kind == 8) ns *= 5000;

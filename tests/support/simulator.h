@@ -28,6 +28,8 @@ struct Faults {
   std::uint64_t abortNs = 0;  // if not 0, the ranks are told to give up from this time on, one after another
   int leaver = -1;            // this rank leaves ...
   std::size_t leaveTask = 0;  // ... before this task
+  int lateRank = -1;          // this rank comes late ...
+  std::uint64_t lateNs = 0;   // ... by so much to each of its tasks; nothing else is slow
 };
 
 struct RankResult {
@@ -67,7 +69,10 @@ class Simulator {
   using RankOf = std::function<int()>;  // the rank that the wait is for at this time
   // If the wait ends late or left, flags[*missing] is the first that has not reached the epoch, and rankOf() is its
   // rank.
-  WaitEnd wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf, int* missing);
+  // cameIn(i, ns): flags[i] has come so long after the wait began.
+  using CameIn = std::function<void(int, std::uint64_t)>;
+  WaitEnd wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf, int* missing,
+               const CameIn& cameIn);
   // The same for n consecutive landing words.
   WaitEnd waitLanding(const CommView& comm, const std::uint32_t* words, int n, const RankOf& rankOf);
   void wakeStopped(const CommView& comm);                                 // ends the waits of this rank

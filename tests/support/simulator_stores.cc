@@ -117,11 +117,18 @@ void Simulator::wakeStopped(const CommView& comm) {
 }
 
 Simulator::WaitEnd Simulator::wait(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, const RankOf& rankOf,
-                                   int* missing) {
+                                   int* missing, const CameIn& cameIn) {
+  std::uint64_t seen = 0;  // a bit for each flag
+  const std::uint64_t begin = now_;
   const auto reached = [&] {
     *missing = -1;
     for (int i = n - 1; i >= 0; --i) {
-      if (flagEpoch(flags[i]) < epoch) *missing = i;
+      if (flagEpoch(flags[i]) < epoch) {
+        *missing = i;
+      } else if ((seen >> i & 1) == 0) {
+        seen |= std::uint64_t{1} << i;
+        cameIn(i, now_ - begin);
+      }
     }
     return *missing < 0;
   };

@@ -17,6 +17,7 @@
 #include "device/policy/host/landing.h"
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
+#include "device/policy/host/stopwatch.h"
 #include "device/rows/fp8_row.h"
 #include "device/view/views.h"
 #include "support/lane_barrier.h"
@@ -212,7 +213,10 @@ class ThreadedWarp {
     note(static_cast<int>(awaited.phase) * 4096 + awaited.first, epoch);
     bool good = true;
     HostPatience patience(comm);
-    for (int i = lane_; i < n && good; i += kLanes) good = waitOne(comm, flags + i, epoch, awaited, i, patience);
+    const HostStopwatch watch(comm, awaited, epoch);
+    for (int i = lane_; i < n && good; i += kLanes) {
+      good = waitOne(comm, flags + i, epoch, awaited, i, patience, [&] { watch.look(flags, i, n, kLanes); });
+    }
     return allSay(good);
   }
 
@@ -305,14 +309,16 @@ class ThreadedWarp {
     return good;
   }
 
+  template <class Look>
   bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
-               HostPatience& patience) const {
+               HostPatience& patience, Look look) const {
     const std::atomic_ref ref(*flag);
     const auto late = [&]() -> Failure {
       const auto expected = static_cast<std::int64_t>(epoch);
       return {0, Fault::timeout, awaited.phase, awaited.rank(index), 0, 0, expected, 0};
     };
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
+      look();
       if (!patience.goesOn(late, [&](const Failure& failure) { laneFail(comm, failure); })) return false;
     }
     return true;

@@ -18,9 +18,9 @@ TEST(CudaPlan, AllBlocksOfAllRanksOnAGpuFitAtOnce) {
         const LaunchShape shape = planLaunch(machine, {step, items, items, 14336, 0}, true);
         EXPECT_GE(shape.blocks, 1);
         EXPECT_GE(shape.warpsPerBlock, 1);
-        const int warpsMax = shape.bulk            ? bulkWarps(machine, step, 14336)
-                             : step == Step::route ? kRouteWarpsPerBlock
-                                                   : kernelWarpsMax(step);
+        const int warpsMax = shape.bulk          ? bulkWarps(machine, step, 14336)
+                             : takesBlocks(step) ? kRouteWarpsPerBlock
+                                                 : kernelWarpsMax(step);
         EXPECT_LE(shape.warpsPerBlock, warpsMax) << "step " << static_cast<int>(step) << ", " << items;
         EXPECT_LE(shape.blocks, std::max(1, 132 / sharers));
       }
@@ -136,7 +136,7 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
   EXPECT_EQ(largeBlocks(kH200, Step::htDispatch, kBytes), kLargeMultiprocessors);
   EXPECT_EQ(largeBlocks(kH200, Step::combine, kBytes), kLargeMultiprocessors);
   for (const Step step : kSteps) {
-    if (step == Step::route) continue;
+    if (takesBlocks(step)) continue;
     const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);
     EXPECT_EQ(copies.blocks, kLargeMultiprocessors) << static_cast<int>(step);
   }

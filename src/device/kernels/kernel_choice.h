@@ -10,6 +10,7 @@ struct KernelChoice {
   bool far;       // for several domains
   bool bulk;      // with the bulk-copy engine
   bool longRows;  // bulk: of sums
+  bool timed;     // whose waits note how long they last: not in bulk
 };
 
 // What the runtime knows a kernel by; NULL if there is no such kernel, or the step is of another family.
@@ -17,5 +18,9 @@ const void* kernelOfRoute(const KernelChoice& choice);
 const void* kernelOfHtDispatch(const KernelChoice& choice);
 const void* kernelOfCombine(const KernelChoice& choice);
 const void* kernelOfLl(const KernelChoice& choice);
+const void* timedKernelOfRoute(const KernelChoice& choice);
+const void* timedKernelOfHtDispatch(const KernelChoice& choice);
+const void* timedKernelOfCombine(const KernelChoice& choice);
+const void* timedKernelOfLl(const KernelChoice& choice);
 
 }  // namespace moe

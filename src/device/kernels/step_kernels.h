@@ -6,7 +6,7 @@
 #include "device/kernels/step_code.h"
 #include "device/policy/cuda/block.h"
 #include "device/policy/cuda/bulk_sums.h"
-#include "device/policy/cuda/puts.h"
+#include "device/policy/cuda/timed.h"
 
 namespace moe {
 namespace {
@@ -20,7 +20,7 @@ MOE_LANES WarpIndex thisWarp() {
 template <Step kStep, class Warp>
 __global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp::kLanes, 1)
     stepKernel(const __grid_constant__ StepParams params) {
-  if constexpr (kStep == Step::route) {
+  if constexpr (takesBlocks(kStep)) {
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     Warp::followPredecessor();
     const WarpIndex w{block, blocks, blocks};
@@ -65,16 +65,18 @@ const void* addressOf(Kernel* kernel) {
   return reinterpret_cast<const void*>(kernel);
 }
 
-// NULL: there is none.
-template <Step kStep>
+template <class Warp>
+using Plain = Warp;
+
+// NULL: there is none. `Made`: of the policy for one domain, or for several, the one that the kernel has.
+template <Step kStep, template <class> class Made>
 const void* plainKernelOf(bool far) {
-  using Mover = std::conditional_t<kStep == Step::llRouteDispatch, CudaBlockWarp, CudaWarp>;
-  using Warp = std::conditional_t<kStep == Step::route, CudaBlock, Mover>;
+  using Warp = std::conditional_t<takesBlocks(kStep), CudaBlock, CudaWarp>;
   if constexpr (hasFarKernel(kStep)) {
-    if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
+    if (far) return addressOf(stepKernel<kStep, Made<CudaPuts<Warp>>>);
   }
   if constexpr (hasNearKernel(kStep)) {
-    if (!far) return addressOf(stepKernel<kStep, Warp>);
+    if (!far) return addressOf(stepKernel<kStep, Made<Warp>>);
   }
   return nullptr;
 }
@@ -99,7 +101,18 @@ const void* kernelOf(Family family, const KernelChoice& choice) {
   const void* kernel = nullptr;
   withStep(family, choice.step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far);
+    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep, Plain>(choice.far);
+  });
+  return kernel;
+}
+
+// The same with waits that note how long they last.
+template <class Family>
+const void* timedKernelOf(Family family, const KernelChoice& choice) {
+  const void* kernel = nullptr;
+  withStep(family, choice.step, [&](auto tag) {
+    constexpr Step kStep = decltype(tag)::value;
+    if constexpr (!neverWaits(kStep)) kernel = plainKernelOf<kStep, CudaTimed>(choice.far);
   });
   return kernel;
 }

@@ -119,7 +119,9 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
 
   // True once n consecutive flags have reached `epoch`: an acquire, for all lanes. False after the timeout, or when an
   // awaited rank has left (both reported, naming the rank), or when this rank was stopped. Collective; meets after.
-  // Within a step the same flags are waited for with the same phase for one epoch only.
+  // Within a step the same flags are waited for with the same phase for one epoch only. With comm.waits, unless it
+  // waits for warps of its own rank: waits[rank] becomes at least the time for which that rank's flag was missing, as
+  // closely as the policy looks. On a GPU only policies for such communicators do this: CudaTimed.
   { warp.waitAll(comm, flag, n, std::uint64_t{}, std::declval<Awaited>()) } -> std::same_as<bool>;
 
   // True if this rank has failed or was told to stop. Collective, with one result.

@@ -21,6 +21,11 @@ MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
   return from * h.tokensMax + (row - h.arriving.rankOffsets[from]);
 }
 
+// What the rows that the route brings here take up of an output.
+MOE_LANES Filled filledRows(const HandleView& h, int rank) {
+  return {h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets, h.sent.layoutRowsOf[rank]};
+}
+
 MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
@@ -87,11 +92,7 @@ MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;
   if (team.index == 0) copyExpertOffsets(s, h.arriving.expertOffsets);
-  if (d.padding != 0) {
-    const Filled filled{h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets,
-                        h.sent.layoutRowsOf[s.comm.rank]};
-    padOutputs(s.warp, s.p, filled, team);
-  }
+  if (d.padding != 0) padOutputs(s.warp, s.p, filledRows(h, s.comm.rank), team);
   if (!describes(d)) return;
   const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;

@@ -21,48 +21,60 @@ struct Filled {
   int layoutRows;
 };
 
+// The rows of an output that no row arrives for: a gap at the end of each group of rows, and one behind the last row.
+struct Gaps {
+  const HandleView& h;
+  int rank;
+  const Filled& filled;
+  std::int64_t capacity;  // rows of the output
+
+  MOE_LANES int count() const { return groups() + 1; }
+  MOE_LANES Range at(int i) const {
+    const std::int32_t* rows = filled.rowsPerExpert;
+    const std::int32_t* offsets = filled.expertOffsets;
+    if (i == groups()) {  // layouts of a fixed size have nothing there
+      const bool open = h.layout == Layout::flat || h.layout == Layout::expertMajor;
+      return {filled.layoutRows, open ? static_cast<int>(capacity) : filled.layoutRows};
+    }
+    if (h.layout == Layout::expertMajor) return {offsets[i] + rows[i], offsets[i + 1]};
+    if (h.layout == Layout::rankMajor) {
+      const int came = filled.rankOffsets[i + 1] - filled.rankOffsets[i];
+      return {i * h.tokensMax + came, (i + 1) * h.tokensMax};
+    }
+    const int each = h.map.nranks * h.tokensMax;
+    return {i * each + rows[i], (i + 1) * each};
+  }
+  // A warp's share of a gap. Most gaps are short, so each is shared out from another warp on.
+  MOE_LANES Range share(int i, WarpIndex team) const {
+    const Range gap = at(i);
+    const Slice mine = sliceOf(gap.end - gap.begin, {(team.index + i) % team.count, team.count, team.blocks});
+    return {gap.begin + mine.begin, gap.begin + mine.begin + mine.count};
+  }
+
+ private:
+  // Those of an expert or of a source.
+  MOE_LANES int groups() const {
+    if (h.layout == Layout::flat) return 0;
+    return expertRows(h) ? h.map.count(rank) : h.map.nranks;
+  }
+};
+
 template <Moves Warp>
 class Padding {
  public:
   MOE_LANES Padding(const Warp& policy, const StepParams& p, const Filled& filled)
-      : warp(policy), rank_(p.comm.rank), h_(p.handle), d_(p.dispatch), filled_(filled) {}
+      : warp(policy), h_(p.handle), d_(p.dispatch), gaps_{p.handle, p.comm.rank, filled, p.dispatch.capacity} {}
 
-  // Most gaps are short, so each is shared out from another warp on.
   MOE_LANES void run(WarpIndex team) const {
     MOE_ROLLED
-    for (int i = 0; i <= groups(); ++i) {
-      const Range gap = gapAt(i);
-      const Slice mine = sliceOf(gap.end - gap.begin, {(team.index + i) % team.count, team.count, team.blocks});
-      const Range rows{gap.begin + mine.begin, gap.begin + mine.begin + mine.count};
+    for (int i = 0; i < gaps_.count(); ++i) {
+      const Range rows = gaps_.share(i, team);
       if ((d_.padding & kPadIndices) != 0) padIndices(rows);
       if ((d_.padding & kPadRows) != 0) padRows(rows);
     }
   }
 
  private:
-  // Groups of rows that may end with a gap: those of an expert or of a source.
-  MOE_LANES int groups() const {
-    if (h_.layout == Layout::flat) return 0;
-    return expertRows(h_) ? h_.map.count(rank_) : h_.map.nranks;
-  }
-
-  // The gap at the end of group `i`. Number groups() is the gap behind the last row; layouts of a fixed size have none.
-  MOE_LANES Range gapAt(int i) const {
-    const std::int32_t* count = filled_.rowsPerExpert;
-    const std::int32_t* offsets = filled_.expertOffsets;
-    if (i == groups()) {
-      const bool open = h_.layout == Layout::flat || h_.layout == Layout::expertMajor;
-      return {filled_.layoutRows, open ? static_cast<int>(d_.capacity) : filled_.layoutRows};
-    }
-    if (h_.layout == Layout::expertMajor) return {offsets[i] + count[i], offsets[i + 1]};
-    if (h_.layout == Layout::rankMajor) {
-      const int rows = filled_.rankOffsets[i + 1] - filled_.rankOffsets[i];
-      return {i * h_.tokensMax + rows, (i + 1) * h_.tokensMax};
-    }
-    const int each = h_.map.nranks * h_.tokensMax;
-    return {i * each + count[i], (i + 1) * each};
-  }
-
   MOE_LANES void padIndices(Range rows) const {
     constexpr int kRowsAtOnce = 32;
     const bool perExpert = expertRows(h_);
@@ -96,10 +108,9 @@ class Padding {
   }
 
   const Warp& warp;
-  int rank_;
   const HandleView& h_;
   const DispatchArgs& d_;
-  const Filled& filled_;
+  const Gaps gaps_;
 };
 
 // By value: of references, a GPU would keep the caller's in memory.

@@ -15,11 +15,19 @@ enum class Step {
   llCombine,
   combine,
   combineWaves,
-  combineRails
+  combineRails,
+  describe,
+  tally
 };
-inline constexpr Step kSteps[] = {
-    Step::route,           Step::htDispatch, Step::htDispatchWaves, Step::htDispatchRails, Step::llDispatch,
-    Step::llRouteDispatch, Step::llCombine,  Step::combine,         Step::combineWaves,    Step::combineRails};
+inline constexpr Step kSteps[] = {Step::route,           Step::htDispatch, Step::htDispatchWaves,
+                                  Step::htDispatchRails, Step::llDispatch, Step::llRouteDispatch,
+                                  Step::llCombine,       Step::combine,    Step::combineWaves,
+                                  Step::combineRails,    Step::describe,   Step::tally};
+
+// Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
+MOE_HOST_DEVICE constexpr bool takesBlocks(Step step) {
+  return step == Step::route || step == Step::describe || step == Step::tally;
+}
 
 // Operations of which there is local work to do, or that go over rails: the same on all ranks. Others are one wave. How
 // many is a compile-time constant of a step, so that one wave costs nothing.
@@ -53,6 +61,11 @@ MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step, bool far) {
   if (far) return step == Step::htDispatchRails;
   return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::combine ||
          step == Step::combineWaves;
+}
+
+// Steps that wait for nobody, and so for nothing that a clock could tell.
+MOE_HOST_DEVICE constexpr bool neverWaits(Step step) {
+  return step == Step::describe || step == Step::tally;
 }
 
 // Which kernels there are: of one domain, and of several.

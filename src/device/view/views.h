@@ -69,6 +69,7 @@ struct CommView {
   const WaitOrders* orders;  // host-visible; written by the host
   std::uint32_t* departed;   // [nranks], the same; not 0: the rank has left, and what it has sent is there
   int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
+  std::uint64_t* waits;  // [nranks] private; longest wait for each rank so far, in ns; NULL: nobody asks
 
   // More than one domain.
   MOE_HOST_DEVICE bool split() const { return domainSize != nranks; }
@@ -290,6 +291,26 @@ struct CombineArgs {
   float* outWeightGrads;
 };
 
+// Arrays about the handle's route, for a step of their own. NULL: not asked for.
+struct DescribeArgs {
+  int tokens;  // of the route
+  std::int32_t *tokensPerRank, *tokensPerDomain, *tokensPerExpert;
+  std::uint8_t* tokenToRank;  // [tokens][nranks]
+  // Of the rows that `dispatch` has brought.
+  std::int64_t* layoutRange;  // [localExperts][nranks]
+  std::int32_t* sourceInfo;   // [rows][3]
+  std::int32_t* rowExperts;   // [rows]
+};
+
+// What a step behind an operation adds up. NULL: not kept.
+struct TallyArgs {
+  std::int64_t *rowsPerExpert, *rowsPerRank;  // [localExperts], [nranks] of a dispatch
+  std::int64_t *waitNs, *lateSteps;           // [nranks]
+  std::int32_t* callRows;                     // [localExperts] the call's own: as rowsPerExpert
+  std::int64_t* callWaitNs;                   // [nranks] the same: as waitNs
+};
+inline constexpr std::uint64_t kLateNs = 50000;  // a source that was awaited so much longer than any other is late
+
 // Everything a step needs. One struct for all steps: a launch is (step, this, warps).
 struct StepParams {
   CommView comm;
@@ -298,6 +319,8 @@ struct StepParams {
   RouteArgs route;
   DispatchArgs dispatch;
   CombineArgs combine;
+  DescribeArgs describe;
+  TallyArgs tally;
 };
 
 }  // namespace moe

@@ -94,9 +94,7 @@ class CudaBlock : public CudaWarp {
   }
 
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    bool good = true;
-    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, awaited);
-    return __syncthreads_and(good ? 1 : 0) != 0;
+    return waitPolling(flags, n, awaited, [&] { return pollAll(comm, flags, n, epoch, awaited); });
   }
 
   MOE_LANES bool stopped(const CommView& comm) const {
@@ -110,6 +108,13 @@ class CudaBlock : public CudaWarp {
     return thread() < kLanes;
   }
 
+  template <class Poll>
+  MOE_LANES bool waitPolling(Flag*, int, Awaited, Poll poll) const {
+    bool good = true;
+    if (thread() < kLanes) good = poll();
+    return __syncthreads_and(good ? 1 : 0) != 0;
+  }
+
  private:
   static MOE_LANES int thread() {
     return static_cast<int>(threadIdx.x);
@@ -119,14 +124,11 @@ class CudaBlock : public CudaWarp {
   }
 };
 
-// A warp that gathers with the other warps of its block, for a dispatch that routes.
-class CudaBlockWarp : public CudaWarp {
- public:
-  using Wide = CudaBlock;
-  MOE_LANES Wide wide() const { return {}; }
-};
+MOE_LANES CudaBlock CudaWarp::wide() const {
+  return {};
+}
 
-static_assert(Computes<CudaBlock> && Gathers<CudaBlockWarp>);
+static_assert(Computes<CudaBlock> && Gathers<CudaWarp>);
 static_assert(CudaBlock::kScratchBytes >= kLlTableBytesMax, "tables of a dispatch that routes lie in scratch memory");
 
 }  // namespace moe

@@ -14,8 +14,14 @@
 
 namespace moe {
 
+class CudaBlock;
+
 class CudaWarp {
  public:
+  // All warps of a block: block.h.
+  using Wide = CudaBlock;
+  MOE_LANES Wide wide() const;
+
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
   static constexpr bool kPuts = false;
 
@@ -156,16 +162,7 @@ class CudaWarp {
   // flags, on which the rows come as well. A block waits for one set of flags per phase, or for those of an operation's
   // waves, one set behind the other; who finds the place taken by other flags polls for itself.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    const auto key = reinterpret_cast<std::uint64_t>(flags);
-    const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
-    BlockWait* shared = blockWaits() + static_cast<int>(awaited.phase) * kHtWaves + set % kHtWaves;
-    std::uint64_t holder = 0;
-    if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
-    holder = __shfl_sync(kAll, holder, 0);
-    if (holder == key) return followWait(shared);
-    const bool good = pollAll(comm, flags, n, epoch, awaited);
-    if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
-    return good;
+    return waitPolling(flags, n, awaited, [&] { return pollAll(comm, flags, n, epoch, awaited); });
   }
 
   // The abort word is in host memory: it is looked at while waiting, not here.
@@ -184,6 +181,21 @@ class CudaWarp {
   }
 
  protected:
+  // A wait whose poll() is done by one warp of the block.
+  template <class Poll>
+  MOE_LANES bool waitPolling(Flag* flags, int n, Awaited awaited, Poll poll) const {
+    const auto key = reinterpret_cast<std::uint64_t>(flags);
+    const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
+    BlockWait* shared = blockWaits() + static_cast<int>(awaited.phase) * kHtWaves + set % kHtWaves;
+    std::uint64_t holder = 0;
+    if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
+    holder = __shfl_sync(kAll, holder, 0);
+    if (holder == key) return followWait(shared);
+    const bool good = poll();
+    if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
+    return good;
+  }
+
   // All lanes come here, with what they have stored; true: this CUDA warp goes on for them.
   MOE_LANES bool gather() const {
     __syncwarp();
@@ -217,6 +229,22 @@ class CudaWarp {
   }
   static MOE_LANES int lane() {
     return static_cast<int>(threadIdx.x % kLanes);
+  }
+
+  // What a wait reports that came to this end.
+  static MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
+    if (end == CudaPatience::End::left) late.fault = Fault::left;
+    return late;
+  }
+  static MOE_LANES Failure lateFlag(const Flag* flag, std::uint64_t epoch, Awaited awaited, int index) {
+    return {0,
+            Fault::timeout,
+            awaited.phase,
+            awaited.rank(index),
+            0,
+            0,
+            static_cast<std::int64_t>(epoch),
+            static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
   }
 
   MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
@@ -299,12 +327,6 @@ class CudaWarp {
     __syncwarp();
   }
 
-  // What a wait reports that came to this end.
-  static MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
-    if (end == CudaPatience::End::left) late.fault = Fault::left;
-    return late;
-  }
-
   // How a lane waits for landing words of a term that is at place `at` of the desk.
   template <class LateOf>
   struct Landing {
@@ -347,15 +369,7 @@ class CudaWarp {
       const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
       if (end == CudaPatience::End::notYet) continue;
       if (end != CudaPatience::End::stopped) {
-        const Failure late{0,
-                           Fault::timeout,
-                           awaited.phase,
-                           awaited.rank(index),
-                           0,
-                           0,
-                           static_cast<std::int64_t>(epoch),
-                           static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
-        laneFail(comm, inVain(late, end));
+        laneFail(comm, inVain(lateFlag(flag, epoch, awaited, index), end));
       }
       return false;
     }

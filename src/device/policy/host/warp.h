@@ -13,6 +13,7 @@
 #include "device/policy/host/landing.h"
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
+#include "device/policy/host/stopwatch.h"
 #include "device/policy/host/wait.h"
 #include "device/rows/fp8_row.h"
 #include "device/view/views.h"
@@ -161,8 +162,10 @@ class HostWarpOver {
   // if a rank has left (reported), or after an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     HostWait patience(comm, pace_);
+    const HostStopwatch watch(comm, awaited, epoch);
     for (int i = 0; i < n; ++i) {
-      if (!waitOne(comm, flags + i, epoch, awaited, i, patience)) return false;
+      const auto look = [&] { watch.look(flags, i, n); };
+      if (!waitOne(comm, flags + i, epoch, awaited, i, patience, look)) return false;
     }
     return true;
   }
@@ -184,10 +187,12 @@ class HostWarpOver {
     if (!stopped(comm)) laneFail(comm, {0, Fault::timeout, Phase::puts, to, 0, 0, 0, 0});
   }
 
-  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
-               HostWait& patience) const {
+  template <class Look>
+  bool waitOne(const CommView& comm, Flag* flag, std::uint64_t epoch, Awaited awaited, int index, HostWait& patience,
+               Look look) const {
     const std::atomic_ref ref(*flag);
     while (flagEpoch(ref.load(std::memory_order_acquire)) < epoch) {
+      look();
       const auto late = [&]() -> Failure {
         const auto seen = static_cast<std::int64_t>(flagEpoch(ref.load(std::memory_order_relaxed)));
         const auto expected = static_cast<std::int64_t>(epoch);

@@ -1,0 +1,123 @@
+"""What a handle tells of its route and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
+
+from . import _native
+from .arrays import stream_address
+from .checks import require_shape, take
+from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
+from .layouts import Layout
+
+if TYPE_CHECKING:
+    from .comm import Communicator
+
+HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
+
+
+class HandleQueries:
+    """The part of Handle that asks."""
+
+    _comm: Communicator
+    _layout: Layout
+    _experts: int
+    _tokens: Optional[int]  # of the last route
+    _rows: Optional[Tuple[int, int]]  # of the last route, once asked for: arrived tokens, out rows
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        raise NotImplementedError
+
+    def _native_counts(self):
+        counts = _native.moeCounts_t()
+        self._call("moeHandleGetCounts", ctypes.byref(counts))
+        self._rows = (counts.rows, counts.layoutRows)
+        return counts
+
+    def counts(self) -> Counts:
+        """Counts of what this rank receives. Waits for the last route. The lists are copies."""
+        counts = self._native_counts()
+        return Counts(
+            counts.rows,
+            counts.layoutRows,
+            counts.localExperts,
+            counts.firstExpert,
+            counts.rowsPerRank[: self._layout.nranks],
+            counts.rowsPerExpert[: counts.localExperts],
+        )
+
+    def device_counts(self) -> DeviceCounts:
+        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. The
+        addresses stay the same. Each route writes the counts, in stream order."""
+        counts = self._device_counts()
+        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
+
+    def sent(
+        self,
+        *,
+        tokens_per_rank: Any = None,
+        tokens_per_domain: Any = None,
+        tokens_per_expert: Any = None,
+        token_to_rank: Any = None,
+        stream: Any = None,
+    ) -> None:
+        """Fills the arrays that are given with what the last route sends from this rank.
+
+        tokens_per_rank, tokens_per_domain, tokens_per_expert  [nranks], [domains], [experts] int32
+        token_to_rank  [tokens, nranks] bool or uint8: 1 if the token goes to the rank"""
+        info = self._comm.info
+
+        def address(array: Any, what: str, shape: Tuple[int, ...], axes: str, dtypes: Sequence[str] = ("int32",)) -> int:
+            found = take(array, what, self._comm.place, dtypes, True)
+            if self._tokens is not None:
+                require_shape(found, what, shape, axes)
+            return found.address
+
+        sent = _native.moeSent_t(
+            tokensPerRank=address(tokens_per_rank, "tokens_per_rank", (info.nranks,), "[nranks]"),
+            tokensPerDomain=address(tokens_per_domain, "tokens_per_domain", (info.domain_count,), "[domains]"),
+            tokensPerExpert=address(tokens_per_expert, "tokens_per_expert", (self._experts,), "[experts]"),
+            tokenToRank=address(
+                token_to_rank, "token_to_rank", (self._tokens or 0, info.nranks), "[tokens, nranks]", ("bool", "uint8")
+            ),
+        )
+        self._call("moeHandleGetSent", ctypes.byref(sent), stream_address(stream))
+
+    @property
+    def mode(self) -> str:
+        """The mode in use, "ht" or "ll", even if the handle was made with "auto"."""
+        mode = self._device_counts().mode
+        return next(name for name, value in HANDLE_MODES.items() if value == mode)
+
+    def _device_counts(self):
+        counts = _native.moeDeviceCounts_t()
+        self._call("moeHandleGetDeviceCounts", ctypes.byref(counts))
+        return counts
+
+    def arrivals(self) -> Arrivals:
+        """Arrivals of a handle made with arrivals=True: addresses on the device, for kernels that run beside dispatch.
+        `words`, uint64 [local experts], shifted right by ARRIVAL_SHIFT: the dispatches whose rows of an expert are
+        complete. `failed`, uint32 [1], not 0: missing words will not come. The addresses stay the same: see
+        moeHandleGetArrivals."""
+        found = _native.moeArrivals_t()
+        self._call("moeHandleGetArrivals", ctypes.byref(found))
+        return Arrivals(found.words, found.failed)
+
+    def statistics(self) -> Statistics:
+        """Statistics of a handle made with statistics=True: addresses of int64 on the device that operations add to and
+        nobody resets, [local experts] and four times [nranks]. The addresses stay the same: see moeStatistics_t."""
+        found = _native.moeStatistics_t()
+        self._call("moeHandleGetStatistics", ctypes.byref(found))
+        return Statistics(
+            found.rowsPerExpert, found.rowsPerRank, found.dispatchWaitNs, found.combineWaitNs, found.lateSteps
+        )
+
+    def view(self) -> HandleView:
+        """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
+        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None.
+        `combine_rows` may be filled and passed to combine, which then copies nothing. The addresses stay the same. The
+        memory is the caller's from the end of dispatch until combine begins: see moeHandleGetView."""
+        view = _native.moeHandleView_t()
+        self._call("moeHandleGetView", ctypes.byref(view))
+        return HandleView(view.rows, view.side, view.combineRows)

@@ -1,0 +1,82 @@
+"""Arrays about a route: what a rank sends, and whose the rows are that come. Needs the library and numpy."""
+
+import unittest
+
+from support import MISSING, RANKS, Guards, numpy, world
+
+import moecomm  # noqa: F401
+
+TOPK, EXPERTS, TOKENS, LOCAL = 2, 4, 3, 2
+IDS = [[[0, 2], [1, -1], [3, 0]], [[3, 1], [2, 3], [-1, -1]]]  # of both ranks
+
+
+def arrivals(rank):
+    """{local expert: [(source, token, k)]}, in the order of their rows."""
+    groups = {local: [] for local in range(LOCAL)}
+    for source in range(RANKS):
+        for token in range(TOKENS):
+            for k in range(TOPK):
+                expert = IDS[source][token][k]
+                if expert >= 0 and expert // LOCAL == rank:
+                    groups[expert % LOCAL].append((source, token, k))
+    return groups
+
+
+@unittest.skipIf(MISSING or numpy is None, MISSING or "numpy is missing")
+class DescribedTest(unittest.TestCase):
+    def test_what_a_rank_sends(self):
+        def body(comm):
+            guards = Guards()
+            ids = numpy.array(IDS[comm.rank], numpy.int32)
+            with comm.handle(experts=EXPERTS, topk=TOPK, mode="ht") as handle:
+                ranks, domains = guards.empty((RANKS,), numpy.int32), guards.empty((1,), numpy.int32)
+                experts, to = guards.empty((EXPERTS,), numpy.int32), guards.empty((TOKENS, RANKS), numpy.bool_)
+                with self.assertRaises(moecomm.errors.InvalidUsage):
+                    handle.sent(tokens_per_rank=ranks)
+                handle.route(ids)
+                handle.sent(tokens_per_rank=ranks, tokens_per_domain=domains, tokens_per_expert=experts, token_to_rank=to)
+                expected = [[any(i >= 0 and i // LOCAL == rank for i in row) for rank in range(RANKS)] for row in ids]
+                self.assertEqual(to.tolist(), expected)
+                self.assertEqual(ranks.tolist(), numpy.sum(expected, 0).tolist())
+                self.assertEqual(domains.tolist(), [sum(any(row) for row in expected)])
+                self.assertEqual(experts.tolist(), [int((ids == expert).sum()) for expert in range(EXPERTS)])
+                with self.assertRaisesRegex(ValueError, "token_to_rank has shape"):
+                    handle.sent(token_to_rank=to[:2])
+
+        world(body)
+
+    def test_rows_that_come(self):
+        def body(comm):
+            guards, rows = Guards(), numpy.ones((TOKENS, 8), numpy.float32)
+            with comm.handle(experts=EXPERTS, topk=TOPK, layout="expert-major", expert_alignment=4) as handle:
+                out = guards.empty((16, 8), numpy.float32)
+                ranges = guards.empty((LOCAL, RANKS), numpy.int64)
+                info, names = guards.empty((16, 3), numpy.int32), guards.empty((16,), numpy.int32)
+                described = dict(out_layout_range=ranges, out_source_info=info, out_row_experts=names)
+                handle.route_dispatch(
+                    numpy.array(IDS[comm.rank], numpy.int32), None, rows, out, pad_indices=True, ids="global",
+                    invalid_id=-5, **described,
+                )  # fmt: skip
+                expected_info, expected_names = [], []
+                for local, group in arrivals(comm.rank).items():
+                    gap = -len(group) % 4
+                    expected_info += [list(row) for row in group] + [[-1] * 3] * gap
+                    expected_names += [comm.rank * LOCAL + local] * len(group) + [-5] * gap
+                    begins = [sum(row[0] < source for row in group) for source in range(RANKS)]
+                    counts = [sum(row[0] == source for row in group) for source in range(RANKS)]
+                    self.assertEqual(ranges[local].tolist(), [b << 32 | c for b, c in zip(begins, counts)])
+                spare = 16 - len(expected_names)
+                self.assertEqual(info.tolist(), expected_info + [[-1] * 3] * spare)
+                self.assertEqual(names.tolist(), expected_names + [-5] * spare)
+                with self.assertRaisesRegex(ValueError, r"out_source_info has shape \(16, 2\)"):
+                    handle.dispatch(rows, out, out_source_info=numpy.empty((16, 2), numpy.int32))
+            with comm.handle(experts=EXPERTS, topk=TOPK) as flat:
+                flat.route(numpy.array(IDS[comm.rank], numpy.int32))
+                with self.assertRaisesRegex(ValueError, "the layout flat has no row per expert"):
+                    flat.dispatch(rows, out, out_row_experts=names)
+
+        world(body)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,58 @@
+// What is added up behind an operation: rows that a dispatch has brought, how long its sources were awaited, and which
+// of them was late. A step of its own for those who ask, by one warp. See docs/decisions/0069-statistics.md.
+#pragma once
+
+#include "device/policy/contract.h"
+
+namespace moe {
+
+template <Computes Warp>
+class Tally {
+ public:
+  MOE_LANES Tally(const Warp& policy, const StepParams& p) : warp(policy), c_(p.comm), h_(p.handle), t_(p.tally) {}
+
+  MOE_LANES void run() const {
+    if (warp.stopped(c_)) return;
+    warp.forEach(h_.map.count(c_.rank), [&](int expert) {
+      const int rows = h_.arriving.rowsPerExpert[expert];
+      if (t_.rowsPerExpert != nullptr) t_.rowsPerExpert[expert] += rows;
+      if (t_.callRows != nullptr) t_.callRows[expert] += rows;
+    });
+    warp.forEach(c_.nranks, [&](int from) {
+      const std::int32_t* starts = h_.arriving.rankOffsets + from;
+      if (t_.rowsPerRank != nullptr) t_.rowsPerRank[from] += starts[1] - starts[0];
+    });
+    if (c_.waits == nullptr) return;
+    warp.forEach(1, [&](int) { countLate(); });
+    warp.forEach(c_.nranks, [&](int rank) {
+      const auto waited = static_cast<std::int64_t>(c_.waits[rank]);
+      if (t_.waitNs != nullptr) t_.waitNs[rank] += waited;
+      if (t_.callWaitNs != nullptr) t_.callWaitNs[rank] += waited;
+      c_.waits[rank] = 0;
+    });
+  }
+
+ private:
+  // The other rank that came last, if it kept this one waiting much longer than the one before it. One lane.
+  MOE_LANES void countLate() const {
+    if (t_.lateSteps == nullptr) return;
+    std::uint64_t longest = 0, next = 0;
+    int last = 0;
+    for (int rank = 0; rank < c_.nranks; ++rank) {
+      const std::uint64_t waited = rank != c_.rank ? c_.waits[rank] : 0;
+      if (waited > longest) {
+        next = longest, longest = waited, last = rank;
+      } else if (waited > next) {
+        next = waited;
+      }
+    }
+    if (longest > next + kLateNs) ++t_.lateSteps[last];
+  }
+
+  const Warp& warp;
+  const CommView& c_;
+  const HandleView& h_;
+  const TallyArgs& t_;
+};
+
+}  // namespace moe
