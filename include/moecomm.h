@@ -438,9 +438,9 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
  *   tokens       0..tokensMax; may differ per rank and call. With 0 the pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
- * communicator's failure. Two mistakes show in the work only, as asynchronous failures: a bad expert id is
- * moeInvalidArgument, which names token, entry and value; handles that differ between ranks are moeInvalidUsage on all
- * of them, which names the field and two values.
+ * communicator's failure. Two mistakes show in the work only. After a bad expert id the handle delivers nothing until
+ * its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
+ * asynchronous failure, moeInvalidUsage on all of them, which names the field and two values.
  * The ranks exchange counts and row positions here, in both modes: docs/internals/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
@@ -475,13 +475,40 @@ typedef struct moeDeviceCounts {
   const int32_t* expertOffsets;
   int32_t mode; /* moeModeHt or moeModeLl: what the handle uses, if the library chose it too */
   int32_t reserved;
+  /* device [1]: 0, or the moeResult that moeHandleGetStatus has. If it is not 0, none of these rows have come. */
+  const uint32_t* fault;
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
-  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0 }
+  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL }
 /* Where the counts for kernels are. Local; possible before the first moeRoute.
  *   counts  host [1], out
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
+
+/* Why a handle delivers nothing. */
+typedef struct moeHandleStatus {
+  size_t size;
+  int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values */
+  int32_t rank;   /* whose argument it was, or a rank whose value differs from this one's; -1 with moeSuccess */
+  /* Names the argument, the rank and the value; empty with moeSuccess. Valid until the next moeHandleGetStatus of this
+   * handle, and as long as the handle. */
+  const char* sentence;
+} moeHandleStatus_t;
+#define MOE_HANDLE_STATUS_INITIALIZER \
+  { sizeof(moeHandleStatus_t), 0, 0, NULL }
+
+/* What an argument did that only the work itself could see. Never blocks, and answers for the work that has run:
+ * synchronize the stream first. Not collective.
+ *   status  host [1], out
+ * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
+ * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
+ *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
+ * and zeros in outExpertOffsets. Arrival words count it.
+ *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
+ * These are such faults:
+ *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
+ * Returns moeInvalidArgument. */
+MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 
 /* Words by which a kernel that runs beside moeDispatch learns whose rows are there, so that expert GEMMs begin before
  * it ends.

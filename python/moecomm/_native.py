@@ -232,7 +232,12 @@ class moeDeviceCounts_t(_Sized):
         ("expertOffsets", c_void_p),
         ("mode", c_int32),
         ("reserved", c_int32),
+        ("fault", c_void_p),
     ]
+
+
+class moeHandleStatus_t(_Sized):
+    _fields_ = [("size", c_size_t), ("result", c_int32), ("rank", c_int32), ("sentence", c_char_p)]
 
 
 class moeHandleView_t(_Sized):
@@ -311,6 +316,7 @@ PROTOTYPES = {
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
+    "moeHandleGetStatus": (moeResult_t, [moeHandle_t, POINTER(moeHandleStatus_t)]),
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),
     "moeDispatch": (moeResult_t, [moeHandle_t, POINTER(moeDispatchArgs_t), moeStream_t]),

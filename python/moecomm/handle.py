@@ -13,19 +13,18 @@ from .arrays import stream_address
 from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DispatchArguments
-from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView
+from .handle_answers import HANDLE_MODES, Answers, Counts
 from .layouts import LAYOUTS, Layout
 from .values import choice, integer
 
 if TYPE_CHECKING:
     from .comm import Communicator
 
-HANDLE_MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
 
 
-class Handle:
+class Handle(Answers):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
 
@@ -164,41 +163,6 @@ class Handle:
             counts.rowsPerRank[: self._layout.nranks],
             counts.rowsPerExpert[: counts.localExperts],
         )
-
-    def device_counts(self) -> DeviceCounts:
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. The
-        addresses stay the same. Each route writes the counts, in stream order."""
-        counts = self._device_counts()
-        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
-
-    @property
-    def mode(self) -> str:
-        """The mode in use, "ht" or "ll", even if the handle was made with "auto"."""
-        mode = self._device_counts().mode
-        return next(name for name, value in HANDLE_MODES.items() if value == mode)
-
-    def _device_counts(self):
-        counts = _native.moeDeviceCounts_t()
-        self._call("moeHandleGetDeviceCounts", ctypes.byref(counts))
-        return counts
-
-    def arrivals(self) -> Arrivals:
-        """Arrivals of a handle made with arrivals=True: addresses on the device, for kernels that run beside dispatch.
-        `words`, uint64 [local experts], shifted right by ARRIVAL_SHIFT: the dispatches whose rows of an expert are
-        complete. `failed`, uint32 [1], not 0: missing words will not come. The addresses stay the same: see
-        moeHandleGetArrivals."""
-        found = _native.moeArrivals_t()
-        self._call("moeHandleGetArrivals", ctypes.byref(found))
-        return Arrivals(found.words, found.failed)
-
-    def view(self) -> HandleView:
-        """HandleView of a low-latency rank-major handle: addresses of window memory on the device, [nranks, tokens_max]
-        rows each. `rows` and `side` (None without side payloads) hold what came with a dispatch whose out_rows is None.
-        `combine_rows` may be filled and passed to combine, which then copies nothing. The addresses stay the same. The
-        memory is the caller's from the end of dispatch until combine begins: see moeHandleGetView."""
-        view = _native.moeHandleView_t()
-        self._call("moeHandleGetView", ctypes.byref(view))
-        return HandleView(view.rows, view.side, view.combineRows)
 
     # ---- Dispatch and combine ----------------------------------------------------------------------------------------
 

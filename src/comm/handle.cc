@@ -245,6 +245,7 @@ moeDeviceCounts_t Handle::deviceCounts() const {
   counts.rowsPerExpert = view_.arriving.rowsPerExpert;
   counts.expertOffsets = view_.arriving.expertOffsets;
   counts.mode = lowLatency() ? moeModeLl : moeModeHt;
+  counts.fault = &view_.state->fault;
   return counts;
 }
 

@@ -266,20 +266,6 @@ TEST_P(Usage, AnOutputThatIsTooSmallIsReportedToEveryRankAndLeftAlone) {
   }
 }
 
-TEST_P(Usage, AnIndexOutOfRangeIsNamed) {
-  world(2, config(), [](RankContext& context) {
-    moeHandle_t handle = nullptr;
-    const moeHandleConfig_t shape = smallHandle();
-    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
-    const std::vector<std::int32_t> ids = {0, 1, 2, context.rank == 0 ? 4 : 3};
-    const auto* idsThere = context.arena.put<std::int32_t>(ids);
-    context.meet();
-    moeRoute(handle, idsThere, nullptr, 2, context.stream());
-    EXPECT_EQ(asyncError(context.comm, std::chrono::seconds(10)), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "topkIdx[token 1][1] is 4, not -1..3"));
-  });
-}
-
 TEST_P(Usage, AnAbortEndsAWaitOnEveryRank) {
   world(2, config(), [](RankContext& context) {
     moeHandle_t handle = nullptr;

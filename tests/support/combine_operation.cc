@@ -182,6 +182,7 @@ void CombineOperation::finish(int rank, Report& report) {
     report.add(rank, name_ + ": something was written behind an output");
   if (inPlace(rank) && !handle_.shape().lowLatency && !areas_->release(rank, options_.area))
     report.add(rank, name_ + ": something was written behind the rows");
+  checkStatus(rank, report);
   own = PerRank{};
 }
 

@@ -278,6 +278,7 @@ void DispatchOperation::finish(int rank, Report& report) {
     if (seen == expected) continue;
     report.add(rank, fmt::format("{}: the arrival word of expert {} is {}, not {}", name_, e, seen, expected));
   }
+  checkStatus(rank, report);
   writeBack(rank);
   ranks_[at(rank)] = PerRank{};
 }

@@ -31,6 +31,15 @@ class Report {
   std::vector<std::vector<std::string>> lines_;
 };
 
+// Why a handle delivers nothing until its next route: what its status must say then, and at which ranks.
+struct HandleFault {
+  Fault fault = Fault::none;
+  int culprit = -1;
+  bool alone = false;  // only the culprit knows, and only what came there counts as nothing
+
+  bool at(int rank) const { return fault != Fault::none && (!alone || rank == culprit); }
+};
+
 // An operation runs in one phase, or in two with other operations in between. All members except the constructors are
 // called on the rank's own thread.
 class Operation {
@@ -42,6 +51,8 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   const std::string& name() const { return name_; }
+  // States what the handle's status must say when the operation has finished.
+  void expect(const HandleFault& fault) { fault_ = fault; }
   // Fills inputs and poisons outputs, as the caller would prepare them.
   virtual void start(int rank, Report& report) = 0;
   virtual StepParams params(int rank, int phases) = 0;
@@ -54,10 +65,12 @@ class Operation {
 
  protected:
   StepParams emptyParams(int rank, int phases) const;
+  void checkStatus(int rank, Report& report) const;
 
   TestComm& comm_;
   TestHandle& handle_;
   std::string name_;
+  HandleFault fault_;
 };
 
 // The places of HT window outputs: several areas of equal size in each rank's heap, reused.
@@ -85,15 +98,19 @@ class OutputAreas {
 
 class RouteOperation : public Operation {
  public:
+  // `given`: what the ranks pass, if that is refused and `route` is what it comes to.
   RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, bool giveWeights,
-                 std::string name);
+                 std::string name, std::vector<RouteInput> given = {});
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
   void checkUntouched(int, Report&) override {}
 
  private:
+  const RouteInput& inputOf(int rank) const;
+
   std::shared_ptr<const ReferenceRoute> route_;
+  std::vector<RouteInput> given_;
   bool giveWeights_;
   std::vector<GuardedBytes> ids_, weights_;
 };

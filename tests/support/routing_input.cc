@@ -77,6 +77,11 @@ std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights,
   return inputs;
 }
 
+std::vector<RouteInput> withoutExperts(std::vector<RouteInput> inputs) {
+  for (RouteInput& input : inputs) std::fill(input.experts.begin(), input.experts.end(), -1);
+  return inputs;
+}
+
 bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng) {
   RouteInput& input = inputs[at(culprit)];
   if (input.tokens == 0 || (twice && config.topk == 1)) return false;

@@ -10,6 +10,9 @@ namespace moe::test {
 
 std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights, Rng& rng);
 
+// The same tokens, none of which goes anywhere: what a refused route comes to.
+std::vector<RouteInput> withoutExperts(std::vector<RouteInput> inputs);
+
 // Makes one entry of `culprit` invalid, or makes a token name an expert twice. False if the input has no place for it.
 bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng);
 

@@ -25,6 +25,7 @@ struct HandleTrack {
   int area = -1;
   bool staged = false;
   bool ownsSlots = false;  // LL: the slots of its set are the caller's
+  HandleFault fault;       // until its next route
 };
 
 class Builder {
@@ -42,6 +43,8 @@ class Builder {
   int drawDomainSize();
   HandleShape drawHandle(int nranks);
   void addOperation();
+  bool draws(Trouble trouble);
+  HandleFault spoil(const RouteConfig& config, std::vector<RouteInput>& inputs);
   void addRoute(HandleTrack& track);
   void addDispatch(HandleTrack& track);
   void addCombine(HandleTrack& track);
@@ -192,18 +195,36 @@ int Builder::freeArea() {
   }
 }
 
+// Whether the next operation is to have this trouble, if it can. It is not the world's first ones.
+bool Builder::draws(Trouble trouble) {
+  if (operations_ <= 2) return false;
+  return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(40);
+}
+
+// Gives a rank an entry that cannot be, now and then.
+HandleFault Builder::spoil(const RouteConfig& config, std::vector<RouteInput>& inputs) {
+  for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
+    if (!draws(trouble)) continue;
+    const int culprit = rng_.below(shape_.nranks);
+    if (!spoilInput(config, trouble == Trouble::twice, inputs, culprit, rng_)) continue;
+    return {trouble == Trouble::twice ? Fault::twice : Fault::badIndex, culprit};
+  }
+  return {};
+}
+
 void Builder::addRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   RouteConfig config{s.map.nranks, s.map.experts,     s.topk,       s.layout, s.tokensMax,
                      s.alignment,  shape_.domainSize, !s.lowLatency};
   const bool weights = rng_.coin();
   std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
-  const bool bad = (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice) && operations_ > 2;
-  if (bad && spoilInput(config, world_.trouble == Trouble::twice, inputs, world_.culprit, rng_)) ended_ = true;
-  track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
-  world_.lowLatencyTrouble = s.lowLatency;
-  auto operation =
-      std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
+  track.fault = spoil(config, inputs);
+  const bool refused = track.fault.fault != Fault::none;
+  track.route =
+      std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, refused ? withoutExperts(inputs) : inputs));
+  auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights,
+                                                    name("route", track), std::move(inputs));
+  operation->expect(track.fault);
   world_.program->addRoute(operation, rng_.between(1, s.routeWarpsMax));
 }
 
@@ -284,6 +305,7 @@ void Builder::addDispatch(HandleTrack& track) {
   config.area = track.area;
   auto operation = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
                                                        config, name("dispatch", track));
+  operation->expect(track.fault);
   if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, dispatchStep(track.handle->view(0)),
@@ -312,6 +334,7 @@ void Builder::addCombine(HandleTrack& track) {
   options.area = track.area = s.lowLatency ? -1 : freeArea();
   auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
                                                       options, name("combine", track));
+  operation->expect(track.fault);
   if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, combineStep(track.handle->view(0), landing_),
@@ -346,7 +369,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, 0, -1, false, false, {}});
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
         fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,

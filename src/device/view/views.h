@@ -112,12 +112,15 @@ struct HandleState {
   std::uint64_t dispatchEpoch, combineEpoch;    // of the operation that was started last
   std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
   std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
+  std::uint32_t fault;   // not 0: resultOf why nothing of the handle is delivered until its next route
+  std::uint64_t faults;  // so far
 };
 
-// Host-visible counts; `tag` is stored last.
+// Host-visible counts; `tag` is stored last. `fault` says what HandleState::fault stands for.
 struct HostCounts {
   std::uint64_t tag;
   std::int32_t rows, layoutRows;
+  Failure fault;
   // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert
   MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
 };
@@ -195,9 +198,10 @@ struct HandleView {
   HostCounts* hostCounts;
 
   // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
-  // by experts, each rank's waves.
+  // by experts, each rank's waves. The last one is of tokens with an entry that cannot be.
   MOE_HOST_DEVICE int sharedBuckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
-  MOE_HOST_DEVICE int buckets() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
+  MOE_HOST_DEVICE int faultBucket() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
+  MOE_HOST_DEVICE int buckets() const { return faultBucket() + 1; }
   MOE_HOST_DEVICE int domainBucket(int domain) const { return map.experts + map.nranks + domain; }
   MOE_HOST_DEVICE int waveBucket(int rank, int wave) const { return sharedBuckets() + wave * map.nranks + rank; }
   MOE_HOST_DEVICE bool hasRails() const { return domains > 1 && lowLatency == 0; }
