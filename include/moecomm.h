@@ -24,6 +24,8 @@
  *  - Every rank makes the collective calls, in the same order.
  *  - The caller orders the calls on one communicator: one thread at a time, and one stream, or streams that the caller
  *    has joined by events. Functions marked "any thread" are free of this rule.
+ *  - What only the work can see of an argument, such as an expert id, fails no call and no communicator, with a few
+ *    exceptions: see moeHandleGetStatus.
  *  - Once a communicator has failed, every later call returns the failure. Queries, moeMemFree, moeHandleDestroy and
  *    moeCommDestroy still work.
  *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need. A zero field
@@ -165,6 +167,14 @@ enum {
 
 /* Expert ids of moeDispatchArgs_t.outTopkIdx. */
 enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx */ };
+
+/* An expert that a token names again, as in the dummy batch of an idle rank, whose ids are all equal. */
+enum {
+  moeDuplicatesFail = 0, /* a fault, see moeHandleGetStatus */
+  /* Counts once, at its first entry, with the sum of its weights (fp32, in top-k order). Its other entries count as
+   * unused, but outWeightGrads has the first one's gradient for each, as they are terms of one sum. */
+  moeDuplicatesMerge = 1
+};
 
 /* What the caller's allocator is asked for. */
 enum { moeMemoryWindow = 0, moeMemoryPrivate = 1 };
@@ -417,7 +427,7 @@ typedef struct moeHandleConfig {
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topkIdx and outTopkIdx; 0: int32 */
   int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: with arrival words, see moeHandleGetArrivals; 0: without */
-  int32_t reserved;        /* 0 */
+  int32_t duplicates;      /* moeDuplicates value: an expert that a token names again. Ranks may differ */
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
   { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -433,8 +443,8 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
 /* Decides which token goes to which row of which rank. Any number of dispatches and combines may then use the route.
  * Collective, stream-ordered, graph-safe.
- *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token.
- *                Read by this call only
+ *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token,
+ *                unless config.duplicates allows more. Read by this call only
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
  *   tokens       0..tokensMax; may differ per rank and call. With 0 the pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
@@ -507,6 +517,12 @@ typedef struct moeHandleStatus {
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
  * These are such faults:
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
+ *  - HT dispatch and combine in one domain: an output, a staging area, or rows that are too small, gradients that are
+ *    missing, values that differ between ranks. All ranks have the fault.
+ *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything.
+ *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
+ *    fault. Its rows count as zeros for the others, which deliver what they have.
+ * HT across domains, and LL combines whose values differ, fail asynchronously instead: moeCommGetAsyncError.
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 
@@ -572,8 +588,7 @@ typedef struct moeDispatchArgs {
   void* outRows;
   /* [outRows][sideBytes], in the same kind of memory as outRows. NULL if sideBytes is 0 or outRows is NULL. */
   void* outSide;
-  /* Rows that outRows can hold. If more arrive, nothing is written, and every rank gets moeInvalidArgument naming both
-   * numbers. */
+  /* Rows that outRows can hold. If more arrive, nothing is delivered, and moeHandleGetStatus names both numbers. */
   int64_t outRowsMax;
   /* FLAT, RANK_MAJOR: [outRows][topk] the expert (idKind), or invalidId where it is not on this rank, in the handle's
    * index type; or NULL. Other layouts: NULL. */
@@ -607,9 +622,9 @@ typedef struct moeDispatchArgs {
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
  * Rows arrive in the order of source rank, then source token, on every run.
- * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, all ranks get moeInvalidUsage,
- * which names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
- * handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
+ * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, nothing is delivered, and
+ * moeHandleGetStatus names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an
+ * operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
  * docs/internals/protocol.md, "Dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
@@ -625,7 +640,7 @@ MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, co
 typedef struct moeCombineArgs {
   size_t size;
   /* [outRows][hidden] in the layout that dispatch produced. NULL if nothing arrived here; if something did, NULL or a
-   * moeMemAlloc block that is too small is moeInvalidArgument on every rank.
+   * moeMemAlloc block that is too small is a fault, see moeHandleGetStatus.
    * Peers read the rows directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows
    * (LL). Otherwise the library prepares rows for peers from them; HT does that in config.stagingRows, which must be
    * enough. */
@@ -642,7 +657,7 @@ typedef struct moeCombineArgs {
    * arrived here. */
   const float* weightGrads;
   /* [tokens][topk], 0 for unused entries. NULL if no rank has gradients, or if this rank routed 0 tokens. If only some
-   * ranks have gradients, all get moeInvalidUsage. */
+   * ranks have gradients, they differ: see moeCombine. */
   float* outWeightGrads;
   int32_t sms;      /* GPU multiprocessors for this call; 0: the communicator's setting */
   int32_t reserved; /* 0 */
@@ -654,8 +669,9 @@ typedef struct moeCombineArgs {
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order
  * and rounds to the row type. Then the ranks are summed in rank order, then the biases. So the result has the same bits
  * on every run and on every backend. A token without experts gets the biases, or zeros. hidden, rowType and whether
- * there are gradients must be the same on all ranks. Returns what moeDispatch returns. docs/internals/protocol.md,
- * "Combine". */
+ * there are gradients must be the same on all ranks. If they differ, HT sums nothing, and moeHandleGetStatus names the
+ * field and two values; LL fails asynchronously with moeInvalidUsage. Returns what moeDispatch returns.
+ * docs/internals/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 
 /* Finishes a dispatch or combine of this handle that was started with moeSendOnly: waits for the peers and fills the

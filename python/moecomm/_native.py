@@ -54,6 +54,8 @@ CONSTANTS = {
     "moePadRows": 2,
     "moeIdsLocal": 0,
     "moeIdsGlobal": 1,
+    "moeDuplicatesFail": 0,
+    "moeDuplicatesMerge": 1,
     "moeTransportSelf": 0,
     "moeTransportDirect": 1,
     "moeTransportShm": 2,
@@ -202,7 +204,7 @@ class moeHandleConfig_t(_Sized):
         ("expertAlignment", c_int32),
         ("indexType", c_int32),
         ("arrivals", c_int32),
-        ("reserved", c_int32),
+        ("duplicates", c_int32),
     ]
 
 

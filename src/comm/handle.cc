@@ -31,7 +31,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   requireRange("config.expertAlignment", config.expertAlignment, 0, 1 << 16);
   requireRange("config.indexType", config.indexType, moeIndexInt32, moeIndexInt64);
   requireRange("config.arrivals", config.arrivals, 0, 1);
-  requireRange("config.reserved", config.reserved, 0, 0);
+  requireRange("config.duplicates", config.duplicates, moeDuplicatesFail, moeDuplicatesMerge);
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
   if (shape.lowLatency ? !c.ll : !c.ht) {
@@ -49,6 +49,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
+  shape.merges = config.duplicates == moeDuplicatesMerge;
   shape.routeWarpsMax = backend.routeWarpsMax();
   // Includes padding, so that every row number fits 31 bits.
   requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);

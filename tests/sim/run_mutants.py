@@ -22,7 +22,8 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMON = ["support/cast_case.cc", "support/combine_operation.cc", "support/dispatch_operation.cc",
           "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/program.cc",
-          "support/protocol_world.cc", "support/reference.cc", "support/routing_input.cc", "support/scenario.cc"]
+          "support/protocol_world.cc", "support/reference.cc", "support/routing_input.cc", "support/scenario.cc",
+          "support/spoil_call.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90

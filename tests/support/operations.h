@@ -154,11 +154,16 @@ class DispatchOperation : public Operation {
   int sourceBytes() const { return config_.cast ? static_cast<int>(config_.cast.sourceBytes()) : config_.rowBytes; }
   std::vector<std::uint8_t> sourceRow(int source, int token) const;
   std::int64_t outputRows(int rank) const;
+  // What a rank sees arrive: nothing, if its handle has a fault.
+  Arrivals shown(int rank) const;
+  // Rows of the output that padding reaches.
+  std::int64_t paddedRows(int rank) const;
   void poisonOutputs(int rank, Report& report);
-  void checkRows(int rank, Report& report);
+  void checkOutputs(int rank, Report& report);
+  void checkRows(int rank, const Arrivals& arrivals, Report& report);
   void checkExpert(int rank, int expert, Report& report) const;
   bool checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
-  void checkEntries(int rank, Report& report) const;
+  void checkEntries(int rank, const Arrivals& arrivals, Report& report) const;
   void checkGuards(int rank, Report& report);
   void writeBack(int rank);
 
@@ -202,6 +207,8 @@ class CombineOperation : public Operation {
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
   std::uint8_t* makeRows(int rank, Report& report);
   std::int64_t rowBytesSaid(int rank) const;
+  int rowTypeSaid(int rank) const;
+  bool gradsSaid(int rank) const;
   bool isOdd(int rank, CombineOptions::Odd odd) const { return rank == options_.oddRank && odd == options_.odd; }
   void fillArgs(int rank, std::uint8_t* rows);
   void fillGrads(int rank);

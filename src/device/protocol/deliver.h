@@ -2,6 +2,7 @@
 // output, and the caller's arrays of indices, weights and sources are filled from the kept headers.
 #pragma once
 
+#include "device/protocol/handle_fault.h"
 #include "device/protocol/padding.h"
 #include "device/protocol/waves.h"
 #include "device/rows/row_header.h"
@@ -65,6 +66,11 @@ MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int
   if (n < headEntries(head)) laneDescribe(h, d, head, entry, n, layoutRow(h, row, n));
 }
 
+MOE_LANES Filled filledBy(const StepParams& p) {
+  const HandleView& h = p.handle;
+  return {h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets, h.sent.layoutRowsOf[p.comm.rank]};
+}
+
 MOE_LANES bool describes(const DispatchArgs& d) {
   return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
 }
@@ -76,16 +82,24 @@ MOE_LANES void copyExpertOffsets(const Moving auto& s) {
   s.warp.forEach(h.map.count(s.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = h.arriving.expertOffsets[e]; });
 }
 
+// What a dispatch that delivers nothing stores: as if no token went anywhere.
+template <Moves Warp>
+MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, WarpIndex team) {
+  const DispatchArgs& d = p.dispatch;
+  if (team.index == 0 && d.outExpertOffsets != nullptr) {
+    warp.forEach(p.handle.map.count(p.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = 0; });
+  }
+  if (d.padding == 0) return;
+  const Filled filled = filledBy(p);
+  Padding<Warp>(warp, p, filled).runOverAll(team);
+}
+
 // Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
 MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
   const HandleView& h = s.handle;
   const DispatchArgs& d = s.p.dispatch;
   if (team.index == 0) copyExpertOffsets(s);
-  if (d.padding != 0) {
-    const Filled filled{h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets,
-                        h.sent.layoutRowsOf[s.comm.rank]};
-    padOutputs(s.warp, s.p, filled, team);
-  }
+  if (d.padding != 0) padOutputs(s.warp, s.p, filledBy(s.p), team);
   if (!describes(d)) return;
   const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
   const int first = slice.begin, items = slice.count * h.topk;

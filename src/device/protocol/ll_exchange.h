@@ -137,19 +137,18 @@ MOE_LANES void llEndSend(const LlSending auto& s) {
     state->llUncombined[h.llSet] = 1;
     if (h.layout == Layout::rankMajor) state->llUsed[h.llSet] = 1;
     h.state->dispatchEpoch = s.epoch;
+    h.state->silent = h.state->fault != 0 ? 1 : 0;
   });
 }
 
 // ---- Receiving
 
-// An output that is too small is its owner's fault alone: the peers have done their part. Reported when all warps of
-// this rank have sent, as the peers wait for them.
+// An output that is too small is its owner's fault alone: the peers have done their part. Kept when all warps of this
+// rank have sent, and so have read what changes.
 MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
-  if (s.w.index != 0 || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
-  s.warp.forEach(1, [&](int) {
-    s.warp.laneFail(s.comm,
-                    tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
-  });
+  if (!isLast(s.w) || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
+  keepFault(s.warp, s.handle,
+            tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
 }
 
 // Both payloads of some rows. `From` says where the rows of a payload are, from(payload, input, rowBytes), as Delivered

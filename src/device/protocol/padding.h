@@ -30,16 +30,25 @@ class Padding {
   // Most gaps are short, so each is shared out from another warp on.
   MOE_LANES void run(WarpIndex team) const {
     MOE_ROLLED
-    for (int i = 0; i <= groups(); ++i) {
-      const Range gap = gapAt(i);
-      const Slice mine = sliceOf(gap.end - gap.begin, {(team.index + i) % team.count, team.count, team.blocks});
-      const Range rows{gap.begin + mine.begin, gap.begin + mine.begin + mine.count};
-      if ((d_.padding & kPadIndices) != 0) padIndices(rows);
-      if ((d_.padding & kPadRows) != 0) padRows(rows);
-    }
+    for (int i = 0; i <= groups(); ++i) fill(gapAt(i), {(team.index + i) % team.count, team.count, team.blocks});
+  }
+
+  // As if nothing had come, as far as the output has room.
+  MOE_LANES void runOverAll(WarpIndex team) const {
+    const std::int64_t rows = open() || filled_.layoutRows > d_.capacity ? d_.capacity : filled_.layoutRows;
+    fill({0, static_cast<int>(rows)}, team);
   }
 
  private:
+  MOE_LANES bool open() const { return h_.layout == Layout::flat || h_.layout == Layout::expertMajor; }
+
+  MOE_LANES void fill(Range gap, WarpIndex team) const {
+    const Slice mine = sliceOf(gap.end - gap.begin, team);
+    const Range rows{gap.begin + mine.begin, gap.begin + mine.begin + mine.count};
+    if ((d_.padding & kPadIndices) != 0) padIndices(rows);
+    if ((d_.padding & kPadRows) != 0) padRows(rows);
+  }
+
   // Groups of rows that may end with a gap: those of an expert or of a source.
   MOE_LANES int groups() const {
     if (h_.layout == Layout::flat) return 0;
@@ -50,10 +59,7 @@ class Padding {
   MOE_LANES Range gapAt(int i) const {
     const std::int32_t* count = filled_.rowsPerExpert;
     const std::int32_t* offsets = filled_.expertOffsets;
-    if (i == groups()) {
-      const bool open = h_.layout == Layout::flat || h_.layout == Layout::expertMajor;
-      return {filled_.layoutRows, open ? static_cast<int>(d_.capacity) : filled_.layoutRows};
-    }
+    if (i == groups()) return {filled_.layoutRows, open() ? static_cast<int>(d_.capacity) : filled_.layoutRows};
     if (h_.layout == Layout::expertMajor) return {offsets[i] + count[i], offsets[i + 1]};
     if (h_.layout == Layout::rankMajor) {
       const int rows = filled_.rankOffsets[i + 1] - filled_.rankOffsets[i];

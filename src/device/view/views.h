@@ -113,6 +113,7 @@ struct HandleState {
   std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
   std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
   std::uint32_t fault;   // not 0: resultOf why nothing of the handle is delivered until its next route
+  std::uint32_t silent;  // 1: the operation that was started last delivers nothing
   std::uint64_t faults;  // so far
 };
 
@@ -138,9 +139,20 @@ struct RouteTables {
   std::uint8_t* teams;            // LL: [teams][llTableBytes], for teams without scratch memory: see LlTables
 };
 
+// An entry that counts with entry `k` of its token, as an id: below -1, so that it counts as unused.
+MOE_HOST_DEVICE constexpr int idOfMerged(int k) {
+  return -2 - k;
+}
+MOE_HOST_DEVICE constexpr bool isMerged(int id) {
+  return id < -1;
+}
+MOE_HOST_DEVICE constexpr int mergedInto(int id) {
+  return -2 - id;
+}
+
 // What this rank sends.
 struct Sent {
-  std::int32_t* ids;  // [tokensMax][topk] global expert or -1
+  std::int32_t* ids;  // [tokensMax][topk] global expert, -1, or idOfMerged
   float* weights;     // [tokensMax][topk]
   RouteTables tables;
   std::int32_t* totals;            // [buckets]
@@ -185,6 +197,7 @@ struct HandleView {
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
   int wideIndex;  // 1: int64
+  int merges;     // 1: an expert that a token names again counts once
   int arrivals;   // 1: there are arrival words
   Quad terms;     // what must agree between ranks: terms.h
 

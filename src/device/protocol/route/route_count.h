@@ -12,6 +12,28 @@ MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entr
                           : static_cast<const std::int32_t*>(a.topkIdx)[entry];
 }
 
+// An entry as it counts: its expert as it was given, its weight, and the entry of its token that it counts with.
+struct TakenEntry {
+  std::int64_t id;
+  float weight;
+  int with;
+};
+// If the handle merges, an expert that a token names again counts where the token names it first, with the sum of its
+// weights. One lane.
+MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, int entry) {
+  const auto weightOf = [&](int i) { return a.topkWeights != nullptr ? a.topkWeights[i] : 1.0f; };
+  const int first = h.byTopk.of(entry) * h.topk;
+  TakenEntry taken{indexAt(h, a, entry), weightOf(entry), entry - first};
+  if (h.merges == 0 || taken.id < 0) return taken;
+  MOE_ROLLED
+  for (int other = first; other < first + h.topk; ++other) {
+    if (other == entry || indexAt(h, a, other) != taken.id) continue;
+    if (other < entry) return {taken.id, 0.0f, other - first};
+    taken.weight = addRounded(taken.weight, weightOf(other));
+  }
+  return taken;
+}
+
 // What is wrong with an entry, if anything, by itself.
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
@@ -38,26 +60,25 @@ MOE_LANES void laneNoteFault(const Routing auto& r, int token) {
   r.warp.laneOr(usersOf(r, token) + r.handle.faultBucket(), bitOf(token));
 }
 
-// The entries of this warp's tokens, as the handle keeps them: without those that cannot be.
+// Keeps entry k of this warp's token `token` for the handle, without an expert if that cannot be. Returns the expert,
+// or below 0. One lane.
+MOE_LANES int laneKeepEntry(const Routing auto& r, int token, int k, const TakenEntry& taken) {
+  const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
+  const bool bad = indexFault(r.handle, taken.id) != Fault::none;
+  if (bad) laneNoteFault(r, token);
+  const int expert = bad ? -1 : taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
+  r.own.ids[own] = r.handle.sent.ids[entry] = expert;
+  r.own.weights[own] = r.handle.sent.weights[entry] = taken.weight;
+  return expert;
+}
+
 MOE_LANES void takeEntries(const Routing auto& r) {
-  struct Entry {
-    std::int64_t id;
-    float weight;
-  };
   const int first = r.own.tokens.begin * r.handle.topk;
   r.warp.template collect<2>(
-      r.own.tokens.count * r.handle.topk,
-      [&](int i) {
-        return Entry{indexAt(r.handle, r.p.route, first + i),
-                     r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[first + i] : 1.0f};
-      },
-      [&](int i, const Entry& entry) {
-        const Fault fault = indexFault(r.handle, entry.id);
-        if (fault != Fault::none) laneNoteFault(r, r.handle.byTopk.of(i));
-        r.own.ids[i] = fault == Fault::none ? static_cast<int>(entry.id) : -1;
-        r.own.weights[i] = entry.weight;
-        r.handle.sent.ids[first + i] = r.own.ids[i];
-        r.handle.sent.weights[first + i] = entry.weight;
+      r.own.tokens.count * r.handle.topk, [&](int i) { return takenEntry(r.handle, r.p.route, first + i); },
+      [&](int i, const TakenEntry& taken) {
+        const int token = r.handle.byTopk.of(i);
+        laneKeepEntry(r, token, i - token * r.handle.topk, taken);
       });
 }
 
@@ -97,25 +118,13 @@ MOE_LANES bool takesWholeTokens(const Routing auto& r) {
   return r.kWholeTokens && !r.takesRails();
 }
 
-// One entry, as the handle keeps it: without those that cannot be. Returns the expert, or -1.
-MOE_LANES int laneTakeEntry(const Routing auto& r, int token, int k) {
-  const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
-  const std::int64_t id = indexAt(r.handle, r.p.route, entry);
-  const Fault fault = indexFault(r.handle, id);
-  if (fault != Fault::none) laneNoteFault(r, token);
-  const int expert = fault == Fault::none ? static_cast<int>(id) : -1;
-  r.own.ids[own] = r.handle.sent.ids[entry] = expert;
-  r.own.weights[own] = r.handle.sent.weights[entry] =
-      r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[entry] : 1.0f;
-  return expert;
-}
-
 // The entries of this warp's token `token`, and the buckets that it uses.
 MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
   std::uint32_t* users = usersOf(r, token);
   const std::uint32_t bit = bitOf(token);
   for (int k = 0; k < r.handle.topk; ++k) {
-    const int expert = laneTakeEntry(r, token, k);
+    const int entry = (r.own.tokens.begin + token) * r.handle.topk + k;
+    const int expert = laneKeepEntry(r, token, k, takenEntry(r.handle, r.p.route, entry));
     if (expert < 0) continue;
     if ((users[expert] & bit) != 0) laneNoteFault(r, token);
     users[expert] |= bit;

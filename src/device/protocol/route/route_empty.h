@@ -24,7 +24,7 @@ class EmptyRoute {
     });
     if (s.w.index == 0) emptyCounts();
     if (!s.waitForAll(s.comm.at.routeHeadersReady, s.epoch, Phase::routeHeaders) || s.w.index != 0) return;
-    keepFault(s, toldFault());
+    keepFault(s.warp, h_, toldFault());
     endRoute(s);
   }
 

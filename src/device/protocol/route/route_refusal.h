@@ -12,6 +12,7 @@ MOE_LANES Fault givenFault(const StepParams& p, int entry) {
   const HandleView& h = p.handle;
   const std::int64_t id = indexAt(h, p.route, entry);
   if (indexFault(h, id) != Fault::none) return indexFault(h, id);
+  if (h.merges != 0) return Fault::none;
   MOE_ROLLED
   for (int other = h.byTopk.of(entry) * h.topk; other < entry; ++other) {
     if (id >= 0 && indexAt(h, p.route, other) == id) return Fault::twice;
