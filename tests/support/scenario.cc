@@ -84,7 +84,8 @@ HandleShape Builder::drawHandle(int nranks) {
   s.topk = mostly ? rng_.between(1, 8) : rng_.between(1, kTopkMax);
   s.layout = static_cast<Layout>(rng_.below(4));
   s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
-  s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : limits_.tokens);
+  const bool many = !mostly && rng_.oneIn(4);  // more than the 32 of a chunk
+  s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : many ? 3 * limits_.tokens : limits_.tokens);
   s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
   s.wideIndex = rng_.coin();
   s.merges = rng_.oneIn(3);
