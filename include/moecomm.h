@@ -24,6 +24,8 @@
  *  - Every rank makes the collective calls, in the same order.
  *  - The caller orders the calls on one communicator: one thread at a time, and one stream, or streams that the caller
  *    has joined by events. Functions marked "any thread" are free of this rule.
+ *  - What only the work can see of an argument, such as an expert id, fails no call and no communicator, with a few
+ *    exceptions: see moeHandleGetStatus.
  *  - Once a communicator has failed, every later call returns the failure. Queries, moeMemFree, moeHandleDestroy and
  *    moeCommDestroy still work.
  *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need. A zero field
@@ -168,6 +170,14 @@ enum {
 
 /* Expert ids of moeDispatchArgs_t.outTopkIdx and outRowExperts. */
 enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx */ };
+
+/* An expert that a token names again, as in the dummy batch of an idle rank, whose ids are all equal. */
+enum {
+  moeDuplicatesFail = 0, /* a fault, see moeHandleGetStatus */
+  /* Counts once, at its first entry, with the sum of its weights (fp32, in top-k order). Its other entries count as
+   * unused, but outWeightGrads has the first one's gradient for each, as they are terms of one sum. */
+  moeDuplicatesMerge = 1
+};
 
 /* What the caller's allocator is asked for. */
 enum { moeMemoryWindow = 0, moeMemoryPrivate = 1 };
@@ -433,10 +443,11 @@ typedef struct moeHandleConfig {
   int32_t expertAlignment; /* EXPERT_MAJOR: each expert's group starts at a multiple of this many rows; 0: 1 */
   int32_t indexType;       /* moeIndex value of topkIdx and outTopkIdx; 0: int32 */
   int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: with arrival words, see moeHandleGetArrivals; 0: without */
+  int32_t duplicates;      /* moeDuplicates value: an expert that a token names again. Ranks may differ */
   int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
-  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes a handle and its memory. Local, but all ranks must make the same handles.
  *   handle  host [1], out; set on success only
@@ -449,14 +460,14 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
 /* Decides which token goes to which row of which rank. Any number of dispatches and combines may then use the route.
  * Collective, stream-ordered, graph-safe.
- *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token.
- *                Read by this call only
+ *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token,
+ *                unless config.duplicates allows more. Read by this call only
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
  *   tokens       0..tokensMax; may differ per rank and call. With 0 the pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
- * communicator's failure. Two mistakes show in the work only, as asynchronous failures: a bad expert id is
- * moeInvalidArgument, which names token, entry and value; handles that differ between ranks are moeInvalidUsage on all
- * of them, which names the field and two values.
+ * communicator's failure. Two mistakes show in the work only. After a bad expert id the handle delivers nothing until
+ * its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
+ * asynchronous failure, moeInvalidUsage on all of them, which names the field and two values.
  * The ranks exchange counts and row positions here, in both modes: docs/internals/protocol.md, "Route". */
 MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                              moeStream_t stream);
@@ -491,13 +502,46 @@ typedef struct moeDeviceCounts {
   const int32_t* expertOffsets;
   int32_t mode; /* moeModeHt or moeModeLl: what the handle uses, if the library chose it too */
   int32_t reserved;
+  /* device [1]: 0, or the moeResult that moeHandleGetStatus has. If it is not 0, none of these rows have come. */
+  const uint32_t* fault;
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
-  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0 }
+  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL }
 /* Where the counts for kernels are. Local; possible before the first moeRoute.
  *   counts  host [1], out
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* counts);
+
+/* Why a handle delivers nothing. */
+typedef struct moeHandleStatus {
+  size_t size;
+  int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values */
+  int32_t rank;   /* whose argument it was, or a rank whose value differs from this one's; -1 with moeSuccess */
+  /* Names the argument, the rank and the value; empty with moeSuccess. Valid until the next moeHandleGetStatus of this
+   * handle, and as long as the handle. */
+  const char* sentence;
+} moeHandleStatus_t;
+#define MOE_HANDLE_STATUS_INITIALIZER \
+  { sizeof(moeHandleStatus_t), 0, 0, NULL }
+
+/* What an argument did that only the work itself could see. Never blocks, and answers for the work that has run:
+ * synchronize the stream first. Not collective.
+ *   status  host [1], out
+ * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
+ * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
+ *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
+ * and zeros in outExpertOffsets. Arrival words count it.
+ *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
+ * These are such faults:
+ *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
+ *  - HT dispatch and combine in one domain: an output, a staging area, or rows that are too small, gradients that are
+ *    missing, values that differ between ranks. All ranks have the fault.
+ *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything.
+ *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
+ *    fault. Its rows count as zeros for the others, which deliver what they have.
+ * HT across domains, and LL combines whose values differ, fail asynchronously instead: moeCommGetAsyncError.
+ * Returns moeInvalidArgument. */
+MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 
 /* What the last moeRoute sends from this rank. Arrays of the caller, each NULL if it is not wanted. A token counts once
  * for a rank or domain, however many of its experts are there. */
@@ -602,8 +646,7 @@ typedef struct moeDispatchArgs {
   void* outRows;
   /* [outRows][sideBytes], in the same kind of memory as outRows. NULL if sideBytes is 0 or outRows is NULL. */
   void* outSide;
-  /* Rows that outRows can hold. If more arrive, nothing is written, and every rank gets moeInvalidArgument naming both
-   * numbers. */
+  /* Rows that outRows can hold. If more arrive, nothing is delivered, and moeHandleGetStatus names both numbers. */
   int64_t outRowsMax;
   /* FLAT, RANK_MAJOR: [outRows][topk] the expert (idKind), or invalidId where it is not on this rank, in the handle's
    * index type; or NULL. Other layouts: NULL. */
@@ -656,9 +699,9 @@ typedef struct moeDispatchArgs {
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
  * Rows arrive in the order of source rank, then source token, on every run.
- * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, all ranks get moeInvalidUsage,
- * which names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an operation of this
- * handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
+ * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, nothing is delivered, and
+ * moeHandleGetStatus names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an
+ * operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
  * docs/internals/protocol.md, "Dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
@@ -675,7 +718,7 @@ MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, co
 typedef struct moeCombineArgs {
   size_t size;
   /* [outRows][hidden] in the layout that dispatch produced. NULL if nothing arrived here; if something did, NULL or a
-   * moeMemAlloc block that is too small is moeInvalidArgument on every rank.
+   * moeMemAlloc block that is too small is a fault, see moeHandleGetStatus.
    * Peers read the rows directly if they are window memory (HT: FLAT, RANK_MAJOR) or moeHandleGetView's combineRows
    * (LL). Otherwise the library prepares rows for peers from them; HT does that in config.stagingRows, which must be
    * enough. */
@@ -692,7 +735,7 @@ typedef struct moeCombineArgs {
    * arrived here. */
   const float* weightGrads;
   /* [tokens][topk], 0 for unused entries. NULL if no rank has gradients, or if this rank routed 0 tokens. If only some
-   * ranks have gradients, all get moeInvalidUsage. */
+   * ranks have gradients, they differ: see moeCombine. */
   float* outWeightGrads;
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
   int32_t reserved;          /* 0 */
@@ -705,8 +748,9 @@ typedef struct moeCombineArgs {
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order
  * and rounds to the row type. Then the ranks are summed in rank order, then the biases. So the result has the same bits
  * on every run and on every backend. A token without experts gets the biases, or zeros. hidden, rowType and whether
- * there are gradients must be the same on all ranks. Returns what moeDispatch returns. docs/internals/protocol.md,
- * "Combine". */
+ * there are gradients must be the same on all ranks. If they differ, HT sums nothing, and moeHandleGetStatus names the
+ * field and two values; LL fails asynchronously with moeInvalidUsage. Returns what moeDispatch returns.
+ * docs/internals/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 
 /* Finishes a dispatch or combine of this handle that was started with moeSendOnly: waits for the peers and fills the

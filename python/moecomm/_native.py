@@ -54,6 +54,8 @@ CONSTANTS = {
     "moePadRows": 2,
     "moeIdsLocal": 0,
     "moeIdsGlobal": 1,
+    "moeDuplicatesFail": 0,
+    "moeDuplicatesMerge": 1,
     "moeTransportSelf": 0,
     "moeTransportDirect": 1,
     "moeTransportShm": 2,
@@ -205,6 +207,7 @@ class moeHandleConfig_t(_Sized):
         ("expertAlignment", c_int32),
         ("indexType", c_int32),
         ("arrivals", c_int32),
+        ("duplicates", c_int32),
         ("statistics", c_int32),
     ]
 
@@ -256,7 +259,12 @@ class moeDeviceCounts_t(_Sized):
         ("expertOffsets", c_void_p),
         ("mode", c_int32),
         ("reserved", c_int32),
+        ("fault", c_void_p),
     ]
+
+
+class moeHandleStatus_t(_Sized):
+    _fields_ = [("size", c_size_t), ("result", c_int32), ("rank", c_int32), ("sentence", c_char_p)]
 
 
 class moeHandleView_t(_Sized):
@@ -343,6 +351,7 @@ PROTOTYPES = {
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),
     "moeHandleGetDeviceCounts": (moeResult_t, [moeHandle_t, POINTER(moeDeviceCounts_t)]),
     "moeHandleGetSent": (moeResult_t, [moeHandle_t, POINTER(moeSent_t), moeStream_t]),
+    "moeHandleGetStatus": (moeResult_t, [moeHandle_t, POINTER(moeHandleStatus_t)]),
     "moeHandleGetArrivals": (moeResult_t, [moeHandle_t, POINTER(moeArrivals_t)]),
     "moeHandleGetStatistics": (moeResult_t, [moeHandle_t, POINTER(moeStatistics_t)]),
     "moeHandleGetView": (moeResult_t, [moeHandle_t, POINTER(moeHandleView_t)]),

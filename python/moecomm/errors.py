@@ -101,6 +101,11 @@ def make(library: Any, result: int, comm: Optional[int] = None) -> MoeError:
     sentence = library.moeGetLastError(comm).decode(errors="replace")
     if not sentence:
         sentence = library.moeGetErrorString(result).decode(errors="replace")
+    return of(result, sentence)
+
+
+def of(result: int, sentence: str) -> MoeError:
+    """The exception for `result` with this sentence."""
     kind = BY_RESULT.get(result)
     return kind(sentence) if kind is not None else MoeError(sentence, result)
 

@@ -20,6 +20,7 @@ from .values import choice, integer
 if TYPE_CHECKING:
     from .comm import Communicator
 
+DUPLICATES = {"fail": _native.moeDuplicatesFail, "merge": _native.moeDuplicatesMerge}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
 
@@ -27,6 +28,7 @@ ARRIVAL_SHIFT = 24
 class Handle(HandleQueries):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
+    `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
     `statistics` adds up rows and waits: see statistics().
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
@@ -50,6 +52,7 @@ class Handle(HandleQueries):
         expert_alignment: int = 0,
         index_type: str = "int32",
         arrivals: bool = False,
+        duplicates: str = "fail",
         statistics: bool = False,
     ):
         self._comm = comm
@@ -67,6 +70,7 @@ class Handle(HandleQueries):
             expertAlignment=integer(expert_alignment, "expert_alignment"),
             indexType=choice(INDEX_TYPES, index_type, "index_type"),
             arrivals=1 if arrivals else 0,
+            duplicates=choice(DUPLICATES, duplicates, "duplicates"),
             statistics=1 if statistics else 0,
         )
         pointer = _native.moeHandle_t()

@@ -17,12 +17,13 @@ class Counts(NamedTuple):
 
 
 class DeviceCounts(NamedTuple):
-    """Addresses of int32 on the device."""
+    """Addresses of int32 on the device, and of the uint32 that is not 0 if the handle delivers nothing."""
 
     rows: int
     rank_offsets: int
     rows_per_expert: int
     expert_offsets: int
+    fault: int
 
 
 class Statistics(NamedTuple):

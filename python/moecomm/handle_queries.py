@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
-from . import _native
+from . import _native, errors
 from .arrays import stream_address
 from .checks import require_shape, take
 from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
@@ -48,10 +48,21 @@ class HandleQueries:
         )
 
     def device_counts(self) -> DeviceCounts:
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1]. The
-        addresses stay the same. Each route writes the counts, in stream order."""
+        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1], and of
+        a uint32 that is not 0 if status() is not None. The addresses stay the same. Each route writes the counts, in
+        stream order."""
         counts = self._device_counts()
-        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets)
+        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets, counts.fault)
+
+    def status(self) -> Optional[errors.MoeError]:
+        """What an argument did that only the work could see, such as an expert id out of range, as an exception object;
+        else None. The communicator stays good. This handle delivers nothing until its next route: dispatches store no
+        rows, combines sum as if none had come. Answers for the work that has run: synchronize the stream first."""
+        status = _native.moeHandleStatus_t()
+        self._call("moeHandleGetStatus", ctypes.byref(status))
+        if status.result == _native.moeSuccess:
+            return None
+        return errors.of(status.result, status.sentence.decode(errors="replace"))
 
     def sent(
         self,

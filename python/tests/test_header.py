@@ -94,7 +94,7 @@ class HeaderTest(unittest.TestCase):
             count += 1
             mirrored = [field[0] for field in getattr(_native, name)._fields_]
             self.assertEqual([field[1] for field in fields], mirrored, name)
-        self.assertEqual(count, 14 + 1)
+        self.assertEqual(count, 15 + 1)
 
     def test_every_field_has_the_same_type(self):
         for owner, name, fields in structs():

@@ -236,6 +236,11 @@ moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts_t* coun
                     [&] { moe::writeStruct(counts, handleOf(handle)->deviceCounts(), "counts"); });
 }
 
+moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::guard(&handleOf(handle)->comm(), [&] { moe::writeStruct(status, handleOf(handle)->status(), "status"); });
+}
+
 moeResult_t moeHandleGetSent(moeHandle_t handle, const moeSent_t* sent, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeHandleGetSent", [&](auto&) {

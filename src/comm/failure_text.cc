@@ -120,13 +120,13 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
       return {moeRemoteError, fmt::format("rank {}: rank {} has left and did not {} (operation {}, it is at {})", rank,
                                           f.peer, missing(f.phase), f.expected, f.actual)};
     case Fault::badIndex:
-      return {moeInvalidArgument, fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] is {}, not -1..{}", rank,
-                                              f.index >> 8, f.index & 0xff, f.actual, f.expected - 1)};
+      return {moeInvalidArgument, fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] of rank {} is {}, not -1..{}",
+                                              rank, f.index >> 8, f.index & 0xff, f.peer, f.actual, f.expected - 1)};
     case Fault::twice:
       return {moeInvalidArgument,
-              fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] is {}, which an earlier entry of "
+              fmt::format("rank {}: moeRoute: topkIdx[token {}][{}] of rank {} is {}, which an earlier entry of "
                           "the token names already",
-                          rank, f.index >> 8, f.index & 0xff, f.actual)};
+                          rank, f.index >> 8, f.index & 0xff, f.peer, f.actual)};
     case Fault::capacity:
       if (f.phase == Phase::combineRows) {
         return {moeInvalidArgument, f.expected == 0

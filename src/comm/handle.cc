@@ -31,6 +31,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   requireRange("config.expertAlignment", config.expertAlignment, 0, 1 << 16);
   requireRange("config.indexType", config.indexType, moeIndexInt32, moeIndexInt64);
   requireRange("config.arrivals", config.arrivals, 0, 1);
+  requireRange("config.duplicates", config.duplicates, moeDuplicatesFail, moeDuplicatesMerge);
   requireRange("config.statistics", config.statistics, 0, 1);
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
@@ -49,6 +50,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   shape.tokensMax = config.tokensMax > 0 ? config.tokensMax : limit;
   shape.alignment = std::max(config.expertAlignment, 1);
   shape.wideIndex = config.indexType == moeIndexInt64;
+  shape.merges = config.duplicates == moeDuplicatesMerge;
   shape.routeWarpsMax = backend.routeWarpsMax();
   shape.tableBlocks = backend.tableBlocksMax();
   // Includes padding, so that every row number fits 31 bits.
@@ -267,6 +269,7 @@ moeDeviceCounts_t Handle::deviceCounts() const {
   counts.rowsPerExpert = view_.arriving.rowsPerExpert;
   counts.expertOffsets = view_.arriving.expertOffsets;
   counts.mode = lowLatency() ? moeModeLl : moeModeHt;
+  counts.fault = &view_.state->fault;
   return counts;
 }
 

@@ -23,6 +23,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void complete(moeStream_t stream);
   moeCounts_t counts();
   moeDeviceCounts_t deviceCounts() const;
+  moeHandleStatus_t status();
   void describeSent(const moeSent_t& sent, moeStream_t stream);
   moeStatistics_t statistics() const;
   moeHandleView_t slots() const;
@@ -114,6 +115,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   HandleView view_{};
   int tokens_ = -1;  // of the last route; -1: none yet
   Tickets tickets_;
+  std::string sentence_;                // of the latest status
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
   std::uint64_t pendingNumber_ = 0;
   Step pendingStep_{};

@@ -82,6 +82,7 @@ class Misuser {
                                                     {&moeHandleConfig_t::expertAlignment, "config.expertAlignment"},
                                                     {&moeHandleConfig_t::indexType, "config.indexType is "},
                                                     {&moeHandleConfig_t::arrivals, "config.arrivals is "},
+                                                    {&moeHandleConfig_t::duplicates, "config.duplicates is "},
                                                     {&moeHandleConfig_t::statistics, "config.statistics is "}};
     for (const auto& [field, part] : fields) {
       all.push_back([this, field = field, part = part] {

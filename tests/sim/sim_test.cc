@@ -49,10 +49,10 @@ TEST(Simulation, RefusesASmallOutputOnEveryRankAndWritesNothing) {
   expectGoodWorlds(Protocol::ht, Mishap::capacity, 300);
   expectGoodWorlds(Protocol::ll, Mishap::capacity, 300);
 }
-TEST(Simulation, ReportsAnIndexThatNamesNoExpert) {
+TEST(Simulation, RefusesARouteWithAnIndexThatNamesNoExpertAndGoesOn) {
   expectGoodWorlds(Protocol::both, Mishap::badIndex, 200);
 }
-TEST(Simulation, ReportsAnExpertThatIsNamedTwice) {
+TEST(Simulation, RefusesARouteThatNamesAnExpertTwiceAndGoesOn) {
   expectGoodWorlds(Protocol::both, Mishap::twice, 200);
 }
 // A fast warp that found a stranger once kept a slow warp of its rank from sending its counts, and the peer timed out.

@@ -63,4 +63,19 @@ bool CastOutput::isRight(const std::uint8_t* scales) const {
   return std::memcmp(scales, expected_.data(), bytes()) == 0;
 }
 
+CastCase drawCast(int rowBytesMax, Rng& rng) {
+  CastCase cast;
+  cast.type = rng.coin() ? kCastFp8 : kCastFp8Ue8m0;
+  cast.exact = rng.coin();
+  cast.rowType = rng.between(kBf16, kFp32);
+  cast.elements = 128 * rng.between(1, 12);
+  cast.tokenContiguous = rng.coin();
+  return cast.travellingBytes() <= rowBytesMax && rng.oneIn(3) ? cast : CastCase{};
+}
+
+Parts drawTiles(int elements, Rng& rng) {
+  const int tiles = castTiles(elements), each = rng.between(1, tiles);
+  return {(tiles + each - 1) / each, static_cast<std::uint32_t>(each * kCastTileElements)};
+}
+
 }  // namespace moe::test

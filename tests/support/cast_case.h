@@ -5,6 +5,7 @@
 
 #include "support/guarded_bytes.h"
 #include "support/reference.h"
+#include "support/rng.h"
 
 namespace moe::test {
 
@@ -44,5 +45,10 @@ class CastOutput {
   std::int64_t capacity_ = 0;
   GuardedBytes expected_;
 };
+
+// Now and then a cast, if its rows fit.
+CastCase drawCast(int rowBytesMax, Rng& rng);
+// Parts of whole tiles, as a cast divides rows.
+Parts drawTiles(int elements, Rng& rng);
 
 }  // namespace moe::test

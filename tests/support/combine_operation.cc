@@ -55,6 +55,14 @@ std::int64_t CombineOperation::rowBytesSaid(int rank) const {
   return options_.sum.rowBytes + (isOdd(rank, CombineOptions::Odd::rowBytes) ? 16 : 0);
 }
 
+int CombineOperation::rowTypeSaid(int rank) const {
+  const int type = options_.sum.rowType;
+  return !isOdd(rank, CombineOptions::Odd::rowType) ? type : type == kBf16 ? kFp16 : kBf16;
+}
+bool CombineOperation::gradsSaid(int rank) const {
+  return options_.grads != isOdd(rank, CombineOptions::Odd::grads);
+}
+
 // Makes the rows that the caller passes, in memory of its own or where peers can read them.
 std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
@@ -78,7 +86,6 @@ std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
 
 void CombineOperation::start(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
-  const CombineCase& sum = options_.sum;
   const int tokens = route_->inputs[at(rank)].tokens;
   // The size that this rank states, because it may read and write some tokens before the combine is refused.
   const std::int64_t tokenBytes = tokens * rowBytesSaid(rank);
@@ -86,9 +93,9 @@ void CombineOperation::start(int rank, Report& report) {
   std::uint8_t* rows = makeRows(rank, report);
   own.bias0 = GuardedBytes(at(tokenBytes));
   own.bias1 = GuardedBytes(at(tokenBytes));
-  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias0Seed, static_cast<std::uint64_t>(rank)), own.bias0.data(),
+  fillTypedRow(rowTypeSaid(rank), mix(options_.seed ^ kBias0Seed, static_cast<std::uint64_t>(rank)), own.bias0.data(),
                tokenBytes);
-  fillTypedRow(sum.rowType, mix(options_.seed ^ kBias1Seed, static_cast<std::uint64_t>(rank)), own.bias1.data(),
+  fillTypedRow(rowTypeSaid(rank), mix(options_.seed ^ kBias1Seed, static_cast<std::uint64_t>(rank)), own.bias1.data(),
                tokenBytes);
   own.out = GuardedBytes(at(tokenBytes));
   own.outGrads = GuardedBytes(at(tokens * route_->config.topk) * 4);
@@ -111,9 +118,8 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
     a.capacity = static_cast<std::int64_t>(route_->arrivals[at(rank)].tokens.size()) - 1;
   a.tokens = tokens;
   a.rowBytes = static_cast<std::uint32_t>(rowBytesSaid(rank));
-  a.rowType = sum.rowType;
-  if (isOdd(rank, CombineOptions::Odd::rowType)) a.rowType = sum.rowType == kBf16 ? kFp16 : kBf16;
-  const bool grads = options_.grads != isOdd(rank, CombineOptions::Odd::grads);
+  a.rowType = rowTypeSaid(rank);
+  const bool grads = gradsSaid(rank);
   a.grads = grads ? 1 : 0;
   a.terms = packCombineTerms(a.rowBytes, a.rowType, grads);
   a.held = rows == nullptr ? 0 : kAnyRows;
@@ -147,14 +153,17 @@ void CombineOperation::checkGrads(int rank, Report& report) const {
   const PerRank& own = ranks_[at(rank)];
   const RouteInput& input = route_->inputs[at(rank)];
   const int topk = route_->config.topk;
-  if (!options_.grads) {
+  if (!gradsSaid(rank)) {
     if (!isPoison(own.outGrads.data(), own.outGrads.size()))
       report.add(rank, name_ + ": weight gradients not asked for");
     return;
   }
   const auto* grads = reinterpret_cast<const float*>(own.outGrads.data());
   for (int i = 0; i < input.tokens * topk; ++i) {
-    const float expected = input.experts[at(i)] < 0 ? 0.0f : gradOf(options_.seed, rank, i / topk, i % topk);
+    const int token = i / topk, id = input.experts[at(i)], k = id < -1 ? -2 - id : i % topk;
+    const int expert = input.experts[at(token * topk + k)];
+    const bool counts = expert >= 0 && !fault_.at(rankOfExpert(route_->config, expert));
+    const float expected = counts ? gradOf(options_.seed, rank, token, k) : 0.0f;
     if (grads[i] != expected)
       return report.add(rank, fmt::format("{}: weight gradient {} is {}, not {}", name_, i, grads[i], expected));
   }
@@ -162,16 +171,19 @@ void CombineOperation::checkGrads(int rank, Report& report) const {
 
 void CombineOperation::finish(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
-  const std::int64_t rowBytes = options_.sum.rowBytes;
+  const CombineCase sum{rowTypeSaid(rank), rowBytesSaid(rank), options_.sum.weighted};
+  const std::int64_t rowBytes = sum.rowBytes;
   std::vector<std::uint8_t> buffer(at(rowBytes));
   for (int token = 0; token < route_->inputs[at(rank)].tokens; ++token) {
     const auto biasAt = [&](bool given, const GuardedBytes& bias) {
       return given ? bias.data() + token * rowBytes : nullptr;
     };
     const auto expected = referenceSum(
-        *route_, options_.sum, rank, token,
-        [&](int from, const ArrivedToken& arrived, const ArrivedEntry* entry) {
-          return makeRow(from, arrived, entry, buffer.data());
+        *route_, sum, rank, token,
+        [&](int from, const ArrivedToken& arrived, const ArrivedEntry* entry) -> const std::uint8_t* {
+          if (!fault_.at(from)) return makeRow(from, arrived, entry, buffer.data());
+          std::fill(buffer.begin(), buffer.end(), 0);
+          return buffer.data();
         },
         biasAt(options_.bias0, own.bias0), biasAt(options_.bias1, own.bias1));
     if (std::memcmp(own.out.data() + token * rowBytes, expected.data(), at(rowBytes)) == 0) continue;
@@ -183,6 +195,7 @@ void CombineOperation::finish(int rank, Report& report) {
     report.add(rank, name_ + ": something was written behind an output");
   if (inPlace(rank) && !handle_.shape().lowLatency && !areas_->release(rank, options_.area))
     report.add(rank, name_ + ": something was written behind the rows");
+  checkStatus(rank, report);
   own = PerRank{};
 }
 

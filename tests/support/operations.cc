@@ -29,6 +29,21 @@ StepParams Operation::emptyParams(int rank, int phases) const {
   return params;
 }
 
+// Of ranks that pass different values, the one that differs from all others is named by them, and names another.
+void Operation::checkStatus(int rank, Report& report) const {
+  const HandleView handle = handle_.view(rank);
+  const Failure& kept = handle.hostCounts->fault;
+  const Fault expected = fault_.at(rank) ? fault_.fault : Fault::none;
+  const Fault seen = kept.ready != 0 ? kept.fault : Fault::none;
+  const std::uint32_t word = expected == Fault::none ? 0 : resultOf(expected);
+  const bool named =
+      expected != Fault::disagreement || rank != fault_.culprit ? kept.peer == fault_.culprit : kept.peer != rank;
+  if (seen == expected && handle.state->fault == word && (expected == Fault::none || named)) return;
+  report.add(rank, fmt::format("{}: the handle has fault {} of rank {} and the word {}, not fault {} of rank {}", name_,
+                               static_cast<int>(seen), kept.peer, handle.state->fault, static_cast<int>(expected),
+                               fault_.culprit));
+}
+
 // ---- Output areas
 
 namespace {
@@ -65,16 +80,21 @@ bool OutputAreas::release(int rank, int area) {
 // ---- Route
 
 RouteOperation::RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
-                               bool giveWeights, std::string name)
+                               bool giveWeights, std::string name, std::vector<RouteInput> given)
     : Operation(comm, handle, std::move(name)),
       route_(std::move(route)),
+      given_(std::move(given)),
       giveWeights_(giveWeights),
       ids_(at(comm.nranks())),
       weights_(at(comm.nranks())) {}
 
+const RouteInput& RouteOperation::inputOf(int rank) const {
+  return given_.empty() ? route_->inputs[at(rank)] : given_[at(rank)];
+}
+
 void RouteOperation::start(int rank, Report&) {
   handle_.takeTicket(rank);
-  const RouteInput& input = route_->inputs[at(rank)];
+  const RouteInput& input = inputOf(rank);
   const bool wide = handle_.shape().wideIndex;
   GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));
   for (std::size_t i = 0; i < input.experts.size(); ++i) {
@@ -87,7 +107,7 @@ void RouteOperation::start(int rank, Report&) {
 
 StepParams RouteOperation::params(int rank, int phases) {
   StepParams params = emptyParams(rank, phases);
-  const RouteInput& input = route_->inputs[at(rank)];
+  const RouteInput& input = inputOf(rank);
   params.route.topkIdx = input.tokens == 0 ? nullptr : ids_[at(rank)].data();
   params.route.topkWeights = giveWeights_ ? reinterpret_cast<const float*>(weights_[at(rank)].data()) : nullptr;
   params.route.tokens = input.tokens;
@@ -98,6 +118,7 @@ void RouteOperation::finish(int rank, Report& report) {
   ids_[at(rank)] = GuardedBytes();
   weights_[at(rank)] = GuardedBytes();
   checkCounts(handle_.view(rank), route_->config, route_->arrivals[at(rank)], rank, name_, report);
+  checkStatus(rank, report);
 }
 
 // ---- Dispatch that routes

@@ -31,6 +31,15 @@ class Report {
   std::vector<std::vector<std::string>> lines_;
 };
 
+// Why a handle delivers nothing until its next route: what its status must say then, and at which ranks.
+struct HandleFault {
+  Fault fault = Fault::none;
+  int culprit = -1;
+  bool alone = false;  // only the culprit knows, and only what came there counts as nothing
+
+  bool at(int rank) const { return fault != Fault::none && (!alone || rank == culprit); }
+};
+
 // An operation runs in one phase, or in two with other operations in between. All members except the constructors are
 // called on the rank's own thread.
 class Operation {
@@ -42,6 +51,8 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   const std::string& name() const { return name_; }
+  // States what the handle's status must say when the operation has finished.
+  void expect(const HandleFault& fault) { fault_ = fault; }
   // Fills inputs and poisons outputs, as the caller would prepare them.
   virtual void start(int rank, Report& report) = 0;
   virtual StepParams params(int rank, int phases) = 0;
@@ -54,10 +65,12 @@ class Operation {
 
  protected:
   StepParams emptyParams(int rank, int phases) const;
+  void checkStatus(int rank, Report& report) const;
 
   TestComm& comm_;
   TestHandle& handle_;
   std::string name_;
+  HandleFault fault_;
 };
 
 // The places of HT window outputs: several areas of equal size in each rank's heap, reused.
@@ -85,15 +98,19 @@ class OutputAreas {
 
 class RouteOperation : public Operation {
  public:
+  // `given`: what the ranks pass, if that is refused and `route` is what it comes to.
   RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, bool giveWeights,
-                 std::string name);
+                 std::string name, std::vector<RouteInput> given = {});
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
   void checkUntouched(int, Report&) override {}
 
  private:
+  const RouteInput& inputOf(int rank) const;
+
   std::shared_ptr<const ReferenceRoute> route_;
+  std::vector<RouteInput> given_;
   bool giveWeights_;
   std::vector<GuardedBytes> ids_, weights_;
 };
@@ -138,11 +155,16 @@ class DispatchOperation : public Operation {
   int sourceBytes() const { return config_.cast ? static_cast<int>(config_.cast.sourceBytes()) : config_.rowBytes; }
   std::vector<std::uint8_t> sourceRow(int source, int token) const;
   std::int64_t outputRows(int rank) const;
+  // What a rank sees arrive: nothing, if its handle has a fault.
+  Arrivals shown(int rank) const;
+  // Rows of the output that padding reaches.
+  std::int64_t paddedRows(int rank) const;
   void poisonOutputs(int rank, Report& report);
-  void checkRows(int rank, Report& report);
+  void checkOutputs(int rank, Report& report);
+  void checkRows(int rank, const Arrivals& arrivals, Report& report);
   void checkExpert(int rank, int expert, Report& report) const;
   bool checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
-  void checkEntries(int rank, Report& report) const;
+  void checkEntries(int rank, const Arrivals& arrivals, Report& report) const;
   void checkGuards(int rank, Report& report);
   void writeBack(int rank);
 
@@ -204,6 +226,8 @@ class CombineOperation : public Operation {
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }
   std::uint8_t* makeRows(int rank, Report& report);
   std::int64_t rowBytesSaid(int rank) const;
+  int rowTypeSaid(int rank) const;
+  bool gradsSaid(int rank) const;
   bool isOdd(int rank, CombineOptions::Odd odd) const { return rank == options_.oddRank && odd == options_.odd; }
   void fillArgs(int rank, std::uint8_t* rows);
   void fillGrads(int rank);

@@ -64,6 +64,11 @@ class Calls {
     args.rows = arrived_, args.rowType = moeRowFp32, args.hidden = kHidden, args.out = out_;
     return args;
   }
+  // The same with ids of the test's own.
+  moeResult_t routeBy(const std::vector<std::int32_t>& ids) {
+    return moeRoute(handle_, context_.arena.put<std::int32_t>(ids), nullptr, kTokens, context_.stream());
+  }
+  const std::vector<std::int32_t>& ids() const { return ids_; }
   moeResult_t routeDispatch(const moeDispatchArgs_t& args, int tokens = kTokens) {
     return moeRouteDispatch(handle_, idsThere_, nullptr, tokens, &args, context_.stream());
   }
@@ -80,10 +85,34 @@ class Calls {
   }
 
   // A correct dispatch and combine. Every token's ones come back from two experts.
-  void roundTrip() {
+  void roundTrip(float sum = 2.0f) {
     MOE_EXPECT_OK(dispatch(dispatchArgs()), context_);
     MOE_EXPECT_OK(combine(combineArgs()), context_);
-    for (float value : context_.arena.get(static_cast<float*>(out_), kTokens * kHidden)) ASSERT_EQ(value, 2.0f);
+    expectSums(sum);
+  }
+  void expectSums(float sum) {
+    for (float value : context_.arena.get(static_cast<float*>(out_), kTokens * kHidden)) ASSERT_EQ(value, sum);
+  }
+  // A correct step, which ends an earlier fault.
+  void wholeStep() {
+    MOE_EXPECT_OK(route(), context_);
+    roundTrip();
+    expectStatus(moeSuccess, "");
+  }
+  // Expects this of the handle, for the host and for kernels, and that the communicator is good.
+  void expectStatus(moeResult_t result, const std::string& sentence) {
+    context_.arena.synchronize();
+    moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;
+    MOE_EXPECT_OK(moeHandleGetStatus(handle_, &status), context_);
+    EXPECT_EQ(status.result, result) << status.sentence;
+    EXPECT_EQ(status.rank < 0, result == moeSuccess);
+    EXPECT_TRUE(says(status.sentence, sentence));
+    moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
+    MOE_EXPECT_OK(moeHandleGetDeviceCounts(handle_, &counts), context_);
+    EXPECT_EQ(context_.arena.get(counts.fault, 1)[0], static_cast<std::uint32_t>(result));
+    moeResult_t failure = moeInternalError;
+    EXPECT_EQ(moeCommGetAsyncError(context_.comm, &failure), moeSuccess);
+    EXPECT_EQ(failure, moeSuccess) << context_.error();
   }
 
  private:

@@ -77,6 +77,39 @@ std::vector<RouteInput> drawRouteInputs(const RouteConfig& config, bool weights,
   return inputs;
 }
 
+void repeatExperts(const RouteConfig& config, std::vector<RouteInput>& inputs, Rng& rng) {
+  for (RouteInput& input : inputs) {
+    for (int token = 0; token < input.tokens; ++token) {
+      int* list = &input.experts[at(token * config.topk)];
+      const bool all = rng.oneIn(8);
+      for (int k = 1; k < config.topk; ++k) {
+        if (all || rng.oneIn(4)) list[k] = list[all ? 0 : rng.below(k)];
+      }
+    }
+  }
+}
+
+std::vector<RouteInput> merged(const RouteConfig& config, std::vector<RouteInput> inputs) {
+  for (RouteInput& input : inputs) {
+    for (int token = 0; token < input.tokens; ++token) {
+      int* list = &input.experts[at(token * config.topk)];
+      float* weights = &input.weights[at(token * config.topk)];
+      for (int k = 0; k < config.topk; ++k) {
+        const auto first = static_cast<int>(std::find(list, list + k, list[k]) - list);
+        if (first == k || list[k] < 0) continue;
+        weights[first] += weights[k];
+        list[k] = -2 - first;
+      }
+    }
+  }
+  return inputs;
+}
+
+std::vector<RouteInput> withoutExperts(std::vector<RouteInput> inputs) {
+  for (RouteInput& input : inputs) std::fill(input.experts.begin(), input.experts.end(), -1);
+  return inputs;
+}
+
 bool spoilInput(const RouteConfig& config, bool twice, std::vector<RouteInput>& inputs, int culprit, Rng& rng) {
   RouteInput& input = inputs[at(culprit)];
   if (input.tokens == 0 || (twice && config.topk == 1)) return false;

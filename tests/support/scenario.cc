@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "device/rows/fp8_row.h"
 #include "support/describe_operation.h"
 #include "support/index.h"
 #include "support/routing_input.h"
+#include "support/spoil_call.h"
 
 namespace moe::test {
 namespace {
@@ -28,6 +28,7 @@ struct HandleTrack {
   int staging = -1;                                 // the staging area that its operation uses
   bool ownsSlots = false;                           // LL: the slots of its set are the caller's
   std::shared_ptr<std::vector<Counters>> counters;  // of a handle that asks for waits
+  HandleFault fault;                                // until its next route
 
   void askForWaits() { handle->askForWaits(), counters = std::make_shared<std::vector<Counters>>(); }
 };
@@ -51,19 +52,21 @@ class Builder {
   void addOperation();
   std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
   void addDescribe(const HandleTrack& track);
+  bool draws(Trouble trouble);
+  HandleFault spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs);
   void addRoute(HandleTrack& track);
   void addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing = nullptr);
   void addCombine(HandleTrack& track);
   void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
   void complete(HandleTrack& track);
-  void addTrouble(const HandleTrack& track, DispatchCase& config);
-  void addTrouble(const HandleTrack& track, CombineOptions& options);
-  void lackSomething(CombineOptions& options, bool lowLatency);
+  bool endsWorld(const HandleShape& s, Kind kind, Trouble trouble) const;
+  bool draws(const HandleTrack& track, Kind kind, Trouble trouble);
+  void note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault);
+  void addTrouble(HandleTrack& track, DispatchCase& config);
+  void addTrouble(HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
   Parts drawParts(int rowBytes);
-  CastCase drawCast();
-  Parts drawTiles(int elements);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
   int drawWarps() { return rng_.between(1, limits_.warps); }
   int freeStaging() const;
@@ -92,10 +95,11 @@ HandleShape Builder::drawHandle(int nranks) {
   s.topk = mostly ? rng_.between(1, 8) : rng_.between(1, kTopkMax);
   s.layout = static_cast<Layout>(rng_.below(4));
   s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
-  s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : limits_.tokens);
-  if (rng_.oneIn(30)) s.tokensMax = rng_.between(kChunkTokens + 1, 2 * kChunkTokens + 8);  // several chunks
+  const bool many = !mostly && rng_.oneIn(4);  // more than the 32 of a chunk
+  s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : many ? 3 * limits_.tokens : limits_.tokens);
   s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
   s.wideIndex = rng_.coin();
+  s.merges = rng_.oneIn(3);
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
   s.routeWarpsMax = drawWarps();
   s.tableBlocks = limits_.warps;
@@ -148,23 +152,6 @@ Parts Builder::drawParts(int rowBytes) {
   return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
 }
 
-// Now and then a cast, if its rows fit.
-CastCase Builder::drawCast() {
-  CastCase cast;
-  cast.type = rng_.coin() ? kCastFp8 : kCastFp8Ue8m0;
-  cast.exact = rng_.coin();
-  cast.rowType = rng_.between(kBf16, kFp32);
-  cast.elements = 128 * rng_.between(1, 12);
-  cast.tokenContiguous = rng_.coin();
-  return cast.travellingBytes() <= shape_.rowBytesMax && rng_.oneIn(3) ? cast : CastCase{};
-}
-
-// Parts of whole tiles, as a cast divides rows.
-Parts Builder::drawTiles(int elements) {
-  const int tiles = castTiles(elements), each = rng_.between(1, tiles);
-  return {(tiles + each - 1) / each, static_cast<std::uint32_t>(each * kCastTileElements)};
-}
-
 std::string Builder::name(const char* what, const HandleTrack& track) {
   return fmt::format("#{} {} handle {}{}", ++operations_, what, &track - tracks_.data(),
                      track.handle->shape().lowLatency ? " LL" : " HT");
@@ -210,6 +197,23 @@ int Builder::freeArea() {
   }
 }
 
+// Whether the next operation is to have this trouble, if it can. It is not the world's first ones.
+bool Builder::draws(Trouble trouble) {
+  if (operations_ <= 2) return false;
+  return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(40);
+}
+
+// Gives a rank an entry that cannot be, now and then.
+HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
+  for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
+    if (!draws(trouble) || (s.merges && trouble == Trouble::twice)) continue;
+    const int culprit = rng_.below(shape_.nranks);
+    if (!spoilInput(config, trouble == Trouble::twice, inputs, culprit, rng_)) continue;
+    return {trouble == Trouble::twice ? Fault::twice : Fault::badIndex, culprit};
+  }
+  return {};
+}
+
 // A new route of a handle.
 std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
@@ -217,11 +221,15 @@ std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
                      s.alignment,  shape_.domainSize, !s.lowLatency};
   const bool weights = rng_.coin();
   std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
-  const bool bad = (world_.trouble == Trouble::badIndex || world_.trouble == Trouble::twice) && operations_ > 2;
-  if (bad && spoilInput(config, world_.trouble == Trouble::twice, inputs, world_.culprit, rng_)) ended_ = true;
-  track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
-  world_.lowLatencyTrouble = s.lowLatency;
-  return std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights, name("route", track));
+  if (s.merges) repeatExperts(config, inputs, rng_);
+  track.fault = spoil(s, config, inputs);
+  std::vector<RouteInput> counts = s.merges ? merged(config, inputs) : inputs;
+  if (track.fault.fault != Fault::none) counts = withoutExperts(inputs);
+  track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(counts)));
+  auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights,
+                                                    name("route", track), std::move(inputs));
+  operation->expect(track.fault);
+  return operation;
 }
 
 // Its step is a route, or a dispatch that routes.
@@ -233,52 +241,58 @@ void Builder::addRoute(HandleTrack& track) {
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
 }
 
-// Makes this dispatch the one that fails, if possible.
-void Builder::addTrouble(const HandleTrack& track, DispatchCase& config) {
-  const Arrivals& arrivals = track.route->arrivals[at(world_.culprit)];
-  const auto flatRows = static_cast<int>(arrivals.tokens.size());
-  const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
-  if (world_.trouble == Trouble::capacity && config.staged[at(world_.culprit)] && flatRows > 1 && rng_.coin()) {
-    config.smallStaging = world_.culprit;
-    ended_ = !track.handle->shape().lowLatency;
-    if (ended_) world_.refusal = Fault::staging;
-  } else if (world_.trouble == Trouble::capacity && arrivals.layoutRows > 0) {
-    config.capacity[at(world_.culprit)] = rng_.below(static_cast<int>(arrivals.layoutRows));
-    ended_ = true;
-  } else if (world_.trouble == Trouble::rowSize && travelling < shape_.rowBytesMax && shape_.nranks > 1) {
-    config.oddRank = world_.culprit;
-    ended_ = true;
-  }
-  if (ended_) world_.lowLatencyTrouble = track.handle->shape().lowLatency;
+// Across domains, what an argument of HT does ends the communicator, and so do LL combines of different sizes.
+bool Builder::endsWorld(const HandleShape& s, Kind kind, Trouble trouble) const {
+  if (s.lowLatency) return kind == kCombine && trouble == Trouble::rowSize;
+  return shape_.domains() > 1;
 }
 
-void Builder::addTrouble(const HandleTrack& track, CombineOptions& options) {
+// Whether this operation is to have this trouble, if it can: one that ends the world, or one after which it goes on.
+bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
+  if (track.fault.fault != Fault::none) return false;
+  if (!endsWorld(track.handle->shape(), kind, trouble)) return draws(trouble);
+  return operations_ > 2 && world_.trouble == trouble;
+}
+
+// Says how the handle, or the world, takes what its operation got.
+void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
+  if (!endsWorld(track.handle->shape(), kind, trouble)) {
+    track.fault = fault;
+    return;
+  }
+  ended_ = true;
+  world_.culprit = fault.culprit, world_.refusal = fault.fault;
+  world_.lowLatencyTrouble = track.handle->shape().lowLatency;
+  world_.troubleSpreads = world_.lowLatencyTrouble && kind == kCombine && shape_.domains() > 1;
+}
+
+// Gives this dispatch a fault, now and then. LL has no staging area.
+void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
+  const int culprit = rng_.below(shape_.nranks);
   const bool lowLatency = track.handle->shape().lowLatency;
-  if (world_.trouble == Trouble::capacity) {
-    ended_ = !track.route->arrivals[at(world_.culprit)].tokens.empty();
-    if (ended_) lackSomething(options, lowLatency);
-  } else if (world_.trouble == Trouble::rowSize && shape_.nranks > 1) {
-    options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
-    ended_ = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
-    if (ended_) options.oddRank = world_.culprit;
-    world_.troubleSpreads = lowLatency && shape_.domains() > 1;
+  const Arrivals& arrivals = track.route->arrivals[at(culprit)];
+  const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
+  if (arrivals.layoutRows > 0 && draws(track, kDispatch, Trouble::capacity)) {
+    if (lowLatency) config.staged[at(culprit)] = false;
+    note(track, kDispatch, Trouble::capacity, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
+  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, kDispatch, Trouble::rowSize)) {
+    config.oddRank = culprit;
+    note(track, kDispatch, Trouble::rowSize, {Fault::disagreement, culprit});
   }
-  if (ended_) world_.lowLatencyTrouble = lowLatency;
 }
 
-// Chooses what the culprit lacks for the rows that had arrived there.
-void Builder::lackSomething(CombineOptions& options, bool lowLatency) {
-  const bool prepared = options.inPlace.empty() || !options.inPlace[at(world_.culprit)];
-  if (options.grads && rng_.oneIn(3)) {
-    options.noGrads = world_.culprit;
-    world_.refusal = Fault::noGrads;
-  } else if (!lowLatency && prepared && rng_.coin()) {
-    options.smallStaging = world_.culprit;
-    world_.refusal = Fault::staging;
-  } else {
-    options.shortRows = world_.culprit;
-    options.noRows = rng_.coin();
+void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
+  const int culprit = rng_.below(shape_.nranks);
+  const bool lowLatency = track.handle->shape().lowLatency;
+  if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, kCombine, Trouble::capacity)) {
+    note(track, kCombine, Trouble::capacity, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
+    return;
   }
+  options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
+  const bool fits = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
+  if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
+  options.oddRank = culprit;
+  note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
 }
 
 // With `routing`: of a dispatch that routes.
@@ -289,10 +303,10 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.rowBytes = drawBytes(shape_.rowBytesMax);
   config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
   config.parts = drawParts(config.rowBytes);
-  if (s.lowLatency) config.cast = drawCast();
+  if (s.lowLatency) config.cast = drawCast(shape_.rowBytesMax, rng_);
   if (config.cast) {
     config.rowBytes = config.cast.elements;
-    config.parts = drawTiles(config.rowBytes);
+    config.parts = drawTiles(config.rowBytes, rng_);
   }
   config.stagingArea = freeStaging();
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
@@ -301,18 +315,21 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
   if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
   if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
-  if (operations_ > 2) addTrouble(track, config);
+  addTrouble(track, config);
   track.area = freeArea();
   const bool staged = !s.lowLatency && std::count(config.staged.begin(), config.staged.end(), true) > 0;
   track.staging = staged ? config.stagingArea : -1;
   if (!s.lowLatency) track.epoch = ++htStarted_[kDispatch];
   if (s.lowLatency) takeSlots(track);
-  config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !ended_ && rng_.coin();
+  const bool faulty = config.oddRank >= 0 || track.fault.fault == Fault::capacity;
+  config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && rng_.coin();
   track.ownsSlots = s.lowLatency;
   track.kind = kDispatch;
   config.area = track.area;
   const auto dispatch = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route,
                                                             world_.areas.get(), config, name("dispatch", track));
+  dispatch->expect(track.fault);
+  if (routing) routing->expect(track.fault);
   std::shared_ptr<Operation> operation = dispatch;
   if (routing) {
     operation = std::make_shared<RouteDispatchOperation>(*world_.comm, *track.handle, routing, dispatch,
@@ -344,16 +361,18 @@ void Builder::addCombine(HandleTrack& track) {
   const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : options.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r)
     options.inPlace.push_back(mayReadRows && (allInPlace || (!s.lowLatency && rng_.coin())));
-  if (operations_ > 2) addTrouble(track, options);
+  addTrouble(track, options);
   if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
   if (s.lowLatency) takeSlots(track);
   track.kind = kCombine;
   const bool staged = !s.lowLatency && std::count(options.inPlace.begin(), options.inPlace.end(), false) > 0;
   track.staging = staged ? options.stagingArea : -1;
   options.area = track.area = s.lowLatency ? -1 : freeArea();
+  auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
+                                                      options, name("combine", track));
+  operation->expect(track.fault);
   track.step = combineStep(track.handle->view(0), landing_);
-  start(track, std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(), options,
-                                                  name("combine", track)));
+  start(track, operation);
 }
 
 void Builder::complete(HandleTrack& track) {
@@ -380,7 +399,9 @@ void Builder::addDescribe(const HandleTrack& track) {
 void Builder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
-  if (track.route && describing_.oneIn(4)) addDescribe(track);
+  // What a dispatch that routes brings is known when it is complete.
+  const bool known = track.route && !(track.outstanding && track.step == Step::llRouteDispatch);
+  if (known && describing_.oneIn(4)) addDescribe(track);
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);
   const bool needsStaging = !lowLatency && hasRowPerExpert(track.handle->shape().layout);
@@ -397,7 +418,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false, nullptr});
+    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false, nullptr, {}});
     if (describing_.coin()) tracks_.back().askForWaits();
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=

@@ -6,6 +6,7 @@
 // "Combine".
 #pragma once
 
+#include "device/protocol/combine_nothing.h"
 #include "device/protocol/combine_prepare.h"
 
 namespace moe {
@@ -44,23 +45,43 @@ struct TokenSums {
   }
 };
 
+// HT: keeps what is wrong with the first record that is bad. One warp.
+template <Moves Warp>
+MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t epoch) {
+  keepFirstFault(warp, p.handle, domainRanks(p.comm), [&](int from) {
+    return combineFault(p, warp.laneLoad(combineRecord(p.comm, epoch, p.comm.rank, from)), from);
+  });
+}
+
+template <Moves Warp>
+MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
+
 template <int kWaves, Moves Warp>
 class Combine {
  public:
-  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : s(warp, p, w, operation(p)) {}
+  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, operation(p)) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
+      : s(warp, p, w, which) {}
 
   MOE_LANES void run() const {
     const bool uncombined = lowLatency() && s.comm.state->llUncombined[s.handle.llSet] != 0;
     if (s.stopped()) return;
-    if (s.sends) {
-      if (lowLatency() && !llRowsAreGood(s)) return;
-      if (!begin(uncombined)) return;
-    }
+    // HT: on all ranks, and nothing is summed. LL: on this rank, whose rows count as zeros.
+    const bool known = lowLatency() ? s.sends && givesZeros(s) : deliversNothing(s);
+    bool silent = known;
+    if (s.sends && !begin(uncombined, silent)) return;
     const auto handOver = [&](int wave) {
-      if (s.sends) sendWave(wave);
+      if (s.sends) sendWave(wave, silent);
     };
-    const auto take = [&](int wave) { return !s.receives || sumWave(wave); };
-    if (inWaves<kWaves>(handOver, take, takesLater(s.w)) && s.receives) end();
+    const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
+    if (!inWaves<kWaves>(handOver, take, takesLater(s.w)) || !s.receives) return;
+    if (!lowLatency() && silent) {
+      sumNothing(s.warp, s.p, s.w);
+      if (!known && isLast(s.w) && s.allHaveBegun()) keepRecordsFault(s.warp, s.p, s.epoch);
+      return endReading();
+    }
+    end();
   }
 
   // ---- What an operation over rails needs of its combine in this domain
@@ -68,40 +89,49 @@ class Combine {
   const CombineSession<Warp> s;
 
   // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
-  MOE_LANES bool begin(bool uncombined) const {
+  MOE_LANES bool begin(bool uncombined, bool silent = false) const {
     s.noteBegin();
     if (!lowLatency()) {
       if (s.w.index == 0) offerRows();
       return true;
     }
-    if (!uncombined && !waitForReaders(s)) return false;
+    if (!uncombined && !waitForReaders(s, silent)) return false;
     if (tellsTerms(s.w)) tellTerms(s);
     return true;
   }
 
   // One wave of the expert side.
-  MOE_LANES void handOver(int wave) const {
-    if (!prepares(s.args) && s.receives) {  // nothing to wait for: one warp speaks for all
+  MOE_LANES void handOver(int wave, bool silent = false) const {
+    const bool zeros = silent && lowLatency();
+    if (!prepares(s.args) && s.receives && !zeros) {  // nothing to wait for: one warp speaks for all
       if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
       return;
     }
-    if (mayPrepare()) {
+    if (zeros) {
+      if constexpr (kWaves == 1) prepareNothing(s.warp, s.p, s.w, s.operation());
+    } else if (!silent && mayPrepare()) {
       if (s.args.inPlace == 0) prepareWave(wave);
       if (s.args.grads != 0 && wave == 0) pushWeightGrads(s);
     }
     announceWave(s, s.area.ready, wave, s.w);
   }
 
-  // Every rank looks at every record of its domain, so that all of them refuse together.
-  MOE_LANES bool rowsAreGood() const {
-    return s.allAreGood(domainRanks(s.comm), [&](int from) { return combineFault(s.p, recordOf(from), from); });
-  }
+  MOE_LANES Failure faultOf(int from) const { return combineFault(s.p, recordOf(from), from); }
 
-  // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one.
-  MOE_LANES bool sumWave(int wave) const {
+  // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one. Every rank looks
+  // at every record of its domain, so that all of them sum nothing, `silent`, together.
+  MOE_LANES bool sumWave(int wave, bool& silent) const {
+    if (!lowLatency()) {
+      if (silent) return true;
+      if (!rowsAreThere(wave)) return false;
+      if (wave == 0) silent = !areGood(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+      if (silent) return true;
+    }
+    return sumRows(wave);
+  }
+  // The same of rows that are good.
+  MOE_LANES bool sumRows(int wave) const {
     const bool looksAhead = lowLatency();
-    if (!looksAhead && !rowsAreThere(wave)) return false;
-    if (!looksAhead && wave == 0 && !rowsAreGood()) return false;
     const From from{*this, wave, looksAhead};
     const Range tokens = tokensOfWave(kWaves, wave, s.args.tokens);
     return s.warp.reduceRows(
@@ -126,12 +156,22 @@ class Combine {
     return c.in<std::uint8_t>(to.rank, at.rows) + row * rowBytes;
   }
 
+  // LL: the rows and gradients that owners wait for.
+  MOE_LANES void prepareZeros() const {
+    const ArrivingRows rows = arrivingRows(s.handle, 1, 0);
+    const PreparedShare share{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)};
+    s.warp.reduceRows(s.comm, PreparedZeros<false, PreparedShare>{s.p, share});
+    if (s.args.grads != 0) pushWeightGrads(s, true);
+  }
+
   // What a sending step leaves for the next one.
-  MOE_LANES void endSend() const {
+  MOE_LANES void endSend(bool silent = false) const {
     if (!isLast(s.w)) return;
     CommState* state = s.comm.state;
     const HandleView& h = s.handle;
+    if (silent && lowLatency() && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
     s.endEpoch([&] {
+      h.state->silent = silent ? 1 : 0;
       h.state->combineEpoch = s.epoch;
       h.state->combineHanded = s.number;
       handedCount(s.comm, h, s.channel) = s.number;
@@ -143,7 +183,9 @@ class Combine {
   // are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
   MOE_LANES void end() const {
     if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
-    if (lowLatency()) return;
+    if (!lowLatency()) endReading();
+  }
+  MOE_LANES void endReading() const {
     s.announce(doneFlags(), Meeting::taken, s.w);
     if (s.w.index == 0) s.waitForDomain(doneFlags(), doneCount(), Phase::combineDone);
   }
@@ -176,21 +218,17 @@ class Combine {
                    [&](int i) { s.warp.laneStore(record(s.comm.domainFirst + i, s.comm.rank), mine); });
   }
   MOE_LANES CombineRecord recordOf(int rank) const { return s.warp.laneLoad(record(s.comm.rank, rank)); }
-  // What rank `from` says to a rank.
-  MOE_LANES CombineRecord* record(int rank, int from) const {
-    const int before = parityOf(s.epoch) * s.comm.nranks;
-    return s.comm.template in<CombineRecord>(rank, s.comm.at.htCombines) + before + from;
-  }
+  MOE_LANES CombineRecord* record(int rank, int from) const { return combineRecord(s.comm, s.epoch, rank, from); }
 
   // Two outstanding combines may be completed in any order, those of one parity in order. So the flags of a parity
   // count its combines.
   MOE_LANES std::uint64_t doneFlags() const { return waveFlags(s.comm, s.comm.at.htCombineDone, parityOf(s.epoch)); }
   MOE_LANES std::uint64_t doneCount() const { return (s.epoch + 1) / kParities; }
 
-  MOE_LANES void sendWave(int wave) const {
-    handOver(wave);
+  MOE_LANES void sendWave(int wave, bool silent) const {
+    handOver(wave, silent);
     if (s.split() && lowLatency()) llPutSums(s);
-    if (wave == kWaves - 1) endSend();
+    if (wave == kWaves - 1) endSend(silent);
   }
 
   // Where something is lacking nothing is read or made; every rank finds out from the record.
@@ -207,5 +245,10 @@ class Combine {
     return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
   }
 };
+
+template <Moves Warp>
+MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  Combine<1, Warp>(warp, p, w, operation).prepareZeros();
+}
 
 }  // namespace moe

@@ -67,7 +67,8 @@ MOE_LANES float* gradsOfRow(const Combining auto& s, int row) {
   return c.in<float>(forwarder, railGradsRow(c, c.far->at.railGradsOut, source / c.domainSize, headIndex(head)));
 }
 
-MOE_LANES void pushWeightGrads(const Combining auto& s) {
+// `silent`: zeros.
+MOE_LANES void pushWeightGrads(const Combining auto& s, bool silent = false) {
   const HandleView& h = s.handle;
   const Slice slice = sliceOf(*h.arriving.rows, s.w);
   s.warp.forEach(slice.count, [&](int i) {
@@ -77,7 +78,7 @@ MOE_LANES void pushWeightGrads(const Combining auto& s) {
     for (int n = 0; n < headEntries(*header); ++n) {
       const int k = entryTopk(header[1 + n]);
       const std::int64_t at = layoutRow(h, row, n);
-      s.warp.laneStore(to + k, s.args.weightGrads[expertRows(h) ? at : at * h.topk + k]);
+      s.warp.laneStore(to + k, silent ? 0.0f : s.args.weightGrads[expertRows(h) ? at : at * h.topk + k]);
     }
   });
 }
@@ -101,8 +102,11 @@ MOE_LANES void takeWeightGrads(const Combining auto& s) {
   const HandleView& h = s.handle;
   const Slice slice = sliceOf(s.args.tokens, s.w);
   s.warp.forEach(slice.count * h.topk, [&](int i) {
-    const int entry = slice.begin * h.topk + i, token = entry / h.topk, expert = h.sent.ids[entry];
-    s.args.outWeightGrads[entry] = expert >= 0 ? s.warp.laneLoad(gradOfEntry(s, token, entry % h.topk, expert)) : 0.0f;
+    const int entry = slice.begin * h.topk + i, token = entry / h.topk, id = h.sent.ids[entry];
+    // The sum of merged weights has the gradient of each of them.
+    const int k = isMerged(id) ? mergedInto(id) : entry % h.topk,
+              expert = isMerged(id) ? h.sent.ids[token * h.topk + k] : id;
+    s.args.outWeightGrads[entry] = expert >= 0 ? s.warp.laneLoad(gradOfEntry(s, token, k, expert)) : 0.0f;
   });
 }
 

@@ -6,6 +6,11 @@
 
 namespace moe {
 
+// What rank `from` says to a rank.
+MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, int rank, int from) {
+  return c.in<CombineRecord>(rank, c.at.htCombines) + parityOf(epoch) * c.nranks + from;
+}
+
 // The row of a part in one of the caller's biases.
 MOE_LANES const std::uint8_t* biasRow(const CombineArgs& a, int bias, const PartOf& part) {
   const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;
@@ -65,6 +70,24 @@ struct PreparedWeightedSums : PreparedSums<kLand, Items> {
   MOE_LANES float weight(int i, int term) const {
     return entryWeight(keptHeader(this->p.handle, this->items.at(i).row)[1 + term]);
   }
+};
+
+// Zeros: of what came here nothing is to count, and owners wait for rows.
+template <bool kLand, class Items>
+struct PreparedZeros {
+  static constexpr bool kLanding = kLand;
+  const StepParams& p;
+  Items items;
+
+  MOE_LANES int count() const { return items.count(); }
+  MOE_LANES int rowType() const { return p.combine.rowType; }
+  MOE_LANES int termsMax() const { return 1; }
+  MOE_LANES SumJob job(int i) const {
+    const PartOf part = items.at(i);
+    std::uint8_t* row = items.place(part.row);
+    return row == nullptr ? SumJob{} : SumJob{row + part.begin, part.bytes, 0};
+  }
+  MOE_LANES const std::uint8_t* term(int, int) const { return nullptr; }
 };
 
 template <bool kLand, class Items>
@@ -127,10 +150,10 @@ MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
 
 // LL, right after a combine of the same set: what that one made, and its terms, may be written again when every rank
 // has read it. With a dispatch in between, everybody has.
-MOE_LANES bool waitForReaders(const Combining auto& s) {
+MOE_LANES bool waitForReaders(const Combining auto& s, bool silent) {
   const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llCombineFree);
   tellFree(s, free);
-  const bool writes = prepares(s.args) || tellsTerms(s.w);
+  const bool writes = prepares(s.args) || silent || tellsTerms(s.w);
   return !writes || s.waitForAll(free, s.epoch, Phase::combineSlots);
 }
 
@@ -155,16 +178,23 @@ MOE_LANES Failure rowsFault(const HandleView& h, const CombineRecord& record, in
   return fits ? Failure{} : tooLittle(Fault::staging, Phase::combineRows, from, record.capacity, arrived);
 }
 
-// LL has no records: a rank that lacks something reports it before it has sent anything, and does not begin.
-MOE_LANES bool llRowsAreGood(const Combining auto& s) {
-  const CombineArgs& a = s.args;
-  if (a.held == kAnyRows && (a.grads == 0 || a.weightGrads != nullptr)) return true;
+// LL has no records: what a rank lacks for what had arrived there is its own matter.
+MOE_LANES Failure llRowsFault(const StepParams& p) {
+  const CombineArgs& a = p.combine;
+  if (a.held == kAnyRows && (a.grads == 0 || a.weightGrads != nullptr)) return {};
   CombineRecord mine = ownRecord(a);
   mine.prepared = 0;  // in slots, of which there are enough
-  const Failure why = rowsFault(s.handle, mine, s.comm.rank);
-  if (why.fault == Fault::none) return true;
-  if (s.w.index == 0) s.warp.forEach(1, [&](int) { s.warp.laneFail(s.comm, why); });
-  return false;
+  return rowsFault(p.handle, mine, p.comm.rank);
+}
+// So of LL a rank may have nothing that counts, while the others wait for its rows: it gives zeros.
+MOE_LANES bool givesZeros(const Combining auto& s) {
+  return s.handle.state->fault != 0 || llRowsFault(s.p).fault != Fault::none;
+}
+// Kept by one warp, when all have asked that.
+template <Moves Warp>
+MOE_SELDOM void keepLlRowsFault(Warp warp, const StepParams& p) {
+  const Failure why = llRowsFault(p);
+  if (why.fault != Fault::none) keepFault(warp, p.handle, why);
 }
 
 // LL: the rows that wait for remote owners, who cannot read them here, and their gradients; each call by another

@@ -45,7 +45,9 @@ class CombineRails {
       return true;
     };
     const auto forward = [&](int wave) { return !s.sends || forwardSums(wave); };
-    const auto take = [&](int wave) { return !s.receives || (railsHaveCome(s, words(), wave) && here_.sumWave(wave)); };
+    const auto take = [&](int wave) {
+      return !s.receives || (railsHaveCome(s, words(), wave) && rowsHaveCome(wave) && here_.sumRows(wave));
+    };
     if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
     here_.end();
     freeRails(s, words());
@@ -59,9 +61,15 @@ class CombineRails {
     return {kCombineRails, at.htSumWaves, at.htSumsFree, s.args.terms, Phase::combineRails, Phase::combineRailsFree};
   }
 
-  MOE_LANES bool forwardSums(int wave) const {
+  // The domains do not see each other's records, so that not all ranks would know of a bad one: this ends the
+  // communicator.
+  MOE_LANES bool rowsHaveCome(int wave) const {
     if (!waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
-    if (wave == 0 && !here_.rowsAreGood()) return false;
+    return wave != 0 || s.allAreGood(domainRanks(s.comm), [&](int from) { return here_.faultOf(from); });
+  }
+
+  MOE_LANES bool forwardSums(int wave) const {
+    if (!rowsHaveCome(wave)) return false;
     const RailRows rows{s.handle, wave};
     s.warp.reduceRows(s.comm,
                       RailSums<Here>{here_, rows, shareOf({0, rows.count()}, s.args.parts, s.args.rowBytes, s.w)});

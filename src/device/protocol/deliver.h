@@ -2,6 +2,7 @@
 // output, and the caller's arrays of indices, weights and sources are filled from the kept headers.
 #pragma once
 
+#include "device/protocol/handle_fault.h"
 #include "device/protocol/padding.h"
 #include "device/protocol/waves.h"
 #include "device/rows/row_header.h"
@@ -85,6 +86,17 @@ MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offse
   std::int32_t* out = s.p.dispatch.outExpertOffsets;
   if (out == nullptr) return;
   s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) { out[e] = offsets[e]; });
+}
+
+// What a dispatch that delivers nothing stores: as if no token went anywhere.
+template <Moves Warp>
+MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
+  const DispatchArgs& d = p.dispatch;
+  if (team.index == 0 && d.outExpertOffsets != nullptr) {
+    warp.forEach(p.handle.map.count(p.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = 0; });
+  }
+  if (d.padding == 0) return;
+  Padding<Warp>(warp, p, filled).runOverAll(team);
 }
 
 // Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.

@@ -51,6 +51,9 @@ struct HtArrived {
   MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace() + copy); }
 };
 
+template <int kWaves, Duty kDuty, Moves Warp>
+MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation);
+
 // With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
 // not to wait for it.
 template <int kWaves, Duty kDuty, Moves Warp>
@@ -59,11 +62,18 @@ class HtDispatch {
 
  public:
   MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew)
-      : s(warp, p, crew.all, operation(p)), d_(p.dispatch), team_(crew.team) {}
+      : HtDispatch(warp, p, crew, operation(p)) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew, const Operation& which)
+      : s(warp, p, crew.all, which), d_(p.dispatch), team_(crew.team) {}
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
+    const bool silent = deliversNothing(s);
     if (s.sends && !begin()) return;
+    if (silent || (s.sends && !outputsAreGood())) {
+      return dispatchNothing<kWaves, kDuty>(s.warp, s.p, Crew{s.w, team_}, s.operation());
+    }
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave);
     };
@@ -74,13 +84,13 @@ class HtDispatch {
 
   const Session<Warp> s;
 
-  // Every rank says where its output is and looks at every output of its domain, so that all of them refuse together.
+  // Every rank says where its output is and waits for all outputs of its domain.
   MOE_LANES bool begin() const {
     s.noteBegin();
     if (s.w.index == 0) offerOutput();
-    if (!s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput)) return false;
-    return s.allAreGood(domainRanks(s.comm), [&](int to) { return outputFault(s.p, outputOf(to), to); });
+    return s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput);
   }
+  MOE_LANES Failure faultOf(int to) const { return outputFault(s.p, outputOf(to), to); }
 
   // Where a row goes in this domain, and its side payload.
   MOE_LANES Sink finalPlace(const Destination& to) const {
@@ -119,10 +129,27 @@ class HtDispatch {
     return true;
   }
 
+  // The whole of a dispatch whose outputs are not good, or whose handle has a fault: flags and words go on.
+  MOE_LANES void runSilently() const {
+    if (s.sends) {
+      MOE_ROLLED
+      for (int wave = 0; wave < kWaves && kDuty != Duty::describe; ++wave) announceWave(s, rowFlags(), wave, team_);
+      endSend(true);
+      if (isLast(s.w) && s.allHaveBegun()) {
+        keepFirstFault(s.warp, s.handle, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+      }
+    }
+    if (!s.receives) return;
+    if (kDuty != Duty::move) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), team_);
+    MOE_ROLLED
+    for (int wave = 0; wave < kWaves; ++wave) announceExperts(wave);
+  }
+
   // What a sending step leaves for the next one.
-  MOE_LANES void endSend() const {
+  MOE_LANES void endSend(bool silent = false) const {
     if (!isLast(s.w)) return;
     s.endEpoch([&] {
+      s.handle.state->silent = silent ? 1 : 0;
       s.handle.state->dispatchEpoch = s.epoch;
       s.handle.state->dispatchHanded = s.number;
       handedCount(s.comm, s.handle, s.channel) = s.number;
@@ -132,6 +159,11 @@ class HtDispatch {
   MOE_LANES std::uint64_t rowFlags() const { return kWaves == 1 ? s.comm.at.htRowsReady : s.comm.at.htRowWaves; }
 
  private:
+  // Every rank looks at every output of its domain, so that all of them refuse together.
+  MOE_LANES bool outputsAreGood() const {
+    return areGood(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+  }
+
   static MOE_LANES Operation operation(const StepParams& p) {
     const HandleState* state = p.handle.state;
     return handedOperation(p, kHtDispatchChannel, state->dispatchEpoch, state->dispatchHanded);
@@ -186,5 +218,10 @@ class HtDispatch {
   const DispatchArgs& d_;
   WarpIndex team_;
 };
+
+template <int kWaves, Duty kDuty, Moves Warp>
+MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation) {
+  HtDispatch<kWaves, kDuty, Warp>(warp, p, crew, operation).runSilently();
+}
 
 }  // namespace moe

@@ -74,7 +74,7 @@ class HtDispatchRails {
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
-    if (s.sends && !(here_.begin() && railsAreFree(s, words()))) return;
+    if (s.sends && !(here_.begin() && outputsAreGood() && railsAreFree(s, words()))) return;
     inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave); },
                      [&](int wave) { return !s.sends || forwardWave(wave); },
                      [&](int wave) { return !s.receives || here_.take(wave); });
@@ -86,6 +86,11 @@ class HtDispatchRails {
   MOE_LANES RailWords words() const {
     const RemoteLayout& at = s.comm.far->at;
     return {kDispatchRails, at.htRailWaves, at.htRailsFree, d_.terms, Phase::dispatchRails, Phase::dispatchRailsFree};
+  }
+
+  // The domains do not see each other's outputs, so that not all ranks would know: this ends the communicator.
+  MOE_LANES bool outputsAreGood() const {
+    return s.allAreGood(domainRanks(s.comm), [&](int to) { return here_.faultOf(to); });
   }
 
   MOE_LANES bool sendWave(int wave) const {

@@ -66,21 +66,39 @@ struct LandedSums {
 };
 
 template <Lands Warp>
+MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
+
+template <Lands Warp>
 class LlCombine {
  public:
-  MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w) : s(warp, p, w, operation(p)) {}
+  MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w) : LlCombine(warp, p, w, operation(p)) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
+      : s(warp, p, w, which) {}
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
     if (s.sends) {
-      if (!llRowsAreGood(s) || !begin()) return;
-      handBack();
-      if (s.args.grads != 0) pushWeightGrads(s);
+      const bool silent = givesZeros(s);
+      if (!begin()) return;
+      if (silent) {
+        handBackNothing(s.warp, s.p, s.w, s.operation());
+      } else {
+        handBack();
+        if (s.args.grads != 0) pushWeightGrads(s);
+      }
       if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
       if (s.split()) llPutSums(s);
-      endSend();
+      endSend(silent);
     }
     if (s.receives) takeBack();
+  }
+
+  // The rows and gradients that owners wait for, if none of this rank counts.
+  MOE_LANES void handBackZeros() const {
+    s.warp.reduceRows(s.comm, PreparedZeros<true, HandedBack<S, true>>{s.p, {s, arrivedShare()}});
+    if (s.split()) s.warp.reduceRows(s.comm, PreparedZeros<false, HandedBack<S, false>>{s.p, {s, arrivedShare()}});
+    if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
  private:
@@ -135,20 +153,25 @@ class LlCombine {
     }
   }
 
+  MOE_LANES PartShare arrivedShare() const {
+    return shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
+  }
   MOE_LANES void handBack() const {
-    const PartShare share = shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
+    const PartShare share = arrivedShare();
     prepareRows<true>(s, HandedBack<S, true>{s, share});
     if (s.split()) prepareRows<false>(s, HandedBack<S, false>{s, share});
   }
 
   // What a sending step leaves for the next one.
-  MOE_LANES void endSend() const {
+  MOE_LANES void endSend(bool silent) const {
     if (!isLast(s.w)) return;
     CommState* state = s.comm.state;
     HandleState* handle = s.handle.state;
+    if (silent && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
     s.endEpoch([&] {
       handle->combineEpoch = s.epoch;
       handle->combineHanded = s.number;
+      handle->silent = 0;
       if (hasFlags()) state->handed[0][s.channel] = s.number;
       state->llUncombined[s.handle.llSet] = state->llUsed[s.handle.llSet] = 0;
     });
@@ -170,5 +193,10 @@ class LlCombine {
 
   const S s;
 };
+
+template <Lands Warp>
+MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  LlCombine<Warp>(warp, p, w, operation).handBackZeros();
+}
 
 }  // namespace moe

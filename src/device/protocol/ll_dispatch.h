@@ -28,13 +28,25 @@ struct LlArrived {
   MOE_LANES int place(int row, int copy) const { return layoutRow(payload.h, row, copy); }
 };
 
+// What rank `from` has otherwise than this rank, if anything. One lane.
+template <Moves Warp>
+MOE_LANES Failure termsFault(const Warp& warp, const StepParams& p, int from) {
+  const std::uint64_t ours = p.dispatch.terms;
+  const auto theirs = warp.laneLoad(p.comm.mine<std::uint64_t>(llSizesOffset(p.comm, p.handle, from)));
+  return theirs == ours ? Failure{} : disagreement(Phase::dispatchRows, from, ours, theirs);
+}
+template <Moves Warp>
+MOE_SELDOM void keepTermsFault(Warp warp, const StepParams& p) {
+  keepFirstFault(warp, p.handle, allRanks(p.comm), [&](int from) { return termsFault(warp, p, from); });
+}
+
 template <Moves Warp>
 class LlDispatch {
  public:
   MOE_LANES LlDispatch(const Warp& warp, const StepParams& p, WarpIndex w) : s(warp, p, w), d_(p.dispatch) {}
 
   MOE_LANES void run() const {
-    const bool uncombined = s.comm.state->llUncombined[s.handle.llSet] != 0;
+    const bool uncombined = s.comm.state->llUncombined[s.handle.llSet] != 0, silent = deliversNothing(s);
     if (s.stopped()) return;
     if (s.sends) {
       if (uncombined && !waitForSlots()) return;
@@ -44,7 +56,7 @@ class LlDispatch {
       if (s.split()) putToRemoteRanks();
       if (isLast(s.w)) llEndSend(s);
     }
-    if (s.receives) receive();
+    if (s.receives) receive(silent);
   }
 
  private:
@@ -68,7 +80,8 @@ class LlDispatch {
 
   // Rows, and behind them the word of their terms and the flag: together, so that the adapter is told once.
   MOE_LANES void putToRemoteRanks() const {
-    llPutToRemoteRanks(s, [&](int to) {
+    const auto rowsTo = [&](int to) { return s.handle.sent.totals[s.handle.map.experts + to]; };
+    llPutToRemoteRanks(s, rowsTo, [&](int to) {
       s.warp.put(s.comm, 2, [&](int i) {
         return i == 0 ? putWord(to, llSizesOffset(s.comm, s.handle, s.comm.rank), d_.terms, s.epoch)
                       : flagPut(s.comm, to, s.rowFlags(), s.epoch, s.epoch);
@@ -78,33 +91,44 @@ class LlDispatch {
 
   // ---- Receiving
 
-  MOE_LANES void receive() const {
-    if (s.handle.sent.layoutRowsOf[s.comm.rank] > d_.capacity) {
-      return llRefuse(s, s.handle.sent.layoutRowsOf[s.comm.rank]);
+  // `silent`: nothing is delivered, but the rows come all the same, so that slots are free when they were waited for.
+  MOE_LANES void receive(bool silent) const {
+    const std::int64_t rows = s.handle.sent.layoutRowsOf[s.comm.rank];
+    bool delivers = !silent && rows <= d_.capacity;
+    if (delivers) {
+      describeRows(s, s.w);
+    } else {
+      describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);
     }
-    describeRows(s, s.w);
     // Rows that stay in their slots need one warp that waits, and one look.
     const bool stay =
         d_.outRows == nullptr && d_.cast.outScales == nullptr && d_.sideBytes == 0 && s.handle.arrivals == 0;
-    if (stay && s.w.index != 0) return;
+    if (stay && !isLast(s.w)) return;
     const bool straight = d_.straight != 0;
     MOE_ROLLED
     for (int turn = straight ? 0 : 1; turn < 2; ++turn) {
       const bool own = turn == 0;
-      if (!own && !(s.waitForAll(s.rowFlags(), s.epoch, Phase::dispatchRows) && termsAgree())) return;
-      deliver(own ? llOwnRows(s.comm, s.handle) : straight ? llRowsOfOthers(s.comm, s.handle) : allRows(), own);
+      if (!own && !s.waitForAll(s.rowFlags(), s.epoch, Phase::dispatchRows)) return;
+      if (!own) delivers = delivers && termsAgree();
+      if (delivers)
+        deliver(own ? llOwnRows(s.comm, s.handle) : straight ? llRowsOfOthers(s.comm, s.handle) : allRows(), own);
     }
-    llDeliverScales(s, LlArrived{s.rows(), nullptr, 0}, *s.handle.arriving.rows);
+    if (delivers) {
+      llDeliverScales(s, LlArrived{s.rows(), nullptr, 0}, *s.handle.arriving.rows);
+    } else if (!silent) {
+      keepRefusal(rows);
+    }
     if (s.handle.arrivals != 0) announceArrivals(s, 0, {0, s.handle.map.count(s.comm.rank)}, s.w);
   }
 
-  // True if all ranks' terms are this rank's; else one of them is reported. After the rows' flags.
+  MOE_LANES void keepRefusal(std::int64_t rows) const {
+    if (rows > d_.capacity) return llRefuse(s, rows);
+    if (isLast(s.w)) keepTermsFault(s.warp, s.p);
+  }
+
+  // True if all ranks' terms are this rank's. After the rows' flags.
   MOE_LANES bool termsAgree() const {
-    return s.allAreGood(allRanks(s.comm), [&](int from) -> Failure {
-      const std::uint64_t word = llSizesOffset(s.comm, s.handle, from);
-      const auto theirs = s.warp.laneLoad(s.comm.template mine<std::uint64_t>(word));
-      return theirs == d_.terms ? Failure{} : disagreement(Phase::dispatchRows, from, d_.terms, theirs);
-    });
+    return areGood(s, allRanks(s.comm), [&](int from) { return termsFault(s.warp, s.p, from); });
   }
 
   MOE_LANES LlRows allRows() const { return {s.handle, 0, *s.handle.arriving.rows, 0, 0}; }

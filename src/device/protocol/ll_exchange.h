@@ -103,25 +103,26 @@ MOE_LANES void llSendRows(const LlSending auto& s, const Lists& lists) {
 }
 
 // One payload's rows for a remote rank, when all warps have stored theirs.
-MOE_LANES void llPutRows(const LlSending auto& s, const LlPayload& payload, int to) {
+MOE_LANES void llPutRows(const LlSending auto& s, const LlPayload& payload, int to, int rows) {
   const CommView& c = s.comm;
   const HandleView& h = s.handle;
   const std::int32_t* tokens = h.rails.outgoing + static_cast<std::int64_t>(to) * h.tokensMax;
-  s.warp.put(c, h.sent.totals[h.map.experts + to], [&](int i) {
+  s.warp.put(c, rows, [&](int i) {
     return putBytes(to, llSlotOffset(c, h, payload.slots, payload.bytesMax, payload.bytes, c.rank, i),
                     llOutOffset(c, h, payload.outArea, payload.bytesMax, payload.bytes, tokens[i]), payload.bytes,
                     s.epoch);
   });
 }
 
-// Rows to the remote ranks of this warp, and behind them what putRest(to) puts; each call by another connection.
-template <class PutRest>
-MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, PutRest putRest) {
+// Rows to the remote ranks of this warp, rowsTo(rank) of them, and behind them what putRest(rank) puts; each call by
+// another connection.
+template <class RowsTo, class PutRest>
+MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRest putRest) {
   const std::uint64_t ready = s.rowFlags();
   forRemoteRanks(s, [&](int to) {
     if (!s.waitForOwn(ready, s.epoch)) return false;
-    llPutRows(s, s.rows(), to);
-    if (s.args.sideBytes != 0) llPutRows(s, s.side(), to);
+    llPutRows(s, s.rows(), to, rowsTo(to));
+    if (s.args.sideBytes != 0) llPutRows(s, s.side(), to, rowsTo(to));
     putRest(to);
     return true;
   });
@@ -137,18 +138,18 @@ MOE_LANES void llEndSend(const LlSending auto& s) {
     state->llUncombined[h.llSet] = 1;
     if (h.layout == Layout::rankMajor) state->llUsed[h.llSet] = 1;
     h.state->dispatchEpoch = s.epoch;
+    h.state->silent = h.state->fault != 0 ? 1 : 0;
   });
 }
 
 // ---- Receiving
 
-// An output that is too small is its owner's fault alone: the peers have done their part. Reported when all warps of
-// this rank have sent, as the peers wait for them.
+// An output that is too small is its owner's fault alone: the peers have done their part. Kept when all warps of this
+// rank have sent, and so have read what changes.
 MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
-  if (s.w.index != 0 || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
-  s.warp.forEach(1, [&](int) {
-    s.warp.laneFail(s.comm, tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
-  });
+  if (!isLast(s.w) || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
+  keepFault(s.warp, s.handle,
+            tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
 }
 
 // Both payloads of some rows. `From` says where the rows of a payload are, from(payload, input, rowBytes), as Delivered

@@ -4,8 +4,8 @@
 // routes".
 #pragma once
 
-#include "device/protocol/ll_taken.h"
 #include "device/protocol/ll_users.h"
+#include "device/protocol/ll_verdict.h"
 
 namespace moe {
 
@@ -41,13 +41,13 @@ class LlRouteDispatch {
 
   // ---- Sending
 
-  // False if this rank sends nothing, or a wait failed.
+  // False if a wait failed. A route that this rank refuses is sent like others, without the entries that cannot be.
   MOE_LANES bool send(bool uncombined) const {
     const LlUsers<Block> users(block_);
-    if (!users.count()) return false;
+    users.count();
     if (uncombined && !waitForSlots()) return false;
     const LlTelling<S, LlUsers<Block>> telling{mover_, users};
-    if (block_.w.index == 0) telling.storeCounts(s_.w);
+    if (block_.w.index == 0) telling.storeCounts(s_.w, users.refuses());
     if (moves()) {
       telling.storeHeaders();
       llSendRows(mover_, users);
@@ -66,8 +66,10 @@ class LlRouteDispatch {
   }
 
   // Rows, and behind them what is told and the flag: together, so that the adapter is told once.
+  // How many there are each block has counted: in the handle that may be nothing already.
   MOE_LANES void putToRemoteRanks(const LlTelling<S, LlUsers<Block>>& telling) const {
-    llPutToRemoteRanks(s_, [&](int to) {
+    const auto rowsTo = [&](int to) { return telling.rowsTo(to); };
+    llPutToRemoteRanks(s_, rowsTo, [&](int to) {
       s_.warp.put(s_.comm, 2, [&](int i) {
         return i == 0 ? telling.blockPut(to) : flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch);
       });
@@ -78,20 +80,36 @@ class LlRouteDispatch {
 
   MOE_LANES void receive() const {
     const LlTaken<Block> taken(block_);
-    if (!block_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows) || !taken.count(s_)) return;
-    if (block_.w.index == 0) taken.keepCounts();
-    if (taken.layoutRows() <= s_.args.capacity) {
-      if (s_.w.index == 0) copyExpertOffsets(s_, taken.expertOffsets());
-      if (moves()) deliver(taken);
-      if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
+    if (!block_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows)) return;
+    const std::uint32_t verdict = taken.count(s_);
+    if ((verdict & kLlStranger) != 0) return;
+    if ((verdict & kLlRefused) != 0) {
+      describeNothing(s_.warp, s_.p, Filled{nullptr, nullptr, nullptr, layoutRows(s_.handle, s_.comm.rank, 0, 0)},
+                      s_.w);
+      llMakeEmptyRoute(s_.warp, s_.p, s_.w, s_.operation());
     } else {
-      llRefuse(s_, taken.layoutRows());
+      receiveRows(taken, verdict == kLlGood && taken.layoutRows() <= s_.args.capacity);
     }
-    if (s_.w.index == 0) taken.tellHost(s_);
+    if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
+    if (s_.w.index == 0) s_.publish(&s_.handle.hostCounts->tag, flagWord(s_.handle.state->routes));
+  }
+
+  // `delivers`: else the handle gets the route, and the caller nothing.
+  MOE_LANES void receiveRows(const LlTaken<Block>& taken, bool delivers) const {
+    if (block_.w.index == 0) taken.keepCounts();
+    if (s_.w.index == 0) {
+      s_.warp.forEach(1, [&](int) { laneBeginRoute(s_.handle); });
+      if (delivers) copyExpertOffsets(s_, taken.expertOffsets());
+      if (!delivers) llKeepFault(s_.warp, s_.p, taken.layoutRows());
+    }
+    if (!delivers) describeNothing(s_.warp, s_.p, taken.filled(), s_.w);
+    if (!moves()) return;
+    keepHeaders(taken, delivers && describes(s_.args));
+    if (delivers) deliver(taken);
   }
 
   MOE_LANES void deliver(const LlTaken<Block>& taken) const {
-    keepHeaders(taken);
+    if (s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), mover_.w);
     if (s_.args.outRows == nullptr && s_.args.cast.outScales == nullptr) return;
     llDeliver(mover_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
               [&](const LlPayload& payload, const std::uint8_t* in, std::uint32_t bytes) {
@@ -100,15 +118,14 @@ class LlRouteDispatch {
     llDeliverScales(mover_, LlTakenRows<Block>{taken, s_.rows(), nullptr, 0}, taken.rows());
   }
 
-  // The handle keeps the headers, with final rows, and the caller's arrays are filled from them. Numbers begin at the
-  // middle warp: the first ones already do other things.
-  MOE_LANES void keepHeaders(const LlTaken<Block>& taken) const {
+  // The handle keeps the headers, with final rows, and `describing` the caller's arrays are filled from them. Numbers
+  // begin at the middle warp: the first ones already do other things.
+  MOE_LANES void keepHeaders(const LlTaken<Block>& taken, bool describing) const {
     const HandleView& h = s_.handle;
     const WarpIndex w{(mover_.w.index + mover_.w.count / 2) % mover_.w.count, mover_.w.count, mover_.w.blocks};
-    if (s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), w);
     const Slice slice = sliceOf(taken.rows(), w);
     const int items = slice.count * h.topk;
-    if (describes(s_.args) && !expertRows(h)) {
+    if (describing && !expertRows(h)) {
       s_.warp.forEach(items, [&](int i) {
         const int row = h.byTopk.of(i);
         laneDescribeNothing(h, s_.args, taken.place(slice.begin + row, 0), i - row * h.topk);
@@ -116,7 +133,7 @@ class LlRouteDispatch {
     }
     s_.warp.forEach(items, [&](int i) {
       const int row = h.byTopk.of(i);
-      taken.laneKeepEntry(s_.args, slice.begin + row, i - row * h.topk);
+      taken.laneKeepEntry(s_.args, slice.begin + row, i - row * h.topk, describing);
     });
   }
 

@@ -3,10 +3,18 @@
 #pragma once
 
 #include "device/protocol/ll_told.h"
-#include "device/protocol/route/route_exchange.h"
+#include "device/protocol/route/route_empty.h"
 #include "device/view/ll_tables.h"
 
 namespace moe {
+
+// What becomes of a dispatch that routes, by what all ranks have told: a bit for each thing that is wrong.
+enum LlVerdict : std::uint32_t {
+  kLlGood = 0,
+  kLlRefused = 1,   // a rank has an entry that cannot be: the route is empty, on all ranks
+  kLlDiffers = 2,   // ranks have passed different values: nothing is delivered, on all ranks
+  kLlStranger = 4,  // a handle is not like ours: reported, and the communicator ends
+};
 
 template <class Block>
 class LlTaken {
@@ -18,22 +26,23 @@ class LlTaken {
         t_(block.tables),
         experts_(block.handle.map.count(block.comm.rank)) {}
 
-  // Looks up what all ranks have told, and fills the block's tables. False if the terms of a rank are not this rank's,
-  // which is reported. After the rows' flags. `s`: the session of each warp; the block's first one adds up.
-  MOE_LANES bool count(const AnySession auto& s) const {
-    if (!s.sends) block_.warp.forEach(1, [&](int) { *t_.faulty = 0; });  // else it is 0 since LlUsers::count
+  // Looks up what all ranks have told, and fills the block's tables unless the route is empty or a rank a stranger.
+  // After the rows' flags. `s`: the session of each warp; the block's first one adds up.
+  MOE_LANES std::uint32_t count(const AnySession auto& s) const {
+    if (!s.sends) block_.warp.forEach(1, [&](int) { t_.faulty[1] = kLlGood; });  // else it is, since LlUsers::count
     block_.warp.forEach(c_.nranks + (countsExperts() ? experts_ : 0), [&](int i) {
       if (i >= c_.nranks) return laneCountExpert(i - c_.nranks);
       laneCountRank(i);
     });
-    if (*t_.faulty != 0) return false;
+    const std::uint32_t verdict = t_.faulty[1];
+    if ((verdict & (kLlRefused | kLlStranger)) != 0) return verdict;
     block_.warp.forEach(c_.nranks + 1, [&](int from) {
       t_.rankOffsets[from] = laneSums<8>(from, 0, [&](int earlier) { return t_.rankRows[earlier]; }).all;
     });
-    if (!countsExperts()) return true;
+    if (!countsExperts()) return verdict;
     if (s.w.index < s.w.blocks) addUpExperts(s.warp);
     block_.warp.forEach(0, [](int) {});
-    return true;
+    return verdict;
   }
 
   MOE_LANES int rows() const { return t_.rankOffsets[c_.nranks]; }
@@ -61,14 +70,6 @@ class LlTaken {
       h_.sent.layoutRowsOf[c_.rank] = host->layoutRows = layoutRows();
     });
   }
-  // One warp of it, when all lanes of the block have stored theirs.
-  MOE_LANES void tellHost(const AnySession auto& s) const {
-    HandleState* state = h_.state;
-    const std::uint32_t ticket = h_.ticket > state->routes ? h_.ticket : state->routes;
-    s.warp.forEach(1, [&](int) { state->routes = ticket; });
-    s.publish(&h_.hostCounts->tag, flagWord(ticket));
-  }
-
   // ---- Rows, in FLAT order
 
   MOE_LANES Arrival arrival(int row) const { return arrivalOf(t_.rankOffsets, c_.nranks, row); }
@@ -84,9 +85,9 @@ class LlTaken {
     return entryPlace(at.from, block_.warp.laneLoad(header(at) + 1 + copy));
   }
 
-  // Entry n of a row, if it has so many, for the handle and for the caller. The first one's lane keeps the head too.
-  // Both loads are independent.
-  MOE_LANES void laneKeepEntry(const DispatchArgs& d, int row, int n) const {
+  // Entry n of a row, if it has so many, for the handle and, `describing`, for the caller. The first one's lane keeps
+  // the head too. Both loads are independent.
+  MOE_LANES void laneKeepEntry(const DispatchArgs& d, int row, int n, bool describing) const {
     const Arrival at = arrival(row);
     const Quad* told = header(at);
     const Quad head = block_.warp.laneLoad(told);
@@ -96,7 +97,7 @@ class LlTaken {
     if (n == 0) kept[0] = head;
     if (expertRows(h_)) entry.w = static_cast<std::uint32_t>(entryPlace(at.from, entry));
     kept[1 + n] = entry;
-    if (!describes(d)) return;
+    if (!describing) return;
     laneDescribe(h_, d, head, entry, n, expertRows(h_) ? entryRow(entry) : place(row, 0));
   }
 
@@ -122,14 +123,17 @@ class LlTaken {
   }
 
   MOE_LANES void laneCountRank(int from) const {
-    const Quad handle = laneToldQuad(from, 0), dispatch = laneToldQuad(from, 1);
+    Quad handle = laneToldQuad(from, 0);
+    const Quad dispatch = laneToldQuad(from, 1);
     t_.rankRows[from] = static_cast<int>(dispatch.z);
-    Failure why = handleFault(h_.terms, handle, from);
-    const std::uint64_t ours = block_.p.dispatch.terms, theirs = std::uint64_t{dispatch.y} << 32 | dispatch.x;
-    if (why.fault == Fault::none && theirs != ours) why = disagreement(Phase::dispatchRows, from, ours, theirs);
-    if (why.fault == Fault::none) return;
-    block_.warp.laneFail(c_, why);
-    block_.warp.laneOr(t_.faulty, 1);
+    if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(t_.faulty + 1, kLlRefused);
+    handle.w &= ~kRouteRefused;
+    const Failure why = handleFault(h_.terms, handle, from);
+    if (why.fault != Fault::none) {
+      block_.warp.laneFail(c_, why);
+      block_.warp.laneOr(t_.faulty + 1, kLlStranger);
+    }
+    if (llTermsTold(dispatch) != block_.p.dispatch.terms) block_.warp.laneOr(t_.faulty + 1, kLlDiffers);
   }
 
   // All entries for local expert e. Notes how many of them are of earlier sources.

@@ -2,13 +2,41 @@
 #pragma once
 
 #include "device/protocol/ll_exchange.h"
-#include "device/protocol/route/route_count.h"
+#include "device/protocol/route/route_refusal.h"
+#include "device/view/terms.h"
 
 namespace moe {
 
 // Where rank `from` tells this one.
 MOE_LANES std::uint64_t llToldBy(const AnySession auto& s, int from) {
   return llToldOffset(s.comm, s.handle, s.comm.at.llTold, from);
+}
+
+// A dispatch's terms, as the second Quad has them.
+MOE_LANES std::uint64_t llTermsTold(const Quad& dispatch) {
+  return std::uint64_t{dispatch.y} << 32 | dispatch.x;
+}
+
+// Where this rank writes what it tells rank `to`: there, or where it waits to be put.
+MOE_LANES std::uint8_t* llToldTo(const StepParams& p, bool remote, int to) {
+  const CommView& c = p.comm;
+  if (remote) return c.mine<std::uint8_t>(llToldOffset(c, p.handle, c.far->at.llToldOut, to));
+  return c.in<std::uint8_t>(to, llToldOffset(c, p.handle, c.at.llTold, c.rank));
+}
+
+// The first entry that cannot be, to all ranks. One warp.
+template <Moves Warp>
+MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
+  const auto isBad = [&](int entry) { return givenFault(p, entry) != Fault::none ? 1 : 0; };
+  warp.scanInOrder(p.route.tokens * p.handle.topk, isBad, [&](int entry, int before) {
+    if (before != 0 || isBad(entry) == 0) return;
+    const Quad words = badEntryWords(p, entry);
+    MOE_ROLLED
+    for (int to = 0; to < p.comm.nranks; ++to) {
+      const bool remote = Warp::kPuts && !p.comm.inDomain(to);
+      warp.laneStore(reinterpret_cast<Quad*>(llToldTo(p, remote, to)) + 2, words);
+    }
+  });
 }
 
 // The sender's side. `Users` says which token goes where (ll_users.h).
@@ -30,47 +58,55 @@ struct LlTelling {
     });
   }
 
-  // The warps of the first block, which has counted experts too. `w`: among all warps of the step.
-  MOE_LANES void storeCounts(WarpIndex w) const {
+  // The warps of the first block, which has counted experts too. `w`: among all warps of the step. `refuses`: an entry
+  // cannot be, and the ranks make an empty route.
+  MOE_LANES void storeCounts(WarpIndex w, bool refuses) const {
     const HandleView& h = s.handle;
-    const Slice slice = sliceOf(h.buckets(), {w.index / w.blocks, w.count / w.blocks, 1});
+    const Slice slice = sliceOf(h.map.experts + h.map.nranks, {w.index / w.blocks, w.count / w.blocks, 1});
+    Quad handle = h.terms;
+    if (refuses) handle.w |= kRouteRefused;
     s.warp.forEach(slice.count, [&](int i) {
       const int bucket = slice.begin + i, count = users.total(bucket), experts = h.map.experts;
       h.sent.totals[bucket] = count;
       if (bucket < experts) return laneStoreExpert(bucket, count);
       auto* head = reinterpret_cast<Quad*>(told(bucket - experts));
       const std::uint64_t terms = s.args.terms;
-      s.warp.laneStore(head, h.terms);
+      s.warp.laneStore(head, handle);
       s.warp.laneStore(head + 1, Quad{static_cast<std::uint32_t>(terms), static_cast<std::uint32_t>(terms >> 32),
                                       static_cast<std::uint32_t>(count), 0});
     });
+    if (refuses && w.index == 0) llTellBadEntry(s.warp, s.p);
   }
+
+  MOE_LANES int rowsTo(int to) const { return users.total(s.handle.map.experts + to); }
 
   // What waits for a remote rank, when all warps have stored theirs.
   MOE_LANES Put blockPut(int to) const {
     const CommView& c = s.comm;
-    const int rows = s.handle.sent.totals[s.handle.map.experts + to];
     return putBytes(to, llToldOffset(c, s.handle, c.at.llTold, c.rank),
                     llToldOffset(c, s.handle, c.far->at.llToldOut, to),
-                    static_cast<std::uint32_t>(llToldHeader(c, s.handle, rows)), s.epoch);
+                    static_cast<std::uint32_t>(llToldHeader(c, s.handle, rowsTo(to))), s.epoch);
   }
 
  private:
-  // Where this rank writes what it tells rank `to`.
-  MOE_LANES std::uint8_t* told(int to) const {
-    const CommView& c = s.comm;
-    if (s.isRemote(to)) return c.template mine<std::uint8_t>(llToldOffset(c, s.handle, c.far->at.llToldOut, to));
-    return c.template in<std::uint8_t>(to, llToldOffset(c, s.handle, c.at.llTold, c.rank));
-  }
+  MOE_LANES std::uint8_t* told(int to) const { return llToldTo(s.p, s.isRemote(to), to); }
   MOE_LANES Quad* header(int to, int index) const {
     return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
   }
 
+  // An entry as the handle keeps it: its expert or, below 0, none, or the entry that it is merged into.
+  MOE_LANES int expertOf(int k, const TakenEntry& taken) const {
+    if (indexFault(s.handle, taken.id) != Fault::none) return -1;
+    return taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
+  }
   // How many of a token's entries are for experts of `rank`: before entry k, and in all.
   MOE_LANES Sums entriesFor(int token, int k, int rank) const {
     const HandleView& h = s.handle;
     return laneSums<8>(h.topk, k, [&](int other) {
-      return h.map.isOn(static_cast<int>(indexAt(h, s.p.route, token * h.topk + other)), rank) ? 1 : 0;
+      const int entry = token * h.topk + other;
+      const std::int64_t id = indexAt(h, s.p.route, entry);
+      if (id < 0 || id >= h.map.experts || !h.map.isOn(static_cast<int>(id), rank)) return 0;
+      return h.merges == 0 || takenEntry(h, s.p.route, entry).with == other ? 1 : 0;
     });
   }
 
@@ -81,15 +117,15 @@ struct LlTelling {
 
   MOE_LANES void laneStoreEntry(int token, int k) const {
     const HandleView& h = s.handle;
-    const RouteArgs& route = s.p.route;
-    const int entry = token * h.topk + k, expert = static_cast<int>(indexAt(h, route, entry));
-    const float weight = route.topkWeights != nullptr ? route.topkWeights[entry] : 1.0f;
+    const int entry = token * h.topk + k;
+    const TakenEntry taken = takenEntry(h, s.p.route, entry);
+    const int expert = expertOf(k, taken);
     h.sent.ids[entry] = expert;
-    h.sent.weights[entry] = weight;
-    if (expert < 0 || expert >= h.map.experts) return;
+    h.sent.weights[entry] = taken.weight;
+    if (expert < 0) return;
     const int to = h.map.rankOf(expert), row = expertRows(h) ? users.positionOf(token, expert) : 0;
     s.warp.laneStore(header(to, users.positionOf(token, h.map.experts + to)) + 1 + entriesFor(token, k, to).before,
-                     makeEntry(h.map.local(expert, to), k, weight, row));
+                     makeEntry(h.map.local(expert, to), k, taken.weight, row));
   }
 
   MOE_LANES void laneStoreHead(int token, int ordinal) const {

@@ -3,7 +3,7 @@
 // whose bit t says that token t uses it, as in the route.
 #pragma once
 
-#include "device/protocol/route/route_count.h"
+#include "device/protocol/route/route_refusal.h"
 #include "device/view/ll_tables.h"
 
 namespace moe {
@@ -36,22 +36,23 @@ class LlUsers {
   MOE_LANES explicit LlUsers(const Block& block)
       : c_(block.comm),
         h_(block.handle),
+        p_(block.p),
         route_(block.p.route),
         t_(block.tables),
         warp_(block.warp),
         leads_(block.w.index == 0) {}
 
-  // All lanes of the block together. False in the first block if an entry cannot be, which is reported. The others
-  // leave such entries out: what they send is not taken, since the first block says nothing.
-  MOE_LANES bool count() const {
+  // All lanes of the block together. Entries that cannot be are left out; the first block knows that there are some.
+  MOE_LANES void count() const {
     const int chunks = chunkCount(), cleared = static_cast<int>(t_.users - t_.ranks) + chunks * buckets();
     warp_.forEach(cleared, [&](int i) { t_.ranks[i] = 0; });
     warp_.template collect<4>(
         route_.tokens * h_.topk, [&](int i) { return indexAt(h_, route_, i); },
         [&](int i, std::int64_t id) { laneMark(i, id); });
     warp_.forEach(buckets() - firstBucket(), [&](int i) { laneSum(firstBucket() + i); });
-    return *t_.faulty == 0;
   }
+  // The first block: whether an entry cannot be.
+  MOE_LANES bool refuses() const { return *t_.faulty != 0; }
 
   // The destinations of a token: as Outgoing wants it.
   MOE_LANES Destination of(int token, int ordinal) const {
@@ -113,26 +114,15 @@ class LlUsers {
   }
 
   MOE_LANES void laneMark(int entry, std::int64_t id) const {
-    const int token = h_.byTopk.of(entry);
-    if (leads_ && isFaulty(token, entry - token * h_.topk, id)) return;
+    if (leads_ && givenFault(p_, entry) != Fault::none) return warp_.laneOr(t_.faulty, 1);
     if (id < 0 || id >= h_.map.experts) return;
     const auto expert = static_cast<int>(id);
-    const int rank = h_.map.rankOf(expert), bit = bitOf(rank);
+    const int token = h_.byTopk.of(entry), rank = h_.map.rankOf(expert), bit = bitOf(rank);
     std::uint32_t* users = t_.users + token / kChunkTokens * buckets();
     const std::uint32_t user = 1u << token % kChunkTokens;
     if (firstBucket() == 0) warp_.laneOr(users + expert, user);
     warp_.laneOr(users + h_.map.experts + rank, user);
     warp_.laneOr(ranksOf(token) + bit / 32, 1u << bit % 32);
-  }
-  // Then it is reported.
-  MOE_LANES bool isFaulty(int token, int k, std::int64_t id) const {
-    const auto isSame = [&](int other) { return indexAt(h_, route_, token * h_.topk + other) == id ? 1 : 0; };
-    Fault fault = indexFault(h_, id);
-    if (fault == Fault::none && id >= 0 && laneSums<8>(k, 0, isSame).all != 0) fault = Fault::twice;
-    if (fault == Fault::none) return false;
-    warp_.laneFail(c_, entryFault(h_, c_.rank, fault, {token, k, id}));
-    warp_.laneOr(t_.faulty, 1);
-    return true;
   }
 
   MOE_LANES void laneSum(int bucket) const {
@@ -147,6 +137,7 @@ class LlUsers {
 
   const CommView& c_;
   const HandleView& h_;
+  const StepParams& p_;
   const RouteArgs& route_;
   const LlTables& t_;
   const typename Block::Policy& warp_;

@@ -32,10 +32,7 @@ struct Gaps {
   MOE_LANES Range at(int i) const {
     const std::int32_t* rows = filled.rowsPerExpert;
     const std::int32_t* offsets = filled.expertOffsets;
-    if (i == groups()) {  // layouts of a fixed size have nothing there
-      const bool open = h.layout == Layout::flat || h.layout == Layout::expertMajor;
-      return {filled.layoutRows, open ? static_cast<int>(capacity) : filled.layoutRows};
-    }
+    if (i == groups()) return {filled.layoutRows, open() ? static_cast<int>(capacity) : filled.layoutRows};
     if (h.layout == Layout::expertMajor) return {offsets[i] + rows[i], offsets[i + 1]};
     if (h.layout == Layout::rankMajor) {
       const int came = filled.rankOffsets[i + 1] - filled.rankOffsets[i];
@@ -46,12 +43,21 @@ struct Gaps {
   }
   // A warp's share of a gap. Most gaps are short, so each is shared out from another warp on.
   MOE_LANES Range share(int i, WarpIndex team) const {
-    const Range gap = at(i);
-    const Slice mine = sliceOf(gap.end - gap.begin, {(team.index + i) % team.count, team.count, team.blocks});
-    return {gap.begin + mine.begin, gap.begin + mine.begin + mine.count};
+    return shareOf(at(i), {(team.index + i) % team.count, team.count, team.blocks});
+  }
+  // The same of all rows, as if none had come, as far as the output has room.
+  MOE_LANES Range shareOfAll(WarpIndex team) const {
+    const std::int64_t rows = open() || filled.layoutRows > capacity ? capacity : filled.layoutRows;
+    return shareOf({0, static_cast<int>(rows)}, team);
   }
 
  private:
+  // Layouts of a fixed size have nothing behind the last row.
+  MOE_LANES bool open() const { return h.layout == Layout::flat || h.layout == Layout::expertMajor; }
+  static MOE_LANES Range shareOf(Range rows, WarpIndex team) {
+    const Slice mine = sliceOf(rows.end - rows.begin, team);
+    return {rows.begin + mine.begin, rows.begin + mine.begin + mine.count};
+  }
   // Those of an expert or of a source.
   MOE_LANES int groups() const {
     if (h.layout == Layout::flat) return 0;
@@ -67,14 +73,18 @@ class Padding {
 
   MOE_LANES void run(WarpIndex team) const {
     MOE_ROLLED
-    for (int i = 0; i < gaps_.count(); ++i) {
-      const Range rows = gaps_.share(i, team);
-      if ((d_.padding & kPadIndices) != 0) padIndices(rows);
-      if ((d_.padding & kPadRows) != 0) padRows(rows);
-    }
+    for (int i = 0; i < gaps_.count(); ++i) fill(gaps_.share(i, team));
   }
 
+  // As if nothing had come, as far as the output has room.
+  MOE_LANES void runOverAll(WarpIndex team) const { fill(gaps_.shareOfAll(team)); }
+
  private:
+  MOE_LANES void fill(Range rows) const {
+    if ((d_.padding & kPadIndices) != 0) padIndices(rows);
+    if ((d_.padding & kPadRows) != 0) padRows(rows);
+  }
+
   MOE_LANES void padIndices(Range rows) const {
     constexpr int kRowsAtOnce = 32;
     const bool perExpert = expertRows(h_);

@@ -59,6 +59,8 @@ struct Session {
         sends((params.phases & kSendPhase) != 0),
         receives((params.phases & kReceivePhase) != 0) {}
 
+  MOE_LANES Operation operation() const { return {channel, epoch, number}; }
+
   // ---- Ranks and domains
 
   // More than one domain. Never so for a policy that cannot put: its code has nothing of what other domains need.
@@ -90,11 +92,14 @@ struct Session {
   // Every warp of a sending step says here that it has read what begins and ends with an epoch.
   MOE_LANES void noteBegin() const { warp.mark(&comm.state->begun[channel], Meeting::begin, w); }
 
+  // True if every warp has read what begins and ends with this epoch.
+  MOE_LANES bool allHaveBegun() const { return waitForWarps(&comm.state->begun[channel], epoch); }
+
   // One warp moves on to the next epoch, and by `last` what goes with it, when every warp has read what that changes:
   // nothing that comes after in this step may read it.
   template <class Last>
   MOE_LANES void endEpoch(Last last) const {
-    if (!waitForWarps(&comm.state->begun[channel], epoch)) return;
+    if (!allHaveBegun()) return;
     warp.forEach(1, [&](int) {
       comm.state->epoch[channel] = epoch;
       last();

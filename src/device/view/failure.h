@@ -36,8 +36,8 @@ struct Awaited {
 enum class Fault : std::int32_t {
   none,
   timeout,       // peer: who did not come
-  badIndex,      // index: token << 8 | entry; actual: the value; expected: the number of experts
-  twice,         // index: token << 8 | entry; actual: the expert that an earlier entry of the token names
+  badIndex,      // peer: who passed it; index: token << 8 | entry; actual: the value; expected: the number of experts
+  twice,         // the same; actual: the expert that an earlier entry of the token names
   capacity,      // peer: whose output, or rows of a combine; expected: rows it can hold; actual: rows that arrive
   disagreement,  // peer: whose terms are not like ours; index: which word; expected: ours; actual: theirs
   staging,       // peer: whose staging area; expected: rows it holds; actual: rows that arrive
@@ -48,7 +48,14 @@ enum class Fault : std::int32_t {
 // What a rank has sent is there before its goodbye is heard. This much longer a wait for it still lasts.
 inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 
-// Written once. `ready` is stored last, with release; the rest is valid when it is not zero.
+// The reasons that a handle's fault word has: moeResult values.
+inline constexpr std::uint32_t kBadArgument = 1, kBadUsage = 2;
+MOE_HOST_DEVICE constexpr std::uint32_t resultOf(Fault fault) {
+  return fault == Fault::disagreement ? kBadUsage : kBadArgument;
+}
+
+// A communicator's is written once, a handle's again after its next route. `ready` is stored last, with release; the
+// rest is valid when it is not zero.
 struct Failure {
   std::uint64_t ready;
   Fault fault;

@@ -20,6 +20,7 @@ struct HandleShape {
   int tokensMax = 0;
   int alignment = 1;
   bool wideIndex = false;
+  bool merges = false;
   bool arrivals = false;  // of layouts with a row per expert
   int routeWarpsMax = 1;
   int tableBlocks = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
@@ -60,6 +61,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.alignment = s.alignment;
   v.byAlignment = divisorOf(s.alignment);
   v.wideIndex = s.wideIndex ? 1 : 0;
+  v.merges = s.merges ? 1 : 0;
   v.arrivals = s.arrivals ? 1 : 0;
   v.terms = packHandleTerms(s.map.experts, s.tokensMax, s.alignment, s.topk, static_cast<int>(s.layout), s.lowLatency,
                             s.arrivals);

@@ -13,7 +13,7 @@ struct LlTables {
   // Of the tokens that are sent. Chunks and buckets as in the route; the first bit of a token's words is this domain's
   // first rank, then come the domain's others, then all other ranks in order.
   std::uint32_t* ranks;   // [tokensMax][rankWords] the ranks that a token goes to
-  std::uint32_t* faulty;  // [1] not 0: an id cannot be
+  std::uint32_t* faulty;  // [2] not 0: an id cannot be; what is wrong with what the ranks have told
   std::uint32_t* users;   // [chunks][buckets] bit t: token t of the chunk uses the bucket
   std::uint16_t* before;  // [chunks][buckets] users in earlier chunks
   // Of what comes.
@@ -42,7 +42,7 @@ MOE_HOST_DEVICE std::int64_t layOutLlTables(const HandleView& h, std::uint8_t* m
     return begin;
   };
   tables->ranks = reinterpret_cast<std::uint32_t*>(take(h.tokensMax * llRankWords(h)));
-  tables->faulty = reinterpret_cast<std::uint32_t*>(take(1));
+  tables->faulty = reinterpret_cast<std::uint32_t*>(take(2));
   tables->users = reinterpret_cast<std::uint32_t*>(take(cells));
   tables->before = reinterpret_cast<std::uint16_t*>(take((cells + 1) / 2));
   tables->rankRows = take(ranks);

@@ -13,8 +13,8 @@ inline constexpr int kHtWaves = 8;       // shares of a HT operation's tokens th
 inline constexpr int kStagingAreasMax = 2;
 inline constexpr int kTopkMax = 32;
 inline constexpr int kRowAlignment = 16;
-inline constexpr int kTermWords = 4;  // of a handle: terms.h
-inline constexpr int kToldWords = 8;  // of what an LL dispatch that routes tells, before counts of experts: ll_slots.h
+inline constexpr int kTermWords = 8;   // before a route's counts: the handle's terms (terms.h), and a bad entry
+inline constexpr int kToldWords = 12;  // of what an LL dispatch that routes tells, before counts of experts: ll_slots.h
 
 struct CommShape {
   int nranks = 1;

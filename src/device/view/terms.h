@@ -30,6 +30,9 @@ inline constexpr TermField kExperts{"config.experts", 0, 32}, kTokensMax{"config
     kMode{"config.mode", 16, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 17, 1};
 }  // namespace handle_terms
 
+// Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
+inline constexpr std::uint32_t kRouteRefused = 1u << 31;
+
 // Of a dispatch. Sizes come last, so that what explains a difference of theirs is named first.
 namespace dispatch_terms {
 inline constexpr TermField kRowType{"args.rowType", 2, 2, kRowTypeNames},

@@ -112,12 +112,16 @@ struct HandleState {
   std::uint64_t dispatchEpoch, combineEpoch;    // of the operation that was started last
   std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
   std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
+  std::uint32_t fault;   // not 0: resultOf why nothing of the handle is delivered until its next route
+  std::uint32_t silent;  // 1: the operation that was started last delivers nothing
+  std::uint64_t faults;  // so far
 };
 
-// Host-visible counts; `tag` is stored last.
+// Host-visible counts; `tag` is stored last. `fault` says what HandleState::fault stands for.
 struct HostCounts {
   std::uint64_t tag;
   std::int32_t rows, layoutRows;
+  Failure fault;
   // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert
   MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
 };
@@ -135,9 +139,20 @@ struct RouteTables {
   std::uint8_t* blocks;           // LL: [blocks][llTableBytes], where there is no scratch memory: see LlTables
 };
 
+// An entry that counts with entry `k` of its token, as an id: below -1, so that it counts as unused.
+MOE_HOST_DEVICE constexpr int idOfMerged(int k) {
+  return -2 - k;
+}
+MOE_HOST_DEVICE constexpr bool isMerged(int id) {
+  return id < -1;
+}
+MOE_HOST_DEVICE constexpr int mergedInto(int id) {
+  return -2 - id;
+}
+
 // What this rank sends.
 struct Sent {
-  std::int32_t* ids;  // [tokensMax][topk] global expert or -1
+  std::int32_t* ids;  // [tokensMax][topk] global expert, -1, or idOfMerged
   float* weights;     // [tokensMax][topk]
   RouteTables tables;
   std::int32_t* totals;            // [buckets]
@@ -182,6 +197,7 @@ struct HandleView {
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
   int wideIndex;  // 1: int64
+  int merges;     // 1: an expert that a token names again counts once
   int arrivals;   // 1: there are arrival words
   Quad terms;     // what must agree between ranks: terms.h
 
@@ -195,9 +211,10 @@ struct HandleView {
   HostCounts* hostCounts;
 
   // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
-  // by experts, each rank's waves.
+  // by experts, each rank's waves. The last one is of tokens with an entry that cannot be.
   MOE_HOST_DEVICE int sharedBuckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }
-  MOE_HOST_DEVICE int buckets() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
+  MOE_HOST_DEVICE int faultBucket() const { return sharedBuckets() + (wavesByExpert() ? kHtWaves * map.nranks : 0); }
+  MOE_HOST_DEVICE int buckets() const { return faultBucket() + 1; }
   MOE_HOST_DEVICE int domainBucket(int domain) const { return map.experts + map.nranks + domain; }
   MOE_HOST_DEVICE int waveBucket(int rank, int wave) const { return sharedBuckets() + wave * map.nranks + rank; }
   MOE_HOST_DEVICE bool hasRails() const { return domains > 1 && lowLatency == 0; }

@@ -9,6 +9,7 @@
 // steps". Flags: docs/internals/protocol.md, "Route".
 #pragma once
 
+#include "device/protocol/route/route_empty.h"
 #include "device/protocol/route/route_tokens.h"
 
 namespace moe {
@@ -70,7 +71,9 @@ class Route {
     if (r.stopped()) return;
     countTokens(r);
     if (!sumWarps(r)) return;
-    if (!exchange()) return;
+    const Agreement agreement = exchange();
+    if (agreement == Agreement::refused) return makeEmptyRoute(r.warp, r.p, r.w);
+    if (agreement != Agreement::good) return;
     placeTokens(r);
     sendTokens(r);
     r.announce(r.comm.at.routeHeadersReady, Meeting::rows, r.w);
@@ -85,16 +88,16 @@ class Route {
   }
 
  private:
-  MOE_LANES bool exchange() const {
+  // Every rank learns from the counts what is wrong with those of others.
+  MOE_LANES Agreement exchange() const {
     if (r.w.index == 0) {
       writeCounts(r);
-      if (r.stopped()) return false;  // an entry that cannot be: the peers do not learn of the others
       tellCounts(r);
     }
-    if (!r.waitForAll(r.comm.at.routeCountsReady, r.epoch, Phase::routeCounts)) return false;
-    if (!takeRankBases(r)) return false;  // the peers have our counts and find out for themselves
-    if (expertRows(r.handle)) addExpertBases(r);
-    return true;
+    if (!r.waitForAll(r.comm.at.routeCountsReady, r.epoch, Phase::routeCounts)) return Agreement::failed;
+    const Agreement agreement = takeRankBases(r);
+    if (agreement == Agreement::good && expertRows(r.handle)) addExpertBases(r);
+    return agreement;
   }
 
   const RouteSession<Warp> r;

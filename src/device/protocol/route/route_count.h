@@ -12,6 +12,28 @@ MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entr
                           : static_cast<const std::int32_t*>(a.topkIdx)[entry];
 }
 
+// An entry as it counts: its expert as it was given, its weight, and the entry of its token that it counts with.
+struct TakenEntry {
+  std::int64_t id;
+  float weight;
+  int with;
+};
+// If the handle merges, an expert that a token names again counts where the token names it first, with the sum of its
+// weights. One lane.
+MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, int entry) {
+  const auto weightOf = [&](int i) { return a.topkWeights != nullptr ? a.topkWeights[i] : 1.0f; };
+  const int first = h.byTopk.of(entry) * h.topk;
+  TakenEntry taken{indexAt(h, a, entry), weightOf(entry), entry - first};
+  if (h.merges == 0 || taken.id < 0) return taken;
+  MOE_ROLLED
+  for (int other = first; other < first + h.topk; ++other) {
+    if (other == entry || indexAt(h, a, other) != taken.id) continue;
+    if (other < entry) return {taken.id, 0.0f, other - first};
+    taken.weight = addRounded(taken.weight, weightOf(other));
+  }
+  return taken;
+}
+
 // What is wrong with an entry, if anything, by itself.
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
@@ -25,32 +47,38 @@ MOE_LANES Failure entryFault(const HandleView& h, int rank, Fault fault, const G
   const std::int64_t index = static_cast<std::int64_t>(entry.token) << 8 | entry.k;
   return {0, fault, Phase::none, rank, 0, index, h.map.experts, entry.id};
 }
-MOE_LANES void laneFailEntry(const Routing auto& r, Fault fault, const GivenEntry& entry) {
-  r.warp.laneFail(r.comm, entryFault(r.handle, r.comm.rank, fault, entry));
+
+// The words of the chunk of this warp's token `token`, and the token's bit in them.
+MOE_LANES std::uint32_t* usersOf(const Routing auto& r, int token) {
+  return r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
+}
+MOE_LANES std::uint32_t bitOf(int token) {
+  return 1u << token % kChunkTokens;
+}
+// Entries that cannot be make their token one of a bucket that all routes have: so the first warp learns of it.
+MOE_LANES void laneNoteFault(const Routing auto& r, int token) {
+  r.warp.laneOr(usersOf(r, token) + r.handle.faultBucket(), bitOf(token));
 }
 
-// The entries of this warp's tokens, as the handle keeps them: without those that cannot be.
+// Keeps entry k of this warp's token `token` for the handle, without an expert if that cannot be. Returns the expert,
+// or below 0. One lane.
+MOE_LANES int laneKeepEntry(const Routing auto& r, int token, int k, const TakenEntry& taken) {
+  const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
+  const bool bad = indexFault(r.handle, taken.id) != Fault::none;
+  if (bad) laneNoteFault(r, token);
+  const int expert = bad ? -1 : taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
+  r.own.ids[own] = r.handle.sent.ids[entry] = expert;
+  r.own.weights[own] = r.handle.sent.weights[entry] = taken.weight;
+  return expert;
+}
+
 MOE_LANES void takeEntries(const Routing auto& r) {
-  struct Entry {
-    std::int64_t id;
-    float weight;
-  };
   const int first = r.own.tokens.begin * r.handle.topk;
   r.warp.template collect<2>(
-      r.own.tokens.count * r.handle.topk,
-      [&](int i) {
-        return Entry{indexAt(r.handle, r.p.route, first + i),
-                     r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[first + i] : 1.0f};
-      },
-      [&](int i, const Entry& entry) {
-        const Fault fault = indexFault(r.handle, entry.id);
+      r.own.tokens.count * r.handle.topk, [&](int i) { return takenEntry(r.handle, r.p.route, first + i); },
+      [&](int i, const TakenEntry& taken) {
         const int token = r.handle.byTopk.of(i);
-        if (fault != Fault::none)
-          laneFailEntry(r, fault, {r.own.tokens.begin + token, i - token * r.handle.topk, entry.id});
-        r.own.ids[i] = fault == Fault::none ? static_cast<int>(entry.id) : -1;
-        r.own.weights[i] = entry.weight;
-        r.handle.sent.ids[first + i] = r.own.ids[i];
-        r.handle.sent.weights[first + i] = entry.weight;
+        laneKeepEntry(r, token, i - token * r.handle.topk, taken);
       });
 }
 
@@ -71,9 +99,9 @@ MOE_LANES void markUsers(const Routing auto& r) {
     if (expert < 0) return;
     const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk, rank = r.handle.map.rankOf(expert);
     const std::int32_t* ids = r.own.idsOf(r.handle, token);
-    if (comesTwice(ids, k)) laneFailEntry(r, Fault::twice, {r.own.tokens.begin + token, k, expert});
-    std::uint32_t* users = r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
-    const std::uint32_t bit = 1u << token % kChunkTokens;
+    if (comesTwice(ids, k)) laneNoteFault(r, token);
+    std::uint32_t* users = usersOf(r, token);
+    const std::uint32_t bit = bitOf(token);
     r.warp.laneOr(users + expert, bit);
     r.warp.laneOr(users + r.handle.map.experts + rank, bit);
     if (r.takesRails()) r.warp.laneOr(users + r.handle.domainBucket(rank / r.comm.domainSize), bit);
@@ -90,27 +118,15 @@ MOE_LANES bool takesWholeTokens(const Routing auto& r) {
   return r.kWholeTokens && !r.takesRails();
 }
 
-// One entry, as the handle keeps it: without those that cannot be. Returns the expert, or -1.
-MOE_LANES int laneTakeEntry(const Routing auto& r, int token, int k) {
-  const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
-  const std::int64_t id = indexAt(r.handle, r.p.route, entry);
-  const Fault fault = indexFault(r.handle, id);
-  if (fault != Fault::none) laneFailEntry(r, fault, {r.own.tokens.begin + token, k, id});
-  const int expert = fault == Fault::none ? static_cast<int>(id) : -1;
-  r.own.ids[own] = r.handle.sent.ids[entry] = expert;
-  r.own.weights[own] = r.handle.sent.weights[entry] =
-      r.p.route.topkWeights != nullptr ? r.p.route.topkWeights[entry] : 1.0f;
-  return expert;
-}
-
 // The entries of this warp's token `token`, and the buckets that it uses.
 MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
-  std::uint32_t* users = r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
-  const std::uint32_t bit = 1u << token % kChunkTokens;
+  std::uint32_t* users = usersOf(r, token);
+  const std::uint32_t bit = bitOf(token);
   for (int k = 0; k < r.handle.topk; ++k) {
-    const int expert = laneTakeEntry(r, token, k);
+    const int entry = (r.own.tokens.begin + token) * r.handle.topk + k;
+    const int expert = laneKeepEntry(r, token, k, takenEntry(r.handle, r.p.route, entry));
     if (expert < 0) continue;
-    if ((users[expert] & bit) != 0) laneFailEntry(r, Fault::twice, {r.own.tokens.begin + token, k, expert});
+    if ((users[expert] & bit) != 0) laneNoteFault(r, token);
     users[expert] |= bit;
     users[r.handle.map.experts + r.handle.map.rankOf(expert)] |= bit;
   }
@@ -173,7 +189,7 @@ MOE_LANES bool sumWarps(const Routing auto& r) {
 }
 
 // A single warp skips the meeting. The word grows all the same: the next route may have more warps.
-MOE_LANES void markAlone(const Routing auto& r) {
+MOE_LANES void markAlone(const AnySession auto& r) {
   if (r.w.count == 1) r.warp.mark(&r.comm.state->routeCounted, Meeting::counts, r.w);
 }
 

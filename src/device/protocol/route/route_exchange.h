@@ -3,28 +3,10 @@
 #pragma once
 
 #include "device/protocol/remote.h"
-#include "device/protocol/route/route_count.h"
+#include "device/protocol/route/route_refusal.h"
+#include "device/view/terms.h"
 
 namespace moe {
-
-// What rank `from` sent for this epoch: its handle's terms, and then its counts, of entries per expert, of rows per
-// rank and, for HT, per domain if there are several.
-MOE_LANES std::uint64_t countsOffset(const CommView& c, std::uint64_t epoch, int from) {
-  return c.at.routeCounts +
-         static_cast<std::uint64_t>(parityOf(epoch) * c.nranks + from) * static_cast<unsigned>(c.at.countStride) * 4;
-}
-MOE_LANES std::int32_t* routeCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
-  return c.in<std::int32_t>(rank, countsOffset(c, epoch, from)) + kTermWords;
-}
-
-MOE_LANES Quad* routeTerms(const CommView& c, int rank, std::uint64_t epoch, int from) {
-  return c.in<Quad>(rank, countsOffset(c, epoch, from));
-}
-
-// The rows that rank `from` sends here in each wave by experts.
-MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
-  return c.in<std::int32_t>(rank, c.at.waveCounts) + std::int64_t{parityOf(epoch) * c.nranks + from} * kHtWaves;
-}
 
 // What this rank has to say, in all ranks' memory, before they are told. The buffers of epoch - 2 are written again. No
 // acknowledgement is needed: we have everyone's counts of epoch - 1, which a rank sends after it has kept the headers
@@ -37,9 +19,13 @@ MOE_LANES void writeCounts(const Routing auto& r) {
       r.warp.laneStore(routeCounts(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank) + bucket, count);
     }
   });
+  Quad terms = r.handle.terms;
+  const bool refused = r.own.totals[r.handle.faultBucket()] != 0;
+  if (refused) terms.w |= kRouteRefused;
   r.warp.forEach(r.comm.domainSize, [&](int i) {
-    r.warp.laneStore(routeTerms(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank), r.handle.terms);
+    r.warp.laneStore(routeTerms(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank), terms);
   });
+  if (refused) writeBadEntry(r.warp, r.p);
   if (r.handle.wavesByExpert()) {
     r.warp.forEach(r.comm.nranks * kHtWaves, [&](int i) {
       const int to = i / kHtWaves, wave = i % kHtWaves;
@@ -74,27 +60,32 @@ MOE_LANES Failure handleFault(const Quad& ours, const Quad& theirs, int from) {
   if (theirs.w != ours.w) return disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
   return {};
 }
-// True if rank `from` has a handle like ours; else that is reported. One lane.
-MOE_LANES bool handleAgrees(const Routing auto& r, int from) {
-  const Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from));
+// What becomes of a route: the same on all ranks.
+enum class Agreement { good, refused, failed };
+
+// The same as a number whose sum over all ranks tells the worst: a handle that is not like ours is reported. One lane.
+inline constexpr int kOneStranger = 1 << 16;
+MOE_LANES int laneJudgeTerms(const Routing auto& r, int from) {
+  Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from));
+  const bool refused = (theirs.w & kRouteRefused) != 0;
+  theirs.w &= ~kRouteRefused;
   const Failure why = handleFault(r.handle.terms, theirs, from);
   if (why.fault != Fault::none) r.warp.laneFail(r.comm, why);
-  return why.fault == Fault::none;
+  return why.fault != Fault::none ? kOneStranger : refused ? 1 : 0;
 }
 
-// Where this rank's rows begin at every rank. False, and reported, if a rank's handle is not like ours: both are looked
-// up at once.
-MOE_LANES bool takeRankBases(const Routing auto& r) {
-  const int strangers = r.warp.scanInOrder(
+// Where this rank's rows begin at every rank, and whether the ranks' terms allow a route: both are looked up at once.
+MOE_LANES Agreement takeRankBases(const Routing auto& r) {
+  const int sum = r.warp.scanInOrder(
       2 * r.comm.nranks,
       [&](int i) {
-        if (i < r.comm.nranks) return handleAgrees(r, i) ? 0 : 1;
+        if (i < r.comm.nranks) return laneJudgeTerms(r, i);
         const int rank = i - r.comm.nranks;
         r.own.rankBase[rank] = bucketSums(r, r.handle.map.experts + rank).before;
         return 0;
       },
       [](int, int) {});
-  return strangers == 0;
+  return sum == 0 ? Agreement::good : sum < kOneStranger ? Agreement::refused : Agreement::failed;
 }
 
 // Adds to this warp's places of experts where this rank's entries begin in the layouts of the receivers.
@@ -153,6 +144,13 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
   });
 }
 
+// What a route changes for the host besides its counts: the ticket, and an earlier fault is over. One lane.
+MOE_LANES void laneBeginRoute(const HandleView& h) {
+  HandleState* state = h.state;
+  if (h.ticket > state->routes) state->routes = h.ticket;
+  if (state->fault != 0) state->fault = 0, h.hostCounts->fault.ready = 0;
+}
+
 // What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is not
 // told yet. The first warp, after takeOffsets.
 MOE_LANES void takeCounts(const Routing auto& r) {
@@ -178,12 +176,12 @@ MOE_LANES void takeCounts(const Routing auto& r) {
     r.handle.arriving.expertOffsets[experts] = groups;
     host->rows = flat;
     host->layoutRows = rows;
-    r.handle.state->routes = r.handle.ticket > r.handle.state->routes ? r.handle.ticket : r.handle.state->routes;
+    laneBeginRoute(r.handle);
   });
 }
 
 // The first warp ends the route: the handle and the host's counts are complete.
-MOE_LANES void endRoute(const Routing auto& r) {
+MOE_LANES void endRoute(const AnySession auto& r) {
   const std::uint32_t ticket = r.handle.state->routes;
   r.warp.forEach(1, [&](int) { r.comm.state->epoch[kRouteChannel] = r.epoch; });
   r.publish(&r.handle.hostCounts->tag, flagWord(ticket));

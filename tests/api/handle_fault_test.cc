@@ -1,0 +1,307 @@
+// Wrong arguments that only a step can see and that end nothing: the step completes, the handle says what was wrong,
+// and the next step is right.
+#include "support/refusal_calls.h"
+
+namespace moe::test {
+namespace {
+
+class HandleFaults : public Refusal {};
+
+TEST_P(HandleFaults, EntriesThatCannotBeRefuseTheRouteOnAllRanks) {
+  for (int id : {4, -2, 1}) {
+    inEveryLayout([&](const moeHandleConfig_t& shape) {
+      world(3, small(), [&](RankContext& context) {
+        Calls calls(context, shape);
+        std::vector<std::int32_t> ids = calls.ids();
+        if (context.rank == 1) ids[3 * kTopk] = 1, ids[3 * kTopk + 1] = id;
+        context.meet();
+        MOE_EXPECT_OK(calls.routeBy(ids), context);
+        calls.expectStatus(moeInvalidArgument,
+                           "moeRoute: topkIdx[token 3][1] of rank 1 is " + std::to_string(id) +
+                               (id == 1 ? ", which an earlier entry of the token names already" : ", not -1..3"));
+        moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+        MOE_EXPECT_OK(moeHandleGetCounts(calls.handle(), &counts), context);
+        EXPECT_EQ(counts.rows, 0);
+        calls.roundTrip(0.0f);
+        calls.expectStatus(moeInvalidArgument, "of rank 1");
+        calls.wholeStep();
+      });
+    });
+  }
+}
+
+// Rank 1 lacks something in a dispatch or combine. HT: all ranks know. LL: it alone does, and what it holds counts as
+// zeros.
+void expectLack(Calls& calls, const RankContext& context, int mode, const std::string& sentence) {
+  const bool knows = mode == moeModeHt || context.rank == 1;
+  calls.expectStatus(knows ? moeInvalidArgument : moeSuccess, knows ? sentence : "");
+}
+// Each token goes to one expert on each of two ranks.
+float sumWithoutRankOne(int mode) {
+  return mode == moeModeHt ? 0.0f : 1.0f;
+}
+
+TEST_P(HandleFaults, OutputsThatAreTooSmall) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      args.outRows = context.arena.take(kRowsMax * kRowBytes);
+      if (context.rank == 1) args.outRowsMax = 5;
+      MOE_EXPECT_OK(calls.dispatch(args), context);
+      expectLack(calls, context, shape.mode, "moeDispatch: the output of rank 1 holds 5 rows but ");
+      const auto* out = static_cast<const std::uint8_t*>(args.outRows);
+      const bool fills = shape.mode == moeModeLl && context.rank == 0;
+      for (std::uint8_t byte : context.arena.get(out, fills ? 0 : kRowsMax * kRowBytes)) ASSERT_EQ(byte, 0xA5);
+      moeCombineArgs_t sum = calls.combineArgs();
+      const std::vector<float> ones(kRowsMax * kHidden, 1.0f);
+      context.arena.upload(calls.arrived(), ones.data(), ones.size() * 4);
+      MOE_EXPECT_OK(calls.combine(sum), context);
+      calls.expectSums(sumWithoutRankOne(shape.mode));
+      calls.wholeStep();
+    });
+  });
+}
+
+// What engines read in a graph.
+TEST_P(HandleFaults, APaddedDispatchThatDeliversNothingIsAllPadding) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, handleOf(mode, moeLayoutFlat));
+      std::vector<std::int32_t> ids = calls.ids();
+      if (context.rank == 0) ids[0] = 99;
+      context.meet();
+      MOE_EXPECT_OK(calls.routeBy(ids), context);
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      auto* experts = static_cast<std::int32_t*>(calls.take(kRowsMax * kTopk * 4));
+      args.outTopkIdx = experts, args.padding = moePadIndices | moePadRows;
+      MOE_EXPECT_OK(calls.dispatch(args), context);
+      for (std::int32_t id : context.arena.get(experts, kRowsMax * kTopk)) ASSERT_EQ(id, -1);
+      for (float value : context.arena.get(static_cast<float*>(calls.arrived()), kRowsMax * kHidden)) {
+        ASSERT_EQ(value, 0.0f);
+      }
+      calls.wholeStep();
+    });
+  }
+}
+
+TEST_P(HandleFaults, RowsOfACombineThatAreNull) {
+  for (bool everywhere : {false, true}) {
+    inEveryLayout([&](const moeHandleConfig_t& shape) {
+      world(2, small(), [&](RankContext& context) {
+        Calls calls(context, shape);
+        calls.untilCombine();
+        moeCombineArgs_t args = calls.combineArgs();
+        if (everywhere || context.rank == 1) args.rows = nullptr;
+        MOE_EXPECT_OK(calls.combine(args), context);
+        if (everywhere) {
+          calls.expectStatus(moeInvalidArgument, "moeCombine: args.rows of rank ");
+        } else {
+          expectLack(calls, context, shape.mode, "args.rows of rank 1 is NULL or has no room");
+        }
+        calls.expectSums(everywhere ? 0.0f : sumWithoutRankOne(shape.mode));
+        calls.wholeStep();
+      });
+    });
+  }
+}
+
+TEST_P(HandleFaults, RowsOfACombineInABlockThatIsTooSmall) {
+  for (int layout : {moeLayoutFlat, moeLayoutRankMajor, moeLayoutExpertMajor}) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, handleOf(moeModeHt, layout));
+      void* block = nullptr;
+      MOE_ASSERT_OK(moeMemAlloc(context.comm, 3 * kRowBytes, &block), context);
+      calls.untilCombine();
+      moeCombineArgs_t args = calls.combineArgs();
+      if (context.rank == 0) args.rows = block;
+      MOE_EXPECT_OK(calls.combine(args), context);
+      // Blocks have whole units of 256 bytes, while a row has 32, so the room is larger than what was asked for.
+      calls.expectStatus(moeInvalidArgument, layout == moeLayoutFlat ? "args.rows of rank 0 has room for"
+                                                                     : "moeCombine: args.rows of rank 0");
+      calls.expectSums(0.0f);
+      calls.wholeStep();
+    });
+  }
+}
+
+TEST_P(HandleFaults, BiasesAreTheSumsOfACombineThatCannotBe) {
+  world(2, small(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    calls.untilCombine();
+    moeCombineArgs_t args = calls.combineArgs();
+    const std::vector<float> threes(kTokens * kHidden, 3.0f);
+    args.bias0 = args.bias1 = context.arena.put<float>(threes);
+    if (context.rank == 0) args.rows = nullptr;
+    MOE_EXPECT_OK(calls.combine(args), context);
+    calls.expectSums(6.0f);
+    calls.wholeStep();
+  });
+}
+
+TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
+  for (int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
+    const auto differs = [&](const char* sentence, const auto& spoil) {
+      world(2, small(), [&](RankContext& context) {
+        Calls calls(context, handleOf(moeModeHt, layout));
+        calls.untilCombine();
+        moeCombineArgs_t args = calls.combineArgs();
+        spoil(args, calls, context.rank);
+        MOE_EXPECT_OK(calls.combine(args), context);
+        calls.expectStatus(moeInvalidUsage, sentence);
+        calls.wholeStep();
+      });
+    };
+    differs("moeCombine: ranks disagree: args.rowType is bf16 on rank 0 and fp16 on rank 1",
+            [](auto& args, Calls&, int rank) { args.rowType = rank == 0 ? moeRowBf16 : moeRowFp16; });
+    differs("gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1",
+            [](auto& args, Calls& calls, int rank) {
+              if (rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
+            });
+  }
+}
+
+TEST_P(HandleFaults, GradientsThatAreHalfThere) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+      moeCombineArgs_t args = calls.combineArgs();
+      args.weightGrads = calls.grads();
+      EXPECT_EQ(calls.combine(args), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "args.outWeightGrads is NULL with 8 tokens routed, but args.weightGrads is"));
+      args.weightGrads = nullptr, args.flags = moeCombineGrads;
+      EXPECT_EQ(calls.combine(args), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "args.outWeightGrads is NULL with 8 tokens routed, but args.flags has"));
+      calls.roundTrip();
+      args.flags = 0, args.outWeightGrads = calls.outGrads();
+      if (context.rank == 0) args.weightGrads = calls.grads();
+      MOE_EXPECT_OK(calls.combine(args), context);
+      expectLack(calls, context, shape.mode, "args.weightGrads of rank 1 is NULL, but");
+      for (int entry = 0; entry < kTokens * kTopk; ++entry) {
+        const float grad = context.arena.get(calls.outGrads() + entry, 1)[0];
+        ASSERT_EQ(grad, shape.mode == moeModeLl && entry % kTopk == 0 ? 0.5f : 0.0f);
+      }
+      calls.wholeStep();
+    });
+  });
+}
+
+TEST_P(HandleFaults, StagingAreasThatAreTooSmallAreCalledSo) {
+  world(2, small(2), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    void* window = nullptr;
+    MOE_ASSERT_OK(moeMemAlloc(context.comm, kRowsMax * kRowBytes, &window), context);
+    context.meet();
+    MOE_EXPECT_OK(calls.route(), context);
+    MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+    calls.expectStatus(moeInvalidArgument, "is 2, but 16 rows arrive for its output outside the window");
+    calls.expectStatus(moeInvalidArgument, "moeDispatch: config.stagingRows of rank 0");
+    MOE_EXPECT_OK(calls.route(), context);
+    moeDispatchArgs_t args = calls.dispatchArgs();
+    args.outRows = window;
+    MOE_EXPECT_OK(calls.dispatch(args), context);
+    MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+    calls.expectStatus(moeInvalidArgument, "is 2, but 16 rows had arrived there");
+    calls.expectSums(0.0f);
+  });
+}
+
+TEST_P(HandleFaults, DispatchesThatDifferAreNamedByTheField) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    const auto differs = [&](const char* sentence, const auto& spoil) {
+      moeConfig_t wide = small();
+      wide.sideBytesMax = 64, wide.rowBytesMax = 1024;
+      world(2, wide, [&](RankContext& context) {
+        Calls calls(context, handleOf(mode, moeLayoutFlat));
+        context.meet();
+        MOE_EXPECT_OK(calls.route(), context);
+        moeDispatchArgs_t args = calls.dispatchArgs();
+        if (context.rank == 1) spoil(args, calls);
+        MOE_EXPECT_OK(calls.dispatch(args), context);
+        calls.expectStatus(moeInvalidUsage, std::string("moeDispatch: ranks disagree: ") + sentence);
+        calls.wholeStep();
+      });
+    };
+    differs("args.hidden is 8 on rank 0 and 4 on rank 1", [](auto& args, Calls&) { args.hidden = 4; });
+    differs("args.rowType is fp32 on rank 0 and bf16 on rank 1", [](auto& args, Calls&) { args.rowType = moeRowBf16; });
+    differs("args.sideBytes is 0 on rank 0 and 16 on rank 1", [](auto& args, Calls& calls) {
+      args.side = calls.sideIn(), args.sideBytes = 16, args.outSide = calls.sideOut();
+    });
+  }
+}
+
+// The completion of a dispatch or combine that was sent before knows of the fault, too.
+TEST_P(HandleFaults, OfSplitOperations) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, shape);
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      args.flags = moeSendOnly;
+      if (context.rank == 1) args.outRowsMax = 5;
+      MOE_EXPECT_OK(calls.dispatch(args), context);
+      MOE_EXPECT_OK(moeComplete(calls.handle(), context.stream()), context);
+      expectLack(calls, context, shape.mode, "moeDispatch: the output of rank 1 holds 5 rows but ");
+      moeCombineArgs_t sum = calls.combineArgs();
+      sum.flags = moeSendOnly;
+      const std::vector<float> ones(kRowsMax * kHidden, 1.0f);
+      context.arena.upload(calls.arrived(), ones.data(), ones.size() * 4);
+      MOE_EXPECT_OK(calls.combine(sum), context);
+      MOE_EXPECT_OK(moeComplete(calls.handle(), context.stream()), context);
+      calls.expectSums(sumWithoutRankOne(shape.mode));
+      calls.wholeStep();
+    });
+  });
+}
+
+// Each token names one expert in both entries, as the dummy batch of an idle rank does.
+TEST_P(HandleFaults, ButAHandleMayMergeExpertsThatComeTwice) {
+  for (int mode : {moeModeHt, moeModeLl}) {
+    for (int layout : {moeLayoutExpertMajor, moeLayoutExpertMajorPadded}) {
+      world(2, small(), [&](RankContext& context) {
+        moeHandleConfig_t shape = handleOf(mode, layout);
+        shape.duplicates = moeDuplicatesMerge;
+        Calls calls(context, shape);
+        std::vector<float> weights;
+        for (int t = 0; t < kTokens; ++t) weights.push_back(0.5f), weights.push_back(static_cast<float>(t));
+        const auto* ids = context.arena.put<std::int32_t>(std::vector<std::int32_t>(kTokens * kTopk, 2));
+        const auto* weightsThere = context.arena.put<float>(weights);
+        context.meet();
+        MOE_EXPECT_OK(moeRoute(calls.handle(), ids, weightsThere, kTokens, context.stream()), context);
+        calls.expectStatus(moeSuccess, "");
+        moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+        MOE_EXPECT_OK(moeHandleGetCounts(calls.handle(), &counts), context);
+        EXPECT_EQ(counts.rows, context.rank == 1 ? 2 * kTokens : 0);
+        MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+        moeCombineArgs_t args = calls.combineArgs();
+        args.weights = moeWeightsApply, args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
+        MOE_EXPECT_OK(calls.combine(args), context);
+        const auto sums = context.arena.get(static_cast<float*>(calls.out()), kTokens * kHidden);
+        for (int i = 0; i < kTokens * kHidden; ++i) ASSERT_EQ(sums[i], 0.5f + static_cast<float>(i / kHidden));
+        for (float grad : context.arena.get(calls.outGrads(), kTokens * kTopk)) ASSERT_EQ(grad, 0.5f);
+      });
+    }
+  }
+}
+
+TEST_P(HandleFaults, TheStatusOfAHandleThatWasNotUsedIsGood) {
+  world(1, small(), [](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    calls.expectStatus(moeSuccess, "");
+    EXPECT_EQ(moeHandleGetStatus(calls.handle(), nullptr), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "status is NULL"));
+    moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;
+    EXPECT_EQ(moeHandleGetStatus(nullptr, &status), moeInvalidArgument);
+  });
+}
+
+MOE_INSTANTIATE_BACKENDS(HandleFaults);
+
+}  // namespace
+}  // namespace moe::test

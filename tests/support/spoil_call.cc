@@ -1,0 +1,31 @@
+#include "support/spoil_call.h"
+
+#include "support/index.h"
+
+namespace moe::test {
+
+Fault shrinkOutput(DispatchCase& config, const Arrivals& arrivals, int culprit, Rng& rng) {
+  if (config.staged[at(culprit)] && arrivals.tokens.size() > 1 && rng.coin()) {
+    config.smallStaging = culprit;
+    return Fault::staging;
+  }
+  config.capacity[at(culprit)] = rng.below(static_cast<int>(arrivals.layoutRows));
+  return Fault::capacity;
+}
+
+Fault lackRows(CombineOptions& options, int culprit, bool lowLatency, Rng& rng) {
+  const bool prepared = options.inPlace.empty() || !options.inPlace[at(culprit)];
+  if (options.grads && rng.oneIn(3)) {
+    options.noGrads = culprit;
+    return Fault::noGrads;
+  }
+  if (!lowLatency && prepared && rng.coin()) {
+    options.smallStaging = culprit;
+    return Fault::staging;
+  }
+  options.shortRows = culprit;
+  options.noRows = rng.coin();
+  return Fault::capacity;
+}
+
+}  // namespace moe::test
