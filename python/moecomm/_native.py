@@ -224,12 +224,8 @@ class moeStatistics_t(_Sized):
 
 
 class moeSent_t(_Sized):
-    _fields_ = [
-        ("size", c_size_t),
-        ("tokensPerRank", c_void_p),
-        ("tokensPerDomain", c_void_p),
-        ("tokensPerExpert", c_void_p),
-        ("tokenToRank", c_void_p),
+    _fields_ = [("size", c_size_t)] + [
+        (name, c_void_p) for name in ("tokensPerRank", "tokensPerDomain", "tokensPerExpert", "tokenToRank")
     ]
 
 

@@ -8,12 +8,11 @@
 #include "support/index.h"
 #include "support/routing_input.h"
 #include "support/spoil_call.h"
+#include "support/world_shapes.h"
 
 namespace moe::test {
 namespace {
 
-constexpr std::int64_t kOutputBytesMax = 256 << 10;
-constexpr int kAreas = 2 * kParities + 1;  // for outstanding dispatches and combines, and one more
 enum Kind { kDispatch, kCombine };
 
 // What the builder knows about a handle.
@@ -38,17 +37,13 @@ class Builder {
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
       : rng_(seed), describing_(mix(seed, 68)), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
     world_.trouble = trouble;
-    shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
-    shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
+    const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
+    shape_ = shapes.comm, handleShapes_ = shapes.handles;
   }
 
   Scenario build(std::uint64_t timeoutNs);
 
  private:
-  void drawShapes();
-  void limitRowBytes();
-  int drawDomainSize();
-  HandleShape drawHandle(int nranks);
   void addOperation();
   std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
   void addDescribe(const HandleTrack& track);
@@ -86,65 +81,6 @@ class Builder {
   bool ended_ = false;
   Scenario world_;
 };
-
-HandleShape Builder::drawHandle(int nranks) {
-  HandleShape s;
-  const bool mostly = !rng_.oneIn(4);
-  s.map = {rng_.between(1, nranks * (mostly ? 4 : 8)), nranks};
-  s.domains = shape_.domains();
-  s.topk = mostly ? rng_.between(1, 8) : rng_.between(1, kTopkMax);
-  s.layout = static_cast<Layout>(rng_.below(4));
-  s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
-  const bool many = !mostly && rng_.oneIn(4);  // more than the 32 of a chunk
-  s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : many ? 3 * limits_.tokens : limits_.tokens);
-  s.alignment = s.layout == Layout::expertMajor && rng_.coin() ? rng_.between(1, 9) : 1;
-  s.wideIndex = rng_.coin();
-  s.merges = rng_.oneIn(3);
-  s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
-  s.routeWarpsMax = drawWarps();
-  s.tableBlocks = limits_.warps;
-  return s;
-}
-
-int Builder::drawDomainSize() {
-  if (rng_.coin() || !limits_.domains) return shape_.nranks;
-  for (int size = rng_.between(1, shape_.nranks);; --size) {
-    if (shape_.nranks % size == 0) return size;
-  }
-}
-
-void Builder::limitRowBytes() {
-  std::int64_t rows = 1;
-  for (const HandleShape& s : handleShapes_) rows = std::max(rows, layoutRowsMax(s));
-  const int fits = static_cast<int>(std::clamp<std::int64_t>(kOutputBytesMax / rows / 16 * 16, 16, 16384));
-  shape_.rowBytesMax = std::min(shape_.rowBytesMax, fits);
-  shape_.heapBytes = shape_.ht ? kAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + 256, 256) : 0;
-}
-
-void Builder::drawShapes() {
-  shape_.nranks = rng_.between(1, limits_.ranks);
-  shape_.domainSize = drawDomainSize();
-  const int handles = rng_.between(1, 3);
-  for (int i = 0; i < handles; ++i) handleShapes_.push_back(drawHandle(shape_.nranks));
-  shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));
-  if (rng_.oneIn(3)) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * rng_.between(9, 100));  // room for casts
-  shape_.sideBytesMax = rng_.coin() ? 0 : 16 * rng_.between(1, 3);
-  for (const HandleShape& s : handleShapes_) {
-    shape_.topkMax = std::max(shape_.topkMax, s.topk);
-    shape_.expertsMax = std::max(shape_.expertsMax, s.map.experts);
-    (s.lowLatency ? shape_.ll : shape_.ht) = true;
-    int& tokens = s.lowLatency ? shape_.llTokensMax : shape_.tokensMax;
-    tokens = std::max(tokens, s.tokensMax);
-  }
-  if (rng_.coin()) {  // the communicator may be larger than what the handles use
-    shape_.topkMax = std::min(kTopkMax, shape_.topkMax + rng_.below(3));
-    shape_.expertsMax += rng_.below(5);
-    shape_.tokensMax += shape_.ht ? rng_.below(3) : 0;
-    shape_.llTokensMax += shape_.ll ? rng_.below(3) : 0;
-  }
-  shape_.stagingRows = shape_.ht ? std::int64_t{shape_.nranks} * shape_.tokensMax : 0;
-  limitRowBytes();
-}
 
 Parts Builder::drawParts(int rowBytes) {
   const int quads = rowBytes / 16, count = rng_.coin() ? 1 : rng_.between(1, std::min(quads, 6));
@@ -190,7 +126,7 @@ int Builder::freeStaging() const {
 }
 
 int Builder::freeArea() {
-  for (int area = rng_.below(kAreas);; area = (area + 1) % kAreas) {
+  for (int area = rng_.below(kOutputAreas);; area = (area + 1) % kOutputAreas) {
     if (std::none_of(tracks_.begin(), tracks_.end(),
                      [&](const HandleTrack& t) { return t.outstanding && t.area == area; }))
       return area;
@@ -411,10 +347,9 @@ void Builder::addOperation() {
 }
 
 Scenario Builder::build(std::uint64_t timeoutNs) {
-  drawShapes();
   world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
   world_.culprit = rng_.below(shape_.nranks);
-  world_.areas = std::make_unique<OutputAreas>(*world_.comm, kAreas, shape_.heapBytes / kAreas);
+  world_.areas = std::make_unique<OutputAreas>(*world_.comm, kOutputAreas, shape_.heapBytes / kOutputAreas);
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));

@@ -138,8 +138,21 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
   for (const Step step : kSteps) {
     if (takesBlocks(step)) continue;
     const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);
-    EXPECT_EQ(copies.blocks, kLargeMultiprocessors) << static_cast<int>(step);
+    const int counting = copies.countingBlock ? 1 : 0;
+    EXPECT_EQ(copies.blocks, kLargeMultiprocessors + counting) << static_cast<int>(step);
   }
+}
+
+TEST(CudaPlan, ADispatchThatRoutesHasOneMoreBlockThatCountsUnlessTheCallerAllowsNone) {
+  const auto plan = [](Step step, int sms) { return planLaunch(kH200, {step, 128, 8, 14336, sms, true}, true); };
+  const int movers = plan(Step::llDispatch, 0).blocks;
+  EXPECT_GT(movers, 1);
+  EXPECT_FALSE(plan(Step::llDispatch, 0).countingBlock);
+  EXPECT_EQ(plan(Step::llRouteDispatch, 0).blocks, movers + 1);
+  EXPECT_TRUE(plan(Step::llRouteDispatch, 0).countingBlock);
+  EXPECT_EQ(plan(Step::llRouteDispatch, 4).blocks, 4);
+  EXPECT_EQ(plan(Step::llRouteDispatch, 1).blocks, 1);
+  EXPECT_FALSE(plan(Step::llRouteDispatch, 1).countingBlock);
 }
 
 TEST(CudaPlan, WhatTheCallerAllowsIsWhatALargeOperationTakes) {

@@ -54,7 +54,7 @@ class LlDispatch {
       llSendRows(s, RoutedLists{s.handle});
       s.announce(s.rowFlags(), Meeting::rows, s.w);
       if (s.split()) putToRemoteRanks();
-      if (isLast(s.w)) llEndSend(s);
+      if (isLast(s.w)) llEndSend(s, silent);
     }
     if (s.receives) receive(silent);
   }
@@ -103,7 +103,7 @@ class LlDispatch {
     // Rows that stay in their slots need one warp that waits, and one look.
     const bool stay =
         d_.outRows == nullptr && d_.cast.outScales == nullptr && d_.sideBytes == 0 && s.handle.arrivals == 0;
-    if (stay && !isLast(s.w)) return;
+    if (stay && s.w.index != 0) return;
     const bool straight = d_.straight != 0;
     MOE_ROLLED
     for (int turn = straight ? 0 : 1; turn < 2; ++turn) {
@@ -123,7 +123,7 @@ class LlDispatch {
 
   MOE_LANES void keepRefusal(std::int64_t rows) const {
     if (rows > d_.capacity) return llRefuse(s, rows);
-    if (isLast(s.w)) keepTermsFault(s.warp, s.p);
+    if (s.w.index == 0) keepTermsFault(s.warp, s.p);
   }
 
   // True if all ranks' terms are this rank's. After the rows' flags.

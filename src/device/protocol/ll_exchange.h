@@ -129,7 +129,8 @@ MOE_LANES void llPutToRemoteRanks(const LlSending auto& s, RowsTo rowsTo, PutRes
 }
 
 // What a sending step leaves for the next one. Warps that have announced their rows have read what changes here.
-MOE_LANES void llEndSend(const LlSending auto& s) {
+// `silent`: as the step has found the handle.
+MOE_LANES void llEndSend(const LlSending auto& s, bool silent) {
   CommState* state = s.comm.state;
   const HandleView& h = s.handle;
   if (!s.waitForOwn(s.rowFlags(), s.epoch)) return;
@@ -138,7 +139,7 @@ MOE_LANES void llEndSend(const LlSending auto& s) {
     state->llUncombined[h.llSet] = 1;
     if (h.layout == Layout::rankMajor) state->llUsed[h.llSet] = 1;
     h.state->dispatchEpoch = s.epoch;
-    h.state->silent = h.state->fault != 0 ? 1 : 0;
+    h.state->silent = silent ? 1 : 0;
   });
 }
 
@@ -147,7 +148,7 @@ MOE_LANES void llEndSend(const LlSending auto& s) {
 // An output that is too small is its owner's fault alone: the peers have done their part. Kept when all warps of this
 // rank have sent, and so have read what changes.
 MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
-  if (!isLast(s.w) || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
+  if (s.w.index != 0 || !s.waitForOwn(s.rowFlags(), s.epoch)) return;
   keepFault(s.warp, s.handle,
             tooLittle(Fault::capacity, Phase::dispatchOutput, s.comm.rank, s.args.capacity, arriving));
 }

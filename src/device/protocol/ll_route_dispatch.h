@@ -54,7 +54,7 @@ class LlRouteDispatch {
     }
     s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
     if (s_.split()) putToRemoteRanks(telling);
-    if (isLast(s_.w)) llEndSend(s_);
+    if (isLast(s_.w)) llEndSend(s_, false);
     return true;
   }
 
@@ -80,6 +80,7 @@ class LlRouteDispatch {
 
   MOE_LANES void receive() const {
     const LlTaken<Block> taken(block_);
+    const std::uint32_t routes = s_.w.index == 0 ? latestRoute(s_.handle) : 0;  // looked up before the wait
     if (!block_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows)) return;
     const std::uint32_t verdict = taken.count(s_);
     if ((verdict & kLlStranger) != 0) return;
@@ -91,7 +92,7 @@ class LlRouteDispatch {
       receiveRows(taken, verdict == kLlGood && taken.layoutRows() <= s_.args.capacity);
     }
     if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
-    if (s_.w.index == 0) s_.publish(&s_.handle.hostCounts->tag, flagWord(s_.handle.state->routes));
+    if (s_.w.index == 0) s_.publish(&s_.handle.hostCounts->tag, flagWord(routes));
   }
 
   // `delivers`: else the handle gets the route, and the caller nothing.

@@ -114,7 +114,7 @@ class LlUsers {
   }
 
   MOE_LANES void laneMark(int entry, std::int64_t id) const {
-    if (leads_ && givenFault(p_, entry) != Fault::none) return warp_.laneOr(t_.faulty, 1);
+    if (leads_ && cannotBe(entry, id)) return warp_.laneOr(t_.faulty, 1);
     if (id < 0 || id >= h_.map.experts) return;
     const auto expert = static_cast<int>(id);
     const int token = h_.byTopk.of(entry), rank = h_.map.rankOf(expert), bit = bitOf(rank);
@@ -123,6 +123,14 @@ class LlUsers {
     if (firstBucket() == 0) warp_.laneOr(users + expert, user);
     warp_.laneOr(users + h_.map.experts + rank, user);
     warp_.laneOr(ranksOf(token) + bit / 32, 1u << bit % 32);
+  }
+
+  // As givenFault, with look-ups side by side.
+  MOE_LANES bool cannotBe(int entry, std::int64_t id) const {
+    if (id < 0 || h_.merges != 0) return indexFault(h_, id) != Fault::none;
+    const int k = entry - h_.byTopk.of(entry) * h_.topk;
+    const auto isSame = [&](int other) { return indexAt(h_, route_, entry - k + other) == id ? 1 : 0; };
+    return indexFault(h_, id) != Fault::none || laneSums<8>(k, 0, isSame).all != 0;
   }
 
   MOE_LANES void laneSum(int bucket) const {

@@ -144,10 +144,14 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
   });
 }
 
+// The latest ticket, with this route's.
+MOE_LANES std::uint32_t latestRoute(const HandleView& h) {
+  return h.ticket > h.state->routes ? h.ticket : h.state->routes;
+}
 // What a route changes for the host besides its counts: the ticket, and an earlier fault is over. One lane.
 MOE_LANES void laneBeginRoute(const HandleView& h) {
   HandleState* state = h.state;
-  if (h.ticket > state->routes) state->routes = h.ticket;
+  state->routes = latestRoute(h);
   if (state->fault != 0) state->fault = 0, h.hostCounts->fault.ready = 0;
 }
 

@@ -1,0 +1,19 @@
+// The sizes of random worlds: what their communicator is built for, and its handles.
+#pragma once
+
+#include <vector>
+
+#include "support/rng.h"
+#include "support/scenario.h"
+
+namespace moe::test {
+
+inline constexpr int kOutputAreas = 2 * kParities + 1;  // for outstanding dispatches and combines, and one more
+
+struct WorldShapes {
+  CommShape comm;
+  std::vector<HandleShape> handles;
+};
+WorldShapes drawWorldShapes(std::uint64_t seed, Protocol protocol, const ScenarioLimits& limits, Rng& rng);
+
+}  // namespace moe::test
