@@ -117,7 +117,7 @@ class HeaderTest(unittest.TestCase):
             mirrored = getattr(config, field)
             self.assertEqual(mirrored if isinstance(mirrored, int) else int(bool(mirrored)), value, field)
         others = [line for line in re.findall(r"\{ sizeof\((\w+)\), ([^}]*)\}", raw) if line[0] != "moeConfig_t"]
-        self.assertEqual(len(others), 11)
+        self.assertEqual(len(others), 12)
         for name, values in others:
             self.assertLessEqual(set(values.replace(" ", "").split(",")), {"0", "NULL"}, name)
 
