@@ -283,7 +283,9 @@ TEST_P(HandleFaults, ButAHandleMayMergeExpertsThatComeTwice) {
         args.weights = moeWeightsApply, args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
         MOE_EXPECT_OK(calls.combine(args), context);
         const auto sums = context.arena.get(static_cast<float*>(calls.out()), kTokens * kHidden);
-        for (int i = 0; i < kTokens * kHidden; ++i) ASSERT_EQ(sums[i], 0.5f + static_cast<float>(i / kHidden));
+        for (int i = 0; i < kTokens * kHidden; ++i) {
+          ASSERT_EQ(sums[static_cast<std::size_t>(i)], 0.5f + static_cast<float>(i / kHidden));
+        }
         for (float grad : context.arena.get(calls.outGrads(), kTokens * kTopk)) ASSERT_EQ(grad, 0.5f);
       });
     }

@@ -35,7 +35,7 @@ struct HandleTrack {
 class Builder {
  public:
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
-      : rng_(seed), describing_(mix(seed, 68)), landing_(seed % 4 != 0), protocol_(protocol), limits_(limits) {
+      : rng_(seed), describing_(mix(seed, 68)), landing_(seed % 4 != 0), limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
     shape_ = shapes.comm, handleShapes_ = shapes.handles;
@@ -71,7 +71,6 @@ class Builder {
   Rng rng_;
   Rng describing_;  // steps that describe: worlds are otherwise what they were without them
   bool landing_;    // LL rows land where they can, as on GPUs
-  Protocol protocol_;
   ScenarioLimits limits_;
   CommShape shape_;
   std::vector<HandleShape> handleShapes_;
