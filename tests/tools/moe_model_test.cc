@@ -241,17 +241,19 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   Workload ll = small(2048, 0, 8), ht = ll;
   ll.hidden = ht.hidden = 7168, ll.tokens = 128, ht.tokens = 4096;
   const Footprint f = footprintOf(ll, ht, 8);
-  // docs/reference/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 twice, 2 R 4 c, 3 N t 16 (1 + K) and little else;
-  // HT's staging G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, c = 2048 + 2048 + 256 + 1, rounded up.
+  // docs/reference/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 twice, twice 2 R (4 d + t h), 2 R 4 c, 3 N t 16 (1 +
+  // K) and little else; HT's staging G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, d is 16, c = 2048 + 2048
+  // + 256 + 1, rounded up, and 8.
   const double slots = 2. * 2048 * 128 * (3 * 14336 + 224 + 2 * 8 * 4), headers = 3. * 2048 * 128 * 144;
-  const double counts = 2. * 2048 * 4356 * 4, tables = 3. * 256 * 128 * 16 * 9;
-  EXPECT_NEAR(static_cast<double>(f.llWindow), slots + headers + counts + tables, 16 << 20);
+  const double told = 2. * 2 * 2048 * (4 * 16 + 128 * 144), counts = 2. * 2048 * 4360 * 4,
+               tables = 3. * 256 * 128 * 16 * 9;
+  EXPECT_NEAR(static_cast<double>(f.llWindow), slots + headers + told + counts + tables, 16 << 20);
   EXPECT_EQ(f.htWindow - f.htWindowUnstaged, 2048ULL * 4096 * (14336 + 224));
   EXPECT_GT(f.htWindowUnstaged, 3ULL * 256 * 4096 * 14336);
-  EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4356 * 4);
+  EXPECT_EQ(f.routeCountsArrive, 2047ULL * 4360 * 4);
   Workload eight = ht;
   eight.ranks = 8;
-  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'133'248U);  // as in docs/reference/memory.md
+  EXPECT_EQ(footprintOf(eight, eight, 8).htHandle, 6'135'040U);  // as in docs/reference/memory.md
   EXPECT_EQ(f.queuePairs, 2040);  // one per remote rank; four per remote rank in small groups
   eight.ranks = 16;
   EXPECT_EQ(footprintOf(eight, eight, 8).queuePairs, 4 * 8);
