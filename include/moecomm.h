@@ -334,8 +334,9 @@ MOE_API moeResult_t moeCommAbort(moeComm_t comm);
 /* Sets the timeout of every wait of this rank for another one, for phases of a job: long while engines compile, short
  * later. Local, not stream-ordered: replays of captured calls follow it too. A wait under way counts from its beginning
  * by the new timeout. Steps notice it within a few milliseconds, the threads of TCP within half a second. The time
- * after which RDMA adapters give a lost peer up still follows from config.timeoutMs. timeoutMs  1..86400000 Any thread.
- * Returns moeInvalidArgument, or the communicator's failure. */
+ * after which RDMA adapters give a lost peer up still follows from config.timeoutMs.
+ *   timeoutMs  1..86400000
+ * Any thread. Returns moeInvalidArgument, or the communicator's failure. */
 MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
 
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks.
@@ -530,9 +531,9 @@ typedef struct moeHandleStatus {
  * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
  * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
  *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
- * and zeros in outExpertOffsets. Arrival words count it.
+ *    and zeros in outExpertOffsets. Arrival words count it.
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
- * These are such faults:
+ * These are such faults, of moeRouteDispatch as of the two calls that it stands for:
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
  *  - HT dispatch and combine in one domain: an output, a staging area, or rows that are too small, gradients that are
  *    missing, values that differ between ranks. All ranks have the fault.

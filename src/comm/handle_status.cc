@@ -30,7 +30,7 @@ moeHandleStatus_t Handle::status() {
   status.rank = -1;
   sentence_.clear();
   if (const std::optional<Failure> fault = readFault(view_.hostCounts)) {
-    const FailureText text = describeFailure(*fault, comm_.rank(), comm_.config().timeoutMs);
+    const FailureText text = describeFailure(*fault, comm_.rank(), comm_.timeout().count());
     status.result = text.result;
     status.rank = fault->peer;
     sentence_ = text.sentence;
