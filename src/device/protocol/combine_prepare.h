@@ -8,7 +8,8 @@ namespace moe {
 
 // What rank `from` says to a rank.
 MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, int rank, int from) {
-  return c.in<CombineRecord>(rank, c.at.htCombines) + parityOf(epoch) * c.nranks + from;
+  const int at = parityOf(epoch) * c.nranks + from;
+  return c.in<CombineRecord>(rank, c.at.htCombines) + at;
 }
 
 // The row of a part in one of the caller's biases.

@@ -99,8 +99,8 @@ class Describe {
       if (starts[from] == rows) halves[2 * from + 1] = all;
     });
     warp.forEach(nranks, [&](int from) {
-      const int end = from + 1 < nranks ? halves[2 * from + 3] : all;
-      halves[2 * from] = end - halves[2 * from + 1];
+      const int begin = 2 * from, end = from + 1 < nranks ? halves[begin + 3] : all;
+      halves[begin] = end - halves[begin + 1];
     });
   }
 

@@ -101,7 +101,10 @@ class LlUsers {
     if (c_.inDomain(rank)) return rank - c_.domainFirst;
     return rank < c_.domainFirst ? rank + c_.domainSize : rank;
   }
-  MOE_LANES std::uint32_t* ranksOf(int token) const { return t_.ranks + token * llRankWords(h_); }
+  MOE_LANES std::uint32_t* ranksOf(int token) const {
+    const int first = token * llRankWords(h_);
+    return t_.ranks + first;
+  }
   MOE_LANES int countBits(int token, int end) const {
     const std::uint32_t* words = ranksOf(token);
     int count = 0;

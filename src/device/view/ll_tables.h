@@ -41,7 +41,7 @@ MOE_HOST_DEVICE std::int64_t layOutLlTables(const HandleView& h, std::uint8_t* m
     end += roundUp(count, 4);
     return begin;
   };
-  tables->ranks = reinterpret_cast<std::uint32_t*>(take(h.tokensMax * llRankWords(h)));
+  tables->ranks = reinterpret_cast<std::uint32_t*>(take(std::int64_t{h.tokensMax} * llRankWords(h)));
   tables->faulty = reinterpret_cast<std::uint32_t*>(take(2));
   tables->users = reinterpret_cast<std::uint32_t*>(take(cells));
   tables->before = reinterpret_cast<std::uint16_t*>(take((cells + 1) / 2));
