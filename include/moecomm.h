@@ -446,9 +446,10 @@ typedef struct moeHandleConfig {
   int32_t arrivals;        /* EXPERT_MAJOR layouts: 1: with arrival words, see moeHandleGetArrivals; 0: without */
   int32_t duplicates;      /* moeDuplicates value: an expert that a token names again. Ranks may differ */
   int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
+  int32_t combineWeights;  /* 1: combines may bring the weights, see moeCombineArgs_t.topkWeights; 0: the route does */
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
-  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes a handle and its memory. Local, but all ranks must make the same handles.
  *   handle  host [1], out; set on success only
@@ -459,12 +460,21 @@ MOE_API moeResult_t moeHandleCreate(moeHandle_t* handle, moeComm_t comm, const m
 /* Frees a handle. The caller has finished all work that uses it. Local. handle NULL: does nothing. */
 MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
 
+/* Sets how many tokens a rank has at most in the later routes of a handle, so that a small step has a small output.
+ * RANK_MAJOR has tokensBound places for each rank, EXPERT_MAJOR_PADDED nranks * tokensBound for each expert, and
+ * outSourceIndex is rank * tokensBound + token. At first, and with 0, the bound is the handle's tokensMax.
+ *   tokensBound  0..tokensMax; the same on all ranks when they route
+ * Dispatches and combines use the bound of their route; a captured route keeps the one that it was captured with.
+ * Ranks that route with different bounds fail as with handles that differ: see moeRoute. Local.
+ * Returns moeInvalidArgument. */
+MOE_API moeResult_t moeHandleSetTokensBound(moeHandle_t handle, int32_t tokensBound);
+
 /* Decides which token goes to which row of which rank. Any number of dispatches and combines may then use the route.
  * Collective, stream-ordered, graph-safe.
  *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token,
  *                unless config.duplicates allows more. Read by this call only
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
- *   tokens       0..tokensMax; may differ per rank and call. With 0 the pointers may be NULL
+ *   tokens       0..tokensMax or moeHandleSetTokensBound; may differ per rank and call. With 0 the pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
  * communicator's failure. Two mistakes show in the work only. After a bad expert id the handle delivers nothing until
  * its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
@@ -741,9 +751,16 @@ typedef struct moeCombineArgs {
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
   int32_t reserved;          /* 0 */
   int64_t* cumulativeWaitNs; /* [nranks]: as in moeDispatchArgs_t */
+
+  /* [tokens][topk] of the route's topkIdx, for moeWeightsApply in a handle with config.combineWeights; NULL: the
+   * weights of the route. Entries without an expert are not looked at, merged ones add up. Read by the call, with
+   * moeSendOnly by its first part. Such a combine first brings the weights to the ranks of the experts, one hop more:
+   * weights that are known when routing are cheaper there. Layouts without a row per expert take the array and ignore
+   * it. */
+  const float* topkWeights;
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
-  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL }
+  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
 
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order

@@ -197,18 +197,12 @@ class moePeerInfo_t(_Sized):
 
 
 class moeHandleConfig_t(_Sized):
-    _fields_ = [
-        ("size", c_size_t),
-        ("experts", c_int32),
-        ("topk", c_int32),
-        ("layout", c_int32),
-        ("mode", c_int32),
-        ("tokensMax", c_int32),
-        ("expertAlignment", c_int32),
-        ("indexType", c_int32),
-        ("arrivals", c_int32),
-        ("duplicates", c_int32),
-        ("statistics", c_int32),
+    _fields_ = [("size", c_size_t)] + [
+        (name, c_int32)
+        for name in (
+            *("experts", "topk", "layout", "mode", "tokensMax", "expertAlignment", "indexType"),
+            *("arrivals", "duplicates", "statistics", "combineWeights"),
+        )
     ]
 
 
@@ -314,6 +308,7 @@ class moeCombineArgs_t(_Sized):
         ("sms", c_int32),
         ("reserved", c_int32),
         ("cumulativeWaitNs", c_void_p),
+        ("topkWeights", c_void_p),
     ]
 
 
@@ -342,6 +337,7 @@ PROTOTYPES = {
     "moeMemFree": (moeResult_t, [moeComm_t, c_void_p]),
     "moeHandleCreate": (moeResult_t, [POINTER(moeHandle_t), moeComm_t, POINTER(moeHandleConfig_t)]),
     "moeHandleDestroy": (moeResult_t, [moeHandle_t]),
+    "moeHandleSetTokensBound": (moeResult_t, [moeHandle_t, c_int32]),
     # Weights are a device address, like all rows.
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),

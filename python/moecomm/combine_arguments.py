@@ -26,6 +26,7 @@ class CombineArguments(Arguments):
         row_type: Optional[str],
         hidden: Optional[int],
         weights: str,
+        topk_weights: Any,
         biases: Dict[str, Any],
         weight_grads: Any,
         out_weight_grads: Any,
@@ -57,6 +58,9 @@ class CombineArguments(Arguments):
         )
         for what, bias in biases.items():
             setattr(args, what, self._per_token_or_none(self._take(bias, what), what, format))
+        given = self._take(topk_weights, "topk_weights", ("float32",))
+        require_shape(given, "topk_weights", (self._tokens, self._layout.topk), "[tokens, topk]")
+        args.topkWeights = given.address
         self._set_grads(args, weight_grads, out_weight_grads)
         return args
 

@@ -12,6 +12,11 @@ from .layouts import CASTS, CODE_TYPES, SCALE_LAYOUTS, SCALE_TYPES, count_scales
 from .values import INT64_MAX, choice, integer
 
 ID_KINDS = {"local": _native.moeIdsLocal, "global": _native.moeIdsGlobal}
+# The keywords of Handle.dispatch that make() takes as `describing`.
+DESCRIBING = (
+    *("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets", "out_layout_range"),
+    *("out_source_info", "out_row_experts", "cumulative_rows", "cumulative_wait_ns"),
+)
 
 
 class DispatchArguments(Arguments):

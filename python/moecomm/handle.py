@@ -12,7 +12,7 @@ from .arguments import Arguments
 from .arrays import stream_address
 from .checks import require_shape, take
 from .combine_arguments import CombineArguments
-from .dispatch_arguments import DispatchArguments
+from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
 from .layouts import LAYOUTS, Layout
 from .values import choice, integer
@@ -29,7 +29,7 @@ class Handle(HandleQueries):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
-    `statistics` adds up rows and waits: see statistics().
+    `statistics` adds up rows and waits: see statistics(). `combine_weights` lets combine bring topk_weights.
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -54,6 +54,7 @@ class Handle(HandleQueries):
         arrivals: bool = False,
         duplicates: str = "fail",
         statistics: bool = False,
+        combine_weights: bool = False,
     ):
         self._comm = comm
         self._pointer = None
@@ -72,6 +73,7 @@ class Handle(HandleQueries):
             arrivals=1 if arrivals else 0,
             duplicates=choice(DUPLICATES, duplicates, "duplicates"),
             statistics=1 if statistics else 0,
+            combineWeights=1 if combine_weights else 0,
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:
@@ -84,7 +86,9 @@ class Handle(HandleQueries):
         info, limits = comm.info, comm.limits
         limit = limits.ll_tokens_max if self.mode == "ll" else limits.tokens_max
         experts_here = config.experts // info.nranks + (1 if info.rank < config.experts % info.nranks else 0)
-        self._layout = Layout(layout, info.nranks, config.tokensMax or limit, experts_here, self.topk)
+        self._tokens_max = config.tokensMax or limit
+        self._layout = Layout(layout, info.nranks, self._tokens_max, experts_here, self.topk)  # of the last route
+        self._next_layout = self._layout
 
     @property
     def pointer(self) -> Optional[int]:
@@ -94,7 +98,17 @@ class Handle(HandleQueries):
     @property
     def tokens_max(self) -> int:
         """The most tokens of a rank."""
-        return self._layout.tokens_max
+        return self._tokens_max
+
+    def set_tokens_bound(self, tokens_bound: int) -> None:
+        """Sets how many tokens a rank has at most in later routes, alike on all ranks; 0: tokens_max. Rank-major out rows
+        are then [nranks, tokens_bound], those of expert-major-padded [local experts, nranks * tokens_bound], and
+        out_source_index is rank * tokens_bound + token. Until the next route, that of the last one counts."""
+        self._call("moeHandleSetTokensBound", integer(tokens_bound, "tokens_bound"))
+        now = self._layout
+        self._next_layout = Layout(
+            now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk
+        )
 
     def _check(self, result, owner):
         errors.check(_native.library(), result, owner)
@@ -139,6 +153,7 @@ class Handle(HandleQueries):
         tokens        needed where topk_idx is an address or None"""
         taken = self._take_route(topk_idx, topk_weights, tokens)
         self._call("moeRoute", *taken, stream_address(stream))
+        self._layout = self._next_layout
         self._tokens, self._rows, self._capacity = taken[2], None, None
 
     def _take_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[Any, Any, int]:
@@ -171,24 +186,13 @@ class Handle(HandleQueries):
 
     def _make_dispatch(self, arguments: DispatchArguments, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Any:
         """moeDispatchArgs_t of dispatch()'s options."""
-        names = (
-            "out_topk_idx",
-            "out_topk_weights",
-            "out_source_index",
-            "out_expert_offsets",
-            "out_layout_range",
-            "out_source_info",
-            "out_row_experts",
-            "cumulative_rows",
-            "cumulative_wait_ns",
-        )
         return arguments.make(
             rows,
             out_rows,
-            describing={name: options[name] for name in names},
+            describing={name: options[name] for name in DESCRIBING},
             index_type=self._index_type,
             stays_in_view=self.layout == "rank-major" and self.mode == "ll",
-            **{name: value for name, value in options.items() if name not in names},
+            **{name: value for name, value in options.items() if name not in DESCRIBING},
         )
 
     def dispatch(
@@ -313,9 +317,10 @@ class Handle(HandleQueries):
         self._comm.native.require_alive()
         self._require_alive()
         taken = self._take_route(topk_idx, topk_weights, tokens)
-        arguments = DispatchArguments(self._comm.place, self._layout, taken[2], lambda: None)
+        arguments = DispatchArguments(self._comm.place, self._next_layout, taken[2], lambda: None)
         args = self._make_dispatch(arguments, rows, out_rows, {**_DISPATCH_DEFAULTS, **options})
         self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
+        self._layout = self._next_layout
         self._tokens, self._rows, self._capacity = taken[2], None, args.outRowsMax
         self._kept = arguments.arrays if args.flags & _native.moeSendOnly else ()
 
@@ -327,6 +332,7 @@ class Handle(HandleQueries):
         row_type: Optional[str] = None,
         hidden: Optional[int] = None,
         weights: str = "applied",
+        topk_weights: Any = None,
         bias0: Any = None,
         bias1: Any = None,
         weight_grads: Any = None,
@@ -344,6 +350,8 @@ class Handle(HandleQueries):
         out      [tokens, hidden] of the same dtype. None or without rows if this rank routed 0 tokens
         weights  "applied": a plain sum; "apply": each expert's row times its weight; in flat and rank-major
                  layouts, where a row stands for several experts, weights count as 1
+        topk_weights      [tokens, topk] float32, for "apply" in a handle with combine_weights: instead of those that the
+                          route was given, which would be cheaper
         bias0, bias1      [tokens, hidden] of the same dtype, added to the sum
         weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
                           all ranks or on none. A rank where nothing came passes an array without rows
@@ -359,6 +367,7 @@ class Handle(HandleQueries):
             row_type=row_type,
             hidden=hidden,
             weights=weights,
+            topk_weights=topk_weights,
             biases=dict(bias0=bias0, bias1=bias1),
             weight_grads=weight_grads,
             out_weight_grads=out_weight_grads,

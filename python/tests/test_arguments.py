@@ -9,7 +9,7 @@ from support import numpy
 from moecomm import _native
 from moecomm.checks import ROW_TYPES, Place, take
 from moecomm.combine_arguments import CombineArguments
-from moecomm.dispatch_arguments import DispatchArguments
+from moecomm.dispatch_arguments import DESCRIBING, DispatchArguments
 from moecomm.errors import InvalidUsage
 from moecomm.layouts import CASTS, Layout
 from moecomm.window import WindowMemory
@@ -53,16 +53,14 @@ def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, *
                     exact=False, scale_layout="row-major", pad_indices=False, pad_rows=False, ids="local",
                     invalid_id=-1, send_only=False, sms=0)  # fmt: skip
     keywords.update(more)
-    names = ("out_topk_idx", "out_topk_weights", "out_source_index", "out_expert_offsets", "out_layout_range",
-             "out_source_info", "out_row_experts", "cumulative_rows", "cumulative_wait_ns")  # fmt: skip
-    keywords["describing"] = {name: keywords.pop(name, None) for name in names}
+    keywords["describing"] = {name: keywords.pop(name, None) for name in DESCRIBING}
     arguments = DispatchArguments(GPU, Layout(layout, 2, 4, 2, 2), tokens, lambda: known)
     return arguments.make(rows, out_rows, **keywords)
 
 
 def combine(rows, out, known=None, capacity=None, layout="flat", tokens=3, **more):
-    keywords = dict(row_type=None, hidden=None, weights="applied", biases={}, weight_grads=None, out_weight_grads=None,
-                    cumulative_wait_ns=None, capacity=capacity, send_only=False, sms=0)  # fmt: skip
+    keywords = dict(row_type=None, hidden=None, weights="applied", topk_weights=None, biases={}, weight_grads=None,
+                    out_weight_grads=None, cumulative_wait_ns=None, capacity=capacity, send_only=False, sms=0)  # fmt: skip
     keywords.update(more)
     return CombineArguments(GPU, Layout(layout, 2, 4, 2, 2), tokens, lambda: known).make(rows, out, **keywords)
 

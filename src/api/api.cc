@@ -205,6 +205,11 @@ moeResult_t moeHandleDestroy(moeHandle_t handle) {
   return moe::guard(&comm, [&] { comm.remove(handleOf(handle)); });
 }
 
+moeResult_t moeHandleSetTokensBound(moeHandle_t handle, int32_t tokensBound) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::guardAlive(&handleOf(handle)->comm(), [&] { handleOf(handle)->setTokensBound(tokensBound); });
+}
+
 moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                      moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);

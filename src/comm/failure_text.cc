@@ -30,6 +30,8 @@ const char* missing(Phase phase) {
       return "sum the rows of an earlier moeCombine";
     case Phase::combineRows:
       return "offer its rows (moeCombine)";
+    case Phase::combineWeights:
+      return "bring its weights (moeCombine)";
     case Phase::combineDone:
       return "sum its tokens (moeCombine)";
     case Phase::dispatchRails:
@@ -56,6 +58,7 @@ const char* callOf(Phase phase) {
       return "moeRoute";
     case Phase::combineSlots:
     case Phase::combineRows:
+    case Phase::combineWeights:
     case Phase::combineDone:
     case Phase::combineRails:
     case Phase::combineRailsFree:
@@ -71,9 +74,9 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   const std::string_view call = callOf(f.phase);
   if (call == "moeRoute") {
     if (f.index == 0) return {handle::kExperts};
-    if (f.index == 1) return {handle::kTokensMax};
+    if (f.index == 1) return {handle::kTokensBound};
     if (f.index == 2) return {handle::kAlignment};
-    return {handle::kTopk, handle::kLayout, handle::kMode, handle::kArrivals};
+    return {handle::kTopk, handle::kLayout, handle::kMode, handle::kArrivals, handle::kCombineWeights};
   }
   if (call == "moeCombine") return {combine_terms::kRowType, combine_terms::kPieces, combine_terms::kGrads};
   return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,

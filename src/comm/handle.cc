@@ -33,6 +33,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   requireRange("config.arrivals", config.arrivals, 0, 1);
   requireRange("config.duplicates", config.duplicates, moeDuplicatesFail, moeDuplicatesMerge);
   requireRange("config.statistics", config.statistics, 0, 1);
+  requireRange("config.combineWeights", config.combineWeights, 0, 1);
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
   if (shape.lowLatency ? !c.ll : !c.ht) {
@@ -61,6 +62,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
                 "config.arrivals is 1, which needs an EXPERT_MAJOR layout: others have no rows of one expert");
   }
   shape.arrivals = config.arrivals != 0;
+  shape.combineWeights = config.combineWeights != 0;
   requireRange("the rows of the layout", layoutRowsMax(shape), 0, INT32_MAX);
   return shape;
 }
@@ -75,6 +77,8 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
+  tokensBound_ = shape_.tokensMax;
+  routesInDispatch_ = dispatchRoutes(view_);
   makeCounters(config.statistics != 0);
   if (lowLatency()) view_.llSet = comm.takeLlSet();
   tell(config, bytes);
@@ -119,8 +123,13 @@ void Handle::launch(Step step, const StepParams& params, const LaunchShape& shap
   if (result != moeSuccess) throw Error(result, what);
 }
 
+void Handle::setTokensBound(std::int32_t bound) {
+  requireRange("tokensBound", bound, 0, shape_.tokensMax);
+  tokensBound_ = bound > 0 ? bound : shape_.tokensMax;
+}
+
 StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
-  requireRange("tokens", args.tokens, 0, shape_.tokensMax);
+  requireRange("tokens", args.tokens, 0, tokensBound_);
   if (args.topkIdx == nullptr && args.tokens > 0)
     throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", args.tokens));
   requireAligned(args.topkIdx, "topkIdx", indexBytes());
@@ -128,6 +137,8 @@ StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
   checkNotPending(call);
   StepParams p = params();
   p.route = args;
+  p.handle.tokensMax = tokensBound_;
+  p.handle.terms.y = static_cast<std::uint32_t>(tokensBound_);
   if (keepsStatistics()) p.comm.waits = counters_.waits;
   return p;
 }
@@ -143,6 +154,8 @@ void Handle::launchRoute(StepParams& p, moeStream_t stream) {
 void Handle::noteRoute(const StepParams& p) noexcept {
   tickets_.launched(p.handle.ticket);
   tokens_ = p.route.tokens;
+  view_.tokensMax = p.handle.tokensMax;
+  view_.terms = p.handle.terms;
 }
 
 void Handle::route(const RouteArgs& args, moeStream_t stream) {

@@ -16,6 +16,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
 
   Comm& comm() { return comm_; }
   int tokens() const { return tokens_; }
+  void setTokensBound(std::int32_t bound);
   void route(const RouteArgs& args, moeStream_t stream);
   void routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream);
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
@@ -38,6 +39,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   struct Call {
     const char* name;
     int tokens;              // of the route that the operation uses
+    int bound;               // of that route: most tokens of a rank
     std::int32_t sms;        // 0: the communicator's setting
     const RouteArgs* route;  // that the same call makes; NULL: it was made before
   };
@@ -72,6 +74,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
                    std::int64_t codeBytes) const;
   void checkPadding(const moeDispatchArgs_t& args) const;
   void checkGrads(const moeCombineArgs_t& args) const;
+  void checkWeights(const moeCombineArgs_t& args) const;
   void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();
   StepParams routeParams(const RouteArgs& args, const char* call) const;
@@ -87,7 +90,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void count(Pending kind, const CallCounters& call, StepParams* params) const;
   // The steps behind an operation, for those who ask.
   void follow(Pending kind, const StepParams& params, moeStream_t stream);
-  CastArgs castArgs(const moeDispatchArgs_t& args) const;
+  CastArgs castArgs(const Call& call, const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;
@@ -112,8 +115,10 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   HandleShape shape_;
   Memory block_, hostCounts_, counterMemory_;
   Counters counters_{};
-  HandleView view_{};
-  int tokens_ = -1;  // of the last route; -1: none yet
+  HandleView view_{};  // its tokensMax and terms: of the last route
+  int tokens_ = -1;    // of the last route; -1: none yet
+  int tokensBound_;    // of the next one
+  bool routesInDispatch_;
   Tickets tickets_;
   std::string sentence_;                // of the latest status
   Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()

@@ -97,6 +97,18 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
   requireAllApart(outputs, inputs);
 }
 
+void Handle::checkWeights(const moeCombineArgs_t& args) const {
+  if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
+    throw Error(moeInvalidArgument, fmt::format("args.weights is {}, must be a moeWeights value", args.weights));
+  }
+  if (args.topkWeights == nullptr) return;
+  const bool brings = shape_.combineWeights;
+  if (brings && args.weights == moeWeightsApply) return;
+  throw Error(moeInvalidArgument, fmt::format("args.topkWeights is {}, but {}", fmt::ptr(args.topkWeights),
+                                              brings ? "args.weights is moeWeightsApplied"
+                                                     : "the handle was made without config.combineWeights"));
+}
+
 // A rank without rows or tokens has no array for them. The step itself counts arrived rows.
 void Handle::checkGrads(const moeCombineArgs_t& args) const {
   if (tokens_ == 0 || args.outWeightGrads != nullptr) return;
@@ -131,6 +143,8 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
   }
   requireAligned(args.weightGrads, "args.weightGrads", alignof(float));
   requireAligned(args.outWeightGrads, "args.outWeightGrads", alignof(float));
+  requireAligned(args.topkWeights, "args.topkWeights", alignof(float));
+  const std::int64_t entries = std::int64_t{tokens_} * shape_.topk * static_cast<std::int64_t>(sizeof(float));
   // A bias may be the output itself, because a piece of it is read before the sum is stored there.
   const auto bias = [&](const char* name, const void* begin) {
     return Extent{name, begin == args.out ? nullptr : begin, sums};
@@ -138,13 +152,14 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
   const std::array<Extent, 3> outputs = {
       {{"args.out", args.out, sums},
        {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
-       {"args.outWeightGrads", args.outWeightGrads, std::int64_t{tokens_} * shape_.topk * 4}}};
-  const std::array<Extent, 4> inputs = {{{"args.rows", args.rows, rowBytes},
+       {"args.outWeightGrads", args.outWeightGrads, entries}}};
+  const std::array<Extent, 5> inputs = {{{"args.rows", args.rows, rowBytes},
                                          bias("args.bias0", args.bias0),
                                          bias("args.bias1", args.bias1),
+                                         {"args.topkWeights", args.topkWeights, entries},
                                          {"args.weightGrads", args.weightGrads, 4}}};
   requireBlocks(comm_, outputs);
-  requireBlocks(comm_, std::array<Extent, 2>{inputs[1], inputs[2]});
+  requireBlocks(comm_, std::array<Extent, 3>{inputs[1], inputs[2], inputs[3]});
   requireAllApart(outputs, inputs);
 }
 

@@ -44,7 +44,7 @@ void checkCast(const moeDispatchArgs_t& args, bool lowLatency) {
 
 }  // namespace
 
-CastArgs Handle::castArgs(const moeDispatchArgs_t& args) const {
+CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const {
   if (args.cast == moeCastNone) {
     checkNoScales(args);
     return {};
@@ -62,7 +62,7 @@ CastArgs Handle::castArgs(const moeDispatchArgs_t& args) const {
                1};
   if (args.scaleLayout == moeScalesRowMajor) return out;
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
-  const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * shape_.tokensMax : args.outRowsMax;
+  const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * call.bound : args.outRowsMax;
   out.rowStride = 1;
   out.wordStride = rows;
   if (shape_.layout != Layout::expertMajorPadded) return out;

@@ -126,7 +126,7 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.padding = args.padding;
   out.idBase = args.idKind == moeIdsGlobal ? shape_.map.first(comm_.rank()) : 0;
   out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
-  out.cast = castArgs(args);
+  out.cast = castArgs(call, args);
   out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
   checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? args.hidden : std::int64_t{out.rowBytes});
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
@@ -136,7 +136,7 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
 
 Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const {
   checkOutstanding(Pending::dispatch, call.name);
-  const bool routes = call.route != nullptr && dispatchRoutes(view_);
+  const bool routes = call.route != nullptr && routesInDispatch_;
   Operation made{routes ? Step::llRouteDispatch : dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = made.params;
   p.describe = describeArgs(args);
@@ -157,7 +157,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
 
 void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
   checkRouted("moeDispatch");
-  Operation sending = dispatchOperation({"moeDispatch", tokens_, args.sms, nullptr}, args);
+  Operation sending = dispatchOperation({"moeDispatch", tokens_, view_.tokensMax, args.sms, nullptr}, args);
   run(Pending::dispatch, sending, stream);
 }
 
@@ -165,7 +165,8 @@ void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
 void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream) {
   constexpr const char* kCall = "moeRouteDispatch";
   StepParams routing = routeParams(route, kCall);
-  Operation sending = dispatchOperation({kCall, route.tokens, args.sms, &route}, args);
+  Operation sending = dispatchOperation({kCall, route.tokens, tokensBound_, args.sms, &route}, args);
+  sending.params.handle = routing.handle;
   if (sending.step != Step::llRouteDispatch) {
     launchRoute(routing, stream);
     return run(Pending::dispatch, sending, stream);
@@ -182,11 +183,9 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   requireRange("args.reserved", args.reserved, 0, 0);
   if (args.rowType == moeRowBytes)
     throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
-  if (args.weights != moeWeightsApplied && args.weights != moeWeightsApply) {
-    throw Error(moeInvalidArgument, fmt::format("args.weights is {}, must be a moeWeights value", args.weights));
-  }
   if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
   checkGrads(args);
+  checkWeights(args);
   CombineArgs out{};
   out.rows = bytesOf(args.rows);
   out.tokens = tokens_;
@@ -196,6 +195,7 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   out.grads = carriesGrads(args) ? 1 : 0;
   out.terms = packCombineTerms(out.rowBytes, out.rowType, out.grads != 0);
   out.weighted = args.weights == moeWeightsApply ? 1 : 0;
+  out.topkWeights = args.topkWeights;
   out.out = static_cast<std::uint8_t*>(args.out);
   out.bias0 = bytesOf(args.bias0);
   out.bias1 = bytesOf(args.bias1);
@@ -234,7 +234,7 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   StepParams& p = summing.params;
   p.combine = combineArgs(args);
   const std::uint32_t bytes = p.combine.rowBytes;
-  const Call call{"moeCombine", tokens_, args.sms, nullptr};
+  const Call call{"moeCombine", tokens_, view_.tokensMax, args.sms, nullptr};
   count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
   Workload work = workload(call, summing.step, bytes, bytes, onlyMoves(p.combine));
   work.timed = p.comm.waits != nullptr;

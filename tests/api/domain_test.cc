@@ -40,6 +40,7 @@ StepCase randomCase(Rng& rng, int mode) {
   c.biases = rng.below(3);
   c.weightGrads = rng.coin();
   c.seed = rng.next();
+  c.lateWeights = c.weighted && c.seed % 2 == 0;
   return c;
 }
 

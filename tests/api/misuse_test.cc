@@ -83,7 +83,8 @@ class Misuser {
                                                     {&moeHandleConfig_t::indexType, "config.indexType is "},
                                                     {&moeHandleConfig_t::arrivals, "config.arrivals is "},
                                                     {&moeHandleConfig_t::duplicates, "config.duplicates is "},
-                                                    {&moeHandleConfig_t::statistics, "config.statistics is "}};
+                                                    {&moeHandleConfig_t::statistics, "config.statistics is "},
+                                                    {&moeHandleConfig_t::combineWeights, "config.combineWeights is "}};
     for (const auto& [field, part] : fields) {
       all.push_back([this, field = field, part = part] {
         moeHandleConfig_t shape = shapeOf(moeModeHt, moeLayoutFlat);
@@ -180,6 +181,7 @@ class Misuser {
     add("args.bias0 is ", [this](auto& args) { args.bias0 = misaligned(16); });
     add("args.bias1 is ", [this](auto& args) { args.bias1 = misaligned(16); });
     add("args.weightGrads is ", [this](auto& args) { args.weightGrads = reinterpret_cast<float*>(misaligned(4)); });
+    add("args.topkWeights is ", [this](auto& args) { args.topkWeights = reinterpret_cast<float*>(misaligned(4)); });
     add("args.outWeightGrads is ",
         [this](auto& args) { args.outWeightGrads = reinterpret_cast<float*>(misaligned(4)); });
   }

@@ -68,8 +68,9 @@ TEST_P(Refusal, HandlesThatDifferAreNamedByTheField) {
       {"config.topk is 2 on rank 0 and 1 on rank 1", &moeHandleConfig_t::topk, 1},
       {"config.layout is FLAT on rank 0 and RANK_MAJOR on rank 1", &moeHandleConfig_t::layout, moeLayoutRankMajor},
       {"config.mode is HT on rank 0 and LL on rank 1", &moeHandleConfig_t::mode, moeModeLl},
-      {"config.tokensMax is 8 on rank 0 and 7 on rank 1", &moeHandleConfig_t::tokensMax, 7},
-      {"config.expertAlignment is 1 on rank 0 and 4 on rank 1", &moeHandleConfig_t::expertAlignment, 4}};
+      {"config.tokensMax or tokensBound is 8 on rank 0 and 7 on rank 1", &moeHandleConfig_t::tokensMax, 7},
+      {"config.expertAlignment is 1 on rank 0 and 4 on rank 1", &moeHandleConfig_t::expertAlignment, 4},
+      {"config.combineWeights is 0 on rank 0 and 1 on rank 1", &moeHandleConfig_t::combineWeights, 1}};
   for (const Difference& difference : all) {
     world(2, small(), [&](RankContext& context) {
       moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
@@ -81,6 +82,19 @@ TEST_P(Refusal, HandlesThatDifferAreNamedByTheField) {
       expectFailure(context, moeInvalidUsage, std::string("moeRoute: ranks disagree: ") + difference.sentence);
     });
   }
+}
+
+TEST_P(Refusal, BoundsThatDifferAreNamed) {
+  world(2, small(), [&](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+    moeHandle_t handle = nullptr;
+    MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+    MOE_EXPECT_OK(moeHandleSetTokensBound(handle, 4 + context.rank), context);
+    context.meet();
+    moeRoute(handle, nullptr, nullptr, 0, context.stream());
+    expectFailure(context, moeInvalidUsage,
+                  "moeRoute: ranks disagree: config.tokensMax or tokensBound is 4 on rank 0 and 5 on rank 1");
+  });
 }
 
 MOE_INSTANTIATE_BACKENDS(Refusal);

@@ -44,6 +44,51 @@ TEST_P(Step, EveryLayoutInBothModesIsRight) {
   }
 }
 
+TEST_P(Step, ABoundForAStepMakesItsPlacesFewer) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192;
+  for (int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      StepCase c;
+      c.mode = mode, c.layout = layout, c.bounded = true, c.describes = true, c.weightGrads = true;
+      c.weighted = c.lateWeights = layout >= moeLayoutExpertMajor;
+      c.padding = layout % 4, c.window = mode == moeModeHt, c.sideBytes = 16;
+      c.seed = static_cast<std::uint64_t>(500 * mode + layout);
+      runSteps(3, wide, c, 6);
+      if (mode == moeModeHt) continue;
+      c.cast = moeCastFp8, c.hidden = 256, c.tokenContiguous = true;
+      runSteps(3, wide, c, 6);
+    }
+  }
+}
+
+// A bound counts from the next route on: until then, also in a dispatch that is repeated, the old one does.
+TEST_P(Step, ABoundIsThatOfTheRoute) {
+  world(2, config(), [](RankContext& context) {
+    StepCase c;
+    c.mode = moeModeLl, c.layout = moeLayoutRankMajor;
+    MoeStep step(context, c);
+    step.prepare(0);
+    EXPECT_EQ(moeHandleSetTokensBound(step.handle(), 9), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "tokensBound is 9, must be 0..8")) << context.error();
+    EXPECT_EQ(moeHandleSetTokensBound(step.handle(), -1), moeInvalidArgument);
+    EXPECT_EQ(moeHandleSetTokensBound(nullptr, 1), moeInvalidArgument);
+    step.route();
+    MOE_EXPECT_OK(moeHandleSetTokensBound(step.handle(), 1), context);
+    step.dispatch();
+    step.checkDispatch();
+    step.runExperts();
+    step.combine();
+    step.checkCombine();
+    EXPECT_EQ(moeRoute(step.handle(), nullptr, nullptr, 2, context.stream()), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "tokens is 2, must be 0..1")) << context.error();
+    MOE_EXPECT_OK(moeHandleSetTokensBound(step.handle(), 0), context);
+    step.prepare(1);
+    step.routeDispatch();
+    step.checkDispatch();
+  });
+}
+
 TEST_P(Step, OutputsOutsideTheWindowAreRight) {
   for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
     StepCase c;

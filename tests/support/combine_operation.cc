@@ -10,10 +10,14 @@
 namespace moe::test {
 namespace {
 
-constexpr std::uint64_t kBias0Seed = 0xb0, kBias1Seed = 0xb1, kGradSeed = 0x9ad;
+constexpr std::uint64_t kBias0Seed = 0xb0, kBias1Seed = 0xb1, kGradSeed = 0x9ad, kWeightSeed = 0x3e1;
 
 float gradOf(std::uint64_t seed, int source, int token, int k) {
   return static_cast<float>(rowKey(seed ^ kGradSeed, source, token, k) % 100003) / 7.0f;
+}
+
+float weightOf(std::uint64_t seed, int source, int token, int k) {
+  return static_cast<float>(rowKey(seed ^ kWeightSeed, source, token, k) % 1009) / 256.0f;
 }
 
 }  // namespace
@@ -48,6 +52,27 @@ void CombineOperation::fillGrads(int rank) {
       grads[to] = gradOf(options_.seed, token.source, token.token, entry.topk);
     }
   }
+}
+
+void CombineOperation::fillWeights(int rank) {
+  PerRank& own = ranks_[at(rank)];
+  const int topk = route_->config.topk, entries = route_->inputs[at(rank)].tokens * topk;
+  own.weights = GuardedBytes(at(entries) * 4);
+  auto* weights = reinterpret_cast<float*>(own.weights.data());
+  for (int i = 0; i < entries; ++i) weights[i] = weightOf(options_.seed, rank, i / topk, i % topk);
+}
+// As they count: an entry that is merged into an earlier one adds to that one's.
+std::vector<float> CombineOperation::mergedWeights(int rank) const {
+  const RouteInput& input = route_->inputs[at(rank)];
+  const int topk = route_->config.topk;
+  std::vector<float> weights;
+  for (int i = 0; i < input.tokens * topk; ++i) {
+    const float weight = weightOf(options_.seed, rank, i / topk, i % topk);
+    weights.push_back(weight);
+    const int id = input.experts[at(i)];
+    if (id < -1) weights[at(i / topk * topk - 2 - id)] += weight;
+  }
+  return weights;
 }
 
 // One rank may state another row size than its peers, and pass rows of that size.
@@ -100,6 +125,7 @@ void CombineOperation::start(int rank, Report& report) {
   own.out = GuardedBytes(at(tokenBytes));
   own.outGrads = GuardedBytes(at(tokens * route_->config.topk) * 4);
   fillGrads(rank);
+  fillWeights(rank);
   fillArgs(rank, rows);
 }
 
@@ -126,6 +152,7 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   if (rank == options_.shortRows) a.held = options_.noRows ? 0 : route_->arrivals[at(rank)].layoutRows - 1;
   if (rank == options_.shortRows && options_.noRows) a.rows = nullptr;
   a.weighted = sum.weighted ? 1 : 0;
+  a.topkWeights = options_.weights && tokens > 0 ? reinterpret_cast<const float*>(own.weights.data()) : nullptr;
   a.parts = a.arriving = options_.parts;
   a.out = tokens == 0 ? nullptr : own.out.data();
   a.bias0 = options_.bias0 ? own.bias0.data() : nullptr;
@@ -171,7 +198,9 @@ void CombineOperation::checkGrads(int rank, Report& report) const {
 
 void CombineOperation::finish(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
-  const CombineCase sum{rowTypeSaid(rank), rowBytesSaid(rank), options_.sum.weighted};
+  const std::vector<float> weights = options_.weights ? mergedWeights(rank) : std::vector<float>();
+  const CombineCase sum{rowTypeSaid(rank), rowBytesSaid(rank), options_.sum.weighted,
+                        options_.weights ? &weights : nullptr};
   const std::int64_t rowBytes = sum.rowBytes;
   std::vector<std::uint8_t> buffer(at(rowBytes));
   for (int token = 0; token < route_->inputs[at(rank)].tokens; ++token) {

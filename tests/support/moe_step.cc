@@ -31,10 +31,10 @@ float offsetOf(int expert) {
 std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
-      "wide {} "
-      "weighted {} biases {} grads {} cast {} contiguous {} arrivals {} seed {}",
+      "wide {} bounded {} "
+      "weighted {} late {} biases {} grads {} cast {} contiguous {} arrivals {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, weighted, biases, weightGrads, cast, tokenContiguous, arrivals, seed);
+      wideIndex, bounded, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, arrivals, seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -54,6 +54,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   config.expertAlignment = c.alignment;
   config.indexType = c.wideIndex ? moeIndexInt64 : moeIndexInt32;
   config.arrivals = c.arrivals ? 1 : 0;
+  config.combineWeights = c.lateWeights ? 1 : 0;
   EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &config), moeSuccess) << context.error();
   const int local = (c.experts + context.nranks - 1) / context.nranks;
   const std::int64_t arriving = std::int64_t{context.nranks} * c.tokensMax;
@@ -81,6 +82,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   outScales_ = take(rowsMax_ * castCase().words() * 4);
   ids_ = take(entries * 8);
   weights_ = reinterpret_cast<float*>(take(entries * 4));
+  lateWeights_ = reinterpret_cast<float*>(take(entries * 4));
   outIds_ = take(rowsMax_ * c.topk * 8);
   outWeights_ = reinterpret_cast<float*>(take(rowsMax_ * c.topk * 4));
   grads_ = reinterpret_cast<float*>(take(rowsMax_ * c.topk * 4));
@@ -151,14 +153,14 @@ std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
 
 void MoeStep::makeRouting() {
   RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
-                     case_.tokensMax, case_.alignment};
+                     bound(),         case_.alignment};
   config.domainSize = context_.domainSize();
   config.railSums = case_.mode == moeModeHt;
   std::vector<RouteInput> inputs;
   for (int source = 0; source < context_.nranks; ++source) {
     Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_ * 1000 + source)));
     RouteInput in;
-    in.tokens = rng.oneIn(5) ? 0 : rng.between(0, case_.tokensMax);
+    in.tokens = rng.oneIn(5) ? 0 : rng.between(0, bound());
     const bool skewed = rng.oneIn(4);
     for (int t = 0; t < in.tokens; ++t) {
       for (const int expert : case_.groups > 0 ? drawInGroups(rng) : drawExperts(rng, skewed)) {
@@ -171,9 +173,18 @@ void MoeStep::makeRouting() {
   reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
 }
 
+std::vector<float> MoeStep::lateWeights() const {
+  std::vector<float> weights;
+  for (const float given : input().weights) weights.push_back(1.25f - given);
+  return weights;
+}
+
 void MoeStep::prepare(int iteration) {
   iteration_ = iteration;
   makeRouting();
+  if (case_.bounded) {
+    MOE_EXPECT_OK(moeHandleSetTokensBound(handle_, bound()), context_);
+  }
   Arena& arena = context_.arena;
   arena.synchronize();
   const RouteInput& in = input();
@@ -193,6 +204,7 @@ void MoeStep::prepare(int iteration) {
     arena.upload(ids_, in.experts.data(), in.experts.size() * 4);
   }
   arena.upload(weights_, in.weights.data(), in.weights.size() * 4);
+  arena.upload(lateWeights_, lateWeights().data(), in.weights.size() * 4);
   const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
   arena.upload(out_, poison.data(), poison.size());
   if (case_.cast != moeCastNone)
@@ -316,6 +328,7 @@ void MoeStep::combine(int flags) {
   args.rowType = case_.rowType;
   args.hidden = case_.hidden;
   args.weights = case_.weighted ? moeWeightsApply : moeWeightsApplied;
+  args.topkWeights = case_.lateWeights && input().tokens > 0 ? lateWeights_ : nullptr;
   args.flags = flags;
   args.out = combined_;
   args.bias0 = case_.biases > 0 ? bias0_ : nullptr;
@@ -332,7 +345,8 @@ void MoeStep::checkCombine() {
   const auto bias0 = arena.get(bias0_, static_cast<std::size_t>(std::int64_t{tokens} * rowBytes()));
   const auto bias1 = arena.get(bias1_, static_cast<std::size_t>(std::int64_t{tokens} * rowBytes()));
   const auto grads = arena.get(outGrads_, input().experts.size());
-  const CombineCase combine{case_.rowType, rowBytes(), case_.weighted};
+  const std::vector<float> late = lateWeights();
+  const CombineCase combine{case_.rowType, rowBytes(), case_.weighted, case_.lateWeights ? &late : nullptr};
   std::vector<std::uint8_t> row;
   for (int t = 0; t < tokens; ++t) {
     const std::int64_t at = std::int64_t{t} * rowBytes();

@@ -21,11 +21,13 @@ struct StepCase {
   int groups = 0;          // of experts
   int groupsPerToken = 0;  // a token uses experts of so many best groups; 0: of all
   int tokensMax = 8;
+  bool bounded = false;  // each step has a bound of its own
   int alignment = 1;
   int sideBytes = 0;
   bool window = true;  // outputs are in window memory
   bool wideIndex = false;
-  bool weighted = false;  // combine applies the weights
+  bool weighted = false;     // combine applies the weights
+  bool lateWeights = false;  // which it brings: others than those of the route
   int biases = 0;
   bool weightGrads = false;
   int cast = moeCastNone;
@@ -71,6 +73,8 @@ class MoeStep {
   std::vector<std::uint8_t> expertRow(int rank, const ArrivedToken& arrived, const ArrivedEntry* entry) const;
   const Arrivals& arrivals() const { return reference_->arrivals[static_cast<std::size_t>(context_.rank)]; }
   const RouteInput& input() const { return reference_->inputs[static_cast<std::size_t>(context_.rank)]; }
+  std::vector<float> lateWeights() const;
+  int bound() const { return case_.bounded ? 1 + iteration_ * 3 % case_.tokensMax : case_.tokensMax; }
   int rowBytes() const;
   std::int64_t layoutRows() const;
   template <class Body>
@@ -108,7 +112,7 @@ class MoeStep {
   std::int64_t rowsMax_ = 0;
   std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;
   void *ids_, *outIds_;
-  float *weights_, *outWeights_, *grads_, *outGrads_;
+  float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_;
   std::int32_t *outSource_, *outOffsets_;
   std::int64_t* outRange_ = nullptr;
   std::int32_t *outInfo_ = nullptr, *outExperts_ = nullptr;

@@ -74,7 +74,7 @@ void MoeStep::checkArrays() {
     ids.assign(narrow.begin(), narrow.end());
   }
   for (const ArrivedToken& arrived : arrivals().tokens) {
-    const int source = arrived.source * case_.tokensMax + arrived.token;
+    const int source = arrived.source * bound() + arrived.token;
     if (hasRowPerExpert(static_cast<Layout>(case_.layout))) {
       for (const ArrivedEntry& entry : arrived.entries) {
         EXPECT_EQ(sources[static_cast<std::size_t>(entry.row)], source) << case_.name();

@@ -94,6 +94,7 @@ const RouteInput& RouteOperation::inputOf(int rank) const {
 
 void RouteOperation::start(int rank, Report&) {
   handle_.takeTicket(rank);
+  handle_.setTokensBound(rank, route_->config.tokensMax);
   const RouteInput& input = inputOf(rank);
   const bool wide = handle_.shape().wideIndex;
   GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));

@@ -196,6 +196,7 @@ struct CombineOptions {
   CombineCase sum;
   Parts parts{1, 16};
   bool bias0 = false, bias1 = false, grads = false;
+  bool weights = false;       // given here, not those of the route
   int area = -1;              // HT: index in OutputAreas, for rows that peers read in place
   std::vector<bool> inPlace;  // [nranks]; HT: in the area; LL: in the slots, on all ranks or none. Empty: on none
   int stagingArea = 0;        // HT
@@ -218,7 +219,7 @@ class CombineOperation : public Operation {
 
  private:
   struct PerRank {
-    GuardedBytes rows, grads, bias0, bias1, out, outGrads;
+    GuardedBytes rows, grads, weights, bias0, bias1, out, outGrads;
     StepParams params{};
   };
   // Writes to `row` what `rank` passes for a token that arrived there, or for one of its entries.
@@ -231,6 +232,8 @@ class CombineOperation : public Operation {
   bool isOdd(int rank, CombineOptions::Odd odd) const { return rank == options_.oddRank && odd == options_.odd; }
   void fillArgs(int rank, std::uint8_t* rows);
   void fillGrads(int rank);
+  void fillWeights(int rank);
+  std::vector<float> mergedWeights(int rank) const;
   void checkGrads(int rank, Report& report) const;
 
   std::shared_ptr<const ReferenceRoute> route_;

@@ -40,6 +40,7 @@ void TestComm::listAreas() {
   add("htOutputReady", at_.htOutputReady, flags);
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);
+  add("htWeightsReady", at_.htWeightsReady, flags);
   add("htCombineDone", at_.htCombineDone, 2 * flags);
   add("htRowWaves", at_.htRowWaves, kHtWaves * flags);
   add("htCombineWaves", at_.htCombineWaves, kHtWaves * flags);
@@ -47,6 +48,7 @@ void TestComm::listAreas() {
   add("llCombineSizes", at_.llCombineSizes, sets * flags);
   add("llCombineReady", at_.llCombineReady, sets * flags);
   add("llCombineFree", at_.llCombineFree, sets * flags);
+  add("llWeightsReady", at_.llWeightsReady, sets * flags);
   add("llFree", at_.llFree, sets * flags);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
@@ -57,9 +59,11 @@ void TestComm::listAreas() {
   add("llSide", at_.llSide, sets * n * ll * s.sideBytesMax);
   add("llCombineRows", at_.llCombineRows, sets * n * ll * s.rowBytesMax);
   add("llCombineGrads", at_.llCombineGrads, sets * ll * 4 * s.topkMax);
+  add("llWeights", at_.llWeights, sets * n * ll * 4 * s.topkMax);
   add("llTold", at_.llTold, ll > 0 ? sets * n * at_.llToldBytes : 0);
   add("routeHeaders", at_.routeHeaders, two * at_.routeTokensMax * header);
   add("htCombineGrads", at_.htCombineGrads, 2 * ht * 4 * s.topkMax);
+  add("htWeights", at_.htWeights, two * ht * 4 * s.topkMax);
   add("staging", at_.staging, staging * s.rowBytesMax);
   add("stagingSide", at_.stagingSide, staging * s.sideBytesMax);
   add("heap", at_.heap, s.heapBytes);

@@ -74,6 +74,7 @@ struct CombineCase {
   int rowType = kBf16;
   std::int64_t rowBytes = 16;
   bool weighted = false;
+  const std::vector<float>* weights = nullptr;  // the owner's, [tokens][topk]; NULL: those of the route
 };
 
 // One token's sum, of rowBytes bytes. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived
@@ -105,8 +106,11 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
         return true;
       }
       partial.assign(partial.size(), 0.0f);
-      for (const ArrivedEntry& entry : arrived.entries)
-        add(partial, rowOf(rank, arrived, &entry), combine.weighted ? &entry.weight : nullptr);
+      for (const ArrivedEntry& entry : arrived.entries) {
+        const auto at = static_cast<std::size_t>(token * route.config.topk + entry.topk);
+        const float& weight = combine.weights != nullptr ? (*combine.weights)[at] : entry.weight;
+        add(partial, rowOf(rank, arrived, &entry), combine.weighted ? &weight : nullptr);
+      }
       store(partial, rounded);
       add(to, rounded.data(), nullptr);
       return true;

@@ -35,7 +35,12 @@ struct HandleTrack {
 class Builder {
  public:
   Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
-      : rng_(seed), describing_(mix(seed, 68)), landing_(seed % 4 != 0), limits_(limits) {
+      : rng_(seed),
+        describing_(mix(seed, 68)),
+        weighing_(mix(seed, 71)),
+        bounding_(mix(seed, 72)),
+        landing_(seed % 4 != 0),
+        limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
     shape_ = shapes.comm, handleShapes_ = shapes.handles;
@@ -70,6 +75,8 @@ class Builder {
 
   Rng rng_;
   Rng describing_;  // steps that describe: worlds are otherwise what they were without them
+  Rng weighing_;    // the same of weights at combine
+  Rng bounding_;    // and of bounds
   bool landing_;    // LL rows land where they can, as on GPUs
   ScenarioLimits limits_;
   CommShape shape_;
@@ -152,7 +159,8 @@ HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std:
 // A new route of a handle.
 std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
-  RouteConfig config{s.map.nranks, s.map.experts,     s.topk,       s.layout, s.tokensMax,
+  const int bound = bounding_.oneIn(3) ? bounding_.between(1, s.tokensMax) : s.tokensMax;
+  RouteConfig config{s.map.nranks, s.map.experts,     s.topk,       s.layout, bound,
                      s.alignment,  shape_.domainSize, !s.lowLatency};
   const bool weights = rng_.coin();
   std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
@@ -291,6 +299,7 @@ void Builder::addCombine(HandleTrack& track) {
   options.sum.weighted = hasRowPerExpert(s.layout) && rng_.coin();
   options.parts = drawParts(static_cast<int>(options.sum.rowBytes));
   options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
+  options.weights = track.handle->view(0).weighted != 0 && !weighing_.oneIn(4);
   const bool mayReadRows = s.lowLatency ? s.layout == Layout::rankMajor && track.ownsSlots : !hasRowPerExpert(s.layout);
   options.stagingArea = freeStaging();
   const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : options.stagingArea < 0 || rng_.oneIn(3);
@@ -356,9 +365,9 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
     if (describing_.coin()) tracks_.back().askForWaits();
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
-        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}\n", tracks_.size() - 1,
+        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}\n", tracks_.size() - 1,
                     s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT", s.tokensMax,
-                    s.alignment, s.arrivals ? ", arrival words" : "");
+                    s.alignment, s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();

@@ -10,7 +10,7 @@ constexpr std::int64_t kOutputBytesMax = 256 << 10;
 class ShapeDrawer {
  public:
   ShapeDrawer(std::uint64_t seed, Protocol protocol, const ScenarioLimits& limits, Rng& rng)
-      : rng_(rng), protocol_(protocol), limits_(limits) {
+      : rng_(rng), weighing_(mix(seed, 70)), protocol_(protocol), limits_(limits) {
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
     shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
   }
@@ -22,6 +22,7 @@ class ShapeDrawer {
   void limitRowBytes();
 
   Rng& rng_;
+  Rng weighing_;  // so that worlds are otherwise what they were without weights at combine
   Protocol protocol_;
   const ScenarioLimits& limits_;
   CommShape shape_;
@@ -42,6 +43,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   s.wideIndex = rng_.coin();
   s.merges = rng_.oneIn(3);
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
+  s.combineWeights = !weighing_.oneIn(3);
   s.routeWarpsMax = rng_.between(1, limits_.warps);
   s.tableBlocks = limits_.warps;
   return s;

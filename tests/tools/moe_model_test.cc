@@ -241,10 +241,10 @@ TEST(ScalingModel, TakesWindowsFromTheLibrarysLayout) {
   Workload ll = small(2048, 0, 8), ht = ll;
   ll.hidden = ht.hidden = 7168, ll.tokens = 128, ht.tokens = 4096;
   const Footprint f = footprintOf(ll, ht, 8);
-  // docs/reference/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 twice, twice 2 R (4 d + t h), 2 R 4 c, 3 N t 16 (1 +
+  // docs/reference/memory.md: 2 R t (3 B + S), 3 R t h, 2 R t K 4 thrice, twice 2 R (4 d + t h), 2 R 4 c, 3 N t 16 (1 +
   // K) and little else; HT's staging G (B + S), its rails 3 N T B. E is 2048, S is 224, N 256, d is 16, c = 2048 + 2048
   // + 256 + 1, rounded up, and 8.
-  const double slots = 2. * 2048 * 128 * (3 * 14336 + 224 + 2 * 8 * 4), headers = 3. * 2048 * 128 * 144;
+  const double slots = 2. * 2048 * 128 * (3 * 14336 + 224 + 3 * 8 * 4), headers = 3. * 2048 * 128 * 144;
   const double told = 2. * 2 * 2048 * (4 * 16 + 128 * 144), counts = 2. * 2048 * 4360 * 4,
                tables = 3. * 256 * 128 * 16 * 9;
   EXPECT_NEAR(static_cast<double>(f.llWindow), slots + headers + told + counts + tables, 16 << 20);

@@ -70,7 +70,7 @@ class Combine {
     // HT: on all ranks, and nothing is summed. LL: on this rank, whose rows count as zeros.
     const bool known = lowLatency() ? s.sends && givesZeros(s) : deliversNothing(s);
     bool silent = known;
-    if (s.sends && !begin(uncombined, silent)) return;
+    if (s.sends && !(bringWeights(s) && begin(uncombined, silent))) return;
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave, silent);
     };
@@ -175,6 +175,7 @@ class Combine {
       h.state->combineEpoch = s.epoch;
       h.state->combineHanded = s.number;
       handedCount(s.comm, h, s.channel) = s.number;
+      noteWeights(s);
       if (lowLatency()) state->llUncombined[h.llSet] = 0, state->llUsed[h.llSet] = 1;
     });
   }
@@ -207,7 +208,8 @@ class Combine {
 
   static MOE_LANES Operation operation(const StepParams& p) {
     const HandleState* state = p.handle.state;
-    return handedOperation(p, combineChannel(p.handle), state->combineEpoch, state->combineHanded);
+    const Channel channel = combineChannel(p.handle);
+    return withWeights(p, handedOperation(p, channel, state->combineEpoch, state->combineHanded));
   }
   // LL is one wave: code of more has nothing of it.
   MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }

@@ -31,16 +31,19 @@ template <Moves Warp>
 struct CombineSession : Session<Warp> {
   const CombineArgs& args;
   CombineArea area;
+  std::uint64_t weights;  // 0: none are brought
 
   MOE_LANES CombineSession(const Warp& policy, const StepParams& params, WarpIndex index, const Operation& operation)
       : Session<Warp>(policy, params, index, operation),
         args(params.combine),
-        area(combineArea(params.comm, params.handle, operation.epoch)) {}
+        area(combineArea(params.comm, params.handle, operation.epoch)),
+        weights(operation.weights) {}
 };
 template <class S>
 concept Combining = Moving<S> && requires(const S s) {
   s.args;
   s.area;
+  s.weights;
 };
 
 MOE_LANES std::uint64_t gradsRow(const CommView& c, std::uint64_t area, std::int64_t row) {

@@ -2,7 +2,7 @@
 // the weights at the owner.
 #pragma once
 
-#include "device/protocol/combine_grads.h"
+#include "device/protocol/combine_weights.h"
 
 namespace moe {
 
@@ -66,10 +66,13 @@ struct PreparedSums {
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(p, items.at(i), term); }
 };
-template <bool kLand, class Items>
+template <bool kLand, class Items, class S>
 struct PreparedWeightedSums : PreparedSums<kLand, Items> {
+  const S& s;
+
   MOE_LANES float weight(int i, int term) const {
-    return entryWeight(keptHeader(this->p.handle, this->items.at(i).row)[1 + term]);
+    const Quad* header = keptHeader(this->p.handle, this->items.at(i).row);
+    return s.weights != 0 ? broughtWeight(s, header[0], header[1 + term]) : entryWeight(header[1 + term]);
   }
 };
 
@@ -91,12 +94,12 @@ struct PreparedZeros {
   MOE_LANES const std::uint8_t* term(int, int) const { return nullptr; }
 };
 
-template <bool kLand, class Items>
-MOE_LANES void prepareRows(const Combining auto& s, const Items& items) {
+template <bool kLand, Combining S, class Items>
+MOE_LANES void prepareRows(const S& s, const Items& items) {
   if (!expertRows(s.handle)) {
     s.warp.streamRows(PreparedCopies<kLand, Items>{s.p, items});
   } else if (s.args.weighted != 0) {
-    s.warp.reduceRows(s.comm, PreparedWeightedSums<kLand, Items>{{s.p, items}});
+    s.warp.reduceRows(s.comm, PreparedWeightedSums<kLand, Items, S>{{s.p, items}, s});
   } else {
     s.warp.reduceRows(s.comm, PreparedSums<kLand, Items>{s.p, items});
   }

@@ -39,7 +39,7 @@ class CombineRails {
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
-    if (s.sends && !(here_.begin(false) && railsAreFree(s, words()))) return;
+    if (s.sends && !(bringWeights(s) && here_.begin(false) && railsAreFree(s, words()))) return;
     const auto handOver = [&](int wave) {
       if (s.sends) here_.handOver(wave);
       return true;

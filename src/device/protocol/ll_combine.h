@@ -80,7 +80,7 @@ class LlCombine {
     if (s.stopped()) return;
     if (s.sends) {
       const bool silent = givesZeros(s);
-      if (!begin()) return;
+      if (!bringWeights(s) || !begin()) return;
       if (silent) {
         handBackNothing(s.warp, s.p, s.w, s.operation());
       } else {
@@ -108,8 +108,8 @@ class LlCombine {
     const Channel channel = combineChannel(p.handle);
     const HandleState* state = p.handle.state;
     const bool sends = (p.phases & kSendPhase) != 0;
-    return {channel, operationEpoch(p, channel, state->combineEpoch),
-            sends ? p.comm.state->handed[0][channel] + 1 : state->combineHanded};
+    return withWeights(p, {channel, operationEpoch(p, channel, state->combineEpoch),
+                           sends ? p.comm.state->handed[0][channel] + 1 : state->combineHanded});
   }
 
   // Rows of other domains and gradients need a flag, other rows none: such combines are counted, the same on all ranks.
@@ -173,6 +173,7 @@ class LlCombine {
       handle->combineHanded = s.number;
       handle->silent = 0;
       if (hasFlags()) state->handed[0][s.channel] = s.number;
+      noteWeights(s);
       state->llUncombined[s.handle.llSet] = state->llUsed[s.handle.llSet] = 0;
     });
   }

@@ -28,7 +28,8 @@ MOE_LANES bool isLast(WarpIndex w) {
 struct Operation {
   Channel channel;
   std::uint64_t epoch;
-  std::uint64_t number;  // what the words reach by which its rows are handed over, if that is not the epoch
+  std::uint64_t number;       // what the words reach by which its rows are handed over, if that is not the epoch
+  std::uint64_t weights = 0;  // of a combine that brings weights: how many did so, with this one
 };
 MOE_LANES std::uint64_t operationEpoch(const StepParams& p, Channel channel, std::uint64_t started) {
   return (p.phases & kSendPhase) != 0 ? p.comm.state->epoch[channel] + 1 : started;

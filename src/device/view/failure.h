@@ -15,6 +15,7 @@ enum class Phase : std::int32_t {
   dispatchSlots,      // LL: the peer still reads the slots of an earlier operation
   combineSlots,       // LL: the peer still reads the rows of an earlier combine
   combineRows,        // the peer's rows
+  combineWeights,     // the peer's weights
   combineDone,        // HT: the peer still reads this rank's rows
   ownWarps,           // the other warps of this rank's step
   dispatchRails,      // HT: the rail peer's rows

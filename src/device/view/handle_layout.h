@@ -21,7 +21,8 @@ struct HandleShape {
   int alignment = 1;
   bool wideIndex = false;
   bool merges = false;
-  bool arrivals = false;  // of layouts with a row per expert
+  bool arrivals = false;        // of layouts with a row per expert
+  bool combineWeights = false;  // combines bring weights, where rows are of experts
   int routeWarpsMax = 1;
   int tableBlocks = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
 };
@@ -63,8 +64,9 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.wideIndex = s.wideIndex ? 1 : 0;
   v.merges = s.merges ? 1 : 0;
   v.arrivals = s.arrivals ? 1 : 0;
+  v.weighted = s.combineWeights && expertRows(v) ? 1 : 0;
   v.terms = packHandleTerms(s.map.experts, s.tokensMax, s.alignment, s.topk, static_cast<int>(s.layout), s.lowLatency,
-                            s.arrivals);
+                            s.arrivals, s.combineWeights);
   v.domains = s.domains;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
   const std::int64_t chunks = (s.tokensMax + kChunkTokens - 1) / kChunkTokens, warps = s.routeWarpsMax;

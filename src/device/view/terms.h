@@ -24,10 +24,11 @@ inline constexpr std::array kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp
 
 // Of a handle: one word each, but for the last, which has several.
 namespace handle_terms {
-inline constexpr TermField kExperts{"config.experts", 0, 32}, kTokensMax{"config.tokensMax", 0, 32},
+inline constexpr TermField kExperts{"config.experts", 0, 32}, kTokensBound{"config.tokensMax or tokensBound", 0, 32},
     kAlignment{"config.expertAlignment", 0, 32}, kTopk{"config.topk", 0, 8},
     kLayout{"config.layout", 8, 8, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
-    kMode{"config.mode", 16, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 17, 1};
+    kMode{"config.mode", 16, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 17, 1},
+    kCombineWeights{"config.combineWeights", 18, 1};
 }  // namespace handle_terms
 
 // Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
@@ -47,12 +48,13 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
     kRowType{"args.rowType", 1, 2, kRowTypeNames}, kPieces{"row size in units of 16 bytes", 3, 21};
 }  // namespace combine_terms
 
-inline Quad packHandleTerms(int experts, int tokensMax, int alignment, int topk, int layout, bool lowLatency,
-                            bool arrivals) {
+inline Quad packHandleTerms(int experts, int tokensBound, int alignment, int topk, int layout, bool lowLatency,
+                            bool arrivals, bool combineWeights) {
   namespace terms = handle_terms;
   const std::uint64_t small = terms::kTopk.packed(topk) | terms::kLayout.packed(layout) |
-                              terms::kMode.packed(lowLatency ? 1 : 0) | terms::kArrivals.packed(arrivals ? 1 : 0);
-  return {static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(tokensMax),
+                              terms::kMode.packed(lowLatency ? 1 : 0) | terms::kArrivals.packed(arrivals ? 1 : 0) |
+                              terms::kCombineWeights.packed(combineWeights ? 1 : 0);
+  return {static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(tokensBound),
           static_cast<std::uint32_t>(alignment), static_cast<std::uint32_t>(small)};
 }
 

@@ -28,6 +28,7 @@ enum class Meeting : int {
   rows,
   taken,
   railsTaken,
+  weights,
   waves,
   railWaves = waves + kHtWaves,
   arrivals = railWaves + kHtWaves,
@@ -41,6 +42,7 @@ struct CommState {
   std::uint32_t failuresClaimed;           // the first to raise it writes the failure record
   Flag routeCounted;                       // of a route's warps among themselves
   std::uint64_t handed[2][kChannels];      // operations so far that went at once, and in waves
+  std::uint64_t weighted[kChannels];       // combines so far that brought weights
   std::uint32_t llUncombined[kLlSetsMax];  // 1: the set's last operation was a dispatch
   std::uint32_t llUsed[kLlSetsMax];        // 1: rows of RANK_MAJOR may be where others land
   // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
@@ -193,12 +195,13 @@ struct HandleView {
   Layout layout;
   int lowLatency;  // 1: LL
   int llSet;       // LL: its set of slots
-  int tokensMax;   // of a rank
+  int tokensMax;   // of a rank, in this route: what strides are made of; memory is for the handle's tokensMax
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
   int wideIndex;  // 1: int64
   int merges;     // 1: an expert that a token names again counts once
   int arrivals;   // 1: there are arrival words
+  int weighted;   // 1: combines bring the weights of their rows, which are of experts
   Quad terms;     // what must agree between ranks: terms.h
 
   Sent sent;
@@ -298,8 +301,9 @@ struct CombineArgs {
   std::uint32_t terms;  // what must agree: packCombineTerms
   int rowType;          // a moeRow value
   int weighted;
-  Parts parts;     // of the tokens' sums
-  Parts arriving;  // of the rows that had arrived
+  const float* topkWeights;  // of a handle whose combines bring weights; NULL: those of the route
+  Parts parts;               // of the tokens' sums
+  Parts arriving;            // of the rows that had arrived
   std::uint8_t* out;
   const std::uint8_t* bias0;
   const std::uint8_t* bias1;

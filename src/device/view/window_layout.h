@@ -14,12 +14,12 @@ struct WindowLayout {
   // Flags, [from] each.
   std::uint64_t routeCountsReady, routeHeadersReady;
   std::uint64_t htOutputReady, htRowsReady;
-  std::uint64_t htCombineReady;
+  std::uint64_t htCombineReady, htWeightsReady;
   std::uint64_t htCombineDone;  // [parity][from]
   // Flags, [wave][from].
   std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from]: of CommShape::llSets sets.
-  std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree;
+  std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree, llWeightsReady;
 
   // Small records.
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
@@ -35,8 +35,10 @@ struct WindowLayout {
   std::uint64_t llCombineRows;   // [set][from][llTokensMax][rowBytesMax]: what goes back to `from`, who reads it; or
                                  // landing words, which `from` fills
   std::uint64_t llCombineGrads;  // float [set][llTokensMax][topkMax]
+  std::uint64_t llWeights;       // float [set][from][llTokensMax][topkMax]
   std::uint64_t routeHeaders;    // Quad [parity][from][routeTokensMax][headerQuads]
   std::uint64_t htCombineGrads;  // float [parity][tokensMax][topkMax]
+  std::uint64_t htWeights;       // float [parity][from][tokensMax][topkMax]
   std::uint64_t staging;         // [stagingAreas][stagingRows][rowBytesMax]
   std::uint64_t stagingSide;     // [stagingAreas][stagingRows][sideBytesMax]
 
@@ -157,7 +159,8 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
 
   at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
   at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);
-  at.htCombineReady = areas.take(flags), at.htCombineDone = areas.take(kParities * flags);
+  at.htCombineReady = areas.take(flags), at.htWeightsReady = areas.take(flags);
+  at.htCombineDone = areas.take(kParities * flags);
   at.htRowWaves = areas.take(kHtWaves * flags), at.htCombineWaves = areas.take(kHtWaves * flags);
   at.far.htRailWaves = areas.take(kHtWaves * rails), at.far.htSumWaves = areas.take(kHtWaves * rails);
   at.far.htRailsFree = areas.take(rails), at.far.htSumsFree = areas.take(rails);
@@ -165,6 +168,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.llRowsReady = areas.take(s.llSets * flags), at.llFree = areas.take(s.llSets * flags);
   at.llCombineSizes = areas.take(s.llSets * flags);
   at.llCombineReady = areas.take(s.llSets * flags), at.llCombineFree = areas.take(s.llSets * flags);
+  at.llWeightsReady = areas.take(s.llSets * flags);
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
@@ -191,6 +195,7 @@ inline WindowPlan WindowPlan::of(const CommShape& s) {
   at.llSide = areas.take(s.llSets * n * llTokens * s.sideBytesMax);
   at.llCombineRows = areas.take(s.llSets * n * llTokens * s.rowBytesMax);
   at.llCombineGrads = areas.take(s.llSets * llTokens * s.topkMax * 4);
+  at.llWeights = areas.take(s.llSets * n * llTokens * s.topkMax * 4);
   const std::int64_t expertsOfRank = (s.expertsMax + n - 1) / n;
   at.llToldHead = static_cast<int>(roundUp(kToldWords + expertsOfRank, 4) * 4);
   at.llToldBytes = at.llToldHead + static_cast<int>(llTokens * headerQuads(s.topkMax)) * static_cast<int>(sizeof(Quad));
@@ -200,6 +205,7 @@ inline WindowPlan WindowPlan::of(const CommShape& s) {
 
   const std::int64_t staging = s.ht ? s.stagingAreas * s.stagingRows : 0;
   at.htCombineGrads = areas.take(kParities * tokens * s.topkMax * 4);
+  at.htWeights = areas.take(kParities * n * tokens * s.topkMax * 4);
   at.staging = areas.take(staging * s.rowBytesMax);
   at.stagingSide = areas.take(staging * s.sideBytesMax);
   layOutRails(s, at.far, areas);
