@@ -447,9 +447,14 @@ typedef struct moeHandleConfig {
   int32_t duplicates;      /* moeDuplicates value: an expert that a token names again. Ranks may differ */
   int32_t statistics;      /* 1: with statistics, see moeHandleGetStatistics; 0: without. Ranks may differ */
   int32_t combineWeights;  /* 1: combines may bring the weights, see moeCombineArgs_t.topkWeights; 0: the route does */
+  /* Most tokens that arrive at a rank, each counted once; 0: all do. Of more, the first by source rank and token are
+   * kept. What the others have there counts as -1: it is not sent, combine adds nothing for it, and its gradients are
+   * 0. moeCounts_t.rowsWanted tells how many there were. A route over the budget takes two hops more, and a
+   * moeRouteDispatch of an LL handle with a budget takes two kernels. */
+  int32_t rowsBudget;
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
-  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes a handle and its memory. Local, but all ranks must make the same handles.
  *   handle  host [1], out; set on success only
@@ -492,9 +497,13 @@ typedef struct moeCounts {
   int32_t firstExpert;          /* global index of local expert 0 */
   const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute */
   const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as long */
+  /* What would have arrived without config.rowsBudget; otherwise as rows and rowsPerExpert. */
+  int32_t rowsWanted;
+  int32_t reserved;
+  const int32_t* rowsWantedPerExpert;
 } moeCounts_t;
 #define MOE_COUNTS_INITIALIZER \
-  { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL }
+  { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL, 0, 0, NULL }
 
 /* The counts of the last moeRoute, on the host. Waits for them, at most for the timeout. Not collective. Not during
  * stream capture; after a replay of captured calls, synchronize the stream first.
@@ -515,9 +524,11 @@ typedef struct moeDeviceCounts {
   int32_t reserved;
   /* device [1]: 0, or the moeResult that moeHandleGetStatus has. If it is not 0, none of these rows have come. */
   const uint32_t* fault;
+  const int32_t* rowsWanted;          /* device [1]: as in moeCounts_t */
+  const int32_t* rowsWantedPerExpert; /* device [localExperts]: the same */
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
-  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL }
+  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL }
 /* Where the counts for kernels are. Local; possible before the first moeRoute.
  *   counts  host [1], out
  * Returns moeInvalidArgument. */

@@ -201,7 +201,7 @@ class moeHandleConfig_t(_Sized):
         (name, c_int32)
         for name in (
             *("experts", "topk", "layout", "mode", "tokensMax", "expertAlignment", "indexType"),
-            *("arrivals", "duplicates", "statistics", "combineWeights"),
+            *("arrivals", "duplicates", "statistics", "combineWeights", "rowsBudget"),
         )
     ]
 
@@ -236,6 +236,9 @@ class moeCounts_t(_Sized):
         ("firstExpert", c_int32),
         ("rowsPerRank", POINTER(c_int32)),
         ("rowsPerExpert", POINTER(c_int32)),
+        ("rowsWanted", c_int32),
+        ("reserved", c_int32),
+        ("rowsWantedPerExpert", POINTER(c_int32)),
     ]
 
 
@@ -250,6 +253,8 @@ class moeDeviceCounts_t(_Sized):
         ("mode", c_int32),
         ("reserved", c_int32),
         ("fault", c_void_p),
+        ("rowsWanted", c_void_p),
+        ("rowsWantedPerExpert", c_void_p),
     ]
 
 

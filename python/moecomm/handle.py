@@ -30,6 +30,8 @@ class Handle(HandleQueries):
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
     `statistics` adds up rows and waits: see statistics(). `combine_weights` lets combine bring topk_weights.
+    `rows_budget` is the most tokens that arrive at a rank (0: all do): the last ones are left out. counts().rows_wanted
+    tells how many there were.
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -55,6 +57,7 @@ class Handle(HandleQueries):
         duplicates: str = "fail",
         statistics: bool = False,
         combine_weights: bool = False,
+        rows_budget: int = 0,
     ):
         self._comm = comm
         self._pointer = None
@@ -74,6 +77,7 @@ class Handle(HandleQueries):
             duplicates=choice(DUPLICATES, duplicates, "duplicates"),
             statistics=1 if statistics else 0,
             combineWeights=1 if combine_weights else 0,
+            rowsBudget=integer(rows_budget, "rows_budget"),
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:

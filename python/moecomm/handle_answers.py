@@ -14,6 +14,8 @@ class Counts(NamedTuple):
     first_expert: int
     rows_per_rank: List[int]
     rows_per_expert: List[int]
+    rows_wanted: int  # without rows_budget; otherwise as rows
+    rows_wanted_per_expert: List[int]
 
 
 class DeviceCounts(NamedTuple):
@@ -24,6 +26,8 @@ class DeviceCounts(NamedTuple):
     rows_per_expert: int
     expert_offsets: int
     fault: int
+    rows_wanted: int
+    rows_wanted_per_expert: int
 
 
 class Statistics(NamedTuple):

@@ -45,14 +45,17 @@ class HandleQueries:
             counts.firstExpert,
             counts.rowsPerRank[: self._layout.nranks],
             counts.rowsPerExpert[: counts.localExperts],
+            counts.rowsWanted,
+            counts.rowsWantedPerExpert[: counts.localExperts],
         )
 
     def device_counts(self) -> DeviceCounts:
-        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1], and of
-        a uint32 that is not 0 if status() is not None. The addresses stay the same. Each route writes the counts, in
+        """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1], of a
+        uint32 that is not 0 if status() is not None, and of int32 [1] and [local experts] that were wanted. The addresses stay the same. Each route writes the counts, in
         stream order."""
         counts = self._device_counts()
-        return DeviceCounts(counts.rows, counts.rankOffsets, counts.rowsPerExpert, counts.expertOffsets, counts.fault)
+        names = ("rows", "rankOffsets", "rowsPerExpert", "expertOffsets", "fault", "rowsWanted", "rowsWantedPerExpert")
+        return DeviceCounts(*(getattr(counts, name) for name in names))
 
     def status(self) -> Optional[errors.MoeError]:
         """What an argument did that only the work could see, such as an expert id out of range, as an exception object;

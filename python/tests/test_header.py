@@ -29,6 +29,7 @@ SCALARS = {
 HOST_POINTERS = {
     ("moeCounts", "rowsPerRank"),
     ("moeCounts", "rowsPerExpert"),
+    ("moeCounts", "rowsWantedPerExpert"),
     ("moeGetVersion", "version"),
 }
 

@@ -73,10 +73,11 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   namespace handle = handle_terms;
   const std::string_view call = callOf(f.phase);
   if (call == "moeRoute") {
-    if (f.index == 0) return {handle::kExperts};
     if (f.index == 1) return {handle::kTokensBound};
     if (f.index == 2) return {handle::kAlignment};
-    return {handle::kTopk, handle::kLayout, handle::kMode, handle::kArrivals, handle::kCombineWeights};
+    if (f.index == 3) return {handle::kRowsBudget};
+    return {handle::kExperts, handle::kTopk,     handle::kLayout,
+            handle::kMode,    handle::kArrivals, handle::kCombineWeights};
   }
   if (call == "moeCombine") return {combine_terms::kRowType, combine_terms::kPieces, combine_terms::kGrads};
   return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,

@@ -55,7 +55,9 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   shape.routeWarpsMax = backend.routeWarpsMax();
   shape.tableBlocks = backend.tableBlocksMax();
   // Includes padding, so that every row number fits 31 bits.
-  requireRange("the rows that may arrive (nranks * tokensMax)", arrivingRowsMax(shape), 0, Limits::kArrivingRows);
+  requireRange("the rows that may arrive (nranks * tokensMax)", allTokensMax(shape), 0, Limits::kArrivingRows);
+  requireRange("config.rowsBudget", config.rowsBudget, 0, allTokensMax(shape));
+  shape.rowsBudget = config.rowsBudget;
   const bool expertRows = shape.layout == Layout::expertMajor || shape.layout == Layout::expertMajorPadded;
   if (config.arrivals != 0 && !expertRows) {
     throw Error(moeInvalidArgument,
@@ -249,6 +251,10 @@ moeCounts_t Handle::counts() {
   counts.firstExpert = shape_.map.first(comm_.rank());
   counts.rowsPerRank = host->perRank();
   counts.rowsPerExpert = host->perRank() + comm_.nranks();
+  const bool budget = shape_.rowsBudget > 0;
+  const std::int32_t* wanted = counts.rowsPerExpert + counts.localExperts;
+  counts.rowsWanted = budget ? *wanted : counts.rows;
+  counts.rowsWantedPerExpert = budget ? wanted + 1 : counts.rowsPerExpert;
   return counts;
 }
 
@@ -283,6 +289,9 @@ moeDeviceCounts_t Handle::deviceCounts() const {
   counts.expertOffsets = view_.arriving.expertOffsets;
   counts.mode = lowLatency() ? moeModeLl : moeModeHt;
   counts.fault = &view_.state->fault;
+  const bool budget = shape_.rowsBudget > 0;
+  counts.rowsWanted = budget ? view_.arriving.wanted : counts.rows;
+  counts.rowsWantedPerExpert = budget ? view_.arriving.wanted + 1 : counts.rowsPerExpert;
   return counts;
 }
 

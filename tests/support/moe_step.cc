@@ -31,10 +31,11 @@ float offsetOf(int expert) {
 std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
-      "wide {} bounded {} "
+      "wide {} bounded {} budget {} "
       "weighted {} late {} biases {} grads {} cast {} contiguous {} arrivals {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, arrivals, seed);
+      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, arrivals,
+      seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -55,6 +56,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   config.indexType = c.wideIndex ? moeIndexInt64 : moeIndexInt32;
   config.arrivals = c.arrivals ? 1 : 0;
   config.combineWeights = c.lateWeights ? 1 : 0;
+  config.rowsBudget = c.rowsBudget;
   EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &config), moeSuccess) << context.error();
   const int local = (c.experts + context.nranks - 1) / context.nranks;
   const std::int64_t arriving = std::int64_t{context.nranks} * c.tokensMax;
@@ -156,6 +158,7 @@ void MoeStep::makeRouting() {
                      bound(),         case_.alignment};
   config.domainSize = context_.domainSize();
   config.railSums = case_.mode == moeModeHt;
+  config.rowsBudget = case_.rowsBudget;
   std::vector<RouteInput> inputs;
   for (int source = 0; source < context_.nranks; ++source) {
     Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_ * 1000 + source)));
@@ -170,6 +173,7 @@ void MoeStep::makeRouting() {
     }
     inputs.push_back(std::move(in));
   }
+  givenExperts_ = inputs[static_cast<std::size_t>(context_.rank)].experts;
   reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
 }
 
@@ -198,10 +202,10 @@ void MoeStep::prepare(int iteration) {
   arena.upload(rows_, rows.data(), rows.size());
   arena.upload(side_, side.data(), side.size());
   if (case_.wideIndex) {
-    const std::vector<std::int64_t> wide(in.experts.begin(), in.experts.end());
+    const std::vector<std::int64_t> wide(givenExperts_.begin(), givenExperts_.end());
     arena.upload(ids_, wide.data(), wide.size() * 8);
   } else {
-    arena.upload(ids_, in.experts.data(), in.experts.size() * 4);
+    arena.upload(ids_, givenExperts_.data(), givenExperts_.size() * 4);
   }
   arena.upload(weights_, in.weights.data(), in.weights.size() * 4);
   arena.upload(lateWeights_, lateWeights().data(), in.weights.size() * 4);

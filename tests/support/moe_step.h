@@ -22,6 +22,7 @@ struct StepCase {
   int groupsPerToken = 0;  // a token uses experts of so many best groups; 0: of all
   int tokensMax = 8;
   bool bounded = false;  // each step has a bound of its own
+  int rowsBudget = 0;
   int alignment = 1;
   int sideBytes = 0;
   bool window = true;  // outputs are in window memory
@@ -109,6 +110,7 @@ class MoeStep {
   std::uint64_t dispatches_ = 0;
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
+  std::vector<int> givenExperts_;  // of this rank, before a budget leaves some out
   std::int64_t rowsMax_ = 0;
   std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;
   void *ids_, *outIds_;

@@ -150,10 +150,13 @@ void MoeStep::checkCounts() {
   MOE_ASSERT_OK(moeHandleGetCounts(handle_, &counts), context_);
   EXPECT_EQ(counts.rows, static_cast<int>(arrivals().tokens.size())) << case_.name();
   EXPECT_EQ(counts.layoutRows, layoutRows()) << case_.name();
+  const Arrivals& wanted = reference_->wanted[static_cast<std::size_t>(context_.rank)];
+  EXPECT_EQ(counts.rowsWanted, static_cast<int>(wanted.tokens.size())) << case_.name();
   for (int r = 0; r < context_.nranks; ++r)
     EXPECT_EQ(counts.rowsPerRank[r], arrivals().rowsPerRank[static_cast<std::size_t>(r)]);
   for (int e = 0; e < counts.localExperts; ++e) {
     EXPECT_EQ(counts.rowsPerExpert[e], arrivals().rowsPerExpert[static_cast<std::size_t>(e)]) << case_.name();
+    EXPECT_EQ(counts.rowsWantedPerExpert[e], wanted.rowsPerExpert[static_cast<std::size_t>(e)]) << case_.name();
   }
 }
 

@@ -118,7 +118,9 @@ StepParams RouteOperation::params(int rank, int phases) {
 void RouteOperation::finish(int rank, Report& report) {
   ids_[at(rank)] = GuardedBytes();
   weights_[at(rank)] = GuardedBytes();
-  checkCounts(handle_.view(rank), route_->config, route_->arrivals[at(rank)], rank, name_, report);
+  const HandleView handle = handle_.view(rank);
+  checkCounts(handle, route_->config, route_->arrivals[at(rank)], rank, name_, report);
+  if (handle.rowsBudget > 0) checkWanted(handle, route_->wanted[at(rank)], rank, name_, report);
   checkStatus(rank, report);
 }
 
@@ -138,6 +140,18 @@ StepParams RouteDispatchOperation::params(int rank, int phases) {
 void RouteDispatchOperation::finish(int rank, Report& report) {
   route_->finish(rank, report);
   dispatch_->finish(rank, report);
+}
+
+void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, const std::string& name, Report& report) {
+  std::vector<int> expected = wanted.rowsPerExpert;
+  expected.insert(expected.begin(), static_cast<int>(wanted.tokens.size()));
+  const int experts = static_cast<int>(wanted.rowsPerExpert.size());
+  const std::int32_t* host = handle.hostCounts->perRank() + handle.map.nranks + experts;
+  for (int i = 0; i <= experts; ++i) {
+    if (handle.arriving.wanted[i] == expected[at(i)] && host[i] == expected[at(i)]) continue;
+    report.add(rank, fmt::format("{}: wanted count {} is {}, on the host {}, not {}", name, i,
+                                 handle.arriving.wanted[i], host[i], expected[at(i)]));
+  }
 }
 
 void checkCounts(const HandleView& handle, const RouteConfig& config, const Arrivals& arrivals, int rank,

@@ -37,6 +37,8 @@ void TestComm::listAreas() {
                      staging = s.ht ? s.stagingAreas * s.stagingRows : 0;
   add("routeCountsReady", at_.routeCountsReady, flags);
   add("routeHeadersReady", at_.routeHeadersReady, flags);
+  add("routeCountsRead", at_.routeCountsRead, flags);
+  add("routeCountsAgain", at_.routeCountsAgain, flags);
   add("htOutputReady", at_.htOutputReady, flags);
   add("htRowsReady", at_.htRowsReady, flags);
   add("htCombineReady", at_.htCombineReady, flags);

@@ -96,6 +96,20 @@ Arrivals arrivalsAt(const RouteConfig& config, const std::vector<RouteInput>& in
   return arrivals;
 }
 
+// Takes out what the tokens of `arrivals` that come behind the budget have at that rank, with what is merged into it.
+void leaveOut(const RouteConfig& config, const Arrivals& arrivals, std::vector<RouteInput>& inputs) {
+  for (std::size_t i = at(config.rowsBudget); i < arrivals.tokens.size(); ++i) {
+    const ArrivedToken& token = arrivals.tokens[i];
+    int* list = &inputs[at(token.source)].experts[at(token.token * config.topk)];
+    for (const ArrivedEntry& entry : token.entries) {
+      for (int k = 0; k < config.topk; ++k) {
+        if (list[k] == -2 - entry.topk) list[k] = -1;
+      }
+      list[entry.topk] = -1;
+    }
+  }
+}
+
 }  // namespace
 
 bool hasRowPerExpert(Layout layout) {
@@ -122,10 +136,12 @@ int rankOfExpert(const RouteConfig& config, int expert) {
 }
 
 ReferenceRoute makeReferenceRoute(const RouteConfig& config, std::vector<RouteInput> inputs) {
-  ReferenceRoute route{config, std::move(inputs), {}};
-  for (int rank = 0; rank < config.nranks; ++rank) {
-    route.arrivals.push_back(arrivalsAt(config, route.inputs, rank));
+  ReferenceRoute route{config, std::move(inputs), {}, {}};
+  for (int rank = 0; rank < config.nranks; ++rank) route.wanted.push_back(arrivalsAt(config, route.inputs, rank));
+  if (config.rowsBudget > 0) {
+    for (const Arrivals& wanted : route.wanted) leaveOut(config, wanted, route.inputs);
   }
+  for (int rank = 0; rank < config.nranks; ++rank) route.arrivals.push_back(arrivalsAt(config, route.inputs, rank));
   return route;
 }
 

@@ -19,6 +19,7 @@ struct RouteConfig {
   int alignment = 1;
   int domainSize = 0;     // 0: one domain
   bool railSums = false;  // combine: other domains send one sum each, not one row per rank
+  int rowsBudget = 0;     // most tokens that arrive at a rank; 0: all do
 
   int domainOf(int rank) const { return domainSize == 0 ? 0 : rank / domainSize; }
 };
@@ -54,8 +55,9 @@ struct Arrivals {
 
 struct ReferenceRoute {
   RouteConfig config;
-  std::vector<RouteInput> inputs;  // [nranks]
+  std::vector<RouteInput> inputs;  // [nranks]; entries behind the budget are -1
   std::vector<Arrivals> arrivals;  // [nranks]
+  std::vector<Arrivals> wanted;    // [nranks], without a budget
 };
 
 bool hasRowPerExpert(Layout layout);

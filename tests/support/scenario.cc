@@ -160,8 +160,8 @@ HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std:
 std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   const int bound = bounding_.oneIn(3) ? bounding_.between(1, s.tokensMax) : s.tokensMax;
-  RouteConfig config{s.map.nranks, s.map.experts,     s.topk,       s.layout, bound,
-                     s.alignment,  shape_.domainSize, !s.lowLatency};
+  RouteConfig config{s.map.nranks, s.map.experts,     s.topk,        s.layout,    bound,
+                     s.alignment,  shape_.domainSize, !s.lowLatency, s.rowsBudget};
   const bool weights = rng_.coin();
   std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
   if (s.merges) repeatExperts(config, inputs, rng_);
@@ -365,9 +365,10 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
     if (describing_.coin()) tracks_.back().askForWaits();
     if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
     world_.text +=
-        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}\n", tracks_.size() - 1,
+        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}\n", tracks_.size() - 1,
                     s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT", s.tokensMax,
-                    s.alignment, s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "");
+                    s.alignment, s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
+                    s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
   for (int i = 0; i < operations && !ended_; ++i) addOperation();

@@ -10,7 +10,7 @@ constexpr std::int64_t kOutputBytesMax = 256 << 10;
 class ShapeDrawer {
  public:
   ShapeDrawer(std::uint64_t seed, Protocol protocol, const ScenarioLimits& limits, Rng& rng)
-      : rng_(rng), weighing_(mix(seed, 70)), protocol_(protocol), limits_(limits) {
+      : rng_(rng), weighing_(mix(seed, 70)), budgeting_(mix(seed, 73)), protocol_(protocol), limits_(limits) {
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
     shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
   }
@@ -22,7 +22,8 @@ class ShapeDrawer {
   void limitRowBytes();
 
   Rng& rng_;
-  Rng weighing_;  // so that worlds are otherwise what they were without weights at combine
+  Rng weighing_;   // so that worlds are otherwise what they were without weights at combine ...
+  Rng budgeting_;  // ... and budgets
   Protocol protocol_;
   const ScenarioLimits& limits_;
   CommShape shape_;
@@ -44,6 +45,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   s.merges = rng_.oneIn(3);
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
   s.combineWeights = !weighing_.oneIn(3);
+  if (budgeting_.oneIn(3)) s.rowsBudget = budgeting_.between(1, static_cast<int>(allTokensMax(s)));
   s.routeWarpsMax = rng_.between(1, limits_.warps);
   s.tableBlocks = limits_.warps;
   return s;

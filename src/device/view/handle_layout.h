@@ -22,23 +22,40 @@ struct HandleShape {
   bool wideIndex = false;
   bool merges = false;
   bool arrivals = false;        // of layouts with a row per expert
+  int rowsBudget = 0;           // 0: none
   bool combineWeights = false;  // combines bring weights, where rows are of experts
   int routeWarpsMax = 1;
   int tableBlocks = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
 };
 
+// Tokens of all ranks.
+inline std::int64_t allTokensMax(const HandleShape& s) {
+  return std::int64_t{s.map.nranks} * s.tokensMax;
+}
 // Most rows that may arrive at a rank, each token once.
 inline std::int64_t arrivingRowsMax(const HandleShape& s) {
-  return std::int64_t{s.map.nranks} * s.tokensMax;
+  return s.rowsBudget > 0 && s.rowsBudget < allTokensMax(s) ? s.rowsBudget : allTokensMax(s);
 }
 
 // Most rows that a layout may have, padding included.
 inline std::int64_t layoutRowsMax(const HandleShape& s) {
   const std::int64_t arriving = arrivingRowsMax(s), experts = s.map.count(0);
-  if (s.layout == Layout::expertMajorPadded) return arriving * experts;
+  if (s.layout == Layout::expertMajorPadded) return allTokensMax(s) * experts;
+  if (s.layout == Layout::rankMajor) return allTokensMax(s);
   const std::int64_t copies = s.topk < experts ? s.topk : experts;
   if (s.layout == Layout::expertMajor) return arriving * copies + experts * (s.alignment - 1);
   return arriving;
+}
+
+// What must agree between ranks.
+inline Quad handleTerms(const HandleShape& s) {
+  namespace terms = handle_terms;
+  const std::uint64_t kind = terms::kExperts.packed(s.map.experts) | terms::kTopk.packed(s.topk) |
+                             terms::kLayout.packed(static_cast<int>(s.layout)) |
+                             terms::kMode.packed(s.lowLatency ? 1 : 0) | terms::kArrivals.packed(s.arrivals ? 1 : 0) |
+                             terms::kCombineWeights.packed(s.combineWeights ? 1 : 0);
+  return {static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(s.tokensMax),
+          static_cast<std::uint32_t>(s.alignment), static_cast<std::uint32_t>(s.rowsBudget)};
 }
 
 // Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
@@ -64,9 +81,9 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.wideIndex = s.wideIndex ? 1 : 0;
   v.merges = s.merges ? 1 : 0;
   v.arrivals = s.arrivals ? 1 : 0;
+  v.rowsBudget = s.rowsBudget;
   v.weighted = s.combineWeights && expertRows(v) ? 1 : 0;
-  v.terms = packHandleTerms(s.map.experts, s.tokensMax, s.alignment, s.topk, static_cast<int>(s.layout), s.lowLatency,
-                            s.arrivals, s.combineWeights);
+  v.terms = handleTerms(s);
   v.domains = s.domains;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
   const std::int64_t chunks = (s.tokensMax + kChunkTokens - 1) / kChunkTokens, warps = s.routeWarpsMax;
@@ -95,6 +112,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.arriving.rankOffsets, n + 1);
   take(v.arriving.rowsPerExpert, experts);
   take(v.arriving.expertOffsets, experts + 1);
+  take(v.arriving.wanted, s.rowsBudget > 0 ? 1 + experts : 0);
   take(v.arriving.headers, arrivingRowsMax(s) * v.headerStride());
   take(v.arriving.waveStart, s.lowLatency ? 0 : kHtWaves * n);
   take(v.arriving.waveRows, v.wavesByExpert() ? arrivingRowsMax(s) : 0);
@@ -109,7 +127,8 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
 }
 
 inline std::int64_t hostCountsBytes(const HandleShape& s) {
-  return std::int64_t{sizeof(HostCounts)} + (s.map.nranks + s.map.count(s.rank)) * std::int64_t{sizeof(std::int32_t)};
+  const std::int64_t experts = s.map.count(s.rank), wanted = s.rowsBudget > 0 ? 1 + experts : 0;
+  return std::int64_t{sizeof(HostCounts)} + (s.map.nranks + experts + wanted) * std::int64_t{sizeof(std::int32_t)};
 }
 
 }  // namespace moe

@@ -22,13 +22,14 @@ struct TermField {
 
 inline constexpr std::array kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
 
-// Of a handle: one word each, but for the last, which has several.
+// Of a handle: its first word, and three that have a number each.
 namespace handle_terms {
-inline constexpr TermField kExperts{"config.experts", 0, 32}, kTokensBound{"config.tokensMax or tokensBound", 0, 32},
-    kAlignment{"config.expertAlignment", 0, 32}, kTopk{"config.topk", 0, 8},
-    kLayout{"config.layout", 8, 8, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
-    kMode{"config.mode", 16, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 17, 1},
-    kCombineWeights{"config.combineWeights", 18, 1};
+inline constexpr TermField kExperts{"config.experts", 0, 16}, kTopk{"config.topk", 16, 6},
+    kLayout{"config.layout", 22, 2, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
+    kMode{"config.mode", 24, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 25, 1},
+    kCombineWeights{"config.combineWeights", 26, 1};
+inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 32},
+    kAlignment{"config.expertAlignment", 0, 32}, kRowsBudget{"config.rowsBudget", 0, 31};
 }  // namespace handle_terms
 
 // Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
@@ -47,16 +48,6 @@ namespace combine_terms {
 inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 0, 1, {"without", "with"}},
     kRowType{"args.rowType", 1, 2, kRowTypeNames}, kPieces{"row size in units of 16 bytes", 3, 21};
 }  // namespace combine_terms
-
-inline Quad packHandleTerms(int experts, int tokensBound, int alignment, int topk, int layout, bool lowLatency,
-                            bool arrivals, bool combineWeights) {
-  namespace terms = handle_terms;
-  const std::uint64_t small = terms::kTopk.packed(topk) | terms::kLayout.packed(layout) |
-                              terms::kMode.packed(lowLatency ? 1 : 0) | terms::kArrivals.packed(arrivals ? 1 : 0) |
-                              terms::kCombineWeights.packed(combineWeights ? 1 : 0);
-  return {static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(tokensBound),
-          static_cast<std::uint32_t>(alignment), static_cast<std::uint32_t>(small)};
-}
 
 // `cast` as in CastArgs: its type and a bit beside it.
 inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast) {

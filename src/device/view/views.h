@@ -25,6 +25,8 @@ MOE_HOST_DEVICE constexpr Channel llChannel(Channel first, int set) {
 enum class Meeting : int {
   begin,
   counts,
+  countsRead,
+  countsAgain,
   rows,
   taken,
   railsTaken,
@@ -41,6 +43,8 @@ struct CommState {
   Flag begun[kChannels];                   // warps of a step that have read these words: all of epoch e
   std::uint32_t failuresClaimed;           // the first to raise it writes the failure record
   Flag routeCounted;                       // of a route's warps among themselves
+  Flag routeRecounted;                     // the same, when they count again
+  std::uint64_t recounts;                  // routes that have counted again
   std::uint64_t handed[2][kChannels];      // operations so far that went at once, and in waves
   std::uint64_t weighted[kChannels];       // combines so far that brought weights
   std::uint32_t llUncombined[kLlSetsMax];  // 1: the set's last operation was a dispatch
@@ -124,7 +128,8 @@ struct HostCounts {
   std::uint64_t tag;
   std::int32_t rows, layoutRows;
   Failure fault;
-  // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert
+  // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert; of handles with a budget also by
+  // [1] rows and [localExperts] rows per expert that were wanted
   MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
 };
 
@@ -173,9 +178,10 @@ struct Arriving {
   std::int32_t* rankOffsets;    // [nranks + 1]
   std::int32_t* rowsPerExpert;  // [localExperts]
   std::int32_t* expertOffsets;  // [localExperts + 1]
-  Quad* headers;                // [nranks * tokensMax][headerQuads], in FLAT order
+  std::int32_t* wanted;         // with a budget: [1 + localExperts] rows, and rows per expert, if there were none
+  Quad* headers;                // [arrivingRowsMax][headerQuads], in FLAT order
   std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
-  std::int32_t* waveRows;       // waves by experts: [nranks * tokensMax] rows in FLAT order, wave by wave ...
+  std::int32_t* waveRows;       // waves by experts: [arrivingRowsMax] rows in FLAT order, wave by wave ...
   std::int32_t* waveRowsStart;  // ... and [kHtWaves][nranks] + 1 where those of a source begin
   Flag* complete;               // [localExperts] dispatches that are complete for an expert
 };
@@ -198,11 +204,12 @@ struct HandleView {
   int tokensMax;   // of a rank, in this route: what strides are made of; memory is for the handle's tokensMax
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
-  int wideIndex;  // 1: int64
-  int merges;     // 1: an expert that a token names again counts once
-  int arrivals;   // 1: there are arrival words
-  int weighted;   // 1: combines bring the weights of their rows, which are of experts
-  Quad terms;     // what must agree between ranks: terms.h
+  int wideIndex;   // 1: int64
+  int merges;      // 1: an expert that a token names again counts once
+  int arrivals;    // 1: there are arrival words
+  int rowsBudget;  // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
+  int weighted;    // 1: combines bring the weights of their rows, which are of experts
+  Quad terms;      // what must agree between ranks: terms.h
 
   Sent sent;
   Arriving arriving;

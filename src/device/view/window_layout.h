@@ -13,6 +13,7 @@ namespace moe {
 struct WindowLayout {
   // Flags, [from] each.
   std::uint64_t routeCountsReady, routeHeadersReady;
+  std::uint64_t routeCountsRead, routeCountsAgain;
   std::uint64_t htOutputReady, htRowsReady;
   std::uint64_t htCombineReady, htWeightsReady;
   std::uint64_t htCombineDone;  // [parity][from]
@@ -158,6 +159,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.far.railQuads = 1 + destinationsPerToken(s.topkMax, s.domainRanks());
 
   at.routeCountsReady = areas.take(flags), at.routeHeadersReady = areas.take(flags);
+  at.routeCountsRead = areas.take(flags), at.routeCountsAgain = areas.take(flags);
   at.htOutputReady = areas.take(flags), at.htRowsReady = areas.take(flags);
   at.htCombineReady = areas.take(flags), at.htWeightsReady = areas.take(flags);
   at.htCombineDone = areas.take(kParities * flags);

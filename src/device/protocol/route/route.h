@@ -2,6 +2,7 @@
 // are ordered by source rank, then token. One step, for both modes:
 //   count     which tokens use which expert and which rank, as bits; sums of each warp's tokens     (route_count.h)
 //   exchange  all ranks learn all counts and compute every offset themselves                        (route_exchange.h)
+//   budget    if a rank would get too many rows: some entries are left out, and all count again     (route_budget.h)
 //   place     positions of every entry and row                                                      (here)
 //   headers   go to the receivers, which keep them in the handle                                    (route_headers.h)
 // What a lane that has tokens for itself sends is in route_tokens.h.
@@ -9,6 +10,7 @@
 // steps". Flags: docs/internals/protocol.md, "Route".
 #pragma once
 
+#include "device/protocol/route/route_budget.h"
 #include "device/protocol/route/route_empty.h"
 #include "device/protocol/route/route_tokens.h"
 
@@ -70,10 +72,12 @@ class Route {
   MOE_LANES void run() const {
     if (r.stopped()) return;
     countTokens(r);
-    if (!sumWarps(r)) return;
+    if (!sumWarps(r, &r.comm.state->routeCounted, Meeting::counts, r.epoch)) return;
     const Agreement agreement = exchange();
     if (agreement == Agreement::refused) return makeEmptyRoute(r.warp, r.p, r.w);
     if (agreement != Agreement::good) return;
+    if (r.handle.rowsBudget != 0 && !keepToBudget(r)) return;
+    if (expertRows(r.handle)) addExpertBases(r);
     placeTokens(r);
     sendTokens(r);
     r.announce(r.comm.at.routeHeadersReady, Meeting::rows, r.w);
@@ -92,12 +96,10 @@ class Route {
   MOE_LANES Agreement exchange() const {
     if (r.w.index == 0) {
       writeCounts(r);
-      tellCounts(r);
+      tellCounts(r, r.comm.at.routeCountsReady, r.epoch);
     }
     if (!r.waitForAll(r.comm.at.routeCountsReady, r.epoch, Phase::routeCounts)) return Agreement::failed;
-    const Agreement agreement = takeRankBases(r);
-    if (agreement == Agreement::good && expertRows(r.handle)) addExpertBases(r);
-    return agreement;
+    return takeRankBases(r);
   }
 
   const RouteSession<Warp> r;

@@ -142,16 +142,9 @@ MOE_LANES void laneTakeToken(const Routing auto& r, int token) {
   }
 }
 
-// The users of each bucket among this warp's tokens, and how many there are.
-MOE_LANES void countTokens(const Routing auto& r) {
+// How many users each bucket has among this warp's tokens, and where each chunk's begin.
+MOE_LANES void sumChunks(const Routing auto& r) {
   const int buckets = r.handle.buckets();
-  r.warp.forEach(r.own.chunks.count * buckets, [&](int i) { r.own.users[i] = 0; });
-  if (takesWholeTokens(r)) {
-    r.warp.forEach(r.own.tokens.count, [&](int token) { laneTakeToken(r, token); });
-  } else {
-    takeEntries(r);
-    markUsers(r);
-  }
   r.warp.forEach(buckets, [&](int bucket) {
     int sum = 0;
     MOE_ROLLED
@@ -165,13 +158,25 @@ MOE_LANES void countTokens(const Routing auto& r) {
   });
 }
 
+// The users of each bucket among this warp's tokens, and how many there are.
+MOE_LANES void countTokens(const Routing auto& r) {
+  const int buckets = r.handle.buckets();
+  r.warp.forEach(r.own.chunks.count * buckets, [&](int i) { r.own.users[i] = 0; });
+  if (takesWholeTokens(r)) {
+    r.warp.forEach(r.own.tokens.count, [&](int token) { laneTakeToken(r, token); });
+  } else {
+    takeEntries(r);
+    markUsers(r);
+  }
+  sumChunks(r);
+}
+
 // The warps of this rank meet; then each knows where its own tokens begin in every bucket that counts for rows. The
-// first, which sends them, knows the totals.
-MOE_LANES bool sumWarps(const Routing auto& r) {
+// first, which sends them, knows the totals. `counted`: the word at which they meet, for the time `number`.
+MOE_LANES bool sumWarps(const Routing auto& r, Flag* counted, Meeting meeting, std::uint64_t number) {
   if (r.w.count > 1) {
-    Flag* counted = &r.comm.state->routeCounted;
-    r.warp.mark(counted, Meeting::counts, r.w);
-    if (!r.waitForWarps(counted, r.epoch)) return false;
+    r.warp.mark(counted, meeting, r.w);
+    if (!r.waitForWarps(counted, number)) return false;
   }
   const int buckets = r.handle.buckets(), first = r.w.index == 0 || expertRows(r.handle) ? 0 : r.handle.map.experts;
   // The first needs to know of all others, the rest of those before them.

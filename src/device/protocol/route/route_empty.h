@@ -43,6 +43,9 @@ MOE_LANES void emptyCounts(const AnySession auto& s) {
     s.warp.forEach(kHtWaves * ranks + 1, [&](int i) { h.arriving.waveRowsStart[i] = 0; });
   }
   if (s.takesRails()) s.warp.forEach((kHtWaves + 1) * h.domains, [&](int i) { h.rails.start[i] = 0; });
+  if (h.rowsBudget != 0) {
+    s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = host[ranks + experts + i] = 0; });
+  }
   s.warp.forEach(1, [&](int) {
     *h.arriving.rows = h.hostCounts->rows = 0;
     h.hostCounts->layoutRows = layoutRows(h, s.comm.rank, 0, 0);

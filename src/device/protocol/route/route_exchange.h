@@ -35,14 +35,15 @@ MOE_LANES void writeCounts(const Routing auto& r) {
   }
 }
 
-MOE_LANES void tellCounts(const Routing auto& r) {
-  r.tell(r.comm.at.routeCountsReady, r.epoch);
+// By the flags at `area`, for the time `number`.
+MOE_LANES void tellCounts(const Routing auto& r, const std::uint64_t& area, std::uint64_t number) {
+  r.tell(area, number);
   if (!r.split()) return;
   // Remote ranks get a copy of what this rank has told itself.
   const std::uint64_t own = countsOffset(r.comm, r.epoch, r.comm.rank);
   const auto bytes = static_cast<std::uint32_t>(r.handle.sharedBuckets() + kTermWords) * 4;
   r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return putBytes(r.comm.remoteRank(i), own, own, bytes); });
-  tellRemote(r, r.comm.at.routeCountsReady);
+  r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return flagPut(r.comm, r.comm.remoteRank(i), area, number); });
 }
 
 // What the ranks before this one, and all together, send to a bucket. One lane.
