@@ -452,9 +452,12 @@ typedef struct moeHandleConfig {
    * 0. moeCounts_t.rowsWanted tells how many there were. A route over the budget takes two hops more, and a
    * moeRouteDispatch of an LL handle with a budget takes two kernels. */
   int32_t rowsBudget;
+  /* 1: with moeCounts_t.rowsOfAllExperts, for who places experts; 0: without. A moeRouteDispatch of an LL handle takes
+   * two kernels for it. */
+  int32_t expertCounts;
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
-  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes a handle and its memory. Local, but all ranks must make the same handles.
  *   handle  host [1], out; set on success only
@@ -501,9 +504,10 @@ typedef struct moeCounts {
   int32_t rowsWanted;
   int32_t reserved;
   const int32_t* rowsWantedPerExpert;
+  const int32_t* rowsOfAllExperts; /* host [experts], on all ranks; NULL without config.expertCounts; valid as long */
 } moeCounts_t;
 #define MOE_COUNTS_INITIALIZER \
-  { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL, 0, 0, NULL }
+  { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL }
 
 /* The counts of the last moeRoute, on the host. Waits for them, at most for the timeout. Not collective. Not during
  * stream capture; after a replay of captured calls, synchronize the stream first.
@@ -526,9 +530,10 @@ typedef struct moeDeviceCounts {
   const uint32_t* fault;
   const int32_t* rowsWanted;          /* device [1]: as in moeCounts_t */
   const int32_t* rowsWantedPerExpert; /* device [localExperts]: the same */
+  const int32_t* rowsOfAllExperts;    /* device [experts], on all ranks; NULL without config.expertCounts */
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
-  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL }
+  { sizeof(moeDeviceCounts_t), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL }
 /* Where the counts for kernels are. Local; possible before the first moeRoute.
  *   counts  host [1], out
  * Returns moeInvalidArgument. */

@@ -201,19 +201,15 @@ class moeHandleConfig_t(_Sized):
         (name, c_int32)
         for name in (
             *("experts", "topk", "layout", "mode", "tokensMax", "expertAlignment", "indexType"),
-            *("arrivals", "duplicates", "statistics", "combineWeights", "rowsBudget"),
+            *("arrivals", "duplicates", "statistics", "combineWeights", "rowsBudget", "expertCounts"),
         )
     ]
 
 
 class moeStatistics_t(_Sized):
-    _fields_ = [
-        ("size", c_size_t),
-        ("rowsPerExpert", c_void_p),
-        ("rowsPerRank", c_void_p),
-        ("dispatchWaitNs", c_void_p),
-        ("combineWaitNs", c_void_p),
-        ("lateSteps", c_void_p),
+    _fields_ = [("size", c_size_t)] + [
+        (name, c_void_p)
+        for name in ("rowsPerExpert", "rowsPerRank", "dispatchWaitNs", "combineWaitNs", "lateSteps")
     ]
 
 
@@ -239,6 +235,7 @@ class moeCounts_t(_Sized):
         ("rowsWanted", c_int32),
         ("reserved", c_int32),
         ("rowsWantedPerExpert", POINTER(c_int32)),
+        ("rowsOfAllExperts", POINTER(c_int32)),
     ]
 
 
@@ -255,6 +252,7 @@ class moeDeviceCounts_t(_Sized):
         ("fault", c_void_p),
         ("rowsWanted", c_void_p),
         ("rowsWantedPerExpert", c_void_p),
+        ("rowsOfAllExperts", c_void_p),
     ]
 
 

@@ -31,7 +31,7 @@ class Handle(HandleQueries):
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
     `statistics` adds up rows and waits: see statistics(). `combine_weights` lets combine bring topk_weights.
     `rows_budget` is the most tokens that arrive at a rank (0: all do): the last ones are left out. counts().rows_wanted
-    tells how many there were.
+    tells how many there were. `expert_counts` tells the rows of all experts on every rank: counts().rows_of_all_experts.
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -58,6 +58,7 @@ class Handle(HandleQueries):
         statistics: bool = False,
         combine_weights: bool = False,
         rows_budget: int = 0,
+        expert_counts: bool = False,
     ):
         self._comm = comm
         self._pointer = None
@@ -78,6 +79,7 @@ class Handle(HandleQueries):
             statistics=1 if statistics else 0,
             combineWeights=1 if combine_weights else 0,
             rowsBudget=integer(rows_budget, "rows_budget"),
+            expertCounts=1 if expert_counts else 0,
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:

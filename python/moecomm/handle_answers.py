@@ -16,6 +16,7 @@ class Counts(NamedTuple):
     rows_per_expert: List[int]
     rows_wanted: int  # without rows_budget; otherwise as rows
     rows_wanted_per_expert: List[int]
+    rows_of_all_experts: Optional[List[int]]  # on all ranks; None without expert_counts
 
 
 class DeviceCounts(NamedTuple):
@@ -28,6 +29,7 @@ class DeviceCounts(NamedTuple):
     fault: int
     rows_wanted: int
     rows_wanted_per_expert: int
+    rows_of_all_experts: Optional[int]  # None without expert_counts
 
 
 class Statistics(NamedTuple):

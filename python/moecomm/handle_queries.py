@@ -47,14 +47,16 @@ class HandleQueries:
             counts.rowsPerExpert[: counts.localExperts],
             counts.rowsWanted,
             counts.rowsWantedPerExpert[: counts.localExperts],
+            counts.rowsOfAllExperts[: self._experts] if counts.rowsOfAllExperts else None,
         )
 
     def device_counts(self) -> DeviceCounts:
         """DeviceCounts: addresses of int32 on the device, [1], [nranks + 1], [local experts], [local experts + 1], of a
-        uint32 that is not 0 if status() is not None, and of int32 [1] and [local experts] that were wanted. The addresses stay the same. Each route writes the counts, in
+        uint32 that is not 0 if status() is not None, and of int32 [1] and [local experts] that were wanted,
+        and [experts] of all ranks. The addresses stay the same. Each route writes the counts, in
         stream order."""
         counts = self._device_counts()
-        names = ("rows", "rankOffsets", "rowsPerExpert", "expertOffsets", "fault", "rowsWanted", "rowsWantedPerExpert")
+        names = [name for name, _ in _native.moeDeviceCounts_t._fields_ if name not in ("size", "mode", "reserved")]
         return DeviceCounts(*(getattr(counts, name) for name in names))
 
     def status(self) -> Optional[errors.MoeError]:

@@ -30,6 +30,7 @@ HOST_POINTERS = {
     ("moeCounts", "rowsPerRank"),
     ("moeCounts", "rowsPerExpert"),
     ("moeCounts", "rowsWantedPerExpert"),
+    ("moeCounts", "rowsOfAllExperts"),
     ("moeGetVersion", "version"),
 }
 

@@ -17,7 +17,8 @@ class RowsBudgetTest(unittest.TestCase):
             ids[:, 1] = -1  # all tokens want expert 0, which rank 0 has
             rows, sums = numpy.ones((TOKENS, 8), numpy.float32), numpy.full((TOKENS, 8), 9, numpy.float32)
             for mode in ("ht", "ll"):
-                with comm.handle(experts=EXPERTS, topk=2, layout="expert-major", mode=mode, rows_budget=BUDGET) as handle:
+                options = dict(layout="expert-major", mode=mode, rows_budget=BUDGET, expert_counts=mode == "ht")
+                with comm.handle(experts=EXPERTS, topk=2, **options) as handle:
                     out = numpy.empty((BUDGET, 8), numpy.float32)
                     handle.route_dispatch(ids, None, rows, out)
                     counts = handle.counts()
@@ -26,6 +27,8 @@ class RowsBudgetTest(unittest.TestCase):
                     self.assertEqual(counts.rows_per_rank, [3, 1] if own else [0, 0])
                     self.assertEqual(counts.rows_wanted, RANKS * TOKENS if own else 0)
                     self.assertEqual(counts.rows_wanted_per_expert, [RANKS * TOKENS, 0] if own else [0, 0])
+                    self.assertEqual(counts.rows_of_all_experts, [BUDGET, 0, 0, 0] if mode == "ht" else None)
+                    self.assertEqual(handle.device_counts().rows_of_all_experts is None, mode == "ll")
                     handle.combine(out, sums)
                     self.assertEqual(sums[:, 0].tolist(), [1, 1, 1] if own else [1, 0, 0])
             with self.assertRaisesRegex(moecomm.errors.InvalidArgument, "config.rowsBudget is 8193, must be 0..8192"):

@@ -76,8 +76,8 @@ std::vector<TermField> fieldsOf(const Failure& f) {
     if (f.index == 1) return {handle::kTokensBound};
     if (f.index == 2) return {handle::kAlignment};
     if (f.index == 3) return {handle::kRowsBudget};
-    return {handle::kExperts, handle::kTopk,     handle::kLayout,
-            handle::kMode,    handle::kArrivals, handle::kCombineWeights};
+    return {handle::kExperts,  handle::kTopk,           handle::kLayout,      handle::kMode,
+            handle::kArrivals, handle::kCombineWeights, handle::kExpertCounts};
   }
   if (call == "moeCombine") return {combine_terms::kRowType, combine_terms::kPieces, combine_terms::kGrads};
   return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,

@@ -34,6 +34,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   requireRange("config.duplicates", config.duplicates, moeDuplicatesFail, moeDuplicatesMerge);
   requireRange("config.statistics", config.statistics, 0, 1);
   requireRange("config.combineWeights", config.combineWeights, 0, 1);
+  requireRange("config.expertCounts", config.expertCounts, 0, 1);
   HandleShape shape;
   shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
   if (shape.lowLatency ? !c.ll : !c.ht) {
@@ -65,6 +66,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   }
   shape.arrivals = config.arrivals != 0;
   shape.combineWeights = config.combineWeights != 0;
+  shape.expertCounts = config.expertCounts != 0;
   requireRange("the rows of the layout", layoutRowsMax(shape), 0, INT32_MAX);
   return shape;
 }
@@ -255,6 +257,7 @@ moeCounts_t Handle::counts() {
   const std::int32_t* wanted = counts.rowsPerExpert + counts.localExperts;
   counts.rowsWanted = budget ? *wanted : counts.rows;
   counts.rowsWantedPerExpert = budget ? wanted + 1 : counts.rowsPerExpert;
+  if (shape_.expertCounts) counts.rowsOfAllExperts = host->perRank() + view_.hostCountsBefore(comm_.rank());
   return counts;
 }
 
@@ -292,6 +295,7 @@ moeDeviceCounts_t Handle::deviceCounts() const {
   const bool budget = shape_.rowsBudget > 0;
   counts.rowsWanted = budget ? view_.arriving.wanted : counts.rows;
   counts.rowsWantedPerExpert = budget ? view_.arriving.wanted + 1 : counts.rowsPerExpert;
+  if (shape_.expertCounts) counts.rowsOfAllExperts = view_.arriving.allExperts;
   return counts;
 }
 

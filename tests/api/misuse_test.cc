@@ -85,7 +85,8 @@ class Misuser {
                                                     {&moeHandleConfig_t::duplicates, "config.duplicates is "},
                                                     {&moeHandleConfig_t::statistics, "config.statistics is "},
                                                     {&moeHandleConfig_t::combineWeights, "config.combineWeights is "},
-                                                    {&moeHandleConfig_t::rowsBudget, "config.rowsBudget is "}};
+                                                    {&moeHandleConfig_t::rowsBudget, "config.rowsBudget is "},
+                                                    {&moeHandleConfig_t::expertCounts, "config.expertCounts is "}};
     for (const auto& [field, part] : fields) {
       all.push_back([this, field = field, part = part] {
         moeHandleConfig_t shape = shapeOf(moeModeHt, moeLayoutFlat);

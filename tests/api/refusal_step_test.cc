@@ -70,6 +70,7 @@ TEST_P(Refusal, HandlesThatDifferAreNamedByTheField) {
       {"config.mode is HT on rank 0 and LL on rank 1", &moeHandleConfig_t::mode, moeModeLl},
       {"config.tokensMax or tokensBound is 8 on rank 0 and 7 on rank 1", &moeHandleConfig_t::tokensMax, 7},
       {"config.expertAlignment is 1 on rank 0 and 4 on rank 1", &moeHandleConfig_t::expertAlignment, 4},
+      {"config.expertCounts is 0 on rank 0 and 1 on rank 1", &moeHandleConfig_t::expertCounts, 1},
       {"config.rowsBudget is 0 on rank 0 and 5 on rank 1", &moeHandleConfig_t::rowsBudget, 5},
       {"config.combineWeights is 0 on rank 0 and 1 on rank 1", &moeHandleConfig_t::combineWeights, 1}};
   for (const Difference& difference : all) {

@@ -95,7 +95,7 @@ TEST_P(Step, RowsBehindABudgetAreLeftOut) {
       for (int budget : {1, 7, 24}) {
         StepCase c;
         c.mode = mode, c.layout = layout, c.rowsBudget = budget, c.topk = 4, c.experts = 6;
-        c.weightGrads = c.describes = true, c.biases = 1;
+        c.weightGrads = c.describes = true, c.biases = 1, c.expertCounts = budget != 1;
         c.weighted = layout >= moeLayoutExpertMajor;
         c.window = budget != 7, c.arrivals = layout == moeLayoutExpertMajor && budget == 7;
         c.seed = static_cast<std::uint64_t>(700 * mode + 10 * layout + budget);

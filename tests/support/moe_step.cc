@@ -57,6 +57,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   config.arrivals = c.arrivals ? 1 : 0;
   config.combineWeights = c.lateWeights ? 1 : 0;
   config.rowsBudget = c.rowsBudget;
+  config.expertCounts = c.expertCounts ? 1 : 0;
   EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &config), moeSuccess) << context.error();
   const int local = (c.experts + context.nranks - 1) / context.nranks;
   const std::int64_t arriving = std::int64_t{context.nranks} * c.tokensMax;

@@ -23,6 +23,7 @@ struct StepCase {
   int tokensMax = 8;
   bool bounded = false;  // each step has a bound of its own
   int rowsBudget = 0;
+  bool expertCounts = false;
   int alignment = 1;
   int sideBytes = 0;
   bool window = true;  // outputs are in window memory

@@ -152,6 +152,13 @@ void MoeStep::checkCounts() {
   EXPECT_EQ(counts.layoutRows, layoutRows()) << case_.name();
   const Arrivals& wanted = reference_->wanted[static_cast<std::size_t>(context_.rank)];
   EXPECT_EQ(counts.rowsWanted, static_cast<int>(wanted.tokens.size())) << case_.name();
+  EXPECT_EQ(counts.rowsOfAllExperts != nullptr, case_.expertCounts);
+  for (int e = 0; e < case_.experts && case_.expertCounts; ++e) {
+    const int rank = rankOfExpert(reference_->config, e), local = e - firstExpert(reference_->config, rank);
+    EXPECT_EQ(counts.rowsOfAllExperts[e],
+              reference_->arrivals[static_cast<std::size_t>(rank)].rowsPerExpert[static_cast<std::size_t>(local)])
+        << case_.name();
+  }
   for (int r = 0; r < context_.nranks; ++r)
     EXPECT_EQ(counts.rowsPerRank[r], arrivals().rowsPerRank[static_cast<std::size_t>(r)]);
   for (int e = 0; e < counts.localExperts; ++e) {

@@ -121,6 +121,7 @@ void RouteOperation::finish(int rank, Report& report) {
   const HandleView handle = handle_.view(rank);
   checkCounts(handle, route_->config, route_->arrivals[at(rank)], rank, name_, report);
   if (handle.rowsBudget > 0) checkWanted(handle, route_->wanted[at(rank)], rank, name_, report);
+  if (handle.countsExperts != 0) checkAllExperts(handle, *route_, rank, name_, report);
   checkStatus(rank, report);
 }
 
@@ -151,6 +152,20 @@ void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, con
     if (handle.arriving.wanted[i] == expected[at(i)] && host[i] == expected[at(i)]) continue;
     report.add(rank, fmt::format("{}: wanted count {} is {}, on the host {}, not {}", name, i,
                                  handle.arriving.wanted[i], host[i], expected[at(i)]));
+  }
+}
+
+void checkAllExperts(const HandleView& handle, const ReferenceRoute& route, int rank, const std::string& name,
+                     Report& report) {
+  std::vector<int> expected;
+  for (const Arrivals& arrivals : route.arrivals)
+    expected.insert(expected.end(), arrivals.rowsPerExpert.begin(), arrivals.rowsPerExpert.end());
+  const int experts = handle.map.count(rank), wanted = handle.rowsBudget > 0 ? 1 + experts : 0;
+  const std::int32_t* host = handle.hostCounts->perRank() + handle.map.nranks + experts + wanted;
+  for (int e = 0; e < route.config.experts; ++e) {
+    if (handle.arriving.allExperts[e] == expected[at(e)] && host[e] == expected[at(e)]) continue;
+    report.add(rank, fmt::format("{}: expert {} gets {} rows, on the host {}, not {}", name, e,
+                                 handle.arriving.allExperts[e], host[e], expected[at(e)]));
   }
 }
 

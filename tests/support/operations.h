@@ -244,6 +244,9 @@ class CombineOperation : public Operation {
 
 // Checks the counts of a handle with a budget that would have arrived without one.
 void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, const std::string& name, Report& report);
+// Checks the rows of all experts.
+void checkAllExperts(const HandleView& handle, const ReferenceRoute& route, int rank, const std::string& name,
+                     Report& report);
 // Checks the counts that the handle shows to kernels and to the host, after a route (HT) or a dispatch (LL).
 void checkCounts(const HandleView& handle, const RouteConfig& config, const Arrivals& arrivals, int rank,
                  const std::string& name, Report& report);

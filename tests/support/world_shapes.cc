@@ -45,6 +45,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   s.merges = rng_.oneIn(3);
   s.arrivals = hasRowPerExpert(s.layout) && !rng_.oneIn(3);
   s.combineWeights = !weighing_.oneIn(3);
+  s.expertCounts = budgeting_.oneIn(3);
   if (budgeting_.oneIn(3)) s.rowsBudget = budgeting_.between(1, static_cast<int>(allTokensMax(s)));
   s.routeWarpsMax = rng_.between(1, limits_.warps);
   s.tableBlocks = limits_.warps;

@@ -23,6 +23,7 @@ struct HandleShape {
   bool merges = false;
   bool arrivals = false;        // of layouts with a row per expert
   int rowsBudget = 0;           // 0: none
+  bool expertCounts = false;    // of all experts, on every rank
   bool combineWeights = false;  // combines bring weights, where rows are of experts
   int routeWarpsMax = 1;
   int tableBlocks = 0;  // of a dispatch that routes: those whose tables are not in scratch memory
@@ -53,7 +54,8 @@ inline Quad handleTerms(const HandleShape& s) {
   const std::uint64_t kind = terms::kExperts.packed(s.map.experts) | terms::kTopk.packed(s.topk) |
                              terms::kLayout.packed(static_cast<int>(s.layout)) |
                              terms::kMode.packed(s.lowLatency ? 1 : 0) | terms::kArrivals.packed(s.arrivals ? 1 : 0) |
-                             terms::kCombineWeights.packed(s.combineWeights ? 1 : 0);
+                             terms::kCombineWeights.packed(s.combineWeights ? 1 : 0) |
+                             terms::kExpertCounts.packed(s.expertCounts ? 1 : 0);
   return {static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(s.tokensMax),
           static_cast<std::uint32_t>(s.alignment), static_cast<std::uint32_t>(s.rowsBudget)};
 }
@@ -82,6 +84,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.merges = s.merges ? 1 : 0;
   v.arrivals = s.arrivals ? 1 : 0;
   v.rowsBudget = s.rowsBudget;
+  v.countsExperts = s.expertCounts ? 1 : 0;
   v.weighted = s.combineWeights && expertRows(v) ? 1 : 0;
   v.terms = handleTerms(s);
   v.domains = s.domains;
@@ -113,6 +116,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.arriving.rowsPerExpert, experts);
   take(v.arriving.expertOffsets, experts + 1);
   take(v.arriving.wanted, s.rowsBudget > 0 ? 1 + experts : 0);
+  take(v.arriving.allExperts, s.expertCounts ? s.map.experts : 0);
   take(v.arriving.headers, arrivingRowsMax(s) * v.headerStride());
   take(v.arriving.waveStart, s.lowLatency ? 0 : kHtWaves * n);
   take(v.arriving.waveRows, v.wavesByExpert() ? arrivingRowsMax(s) : 0);
@@ -128,7 +132,8 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
 
 inline std::int64_t hostCountsBytes(const HandleShape& s) {
   const std::int64_t experts = s.map.count(s.rank), wanted = s.rowsBudget > 0 ? 1 + experts : 0;
-  return std::int64_t{sizeof(HostCounts)} + (s.map.nranks + experts + wanted) * std::int64_t{sizeof(std::int32_t)};
+  const std::int64_t counts = s.map.nranks + experts + wanted + (s.expertCounts ? s.map.experts : 0);
+  return std::int64_t{sizeof(HostCounts)} + counts * std::int64_t{sizeof(std::int32_t)};
 }
 
 }  // namespace moe

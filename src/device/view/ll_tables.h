@@ -59,7 +59,7 @@ MOE_HOST_DEVICE std::int64_t llTableBytes(const HandleView& h) {
 
 // Whether a dispatch of this handle can route in the same step: the same on all ranks.
 MOE_HOST_DEVICE bool dispatchRoutes(const HandleView& h) {
-  return h.lowLatency != 0 && h.rowsBudget == 0 && llTableBytes(h) <= kLlTableBytesMax;
+  return h.lowLatency != 0 && h.rowsBudget == 0 && h.countsExperts == 0 && llTableBytes(h) <= kLlTableBytesMax;
 }
 
 }  // namespace moe

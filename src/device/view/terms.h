@@ -27,7 +27,7 @@ namespace handle_terms {
 inline constexpr TermField kExperts{"config.experts", 0, 16}, kTopk{"config.topk", 16, 6},
     kLayout{"config.layout", 22, 2, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
     kMode{"config.mode", 24, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 25, 1},
-    kCombineWeights{"config.combineWeights", 26, 1};
+    kCombineWeights{"config.combineWeights", 26, 1}, kExpertCounts{"config.expertCounts", 27, 1};
 inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 32},
     kAlignment{"config.expertAlignment", 0, 32}, kRowsBudget{"config.rowsBudget", 0, 31};
 }  // namespace handle_terms

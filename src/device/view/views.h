@@ -129,7 +129,7 @@ struct HostCounts {
   std::int32_t rows, layoutRows;
   Failure fault;
   // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert; of handles with a budget also by
-  // [1] rows and [localExperts] rows per expert that were wanted
+  // [1] rows and [localExperts] rows per expert that were wanted, and of those that count all experts by [experts]
   MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
 };
 
@@ -179,6 +179,7 @@ struct Arriving {
   std::int32_t* rowsPerExpert;  // [localExperts]
   std::int32_t* expertOffsets;  // [localExperts + 1]
   std::int32_t* wanted;         // with a budget: [1 + localExperts] rows, and rows per expert, if there were none
+  std::int32_t* allExperts;     // [experts] rows that arrive for each, on all ranks; NULL: nobody asks
   Quad* headers;                // [arrivingRowsMax][headerQuads], in FLAT order
   std::int32_t* waveStart;      // HT: [kHtWaves][nranks] first row of a wave's tokens of a source, in FLAT order
   std::int32_t* waveRows;       // waves by experts: [arrivingRowsMax] rows in FLAT order, wave by wave ...
@@ -204,12 +205,13 @@ struct HandleView {
   int tokensMax;   // of a rank, in this route: what strides are made of; memory is for the handle's tokensMax
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
-  int wideIndex;   // 1: int64
-  int merges;      // 1: an expert that a token names again counts once
-  int arrivals;    // 1: there are arrival words
-  int rowsBudget;  // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
-  int weighted;    // 1: combines bring the weights of their rows, which are of experts
-  Quad terms;      // what must agree between ranks: terms.h
+  int wideIndex;      // 1: int64
+  int merges;         // 1: an expert that a token names again counts once
+  int arrivals;       // 1: there are arrival words
+  int rowsBudget;     // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
+  int countsExperts;  // 1: a route tells how many rows all experts get
+  int weighted;       // 1: combines bring the weights of their rows, which are of experts
+  Quad terms;         // what must agree between ranks: terms.h
 
   Sent sent;
   Arriving arriving;
@@ -220,6 +222,11 @@ struct HandleView {
   HandleState* state;
   HostCounts* hostCounts;
 
+  // How many int32 of the host's counts come before those of all experts.
+  MOE_HOST_DEVICE int hostCountsBefore(int rank) const {
+    const int experts = map.count(rank);
+    return map.nranks + experts + (rowsBudget != 0 ? 1 + experts : 0);
+  }
   // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
   // by experts, each rank's waves. The last one is of tokens with an entry that cannot be.
   MOE_HOST_DEVICE int sharedBuckets() const { return map.experts + map.nranks + (hasRails() ? domains : 0); }

@@ -85,6 +85,7 @@ class Route {
     if (r.split()) putHeaders(r);
     takeOffsets(r);
     if (r.w.index == 0) takeCounts(r);
+    if (r.w.index == 0 && r.handle.countsExperts != 0) takeAllExperts(r);
     if (!r.waitForAll(r.comm.at.routeHeadersReady, r.epoch, Phase::routeHeaders)) return;
     keepHeaders(r);
     if (r.takesRails()) keepRailTables(r);

@@ -46,6 +46,10 @@ MOE_LANES void emptyCounts(const AnySession auto& s) {
   if (h.rowsBudget != 0) {
     s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = host[ranks + experts + i] = 0; });
   }
+  if (h.countsExperts != 0) {
+    std::int32_t* all = host + h.hostCountsBefore(s.comm.rank);
+    s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = all[e] = 0; });
+  }
   s.warp.forEach(1, [&](int) {
     *h.arriving.rows = h.hostCounts->rows = 0;
     h.hostCounts->layoutRows = layoutRows(h, s.comm.rank, 0, 0);

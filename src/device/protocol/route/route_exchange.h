@@ -185,6 +185,13 @@ MOE_LANES void takeCounts(const Routing auto& r) {
   });
 }
 
+// How many rows each expert gets, of all ranks. The first warp.
+MOE_LANES void takeAllExperts(const Routing auto& r) {
+  std::int32_t* host = r.handle.hostCounts->perRank() + r.handle.hostCountsBefore(r.comm.rank);
+  r.warp.forEach(r.handle.map.experts,
+                 [&](int e) { r.handle.arriving.allExperts[e] = host[e] = bucketSums(r, e).all; });
+}
+
 // The first warp ends the route: the handle and the host's counts are complete.
 MOE_LANES void endRoute(const AnySession auto& r) {
   const std::uint32_t ticket = r.handle.state->routes;
