@@ -16,6 +16,7 @@ struct Options {
   Protocol protocol = Protocol::both;
   Mishap mishap = Mishap::any;
   std::uint64_t first = 1, seeds = 2000, seed = 0;
+  moe::test::ScenarioLimits limits;
   bool keepGoing = false;
 };
 
@@ -23,16 +24,19 @@ struct Options {
 std::uint64_t runWorlds(const Options& options) {
   const bool replay = options.seed != 0;
   const std::uint64_t first = replay ? options.seed : options.first, end = replay ? first + 1 : first + options.seeds;
-  std::uint64_t events = 0, failing = 0, seed = first;
+  std::uint64_t events = 0, failing = 0, operations = 0, faults = 0, seed = first;
   for (; seed < end && (options.keepGoing || failing == 0); ++seed) {
-    const moe::sim::Verdict verdict = moe::sim::runWorld(seed, options.protocol, options.mishap, replay);
+    const moe::sim::Verdict verdict =
+        moe::sim::runWorld(seed, options.protocol, options.mishap, replay, options.limits);
     events += verdict.events;
+    operations += static_cast<std::uint64_t>(verdict.operations), faults += static_cast<std::uint64_t>(verdict.faults);
     if (replay) fmt::print("{}", verdict.text);
     if (verdict.wrong.empty()) continue;
     ++failing;
     fmt::print("seed {} FAILED: {}\n", seed, verdict.wrong);
   }
-  fmt::print("seeds {}..{}: {} failing, {} events\n", first, seed - 1, failing, events);
+  fmt::print("seeds {}..{}: {} failing, {} events, {} operations, {} of them with a fault that ends nothing\n", first,
+             seed - 1, failing, events, operations, faults);
   return failing;
 }
 
@@ -57,6 +61,9 @@ int main(int argc, char** argv) {
   app.add_option("--first", options.first, "first seed");
   app.add_option("--seeds", options.seeds, "number of seeds");
   app.add_option("--seed", options.seed, "run this seed alone and print its steps");
+  app.add_option("--faults-one-in", options.limits.faultsOneIn,
+                 "how rare a fault is that ends nothing, of each kind that an operation can have")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--keep-going", options.keepGoing, "do not stop at the first failing seed");
   CLI11_PARSE(app, argc, argv);
   return runWorlds(options) == 0 ? 0 : 1;

@@ -16,8 +16,10 @@ struct Verdict {
   std::string wrong;  // empty if the world behaved as it must
   std::string text;   // the description of the world
   std::uint64_t events = 0;
+  int operations = 0, faults = 0;  // as the scenario has them
 };
 
-Verdict runWorld(std::uint64_t seed, test::Protocol protocol, Mishap mishap, bool trace);
+Verdict runWorld(std::uint64_t seed, test::Protocol protocol, Mishap mishap, bool trace,
+                 const test::ScenarioLimits& limits = {});
 
 }  // namespace moe::sim

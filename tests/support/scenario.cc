@@ -142,7 +142,7 @@ int Builder::freeArea() {
 // Whether the next operation is to have this trouble, if it can. It is not the world's first ones.
 bool Builder::draws(Trouble trouble) {
   if (operations_ <= 2) return false;
-  return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(40);
+  return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(limits_.faultsOneIn);
 }
 
 // Gives a rank an entry that cannot be, now and then.
@@ -151,6 +151,7 @@ HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std:
     if (!draws(trouble) || (s.merges && trouble == Trouble::twice)) continue;
     const int culprit = rng_.below(shape_.nranks);
     if (!spoilInput(config, trouble == Trouble::twice, inputs, culprit, rng_)) continue;
+    ++world_.faults;
     return {trouble == Trouble::twice ? Fault::twice : Fault::badIndex, culprit};
   }
   return {};
@@ -201,6 +202,7 @@ bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
 void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
   if (!endsWorld(track.handle->shape(), kind, trouble)) {
     track.fault = fault;
+    ++world_.faults;
     return;
   }
   ended_ = true;
@@ -377,6 +379,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }
+  world_.operations = operations_;
   world_.text =
       fmt::format("{} ranks in domains of {}, {} LL sets, rows of up to {} bytes, side {}, trouble {} at rank {}\n",
                   shape_.nranks, shape_.domainSize, shape_.llSets, shape_.rowBytesMax, shape_.sideBytesMax,

@@ -29,7 +29,8 @@ struct ScenarioLimits {
   int tokens = 24;
   int operations = 40;
   int warps = 4;
-  bool domains = true;  // half of the worlds have several domains
+  bool domains = true;   // half of the worlds have several domains
+  int faultsOneIn = 40;  // how rare a fault is that the world survives, of each kind that an operation can have
 };
 
 struct Scenario {
@@ -44,8 +45,9 @@ struct Scenario {
   std::shared_ptr<Operation> refused;  // the operation that Trouble::capacity refuses
   Fault refusal = Fault::capacity;     // how it is refused
   std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
-  int tallies = 0;   // that have added to them
-  std::string text;  // describes the world
+  int tallies = 0;                 // that have added to them
+  int operations = 0, faults = 0;  // of these operations, how many have a fault that the world survives
+  std::string text;                // describes the world
 
   // Describes writes where nothing may be written.
   std::string findStrayWrite() const;

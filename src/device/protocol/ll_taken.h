@@ -74,7 +74,7 @@ class LlTaken {
 
   MOE_LANES Arrival arrival(int row) const { return arrivalOf(t_.rankOffsets, c_.nranks, row); }
   MOE_LANES const Quad* header(const Arrival& at) const {
-    return c_.template mine<Quad>(llToldBy(block_, at.from) + llToldHeader(c_, h_, at.index));
+    return reinterpret_cast<const Quad*>(llToldBy<std::uint8_t>(c_, h_, at.from) + llToldHeader(c_, h_, at.index));
   }
   MOE_LANES Quad laneHead(int row) const { return block_.warp.laneLoad(header(arrival(row))); }
   // The row of the layout where arriving row `row` has its copy number `copy`.
@@ -102,12 +102,10 @@ class LlTaken {
   }
 
  private:
-  MOE_LANES Quad laneToldQuad(int from, int n) const {
-    return block_.warp.laneLoad(c_.template mine<Quad>(llToldBy(block_, from)) + n);
-  }
+  MOE_LANES Quad laneToldQuad(int from, int n) const { return block_.warp.laneLoad(llToldBy<Quad>(c_, h_, from) + n); }
 
   MOE_LANES std::int32_t laneToldCount(int from, int e) const {
-    return block_.warp.laneLoad(c_.template mine<std::int32_t>(llToldBy(block_, from)) + kToldWords + e);
+    return block_.warp.laneLoad(llToldBy<std::int32_t>(c_, h_, from) + kToldWords + e);
   }
 
   // Where rows have places by experts, and the first block for the handle.

@@ -7,9 +7,10 @@
 
 namespace moe {
 
-// Where rank `from` tells this one.
-MOE_LANES std::uint64_t llToldBy(const AnySession auto& s, int from) {
-  return llToldOffset(s.comm, s.handle, s.comm.at.llTold, from);
+// What rank `from` tells this one.
+template <class T>
+MOE_LANES T* llToldBy(const CommView& c, const HandleView& h, int from) {
+  return c.mine<T>(llToldOffset(c, h, c.at.llTold, from));
 }
 
 // A dispatch's terms, as the second Quad has them.
@@ -27,15 +28,9 @@ MOE_LANES std::uint8_t* llToldTo(const StepParams& p, bool remote, int to) {
 // The first entry that cannot be, to all ranks. One warp.
 template <Moves Warp>
 MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
-  const auto isBad = [&](int entry) { return givenFault(p, entry) != Fault::none ? 1 : 0; };
-  warp.scanInOrder(p.route.tokens * p.handle.topk, isBad, [&](int entry, int before) {
-    if (before != 0 || isBad(entry) == 0) return;
-    const Quad words = badEntryWords(p, entry);
-    MOE_ROLLED
-    for (int to = 0; to < p.comm.nranks; ++to) {
-      const bool remote = Warp::kPuts && !p.comm.inDomain(to);
-      warp.laneStore(reinterpret_cast<Quad*>(llToldTo(p, remote, to)) + 2, words);
-    }
+  storeBadEntry(warp, p, allRanks(p.comm), [&](int to) {
+    const bool remote = Warp::kPuts && !p.comm.inDomain(to);
+    return reinterpret_cast<Quad*>(llToldTo(p, remote, to)) + 2;
   });
 }
 
@@ -94,11 +89,6 @@ struct LlTelling {
     return reinterpret_cast<Quad*>(told(to) + llToldHeader(s.comm, s.handle, index));
   }
 
-  // An entry as the handle keeps it: its expert or, below 0, none, or the entry that it is merged into.
-  MOE_LANES int expertOf(int k, const TakenEntry& taken) const {
-    if (indexFault(s.handle, taken.id) != Fault::none) return -1;
-    return taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
-  }
   // How many of a token's entries are for experts of `rank`: before entry k, and in all.
   MOE_LANES Sums entriesFor(int token, int k, int rank) const {
     const HandleView& h = s.handle;
@@ -119,7 +109,7 @@ struct LlTelling {
     const HandleView& h = s.handle;
     const int entry = token * h.topk + k;
     const TakenEntry taken = takenEntry(h, s.p.route, entry);
-    const int expert = expertOf(k, taken);
+    const int expert = keptId(h, k, taken);
     h.sent.ids[entry] = expert;
     h.sent.weights[entry] = taken.weight;
     if (expert < 0) return;

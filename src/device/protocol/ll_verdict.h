@@ -6,10 +6,6 @@
 
 namespace moe {
 
-MOE_LANES Quad* llToldQuads(const CommView& c, const HandleView& h, int from) {
-  return c.mine<Quad>(llToldOffset(c, h, c.at.llTold, from));
-}
-
 // All warps, each for its share of tokens. The first one also keeps the fault.
 template <Moves Warp>
 MOE_SELDOM void llMakeEmptyRoute(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
@@ -19,8 +15,8 @@ MOE_SELDOM void llMakeEmptyRoute(Warp warp, const StepParams& p, WarpIndex w, Op
   emptyCounts(s);
   int refuses = 0;  // of several ranks that refuse, all name the lowest
   MOE_ROLLED
-  while ((warp.laneLoad(llToldQuads(p.comm, p.handle, refuses)).w & kRouteRefused) == 0) ++refuses;
-  keepFault(warp, p.handle, faultTold(p.handle, refuses, warp.laneLoad(llToldQuads(p.comm, p.handle, refuses) + 2)));
+  while ((warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, refuses)).w & kRouteRefused) == 0) ++refuses;
+  keepFault(warp, p.handle, faultTold(p.handle, refuses, warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, refuses) + 2)));
 }
 
 // One warp, when the handle has the route: why nothing was delivered.
@@ -32,7 +28,7 @@ MOE_SELDOM void llKeepFault(Warp warp, const StepParams& p, std::int64_t layoutR
                      tooLittle(Fault::capacity, Phase::dispatchOutput, p.comm.rank, d.capacity, layoutRows));
   }
   keepFirstFault(warp, p.handle, allRanks(p.comm), [&](int from) -> Failure {
-    const std::uint64_t theirs = llTermsTold(warp.laneLoad(llToldQuads(p.comm, p.handle, from) + 1));
+    const std::uint64_t theirs = llTermsTold(warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, from) + 1));
     return theirs == d.terms ? Failure{} : disagreement(Phase::dispatchRows, from, d.terms, theirs);
   });
 }

@@ -60,13 +60,18 @@ MOE_LANES void laneNoteFault(const Routing auto& r, int token) {
   r.warp.laneOr(usersOf(r, token) + r.handle.faultBucket(), bitOf(token));
 }
 
+// Entry k of a token as the handle keeps it: its expert or, below 0, none, or the entry that it is merged into.
+MOE_LANES int keptId(const HandleView& h, int k, const TakenEntry& taken) {
+  if (indexFault(h, taken.id) != Fault::none) return -1;
+  return taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
+}
+
 // Keeps entry k of this warp's token `token` for the handle, without an expert if that cannot be. Returns the expert,
 // or below 0. One lane.
 MOE_LANES int laneKeepEntry(const Routing auto& r, int token, int k, const TakenEntry& taken) {
   const int own = token * r.handle.topk + k, entry = r.own.tokens.begin * r.handle.topk + own;
-  const bool bad = indexFault(r.handle, taken.id) != Fault::none;
-  if (bad) laneNoteFault(r, token);
-  const int expert = bad ? -1 : taken.with != k ? idOfMerged(taken.with) : static_cast<int>(taken.id);
+  const int expert = keptId(r.handle, k, taken);
+  if (expert == -1 && taken.id != -1) laneNoteFault(r, token);  // unused, but not given as unused
   r.own.ids[own] = r.handle.sent.ids[entry] = expert;
   r.own.weights[own] = r.handle.sent.weights[entry] = taken.weight;
   return expert;

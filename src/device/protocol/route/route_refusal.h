@@ -33,20 +33,24 @@ MOE_LANES Failure faultTold(const HandleView& h, int from, const Quad& words) {
   return {0, static_cast<Fault>(words.x), Phase::none, from, 0, words.y, h.map.experts, id};
 }
 
-// The first warp, before it tells its counts.
-template <Computes Warp>
-MOE_SELDOM void writeBadEntry(Warp warp, const StepParams& p) {
-  const CommView& c = p.comm;
-  const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
+// The first entry that cannot be, to where each rank of [begin, end) reads it, placeAt(rank). One warp.
+template <class PlaceAt>
+MOE_LANES void storeBadEntry(const auto& warp, const StepParams& p, Range ranks, PlaceAt placeAt) {
   const auto isBad = [&](int entry) { return givenFault(p, entry) != Fault::none ? 1 : 0; };
   warp.scanInOrder(p.route.tokens * p.handle.topk, isBad, [&](int entry, int before) {
     if (before != 0 || isBad(entry) == 0) return;
     const Quad words = badEntryWords(p, entry);
     MOE_ROLLED
-    for (int i = 0; i < c.domainSize; ++i) {
-      warp.laneStore(routeBadEntry(c, c.domainFirst + i, epoch, c.rank), words);
-    }
+    for (int rank = ranks.begin; rank < ranks.end; ++rank) warp.laneStore(placeAt(rank), words);
   });
+}
+
+// The first warp, before it tells its counts.
+template <Computes Warp>
+MOE_SELDOM void writeBadEntry(Warp warp, const StepParams& p) {
+  const CommView& c = p.comm;
+  const std::uint64_t epoch = c.state->epoch[kRouteChannel] + 1;
+  storeBadEntry(warp, p, domainRanks(c), [&](int rank) { return routeBadEntry(c, rank, epoch, c.rank); });
 }
 
 }  // namespace moe

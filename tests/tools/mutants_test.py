@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Each planted bug of tests/sim/mutants.toml quotes a text that occurs once. run_mutants.py demands it too, but only
+after it has built for minutes."""
+import pathlib
+import tomllib
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MUTANTS = tomllib.loads((ROOT / "tests/sim/mutants.toml").read_text())["mutant"]
+
+
+class MutantsTest(unittest.TestCase):
+    def test_every_quoted_text_occurs_once(self):
+        self.assertGreater(len(MUTANTS), 200)
+        for mutant in MUTANTS:
+            with self.subTest(mutant["name"]):
+                self.assertEqual((ROOT / mutant["file"]).read_text().count(mutant["from"]), 1, mutant["file"])
+
+    def test_names_are_not_used_twice(self):
+        names = [mutant["name"] for mutant in MUTANTS]
+        self.assertEqual(sorted(names), sorted(set(names)))
+
+
+if __name__ == "__main__":
+    unittest.main()
