@@ -770,9 +770,9 @@ typedef struct moeCombineArgs {
 
   /* [tokens][topk] of the route's topkIdx, for moeWeightsApply in a handle with config.combineWeights; NULL: the
    * weights of the route. Entries without an expert are not looked at, merged ones add up. Read by the call, with
-   * moeSendOnly by its first part. Such a combine first brings the weights to the ranks of the experts, one hop more:
-   * weights that are known when routing are cheaper there. Layouts without a row per expert take the array and ignore
-   * it. */
+   * moeSendOnly by its first part, which then waits for the weights of all ranks. Such a combine first brings the
+   * weights to the ranks of the experts, one hop more: weights that are known when routing are cheaper there. Layouts
+   * without a row per expert take the array and ignore it. */
   const float* topkWeights;
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \

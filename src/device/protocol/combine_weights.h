@@ -53,7 +53,7 @@ MOE_LANES float broughtWeight(const Combining auto& s, const Quad& head, const Q
   return s.warp.laneLoad(weights + at);
 }
 
-// The first thing of a sending step, and if it applies weights the wait for all of them. False if that failed.
+// What a sending step does before it makes rows; if it applies weights, the wait for all of them. False if that failed.
 MOE_LANES bool bringWeights(const Combining auto& s) {
   if (s.weights == 0) return true;
   const CommView& c = s.comm;

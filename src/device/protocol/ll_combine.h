@@ -80,7 +80,7 @@ class LlCombine {
     if (s.stopped()) return;
     if (s.sends) {
       const bool silent = givesZeros(s);
-      if (!bringWeights(s) || !begin()) return;
+      if (!begin() || !bringWeights(s)) return;
       if (silent) {
         handBackNothing(s.warp, s.p, s.w, s.operation());
       } else {
