@@ -57,7 +57,9 @@ class Builder:
         shutil.rmtree(self.tree, ignore_errors=True)
         for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "tests/fake_mlx5", "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
-        self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
+        # The macro has no use, but for a compiler cache: includes_of() needs the paths of this tree, not of another one.
+        self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include",
+                         f"-DMOE_MUTANTS_TREE={self.tree}"]
         launcher = shutil.which("ccache")
         self.compiler = ([launcher] if launcher else []) + [compiler]
 
