@@ -57,9 +57,7 @@ class Builder:
         shutil.rmtree(self.tree, ignore_errors=True)
         for part in ("src/device", "tests/support", "tests/protocol", "tests/sim", "tests/fake_mlx5", "include"):
             shutil.copytree(ROOT / part, self.tree / part, dirs_exist_ok=True)
-        # The macro has no use, but for a compiler cache: includes_of() needs the paths of this tree, not of another one.
-        self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include",
-                         f"-DMOE_MUTANTS_TREE={self.tree}"]
+        self.includes = [f"-I{self.tree}/tests", f"-I{self.tree}/src", f"-I{self.tree}/include"]
         launcher = shutil.which("ccache")
         self.compiler = ([launcher] if launcher else []) + [compiler]
 
@@ -94,7 +92,8 @@ class Builder:
     def includes_of(self, part):
         """The files of the tree that a source is compiled from, according to the compiler."""
         rule = self.object_of(part).with_suffix(".d").read_text().replace("\\\n", " ")
-        paths = (pathlib.Path(word) for word in shlex.split(rule.partition(": ")[2]))
+        # A compiler cache may have made the paths relative.
+        paths = (pathlib.Path(os.path.abspath(word)) for word in shlex.split(rule.partition(": ")[2]))
         return {str(path.relative_to(self.tree)) for path in paths if path.is_relative_to(self.tree)}
 
     def build_job(self, job: str, overlay: pathlib.Path, file=None):
