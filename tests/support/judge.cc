@@ -19,12 +19,12 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// In HT, every rank of the domain sees what a rank lacks. In LL, only that rank does.
+// Every rank of the domain sees what a rank lacks.
 std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
     const Ending& ending = endings[static_cast<std::size_t>(r)];
-    if (world.lowLatencyTrouble ? r != world.culprit : !world.comm->reaches(r, world.culprit)) {
+    if (!world.comm->reaches(r, world.culprit)) {
       if (!ending.finished) wrong += followBlame(endings, r, world.culprit);
       continue;
     }
@@ -38,10 +38,10 @@ std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
 std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
   // True if every rank sees the disagreement itself, because it looks at all ranks.
-  const bool atOnce = !world.troubleSpreads && (world.trouble == Trouble::stranger || world.lowLatencyTrouble);
+  const bool atOnce = world.trouble == Trouble::stranger;
   const bool alone = world.comm->shape().domainSize == 1;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
-    if (!atOnce && (alone || world.troubleSpreads || !world.comm->reaches(r, world.culprit))) {
+    if (!atOnce && (alone || !world.comm->reaches(r, world.culprit))) {
       const bool finished = endings[static_cast<std::size_t>(r)].finished;
       wrong +=
           finished ? describe(r, endings[static_cast<std::size_t>(r)]) + "; " : followBlame(endings, r, world.culprit);

@@ -59,9 +59,9 @@ class Builder {
   void addCombine(HandleTrack& track);
   void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
   void complete(HandleTrack& track);
-  bool endsWorld(const HandleShape& s, Kind kind, Trouble trouble) const;
-  bool draws(const HandleTrack& track, Kind kind, Trouble trouble);
-  void note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault);
+  bool endsWorld(const HandleShape& s) const;
+  bool draws(const HandleTrack& track, Trouble trouble);
+  void note(HandleTrack& track, HandleFault fault);
   void addTrouble(HandleTrack& track, DispatchCase& config);
   void addTrouble(HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
@@ -185,30 +185,27 @@ void Builder::addRoute(HandleTrack& track) {
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
 }
 
-// Across domains, what an argument of HT does ends the communicator, and so do LL combines of different sizes.
-bool Builder::endsWorld(const HandleShape& s, Kind kind, Trouble trouble) const {
-  if (s.lowLatency) return kind == kCombine && trouble == Trouble::rowSize;
-  return shape_.domains() > 1;
+// Across domains, what an argument of HT does ends the communicator.
+bool Builder::endsWorld(const HandleShape& s) const {
+  return !s.lowLatency && shape_.domains() > 1;
 }
 
 // Whether this operation is to have this trouble, if it can: one that ends the world, or one after which it goes on.
-bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
+bool Builder::draws(const HandleTrack& track, Trouble trouble) {
   if (track.fault.fault != Fault::none) return false;
-  if (!endsWorld(track.handle->shape(), kind, trouble)) return draws(trouble);
+  if (!endsWorld(track.handle->shape())) return draws(trouble);
   return operations_ > 2 && world_.trouble == trouble;
 }
 
 // Says how the handle, or the world, takes what its operation got.
-void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
-  if (!endsWorld(track.handle->shape(), kind, trouble)) {
+void Builder::note(HandleTrack& track, HandleFault fault) {
+  if (!endsWorld(track.handle->shape())) {
     track.fault = fault;
     ++world_.faults;
     return;
   }
   ended_ = true;
   world_.culprit = fault.culprit, world_.refusal = fault.fault;
-  world_.lowLatencyTrouble = track.handle->shape().lowLatency;
-  world_.troubleSpreads = world_.lowLatencyTrouble && kind == kCombine && shape_.domains() > 1;
 }
 
 // Gives this dispatch a fault, now and then. LL has no staging area.
@@ -217,27 +214,27 @@ void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
   const bool lowLatency = track.handle->shape().lowLatency;
   const Arrivals& arrivals = track.route->arrivals[at(culprit)];
   const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
-  if (arrivals.layoutRows > 0 && draws(track, kDispatch, Trouble::capacity)) {
+  if (arrivals.layoutRows > 0 && draws(track, Trouble::capacity)) {
     if (lowLatency) config.staged[at(culprit)] = false;
-    note(track, kDispatch, Trouble::capacity, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
-  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, kDispatch, Trouble::rowSize)) {
+    note(track, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
+  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, Trouble::rowSize)) {
     config.oddRank = culprit;
-    note(track, kDispatch, Trouble::rowSize, {Fault::disagreement, culprit});
+    note(track, {Fault::disagreement, culprit});
   }
 }
 
 void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
   const int culprit = rng_.below(shape_.nranks);
   const bool lowLatency = track.handle->shape().lowLatency;
-  if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, kCombine, Trouble::capacity)) {
-    note(track, kCombine, Trouble::capacity, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
+  if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, Trouble::capacity)) {
+    note(track, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
     return;
   }
   options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
   const bool fits = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
-  if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
+  if (shape_.nranks == 1 || !fits || !draws(track, Trouble::rowSize)) return;
   options.oddRank = culprit;
-  note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
+  note(track, {Fault::disagreement, culprit});
 }
 
 // With `routing`: of a dispatch that routes.

@@ -40,8 +40,6 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
-  bool lowLatencyTrouble = false;      // the trouble is in an operation of an LL handle
-  bool troubleSpreads = false;         // a rank may fail because another one, which looked first, has ended
   std::shared_ptr<Operation> refused;  // the operation that Trouble::capacity refuses
   Fault refusal = Fault::capacity;     // how it is refused
   std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
