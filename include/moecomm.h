@@ -543,7 +543,8 @@ MOE_API moeResult_t moeHandleGetDeviceCounts(moeHandle_t handle, moeDeviceCounts
 typedef struct moeHandleStatus {
   size_t size;
   int32_t result; /* moeSuccess; moeInvalidArgument; moeInvalidUsage: ranks passed different values */
-  int32_t rank;   /* whose argument it was, or a rank whose value differs from this one's; -1 with moeSuccess */
+  int32_t rank;   /* whose argument it was, or a rank whose value differs from this one's; HT across domains: if that is
+                   * in another domain, the rank there that told this one; -1 with moeSuccess */
   /* Names the argument, the rank and the value; empty with moeSuccess. Valid until the next moeHandleGetStatus of this
    * handle, and as long as the handle. */
   const char* sentence;
@@ -561,12 +562,12 @@ typedef struct moeHandleStatus {
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
  * These are such faults, of moeRouteDispatch as of the two calls that it stands for:
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
- *  - HT dispatch and combine in one domain: an output, a staging area, or rows that are too small, gradients that are
- *    missing, values that differ between ranks. All ranks have the fault.
- *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything.
+ *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
+ *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, but for what
+ *    args.padding asks for.
+ *  - LL dispatch and combine: values that differ. All ranks have the fault, and outputs of the dispatch may hold anything.
  *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
  *    fault. Its rows count as zeros for the others, which deliver what they have.
- * HT across domains, and LL combines whose values differ, fail asynchronously instead: moeCommGetAsyncError.
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 

@@ -156,6 +156,10 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
                           rank, f.peer, f.actual)};
     case Fault::disagreement:
       return {moeInvalidUsage, describeDisagreement(f, rank)};
+    case Fault::elsewhere:
+      return {moeInvalidArgument,
+              fmt::format("rank {}: {}: a rank in the domain of rank {} has a fault, which the handles there name",
+                          rank, callOf(f.phase), f.peer)};
     case Fault::none:
       break;
   }

@@ -1,5 +1,7 @@
 // Wrong arguments that only a step can see and that end nothing: the step completes, the handle says what was wrong,
 // and the next step is right.
+#include <cstdlib>
+
 #include "support/refusal_calls.h"
 
 namespace moe::test {
@@ -142,24 +144,71 @@ TEST_P(HandleFaults, BiasesAreTheSumsOfACombineThatCannotBe) {
 }
 
 TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
-  for (int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
+  inEveryLayout([&](const moeHandleConfig_t& shape) {
     const auto differs = [&](const char* sentence, const auto& spoil) {
       world(2, small(), [&](RankContext& context) {
-        Calls calls(context, handleOf(moeModeHt, layout));
+        Calls calls(context, shape);
         calls.untilCombine();
         moeCombineArgs_t args = calls.combineArgs();
         spoil(args, calls, context.rank);
         MOE_EXPECT_OK(calls.combine(args), context);
         calls.expectStatus(moeInvalidUsage, sentence);
+        if (context.rank == 1) calls.expectSums(0.0f);  // rank 0 may ask for fewer
         calls.wholeStep();
       });
     };
-    differs("moeCombine: ranks disagree: args.rowType is bf16 on rank 0 and fp16 on rank 1",
-            [](auto& args, Calls&, int rank) { args.rowType = rank == 0 ? moeRowBf16 : moeRowFp16; });
+    differs("moeCombine: ranks disagree: args.rowType is bf16 on rank 0 and fp32 on rank 1",
+            [](auto& args, Calls&, int rank) {
+              if (rank == 0) args.rowType = moeRowBf16, args.hidden = 2 * kHidden;
+            });
+    differs("moeCombine: ranks disagree: row size in units of 16 bytes is 1 on rank 0 and 2 on rank 1",
+            [](auto& args, Calls&, int rank) {
+              if (rank == 0) args.hidden = kHidden / 2;
+            });
     differs("gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1",
             [](auto& args, Calls& calls, int rank) {
               if (rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
             });
+  });
+}
+
+// Each rank is a domain. The one that lacks something names it, and the other says where that is.
+TEST_P(HandleFaults, OtherDomainsHearOfAFault) {
+  moeConfig_t apart = small();
+  apart.domainSize = 1;
+  apart.transport = std::getenv("MOECOMM_TRANSPORT") != nullptr ? 0 : moeTransportTcp;
+  for (int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
+    world(2, apart, [&](RankContext& context) {
+      Calls calls(context, handleOf(moeModeHt, layout));
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      if (context.rank == 1) args.outRowsMax = 5;
+      MOE_EXPECT_OK(calls.dispatch(args), context);
+      calls.expectStatus(moeInvalidArgument, context.rank == 1
+                                                 ? "moeDispatch: the output of rank 1 holds 5 rows but "
+                                                 : "moeDispatch: a rank in the domain of rank 1 has a fault");
+      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+      calls.expectSums(0.0f);
+      calls.wholeStep();
+
+      calls.untilCombine();
+      moeCombineArgs_t sum = calls.combineArgs();
+      if (context.rank == 0) sum.rows = nullptr;
+      MOE_EXPECT_OK(calls.combine(sum), context);
+      calls.expectStatus(moeInvalidArgument, context.rank == 0
+                                                 ? "moeCombine: args.rows of rank 0 is NULL or has no room"
+                                                 : "moeCombine: a rank in the domain of rank 0 has a fault");
+      calls.expectSums(0.0f);
+      calls.wholeStep();
+
+      calls.untilCombine();
+      sum = calls.combineArgs();
+      if (context.rank == 0) sum.hidden = kHidden / 2;
+      MOE_EXPECT_OK(calls.combine(sum), context);
+      calls.expectStatus(moeInvalidUsage, "row size in units of 16 bytes is 1 on rank 0 and 2 on rank 1");
+      calls.wholeStep();
+    });
   }
 }
 

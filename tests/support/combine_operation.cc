@@ -228,9 +228,4 @@ void CombineOperation::finish(int rank, Report& report) {
   own = PerRank{};
 }
 
-void CombineOperation::checkUntouched(int rank, Report& report) {
-  const GuardedBytes& out = ranks_[at(rank)].out;
-  if (!isPoison(out.data(), out.size())) report.add(rank, name_ + ": a refused combine wrote to an output");
-}
-
 }  // namespace moe::test

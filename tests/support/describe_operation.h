@@ -20,7 +20,6 @@ class DescribeOperation : public Operation {
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
-  void checkUntouched(int, Report&) override {}
 
  private:
   enum Array { kPerRank, kPerDomain, kPerExpert, kToRank, kRanges, kSources, kExperts, kArrays };

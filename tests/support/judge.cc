@@ -19,34 +19,10 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// Every rank of the domain sees what a rank lacks.
-std::string judgeCapacity(Scenario& world, const std::vector<Ending>& endings) {
-  std::string wrong;
-  for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
-    const Ending& ending = endings[static_cast<std::size_t>(r)];
-    if (!world.comm->reaches(r, world.culprit)) {
-      if (!ending.finished) wrong += followBlame(endings, r, world.culprit);
-      continue;
-    }
-    wrong += expectFault(endings, r, world.refusal);
-    if (ending.failure.peer != world.culprit) wrong += describe(r, ending) + ", which names the wrong rank; ";
-    world.refused->checkUntouched(r, world.program->report());
-  }
-  return wrong;
-}
-
+// Every rank looks at all ranks. The culprit names any other.
 std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
   std::string wrong;
-  // True if every rank sees the disagreement itself, because it looks at all ranks.
-  const bool atOnce = world.trouble == Trouble::stranger;
-  const bool alone = world.comm->shape().domainSize == 1;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
-    if (!atOnce && (alone || !world.comm->reaches(r, world.culprit))) {
-      const bool finished = endings[static_cast<std::size_t>(r)].finished;
-      wrong +=
-          finished ? describe(r, endings[static_cast<std::size_t>(r)]) + "; " : followBlame(endings, r, world.culprit);
-      continue;
-    }
     wrong += expectFault(endings, r, Fault::disagreement);
     const int named = endings[static_cast<std::size_t>(r)].failure.peer;
     if ((r == world.culprit) == (named == world.culprit))
@@ -56,20 +32,10 @@ std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
 }
 
 std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
+  if (world.trouble == Trouble::stranger && endings.size() > 1) return judgeStranger(world, endings);
   std::string wrong;
-  switch (world.trouble) {
-    case Trouble::none:
-      for (std::size_t r = 0; r < endings.size(); ++r)
-        if (!endings[r].finished) wrong += describe(static_cast<int>(r), endings[r]) + "; ";
-      return wrong;
-    case Trouble::capacity:
-      return judgeCapacity(world, endings);
-    case Trouble::stranger:
-    case Trouble::rowSize:
-      return judgeStranger(world, endings);
-    case Trouble::badIndex:
-    case Trouble::twice:
-      break;  // end no world
+  for (std::size_t r = 0; r < endings.size(); ++r) {
+    if (!endings[r].finished) wrong += describe(static_cast<int>(r), endings[r]) + "; ";
   }
   return wrong;
 }

@@ -30,18 +30,33 @@ StepParams Operation::emptyParams(int rank, int phases) const {
 }
 
 // Of ranks that pass different values, the one that differs from all others is named by them, and names another.
+bool Operation::hearsOverRails(int rank) const {
+  const CommShape& comm = comm_.shape();
+  if (!fault_.at(rank) || handle_.shape().lowLatency || comm.domains() == 1) return false;
+  if (fault_.fault == Fault::badIndex || fault_.fault == Fault::twice) return false;
+  return rank / comm.domainSize != fault_.culprit / comm.domainSize || peersDisagree();
+}
+// Rail peers themselves say that they differ, if each is a domain.
+bool Operation::peersDisagree() const {
+  return fault_.fault == Fault::disagreement && comm_.shape().domainSize == 1;
+}
+
 void Operation::checkStatus(int rank, Report& report) const {
   const HandleView handle = handle_.view(rank);
   const Failure& kept = handle.hostCounts->fault;
-  const Fault expected = fault_.at(rank) ? fault_.fault : Fault::none;
+  Fault expected = fault_.at(rank) ? fault_.fault : Fault::none;
+  int culprit = fault_.culprit;
+  if (hearsOverRails(rank) && !peersDisagree()) {
+    const int size = comm_.shape().domainSize;
+    expected = Fault::elsewhere, culprit = culprit / size * size + rank % size;
+  }
   const Fault seen = kept.ready != 0 ? kept.fault : Fault::none;
   const std::uint32_t word = expected == Fault::none ? 0 : resultOf(expected);
-  const bool named =
-      expected != Fault::disagreement || rank != fault_.culprit ? kept.peer == fault_.culprit : kept.peer != rank;
+  const bool named = expected != Fault::disagreement || rank != culprit ? kept.peer == culprit : kept.peer != rank;
   if (seen == expected && handle.state->fault == word && (expected == Fault::none || named)) return;
   report.add(rank, fmt::format("{}: the handle has fault {} of rank {} and the word {}, not fault {} of rank {}", name_,
                                static_cast<int>(seen), kept.peer, handle.state->fault, static_cast<int>(expected),
-                               fault_.culprit));
+                               culprit));
 }
 
 // ---- Output areas

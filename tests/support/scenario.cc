@@ -59,7 +59,6 @@ class Builder {
   void addCombine(HandleTrack& track);
   void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
   void complete(HandleTrack& track);
-  bool endsWorld(const HandleShape& s) const;
   bool draws(const HandleTrack& track, Trouble trouble);
   void note(HandleTrack& track, HandleFault fault);
   void addTrouble(HandleTrack& track, DispatchCase& config);
@@ -84,7 +83,6 @@ class Builder {
   std::vector<HandleTrack> tracks_;
   std::uint64_t htStarted_[2] = {};
   int operations_ = 0;
-  bool ended_ = false;
   Scenario world_;
 };
 
@@ -185,27 +183,14 @@ void Builder::addRoute(HandleTrack& track) {
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
 }
 
-// Across domains, what an argument of HT does ends the communicator.
-bool Builder::endsWorld(const HandleShape& s) const {
-  return !s.lowLatency && shape_.domains() > 1;
-}
-
-// Whether this operation is to have this trouble, if it can: one that ends the world, or one after which it goes on.
+// Whether this operation is to have this trouble, if it can: its handle has none yet.
 bool Builder::draws(const HandleTrack& track, Trouble trouble) {
-  if (track.fault.fault != Fault::none) return false;
-  if (!endsWorld(track.handle->shape())) return draws(trouble);
-  return operations_ > 2 && world_.trouble == trouble;
+  return track.fault.fault == Fault::none && draws(trouble);
 }
 
-// Says how the handle, or the world, takes what its operation got.
 void Builder::note(HandleTrack& track, HandleFault fault) {
-  if (!endsWorld(track.handle->shape())) {
-    track.fault = fault;
-    ++world_.faults;
-    return;
-  }
-  ended_ = true;
-  world_.culprit = fault.culprit, world_.refusal = fault.fault;
+  track.fault = fault;
+  ++world_.faults;
 }
 
 // Gives this dispatch a fault, now and then. LL has no staging area.
@@ -283,7 +268,6 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
 
 // A step of track.kind, whole or its first phase.
 void Builder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
-  if (ended_) world_.refused = operation;
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
@@ -370,9 +354,7 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
                     s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
-  for (int i = 0; i < operations && !ended_; ++i) addOperation();
-  const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
-  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // the trouble found no place
+  for (int i = 0; i < operations; ++i) addOperation();
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }

@@ -40,8 +40,6 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
-  std::shared_ptr<Operation> refused;  // the operation that Trouble::capacity refuses
-  Fault refusal = Fault::capacity;     // how it is refused
   std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
   int tallies = 0;                 // that have added to them
   int operations = 0, faults = 0;  // of these operations, how many have a fault that the world survives

@@ -21,7 +21,6 @@ class TallyOperation : public Operation {
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
-  void checkUntouched(int, Report&) override {}
 
  private:
   void expect(int rank);

@@ -118,6 +118,9 @@ class Combine {
   }
 
   MOE_LANES Failure faultOf(int from) const { return combineFault(s.p, recordOf(from), from); }
+  MOE_LANES bool recordsAreGood() const {
+    return areGood(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+  }
 
   // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one. Every rank looks
   // at every record of its domain, in LL at the terms of all ranks, so that all of them sum nothing, `silent`, together.
@@ -127,7 +130,7 @@ class Combine {
       silent = !termsAgree(s);
     } else if (!silent) {
       if (!rowsAreThere(wave)) return false;
-      if (wave == 0) silent = !areGood(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+      if (wave == 0) silent = !recordsAreGood();
     }
     return silent || sumRows(wave);
   }

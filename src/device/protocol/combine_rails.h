@@ -33,49 +33,73 @@ struct RailSums {
 };
 
 template <Moves Warp>
+MOE_SELDOM void keepCombineRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
+
+template <Moves Warp>
 class CombineRails {
+  using Here = Combine<kHtWaves, Warp>;
+
  public:
-  MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w) : here_(warp, p, w), s(here_.s) {}
+  MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w) : CombineRails(Here(warp, p, w)) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
+      : CombineRails(Here(warp, p, w, which)) {}
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
+    bool silent = deliversNothing(s);
     if (s.sends && !(bringWeights(s) && here_.begin(false) && railsAreFree(s, words()))) return;
     const auto handOver = [&](int wave) {
-      if (s.sends) here_.handOver(wave);
+      if (s.sends) here_.handOver(wave, silent);
       return true;
     };
-    const auto forward = [&](int wave) { return !s.sends || forwardSums(wave); };
-    const auto take = [&](int wave) {
-      return !s.receives || (railsHaveCome(s, words(), wave) && rowsHaveCome(wave) && here_.sumRows(wave));
-    };
+    const auto forward = [&](int wave) { return !s.sends || forwardSums(wave, silent); };
+    const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
     if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
-    here_.end();
+    if (silent) {
+      sumNothing(s.warp, s.p, s.w);
+      if (isLast(s.w) && s.allHaveBegun()) keepCombineRailsFault(s.warp, s.p, s.w, s.operation());
+      here_.endReading();
+    } else {
+      here_.end();
+    }
     freeRails(s, words());
   }
 
+  MOE_LANES void keepFault() const {
+    keepRailsFault(s, words(), [&](int from) { return here_.faultOf(from); });
+  }
+
  private:
-  using Here = Combine<kHtWaves, Warp>;
+  MOE_LANES explicit CombineRails(const Here& here) : here_(here), s(here_.s) {}
 
-  MOE_LANES RailWords words() const {
+  MOE_LANES RailWords words(bool silent = false) const {
     const RemoteLayout& at = s.comm.far->at;
-    return {kCombineRails, at.htSumWaves, at.htSumsFree, s.args.terms, Phase::combineRails, Phase::combineRailsFree};
+    const std::uint64_t terms = silent ? kRailSilent : s.args.terms;
+    return {kCombineRails, at.htSumWaves, at.htSumsFree, terms, Phase::combineRails, Phase::combineRailsFree};
   }
 
-  // The domains do not see each other's records, so that not all ranks would know of a bad one: this ends the
-  // communicator.
-  MOE_LANES bool rowsHaveCome(int wave) const {
+  // All ranks of this domain know from its records whether anything is wrong here, and tell their rail peers with the
+  // first wave.
+  MOE_LANES bool forwardSums(int wave, bool& silent) const {
     if (!waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
-    return wave != 0 || s.allAreGood(domainRanks(s.comm), [&](int from) { return here_.faultOf(from); });
+    if (wave == 0 && !here_.recordsAreGood()) silent = true;
+    const RailRows rows{s.handle, wave};
+    const PartShare share = shareOf({0, silent ? 0 : rows.count()}, s.args.parts, s.args.rowBytes, s.w);
+    s.warp.reduceRows(s.comm, RailSums<Here>{here_, rows, share});
+    const auto putRows = [&](int domain) {
+      if (!silent) putSums(rows, domain);
+    };
+    if (!sendOverRails(s, words(silent), wave, putRows)) return false;
+    if (wave == kHtWaves - 1) here_.endSend(silent);
+    return true;
   }
 
-  MOE_LANES bool forwardSums(int wave) const {
-    if (!rowsHaveCome(wave)) return false;
-    const RailRows rows{s.handle, wave};
-    s.warp.reduceRows(s.comm,
-                      RailSums<Here>{here_, rows, shareOf({0, rows.count()}, s.args.parts, s.args.rowBytes, s.w)});
-    if (!sendOverRails(s, words(), wave, [&](int domain) { putSums(rows, domain); })) return false;
-    if (wave == kHtWaves - 1) here_.endSend();
-    return true;
+  // The first wave brings what other domains say: then all ranks of all domains know whether there are sums.
+  MOE_LANES bool sumWave(int wave, bool& silent) const {
+    if (!railsHaveCome(s, words(), wave) || !waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
+    if (wave == 0 && !silent) silent = !railsAgree(s, words());
+    return silent || here_.sumRows(wave);
   }
 
   // The sums of a wave for the owner in `domain`; with the first wave, all gradients for it.
@@ -99,5 +123,10 @@ class CombineRails {
   Here here_;
   const CombineSession<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
 };
+
+template <Moves Warp>
+MOE_SELDOM void keepCombineRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  CombineRails<Warp>(warp, p, w, operation).keepFault();
+}
 
 }  // namespace moe

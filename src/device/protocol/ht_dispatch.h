@@ -91,6 +91,10 @@ class HtDispatch {
     return s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput);
   }
   MOE_LANES Failure faultOf(int to) const { return outputFault(s.p, outputOf(to), to); }
+  // Every rank looks at every output of its domain, so that all of them refuse together.
+  MOE_LANES bool outputsAreGood() const {
+    return areGood(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+  }
 
   // Where a row goes in this domain, and its side payload.
   MOE_LANES Sink finalPlace(const Destination& to) const {
@@ -156,14 +160,17 @@ class HtDispatch {
     });
   }
 
+  // Waves by experts end with the experts that they complete; others, with all of them at the end.
+  MOE_LANES void announceExperts(int wave) const {
+    if (s.handle.arrivals == 0) return;
+    const int experts = s.handle.map.count(s.comm.rank);
+    if (s.handle.wavesByExpert()) return announceArrivals(s, wave, expertsOfWave(wave, experts), s.w);
+    if (wave == kHtWaves - 1) announceArrivals(s, wave, {0, experts}, s.w);
+  }
+
   MOE_LANES std::uint64_t rowFlags() const { return kWaves == 1 ? s.comm.at.htRowsReady : s.comm.at.htRowWaves; }
 
  private:
-  // Every rank looks at every output of its domain, so that all of them refuse together.
-  MOE_LANES bool outputsAreGood() const {
-    return areGood(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
-  }
-
   static MOE_LANES Operation operation(const StepParams& p) {
     const HandleState* state = p.handle.state;
     return handedOperation(p, kHtDispatchChannel, state->dispatchEpoch, state->dispatchHanded);
@@ -205,14 +212,6 @@ class HtDispatch {
     const std::uint8_t* arrived = staged ? s.comm.template mine<std::uint8_t>(staging) : out;
     s.warp.streamRows(Delivered<ArrivingRows, HtArrived>{
         partsOf(rows, parts, rowBytes, s.w), {s.handle, staged, arrived, rowBytes}, out});
-  }
-
-  // Waves by experts end with the experts that they complete; others, with all of them at the end.
-  MOE_LANES void announceExperts(int wave) const {
-    if (s.handle.arrivals == 0) return;
-    const int experts = s.handle.map.count(s.comm.rank);
-    if (s.handle.wavesByExpert()) return announceArrivals(s, wave, expertsOfWave(wave, experts), s.w);
-    if (wave == kHtWaves - 1) announceArrivals(s, wave, {0, experts}, s.w);
   }
 
   const DispatchArgs& d_;

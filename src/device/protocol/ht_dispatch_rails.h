@@ -67,36 +67,47 @@ struct Forwarded {
 };
 
 template <Moves Warp>
+MOE_SELDOM void keepDispatchRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
+
+template <Moves Warp>
 class HtDispatchRails {
+  using Here = HtDispatch<kHtWaves, Duty::all, Warp>;
+
  public:
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w)
-      : here_(warp, p, {w, w}), s(here_.s), d_(p.dispatch) {}
+      : HtDispatchRails(Here(warp, p, {w, w}), p) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
+      : HtDispatchRails(Here(warp, p, {w, w}, which), p) {}
 
+  // What is wrong in this domain its ranks find before they send anything, and tell their rail peers with the first wave.
   MOE_LANES void run() const {
     if (s.stopped()) return;
-    if (s.sends && !(here_.begin() && outputsAreGood() && railsAreFree(s, words()))) return;
-    inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave); },
-                     [&](int wave) { return !s.sends || forwardWave(wave); },
-                     [&](int wave) { return !s.receives || here_.take(wave); });
+    bool silent = deliversNothing(s);
+    if (s.sends && !(here_.begin() && railsAreFree(s, words()))) return;
+    if (s.sends && !here_.outputsAreGood()) silent = true;
+    inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave, silent); },
+                     [&](int wave) { return !s.sends || forwardWave(wave, silent); },
+                     [&](int wave) { return !s.receives || (silent ? takeNothing(wave) : here_.take(wave)); });
+  }
+
+  MOE_LANES void keepFault() const {
+    keepRailsFault(s, words(), [&](int to) { return here_.faultOf(to); });
   }
 
  private:
-  using Here = HtDispatch<kHtWaves, Duty::all, Warp>;
-
-  MOE_LANES RailWords words() const {
+  MOE_LANES HtDispatchRails(const Here& here, const StepParams& p) : here_(here), s(here_.s), d_(p.dispatch) {}
+  MOE_LANES RailWords words(bool silent = false) const {
     const RemoteLayout& at = s.comm.far->at;
-    return {kDispatchRails, at.htRailWaves, at.htRailsFree, d_.terms, Phase::dispatchRails, Phase::dispatchRailsFree};
+    const std::uint64_t terms = silent ? kRailSilent : d_.terms;
+    return {kDispatchRails, at.htRailWaves, at.htRailsFree, terms, Phase::dispatchRails, Phase::dispatchRailsFree};
   }
 
-  // The domains do not see each other's outputs, so that not all ranks would know: this ends the communicator.
-  MOE_LANES bool outputsAreGood() const {
-    return s.allAreGood(domainRanks(s.comm), [&](int to) { return here_.faultOf(to); });
-  }
-
-  MOE_LANES bool sendWave(int wave) const {
+  MOE_LANES bool sendWave(int wave, bool silent) const {
     const Range tokens = tokensOfWave(kHtWaves, wave, d_.tokens);
-    here_.push(tokens, AllRows{});
-    return sendOverRails(s, words(), wave, [&](int domain) {
+    if (!silent) here_.push(tokens, AllRows{});
+    return sendOverRails(s, words(silent), wave, [&](int domain) {
+      if (silent) return;
       const Range rows{firstOutgoing(s.handle, domain, tokens.begin), firstOutgoing(s.handle, domain, tokens.end)};
       MOE_ROLLED
       for (int side = 0; side < 2; ++side) putRows(rows, domain, side == 0 ? Payload::rows : Payload::side, wave);
@@ -115,16 +126,28 @@ class HtDispatchRails {
     });
   }
 
-  MOE_LANES bool forwardWave(int wave) const {
+  // The first wave brings what other domains say: then all ranks of all domains know whether anything is delivered.
+  MOE_LANES bool forwardWave(int wave, bool& silent) const {
     if (!railsHaveCome(s, words(), wave)) return false;
+    if (wave == 0 && !silent) silent = !railsAgree(s, words());
     MOE_ROLLED
-    for (int side = 0; side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
+    for (int side = 0; !silent && side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
       forward(wave, side == 0 ? Payload::rows : Payload::side, side == 0 ? d_.parts : Parts{1, d_.sideBytes});
     }
     announceWave(s, here_.rowFlags(), wave, s.w);
     if (wave < kHtWaves - 1) return true;
+    if (silent && isLast(s.w) && s.allHaveBegun()) keepDispatchRailsFault(s.warp, s.p, s.w, s.operation());
     freeRails(s, words());
-    here_.endSend();
+    here_.endSend(silent);
+    return true;
+  }
+
+  // Ranks of this domain may have stored rows before they heard: the output is left alone, and is the caller's, when all
+  // of them have told their waves.
+  MOE_LANES bool takeNothing(int wave) const {
+    if (!waitForWave(s, here_.rowFlags(), wave, Phase::dispatchRows)) return false;
+    if (wave == kHtWaves - 1) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);
+    here_.announceExperts(wave);
     return true;
   }
   MOE_LANES void forward(int wave, Payload payload, const Parts& parts) const {
@@ -137,5 +160,10 @@ class HtDispatchRails {
   const Session<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
   const DispatchArgs& d_;
 };
+
+template <Moves Warp>
+MOE_SELDOM void keepDispatchRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  HtDispatchRails<Warp>(warp, p, w, operation).keepFault();
+}
 
 }  // namespace moe

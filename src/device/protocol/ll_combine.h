@@ -105,11 +105,12 @@ class LlCombine {
   }
 
   // The owner's sums if terms differ. Rows have landed in places that they do not belong to: when all ranks have told
-  // that theirs are there, those who have not yet telling it now, the places are emptied.
+  // that theirs are there, those who have not yet telling it now, the places are emptied. With several domains they need
+  // not be empty, and rows may still be put from there.
   MOE_LANES void endWithoutRows() const {
     if (!hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
     if (!waitForFlags()) return;
-    emptyPlaces();
+    if (!s.split()) emptyPlaces();
     sumNothing(s.warp, s.p, s.w);
     if (!isLast(s.w)) return;  // all warps have told their rows, and so have read what this writes
     keepTermsFault(s.warp, s.p, s.w, s.operation());

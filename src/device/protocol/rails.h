@@ -3,6 +3,7 @@
 // each other domain, in waves. Flags: docs/internals/protocol.md, "Rails".
 #pragma once
 
+#include "device/protocol/handle_fault.h"
 #include "device/protocol/remote.h"
 #include "device/protocol/waves.h"
 
@@ -46,20 +47,38 @@ MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int doma
   return c.far->at.railSizes + static_cast<std::uint64_t>(rails * c.domains() + domain) * sizeof(std::uint64_t);
 }
 
+// What a rank says instead of terms if its domain delivers nothing. No operation has such terms.
+inline constexpr std::uint64_t kRailSilent = 0;
+
 // The rails of one operation: their words, and what its rail peers must have alike.
 struct RailWords {
   Rails rails;
   std::uint64_t waves, free;  // flags: a wave's rows have come, and all that came has been read
-  std::uint64_t terms;
-  Phase rows, freed;  // what waits for these are for
+  std::uint64_t terms;        // what this rank says
+  Phase rows, freed;          // what waits for these are for
 };
 
-MOE_LANES bool railTermsAgree(const AnySession auto& s, const RailWords& words) {
+// What is wrong with what the rail peer in `domain` says. One lane.
+MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, int domain) {
   const CommView& c = s.comm;
-  return s.allAreGood({0, c.domains()}, [&](int domain) -> Failure {
-    if (domain == c.domain()) return {};
-    const auto theirs = s.warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, words.rails, domain)));
-    return theirs == words.terms ? Failure{} : disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
+  if (domain == c.domain()) return {};
+  const auto theirs = s.warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, words.rails, domain)));
+  if (theirs == words.terms) return {};
+  if (theirs == kRailSilent) return {0, Fault::elsewhere, words.rows, c.railPeer(domain), 0, 0, 0, 0};
+  return disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
+}
+// After the first wave's flags. The ranks of a domain say the same, or that it delivers nothing: so if one says anything
+// else than another, all ranks of all domains hear of it.
+MOE_LANES bool railsAgree(const AnySession auto& s, const RailWords& words) {
+  return areGood(s, {0, s.comm.domains()}, [&](int domain) { return railFault(s, words, domain); });
+}
+// Keeps what is wrong in this domain, by faultOf(rank), or else what rail peers say. One warp, before the rails are free
+// for what the peers say next.
+template <class FaultOf>
+MOE_LANES void keepRailsFault(const AnySession auto& s, const RailWords& words, FaultOf faultOf) {
+  const CommView& c = s.comm;
+  keepFirstFault(s.warp, s.handle, {0, c.domainSize + c.domains()}, [&](int i) {
+    return i < c.domainSize ? faultOf(c.domainFirst + i) : railFault(s, words, i - c.domainSize);
   });
 }
 
@@ -69,8 +88,7 @@ MOE_LANES bool railsAreFree(const AnySession auto& s, const RailWords& words) {
 }
 // True if a wave's rows have come over all rails.
 MOE_LANES bool railsHaveCome(const AnySession auto& s, const RailWords& words, int wave) {
-  if (!waitForRails(s, railFlags(s.comm, words.waves, wave), s.number, words.rows)) return false;
-  return wave != 0 || railTermsAgree(s, words);
+  return waitForRails(s, railFlags(s.comm, words.waves, wave), s.number, words.rows);
 }
 
 // The rails are shared out among the warps. When all warps have filled what goes over the rails in a wave, the one that

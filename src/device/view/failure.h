@@ -43,6 +43,7 @@ enum class Fault : std::int32_t {
   disagreement,  // peer: whose terms are not like ours; index: which word; expected: ours; actual: theirs
   staging,       // peer: whose staging area; expected: rows it holds; actual: rows that arrive
   noGrads,       // peer: who has given no gradients of the weights; actual: rows that had arrived there
+  elsewhere,     // HT: a rank of another domain has one of these faults; peer: this rank's rail peer there
   left,          // peer: who has left and did not come; the rest as of a timeout
 };
 
