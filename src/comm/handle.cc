@@ -251,13 +251,13 @@ moeCounts_t Handle::counts() {
   counts.layoutRows = host->layoutRows;
   counts.localExperts = shape_.map.count(comm_.rank());
   counts.firstExpert = shape_.map.first(comm_.rank());
-  counts.rowsPerRank = host->perRank();
-  counts.rowsPerExpert = host->perRank() + comm_.nranks();
+  counts.rowsPerRank = view_.hostPerRank();
+  counts.rowsPerExpert = view_.hostPerExpert();
   const bool budget = shape_.rowsBudget > 0;
-  const std::int32_t* wanted = counts.rowsPerExpert + counts.localExperts;
+  const std::int32_t* wanted = view_.hostWanted(comm_.rank());
   counts.rowsWanted = budget ? *wanted : counts.rows;
   counts.rowsWantedPerExpert = budget ? wanted + 1 : counts.rowsPerExpert;
-  if (shape_.expertCounts) counts.rowsOfAllExperts = host->perRank() + view_.hostCountsBefore(comm_.rank());
+  if (shape_.expertCounts) counts.rowsOfAllExperts = view_.hostAllExperts(comm_.rank());
   return counts;
 }
 

@@ -162,7 +162,7 @@ void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, con
   std::vector<int> expected = wanted.rowsPerExpert;
   expected.insert(expected.begin(), static_cast<int>(wanted.tokens.size()));
   const int experts = static_cast<int>(wanted.rowsPerExpert.size());
-  const std::int32_t* host = handle.hostCounts->perRank() + handle.map.nranks + experts;
+  const std::int32_t* host = handle.hostWanted(rank);
   for (int i = 0; i <= experts; ++i) {
     if (handle.arriving.wanted[i] == expected[at(i)] && host[i] == expected[at(i)]) continue;
     report.add(rank, fmt::format("{}: wanted count {} is {}, on the host {}, not {}", name, i,
@@ -175,8 +175,7 @@ void checkAllExperts(const HandleView& handle, const ReferenceRoute& route, int 
   std::vector<int> expected;
   for (const Arrivals& arrivals : route.arrivals)
     expected.insert(expected.end(), arrivals.rowsPerExpert.begin(), arrivals.rowsPerExpert.end());
-  const int experts = handle.map.count(rank), wanted = handle.rowsBudget > 0 ? 1 + experts : 0;
-  const std::int32_t* host = handle.hostCounts->perRank() + handle.map.nranks + experts + wanted;
+  const std::int32_t* host = handle.hostAllExperts(rank);
   for (int e = 0; e < route.config.experts; ++e) {
     if (handle.arriving.allExperts[e] == expected[at(e)] && host[e] == expected[at(e)]) continue;
     report.add(rank, fmt::format("{}: expert {} gets {} rows, on the host {}, not {}", name, e,
@@ -197,13 +196,13 @@ void checkCounts(const HandleView& handle, const RouteConfig& config, const Arri
   int offset = 0;
   for (int from = 0; from < config.nranks; ++from) {
     expect("rank offset", handle.arriving.rankOffsets[from], offset);
-    expect("host rows per rank", host->perRank()[from], arrivals.rowsPerRank[at(from)]);
+    expect("host rows per rank", handle.hostPerRank()[from], arrivals.rowsPerRank[at(from)]);
     offset += arrivals.rowsPerRank[at(from)];
   }
   expect("last rank offset", handle.arriving.rankOffsets[config.nranks], offset);
   for (int e = 0; e < expertCount(config, rank); ++e) {
     expect("rows per expert", handle.arriving.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
-    expect("host rows per expert", host->perRank()[config.nranks + e], arrivals.rowsPerExpert[at(e)]);
+    expect("host rows per expert", handle.hostPerExpert()[e], arrivals.rowsPerExpert[at(e)]);
     expect("expert offset", handle.arriving.expertOffsets[e], arrivals.expertOffsets[at(e)]);
   }
   expect("last expert offset", handle.arriving.expertOffsets[expertCount(config, rank)], arrivals.expertOffsets.back());

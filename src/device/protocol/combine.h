@@ -70,7 +70,7 @@ class Combine {
     // HT: on all ranks, and nothing is summed. LL: on this rank, whose rows count as zeros.
     const bool known = lowLatency() ? s.sends && givesZeros(s) : deliversNothing(s);
     bool silent = known;
-    if (s.sends && !(bringWeights(s) && begin(uncombined, silent))) return;
+    if (s.sends && !begin(uncombined, silent)) return;
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave, silent);
     };
@@ -91,6 +91,7 @@ class Combine {
 
   // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
   MOE_LANES bool begin(bool uncombined, bool silent = false) const {
+    if (!bringWeights(s)) return false;
     s.noteBegin();
     if (!lowLatency()) {
       if (s.w.index == 0) offerRows();

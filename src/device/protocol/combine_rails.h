@@ -48,7 +48,7 @@ class CombineRails {
   MOE_LANES void run() const {
     if (s.stopped()) return;
     bool silent = deliversNothing(s);
-    if (s.sends && !(bringWeights(s) && here_.begin(false) && railsAreFree(s, words()))) return;
+    if (s.sends && !(here_.begin(false) && railsAreFree(s, words()))) return;
     const auto handOver = [&](int wave) {
       if (s.sends) here_.handOver(wave, silent);
       return true;

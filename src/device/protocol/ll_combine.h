@@ -83,7 +83,7 @@ class LlCombine {
     if (s.stopped()) return;
     if (s.sends) {
       const bool silent = givesZeros(s);
-      if (!begin() || !bringWeights(s)) return;
+      if (!begin()) return;
       if (silent) {
         handBackNothing(s.warp, s.p, s.w, s.operation());
       } else {
@@ -145,7 +145,10 @@ class LlCombine {
       if (used && !s.waitForWarps(&s.comm.state->begun[s.channel], s.epoch)) return false;
       tellTerms(s);
     }
-    return !used || s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineSlots);
+    if (used && !s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineSlots)) {
+      return false;
+    }
+    return bringWeights(s);
   }
 
   // Right after a combine of the same set: rows may go where those of the one before were when every rank has taken

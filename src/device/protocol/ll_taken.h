@@ -58,12 +58,12 @@ class LlTaken {
     block_.warp.forEach(c_.nranks + experts_, [&](int i) {
       if (i >= c_.nranks) {
         const int e = i - c_.nranks;
-        h_.arriving.rowsPerExpert[e] = host->perRank()[i] = t_.rowsPerExpert[e];
+        h_.arriving.rowsPerExpert[e] = h_.hostPerExpert()[e] = t_.rowsPerExpert[e];
         h_.arriving.expertOffsets[e] = t_.expertOffsets[e];
         return;
       }
       h_.arriving.rankOffsets[i] = t_.rankOffsets[i];
-      host->perRank()[i] = t_.rankOffsets[i + 1] - t_.rankOffsets[i];
+      h_.hostPerRank()[i] = t_.rankOffsets[i + 1] - t_.rankOffsets[i];
       if (i > 0) return;
       h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = host->rows = h_.sent.flatRowsOf[c_.rank] = rows();
       h_.arriving.expertOffsets[experts_] = t_.expertOffsets[experts_];

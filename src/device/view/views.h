@@ -123,14 +123,12 @@ struct HandleState {
   std::uint64_t faults;  // so far
 };
 
-// Host-visible counts; `tag` is stored last. `fault` says what HandleState::fault stands for.
+// Host-visible counts; `tag` is stored last. `fault` says what HandleState::fault stands for. Behind it are the arrays
+// of HandleView::hostPerRank and so on.
 struct HostCounts {
   std::uint64_t tag;
   std::int32_t rows, layoutRows;
   Failure fault;
-  // followed by int32 [nranks] rows per rank, int32 [localExperts] rows per expert; of handles with a budget also by
-  // [1] rows and [localExperts] rows per expert that were wanted, and of those that count all experts by [experts]
-  MOE_HOST_DEVICE std::int32_t* perRank() { return reinterpret_cast<std::int32_t*>(this + 1); }
 };
 
 // Tables of the route, which each of its warps has for itself: see RouteSlice.
@@ -222,10 +220,14 @@ struct HandleView {
   HandleState* state;
   HostCounts* hostCounts;
 
-  // How many int32 of the host's counts come before those of all experts.
-  MOE_HOST_DEVICE int hostCountsBefore(int rank) const {
-    const int experts = map.count(rank);
-    return map.nranks + experts + (rowsBudget != 0 ? 1 + experts : 0);
+  // The host's counts of this rank, `rank`, one array behind the other; hostCountsBytes() is all of them.
+  MOE_HOST_DEVICE std::int32_t* hostPerRank() const { return reinterpret_cast<std::int32_t*>(hostCounts + 1); }
+  MOE_HOST_DEVICE std::int32_t* hostPerExpert() const { return hostPerRank() + map.nranks; }
+  // With a budget: how many were wanted, [1], and [localExperts] per expert.
+  MOE_HOST_DEVICE std::int32_t* hostWanted(int rank) const { return hostPerExpert() + map.count(rank); }
+  // Of all experts, if they are counted.
+  MOE_HOST_DEVICE std::int32_t* hostAllExperts(int rank) const {
+    return hostWanted(rank) + (rowsBudget != 0 ? 1 + map.count(rank) : 0);
   }
   // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
   // by experts, each rank's waves. The last one is of tokens with an entry that cannot be.

@@ -18,7 +18,7 @@ MOE_LANES bool overflows(const Routing auto& r) {
 MOE_LANES void noteWanted(const Routing auto& r) {
   const HandleView& h = r.handle;
   const int first = h.map.first(r.comm.rank), experts = h.map.count(r.comm.rank);
-  std::int32_t* host = h.hostCounts->perRank() + r.comm.nranks + experts;
+  std::int32_t* host = h.hostWanted(r.comm.rank);
   r.warp.forEach(1 + experts, [&](int i) {
     const int bucket = i == 0 ? h.map.experts + r.comm.rank : first + i - 1;
     h.arriving.wanted[i] = host[i] = bucketSums(r, bucket).all;
@@ -47,17 +47,7 @@ MOE_LANES void markAgain(const Routing auto& r) {
   const HandleView& h = r.handle;
   r.warp.forEach(r.own.chunks.count * h.buckets(), [&](int i) { r.own.users[i] = 0; });
   r.warp.forEach(r.own.tokens.count * h.topk, [&](int i) {
-    const int expert = r.own.ids[i];
-    if (expert < 0) return;
-    const int token = h.byTopk.of(i), rank = h.map.rankOf(expert);
-    std::uint32_t* users = usersOf(r, token);
-    const std::uint32_t bit = bitOf(token);
-    r.warp.laneOr(users + expert, bit);
-    r.warp.laneOr(users + h.map.experts + rank, bit);
-    if (r.takesRails()) r.warp.laneOr(users + h.domainBucket(rank / r.comm.domainSize), bit);
-    if (h.wavesByExpert() && isLowestOnRank(h, r.own.idsOf(h, token), expert, rank)) {
-      r.warp.laneOr(users + h.waveBucket(rank, waveOfExpert(expert - h.map.first(rank), h.map.count(rank))), bit);
-    }
+    if (r.own.ids[i] >= 0) laneMarkUser(r, h.byTopk.of(i), r.own.ids[i]);
   });
 }
 

@@ -98,22 +98,26 @@ MOE_LANES bool isLowestOnRank(const HandleView& h, const std::int32_t* ids, int 
   return laneSums<8>(h.topk, 0, isLower).all == 0;
 }
 
+// One lane, for an entry of this warp's token `token`: the buckets that it uses.
+MOE_LANES void laneMarkUser(const Routing auto& r, int token, int expert) {
+  const HandleView& h = r.handle;
+  const int rank = h.map.rankOf(expert);
+  std::uint32_t* users = usersOf(r, token);
+  const std::uint32_t bit = bitOf(token);
+  r.warp.laneOr(users + expert, bit);
+  r.warp.laneOr(users + h.map.experts + rank, bit);
+  if (r.takesRails()) r.warp.laneOr(users + h.domainBucket(rank / r.comm.domainSize), bit);
+  if (h.wavesByExpert() && isLowestOnRank(h, r.own.idsOf(h, token), expert, rank)) {
+    r.warp.laneOr(users + h.waveBucket(rank, waveOfExpert(expert - h.map.first(rank), h.map.count(rank))), bit);
+  }
+}
 MOE_LANES void markUsers(const Routing auto& r) {
   r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
     const int expert = r.own.ids[i];
     if (expert < 0) return;
-    const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk, rank = r.handle.map.rankOf(expert);
-    const std::int32_t* ids = r.own.idsOf(r.handle, token);
-    if (comesTwice(ids, k)) laneNoteFault(r, token);
-    std::uint32_t* users = usersOf(r, token);
-    const std::uint32_t bit = bitOf(token);
-    r.warp.laneOr(users + expert, bit);
-    r.warp.laneOr(users + r.handle.map.experts + rank, bit);
-    if (r.takesRails()) r.warp.laneOr(users + r.handle.domainBucket(rank / r.comm.domainSize), bit);
-    if (r.handle.wavesByExpert() && isLowestOnRank(r.handle, ids, expert, rank)) {
-      const int wave = waveOfExpert(expert - r.handle.map.first(rank), r.handle.map.count(rank));
-      r.warp.laneOr(users + r.handle.waveBucket(rank, wave), bit);
-    }
+    const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk;
+    if (comesTwice(r.own.idsOf(r.handle, token), k)) laneNoteFault(r, token);
+    laneMarkUser(r, token, expert);
   });
 }
 

@@ -25,12 +25,11 @@ MOE_LANES void emptyTokens(const AnySession auto& s) {
 MOE_LANES void emptyCounts(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const int ranks = s.comm.nranks, experts = h.map.count(s.comm.rank);
-  std::int32_t* host = h.hostCounts->perRank();
   s.warp.forEach(h.buckets(), [&](int bucket) { h.sent.totals[bucket] = 0; });
-  s.warp.forEach(ranks + experts, [&](int i) { host[i] = 0; });
+  s.warp.forEach(ranks, [&](int rank) { h.hostPerRank()[rank] = 0; });
   s.warp.forEach(experts + 1, [&](int e) {
     h.arriving.expertOffsets[e] = 0;
-    if (e < experts) h.arriving.rowsPerExpert[e] = 0;
+    if (e < experts) h.arriving.rowsPerExpert[e] = h.hostPerExpert()[e] = 0;
   });
   s.warp.forEach(ranks + 1, [&](int rank) {
     h.arriving.rankOffsets[rank] = 0;
@@ -44,11 +43,10 @@ MOE_LANES void emptyCounts(const AnySession auto& s) {
   }
   if (s.takesRails()) s.warp.forEach((kHtWaves + 1) * h.domains, [&](int i) { h.rails.start[i] = 0; });
   if (h.rowsBudget != 0) {
-    s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = host[ranks + experts + i] = 0; });
+    s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = h.hostWanted(s.comm.rank)[i] = 0; });
   }
   if (h.countsExperts != 0) {
-    std::int32_t* all = host + h.hostCountsBefore(s.comm.rank);
-    s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = all[e] = 0; });
+    s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = h.hostAllExperts(s.comm.rank)[e] = 0; });
   }
   s.warp.forEach(1, [&](int) {
     *h.arriving.rows = h.hostCounts->rows = 0;

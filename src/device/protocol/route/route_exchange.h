@@ -165,7 +165,7 @@ MOE_LANES void takeCounts(const Routing auto& r) {
       experts,
       [&](int e) {
         const int rows = bucketSums(r, first + e).all;
-        r.handle.arriving.rowsPerExpert[e] = host->perRank()[r.comm.nranks + e] = rows;
+        r.handle.arriving.rowsPerExpert[e] = r.handle.hostPerExpert()[e] = rows;
         return r.handle.groupRows(rows);
       },
       [&](int e, int before) { r.handle.arriving.expertOffsets[e] = before; });
@@ -176,7 +176,7 @@ MOE_LANES void takeCounts(const Routing auto& r) {
                                 grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
     r.handle.sent.flatRowsOf[rank] = flat;
     r.handle.sent.layoutRowsOf[rank] = rows;
-    host->perRank()[rank] = r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank];
+    r.handle.hostPerRank()[rank] = r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank];
     if (rank != r.comm.rank) return;
     r.handle.arriving.expertOffsets[experts] = groups;
     host->rows = flat;
@@ -187,7 +187,7 @@ MOE_LANES void takeCounts(const Routing auto& r) {
 
 // How many rows each expert gets, of all ranks. The first warp.
 MOE_LANES void takeAllExperts(const Routing auto& r) {
-  std::int32_t* host = r.handle.hostCounts->perRank() + r.handle.hostCountsBefore(r.comm.rank);
+  std::int32_t* host = r.handle.hostAllExperts(r.comm.rank);
   r.warp.forEach(r.handle.map.experts,
                  [&](int e) { r.handle.arriving.allExperts[e] = host[e] = bucketSums(r, e).all; });
 }
