@@ -1,0 +1,61 @@
+"""Rings of handles, for routes that outlive the next route. torch/ and deep_ep/ use them; nothing here imports torch.
+
+A route of a handle ends with the next route of that handle. Whoever keeps several routes alive, such as a training step
+with microbatches in flight, needs a handle for each. All ranks must make and use the same handles in the same order, so
+nothing may depend on when a rank's garbage collector runs: the handles are used in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+
+from . import errors
+from .handle import Handle
+from .values import integer
+
+if TYPE_CHECKING:
+    from .comm import Communicator
+
+
+class HandleRing:
+    """`in_flight` handles of one shape, made when they are first needed and used in turn. next() gives the next route a
+    ticket, commit() makes it count. use(ticket) returns its handle as long as fewer than `in_flight` later routes
+    count."""
+
+    def __init__(self, comm: Communicator, experts: int, topk: int, in_flight: int, **settings: Any):
+        self._comm = comm
+        self.in_flight = integer(in_flight, "in_flight", 1)
+        self._shape: Tuple[int, int, Dict[str, Any]] = (experts, topk, settings)
+        self._handles: List[Handle] = []
+        self._next = 0
+
+    def next(self) -> Tuple[int, Handle]:
+        """Ticket and handle of the next route. All ranks call it alike. Without commit() it returns the same again: a
+        call that one rank refuses and repeats must not put its ring ahead of the others'."""
+        ticket = self._next
+        if len(self._handles) < self.in_flight and ticket == len(self._handles):
+            experts, topk, settings = self._shape
+            self._handles.append(self._comm.handle(experts, topk, **settings))
+        return ticket, self._handles[ticket % self.in_flight]
+
+    def commit(self) -> None:
+        """Called once the handle of next() has the route."""
+        self._next += 1
+
+    def use(self, ticket: int) -> Handle:
+        """The handle of an earlier route. Raises InvalidUsage if a later route has taken its handle."""
+        ticket = integer(ticket, "ticket", 0, 2**63 - 1)
+        if ticket >= self._next:
+            raise errors.InvalidUsage(f"ticket {ticket} has not been given out: {self._next} routes have been made")
+        later = self._next - 1 - ticket
+        if later >= self.in_flight:
+            raise errors.InvalidUsage(
+                f"the route of ticket {ticket} is gone: {later} later routes have come, and in_flight is "
+                f"{self.in_flight}. Raise in_flight, alike on all ranks"
+            )
+        return self._handles[ticket % self.in_flight]
+
+    def destroy(self) -> None:
+        """Frees the handles. All work that uses them must have run. All ranks call it alike. Idempotent."""
+        for handle in self._handles:
+            handle.destroy()
+        self._handles, self._next = [], 0
