@@ -6,7 +6,7 @@ nothing may depend on when a rank's garbage collector runs: the handles are used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, List, Tuple
 
 from . import errors
 from .handle import Handle
@@ -17,25 +17,22 @@ if TYPE_CHECKING:
 
 
 class HandleRing:
-    """`in_flight` handles of one shape, made when they are first needed and used in turn. next() gives the next route a
-    ticket, commit() makes it count. use(ticket) returns its handle as long as fewer than `in_flight` later routes
-    count."""
+    """`in_flight` handles of one shape, made at once (nothing may be made during a capture) and used in turn. next()
+    gives the next route a ticket, commit() makes it count. use(ticket) returns its handle as long as fewer than
+    `in_flight` later routes count."""
 
     def __init__(self, comm: Communicator, experts: int, topk: int, in_flight: int, **settings: Any):
-        self._comm = comm
+        self.comm = comm
         self.in_flight = integer(in_flight, "in_flight", 1)
-        self._shape: Tuple[int, int, Dict[str, Any]] = (experts, topk, settings)
-        self._handles: List[Handle] = []
+        self._handles: List[Handle] = [comm.handle(experts, topk, **settings) for _ in range(self.in_flight)]
         self._next = 0
 
     def next(self) -> Tuple[int, Handle]:
         """Ticket and handle of the next route. All ranks call it alike. Without commit() it returns the same again: a
         call that one rank refuses and repeats must not put its ring ahead of the others'."""
-        ticket = self._next
-        if len(self._handles) < self.in_flight and ticket == len(self._handles):
-            experts, topk, settings = self._shape
-            self._handles.append(self._comm.handle(experts, topk, **settings))
-        return ticket, self._handles[ticket % self.in_flight]
+        if not self._handles:
+            raise errors.InvalidUsage("the handles have been destroyed")
+        return self._next, self._handles[self._next % self.in_flight]
 
     def commit(self) -> None:
         """Called once the handle of next() has the route."""
@@ -52,10 +49,12 @@ class HandleRing:
                 f"the route of ticket {ticket} is gone: {later} later routes have come, and in_flight is "
                 f"{self.in_flight}. Raise in_flight, alike on all ranks"
             )
+        if not self._handles:
+            raise errors.InvalidUsage("the handles have been destroyed")
         return self._handles[ticket % self.in_flight]
 
     def destroy(self) -> None:
         """Frees the handles. All work that uses them must have run. All ranks call it alike. Idempotent."""
         for handle in self._handles:
             handle.destroy()
-        self._handles, self._next = [], 0
+        self._handles = []

@@ -293,7 +293,6 @@ def refusals(rank):
         small = make(comm, EXPERTS, TOPK, out_rows_max=1)
         lost = small.dispatch(rows, ids, weights)
         refuses(moecomm.InvalidArgument, "holds 1 rows but", small.check, lost)
-        assert (small.combine(lost.rows, lost) == 0).all()
     refuses(TypeError, "group is a str", moecomm.torch.communicator, "world")
     refuses(TypeError, "backend is given", moecomm.torch.communicator, backend="host")
     refuses(ValueError, "device is meta", moecomm.torch.communicator, device="meta")

@@ -91,7 +91,7 @@ class Dispatcher:
         self.local_experts = experts // info.nranks + (1 if info.rank < experts % info.nranks else 0)
         ring = dict(layout=layout, mode=mode, index_type=index_type, **settings)
         self.ring = HandleRing(comm, self.experts, self.topk, in_flight, **ring)
-        handle = self.ring.next()[1]  # made here, since nothing may be made during a capture
+        handle = self.ring.next()[1]
         self.mode, self.tokens_max = handle.mode, handle.tokens_max
         self.capacity = self._fixed_rows(out_rows_max, info.nranks, settings.get("expert_alignment", 0))
         self.key = ops.register(self)
@@ -138,7 +138,8 @@ class Dispatcher:
             raise ValueError(f"cast is {cast!r}, expected None, 'fp8' or 'fp8-ue8m0'")
         capacity = -1 if self.capacity is None else self.capacity
         found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", self.key, capacity)
-        return Dispatched(*found, tokens=rows.shape[0])
+        out, ids, weights, out_side, counts, ticket = found
+        return Dispatched(out, ids, weights, out_side, counts, ticket, rows.shape[0])
 
     def redispatch(self, rows: torch.Tensor, dispatched: Dispatched) -> torch.Tensor:
         """Sends other rows along the route of an earlier dispatch, without a new exchange of positions.
