@@ -24,15 +24,15 @@ class HandleRing:
     def __init__(self, comm: Communicator, experts: int, topk: int, in_flight: int, **settings: Any):
         self.comm = comm
         self.in_flight = integer(in_flight, "in_flight", 1)
-        self._handles: List[Handle] = [comm.handle(experts, topk, **settings) for _ in range(self.in_flight)]
+        self.handles: List[Handle] = [comm.handle(experts, topk, **settings) for _ in range(self.in_flight)]
         self._next = 0
 
     def next(self) -> Tuple[int, Handle]:
         """Ticket and handle of the next route. All ranks call it alike. Without commit() it returns the same again: a
         call that one rank refuses and repeats must not put its ring ahead of the others'."""
-        if not self._handles:
+        if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
-        return self._next, self._handles[self._next % self.in_flight]
+        return self._next, self.handles[self._next % self.in_flight]
 
     def commit(self) -> None:
         """Called once the handle of next() has the route."""
@@ -49,12 +49,12 @@ class HandleRing:
                 f"the route of ticket {ticket} is gone: {later} later routes have come, and in_flight is "
                 f"{self.in_flight}. Raise in_flight, alike on all ranks"
             )
-        if not self._handles:
+        if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
-        return self._handles[ticket % self.in_flight]
+        return self.handles[ticket % self.in_flight]
 
     def destroy(self) -> None:
         """Frees the handles. All work that uses them must have run. All ranks call it alike. Idempotent."""
-        for handle in self._handles:
+        for handle in self.handles:
             handle.destroy()
-        self._handles = []
+        self.handles = []

@@ -284,7 +284,6 @@ def refusals(rank):
     refuses(TypeError, "bias holds torch.float32", buffer.combine, recv_x, handle, bias=x.float())
     refuses(NotImplementedError, "handle[0]", lambda: handle[0])
     refuses(NotImplementedError, "enable_shrink is True", deep_ep.Buffer, buffer.group, enable_shrink=True)
-    refuses(NotImplementedError, "ElasticBuffer is not offered", deep_ep.ElasticBuffer, buffer.group)
     refuses(NotImplementedError, "masks no ranks", buffer.low_latency_update_mask_buffer, 1, True)
     refuses(ValueError, "group and comm are None", deep_ep.Buffer, None)
     refuses(TypeError, "backend is given", deep_ep.configure, backend="host")

@@ -14,7 +14,7 @@ import types
 import torch
 
 from .buffer import Buffer
-from .elastic import ElasticBuffer
+from .elastic import ElasticBuffer, EPHandle
 from .events import EventHandle, EventOverlap
 from .high_throughput import DispatchHandle
 from .low_latency import LowLatencyHandle
@@ -26,6 +26,7 @@ __all__ = [
     "Buffer",
     "Config",
     "DispatchHandle",
+    "EPHandle",
     "ElasticBuffer",
     "EventHandle",
     "EventOverlap",

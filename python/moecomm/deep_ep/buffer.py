@@ -40,9 +40,9 @@ class Buffer(HighThroughput, LowLatency):
 
     The constructor is collective. Memory is taken when dispatch() or low_latency_dispatch() is first called, and what
     these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
-    num_qps_per_rank, allow_nvlink_for_low_latency_mode and allow_mnnvl choose among DeepEP's transports and have no
-    meaning here; MOECOMM_TRANSPORT chooses among moecomm's. Attributes: rank, group_size, group, and those. Tensors are
-    on torch's current GPU, or on the CPU if there is none: see configure().
+    num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl and use_fabric choose among DeepEP's transports and
+    have no meaning here; MOECOMM_TRANSPORT chooses among moecomm's. Attributes: rank, group_size, group, and those.
+    Tensors are on torch's current GPU, or on the CPU if there is none: see configure().
 
     Raises NotImplementedError for enable_shrink, which moecomm has not."""
 
@@ -58,10 +58,10 @@ class Buffer(HighThroughput, LowLatency):
         num_qps_per_rank: int = 24,
         allow_nvlink_for_low_latency_mode: bool = True,
         allow_mnnvl: bool = False,
-        use_fabric: bool = False,
         explicitly_destroy: bool = False,
         enable_shrink: bool = False,
         comm: Any = None,
+        use_fabric: bool = False,
     ):
         if group is None and comm is None:
             raise ValueError("group and comm are None, expected one of them")

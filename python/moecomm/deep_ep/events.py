@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Iterable, Optional
+from typing import Any, Callable, ContextManager, Iterable, Optional, Union
 
 import torch
 
@@ -83,11 +83,11 @@ class Lane:
         """The caller's stream; None on CPUs."""
         return torch.cuda.current_stream(self.device) if self.stream is not None else None
 
-    def start(self, comm: Optional[Communicator], previous_event: Optional[EventOverlap]) -> Any:
+    def start(self, comm: Optional[Communicator], previous_event: Union[None, EventHandle, EventOverlap]) -> Any:
         """The communication stream, behind previous_event or else the current stream, and behind comm's steps."""
         if self.stream is None:
             return None
-        event = getattr(previous_event, "event", None)
+        event = previous_event if isinstance(previous_event, EventHandle) else getattr(previous_event, "event", None)
         if event is not None:
             event.make_wait(self.stream)
         else:

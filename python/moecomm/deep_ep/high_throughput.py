@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 
@@ -42,7 +42,18 @@ def ids_of_mask(mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1)
 
 
-class _Payload:
+def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
+    """bias0 and bias1 of Handle.combine."""
+    biases = bias if isinstance(bias, tuple) else (bias,)
+    if len(biases) > 2:
+        raise ValueError(f"bias is a tuple of {len(biases)}, expected one or two")
+    for one in biases:
+        if one is not None:
+            require(one, "bias", "[tokens, hidden]", (tokens, x.shape[1]), (x.dtype,), x.device)
+    return {f"bias{number}": one for number, one in enumerate(biases)}
+
+
+class Payload:
     """Rows, and what travels beside them: scales, padded to 16 bytes."""
 
     def __init__(self, x: Any, device: torch.device):
@@ -98,7 +109,7 @@ class _Call(NamedTuple):
 class _Request(NamedTuple):
     """A checked dispatch with a new route. `mask` stands in for ids that were not given."""
 
-    payload: _Payload
+    payload: Payload
     ids: Optional[torch.Tensor]
     weights: Optional[torch.Tensor]
     mask: Optional[torch.Tensor]
@@ -156,7 +167,7 @@ class HighThroughput:
         the list of rows per local expert, the handle and the event. With a handle all but recv_x and the event are
         None. Rows come in the order of source rank, then token. Raises TypeError and ValueError that name the
         argument."""
-        payload = _Payload(x, self.device)
+        payload = Payload(x, self.device)
         call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
@@ -186,7 +197,9 @@ class HighThroughput:
         topk = self.group_size if ids is None else ids.shape[1]
         index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
         sizes = ht_sizes(payload.row_bytes, payload.side_bytes)
-        ring = self.routes.high_throughput(request.experts, topk, index_type, sizes, payload.tokens)
+        ring = self.routes.high_throughput(
+            request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
+        )
         ticket, native = ring.next()
         stream = self.lane.start(ring.comm, call.previous_event)
         with self.lane.on(stream):
@@ -216,7 +229,7 @@ class HighThroughput:
         return received, out_ids, out_weights, counts, handle, event
 
     def _send_again(
-        self, payload: _Payload, handle: DispatchHandle, worst: int, call: _Call
+        self, payload: Payload, handle: DispatchHandle, worst: int, call: _Call
     ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
         """Along the route of an earlier dispatch."""
         if payload.tokens != handle.tokens:
@@ -283,12 +296,7 @@ class HighThroughput:
         an unused entry, or None; and the event."""
         due: Tuple[int, Optional[int]] = (require_handle(handle).rows, None)
         require(x, "x", "[rows of the dispatch, hidden]", due, SUMMED, self.device)
-        biases = bias if isinstance(bias, tuple) else (bias,)
-        if len(biases) > 2:
-            raise ValueError(f"bias is a tuple of {len(biases)}, expected one or two")
-        for one in biases:
-            if one is not None:
-                require(one, "bias", "[tokens, hidden]", (handle.tokens, x.shape[1]), (x.dtype,), self.device)
+        biases = unpack_bias(bias, x, handle.tokens)
         if topk_weights is not None:
             if handle.topk is None:
                 raise ValueError("topk_weights is given, but the dispatch of handle had no topk_idx")
@@ -301,11 +309,9 @@ class HighThroughput:
             out = x.new_empty((handle.tokens, x.shape[1]))
             shape = (handle.tokens, handle.topk or 0)
             weights = None if topk_weights is None else topk_weights.new_empty(shape)
-        options: Any = {f"bias{number}": one for number, one in enumerate(biases)}
-        native.combine(
-            x, out, weight_grads=topk_weights, out_weight_grads=weights, sms=call.sms, stream=stream, **options
-        )
-        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *biases))
+        grads: Any = dict(weight_grads=topk_weights, out_weight_grads=weights)
+        native.combine(x, out, sms=call.sms, stream=stream, **grads, **biases)
+        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *biases.values()))
         return out, weights, event
 
     internode_combine = combine

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Tuple, Union
 import torch
 
 from ..handle import Handle
-from ..torch.memory import order_of, tensor_at
+from ..torch.memory import order_of, rows_per_expert
 from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventOverlap, Lane
@@ -99,10 +99,7 @@ class LowLatency:
         tokens, hidden = x.shape
         require(topk_idx, "topk_idx", "[tokens, topk]", (tokens, None), tuple(INDEX_TYPES), self.device)
         self._require_modes(use_fp8, round_scale, use_ue8m0, hidden, async_finish, return_recv_hook)
-        stats = cumulative_local_expert_recv_stats
-        if stats is not None:
-            name = "cumulative_local_expert_recv_stats"
-            require(stats, name, "[local experts]", (local,), (torch.int32,), self.device)
+        stats = self._row_stats(cumulative_local_expert_recv_stats, local)
         waits = self._wait_stats(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")
         topk, index_type = topk_idx.shape[1], INDEX_TYPES[topk_idx.dtype]
         ring = self.routes.low_latency(num_max, hidden, num_experts, topk, index_type)
@@ -113,25 +110,15 @@ class LowLatency:
         ranges = torch.empty((local, self.group_size), dtype=torch.int64, device=self.device)
         counts = torch.empty(local, dtype=torch.int32, device=self.device)
         output = _Output(x, (local, places), use_fp8, round_scale, use_ue8m0)
-        native.route_dispatch(
-            topk_idx,
-            None,
-            x,
-            output.rows,
-            out_source_index=sources,
-            out_layout_range=ranges,
-            cumulative_rows=stats,
-            cumulative_wait_ns=waits,
-            send_only=return_recv_hook,
-            stream=stream,
-            **output.options,
-        )
+        described: Any = dict(out_source_index=sources, out_layout_range=ranges, cumulative_rows=stats)
+        options = dict(cumulative_wait_ns=waits, send_only=return_recv_hook, stream=stream, **output.options)
+        native.route_dispatch(topk_idx, None, x, output.rows, **described, **options)
         ring.commit()
         handle = LowLatencyHandle((sources, ranges, num_max, hidden, num_experts))
         handle.route, handle.tokens, handle.topk, handle.combine_buffer = Route(ring, ticket), tokens, topk, None
 
         def arrive() -> None:
-            _copy_counts(native, counts)
+            counts.copy_(rows_per_expert(native, self.device))
             output.expand()
 
         tensors = (x, topk_idx, sources, ranges, counts, stats, waits, *output.tensors)
@@ -220,6 +207,12 @@ class LowLatency:
         if use_fp8 and hidden % 128:
             raise ValueError(f"x has rows of {hidden} elements, expected a multiple of 128 with use_fp8")
 
+    def _row_stats(self, stats: Optional[torch.Tensor], local: int) -> Optional[torch.Tensor]:
+        if stats is None:
+            return None
+        name = "cumulative_local_expert_recv_stats"
+        return require(stats, name, "[local experts]", (local,), (torch.int32,), self.device)
+
     def _wait_stats(self, stats: Optional[torch.Tensor], name: str) -> Optional[torch.Tensor]:
         if stats is None:
             return None
@@ -262,12 +255,6 @@ class LowLatency:
             kept = ()
 
         return EventOverlap(), hook
-
-
-def _copy_counts(native: Handle, counts: torch.Tensor) -> None:
-    """The handle's own counts change with its next route."""
-    address = native.device_counts().rows_per_expert
-    counts.copy_(tensor_at(address, counts.shape, torch.int32, counts.device, native))
 
 
 class _Output:

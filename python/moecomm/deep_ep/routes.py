@@ -12,6 +12,7 @@ from ..comm import Communicator
 from ..handle import Handle
 from ..ring import HandleRing
 from ..torch.groups import Members, join
+from ..torch.memory import prepare
 from .settings import ll_sizes
 
 OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device")
@@ -60,9 +61,10 @@ class Routes:
             raise errors.InvalidUsage("the Buffer has been destroyed")
         found = next((group for group in self._groups if group.fits(wanted)), None)
         if found is None:
-            sizes = {**wanted, **more()}
-            for name, value in self._settings.items():
-                sizes[name] = max(value, sizes[name]) if name in sizes else value
+            sizes = dict(wanted)
+            for source in (more(), self._settings):
+                for name, value in source.items():
+                    sizes[name] = max(value, sizes[name]) if name in sizes else value
             found = _Group(join(self.members, self._device, **sizes), sizes, {})
             self._groups.append(found)
         return found
@@ -73,18 +75,20 @@ class Routes:
         return configured if configured else max(TOKENS_MAX, *self.members.all_gather(tokens))
 
     def high_throughput(
-        self, experts: int, topk: int, index_type: str, sizes: Dict[str, int], tokens: int
+        self, experts: int, topk: int, index_type: str, sizes: Dict[str, int], tokens: int, **shape: Any
     ) -> HandleRing:
-        """The ring of a shape of dispatch(). sizes: those of its rows. tokens: this rank's."""
+        """The ring of a shape of dispatch(). sizes: those of its rows. tokens: this rank's. shape: further keywords of
+        the handles."""
         wanted: Dict[str, Any] = dict(modes="ht", **sizes, experts_max=experts, topk_max=topk)
         more = lambda: dict(  # noqa: E731
             tokens_max=self._tokens_max(tokens), experts_max=max(experts, 1024), topk_max=max(topk, 8)
         )
         group = self._group(wanted, more)
-        key = (experts, topk, index_type)
+        key = (experts, topk, index_type, *sorted(shape.items()))
         if key not in group.rings:
-            options = dict(mode="ht", layout="flat", index_type=index_type, duplicates="merge")
-            group.rings[key] = HandleRing(group.comm, experts, topk, self._in_flight, **options)
+            options: Dict[str, Any] = dict(mode="ht", index_type=index_type, duplicates="merge", **shape)
+            ring = HandleRing(group.comm, experts, topk, self._in_flight, **options)
+            group.rings[key] = prepare(ring, self._device)
         return group.rings[key]
 
     def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> _Group:
@@ -96,10 +100,10 @@ class Routes:
         group = self.low_latency_group(tokens_max, hidden, experts, topk)
         key = (experts, topk, index_type, tokens_max)
         if key not in group.rings:
-            options = dict(mode="ll", layout="expert-major-padded", tokens_max=tokens_max, index_type=index_type)
-            group.rings[key] = HandleRing(
-                group.comm, experts, topk, self._ll_in_flight, combine_weights=True, duplicates="merge", **options
-            )
+            options: Dict[str, Any] = dict(mode="ll", layout="expert-major-padded", tokens_max=tokens_max)
+            options.update(index_type=index_type, combine_weights=True, duplicates="merge")
+            ring = HandleRing(group.comm, experts, topk, self._ll_in_flight, **options)
+            group.rings[key] = prepare(ring, self._device)
         return group.rings[key]
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from ..handle import Handle
 from ..ring import HandleRing
 from ..values import INT32_MAX, integer
 from . import ops
-from .memory import current_stream, device_of, require_tensor, tensor_at
+from .memory import current_stream, device_of, prepare, require_tensor
 
 INDEX_DTYPES = {"int32": torch.int32, "int64": torch.int64}
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
@@ -90,7 +90,7 @@ class Dispatcher:
         info = comm.info
         self.local_experts = experts // info.nranks + (1 if info.rank < experts % info.nranks else 0)
         ring = dict(layout=layout, mode=mode, index_type=index_type, **settings)
-        self.ring = HandleRing(comm, self.experts, self.topk, in_flight, **ring)
+        self.ring = prepare(HandleRing(comm, self.experts, self.topk, in_flight, **ring), self.device)
         handle = self.ring.next()[1]
         self.mode, self.tokens_max = handle.mode, handle.tokens_max
         self.capacity = self._fixed_rows(out_rows_max, info.nranks, settings.get("expert_alignment", 0))
@@ -201,7 +201,3 @@ class Dispatcher:
         if self.comm.native.pointer is None:
             raise errors.InvalidUsage("the communicator has been destroyed")
         return current_stream(self.comm)
-
-    def rows_per_expert(self, handle: Handle) -> torch.Tensor:
-        address = handle.device_counts().rows_per_expert
-        return tensor_at(address, (self.local_experts,), torch.int32, self.device, handle).clone()

@@ -10,6 +10,8 @@ from typing import Any, Optional, Sequence, Tuple
 import torch
 
 from ..comm import Communicator
+from ..handle import Handle
+from ..ring import HandleRing
 from ..window import WindowMemory
 
 
@@ -81,6 +83,27 @@ class StreamOrder:
         if self._last is not None and self._last != stream and not torch.cuda.is_current_stream_capturing():
             stream.wait_stream(self._last)
         self._last = stream
+
+
+_counts: weakref.WeakKeyDictionary[Handle, torch.Tensor] = weakref.WeakKeyDictionary()
+
+
+def rows_per_expert(handle: Handle, device: torch.device) -> torch.Tensor:
+    """The handle's own [local experts] int32 on the device, which its next route changes. The view is made once: rings
+    ask for it when they are made, so that a capture finds it. It holds no reference to the handle, whose owner keeps
+    it."""
+    found = _counts.get(handle)
+    if found is None:
+        address = handle.device_counts().rows_per_expert
+        found = _counts[handle] = tensor_at(address, (handle.local_experts,), torch.int32, device, None)
+    return found
+
+
+def prepare(ring: HandleRing, device: torch.device) -> HandleRing:
+    """Makes the views of rows_per_expert for all handles of a ring."""
+    for handle in ring.handles:
+        rows_per_expert(handle, device)
+    return ring
 
 
 _orders: weakref.WeakKeyDictionary[Communicator, StreamOrder] = weakref.WeakKeyDictionary()

@@ -1,7 +1,7 @@
 """The custom operators behind Dispatcher, with shapes for tracing and with gradients: moecomm::dispatch, ::redispatch
 and ::combine. An operator's arguments are tensors and numbers, so `key` stands for the Dispatcher and a ticket for the
-route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. Annotations are no strings here, because torch reads
-them."""
+route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. Annotations are
+no strings here, because torch reads them."""
 
 import itertools
 import weakref
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import errors
+from .memory import rows_per_expert
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -83,7 +84,7 @@ def dispatch(
     else:
         handle.route_dispatch(topk_idx, topk_weights, rows, out, **options)
     owner.ring.commit()
-    return out, ids, weights, out_side, owner.rows_per_expert(handle), torch.tensor([ticket])
+    return out, ids, weights, out_side, rows_per_expert(handle, owner.device).clone(), torch.tensor([ticket])
 
 
 @dispatch.register_fake
