@@ -6,7 +6,7 @@ nothing may depend on when a rank's garbage collector runs: the handles are used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Tuple
 
 from . import errors
 from .handle import Handle
@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from .comm import Communicator
 
 
+# Handles that a ring makes at once, since nothing may be made during a capture. More are made when they are first
+# needed: a training step may keep hundreds of routes, but captures nothing.
+AT_ONCE = 8
+
+
 class HandleRing:
-    """`in_flight` handles of one shape, made at once (nothing may be made during a capture) and used in turn. next()
-    gives the next route a ticket, commit() makes it count. use(ticket) returns its handle as long as fewer than
-    `in_flight` later routes count."""
+    """`in_flight` handles of one shape, used in turn. next() gives the next route a ticket, commit() makes it count.
+    use(ticket) returns its handle as long as fewer than `in_flight` later routes count."""
 
     def __init__(self, comm: Communicator, experts: int, topk: int, in_flight: int, **settings: Any):
         self.comm = comm
         self.in_flight = integer(in_flight, "in_flight", 1)
-        self.handles: List[Handle] = [comm.handle(experts, topk, **settings) for _ in range(self.in_flight)]
+        self._make: Callable[[], Handle] = lambda: comm.handle(experts, topk, **settings)
+        self.handles: List[Handle] = [self._make() for _ in range(min(self.in_flight, AT_ONCE))]
         self._next = 0
 
     def next(self) -> Tuple[int, Handle]:
@@ -32,7 +37,10 @@ class HandleRing:
         call that one rank refuses and repeats must not put its ring ahead of the others'."""
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
-        return self._next, self.handles[self._next % self.in_flight]
+        place = self._next % self.in_flight
+        if place == len(self.handles):
+            self.handles.append(self._make())
+        return self._next, self.handles[place]
 
     def commit(self) -> None:
         """Called once the handle of next() has the route."""

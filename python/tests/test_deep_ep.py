@@ -95,10 +95,13 @@ def dispatch_and_combine(rank):
     copies = ranks_of(ids).sum(dim=1, keepdim=True)
     for asynchronous in (False, True):
         for worst in (0, RANKS * 8):
-            previous = buffer.capture() if asynchronous else None
-            options = dict(previous_event=previous, async_finish=asynchronous, allocate_on_comm_stream=asynchronous)
+            options = lambda: dict(  # noqa: E731; called behind what makes the arguments
+                previous_event=buffer.capture() if asynchronous else None,  # noqa: B023
+                async_finish=asynchronous,  # noqa: B023
+                allocate_on_comm_stream=asynchronous,  # noqa: B023
+            )
             recv_x, recv_ids, recv_weights, listed, handle, event = send(
-                buffer, x, ids, weights, num_worst_tokens=worst, expert_alignment=4, **options
+                buffer, x, ids, weights, num_worst_tokens=worst, expert_alignment=4, **options()
             )
             event.current_stream_wait()
             n = rows.shape[0]
@@ -109,12 +112,12 @@ def dispatch_and_combine(rank):
             assert recv_ids.dtype == torch.int64 and recv_weights.dtype == torch.float32
             bias = torch.ones_like(x)
             for biases, due in ((None, 0), (bias, 1), ((bias, 2 * bias), 3)):
-                sums, back, event = buffer.combine(recv_x, handle, recv_weights, bias=biases, **options)
+                sums, back, event = buffer.combine(recv_x, handle, recv_weights, bias=biases, **options())
                 event.current_stream_wait()
                 assert torch.equal(sums, (x.float() * copies + due).to(x.dtype))
                 assert torch.equal(back, torch.where(ids >= 0, weights, 0.0))
             assert buffer.combine(recv_x, handle)[1] is None
-            again, *nothing, event = buffer.dispatch(2 * x, handle=handle, **options)
+            again, *nothing, event = buffer.dispatch(2 * x, handle=handle, **options())
             with event:
                 pass
             assert nothing == [None] * 4 and torch.equal(again[:n], 2 * rows)

@@ -213,6 +213,14 @@ def in_flight(rank):
             assert torch.allclose(sums, 3 * ranks.unsqueeze(1) * rows)
             sums.sum().backward()
             assert torch.equal(rows.grad, (3.0 * ranks).unsqueeze(1).expand_as(rows))
+        many = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, in_flight=10)
+        kept = []
+        for _ in range(23):  # twice around, and handles that are made late
+            rows, ids, weights = inputs(rank)
+            kept.append((rows, many.dispatch(rows, ids, weights)))
+            assert len(many.ring.handles) == min(10, max(8, len(kept)))
+        for rows, got in kept[-10:]:
+            assert torch.equal(many.combine(got.rows, got), many.combine(kept[-1][1].rows, kept[-1][1]))
         moe.dispatch(*inputs(rank))
         try:
             moe.combine(batches[0][2].rows, batches[0][2])

@@ -15,7 +15,8 @@ DEFAULTS = dict(in_flight=8, low_latency_in_flight=4, device=None)
 def configure(**settings: Any) -> None:
     """Settings of the Buffers that this process makes from now on; alike on all ranks but for device.
 
-    in_flight              dispatches whose handles may be in use, for each shape of dispatch(): 8
+    in_flight              dispatches whose handles may be in use, for each shape of dispatch(): 8. Training needs the
+                           layers times the microbatches in flight
     low_latency_in_flight  the same for low_latency_dispatch(), an even number: 4
     device                 "cpu" or "cuda": None takes the current GPU if there is one
     others                 keywords of moecomm.Communicator: tokens_max (the most tokens of a rank in dispatch(): 4096,

@@ -52,7 +52,8 @@ class Dispatcher:
     layout         "flat", "expert-major", "expert-major-padded" or "rank-major"
     mode           "auto", "ht" or "ll"
     in_flight      the dispatches of this object whose Dispatched may still be combined or differentiated. A later one
-                   takes the handle of the oldest; using that one then raises InvalidUsage
+                   takes the handle of the oldest; using that one then raises InvalidUsage. Eight handles are made
+                   at once, more when they are first needed, which must not be during a capture
     out_rows_max   out rows of every dispatch. None: as many as come, for which each dispatch waits on the CPU. "worst":
                    the most that may come, nranks * tokens_max (times the experts of a token here, by expert). An
                    integer: that many; a step to which more come delivers nothing, and check() says so. The padded
