@@ -171,6 +171,8 @@ def no_expert_anywhere(rank):
     assert recv_x.shape == (0, HIDDEN) and listed == [0] * LOCAL
     sums, back, _ = buffer.combine(recv_x, handle, recv_weights)
     assert (sums == 0).all() and (back == 0).all()
+    none = torch.empty(0, TOPK, HIDDEN, dtype=x.dtype, device=x.device)
+    assert (buffer.combine(none, handle)[0] == 0).all()
     x, ids, weights = inputs(rank)
     ids[:] = 5  # an idle rank's dummy batch
     recv_x, recv_ids, recv_weights, *_ = send(buffer, x, ids, weights)
@@ -290,6 +292,10 @@ def refusals(rank):
     refuses(NotImplementedError, "masks no ranks", buffer.low_latency_update_mask_buffer, 1, True)
     refuses(ValueError, "group and comm are None", deep_ep.Buffer, None)
     refuses(TypeError, "backend is given", deep_ep.configure, backend="host")
+    wrong = ids.clone()
+    wrong[0, 0] = EXPERTS if rank == 3 else wrong[0, 0]
+    refuses(moecomm.InvalidArgument, "rank 3", go, x, topk_idx=wrong)  # on all ranks
+    assert torch.equal(send(buffer, x, ids, weights)[0], recv_x)
     if DEVICE == "cpu":
         many = torch.zeros(65, HIDDEN, dtype=torch.bfloat16)
         refuses(moecomm.InvalidArgument, "65", go, many, topk_idx=torch.full((65, TOPK), -1))

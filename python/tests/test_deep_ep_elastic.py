@@ -101,6 +101,7 @@ def refusals(rank):
     text = "topk_weights is given with a handle"
     refuses(NotImplementedError, text, buffer.dispatch, x, None, weights, handle=handle)
     refuses(ValueError, "x has 5 tokens", buffer.dispatch, x[:5], handle=handle)
+    refuses(NotImplementedError, "do_expand becomes True", setattr, handle, "do_expand", True)
     refuses(TypeError, "handle is a int", buffer.combine, recv, 3)
     refuses(ValueError, "topk_weights has shape", buffer.combine, recv, handle, recv_weights[1:])
     for name in ("engram_write", "pp_send", "all_gather", "barrier"):

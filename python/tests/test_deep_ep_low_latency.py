@@ -285,6 +285,22 @@ assert called == [1]
         done = self.python(path + other)
         self.assertIn("deep_ep has been imported from None: call install() first", done.stderr)
 
+    @unittest.skipIf(torch is None, "torch is not installed")
+    @unittest.skipIf(MISSING, MISSING)
+    def test_a_folder_on_pythonpath_serves_them_too(self):
+        shim = str(pathlib.Path(TESTS).parent / "moecomm/deep_ep/shim")
+        code = f"""
+import sys; sys.path[:0] = [{shim!r}, {str(pathlib.Path(TESTS).parent)!r}]
+import importlib.util
+assert importlib.util.find_spec("deep_ep") is not None
+from deep_ep.utils import EventOverlap
+import deep_ep, moecomm.deep_ep
+assert deep_ep is moecomm.deep_ep and deep_ep.EventOverlap is EventOverlap
+assert importlib.util.find_spec("deep_ep") and importlib.util.find_spec("deep_ep_cpp")
+"""
+        done = self.python(code)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_moecomm_alone_imports_no_torch(self):
         code = "import support, moecomm, moecomm.ring; assert 'torch' not in sys.modules"
         done = self.python(f"import sys; sys.path.insert(0, {TESTS!r}); {code}")

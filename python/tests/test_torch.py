@@ -153,9 +153,9 @@ def nothing_anywhere(rank):
 def traced(rank):
     rows, ids, weights = inputs(rank)
     with join() as comm:
-        for layout in LAYOUTS:
-            fixed = "worst" if layout in ("flat", "expert-major") else None
-            moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout=layout, out_rows_max=fixed)
+        fixed = [("flat", "worst"), ("expert-major", "worst"), ("rank-major", None), ("expert-major-padded", None)]
+        for layout, out_rows_max in (*fixed, ("expert-major", None)):  # the last one has as many rows as come
+            moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout=layout, out_rows_max=out_rows_max)
             applied = "apply" if moe.by_expert else "applied"
 
             def layer(rows, weights):
@@ -299,6 +299,11 @@ def refusals(rank):
         refuses(ValueError, "fixed rows", make, comm, EXPERTS, TOPK, layout="rank-major", out_rows_max=5)
         refuses(TypeError, "out_rows_max is 'all'", make, comm, EXPERTS, TOPK, out_rows_max="all")
         small = make(comm, EXPERTS, TOPK, out_rows_max=1)
+        wrong = ids.clone()
+        wrong[0, 0] = EXPERTS if rank == 3 else wrong[0, 0]
+        refuses(moecomm.InvalidArgument, "rank 3", moe.dispatch, rows, wrong, weights)  # on all ranks
+        again = moe.dispatch(rows, ids, weights)
+        assert torch.equal(again.rows, got.rows)
         lost = small.dispatch(rows, ids, weights)
         refuses(moecomm.InvalidArgument, "holds 1 rows but", small.check, lost)
     refuses(TypeError, "group is a str", moecomm.torch.communicator, "world")

@@ -8,6 +8,7 @@ docs/guide/deepep.md says method by method what works, what differs and what rai
 
 from __future__ import annotations
 
+import importlib.machinery
 import sys
 import types
 
@@ -58,6 +59,7 @@ def install() -> None:
         if name not in sys.modules:
             module = types.ModuleType(name, f"Stands for DeepEP's {name}: see moecomm.deep_ep.")
             module.__dict__.update({export: getattr(this, export) for export in exports}, __moecomm__=True)
+            module.__spec__ = importlib.machinery.ModuleSpec(name, None)  # engines ask find_spec()
             sys.modules[name] = module
         if name.startswith("deep_ep.") and not hasattr(this, name.partition(".")[2]):
             setattr(this, name.partition(".")[2], sys.modules[name])

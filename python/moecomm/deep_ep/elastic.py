@@ -10,7 +10,7 @@ from .. import errors
 from ..handle import Handle
 from ..ring import HandleRing
 from ..torch.groups import Members, place_of
-from ..torch.memory import rows_per_expert
+from ..torch.memory import counts_of, rows_per_expert
 from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
@@ -44,12 +44,21 @@ class EPHandle:
     def __init__(self, route: Route, topk_idx: torch.Tensor, shape: Tuple[bool, int, int, int]):
         self.route, self.rows, self.topk_idx = route, 0, topk_idx
         self.tokens, self.topk = topk_idx.shape
-        self.do_expand, self.num_experts, self.expert_alignment, self.num_max_tokens_per_rank = shape
+        self._do_expand, self.num_experts, self.expert_alignment, self.num_max_tokens_per_rank = shape
         self.num_recv_tokens = self.num_expanded_tokens = 0
         self.num_recv_tokens_per_expert_list: List[int] = []
         self.num_unaligned_recv_tokens_per_expert: Any = None
         self.psum_num_recv_tokens_per_expert: Any = None
         self.recv_src_metadata: Any = None
+
+    @property
+    def do_expand(self) -> bool:
+        return self._do_expand
+
+    @do_expand.setter
+    def do_expand(self, value: bool) -> None:
+        if value != self._do_expand:
+            raise NotImplementedError(f"do_expand becomes {value}: a route keeps the layout of its dispatch")
 
     def entries(self) -> Tuple[int, ...]:
         """The shape of weights beside the rows."""
@@ -198,7 +207,7 @@ class ElasticBuffer:
         ring.commit()
         with self.lane.on(stream):
             handle = EPHandle(Route(ring, ticket), ids.clone() if do_handle_copy else ids, shape)
-            self._describe(handle, native, do_cpu_sync is None or do_cpu_sync)
+            self._describe(handle, native, do_cpu_sync is None or do_cpu_sync, stream)
         return self._deliver(payload, handle, topk_weights, stream, call)
 
     def _shape(self, do_expand: bool, experts: Any, alignment: Any, tokens_max: Any) -> Tuple[bool, int, int, int]:
@@ -217,11 +226,11 @@ class ElasticBuffer:
         index_type = INDEX_TYPES[ids.dtype]
         return self.routes.high_throughput(experts, ids.shape[1], index_type, sizes, payload.tokens, **options)
 
-    def _describe(self, handle: EPHandle, native: Handle, do_cpu_sync: bool) -> None:
+    def _describe(self, handle: EPHandle, native: Handle, do_cpu_sync: bool, stream: Any) -> None:
         """Fills the counts of a new handle, on torch's current stream."""
         local, alignment = native.local_experts, handle.expert_alignment
         if do_cpu_sync:
-            found = native.counts()
+            found = counts_of(native, stream)
             handle.rows = found.layout_rows if handle.do_expand else found.rows
             handle.num_recv_tokens, handle.num_expanded_tokens = found.rows, found.layout_rows * handle.do_expand
             handle.num_recv_tokens_per_expert_list = [round_up(count, alignment) for count in found.rows_per_expert]

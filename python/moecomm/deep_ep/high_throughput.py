@@ -6,6 +6,7 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 
+from ..torch.memory import counts_of
 from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventOverlap, Lane
@@ -208,7 +209,8 @@ class HighThroughput:
         rows, counts = worst, []
         if worst == 0:
             native.route(sent, weights, stream=stream)
-            found = native.counts()
+            ring.commit()
+            found = counts_of(native, stream)
             rows, counts = found.rows, [round_up(count, request.alignment) for count in found.rows_per_expert]
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(rows)
@@ -220,7 +222,7 @@ class HighThroughput:
         else:
             options.update(pad_indices=True, sms=call.sms)
             native.route_dispatch(sent, weights, payload.rows, out, stream=stream, **options)
-        ring.commit()
+            ring.commit()
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
         used = (payload.rows, payload.side, payload.scales, sent, weights, out, out_side, out_ids, out_weights)
@@ -295,6 +297,8 @@ class HighThroughput:
         Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], 0 beside
         an unused entry, or None; and the event."""
         due: Tuple[int, Optional[int]] = (require_handle(handle).rows, None)
+        if isinstance(x, torch.Tensor) and x.numel() == 0 and x.dim() > 2:
+            x = x.reshape(0, x.shape[-1])  # engines pass what their experts made of no rows
         require(x, "x", "[rows of the dispatch, hidden]", due, SUMMED, self.device)
         biases = unpack_bias(bias, x, handle.tokens)
         if topk_weights is not None:

@@ -11,6 +11,7 @@ import torch
 
 from ..comm import Communicator
 from ..handle import Handle
+from ..handle_answers import Counts
 from ..ring import HandleRing
 from ..window import WindowMemory
 
@@ -96,6 +97,19 @@ def rows_per_expert(handle: Handle, device: torch.device) -> torch.Tensor:
     if found is None:
         address = handle.device_counts().rows_per_expert
         found = _counts[handle] = tensor_at(address, (handle.local_experts,), torch.int32, device, None)
+    return found
+
+
+def counts_of(handle: Handle, stream: Any) -> Counts:
+    """The counts of a route, for which the host waits. Raises what is wrong with the route, such as an expert id out of
+    range: then all ranks get no rows, so only those who get none have to look."""
+    found = handle.counts()
+    if found.rows == 0:
+        if stream is not None:
+            stream.synchronize()  # status() answers for work that has run
+        status = handle.status()
+        if status is not None:
+            raise status
     return found
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import errors
-from .memory import rows_per_expert
+from .memory import counts_of, rows_per_expert
 
 if TYPE_CHECKING:
     from .dispatcher import Dispatcher
@@ -74,7 +74,8 @@ def dispatch(
     options: Any = dict(pad_indices=True, pad_rows=True, cast=cast or None, stream=stream)
     if capacity < 0:
         handle.route(topk_idx, topk_weights, stream=stream)
-        count = handle.counts().layout_rows
+        owner.ring.commit()
+        count = counts_of(handle, stream).layout_rows
     out, ids, weights, out_side = _outputs(owner, rows, side, cast, count)
     options["out_row_experts" if owner.by_expert else "out_topk_idx"] = ids
     options.update(out_topk_weights=weights)
@@ -83,8 +84,9 @@ def dispatch(
         handle.dispatch(rows, out, **options)
     else:
         handle.route_dispatch(topk_idx, topk_weights, rows, out, **options)
-    owner.ring.commit()
-    return out, ids, weights, out_side, rows_per_expert(handle, owner.device).clone(), torch.tensor([ticket])
+        owner.ring.commit()
+    counts = rows_per_expert(handle, owner.device).clone()
+    return out, ids, weights, out_side, counts, torch.tensor([ticket], device="cpu")
 
 
 @dispatch.register_fake
