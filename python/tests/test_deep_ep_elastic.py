@@ -12,7 +12,8 @@ NUM_MAX, ALIGNMENT = 8, 4
 
 
 def make():
-    deep_ep.configure(device=torch.device(DEVICE).type, timeout_ms=TIMEOUT_MS, tokens_max=64, in_flight=4)
+    settings = dict(timeout_ms=TIMEOUT_MS, tokens_max=64, in_flight=4, domain_size=0)
+    deep_ep.configure(device=torch.device(DEVICE).type, **settings)
     return deep_ep.ElasticBuffer(
         torch.distributed.group.WORLD, num_max_tokens_per_rank=NUM_MAX, hidden=HIDDEN, explicitly_destroy=True
     )
@@ -26,6 +27,10 @@ def by_rank(rank):
     buffer = make()
     x, ids, weights = inputs(rank, tokens_of(rank))
     rows, local_ids, local_weights = arriving(rank, tokens_of)
+    assert buffer.get_physical_domain_size() == buffer.get_logical_domain_size() == (1, RANKS)
+    sizes = [deep_ep.ElasticBuffer.get_buffer_size_hint(buffer.group, tokens, HIDDEN) for tokens in (64, 128)]
+    assert 2 * HIDDEN * RANKS * 64 < sizes[0] < sizes[1]
+    assert buffer.get_theoretical_num_sms(EXPERTS, 3) == buffer.get_theoretical_num_qps(0) == 0
     stats = torch.zeros(LOCAL, dtype=torch.int32, device=x.device)
     counts = [(local_ids == expert).sum().item() for expert in range(LOCAL)]
     padded = [-(-count // ALIGNMENT) * ALIGNMENT for count in counts]

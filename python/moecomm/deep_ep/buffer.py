@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 
@@ -15,21 +13,10 @@ from .checks import INDEX_TYPES, dispatch_layout, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import HighThroughput
 from .low_latency import LowLatency
-from .routes import Routes
+from .routes import Routes, domain_size_of
 from .settings import Config, current_settings, low_latency_size_hint
 
 Layout = Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor, EventOverlap]
-
-
-def _domain_size(members: Members, settings: Dict[str, Any]) -> int:
-    """Ranks of a domain, as moeConfig_t.domainSize explains."""
-    hosts = members.all_gather(socket.gethostname())
-    chosen = settings.get("domain_size") or int(os.environ.get("MOECOMM_DOMAIN_SIZE") or 0)
-    if chosen:
-        return chosen
-    size = hosts.count(hosts[0])
-    blocks = [set(hosts[first : first + size]) for first in range(0, len(hosts), size)]
-    return size if len(hosts) % size == 0 and all(len(block) == 1 for block in blocks) else 1
 
 
 class Buffer(HighThroughput, LowLatency):
@@ -74,7 +61,7 @@ class Buffer(HighThroughput, LowLatency):
         members, settings = Members(self.group), current_settings()
         self.rank, self.group_size = members.rank, members.size
         self.device = place_of(settings["device"])
-        self.domain_size = _domain_size(members, settings)
+        self.domain_size = domain_size_of(members, settings)
         self.lane = Lane(self.device)
         self.routes = Routes(members, self.device, settings)
 

@@ -7,6 +7,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 import torch
 
 from .. import errors
+from ..comm import memory_size
 from ..handle import Handle
 from ..ring import HandleRing
 from ..torch.groups import Members, place_of
@@ -15,7 +16,7 @@ from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import SUMMED, Payload, Rows, unpack_bias
-from .routes import Route, Routes
+from .routes import Route, Routes, domain_size_of
 from .settings import current_settings, ht_sizes, round_up
 
 NO_EPILOGUE = "there is no epilogue, pass previous_event"
@@ -112,6 +113,7 @@ class ElasticBuffer:
         members, settings = Members(group), current_settings()
         self.rank_idx, self.num_ranks = members.rank, members.size
         self.device = place_of(settings["device"])
+        self.domain_size = domain_size_of(members, settings)
         self.lane, self.routes = Lane(self.device), Routes(members, self.device, settings)
 
     def __del__(self):
@@ -134,6 +136,36 @@ class ElasticBuffer:
     def capture() -> EventHandle:
         """An event of the current stream."""
         return EventHandle()
+
+    @staticmethod
+    def get_buffer_size_hint(
+        group: Any,
+        num_max_tokens_per_rank: int,
+        hidden: int,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+    ) -> int:
+        """Bytes that moecomm will allocate on each rank for rows of `hidden` bfloat16."""
+        tokens = integer(num_max_tokens_per_rank, "num_max_tokens_per_rank", 1)
+        sizes = ht_sizes(2 * integer(hidden, "hidden", 1))
+        topk = max(8, integer(num_topk, "num_topk"))
+        return memory_size(Members(group).size, modes="ht", tokens_max=tokens, topk_max=topk, **sizes).window_bytes
+
+    def get_physical_domain_size(self) -> Tuple[int, int]:
+        """Domains, and ranks of a domain."""
+        return self.num_ranks // self.domain_size, self.domain_size
+
+    get_logical_domain_size = get_physical_domain_size
+
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *_: Any, **__: Any) -> int:
+        """0, which as num_sms lets the library choose for each call."""
+        return 0
+
+    def get_theoretical_num_qps(self, num_sms: int) -> int:
+        """0: moecomm has no such number."""
+        return 0
 
     def get_comm_stream(self) -> Any:
         """The torch.cuda.Stream on which calls are queued; None on CPUs."""

@@ -3,6 +3,8 @@ DeepEP asks to be the same on all ranks, or from an exchange."""
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -17,6 +19,17 @@ from .settings import ll_sizes
 
 OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device")
 TOKENS_MAX = 4096
+
+
+def domain_size_of(members: Members, settings: Dict[str, Any]) -> int:
+    """Ranks of a domain, as moeConfig_t.domainSize explains."""
+    hosts = members.all_gather(socket.gethostname())
+    chosen = settings.get("domain_size") or int(os.environ.get("MOECOMM_DOMAIN_SIZE") or 0)
+    if chosen:
+        return chosen
+    size = hosts.count(hosts[0])
+    blocks = [set(hosts[first : first + size]) for first in range(0, len(hosts), size)]
+    return size if len(hosts) % size == 0 and all(len(block) == 1 for block in blocks) else 1
 
 
 class Route(NamedTuple):
