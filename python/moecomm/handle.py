@@ -328,7 +328,7 @@ class Handle(HandleQueries):
         self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
         self._layout = self._next_layout
         self._tokens, self._rows, self._capacity = taken[2], None, args.outRowsMax
-        self._kept = arguments.arrays if args.flags & _native.moeSendOnly else ()
+        self._kept = tuple(arguments.arrays) if args.flags & _native.moeSendOnly else ()
 
     def combine(
         self,

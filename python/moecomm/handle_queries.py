@@ -35,6 +35,11 @@ class HandleQueries:
         self._rows = (counts.rows, counts.layoutRows)
         return counts
 
+    @property
+    def local_experts(self) -> int:
+        """The experts of this rank."""
+        return self._layout.local_experts
+
     def counts(self) -> Counts:
         """Counts of what this rank receives. Waits for the last route. The lists are copies."""
         counts = self._native_counts()
@@ -56,7 +61,8 @@ class HandleQueries:
         and [experts] of all ranks. The addresses stay the same. Each route writes the counts, in
         stream order."""
         counts = self._device_counts()
-        names = [name for name, _ in _native.moeDeviceCounts_t._fields_ if name not in ("size", "mode", "reserved")]
+        fields = (field[0] for field in _native.moeDeviceCounts_t._fields_)
+        names = [name for name in fields if name not in ("size", "mode", "reserved")]
         return DeviceCounts(*(getattr(counts, name) for name in names))
 
     def status(self) -> Optional[errors.MoeError]:

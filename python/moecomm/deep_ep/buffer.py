@@ -1,0 +1,161 @@
+"""Buffer: DeepEP's class of that name, over communicators and handles of moecomm."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import torch
+
+from .. import errors
+from ..torch.groups import Members, place_of
+from ..values import integer
+from .checks import INDEX_TYPES, dispatch_layout, require, require_divisible
+from .events import EventHandle, EventOverlap, Lane
+from .high_throughput import HighThroughput
+from .low_latency import LowLatency
+from .routes import Routes, domain_size_of
+from .settings import Config, current_settings, low_latency_size_hint
+
+Layout = Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor, EventOverlap]
+
+
+class Buffer(HighThroughput, LowLatency):
+    """DeepEP's Buffer. docs/guide/deepep.md says method by method what works, what differs and what raises.
+
+    group   a torch.distributed.ProcessGroup, or an object like vLLM's StatelessProcessGroup; or None, with
+    comm    an mpi4py communicator
+
+    The constructor is collective. Memory is taken when dispatch() or low_latency_dispatch() is first called, and what
+    these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
+    num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl and use_fabric choose among DeepEP's transports and
+    have no meaning here; MOECOMM_TRANSPORT chooses among moecomm's. Attributes: rank, group_size, group, and those.
+    Tensors are on torch's current GPU, or on the CPU if there is none: see configure().
+
+    Raises NotImplementedError for enable_shrink, which moecomm has not."""
+
+    num_sms: int = 20
+    _num_sms_chosen = False
+
+    def __init__(
+        self,
+        group: Any = None,
+        num_nvl_bytes: int = 0,
+        num_rdma_bytes: int = 0,
+        low_latency_mode: bool = False,
+        num_qps_per_rank: int = 24,
+        allow_nvlink_for_low_latency_mode: bool = True,
+        allow_mnnvl: bool = False,
+        explicitly_destroy: bool = False,
+        enable_shrink: bool = False,
+        comm: Any = None,
+        use_fabric: bool = False,
+    ):
+        if group is None and comm is None:
+            raise ValueError("group and comm are None, expected one of them")
+        if enable_shrink:
+            raise NotImplementedError("enable_shrink is True: moecomm masks no ranks. Make a new Buffer of those left")
+        self.num_nvl_bytes = integer(num_nvl_bytes, "num_nvl_bytes", 0, 2**63 - 1)
+        self.num_rdma_bytes = integer(num_rdma_bytes, "num_rdma_bytes", 0, 2**63 - 1)
+        self.low_latency_mode, self.explicitly_destroy, self.enable_shrink = low_latency_mode, explicitly_destroy, False
+        self.group = group if group is not None else comm
+        members, settings = Members(self.group), current_settings()
+        self.rank, self.group_size = members.rank, members.size
+        self.device = place_of(settings["device"])
+        self.domain_size = domain_size_of(members, settings)
+        self.lane = Lane(self.device)
+        self.routes = Routes(members, self.device, settings)
+
+    def __del__(self):
+        routes = self.__dict__.get("routes")
+        if routes is not None:
+            routes.drop()
+
+    def destroy(self) -> None:
+        """Frees everything; handles of this Buffer are of no use afterwards. All work must have run. Not collective.
+        Raises InvalidUsage unless explicitly_destroy was set, as DeepEP does."""
+        if not self.explicitly_destroy:
+            raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
+        self.routes.close()
+
+    # ---- What concerns no call in particular -------------------------------------------------------------------------
+
+    @staticmethod
+    def is_sm90_compiled() -> bool:
+        """True: quantised rows travel on every GPU that moecomm supports, and on CPUs."""
+        return True
+
+    @staticmethod
+    def set_num_sms(new_num_sms: int) -> None:
+        """Multiprocessors of later high-throughput calls that get no Config. Without this the library chooses."""
+        if integer(new_num_sms, "new_num_sms", 1) % 2:
+            raise ValueError(f"new_num_sms is {new_num_sms}, expected an even number")
+        Buffer.num_sms, Buffer._num_sms_chosen = new_num_sms, True
+
+    @staticmethod
+    def capture() -> EventOverlap:
+        """An event of the current stream."""
+        return EventOverlap(EventHandle())
+
+    @staticmethod
+    def get_dispatch_config(num_ranks: int) -> Config:
+        """A Config with num_sms."""
+        integer(num_ranks, "num_ranks", 1)
+        return Config(Buffer.num_sms)
+
+    @staticmethod
+    def get_combine_config(num_ranks: int) -> Config:
+        """A Config with num_sms."""
+        return Buffer.get_dispatch_config(num_ranks)
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(
+        num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
+    ) -> int:
+        """Bytes that a Buffer will allocate on each rank for low_latency_dispatch() of these sizes."""
+        return low_latency_size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts)
+
+    def get_comm_stream(self) -> Any:
+        """The torch.cuda.Stream on which calls are queued; None on CPUs."""
+        return self.lane.stream
+
+    def get_local_buffer_tensor(self, *_: Any, **__: Any) -> torch.Tensor:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("get_local_buffer_tensor: the window is no array. See moecomm.torch.window_tensor")
+
+    def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
+        """Raises NotImplementedError."""
+        raise NotImplementedError("low_latency_update_mask_buffer: moecomm masks no ranks. Make a new Buffer")
+
+    def low_latency_query_mask_buffer(self, mask_status: torch.Tensor) -> None:
+        """mask_status: [ranks] int32, becomes 0, since no rank is ever masked."""
+        require(mask_status, "mask_status", "[ranks]", (self.group_size,), (torch.int32,)).zero_()
+
+    def low_latency_clean_mask_buffer(self) -> None:
+        """Nothing is masked, so nothing is to be done."""
+
+    def get_dispatch_layout(
+        self,
+        topk_idx: torch.Tensor,
+        num_experts: int,
+        previous_event: Optional[EventOverlap] = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> Layout:
+        """What dispatch() will send. Local, by plain torch on the communication stream.
+
+        topk_idx     [tokens, topk] int64 or int32: global expert, -1 = unused
+        num_experts  a multiple of the ranks
+
+        Returns num_tokens_per_rank [ranks] int32; num_tokens_per_rdma_rank [domains] int32, or None in one domain;
+        num_tokens_per_expert [num_experts] int32; is_token_in_rank [tokens, ranks] bool; event."""
+        require(topk_idx, "topk_idx", "[tokens, topk]", (None, None), tuple(INDEX_TYPES), self.device)
+        require_divisible(num_experts, self.group_size)
+        stream = self.lane.start(None, previous_event)
+        with self.lane.on(stream):
+            found = dispatch_layout(topk_idx, num_experts, self.group_size, self.domain_size)
+        return (*found, self.lane.finish(async_finish, (topk_idx, *found)))
+
+    def _sms(self, config: Optional[Config]) -> int:
+        if config is not None:
+            return config.num_sms
+        return Buffer.num_sms if Buffer._num_sms_chosen else 0

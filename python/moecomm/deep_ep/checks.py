@@ -1,0 +1,59 @@
+"""Checks of a Buffer's arguments, and the layout of a dispatch by plain torch."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple
+
+import torch
+
+INDEX_TYPES = {torch.int64: "int64", torch.int32: "int32"}
+
+
+def require(
+    value: Any,
+    name: str,
+    axes: str,
+    shape: Sequence[Optional[int]],
+    dtypes: Sequence[torch.dtype] = (),
+    device: Optional[torch.device] = None,
+    contiguous: bool = True,
+) -> torch.Tensor:
+    """Requires a tensor of this shape (None: any extent), and returns it. `axes` describes the shape in words."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}, expected a tensor {axes}")
+    if dtypes and value.dtype not in dtypes:
+        raise TypeError(f"{name} holds {value.dtype}, expected {' or '.join(str(dtype) for dtype in dtypes)}")
+    fits = value.dim() == len(shape) and all(due in (None, found) for due, found in zip(shape, value.shape))
+    if not fits:
+        due = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {axes} = [{due}]")
+    if device is not None and value.device != device:
+        raise ValueError(f"{name} is on {value.device}, expected {device}, where the Buffer is")
+    if contiguous and not value.is_contiguous():
+        raise ValueError(f"{name} is not contiguous: shape {tuple(value.shape)}, strides {value.stride()}")
+    return value
+
+
+def require_divisible(experts: int, ranks: int) -> int:
+    """Experts of one rank."""
+    if experts < 1 or experts % ranks != 0:
+        raise ValueError(f"num_experts is {experts}, expected a multiple of the {ranks} ranks")
+    return experts // ranks
+
+
+def dispatch_layout(
+    topk_idx: torch.Tensor, experts: int, ranks: int, domain_size: int
+) -> Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """num_tokens_per_rank, num_tokens_per_rdma_rank (None in one domain), num_tokens_per_expert, is_token_in_rank. The
+    device does not wait for the host, and ids out of range count nowhere: the route reports them."""
+    local, tokens = experts // ranks, topk_idx.shape[0]
+    ids = torch.where((topk_idx >= 0) & (topk_idx < experts), topk_idx, experts).long()  # one more bin for the rest
+    ones = torch.ones_like(ids, dtype=torch.int32)
+    per_expert = ones.new_zeros(experts + 1).scatter_add_(0, ids.flatten(), ones.flatten())[:experts]
+    in_rank = torch.zeros((tokens, ranks + 1), dtype=torch.bool, device=ids.device)
+    in_rank.scatter_(1, torch.div(ids, local, rounding_mode="floor"), True)
+    in_rank = in_rank[:, :ranks].contiguous()
+    per_domain = None
+    if domain_size < ranks:
+        per_domain = in_rank.view(tokens, ranks // domain_size, domain_size).any(dim=2).sum(dim=0, dtype=torch.int32)
+    return in_rank.sum(dim=0, dtype=torch.int32), per_domain, per_expert.contiguous(), in_rank

@@ -1,0 +1,338 @@
+"""ElasticBuffer: dispatch and combine of DeepEP's second interface. Its other methods raise NotImplementedError."""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from .. import errors
+from ..comm import memory_size
+from ..handle import Handle
+from ..ring import HandleRing
+from ..torch.groups import Members, place_of
+from ..torch.memory import counts_of, rows_per_expert
+from ..values import integer
+from .checks import INDEX_TYPES, require, require_divisible
+from .events import EventHandle, EventOverlap, Lane
+from .high_throughput import SUMMED, Payload, Rows, unpack_bias
+from .routes import Route, Routes, domain_size_of
+from .settings import current_settings, ht_sizes, round_up
+
+NO_EPILOGUE = "there is no epilogue, pass previous_event"
+UNSUPPORTED = {
+    "engram_write": "moecomm has no store of embeddings",
+    "engram_fetch": "moecomm has no store of embeddings",
+    "pp_set_config": "moecomm has no pipelines: use torch.distributed",
+    "pp_send": "moecomm has no pipelines: use torch.distributed",
+    "pp_recv": "moecomm has no pipelines: use torch.distributed",
+    "create_agrs_session": "moecomm has no all-gather: use torch.distributed",
+    "all_gather": "moecomm has no all-gather: use torch.distributed",
+    "barrier": "moecomm has no barrier: use torch.distributed.barrier",
+}
+
+
+class EPHandle:
+    """The handle of ElasticBuffer.dispatch. It is good for configure()'s in_flight dispatches of the same shape.
+
+    do_expand, num_experts, expert_alignment, num_max_tokens_per_rank, topk_idx  as they were given
+    num_recv_tokens, num_expanded_tokens, num_recv_tokens_per_expert_list  with do_cpu_sync only; else 0 and empty
+    num_unaligned_recv_tokens_per_expert  [local experts] int32
+    psum_num_recv_tokens_per_expert       [local experts] int32: where each expert's rows end. With do_expand the groups
+                                          begin at multiples of expert_alignment; otherwise the counts are rounded up
+    recv_src_metadata                     [rows] int32: source rank * tokens_max + source token"""
+
+    def __init__(self, route: Route, topk_idx: torch.Tensor, shape: Tuple[bool, int, int, int]):
+        self.route, self.rows, self.topk_idx = route, 0, topk_idx
+        self.tokens, self.topk = topk_idx.shape
+        self._do_expand, self.num_experts, self.expert_alignment, self.num_max_tokens_per_rank = shape
+        self.num_recv_tokens = self.num_expanded_tokens = 0
+        self.num_recv_tokens_per_expert_list: List[int] = []
+        self.num_unaligned_recv_tokens_per_expert: Any = None
+        self.psum_num_recv_tokens_per_expert: Any = None
+        self.recv_src_metadata: Any = None
+
+    @property
+    def do_expand(self) -> bool:
+        return self._do_expand
+
+    @do_expand.setter
+    def do_expand(self, value: bool) -> None:
+        if value != self._do_expand:
+            raise NotImplementedError(f"do_expand becomes {value}: a route keeps the layout of its dispatch")
+
+    def entries(self) -> Tuple[int, ...]:
+        """The shape of weights beside the rows."""
+        return (self.rows,) if self.do_expand else (self.rows, self.topk)
+
+
+class _Call(NamedTuple):
+    """How a dispatch is queued, and what it does besides."""
+
+    previous_event: Optional[EventHandle]
+    asynchronous: bool
+    allocates_there: bool
+    sms: int
+    stats: Optional[torch.Tensor]
+    zero_padding: bool
+
+
+class ElasticBuffer:
+    """DeepEP's ElasticBuffer, as far as it sends tokens. docs/guide/deepep.md says what differs.
+
+    group                    as for Buffer
+    num_max_tokens_per_rank  the most tokens of a rank; 0: every dispatch says it
+    explicitly_destroy       destroy() may be called
+
+    The other arguments describe DeepEP's memory and transports: they are accepted and have no meaning here, since
+    results are always deterministic and memory is taken by the first dispatch. The constructor is collective."""
+
+    def __init__(
+        self,
+        group: Any,
+        num_bytes: Optional[int] = None,
+        num_cpu_bytes: int = 0,
+        num_max_tokens_per_rank: int = 0,
+        hidden: int = 0,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        deterministic: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+        prefer_overlap_with_compute: bool = True,
+        sl_idx: int = 3,
+        num_allocated_qps: int = 0,
+        num_cpu_timeout_secs: int = 300,
+        num_gpu_timeout_secs: int = 100,
+        explicitly_destroy: bool = False,
+    ):
+        if num_cpu_bytes:
+            raise NotImplementedError(f"num_cpu_bytes is {num_cpu_bytes}: moecomm has no store of embeddings")
+        self.group, self.num_max_tokens_per_rank = group, integer(num_max_tokens_per_rank, "num_max_tokens_per_rank")
+        self.explicitly_destroy = explicitly_destroy
+        members, settings = Members(group), current_settings()
+        self.rank_idx, self.num_ranks = members.rank, members.size
+        self.device = place_of(settings["device"])
+        self.domain_size = domain_size_of(members, settings)
+        self.lane, self.routes = Lane(self.device), Routes(members, self.device, settings)
+
+    def __del__(self):
+        routes = self.__dict__.get("routes")
+        if routes is not None:
+            routes.drop()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in UNSUPPORTED:
+            raise NotImplementedError(f"{name}: {UNSUPPORTED[name]}")
+        raise AttributeError(f"ElasticBuffer has no attribute {name}")
+
+    def destroy(self) -> None:
+        """As Buffer.destroy."""
+        if not self.explicitly_destroy:
+            raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
+        self.routes.close()
+
+    @staticmethod
+    def capture() -> EventHandle:
+        """An event of the current stream."""
+        return EventHandle()
+
+    @staticmethod
+    def get_buffer_size_hint(
+        group: Any,
+        num_max_tokens_per_rank: int,
+        hidden: int,
+        num_topk: int = 0,
+        use_fp8_dispatch: bool = False,
+        allow_hybrid_mode: bool = True,
+        allow_multiple_reduction: bool = True,
+    ) -> int:
+        """Bytes that moecomm will allocate on each rank for rows of `hidden` bfloat16."""
+        tokens = integer(num_max_tokens_per_rank, "num_max_tokens_per_rank", 1)
+        sizes = ht_sizes(2 * integer(hidden, "hidden", 1))
+        topk = max(8, integer(num_topk, "num_topk"))
+        return memory_size(Members(group).size, modes="ht", tokens_max=tokens, topk_max=topk, **sizes).window_bytes
+
+    def get_physical_domain_size(self) -> Tuple[int, int]:
+        """Domains, and ranks of a domain."""
+        return self.num_ranks // self.domain_size, self.domain_size
+
+    get_logical_domain_size = get_physical_domain_size
+
+    def get_theoretical_num_sms(self, num_experts: int, num_topk: int, *_: Any, **__: Any) -> int:
+        """0, which as num_sms lets the library choose for each call."""
+        return 0
+
+    def get_theoretical_num_qps(self, num_sms: int) -> int:
+        """0: moecomm has no such number."""
+        return 0
+
+    def get_comm_stream(self) -> Any:
+        """The torch.cuda.Stream on which calls are queued; None on CPUs."""
+        return self.lane.stream
+
+    def dispatch(
+        self,
+        x: Rows,
+        topk_idx: Optional[torch.Tensor] = None,
+        topk_weights: Optional[torch.Tensor] = None,
+        cumulative_local_expert_recv_stats: Optional[torch.Tensor] = None,
+        num_experts: Optional[int] = None,
+        num_max_tokens_per_rank: Optional[int] = None,
+        expert_alignment: Optional[int] = None,
+        num_sms: int = 0,
+        num_qps: int = 0,
+        previous_event: Optional[EventHandle] = None,
+        previous_event_before_epilogue: Optional[EventHandle] = None,
+        async_with_compute_stream: bool = False,
+        allocate_on_comm_stream: bool = False,
+        handle: Optional[EPHandle] = None,
+        do_handle_copy: bool = True,
+        do_cpu_sync: Optional[bool] = None,
+        do_expand: bool = False,
+        do_zero_padding: bool = False,
+        use_tma_aligned_col_major_sf: bool = False,
+    ) -> Tuple[Rows, Optional[torch.Tensor], Optional[torch.Tensor], EPHandle, EventOverlap]:
+        """Sends tokens to the ranks of their experts. Collective.
+
+        x, topk_idx, topk_weights  as for Buffer.dispatch
+        do_expand          one row per expert of a token, grouped by expert, groups aligned to expert_alignment; else
+                           one row per rank
+        do_zero_padding    with do_expand: rows that nothing came for are zero
+        do_cpu_sync        True: as many rows as come, for which the host waits. False: as many as may come
+        handle             its route is used again; topk_idx and topk_weights are then None
+        num_qps            has no meaning here
+
+        Returns recv_x; recv_topk_idx [rows, topk] (local expert or -1), None with do_expand; recv_topk_weights
+        [rows, topk], or [rows] with do_expand, None without topk_weights; handle; event."""
+        if use_tma_aligned_col_major_sf:
+            raise NotImplementedError("use_tma_aligned_col_major_sf is True: scales come row by row; transpose them")
+        if previous_event_before_epilogue is not None:
+            raise NotImplementedError(f"previous_event_before_epilogue is given: {NO_EPILOGUE}")
+        payload = Payload(x, self.device)
+        call = _Call(
+            previous_event,
+            async_with_compute_stream,
+            allocate_on_comm_stream or previous_event is not None,
+            integer(num_sms, "num_sms"),
+            cumulative_local_expert_recv_stats,
+            do_zero_padding,
+        )
+        if handle is not None:
+            if topk_idx is not None:
+                raise ValueError("handle is given, and so is topk_idx: expected only one of them")
+            if topk_weights is not None:
+                raise NotImplementedError("topk_weights is given with a handle, whose route has its weights already")
+            if payload.tokens != handle.tokens:
+                raise ValueError(f"x has {payload.tokens} tokens, but the dispatch of handle had {handle.tokens}")
+            stream = self.lane.start(handle.route.ring.comm, previous_event)
+            return self._deliver(payload, handle, None, stream, call)
+        axes = "[tokens, topk]"
+        ids = require(topk_idx, "topk_idx", axes, (payload.tokens, None), tuple(INDEX_TYPES), self.device)
+        if topk_weights is not None:
+            require(topk_weights, "topk_weights", axes, ids.shape, (torch.float32,), self.device)
+        shape = self._shape(do_expand, num_experts, expert_alignment, num_max_tokens_per_rank)
+        ring = self._ring(payload, ids, shape)
+        ticket, native = ring.next()
+        stream = self.lane.start(ring.comm, previous_event)
+        native.route(ids, topk_weights, stream=stream)
+        ring.commit()
+        with self.lane.on(stream):
+            handle = EPHandle(Route(ring, ticket), ids.clone() if do_handle_copy else ids, shape)
+            self._describe(handle, native, do_cpu_sync is None or do_cpu_sync, stream)
+        return self._deliver(payload, handle, topk_weights, stream, call)
+
+    def _shape(self, do_expand: bool, experts: Any, alignment: Any, tokens_max: Any) -> Tuple[bool, int, int, int]:
+        if experts is None:
+            raise ValueError("num_experts is None, expected the number of all experts")
+        require_divisible(integer(experts, "num_experts", 1), self.num_ranks)
+        tokens_max = integer(tokens_max or self.num_max_tokens_per_rank, "num_max_tokens_per_rank", 1)
+        return bool(do_expand), experts, integer(alignment or 1, "expert_alignment", 1), tokens_max
+
+    def _ring(self, payload: Payload, ids: torch.Tensor, shape: Tuple[bool, int, int, int]) -> HandleRing:
+        do_expand, experts, alignment, tokens_max = shape
+        sizes = dict(ht_sizes(payload.row_bytes, payload.side_bytes), tokens_max=tokens_max)
+        options: Any = dict(layout="flat", tokens_max=tokens_max)
+        if do_expand:
+            options.update(layout="expert-major", expert_alignment=alignment)
+        index_type = INDEX_TYPES[ids.dtype]
+        return self.routes.high_throughput(experts, ids.shape[1], index_type, sizes, payload.tokens, **options)
+
+    def _describe(self, handle: EPHandle, native: Handle, do_cpu_sync: bool, stream: Any) -> None:
+        """Fills the counts of a new handle, on torch's current stream."""
+        local, alignment = native.local_experts, handle.expert_alignment
+        if do_cpu_sync:
+            found = counts_of(native, stream)
+            handle.rows = found.layout_rows if handle.do_expand else found.rows
+            handle.num_recv_tokens, handle.num_expanded_tokens = found.rows, found.layout_rows * handle.do_expand
+            handle.num_recv_tokens_per_expert_list = [round_up(count, alignment) for count in found.rows_per_expert]
+        else:
+            handle.rows = self.num_ranks * handle.num_max_tokens_per_rank
+            if handle.do_expand:
+                handle.rows = handle.rows * min(handle.topk, local) + local * (alignment - 1)
+        counts = rows_per_expert(native, self.device).clone()
+        padded = torch.div(counts + alignment - 1, alignment, rounding_mode="floor") * alignment
+        ends = padded.cumsum(0, dtype=torch.int32)
+        handle.num_unaligned_recv_tokens_per_expert = counts
+        handle.psum_num_recv_tokens_per_expert = ends - padded + counts if handle.do_expand else ends
+        handle.recv_src_metadata = torch.empty(handle.rows, dtype=torch.int32, device=self.device)
+
+    def _deliver(
+        self, payload: Payload, handle: EPHandle, weights: Optional[torch.Tensor], stream: Any, call: _Call
+    ) -> Tuple[Rows, Optional[torch.Tensor], Optional[torch.Tensor], EPHandle, EventOverlap]:
+        native = handle.route.handle()
+        with self.lane.on(stream):
+            payload.pack()
+        with self.lane.on(stream if call.allocates_there else None):
+            out, out_side = payload.output(handle.rows)
+            out_weights = None if weights is None else weights.new_empty(handle.entries())
+            ids = None if handle.do_expand else handle.topk_idx.new_empty(handle.entries())
+        options: Any = dict(side=payload.side, out_side=out_side, out_topk_idx=ids, out_topk_weights=out_weights)
+        options.update(out_source_index=handle.recv_src_metadata, cumulative_rows=call.stats)
+        options.update(pad_indices=True, pad_rows=call.zero_padding, sms=call.sms)
+        native.dispatch(payload.rows, out, stream=stream, **options)
+        with self.lane.on(stream):
+            received = payload.unpack(out, out_side)
+        used = [payload.rows, payload.side, payload.scales, weights, out, out_side, ids, out_weights, call.stats]
+        used += [handle.topk_idx, handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert]
+        used += [handle.psum_num_recv_tokens_per_expert, *(received if isinstance(received, tuple) else ())]
+        return received, ids, out_weights, handle, self.lane.finish(call.asynchronous, used)
+
+    def combine(
+        self,
+        x: torch.Tensor,
+        handle: EPHandle,
+        topk_weights: Optional[torch.Tensor] = None,
+        bias: Any = None,
+        num_sms: int = 0,
+        num_qps: int = 0,
+        previous_event: Optional[EventHandle] = None,
+        previous_event_before_epilogue: Optional[EventHandle] = None,
+        async_with_compute_stream: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor], EventOverlap]:
+        """Sums the rows of each token, without weights. Collective.
+
+        x             [rows of the dispatch, hidden] bfloat16, float16 or float32
+        topk_weights  [rows, topk], with do_expand [rows], float32: brings each entry back; or None, on all ranks
+        bias          [tokens, hidden] of x's dtype, or two of them; or None
+
+        Returns combined_x [tokens, hidden], combined_topk_weights [tokens, topk] or None, and the event."""
+        if previous_event_before_epilogue is not None:
+            raise NotImplementedError(f"previous_event_before_epilogue is given: {NO_EPILOGUE}")
+        if not isinstance(handle, EPHandle):
+            raise TypeError(f"handle is a {type(handle).__name__}, expected what dispatch() returned")
+        require(x, "x", "[rows of the dispatch, hidden]", (handle.rows, None), SUMMED, self.device)
+        biases = unpack_bias(bias, x, handle.tokens)
+        if topk_weights is not None:
+            require(topk_weights, "topk_weights", "[rows]", handle.entries(), (torch.float32,), self.device)
+        native = handle.route.handle()
+        stream = self.lane.start(handle.route.ring.comm, previous_event)
+        there = allocate_on_comm_stream or previous_event is not None
+        with self.lane.on(stream if there else None):
+            out = x.new_empty((handle.tokens, x.shape[1]))
+            weights = None if topk_weights is None else topk_weights.new_empty((handle.tokens, handle.topk))
+        options: Any = dict(weight_grads=topk_weights, out_weight_grads=weights, sms=integer(num_sms, "num_sms"))
+        native.combine(x, out, stream=stream, **options, **biases)
+        used = (x, topk_weights, out, weights, *biases.values())
+        return out, weights, self.lane.finish(async_with_compute_stream, used)

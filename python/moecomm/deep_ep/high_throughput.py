@@ -1,0 +1,321 @@
+"""dispatch() and combine() of Buffer, and their internode names."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+
+import torch
+
+from ..torch.memory import counts_of
+from ..values import integer
+from .checks import INDEX_TYPES, require, require_divisible
+from .events import EventOverlap, Lane
+from .routes import Route, Routes
+from .settings import Config, ht_sizes, round_up
+
+TOPK_LIMIT = 32  # moeLimits_t.topkMax
+Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
+SUMMED = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class DispatchHandle:
+    """The `handle` that dispatch() returns: opaque, for combine() and for cached dispatches. It is good until
+    configure()'s in_flight later dispatches of the same shape have come; dropping it earlier changes nothing."""
+
+    __slots__ = ("route", "tokens", "rows", "topk")
+
+    def __init__(self, route: Route, tokens: int, rows: int, topk: Optional[int]):
+        self.route, self.tokens, self.rows = route, tokens, rows
+        self.topk = topk  # None: the dispatch had a mask of ranks and no ids
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"handle[{index}]: the handle of dispatch() is opaque, without rank_prefix_matrix")
+
+
+def require_handle(handle: Any) -> DispatchHandle:
+    if not isinstance(handle, DispatchHandle):
+        raise TypeError(f"handle is a {type(handle).__name__}, expected what dispatch() returned")
+    return handle
+
+
+def ids_of_mask(mask: torch.Tensor) -> torch.Tensor:
+    """[tokens, ranks] int64: the rank's number, or -1 where the token does not go."""
+    return torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1)
+
+
+def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
+    """bias0 and bias1 of Handle.combine."""
+    biases = bias if isinstance(bias, tuple) else (bias,)
+    if len(biases) > 2:
+        raise ValueError(f"bias is a tuple of {len(biases)}, expected one or two")
+    for one in biases:
+        if one is not None:
+            require(one, "bias", "[tokens, hidden]", (tokens, x.shape[1]), (x.dtype,), x.device)
+    return {f"bias{number}": one for number, one in enumerate(biases)}
+
+
+class Payload:
+    """Rows, and what travels beside them: scales, padded to 16 bytes."""
+
+    def __init__(self, x: Any, device: torch.device):
+        rows: Any = x
+        scales: Any = None
+        if isinstance(x, tuple):
+            if len(x) != 2:
+                raise ValueError(f"x is a tuple of {len(x)}, expected rows and scales")
+            rows, scales = x
+        name = "x" if scales is None else "x[0]"
+        self.rows = require(rows, name, "[tokens, hidden]", (None, None), (), device)
+        self.tokens, hidden = self.rows.shape
+        self.row_bytes = hidden * max(2, self.rows.element_size())  # as bfloat16, which combine will bring back
+        self.scales: Optional[torch.Tensor] = scales
+        self.side: Optional[torch.Tensor] = None  # since pack()
+        self.side_bytes = 0
+        if scales is not None:
+            require(scales, "x[1]", "[tokens, scales]", (self.tokens, None), (), device, contiguous=False)
+            self.side_bytes = round_up(scales.shape[1] * scales.element_size(), 16)
+
+    def pack(self) -> None:
+        """Prepares the scales, on torch's current stream."""
+        if self.scales is not None:
+            padding = self.side_bytes // self.scales.element_size() - self.scales.shape[1]
+            self.side = torch.nn.functional.pad(self.scales, (0, padding)).contiguous()
+
+    def output(self, count: int) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        rows = self.rows.new_empty((count, self.rows.shape[1]))
+        return rows, None if self.side is None else self.side.new_empty((count, self.side.shape[1]))
+
+    def unpack(self, rows: torch.Tensor, side: Optional[torch.Tensor]) -> Rows:
+        """What dispatch() returns as recv_x, on torch's current stream."""
+        if side is None or self.scales is None:
+            return rows
+        return rows, side[:, : self.scales.shape[1]].contiguous()
+
+
+class _Call(NamedTuple):
+    """How a call is queued."""
+
+    previous_event: Optional[EventOverlap]
+    async_finish: bool
+    allocate_on_comm_stream: bool
+    sms: int
+
+    @property
+    def allocates_there(self) -> bool:
+        """Behind previous_event the communication stream runs ahead of the current one, where memory that the latter
+        has freed may still be in use."""
+        return self.allocate_on_comm_stream or self.previous_event is not None
+
+
+class _Request(NamedTuple):
+    """A checked dispatch with a new route. `mask` stands in for ids that were not given."""
+
+    payload: Payload
+    ids: Optional[torch.Tensor]
+    weights: Optional[torch.Tensor]
+    mask: Optional[torch.Tensor]
+    experts: int
+    alignment: int
+    worst: int
+
+
+class HighThroughput:
+    """The part of Buffer for large batches."""
+
+    rank: int
+    group_size: int
+    group: Any
+    device: torch.device
+    lane: Lane
+    routes: Routes
+
+    def _sms(self, config: Optional[Config]) -> int:
+        raise NotImplementedError
+
+    def dispatch(
+        self,
+        x: Rows,
+        handle: Optional[DispatchHandle] = None,
+        num_tokens_per_rank: Optional[torch.Tensor] = None,
+        num_tokens_per_rdma_rank: Optional[torch.Tensor] = None,
+        is_token_in_rank: Optional[torch.Tensor] = None,
+        num_tokens_per_expert: Optional[torch.Tensor] = None,
+        topk_idx: Optional[torch.Tensor] = None,
+        topk_weights: Optional[torch.Tensor] = None,
+        expert_alignment: int = 1,
+        num_worst_tokens: int = 0,
+        config: Optional[Config] = None,
+        previous_event: Optional[EventOverlap] = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
+        """Sends tokens to the ranks of their experts, once per rank. Collective.
+
+        x                [tokens, hidden] of any dtype; or a tuple with quantised rows and their scales [tokens, any]
+        handle           of an earlier dispatch, whose route is used again; then neither ids nor weights are given
+        topk_idx         [tokens, topk] int64 or int32: global expert, -1 = unused. None: is_token_in_rank decides
+        topk_weights     [tokens, topk] float32; or None
+        num_tokens_per_expert  [num_experts] of get_dispatch_layout: its length says how many experts there are
+        is_token_in_rank       [tokens, ranks] bool; read only where topk_idx is None
+        num_tokens_per_rank, num_tokens_per_rdma_rank  follow from the others, and are not read
+        expert_alignment  what the counts in the list are rounded up to
+        num_worst_tokens  0: as many rows as come, for which the host waits. Otherwise that many, with expert -1 behind
+                          the last one; the list is empty, and the call may be captured. More rows than that: nothing
+                          is delivered
+        config            its num_sms
+
+        Returns recv_x, recv_topk_idx [rows, topk] (local expert or -1), recv_topk_weights [rows, topk] (0 beside -1),
+        the list of rows per local expert, the handle and the event. With a handle all but recv_x and the event are
+        None. Rows come in the order of source rank, then token. Raises TypeError and ValueError that name the
+        argument."""
+        payload = Payload(x, self.device)
+        call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
+        if handle is not None:
+            if topk_idx is not None or topk_weights is not None:
+                raise ValueError("handle is given, and so are topk_idx or topk_weights: expected only one of them")
+            return self._send_again(payload, require_handle(handle), num_worst_tokens, call)
+        if num_tokens_per_expert is None:
+            raise ValueError("num_tokens_per_expert is None, expected that of get_dispatch_layout()")
+        require(num_tokens_per_expert, "num_tokens_per_expert", "[experts]", (None,))
+        experts = num_tokens_per_expert.shape[0]
+        require_divisible(experts, self.group_size)
+        alignment = integer(expert_alignment, "expert_alignment", 1)
+        worst = integer(num_worst_tokens, "num_worst_tokens")
+        if topk_idx is None:
+            mask = self._require_mask(is_token_in_rank, payload.tokens, topk_weights, worst)
+            request = _Request(payload, None, None, mask, self.group_size, alignment, 0)
+            return self._send_by_mask(request, num_tokens_per_expert, call)
+        axes, tokens = "[tokens, topk]", payload.tokens
+        require(topk_idx, "topk_idx", axes, (tokens, None), tuple(INDEX_TYPES), self.device)
+        if topk_weights is not None:
+            require(topk_weights, "topk_weights", axes, topk_idx.shape, (torch.float32,), self.device)
+        return self._send(_Request(payload, topk_idx, topk_weights, None, experts, alignment, worst), call)
+
+    internode_dispatch = dispatch
+
+    def _send(self, request: _Request, call: _Call) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
+        payload, ids, weights, worst = request.payload, request.ids, request.weights, request.worst
+        topk = self.group_size if ids is None else ids.shape[1]
+        index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
+        sizes = ht_sizes(payload.row_bytes, payload.side_bytes)
+        ring = self.routes.high_throughput(
+            request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
+        )
+        ticket, native = ring.next()
+        stream = self.lane.start(ring.comm, call.previous_event)
+        with self.lane.on(stream):
+            payload.pack()
+            sent = ids if request.mask is None else ids_of_mask(request.mask)
+        rows, counts = worst, []
+        if worst == 0:
+            native.route(sent, weights, stream=stream)
+            ring.commit()
+            found = counts_of(native, stream)
+            rows, counts = found.rows, [round_up(count, request.alignment) for count in found.rows_per_expert]
+        with self.lane.on(stream if call.allocates_there else None):
+            out, out_side = payload.output(rows)
+            out_ids = None if ids is None else ids.new_empty((rows, topk))
+            out_weights = None if weights is None else weights.new_empty((rows, topk))
+        options: Any = dict(side=payload.side, out_side=out_side, out_topk_idx=out_ids, out_topk_weights=out_weights)
+        if worst == 0:
+            native.dispatch(payload.rows, out, sms=call.sms, stream=stream, **options)
+        else:
+            options.update(pad_indices=True, sms=call.sms)
+            native.route_dispatch(sent, weights, payload.rows, out, stream=stream, **options)
+            ring.commit()
+        with self.lane.on(stream):
+            received = payload.unpack(out, out_side)
+        used = (payload.rows, payload.side, payload.scales, sent, weights, out, out_side, out_ids, out_weights)
+        event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
+        handle = DispatchHandle(Route(ring, ticket), payload.tokens, rows, None if ids is None else topk)
+        return received, out_ids, out_weights, counts, handle, event
+
+    def _send_again(
+        self, payload: Payload, handle: DispatchHandle, worst: int, call: _Call
+    ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
+        """Along the route of an earlier dispatch."""
+        if payload.tokens != handle.tokens:
+            raise ValueError(f"x has {payload.tokens} tokens, but the dispatch of handle had {handle.tokens}")
+        if worst not in (0, handle.rows):
+            raise ValueError(f"num_worst_tokens is {worst}, but the dispatch of handle had {handle.rows} rows")
+        native = handle.route.handle()
+        stream = self.lane.start(handle.route.ring.comm, call.previous_event)
+        with self.lane.on(stream):
+            payload.pack()
+        with self.lane.on(stream if call.allocates_there else None):
+            out, out_side = payload.output(handle.rows)
+        native.dispatch(payload.rows, out, side=payload.side, out_side=out_side, sms=call.sms, stream=stream)
+        with self.lane.on(stream):
+            received = payload.unpack(out, out_side)
+        used = (payload.rows, payload.side, payload.scales, out, out_side)
+        event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
+        return received, None, None, None, None, event
+
+    def _require_mask(self, mask: Any, tokens: int, weights: Any, worst: int) -> torch.Tensor:
+        if weights is not None:
+            raise ValueError("topk_weights is given, but topk_idx is None")
+        if worst != 0:
+            raise NotImplementedError(f"num_worst_tokens is {worst}, but topk_idx is None: pass topk_idx")
+        if self.group_size > TOPK_LIMIT:
+            raise NotImplementedError(f"topk_idx is None: moecomm routes by a mask of at most {TOPK_LIMIT} ranks")
+        shape = (tokens, self.group_size)
+        return require(mask, "is_token_in_rank", "[tokens, ranks]", shape, (torch.bool,), self.device)
+
+    def _send_by_mask(
+        self, request: _Request, per_expert: torch.Tensor, call: _Call
+    ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
+        """Each rank counts as one expert. How many rows experts get travels through the group, which is slow."""
+        local = per_expert.shape[0] // self.group_size
+        all_counts = self.routes.members.all_gather(per_expert.tolist())
+        first = self.rank * local
+        counts = [sum(counts[expert] for counts in all_counts) for expert in range(first, first + local)]
+        found = self._send(request, call)
+        return (*found[:3], [round_up(count, request.alignment) for count in counts], *found[4:])
+
+    # ---- Combine -----------------------------------------------------------------------------------------------------
+
+    def combine(
+        self,
+        x: torch.Tensor,
+        handle: DispatchHandle,
+        topk_weights: Optional[torch.Tensor] = None,
+        bias: Union[None, torch.Tensor, Tuple[torch.Tensor, torch.Tensor]] = None,
+        config: Optional[Config] = None,
+        previous_event: Optional[EventOverlap] = None,
+        async_finish: bool = False,
+        allocate_on_comm_stream: bool = False,
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor], EventOverlap]:
+        """Sums the rows of each token's ranks, without weights. Collective.
+
+        x             [rows of the dispatch, hidden] bfloat16, float16 or float32
+        handle        of that dispatch
+        topk_weights  [rows, topk] float32: brings each entry back from the rank that has its expert; or None. Given on
+                      all ranks or on none
+        bias          [tokens, hidden] of x's dtype, or two of them, added to the sum; or None
+        config        its num_sms
+
+        Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], 0 beside
+        an unused entry, or None; and the event."""
+        due: Tuple[int, Optional[int]] = (require_handle(handle).rows, None)
+        if isinstance(x, torch.Tensor) and x.numel() == 0 and x.dim() > 2:
+            x = x.reshape(0, x.shape[-1])  # engines pass what their experts made of no rows
+        require(x, "x", "[rows of the dispatch, hidden]", due, SUMMED, self.device)
+        biases = unpack_bias(bias, x, handle.tokens)
+        if topk_weights is not None:
+            if handle.topk is None:
+                raise ValueError("topk_weights is given, but the dispatch of handle had no topk_idx")
+            due = (handle.rows, handle.topk)
+            require(topk_weights, "topk_weights", "[rows, topk]", due, (torch.float32,), self.device)
+        native = handle.route.handle()
+        call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
+        stream = self.lane.start(handle.route.ring.comm, previous_event)
+        with self.lane.on(stream if call.allocates_there else None):
+            out = x.new_empty((handle.tokens, x.shape[1]))
+            shape = (handle.tokens, handle.topk or 0)
+            weights = None if topk_weights is None else topk_weights.new_empty(shape)
+        grads: Any = dict(weight_grads=topk_weights, out_weight_grads=weights)
+        native.combine(x, out, sms=call.sms, stream=stream, **grads, **biases)
+        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *biases.values()))
+        return out, weights, event
+
+    internode_combine = combine

@@ -1,0 +1,96 @@
+"""What Buffers are made with beyond the constructor's arguments, and the objects that stand for tuning."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ..comm import memory_size
+from ..values import integer
+
+# Of Buffers that are made later. Communicator's keywords, and those of configure().
+_settings: Dict[str, Any] = {}
+DEFAULTS = dict(in_flight=8, low_latency_in_flight=4, device=None)
+
+
+def configure(**settings: Any) -> None:
+    """Settings of the Buffers that this process makes from now on; alike on all ranks but for device.
+
+    in_flight              dispatches whose handles may be in use, for each shape of dispatch(): 8. Training needs the
+                           layers times the microbatches in flight
+    low_latency_in_flight  the same for low_latency_dispatch(), an even number: 4
+    device                 "cpu" or "cuda": None takes the current GPU if there is one
+    others                 keywords of moecomm.Communicator: tokens_max (the most tokens of a rank in dispatch(): 4096,
+                           or more if the first dispatch has more on some rank), timeout_ms, domain_size, ...
+
+    Environment variables such as MOECOMM_TIMEOUT_MS work too."""
+    for name in ("in_flight", "low_latency_in_flight"):
+        if name in settings:
+            integer(settings[name], name, 1)
+    if settings.get("low_latency_in_flight", 2) % 2:
+        raise ValueError(f"low_latency_in_flight is {settings['low_latency_in_flight']}, expected an even number")
+    for name in ("backend", "modes", "ll_tokens_max", "ll_sets", "topk_max"):
+        if name in settings:
+            raise TypeError(f"{name} is given, but it follows from the calls of a Buffer")
+    _settings.update(settings)
+
+
+def current_settings() -> Dict[str, Any]:
+    """A copy of what configure() has set."""
+    return {**DEFAULTS, **_settings}
+
+
+class Config:
+    """DeepEP's tuning parameters. `num_sms` limits the multiprocessors of the call that gets this object. The others
+    describe DeepEP's buffers, which do not exist here: they are kept and not used."""
+
+    def __init__(
+        self,
+        num_sms: int = 20,
+        num_max_nvl_chunked_send_tokens: int = 6,
+        num_max_nvl_chunked_recv_tokens: int = 256,
+        num_max_rdma_chunked_send_tokens: int = 6,
+        num_max_rdma_chunked_recv_tokens: int = 256,
+    ):
+        self.num_sms = integer(num_sms, "num_sms")
+        self.num_max_nvl_chunked_send_tokens = num_max_nvl_chunked_send_tokens
+        self.num_max_nvl_chunked_recv_tokens = num_max_nvl_chunked_recv_tokens
+        self.num_max_rdma_chunked_send_tokens = num_max_rdma_chunked_send_tokens
+        self.num_max_rdma_chunked_recv_tokens = num_max_rdma_chunked_recv_tokens
+
+    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """Bytes that a Buffer will allocate on each rank for dispatch() with rows of hidden_bytes."""
+        given = {name: value for name, value in current_settings().items() if name in ("tokens_max", "staging_rows")}
+        return memory_size(num_ranks, modes="ht", **ht_sizes(hidden_bytes), **given).window_bytes
+
+    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
+        """0: the memory is one window, and get_nvl_buffer_size_hint has all of it."""
+        integer(hidden_bytes, "hidden_bytes", 1)
+        integer(num_ranks, "num_ranks", 1)
+        return 0
+
+
+def round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def ht_sizes(row_bytes: int, side_bytes: int = 0) -> Dict[str, int]:
+    """Communicator's sizes for rows of 2-byte elements. Quantised rows bring a scale of 4 bytes per 128 elements."""
+    scales = round_up(-(-row_bytes // 256) * 4, 16)
+    return dict(row_bytes_max=round_up(row_bytes, 16), side_bytes_max=max(scales, side_bytes))
+
+
+def ll_sizes(tokens: int, hidden: int, experts: int, topk: int) -> Dict[str, Any]:
+    """Communicator's sizes for low_latency_dispatch()."""
+    return dict(
+        modes="ll",
+        ll_tokens_max=integer(tokens, "num_max_dispatch_tokens_per_rank", 1),
+        row_bytes_max=round_up(2 * integer(hidden, "hidden", 1), 16),
+        experts_max=integer(experts, "num_experts", 1),
+        topk_max=max(topk, 8),
+        ll_sets=2,
+    )
+
+
+def low_latency_size_hint(tokens: int, hidden: int, num_ranks: int, experts: int) -> int:
+    """Bytes that a Buffer will allocate on each rank for low_latency_dispatch()."""
+    return memory_size(num_ranks, **ll_sizes(tokens, hidden, experts, 8)).window_bytes

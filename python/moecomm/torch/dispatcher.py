@@ -1,0 +1,204 @@
+"""The tensors of dispatch and combine, for callers who keep no handles: see Dispatcher."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import torch
+
+from .. import errors
+from ..comm import Communicator
+from ..handle import Handle
+from ..ring import HandleRing
+from ..values import INT32_MAX, integer
+from . import ops
+from .memory import current_stream, device_of, prepare, require_tensor
+
+INDEX_DTYPES = {"int32": torch.int32, "int64": torch.int64}
+SUMMED = (torch.bfloat16, torch.float16, torch.float32)
+WHY_GRADS = "weights of combine are multiplied after the experts: only layouts with a row per expert have such rows"
+
+
+class Dispatched(NamedTuple):
+    """What a dispatch brought. `n` below is the number of out rows.
+
+    rows             [n, hidden] of the dtype of the rows sent; float8_e4m3fn after a cast
+    topk_idx         flat, rank-major: [n, topk] local expert or -1, of the index type. Others: [n] int32, the local
+                     expert of each row or -1
+    topk_weights     float32; flat, rank-major: [n, topk], 0 where topk_idx is -1. Others: [n]. Without weights in the
+                     route, 1 for each expert
+    side             [n, any], the side payload; with a cast the scales, [n, words]. [0] without either
+    rows_per_expert  [local experts] int32, without alignment rows
+    ticket           [1] int64 on the CPU, for Dispatcher.combine
+    tokens           the tokens that this rank sent"""
+
+    rows: torch.Tensor
+    topk_idx: torch.Tensor
+    topk_weights: torch.Tensor
+    side: torch.Tensor
+    rows_per_expert: torch.Tensor
+    ticket: torch.Tensor
+    tokens: int
+
+
+class Dispatcher:
+    """Moves tensors along routes of one shape, with gradients, and inside torch.compile(fullgraph=True).
+
+        moe = moecomm.torch.Dispatcher(comm, experts=64, topk=8, layout="expert-major")
+        got = moe.dispatch(rows, topk_idx, topk_weights)     # differentiable in rows and topk_weights
+        sums = moe.combine(experts(got.rows), got, weights="apply")
+
+    experts, topk  as for Communicator.handle
+    layout         "flat", "expert-major", "expert-major-padded" or "rank-major"
+    mode           "auto", "ht" or "ll"
+    in_flight      the dispatches of this object whose Dispatched may still be combined or differentiated. A later one
+                   takes the handle of the oldest; using that one then raises InvalidUsage. Eight handles are made
+                   at once, more when they are first needed, which must not be during a capture
+    out_rows_max   out rows of every dispatch. None: as many as come, for which each dispatch waits on the CPU. "worst":
+                   the most that may come, nranks * tokens_max (times the experts of a token here, by expert). An
+                   integer: that many; a step to which more come delivers nothing, and check() says so. The padded
+                   layouts have a fixed number, and take None only
+    index_type     dtype of topk_idx: "int64" or "int32"
+    settings       the other keywords of Communicator.handle: tokens_max, expert_alignment, duplicates, rows_budget
+
+    Every method is collective unless it says otherwise: all ranks call it in the same order, and all or none of them
+    pass topk_weights, side and rows that require gradients. Backward passes are collective too. Steps are queued on
+    torch's current stream, behind the communicator's earlier steps. Tensors are contiguous, on the communicator's
+    device. Errors name the argument: TypeError, ValueError, and what the library raises.
+
+    Rows that nothing came for are zero, with expert -1 and weight 0. Gradients of gradients are not supported and raise
+    NotImplementedError, or RuntimeError in torch's own words."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        experts: int,
+        topk: int,
+        *,
+        layout: str = "flat",
+        mode: str = "auto",
+        in_flight: int = 8,
+        out_rows_max: Any = None,
+        index_type: str = "int64",
+        **settings: Any,
+    ):
+        self.comm, self.experts, self.topk = comm, integer(experts, "experts", 1), integer(topk, "topk", 1)
+        self.layout, self.device = layout, device_of(comm)
+        self.by_expert = layout.startswith("expert-major")
+        if index_type not in INDEX_DTYPES:
+            raise ValueError(f"index_type is {index_type!r}, expected 'int32' or 'int64'")
+        self.index_dtype = INDEX_DTYPES[index_type]
+        info = comm.info
+        self.local_experts = experts // info.nranks + (1 if info.rank < experts % info.nranks else 0)
+        ring = dict(layout=layout, mode=mode, index_type=index_type, **settings)
+        self.ring = prepare(HandleRing(comm, self.experts, self.topk, in_flight, **ring), self.device)
+        handle = self.ring.next()[1]
+        self.mode, self.tokens_max = handle.mode, handle.tokens_max
+        self.capacity = self._fixed_rows(out_rows_max, info.nranks, settings.get("expert_alignment", 0))
+        self.key = ops.register(self)
+
+    def _fixed_rows(self, given: Any, nranks: int, alignment: int) -> Optional[int]:
+        tokens = nranks * self.tokens_max
+        if self.layout in ("rank-major", "expert-major-padded"):
+            if given is not None:
+                raise ValueError(f"out_rows_max is {given!r}, expected None: the layout {self.layout} has fixed rows")
+            return tokens * (self.local_experts if self.by_expert else 1)
+        if given is None:
+            return None
+        if given == "worst":
+            padding = self.local_experts * max(alignment - 1, 0)
+            return tokens * min(self.topk, self.local_experts) + padding if self.by_expert else tokens
+        return integer(given, "out_rows_max", 1, INT32_MAX)
+
+    # ---- What users call ---------------------------------------------------------------------------------------------
+
+    def dispatch(
+        self,
+        rows: torch.Tensor,
+        topk_idx: torch.Tensor,
+        topk_weights: Optional[torch.Tensor] = None,
+        *,
+        side: Optional[torch.Tensor] = None,
+        cast: Optional[str] = None,
+    ) -> Dispatched:
+        """Routes, and sends each token to the ranks of its experts.
+
+        rows          [tokens, hidden] of any dtype; a row is a multiple of 16 bytes
+        topk_idx      [tokens, topk] of the index type: global expert, -1 = unused
+        topk_weights  [tokens, topk] float32, or None for 1 everywhere
+        side          [tokens, any] of any dtype, a multiple of 16 bytes, carried along without gradients; or None
+        cast          "fp8" or "fp8-ue8m0": low-latency handles cast the rows on their way. Then rows have no gradient,
+                      and `side` of the answer has the scales: float32 [n, hidden / 128], or int32 of four bytes each
+
+        Differentiable in rows and topk_weights."""
+        require_tensor(rows, "rows", ("tokens", "hidden"))
+        require_tensor(topk_idx, "topk_idx", ("tokens", "topk"))
+        if cast is not None and side is not None:
+            raise ValueError("side is given, and so is cast, whose scales take its place: expected one of them")
+        if cast not in (None, "fp8", "fp8-ue8m0"):
+            raise ValueError(f"cast is {cast!r}, expected None, 'fp8' or 'fp8-ue8m0'")
+        capacity = -1 if self.capacity is None else self.capacity
+        found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", self.key, capacity)
+        out, ids, weights, out_side, counts, ticket = found
+        return Dispatched(out, ids, weights, out_side, counts, ticket, rows.shape[0])
+
+    def redispatch(self, rows: torch.Tensor, dispatched: Dispatched) -> torch.Tensor:
+        """Sends other rows along the route of an earlier dispatch, without a new exchange of positions.
+
+        rows  [tokens, hidden] of any dtype
+
+        Returns [n, hidden], ordered as dispatched.rows. Differentiable in rows."""
+        require_tensor(rows, "rows", ("tokens", "hidden"))
+        return torch.ops.moecomm.redispatch(rows, dispatched.ticket, self.key, dispatched.rows.shape[0])
+
+    def combine(
+        self,
+        rows: torch.Tensor,
+        dispatched: Dispatched,
+        *,
+        weights: str = "applied",
+        bias: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        """Brings the experts' rows back, and sums them for each token.
+
+        rows        [n, hidden] bfloat16, float16 or float32, in the order of dispatched.rows
+        dispatched  what dispatch returned, of one of the last `in_flight` dispatches
+        weights     "applied": a plain sum. "apply": each row times its weight (expert-major layouts), in fp32;
+                    differentiable in dispatched.topk_weights, and so in the weights that dispatch was given
+        bias        [tokens, hidden] of the same dtype, added to the sum; or None
+
+        Returns [tokens, hidden], the same bits on every run. Differentiable in rows and bias."""
+        require_tensor(rows, "rows", ("out rows", "hidden"))
+        if weights not in ("applied", "apply"):
+            raise ValueError(f"weights is {weights!r}, expected 'applied' or 'apply'")
+        if weights == "apply" and not self.by_expert:
+            raise NotImplementedError(f"weights is 'apply' in the layout {self.layout}: {WHY_GRADS}")
+        if rows.dtype not in SUMMED:
+            raise TypeError(f"rows holds {rows.dtype}, expected bfloat16, float16 or float32")
+        given = dispatched.topk_weights if weights == "apply" else None
+        return torch.ops.moecomm.combine(rows, given, bias, dispatched.ticket, self.key, dispatched.tokens)
+
+    def check(self, dispatched: Dispatched) -> None:
+        """Raises what the work noticed of this route's arguments: an expert id out of range, an out_rows_max that was
+        too small. Waits for the current stream. Local."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        status = self.handle_of(dispatched).status()
+        if status is not None:
+            raise status
+
+    def handle_of(self, dispatched: Dispatched) -> Handle:
+        """The handle that has the route, for its other methods. Local. It belongs to this object."""
+        return self.ring.use(int(dispatched.ticket.item()))
+
+    def destroy(self) -> None:
+        """Frees the handles, which otherwise live as long as the communicator. All work that uses them must have run.
+        Idempotent."""
+        self.ring.destroy()
+
+    # ---- What the ops call -------------------------------------------------------------------------------------------
+
+    def stream(self) -> Any:
+        if self.comm.native.pointer is None:
+            raise errors.InvalidUsage("the communicator has been destroyed")
+        return current_stream(self.comm)

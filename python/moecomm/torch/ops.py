@@ -1,0 +1,210 @@
+"""The custom operators behind Dispatcher, with shapes for tracing and with gradients: moecomm::dispatch, ::redispatch
+and ::combine. An operator's arguments are tensors and numbers, so `key` stands for the Dispatcher and a ticket for the
+route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. Annotations are
+no strings here, because torch reads them."""
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import errors
+from .memory import counts_of, rows_per_expert
+
+if TYPE_CHECKING:
+    from .dispatcher import Dispatcher
+
+living: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+_keys = itertools.count(1)
+SCALE_DTYPES = {"fp8": torch.float32, "fp8-ue8m0": torch.int32}
+
+
+def register(dispatcher: "Dispatcher") -> int:
+    """Gives a Dispatcher the number by which operators find it."""
+    key = next(_keys)
+    living[key] = dispatcher
+    return key
+
+
+def _find(key: int) -> "Dispatcher":
+    found = living.get(key)
+    if found is None:
+        raise errors.InvalidUsage(f"the Dispatcher with key {key} is gone: keep it as long as its tensors are used")
+    return found
+
+
+# ---- Dispatch --------------------------------------------------------------------------------------------------------
+
+
+def _outputs(owner: "Dispatcher", rows: Tensor, side: Optional[Tensor], cast: str, count: Any) -> Tuple[Tensor, ...]:
+    """Rows, ids, weights and side of a dispatch with `count` out rows."""
+    entries = (count,) if owner.by_expert else (count, owner.topk)
+    hidden = rows.shape[1]
+    if cast:
+        words = -(-hidden // (128 if cast == "fp8" else 512))
+        out_side = rows.new_empty((count, words), dtype=SCALE_DTYPES[cast])
+    else:
+        out_side = rows.new_empty(0) if side is None else side.new_empty((count, side.shape[1]))
+    return (
+        rows.new_empty((count, hidden), dtype=torch.float8_e4m3fn if cast else rows.dtype),
+        rows.new_empty(entries, dtype=torch.int32 if owner.by_expert else owner.index_dtype),
+        rows.new_empty(entries, dtype=torch.float32),
+        out_side,
+    )
+
+
+@torch.library.custom_op("moecomm::dispatch", mutates_args=())
+def dispatch(
+    rows: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Optional[Tensor],
+    side: Optional[Tensor],
+    cast: str,
+    key: int,
+    capacity: int,
+) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """capacity: out rows; -1: as many as come."""
+    owner, count = _find(key), capacity
+    ticket, handle = owner.ring.next()
+    stream = owner.stream()
+    if rows.shape[0] != topk_idx.shape[0]:
+        raise ValueError(f"rows has shape {tuple(rows.shape)}, but topk_idx has {topk_idx.shape[0]} tokens")
+    options: Any = dict(pad_indices=True, pad_rows=True, cast=cast or None, stream=stream)
+    if capacity < 0:
+        handle.route(topk_idx, topk_weights, stream=stream)
+        owner.ring.commit()
+        count = counts_of(handle, stream).layout_rows
+    out, ids, weights, out_side = _outputs(owner, rows, side, cast, count)
+    options["out_row_experts" if owner.by_expert else "out_topk_idx"] = ids
+    options.update(out_topk_weights=weights)
+    options.update(dict(out_scales=out_side) if cast else dict(side=side, out_side=None if side is None else out_side))
+    if capacity < 0:
+        handle.dispatch(rows, out, **options)
+    else:
+        handle.route_dispatch(topk_idx, topk_weights, rows, out, **options)
+        owner.ring.commit()
+    counts = rows_per_expert(handle, owner.device).clone()
+    return out, ids, weights, out_side, counts, torch.tensor([ticket], device="cpu")
+
+
+@dispatch.register_fake
+def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity):
+    owner = _find(key)
+    count = torch.library.get_ctx().new_dynamic_size() if capacity < 0 else capacity
+    counts = rows.new_empty(owner.local_experts, dtype=torch.int32)
+    ticket = torch.empty(1, dtype=torch.int64, device="cpu")
+    return (*_outputs(owner, rows, side, cast, count), counts, ticket)
+
+
+@torch.library.custom_op("moecomm::redispatch", mutates_args=())
+def redispatch(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
+    """Other rows along an earlier route. count: out rows of that dispatch."""
+    owner = _find(key)
+    handle = owner.ring.use(int(ticket.item()))
+    out = rows.new_empty((count, rows.shape[1]))
+    handle.dispatch(rows, out, pad_rows=True, stream=owner.stream())
+    return out
+
+
+@redispatch.register_fake
+def _redispatch_fake(rows, ticket, key, count):
+    return rows.new_empty((count, rows.shape[1]))
+
+
+# ---- Combine ---------------------------------------------------------------------------------------------------------
+
+
+def _combine(owner: "Dispatcher", ticket: Tensor, rows: Tensor, tokens: int, **options: Any) -> Tensor:
+    handle = owner.ring.use(int(ticket.item()))
+    out = rows.new_empty((tokens, rows.shape[1]))
+    handle.combine(rows, out, stream=owner.stream(), **options)
+    return out
+
+
+@torch.library.custom_op("moecomm::combine", mutates_args=())
+def combine(
+    rows: Tensor, topk_weights: Optional[Tensor], bias: Optional[Tensor], ticket: Tensor, key: int, tokens: int
+) -> Tensor:
+    """topk_weights: those that dispatch brought, to be applied; the library knows them and reads its own."""
+    weights = "applied" if topk_weights is None else "apply"
+    return _combine(_find(key), ticket, rows, tokens, weights=weights, bias0=bias)
+
+
+@combine.register_fake
+def _combine_fake(rows, topk_weights, bias, ticket, key, tokens):
+    return rows.new_empty((tokens, rows.shape[1]))
+
+
+@torch.library.custom_op("moecomm::combine_grads", mutates_args=())
+def combine_grads(rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int) -> Tuple[Tensor, Tensor]:
+    """The backward pass of dispatch: gradients of rows and of topk_weights."""
+    owner = _find(key)
+    out_grads = rows.new_empty((tokens, owner.topk), dtype=torch.float32)
+    grads = dict(weight_grads=weight_grads, out_weight_grads=out_grads)
+    return _combine(owner, ticket, rows, tokens, **grads), out_grads
+
+
+@combine_grads.register_fake
+def _combine_grads_fake(rows, weight_grads, ticket, key, tokens):
+    return rows.new_empty((tokens, rows.shape[1])), rows.new_empty((tokens, _find(key).topk), dtype=torch.float32)
+
+
+# ---- Gradients -------------------------------------------------------------------------------------------------------
+
+
+def _dispatch_context(ctx, inputs, output):
+    rows, _, topk_weights, _, cast, key, _ = inputs
+    ctx.key, ctx.tokens, ctx.cast = key, rows.shape[0], cast
+    ctx.weighted = topk_weights is not None
+    ctx.summed = rows.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    ctx.save_for_backward(output[5])
+    ctx.mark_non_differentiable(output[1], output[3], output[4], output[5])
+
+
+def _dispatch_backward(ctx, rows, ids, weights, side, counts, ticket):
+    if ctx.cast:
+        raise NotImplementedError(f"cast is {ctx.cast!r}: a dispatch that casts has no gradient; pass detached tensors")
+    if not ctx.summed:
+        raise NotImplementedError("rows of this dtype cannot be summed, so their dispatch has no gradient")
+    (ticket,) = ctx.saved_tensors
+    if ctx.weighted:
+        grads = weights.contiguous()
+        found = torch.ops.moecomm.combine_grads(rows.contiguous(), grads, ticket, ctx.key, ctx.tokens)
+    else:
+        found = torch.ops.moecomm.combine(rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None
+    return found[0], None, found[1], None, None, None, None
+
+
+def _redispatch_context(ctx, inputs, output):
+    rows, ticket, ctx.key, _ = inputs
+    ctx.tokens = rows.shape[0]
+    ctx.save_for_backward(ticket)
+
+
+def _redispatch_backward(ctx, rows):
+    (ticket,) = ctx.saved_tensors
+    return torch.ops.moecomm.combine(rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None, None, None
+
+
+def _combine_context(ctx, inputs, output):
+    rows, topk_weights, bias, ticket, ctx.key, _ = inputs
+    ctx.count, ctx.biased = rows.shape[0], bias is not None
+    ctx.save_for_backward(ticket, *(() if topk_weights is None else (rows, topk_weights)))
+
+
+def _combine_backward(ctx, sums):
+    ticket, *applied = ctx.saved_tensors
+    grads = torch.ops.moecomm.redispatch(sums.contiguous(), ticket, ctx.key, ctx.count)
+    weight_grads = None
+    if applied:
+        rows, weights = applied
+        weight_grads = (rows.float() * grads.float()).sum(dim=1)  # those of rows that nothing came for are not read
+        grads = (grads.float() * weights.unsqueeze(1)).to(grads.dtype)
+    return grads, weight_grads, sums if ctx.biased else None, None, None, None
+
+
+dispatch.register_autograd(_dispatch_backward, setup_context=_dispatch_context)
+redispatch.register_autograd(_redispatch_backward, setup_context=_redispatch_context)
+combine.register_autograd(_combine_backward, setup_context=_combine_context)
