@@ -18,7 +18,7 @@ def case(us, **given):
     return {"mode": "ht", "layout": "flat", "format": "bf16", "cast": "none", "routing": "uniform", "tokens": 4096,
             "sms": 16, "graph": True, "ceiling": True, "wrong_payloads": 0, "wrong_metadata": 0,
             "wrong_combines": 0, "dispatch_us": summary, "combine_us": summary,
-            "pair_us": summary, "step_us": summary, "dispatch_of_ceiling": 0.975, "combine_of_ceiling": 0.5, "pair_of_ceiling": 0.7, **given}
+            "pair_us": summary, "step_us": summary, "dispatch_of_ceiling": 0.975, "combine_of_ceiling": 0.5, "pair_of_ceiling": 0.7, "step_of_ceiling": 0.6, **given}
 
 
 def row(cases, name):
