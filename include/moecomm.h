@@ -565,9 +565,10 @@ typedef struct moeHandleStatus {
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
  *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, but for what
  *    args.padding asks for.
- *  - LL dispatch and combine: values that differ. All ranks have the fault, and outputs of the dispatch may hold anything.
+ *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything.
  *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
  *    fault. Its rows count as zeros for the others, which deliver what they have.
+ * LL combines whose values differ fail asynchronously instead: moeCommGetAsyncError.
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
 
@@ -738,7 +739,8 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
  * make the two. An LL handle takes one kernel and one hop for it. Collective, stream-ordered, graph-safe.
  *   topkIdx, topkWeights, tokens  as for moeRoute; the arrays overlap no output of args
  *   args                          as for moeDispatch. With moeSendOnly the counts for the host may come with
- * moeComplete All arguments are checked before anything is launched: a refused call leaves the handle's earlier route
+ *                                 moeComplete
+ * All arguments are checked before anything is launched: a refused call leaves the handle's earlier route
  * as it was. Returns what moeRoute and moeDispatch return. docs/internals/protocol.md, "LL dispatch that routes". */
 MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                                      const moeDispatchArgs_t* args, moeStream_t stream);

@@ -144,10 +144,10 @@ TEST_P(HandleFaults, BiasesAreTheSumsOfACombineThatCannotBe) {
 }
 
 TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
-  inEveryLayout([&](const moeHandleConfig_t& shape) {
+  for (int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
     const auto differs = [&](const char* sentence, const auto& spoil) {
       world(2, small(), [&](RankContext& context) {
-        Calls calls(context, shape);
+        Calls calls(context, handleOf(moeModeHt, layout));
         calls.untilCombine();
         moeCombineArgs_t args = calls.combineArgs();
         spoil(args, calls, context.rank);
@@ -169,7 +169,7 @@ TEST_P(HandleFaults, CombinesThatDifferAreNamedByTheField) {
             [](auto& args, Calls& calls, int rank) {
               if (rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
             });
-  });
+  }
 }
 
 // Each rank is a domain. The one that lacks something names it, and the other says where that is.

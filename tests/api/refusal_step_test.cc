@@ -5,6 +5,30 @@
 namespace moe::test {
 namespace {
 
+// Of LL, owners take rows before they could look at terms.
+TEST_P(Refusal, LowLatencyCombinesOfDifferentTypes) {
+  for (int layout : {moeLayoutFlat, moeLayoutExpertMajor, moeLayoutExpertMajorPadded, moeLayoutRankMajor}) {
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, handleOf(moeModeLl, layout));
+      calls.untilCombine();
+      moeCombineArgs_t args = calls.combineArgs();
+      args.rowType = context.rank == 0 ? moeRowBf16 : moeRowFp16;
+      calls.combine(args);
+      expectFailure(context, moeInvalidUsage,
+                    "moeCombine: ranks disagree: args.rowType is bf16 on rank 0 and fp16 on rank 1");
+    });
+    world(2, small(), [&](RankContext& context) {
+      Calls calls(context, handleOf(moeModeLl, layout));
+      calls.untilCombine();
+      moeCombineArgs_t args = calls.combineArgs();
+      if (context.rank == 1) args.weightGrads = calls.grads(), args.outWeightGrads = calls.outGrads();
+      calls.combine(args);
+      expectFailure(context, moeInvalidUsage,
+                    "gradients of the weights (moeCombineGrads) is without on rank 0 and with on rank 1");
+    });
+  }
+}
+
 // Only rank 0 has tokens, and no row goes to it, so no rank needs all arrays.
 TEST_P(Refusal, GradientsOfRanksWithoutRowsOrTokensAreRight) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {

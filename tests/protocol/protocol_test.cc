@@ -108,7 +108,8 @@ TYPED_TEST(Protocol, AgreesWithTheReferenceInRandomWorlds) {
 
 TYPED_TEST(Protocol, RefusesHandlesThatDiffer) {
   for (std::uint64_t seed = 1; seed <= 12 / kSlow; ++seed) {
-    Scenario scenario = makeScenario(seed, test::Protocol::both, Trouble::stranger, {3, 8, 12, 2}, 5'000'000'000u * kSlow);
+    Scenario scenario =
+        makeScenario(seed, test::Protocol::both, Trouble::stranger, {3, 8, 12, 2}, 5'000'000'000u * kSlow);
     const std::string wrong = runScenario<TypeParam>(scenario);
     ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << scenario.text;
   }

@@ -19,10 +19,18 @@ std::string expectFault(const std::vector<Ending>& endings, int rank, Fault faul
   return describe(rank, ending) + fmt::format(" instead of fault {}; ", static_cast<int>(fault));
 }
 
-// Every rank looks at all ranks. The culprit names any other.
-std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
+// Every rank looks at all ranks. The culprit names any other. Of LL combines across domains, a rank may fail because
+// another one, which looked first, has ended.
+std::string judgeDisagreement(Scenario& world, const std::vector<Ending>& endings) {
+  const bool spreads = world.trouble == Trouble::rowSize && world.comm->shape().domains() > 1;
   std::string wrong;
   for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
+    if (spreads) {
+      const bool finished = endings[static_cast<std::size_t>(r)].finished;
+      wrong +=
+          finished ? describe(r, endings[static_cast<std::size_t>(r)]) + "; " : followBlame(endings, r, world.culprit);
+      continue;
+    }
     wrong += expectFault(endings, r, Fault::disagreement);
     const int named = endings[static_cast<std::size_t>(r)].failure.peer;
     if ((r == world.culprit) == (named == world.culprit))
@@ -32,7 +40,7 @@ std::string judgeStranger(Scenario& world, const std::vector<Ending>& endings) {
 }
 
 std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
-  if (world.trouble == Trouble::stranger && endings.size() > 1) return judgeStranger(world, endings);
+  if (world.trouble != Trouble::none) return judgeDisagreement(world, endings);
   std::string wrong;
   for (std::size_t r = 0; r < endings.size(); ++r) {
     if (!endings[r].finished) wrong += describe(static_cast<int>(r), endings[r]) + "; ";

@@ -54,9 +54,9 @@ void Operation::checkStatus(int rank, Report& report) const {
   const std::uint32_t word = expected == Fault::none ? 0 : resultOf(expected);
   const bool named = expected != Fault::disagreement || rank != culprit ? kept.peer == culprit : kept.peer != rank;
   if (seen == expected && handle.state->fault == word && (expected == Fault::none || named)) return;
-  report.add(rank, fmt::format("{}: the handle has fault {} of rank {} and the word {}, not fault {} of rank {}", name_,
-                               static_cast<int>(seen), kept.peer, handle.state->fault, static_cast<int>(expected),
-                               culprit));
+  report.add(rank,
+             fmt::format("{}: the handle has fault {} of rank {} and the word {}, not fault {} of rank {}", name_,
+                         static_cast<int>(seen), kept.peer, handle.state->fault, static_cast<int>(expected), culprit));
 }
 
 // ---- Output areas

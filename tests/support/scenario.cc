@@ -59,8 +59,9 @@ class Builder {
   void addCombine(HandleTrack& track);
   void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
   void complete(HandleTrack& track);
-  bool draws(const HandleTrack& track, Trouble trouble);
-  void note(HandleTrack& track, HandleFault fault);
+  bool endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const;
+  bool draws(const HandleTrack& track, Kind kind, Trouble trouble);
+  void note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault);
   void addTrouble(HandleTrack& track, DispatchCase& config);
   void addTrouble(HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
@@ -83,6 +84,7 @@ class Builder {
   std::vector<HandleTrack> tracks_;
   std::uint64_t htStarted_[2] = {};
   int operations_ = 0;
+  bool ended_ = false;
   Scenario world_;
 };
 
@@ -183,12 +185,24 @@ void Builder::addRoute(HandleTrack& track) {
   world_.program->addRoute(routing, rng_.between(1, track.handle->shape().routeWarpsMax));
 }
 
-// Whether this operation is to have this trouble, if it can: its handle has none yet.
-bool Builder::draws(const HandleTrack& track, Trouble trouble) {
-  return track.fault.fault == Fault::none && draws(trouble);
+// LL combines of different sizes end the world.
+bool Builder::endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const {
+  return track.handle->shape().lowLatency && kind == kCombine && trouble == Trouble::rowSize;
 }
 
-void Builder::note(HandleTrack& track, HandleFault fault) {
+// Whether this operation is to have this trouble, if it can: its handle has none yet.
+bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
+  if (track.fault.fault != Fault::none) return false;
+  if (!endsWorld(track, kind, trouble)) return draws(trouble);
+  return operations_ > 2 && world_.trouble == trouble;
+}
+
+// Says how the handle, or the world, takes what its operation got.
+void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
+  if (endsWorld(track, kind, trouble)) {
+    ended_ = true, world_.culprit = fault.culprit;
+    return;
+  }
   track.fault = fault;
   ++world_.faults;
 }
@@ -199,27 +213,27 @@ void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
   const bool lowLatency = track.handle->shape().lowLatency;
   const Arrivals& arrivals = track.route->arrivals[at(culprit)];
   const int travelling = config.cast ? config.cast.travellingBytes() : config.rowBytes;
-  if (arrivals.layoutRows > 0 && draws(track, Trouble::capacity)) {
+  if (arrivals.layoutRows > 0 && draws(track, kDispatch, Trouble::capacity)) {
     if (lowLatency) config.staged[at(culprit)] = false;
-    note(track, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
-  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, Trouble::rowSize)) {
+    note(track, kDispatch, Trouble::capacity, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
+  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, kDispatch, Trouble::rowSize)) {
     config.oddRank = culprit;
-    note(track, {Fault::disagreement, culprit});
+    note(track, kDispatch, Trouble::rowSize, {Fault::disagreement, culprit});
   }
 }
 
 void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
   const int culprit = rng_.below(shape_.nranks);
   const bool lowLatency = track.handle->shape().lowLatency;
-  if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, Trouble::capacity)) {
-    note(track, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
+  if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, kCombine, Trouble::capacity)) {
+    note(track, kCombine, Trouble::capacity, {lackRows(options, culprit, lowLatency, rng_), culprit, lowLatency});
     return;
   }
   options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
   const bool fits = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
-  if (shape_.nranks == 1 || !fits || !draws(track, Trouble::rowSize)) return;
+  if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
   options.oddRank = culprit;
-  note(track, {Fault::disagreement, culprit});
+  note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
 }
 
 // With `routing`: of a dispatch that routes.
@@ -354,7 +368,9 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
                     s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
-  for (int i = 0; i < operations; ++i) addOperation();
+  for (int i = 0; i < operations && !ended_; ++i) addOperation();
+  const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
+  if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // the trouble found no place, or ended nothing
   for (HandleTrack& track : tracks_) {
     if (track.outstanding) complete(track);
   }

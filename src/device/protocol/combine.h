@@ -74,15 +74,14 @@ class Combine {
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave, silent);
     };
-    const auto take = [&](int wave) {
-      if (lowLatency()) silent = false;  // by what the others say it may be so again
-      return !s.receives || sumWave(wave, silent);
-    };
+    const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
     if (!inWaves<kWaves>(handOver, take, takesLater(s.w)) || !s.receives) return;
-    if (!silent) return end();
-    sumNothing(s.warp, s.p, s.w);
-    if (isLast(s.w) && s.allHaveBegun()) keepWhySilent(known);
-    if (!lowLatency()) endReading();
+    if (!lowLatency() && silent) {
+      sumNothing(s.warp, s.p, s.w);
+      if (!known && isLast(s.w) && s.allHaveBegun()) keepRecordsFault(s.warp, s.p, s.epoch);
+      return endReading();
+    }
+    end();
   }
 
   // ---- What an operation over rails needs of its combine in this domain
@@ -124,16 +123,15 @@ class Combine {
   }
 
   // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one. Every rank looks
-  // at every record of its domain, in LL at the terms of all ranks, so that all of them sum nothing, `silent`, together.
+  // at every record of its domain, so that all of them sum nothing, `silent`, together.
   MOE_LANES bool sumWave(int wave, bool& silent) const {
-    if (lowLatency()) {
-      if (!waitForTerms(s) || (s.split() && !rowsAreThere(wave))) return false;
-      silent = !termsAgree(s);
-    } else if (!silent) {
+    if (!lowLatency()) {
+      if (silent) return true;
       if (!rowsAreThere(wave)) return false;
       if (wave == 0) silent = !recordsAreGood();
+      if (silent) return true;
     }
-    return silent || sumRows(wave);
+    return sumRows(wave);
   }
   // The same of rows that are good.
   MOE_LANES bool sumRows(int wave) const {
@@ -206,7 +204,9 @@ class Combine {
 
     MOE_LANES const std::uint8_t* partialRow(const Destination& to) const { return combine.partialRow(to); }
     MOE_LANES bool mayRead() const {
-      return !waits || combine.rowsAreThere(wave);
+      if (!waits) return true;
+      const auto& session = combine.s;
+      return combine.rowsAreThere(wave) && (!isLast(session.w) || termsAgree(session, allRanks(session.comm)));
     }
   };
 
@@ -235,15 +235,6 @@ class Combine {
     handOver(wave, silent);
     if (s.split() && lowLatency()) llPutSums(s);
     if (wave == kWaves - 1) endSend(silent);
-  }
-
-  // `known`: from before this operation.
-  MOE_LANES void keepWhySilent(bool known) const {
-    if (lowLatency()) {
-      keepTermsFault(s.warp, s.p, s.w, s.operation());
-    } else if (!known) {
-      keepRecordsFault(s.warp, s.p, s.epoch);
-    }
   }
 
   // Where something is lacking nothing is read or made; every rank finds out from the record.

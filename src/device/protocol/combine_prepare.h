@@ -141,27 +141,15 @@ MOE_LANES void tellTerms(const Combining auto& s) {
   s.tell(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, s.args.terms);
 }
 
-// What is wrong with the terms of rank `from`, when they have come: those of other domains come with their flags.
-MOE_LANES Failure termsFault(const Combining auto& s, int from) {
-  const std::uint64_t words = s.isRemote(from) ? s.area.ready : llFlags(s.comm, s.handle, s.comm.at.llCombineSizes);
-  const auto theirs = static_cast<unsigned>(flagValue(s.warp.laneLoad(s.comm.template mine<Flag>(words) + from)));
-  return theirs == s.args.terms ? Failure{} : disagreement(Phase::combineRows, from, s.args.terms, theirs);
-}
-
-// Every warp asks this, so that all of them sum nothing together. After the flags of other domains.
-MOE_LANES bool termsAgree(const Combining auto& s) {
-  return areGood(s, allRanks(s.comm), [&](int from) { return termsFault(s, from); });
-}
-// False if the wait failed.
-MOE_LANES bool waitForTerms(const Combining auto& s) {
-  return s.waitForDomain(llFlags(s.comm, s.handle, s.comm.at.llCombineSizes), s.epoch, Phase::combineRows);
-}
-
-// Keeps that they differ. One warp.
-template <Moves Warp>
-MOE_SELDOM void keepTermsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  const CombineSession<Warp> s(warp, p, w, operation);
-  keepFirstFault(warp, p.handle, allRanks(p.comm), [&](int from) { return termsFault(s, from); });
+// Looks at the terms of `ranks`. Those of other domains came with their flags; for others it waits.
+MOE_LANES bool termsAgree(const Combining auto& s, Range ranks) {
+  const std::uint64_t area = llFlags(s.comm, s.handle, s.comm.at.llCombineSizes);
+  if (!s.waitForDomain(area, s.epoch, Phase::combineRows)) return false;
+  return s.allAreGood(ranks, [&](int from) -> Failure {
+    const std::uint64_t words = s.isRemote(from) ? s.area.ready : area;
+    const auto theirs = static_cast<unsigned>(flagValue(s.warp.laneLoad(s.comm.template mine<Flag>(words) + from)));
+    return theirs == s.args.terms ? Failure{} : disagreement(Phase::combineRows, from, s.args.terms, theirs);
+  });
 }
 
 // LL, right after a combine of the same set: what that one made, and its terms, may be written again when every rank

@@ -80,7 +80,8 @@ class HtDispatchRails {
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
       : HtDispatchRails(Here(warp, p, {w, w}, which), p) {}
 
-  // What is wrong in this domain its ranks find before they send anything, and tell their rail peers with the first wave.
+  // What is wrong in this domain its ranks find before they send anything, and tell their rail peers with the first
+  // wave.
   MOE_LANES void run() const {
     if (s.stopped()) return;
     bool silent = deliversNothing(s);
@@ -142,8 +143,8 @@ class HtDispatchRails {
     return true;
   }
 
-  // Ranks of this domain may have stored rows before they heard: the output is left alone, and is the caller's, when all
-  // of them have told their waves.
+  // Ranks of this domain may have stored rows before they heard: the output is left alone, and is the caller's, when
+  // all of them have told their waves.
   MOE_LANES bool takeNothing(int wave) const {
     if (!waitForWave(s, here_.rowFlags(), wave, Phase::dispatchRows)) return false;
     if (wave == kHtWaves - 1) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), s.w);

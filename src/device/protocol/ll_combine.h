@@ -4,7 +4,6 @@
 // docs/internals/protocol.md, "LL combine that lands".
 #pragma once
 
-#include "device/protocol/combine_nothing.h"
 #include "device/protocol/combine_prepare.h"
 
 namespace moe {
@@ -68,8 +67,6 @@ struct LandedSums {
 
 template <Lands Warp>
 MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
-template <Lands Warp>
-MOE_SELDOM void takeBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
 template <Lands Warp>
 class LlCombine {
@@ -102,19 +99,6 @@ class LlCombine {
     s.warp.reduceRows(s.comm, PreparedZeros<true, HandedBack<S, true>>{s.p, {s, arrivedShare()}});
     if (s.split()) s.warp.reduceRows(s.comm, PreparedZeros<false, HandedBack<S, false>>{s.p, {s, arrivedShare()}});
     if (s.args.grads != 0) pushWeightGrads(s, true);
-  }
-
-  // The owner's sums if terms differ. Rows have landed in places that they do not belong to: when all ranks have told
-  // that theirs are there, those who have not yet telling it now, the places are emptied. With several domains they need
-  // not be empty, and rows may still be put from there.
-  MOE_LANES void endWithoutRows() const {
-    if (!hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
-    if (!waitForFlags()) return;
-    if (!s.split()) emptyPlaces();
-    sumNothing(s.warp, s.p, s.w);
-    if (!isLast(s.w)) return;  // all warps have told their rows, and so have read what this writes
-    keepTermsFault(s.warp, s.p, s.w, s.operation());
-    s.warp.forEach(1, [&](int) { s.comm.state->handed[0][s.channel] = s.number; });
   }
 
  private:
@@ -199,19 +183,17 @@ class LlCombine {
 
   // ---- The owner
 
-  // Every warp looks whether terms agree before it takes a row: rows of other sizes lie anywhere. Flags of other domains
-  // bring their ranks' terms. Within the domain a rank need not tell flags if it has no gradients and others do.
+  // One warp looks whether terms agree. If they do not, the others stop waiting for rows that never come. Those of
+  // other domains come with their flags.
   MOE_LANES void takeBack() const {
-    if (!waitForTerms(s) || (s.split() && !waitForFlags())) return;
-    if (!termsAgree(s)) return takeBackNothing(s.warp, s.p, s.w, s.operation());
-    if (hasFlags() && !s.split() && !waitForFlags()) return;
+    if (s.w.index == 0 && !termsAgree(s, domainRanks(s.comm))) return;
+    if (hasFlags() && !s.waitForAll(s.area.ready, s.number, Phase::combineRows)) return;
+    if (s.split() && s.w.index == 0 && !termsAgree(s, allRanks(s.comm))) return;
     const Range tokens{0, s.args.tokens};
     const LandedSums<S> sums{s, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)};
     if (!s.warp.reduceRows(s.comm, sums)) return;
     if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
   }
-
-  MOE_LANES bool waitForFlags() const { return s.waitForAll(s.area.ready, s.number, Phase::combineRows); }
 
   const S s;
 };
@@ -219,11 +201,6 @@ class LlCombine {
 template <Lands Warp>
 MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
   LlCombine<Warp>(warp, p, w, operation).handBackZeros();
-}
-
-template <Lands Warp>
-MOE_SELDOM void takeBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  LlCombine<Warp>(warp, p, w, operation).endWithoutRows();
 }
 
 }  // namespace moe

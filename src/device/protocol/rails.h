@@ -67,13 +67,13 @@ MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, in
   if (theirs == kRailSilent) return {0, Fault::elsewhere, words.rows, c.railPeer(domain), 0, 0, 0, 0};
   return disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
 }
-// After the first wave's flags. The ranks of a domain say the same, or that it delivers nothing: so if one says anything
-// else than another, all ranks of all domains hear of it.
+// After the first wave's flags. The ranks of a domain say the same, or that it delivers nothing: so if one says
+// anything else than another, all ranks of all domains hear of it.
 MOE_LANES bool railsAgree(const AnySession auto& s, const RailWords& words) {
   return areGood(s, {0, s.comm.domains()}, [&](int domain) { return railFault(s, words, domain); });
 }
-// Keeps what is wrong in this domain, by faultOf(rank), or else what rail peers say. One warp, before the rails are free
-// for what the peers say next.
+// Keeps what is wrong in this domain, by faultOf(rank), or else what rail peers say. One warp, before the rails are
+// free for what the peers say next.
 template <class FaultOf>
 MOE_LANES void keepRailsFault(const AnySession auto& s, const RailWords& words, FaultOf faultOf) {
   const CommView& c = s.comm;
