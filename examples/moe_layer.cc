@@ -32,7 +32,7 @@ class MoeLayer {
   // The output is window memory, into which peers write. It has room for the most rows that may arrive.
   MoeLayer(const moecomm::Communicator& comm, int experts)
       : arrived_(comm, std::size_t{kTokens} * kTopk * kHidden * static_cast<std::size_t>(comm.info().nranks)),
-        handle_(comm, shapeFor(experts)) {}
+        handle_(comm, moecomm::HandleConfig(experts, kTopk, moeLayoutExpertMajor)) {}
 
   void forward(const Choice& choice, const std::vector<float>& rows, std::vector<float>& sums) {
     handle_.route({choice.experts, choice.weights});
@@ -45,17 +45,12 @@ class MoeLayer {
   }
 
  private:
-  static moecomm::HandleConfig shapeFor(int experts) {
-    moecomm::HandleConfig shape(experts, kTopk);
-    shape.layout = moeLayoutExpertMajor;  // one group of rows per expert, one behind the other
-    shape.tokensMax = kTokens;
-    return shape;
-  }
+  // EXPERT_MAJOR: the rows of each local expert, one group behind the other.
   void runExperts(const moeCounts_t& counts) {
     float* row = arrived_.data();
     for (int e = 0; e < counts.localExperts; ++e) {
-      for (int i = 0; i < counts.rowsPerExpert[e] * kHidden; ++i)
-        *row++ *= static_cast<float>(counts.firstExpert + e + 1);
+      const auto factor = static_cast<float>(counts.firstExpert + e + 1);
+      for (int i = 0; i < counts.rowsPerExpert[e] * kHidden; ++i) *row++ *= factor;
     }
   }
 
@@ -76,7 +71,8 @@ int countWrong(const Choice& choice, const std::vector<float>& rows, const std::
 int run() {
   moecomm::Config config;
   config.backend = moeBackendHost;
-  config.heapBytes = 64 << 20;
+  config.tokensMax = kTokens;
+  config.heapBytes = 64 << 20;  // for window memory
   const moecomm::Communicator comm = moecomm::Communicator::fromEnv(config);
   const moeCommInfo_t info = comm.info();
   MoeLayer layer(comm, kExpertsPerRank * info.nranks);

@@ -22,9 +22,11 @@ struct Config : moeConfig_t {
 // moeHandleConfig_t with its defaults.
 struct HandleConfig : moeHandleConfig_t {
   HandleConfig() noexcept : moeHandleConfig_t MOE_HANDLE_CONFIG_INITIALIZER {}
-  HandleConfig(std::int32_t expertCount, std::int32_t topkCount) noexcept : HandleConfig() {
+  HandleConfig(std::int32_t expertCount, std::int32_t topkCount, std::int32_t rowLayout = moeLayoutFlat) noexcept
+      : HandleConfig() {
     experts = expertCount;
     topk = topkCount;
+    layout = rowLayout;
   }
 };
 

@@ -239,6 +239,63 @@ TEST(CppStep, CastsOnTheWayAndSumsAUsersType) {
   });
 }
 
+// Rows that stay where they came, and results that are written where peers read them.
+TEST(CppStep, NeedsNoOutputWithRankMajorSlots) {
+  cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
+    moecomm::HandleConfig shape(2, 1, moeLayoutRankMajor);
+    shape.mode = moeModeLl, shape.tokensMax = 1;
+    moecomm::Handle handle(comm, shape);
+    const std::vector<std::int32_t> topk = {1 - rank};
+    const std::vector<float> row(4, static_cast<float>(rank + 5));
+    std::vector<std::int32_t> from(2), few(1);
+    std::vector<float> sums(4);
+    moecomm::DispatchArgs args(row, moecomm::Span<float>(), 4);
+    args.setOutSourceIndex(few);
+    expectError(moeInvalidArgument, "args.outSourceIndex has 1 elements, must have [outRows] = [2]",
+                [&] { handle.routeDispatch({topk}, args); });
+    args.setOutSourceIndex(from);
+    handle.routeDispatch({topk}, args);
+    EXPECT_EQ(from[static_cast<std::size_t>(1 - rank)], 1 - rank);
+    const moeHandleView_t view = handle.view();
+    const moecomm::Span results(static_cast<float*>(view.combineRows), 2 * 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const std::size_t at = static_cast<std::size_t>(1 - rank) * 4 + i;
+      results.data()[at] = 10 * static_cast<const float*>(view.rows)[at];
+    }
+    handle.combine({results, sums, 4});
+    EXPECT_EQ(sums[3], static_cast<float>(10 * (rank + 5)));
+  });
+}
+
+TEST(CppStep, QueriesOfAHandleAnswer) {
+  cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
+    moecomm::HandleConfig shape(2, 1, moeLayoutExpertMajor);
+    shape.arrivals = shape.statistics = 1;
+    moecomm::Handle handle(comm, shape);
+    const std::vector<std::int32_t> topk = {1, 1, 0};
+    const std::vector<float> rows(3 * 4, 1.0f);
+    std::vector<float> arrived(6 * 4);
+    std::vector<std::int32_t> perRank(2), perExpert(1), offsets(2);
+    std::vector<std::int64_t> waits(2);
+    moecomm::DispatchArgs args(rows, arrived, 4);
+    args.setOutExpertOffsets(offsets);
+    args.setCumulativeRows(perExpert);
+    args.setCumulativeWaitNs(waits);
+    handle.routeDispatch({topk}, args);
+    const std::int32_t came = rank == 0 ? 2 : 4;
+    EXPECT_EQ(handle.counts().rows, came);
+    EXPECT_EQ(*handle.deviceCounts().rows, came);
+    EXPECT_EQ(handle.statistics().rowsPerExpert[0], came);
+    EXPECT_EQ(perExpert[0], came);
+    EXPECT_EQ(offsets[1], came);
+    EXPECT_EQ(handle.arrivals().words[0] >> MOE_ARRIVAL_SHIFT, 1u);
+    moeSent_t sent = MOE_SENT_INITIALIZER;
+    sent.tokensPerRank = perRank.data();
+    handle.getSent(sent);
+    EXPECT_EQ(perRank, (std::vector<std::int32_t>{1, 2}));
+  });
+}
+
 TEST(CppStep, FaultsAreAskedForAndEndNothing) {
   cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
     moecomm::Handle handle(comm, moecomm::HandleConfig(2, 1));

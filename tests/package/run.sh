@@ -90,6 +90,13 @@ for file in README.md CHANGELOG.md LICENSE docs/reference/tuning.md docs/guide/l
 done
 "$cc" -std=c99 -I"$prefix/include" "$prefix/share/moecomm/examples/minimal.c" -L"$(dirname "$library")" -lmoecomm -o "$work/minimal"
 LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/minimal" >/dev/null
+# The guide shows lines of this example.
+python3 - "$documents/docs/guide/cpp.md" "$prefix/share/moecomm/examples/moe_layer.cc" <<'END'
+import pathlib, re, sys
+guide, example = (pathlib.Path(path).read_text() for path in sys.argv[1:])
+shown = re.findall(r"```cpp\n(.*?)```", guide, re.S)
+sys.exit(None if shown and all(text in example for text in shown) else "cpp.md shows something else than moe_layer.cc")
+END
 "$cxx" -std=c++17 -I"$prefix/include" "$prefix/share/moecomm/examples/moe_layer.cc" -L"$(dirname "$library")" -lmoecomm -o "$work/moe_layer"
 LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/moe_layer" >/dev/null
 
