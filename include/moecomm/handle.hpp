@@ -27,6 +27,10 @@ struct HandleState {
     return comm.get() != nullptr ? moeHandleDestroy(freed) : moeSuccess;
   }
 
+  void noteStart(std::int32_t flags) noexcept {
+    pending = (flags & moeSendOnly) != 0;
+    if (pending) ++started;
+  }
   void complete(moeStream_t stream) {
     const moeComm_t owner = comm.require();
     check(moeComplete(handle, stream), owner);
@@ -45,6 +49,7 @@ struct HandleState {
   std::int32_t mode = moeModeHt;  // in use
   bool onHost = false;            // counts are there when the route returns
   bool pending = false;           // an operation awaits moeComplete
+  std::uint64_t started = 0;      // operations that did; the number of the latest one
 };
 
 }  // namespace detail
@@ -74,15 +79,17 @@ class [[nodiscard]] Pending {
   // handle has ended.
   void complete(moeStream_t stream = nullptr) {
     const std::shared_ptr<detail::HandleState> state = state_.lock();
-    if (state == nullptr) throw Error(moeInvalidUsage, "nothing is outstanding: completed, moved from, or handle gone");
+    if (state == nullptr || !state->pending || state->started != number_)
+      throw Error(moeInvalidUsage, "this operation is not outstanding: completed, moved from, or its handle has ended");
     state->complete(stream);
-    state_.reset();
   }
 
  private:
   friend class Handle;
-  explicit Pending(const std::shared_ptr<detail::HandleState>& state) : state_(state) {}
+  explicit Pending(const std::shared_ptr<detail::HandleState>& state) : state_(state), number_(state->started) {}
+
   std::weak_ptr<detail::HandleState> state_;
+  std::uint64_t number_;
 };
 
 // A shape of operations and its latest route. The calls are those of moecomm.h: stream-ordered, and collective where
@@ -155,7 +162,7 @@ class Handle {
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream = nullptr) {
     const moeComm_t comm = require();
     check(moeDispatch(state_->handle, &args, stream), comm);
-    state_->pending = (args.flags & moeSendOnly) != 0;
+    state_->noteStart(args.flags);
   }
   // Starts a dispatch, with moeSendOnly.
   Pending startDispatch(DispatchArgs args, moeStream_t stream = nullptr) {
@@ -175,7 +182,7 @@ class Handle {
     const std::int32_t tokens = routing.require(state_->shape);
     check(moeRouteDispatch(state_->handle, routing.idx_, routing.weights_, tokens, &args, stream), comm);
     state_->shape = nextShape(tokens);
-    state_->pending = (args.flags & moeSendOnly) != 0;
+    state_->noteStart(args.flags);
   }
   Pending startRouteDispatch(const Routing& routing, DispatchArgs args, moeStream_t stream = nullptr) {
     args.flags |= moeSendOnly;
@@ -193,7 +200,7 @@ class Handle {
   void combine(const moeCombineArgs_t& args, moeStream_t stream = nullptr) {
     const moeComm_t comm = require();
     check(moeCombine(state_->handle, &args, stream), comm);
-    state_->pending = (args.flags & moeSendOnly) != 0;
+    state_->noteStart(args.flags);
   }
   Pending startCombine(CombineArgs args, moeStream_t stream = nullptr) {
     args.flags |= moeSendOnly;

@@ -145,17 +145,32 @@ TEST(CppStep, IsRightInTwoPhases) {
         moecomm::Pending moved = std::move(dispatch);
         moecomm::Handle elsewhere = std::move(step.handle);  // an operation outlives moves of its handle
         moved.complete();
-        expectError(moeInvalidUsage, "nothing is outstanding", [&] { moved.complete(); });
+        expectError(moeInvalidUsage, "not outstanding", [&] { moved.complete(); });
         step.handle = std::move(elsewhere);
         step.runExperts();
         step.handle.startCombine(step.combineArgs()).complete();
         step.check();
       }
+    });
+  }
+}
+
+TEST(CppStep, AHandleEndsWhatAPendingLeaves) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    cppWorld(kCppRanks, cppConfig(), [&](moecomm::Communicator& comm, int) {
+      CppStep<std::int32_t> step(comm, mode, moeLayoutExpertMajor);
       step.prepare(4);
       {
         const moecomm::Pending dropped = step.handle.startRouteDispatch({step.topk, step.weights}, step.dispatchArgs());
       }
+      expectError(moeInvalidUsage, "awaits moeComplete", [&] { step.handle.dispatch(step.dispatchArgs()); });
       step.handle.complete();
+      moecomm::Pending earlier = step.handle.startDispatch(step.dispatchArgs());
+      step.handle.complete();
+      expectError(moeInvalidUsage, "not outstanding", [&] { earlier.complete(); });
+      moecomm::Pending later = step.handle.startDispatch(step.dispatchArgs());
+      expectError(moeInvalidUsage, "not outstanding", [&] { earlier.complete(); });
+      later.complete();
       step.runExperts();
       moecomm::CombineArgs combine = step.combineArgs();
       combine.flags = moeSendOnly;
@@ -164,7 +179,7 @@ TEST(CppStep, IsRightInTwoPhases) {
       step.check();
       moecomm::Pending late = step.handle.startDispatch(step.dispatchArgs());
       step.handle.destroy();
-      expectError(moeInvalidUsage, "nothing is outstanding", [&] { late.complete(); });
+      expectError(moeInvalidUsage, "not outstanding", [&] { late.complete(); });
     });
   }
 }
