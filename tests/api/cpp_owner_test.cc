@@ -147,16 +147,22 @@ TEST(CppOwner, ErrorsHaveTheResultAndTheSentence) {
 }
 
 TEST(CppOwner, ALeavingRankEndsTheWaitOfOthersWithAnError) {
-  cppWorld(2, cppConfig(), [](Communicator& comm, int rank) {
-    Handle handle(comm, HandleConfig(2, 1));
-    if (rank == 0) return comm.destroy();
-    expectError(moeRemoteError, "rank 0 has left", [&] {
-      handle.route({});
-      handle.route({});
+  for (const bool byScope : {false, true}) {
+    cppWorld(2, cppConfig(), [&](Communicator& comm, int rank) {
+      Handle handle(comm, HandleConfig(2, 1));
+      if (rank == 0 && byScope) {
+        const Communicator ends = std::move(comm);
+        return;
+      }
+      if (rank == 0) return comm.destroy();
+      expectError(moeRemoteError, "rank 0 has left", [&] {
+        handle.route({});
+        handle.route({});
+      });
+      EXPECT_EQ(comm.asyncError(), moeRemoteError);
+      comm.destroy();  // a failed one too ends without an error
     });
-    EXPECT_EQ(comm.asyncError(), moeRemoteError);
-    comm.destroy();  // a failed one too ends without an error
-  });
+  }
 }
 
 TEST(CppOwner, RoutesOfAWrongSizeAreRefused) {
@@ -275,6 +281,54 @@ TEST(CppOwner, ArraysOfACombineThatAreTooSmallAreRefused) {
                 [&] { Args(arrived, sums, 4).setBias0(topk); });
     handle.combine({arrived, sums, 4});
     EXPECT_EQ(sums, rows);
+  });
+}
+
+// What a combine must read depends on the latest route and its bound.
+TEST(CppOwner, SizesFollowTheRoute) {
+  cppWorld(1, cppConfig(), [](Communicator& comm, int) {
+    Handle flat(comm, HandleConfig(4, 2));
+    HandleConfig config(4, 2, moeLayoutRankMajor);
+    config.tokensMax = 4;
+    Handle slots(comm, config);
+    const std::vector<std::int32_t> two = {0, 1, 2, 3}, one = {0, 1}, none = {-1, -1};
+    const std::vector<float> rows(4 * 4, 1.0f), single(4, 1.0f);
+    std::vector<float> out(4 * 4), sums(4 * 4);
+    flat.routeDispatch({one}, {rows, out, 4});
+    flat.combine({single, sums, 4});
+    flat.routeDispatch({two}, {rows, out, 4});
+    expectError(moeInvalidArgument, "args.rows has 4 elements, must have [outRows][hidden] = [2][4]", [&] {
+      flat.combine({single, sums, 4});
+    });
+    slots.routeDispatch({one}, {rows, out, 4});
+    expectError(moeInvalidArgument, "args.rows has 4 elements, must have [outRows][hidden] = [4][4]", [&] {
+      slots.combine({single, sums, 4});
+    });
+    slots.setTokensBound(1);
+    expectError(moeInvalidArgument, "= [4][4]", [&] { slots.combine({single, sums, 4}); });
+    slots.routeDispatch({one}, {rows, out, 4});
+    slots.combine({single, sums, 4});
+    slots.setTokensBound(0);
+    slots.routeDispatch({none}, {rows, out, 4});
+    slots.combine({single, sums, 4});  // nothing came, so nothing is read
+    EXPECT_EQ(sums[0], 0);
+  });
+}
+
+TEST(CppOwner, EmptyWeightsAreNone) {
+  cppWorld(1, cppConfig(), [](Communicator& comm, int) {
+    Handle handle(comm, HandleConfig(1, 1, moeLayoutExpertMajor));
+    const std::vector<std::int32_t> topk = {0};
+    const std::vector<float> fives = {5}, row(4, 1.0f);
+    std::vector<float> arrived(4), sums(4);
+    moecomm::CombineArgs combine(arrived, sums, 4);
+    combine.weights = moeWeightsApply;
+    handle.routeDispatch({topk, moecomm::Span(fives).first(0)}, {row, arrived, 4});
+    handle.combine(combine);
+    EXPECT_EQ(sums[0], 1);
+    handle.routeDispatch({topk, fives}, {row, arrived, 4});
+    handle.combine(combine);
+    EXPECT_EQ(sums[0], 5);
   });
 }
 

@@ -247,10 +247,30 @@ TEST(CppStep, CastsOnTheWayAndSumsAUsersType) {
     handle.dispatch({row, arrived, 128});
     handle.combine({arrived, sums, 128});
     EXPECT_EQ(sums[127].bits, 0x4000);
-    scales.resize(1);
-    args.setCastRows(moeCastFp8, row, codes, scales, 128);
-    expectError(moeInvalidArgument, "args.outScales has 1 elements, must have [outRows][words] = [2][1]",
+  });
+}
+
+TEST(CppStep, KnowsHowManyScalesACastMakes) {
+  cppWorld(1, cppConfig(), [](moecomm::Communicator& comm, int) {
+    moecomm::HandleConfig shape(1, 1, moeLayoutRankMajor);
+    shape.mode = moeModeLl, shape.tokensMax = 2;
+    moecomm::Handle handle(comm, shape);
+    handle.route({std::vector<std::int32_t>{0}});
+    const std::vector<CppBfloat16> row(512, CppBfloat16{0x4000});
+    std::vector<std::uint8_t> codes(2 * 512);
+    std::vector<std::uint32_t> scales(7);
+    moecomm::DispatchArgs args;
+    args.setCastRows(moeCastFp8, row, codes, scales, 512);
+    expectError(moeInvalidArgument, "args.outScales has 7 elements, must have [outRows][words] = [2][4]",
                 [&] { handle.dispatch(args); });
+    args.setCastRows(moeCastFp8, row, moecomm::Span<std::uint8_t>(), scales, 512);
+    expectError(moeInvalidArgument, "= [2][4]", [&] { handle.dispatch(args); });
+    args.setCastRows(moeCastFp8Ue8m0, row, codes, moecomm::Span(scales).first(1), 512);
+    expectError(moeInvalidArgument, "= [2][1]", [&] { handle.dispatch(args); });
+    args.setCastRows(moeCastFp8Ue8m0, row, codes, moecomm::Span(scales).first(2), 512);
+    handle.dispatch(args);
+    EXPECT_EQ(scales[0] & 0xff, scales[0] >> 24) << "four blocks alike";
+    EXPECT_NE(scales[0], 0u);
   });
 }
 
