@@ -32,7 +32,18 @@ for header in "$prefix"/include/*.hpp "$prefix"/include/moecomm/*.hpp; do
     "$cxx" -std=c++$standard -pedantic -Wall -Wextra -Wconversion -Wshadow -Werror -I"$prefix/include" -fsyntax-only "$work/alone.cc"
   done
 done
-# It defines nothing but its guards.
+# The C++ headers call every function of the C interface, and define nothing but their guards.
+while read -r function; do
+  grep -qw "$function" "$prefix"/include/moecomm/*.hpp || { echo "moecomm.hpp lacks $function"; exit 1; }
+done <"$here/../abi/exports.txt"
+python3 - "$prefix/include" <<'END'
+import pathlib, re, sys
+c, cpp = (pathlib.Path(sys.argv[1], name).read_text() for name in ("moecomm.h", "moecomm/arguments.hpp"))
+bodies = re.findall(r"typedef struct moe(?:Dispatch|Combine)Args \{(.*?)\n\}", c, re.S)
+arrays = set(re.findall(r"\*\s*(\w+);", "\n".join(bodies)))
+missing = sorted(name for name in arrays if f'require("args.{name}"' not in cpp)
+sys.exit(f"moecomm.hpp does not check the arrays {missing} of {len(arrays)}" if missing or len(arrays) < 20 else None)
+END
 macros=$(grep -h '^# *define' "$prefix"/include/*.hpp "$prefix"/include/moecomm/*.hpp | grep -v '^#define MOECOMM_[A-Z]*_\?HPP_$' || true)
 [ -z "$macros" ] || { echo "the C++ header defines $macros"; exit 1; }
 
