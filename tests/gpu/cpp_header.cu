@@ -1,12 +1,13 @@
-// moecomm.hpp compiles where nvcc does, and knows CUDA's element types, which come behind it here. There is nothing to
-// run.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// moecomm.hpp compiles where nvcc does. There is nothing to run.
 #include <moecomm.hpp>
 
-namespace moe::test {
-
+// It knows CUDA's element types before their headers come.
 static_assert(moecomm::RowType<__half>::value == moeRowFp16 && moecomm::RowType<__nv_bfloat16>::value == moeRowBf16);
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace moe::test {
 
 // A step in device memory, on a stream.
 void stepOnDevice(moecomm::Handle& handle, const std::int64_t* topkIdx, const __nv_bfloat16* rows,
