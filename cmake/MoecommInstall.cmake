@@ -1,4 +1,4 @@
-# What `cmake --install` puts where: the header, the library, the tools, the files for users of CMake and pkg-config,
+# What `cmake --install` puts where: the headers, the library, the tools, the files for users of CMake and pkg-config,
 # the Python package, the examples and the documents.
 include(CMakePackageConfigHelpers)
 
@@ -6,7 +6,8 @@ install(TARGETS moecomm EXPORT moecommTargets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES include/moecomm.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/moecomm.h include/moecomm.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/moecomm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 foreach(tool IN ITEMS moerun moe_info moe_perf)
   if(TARGET ${tool})
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -39,6 +40,6 @@ file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/python_link)
 file(CREATE_LINK ${library_from_python} ${PROJECT_BINARY_DIR}/python_link/libmoecomm.so SYMBOLIC)
 install(FILES ${PROJECT_BINARY_DIR}/python_link/libmoecomm.so DESTINATION ${share_dir}/python/moecomm)
 install(DIRECTORY examples DESTINATION ${share_dir}
-  FILES_MATCHING PATTERN "*.c" PATTERN "*.cu" PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+  FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.cu" PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})

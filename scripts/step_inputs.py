@@ -28,7 +28,7 @@ OTHER_TESTS = ["tests/codegen/check_kernels_test.py", "tests/codegen/planted.cu"
                "tests/sim/mutants.toml", "tests/sim/mutant_threads.cc"]
 # step: (inputs, exceptions). A name stands for a file or a folder; "*.h" for files with this ending.
 TABLE = {
-    "format": ([".clang-format", "scripts/test.sh", "*.h", "*.cuh", "*.cc", "*.c", "*.cu"], []),
+    "format": ([".clang-format", "scripts/test.sh", "*.h", "*.hpp", "*.cuh", "*.cc", "*.c", "*.cu"], []),
     "tidy": (EVERYTHING, []),
     "tests": (EVERYTHING, PROSE + OTHER_TESTS),
     "asan": (EVERYTHING, PROSE + OTHER_TESTS),

@@ -55,7 +55,7 @@ step_deps() {
 # The version is pinned, because other versions format the same text differently.
 step_format() {
   have clang-format-14 || { skip "no clang-format-14"; return; }
-  git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cuh' '*.cc' '*.c' '*.cu' |
+  git ls-files -z --cached --others --exclude-standard -- '*.h' '*.hpp' '*.cuh' '*.cc' '*.c' '*.cu' |
     xargs -0 clang-format-14 --dry-run -Werror
 }
 

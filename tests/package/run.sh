@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs a build tree to a fresh prefix, moves the prefix, and uses it as a user would: from a C and a C++ program,
-# through find_package and through pkg-config, and from the header alone as C99 and C++17.
+# through find_package and through pkg-config, and from each header alone.
 # Usage: run.sh BUILD_DIR [C_COMPILER CXX_COMPILER]
 set -eu
 build=$(cd "$1" && pwd)
@@ -19,13 +19,33 @@ prefix=$work/prefix
 library=$(find "$prefix" -name libmoecomm.so -not -path "*/python/*")
 [ -n "$library" ] || { echo "libmoecomm.so is not installed"; exit 1; }
 
-step "the header alone, as C99 and as C++17"
+step "each header alone, as C99, C++17 and C++20"
 for header in "$prefix"/include/*.h; do
   echo "#include \"$header\"" >"$work/alone.c"
   cp "$work/alone.c" "$work/alone.cc"
   "$cc" -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only "$work/alone.c"
   "$cxx" -std=c++17 -pedantic -Wall -Wextra -Werror -fsyntax-only "$work/alone.cc"
 done
+for header in "$prefix"/include/*.hpp "$prefix"/include/moecomm/*.hpp; do
+  echo "#include \"$header\"" >"$work/alone.cc"
+  for standard in 17 20; do
+    "$cxx" -std=c++$standard -pedantic -Wall -Wextra -Wconversion -Wshadow -Werror -I"$prefix/include" -fsyntax-only "$work/alone.cc"
+  done
+done
+# The C++ headers call every function of the C interface, and define nothing but their guards.
+while read -r function; do
+  grep -qw "$function" "$prefix"/include/moecomm/*.hpp || { echo "moecomm.hpp lacks $function"; exit 1; }
+done <"$here/../abi/exports.txt"
+python3 - "$prefix/include" <<'END'
+import pathlib, re, sys
+c, cpp = (pathlib.Path(sys.argv[1], name).read_text() for name in ("moecomm.h", "moecomm/arguments.hpp"))
+bodies = re.findall(r"typedef struct moe(?:Dispatch|Combine)Args \{(.*?)\n\}", c, re.S)
+arrays = set(re.findall(r"\*\s*(\w+);", "\n".join(bodies)))
+missing = sorted(name for name in arrays if f'require("args.{name}"' not in cpp)
+sys.exit(f"moecomm.hpp does not check the arrays {missing} of {len(arrays)}" if missing or len(arrays) < 20 else None)
+END
+macros=$(grep -h '^# *define' "$prefix"/include/*.hpp "$prefix"/include/moecomm/*.hpp | grep -v '^#define MOECOMM_[A-Z]*_\?HPP_$' || true)
+[ -z "$macros" ] || { echo "the C++ header defines $macros"; exit 1; }
 
 step "find_package"
 cmake -S "$here" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
@@ -33,6 +53,7 @@ cmake -S "$here" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COM
 cmake --build "$work/consumer" >"$work/log" || { cat "$work/log"; exit 1; }
 "$work/consumer/consumer_c"
 "$work/consumer/consumer_cpp"
+"$work/consumer/consumer_hpp"
 
 # The minor version may change the ABI before 1.0. From 1.0 on, only the major version may.
 series=0.1
@@ -61,8 +82,11 @@ version=$(pkg-config --modversion moecomm)
 "$cc" -std=c99 -Wall -Wextra -Werror "$here/consumer.c" $flags -o "$work/pc_c"
 # shellcheck disable=SC2086
 "$cxx" -std=c++17 -Wall -Wextra -Werror "$here/consumer.cc" $flags -o "$work/pc_cpp"
+# shellcheck disable=SC2086
+"$cxx" -std=c++17 -Wall -Wextra -Werror "$here/consumer_hpp.cc" $flags -o "$work/pc_hpp"
 LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_c"
 LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_cpp"
+LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_hpp"
 
 step "tools"
 for tool in "$prefix"/bin/*; do
@@ -77,6 +101,15 @@ for file in README.md CHANGELOG.md LICENSE docs/reference/tuning.md docs/guide/l
 done
 "$cc" -std=c99 -I"$prefix/include" "$prefix/share/moecomm/examples/minimal.c" -L"$(dirname "$library")" -lmoecomm -o "$work/minimal"
 LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/minimal" >/dev/null
+# The guide shows lines of this example.
+python3 - "$documents/docs/guide/cpp.md" "$prefix/share/moecomm/examples/moe_layer.cc" <<'END'
+import pathlib, re, sys
+guide, example = (pathlib.Path(path).read_text() for path in sys.argv[1:])
+shown = re.findall(r"```cpp\n(.*?)```", guide, re.S)
+sys.exit(None if shown and all(text in example for text in shown) else "cpp.md shows something else than moe_layer.cc")
+END
+"$cxx" -std=c++17 -I"$prefix/include" "$prefix/share/moecomm/examples/moe_layer.cc" -L"$(dirname "$library")" -lmoecomm -o "$work/moe_layer"
+LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/moe_layer" >/dev/null
 
 step "the Python package, where it lies and on PYTHONPATH"
 [ -z "$(find "$prefix" -name '*.pyc')" ] || { echo "byte code is installed"; exit 1; }

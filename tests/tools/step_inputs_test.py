@@ -62,6 +62,7 @@ class Inputs(unittest.TestCase):
         self.assertEqual(self.changed(lambda: self.write("docs/decisions/a.md", "two")), {"tidy", "package"})
         self.assertEqual(self.changed(lambda: self.write("src/a.h", "two")), every - {"mutants", "codegen"})
         self.assertEqual(self.changed(lambda: self.write("src/device/new.h", "new")), every)
+        self.assertEqual(self.changed(lambda: self.write("include/moecomm/new.hpp", "new")), every)
         self.assertEqual(self.changed(lambda: self.write("python/a.py", "two")),
                          {"tidy", "tests", "asan", "package", "python"})
 

@@ -81,6 +81,7 @@ class Tidy(unittest.TestCase):
         self.assert_refused("src/comm/a.cc", "namespace moe {\nclass A {\n  A() : a_{1} {\n" + body + "  }\n};\n}\n", 3)
         self.assert_refused("tests/unit/a_test.cc", "TEST(A, B) {\n" + body + "}\n")
         self.assert_refused("src/comm/a.cc", "auto f() -> int {\n  if (a) {\n" + body + "  }\n}\n")
+        self.assert_refused("include/moecomm/a.hpp", "inline int f() {\n  if (a) {\n" + body + "  }\n}\n")
         self.assert_accepted("src/comm/a.cc", "void shortOne() {\n" + "  work();\n" * 68 + "}\n")
         self.assert_accepted("src/comm/a.cc", "const Row kRows[] = {\n" + "  {f(1), {2}},\n" * 90 + "};\n")
         self.assert_accepted("src/comm/a.cc", "namespace {\nstruct A {\n" + "  int f() { return 1; }\n" * 90 + "};\n}\n")
