@@ -31,7 +31,8 @@ install(FILES ${PROJECT_BINARY_DIR}/moecomm.pc DESTINATION ${CMAKE_INSTALL_LIBDI
 # looks for the library next to itself. The link is relative, so it survives a move of the installed tree.
 set(share_dir ${CMAKE_INSTALL_DATADIR}/moecomm)
 install(DIRECTORY python/moecomm DESTINATION ${share_dir}/python
-  FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+  FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE
+  PATTERN _tools.py EXCLUDE) # the wheel's
 cmake_path(SET python_dir NORMALIZE "/${share_dir}/python/moecomm")
 cmake_path(SET library_dir NORMALIZE "/${CMAKE_INSTALL_LIBDIR}")
 file(RELATIVE_PATH library_from_python ${python_dir} ${library_dir}/libmoecomm.so)
