@@ -81,13 +81,11 @@ def platform_of(binaries):
 
 def contents(prefix):
     """The files of the package, {name in the wheel: (bytes, executable)}, and the binaries among them."""
-    package = prefix / "share/moecomm/python/moecomm"
-    library = next(prefix.glob("lib*/libmoecomm.so.*.*.*"))
+    library = next(prefix.rglob("libmoecomm.so.*.*.*"))
     soname = re.search(r"\(SONAME\).*\[(.*)\]", readelf(library, "-d")).group(1)
     tools = sorted((prefix / "bin").iterdir())
-    files = {f"moecomm/{path.relative_to(package)}": (path.read_bytes(), False)
-             for path in package.rglob("*") if path.is_file() and not path.is_symlink()}
-    files["moecomm/_tools.py"] = ((ROOT / "python/moecomm/_tools.py").read_bytes(), False)
+    files = {str(path.relative_to(ROOT / "python")): (path.read_bytes(), False)
+             for path in (ROOT / "python/moecomm").rglob("*") if path.suffix == ".py" or path.name == "py.typed"}
     files[f"moecomm/lib/{soname}"] = (library.read_bytes(), True)
     # A wheel has no links. For the linker a text does the same.
     files["moecomm/lib/libmoecomm.so"] = (f"INPUT({soname})\n".encode(), False)
