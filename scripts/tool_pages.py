@@ -90,19 +90,33 @@ def manual(name, version, about, groups):
 BASH = """# Completion of {name} for bash, made from its --help.
 _{name}() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD - 1]}}
-  case $before in
+{command}  case $before in
 {values}  esac
   [[ $current != -* ]] || mapfile -t COMPREPLY < <(compgen -W "{names}" -- "$current")
 }}
 complete -o default -F _{name} {name}
 """
+# For a program that starts a command, whose words are completed as those of that command. Bash cuts --option=value.
+BASH_COMMAND = """  local takes_value=" {names} " i
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    if [[ $takes_value == *" ${{COMP_WORDS[i]}} "* ]]; then
+      ((++i))
+      [[ ${{COMP_WORDS[i]}} != "=" ]] || ((++i))
+    elif [[ ${{COMP_WORDS[i]}} != -* ]]; then
+      ! declare -F _command_offset >/dev/null || _command_offset "$i"
+      return
+    fi
+  done
+"""
 
 
-def bash(name, options):
+def bash(name, options, starts_commands):
     values = "".join(f'    {"|".join(option.names)}) mapfile -t COMPREPLY < <(compgen -W "{" ".join(option.values())}" '
                      f'-- "$current"); return ;;\n' for option in options if option.values())
     names = " ".join(each for option in options for each in option.names)
-    return BASH.format(name=name, values=values, names=names)
+    with_value = " ".join(each for option in options if option.argument for each in option.names)
+    command = BASH_COMMAND.format(names=with_value) if starts_commands else ""
+    return BASH.format(name=name, command=command, values=values, names=names)
 
 
 def zsh(name, options, starts_commands):
@@ -124,11 +138,13 @@ def main(out, version, programs, compress):
                                    text=True).stdout
         about, groups = parsed(name, help_text)
         options = [option for _, of_group, _ in groups for option in of_group]
+        starts_commands = "COMMAND" in about
         page, page_name = manual(name, version, about, groups).encode(), f"{name}.1"
         if compress:
             page, page_name = gzip.compress(page, 9, mtime=0), f"{name}.1.gz"
-        for folder, file, data in (("man", page_name, page), ("bash", name, bash(name, options).encode()),
-                                   ("zsh", f"_{name}", zsh(name, options, "COMMAND" in about).encode())):
+        for folder, file, data in (("man", page_name, page),
+                                   ("bash", name, bash(name, options, starts_commands).encode()),
+                                   ("zsh", f"_{name}", zsh(name, options, starts_commands).encode())):
             pathlib.Path(out, folder).mkdir(parents=True, exist_ok=True)
             pathlib.Path(out, folder, file).write_bytes(data)
 

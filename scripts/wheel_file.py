@@ -133,6 +133,15 @@ def write(path, files):
             archive.writestr(entry, data, compresslevel=9)
 
 
+def refuse_growth(path, kernels):
+    """The size in MiB. A wheel that is too large is removed, so that nobody takes it."""
+    mib = path.stat().st_size / 2**20
+    if mib > MIB_MAX[kernels]:
+        path.unlink()
+        sys.exit(f"wheel: {path} has {mib:.1f} MiB, more than {MIB_MAX[kernels]}; if that is right, change MIB_MAX")
+    return mib
+
+
 def main(prefix, out):
     project = tomllib.loads((ROOT / "python/pyproject.toml").read_text())["project"]
     version = re.search(r'^VERSION = "(.*)"', (ROOT / "python/moecomm/_version.py").read_text(), re.M).group(1)
@@ -143,11 +152,8 @@ def main(prefix, out):
     files[record_name] = (record(files, record_name), False)
     path = pathlib.Path(out, f"{project['name']}-{version}-{tag}.whl")
     write(path, files)
-    mib = path.stat().st_size / 2**20
     kernels = ".nv_fatbin" in readelf(binaries[0], "-S")
-    if mib > MIB_MAX[kernels]:
-        path.unlink()
-        sys.exit(f"wheel: {path} has {mib:.1f} MiB, more than {MIB_MAX[kernels]}; if that is right, change MIB_MAX")
+    mib = refuse_growth(path, kernels)
     print(f"{path}\n{mib:.1f} MiB {'with' if kernels else 'without'} kernels, {len(files)} files")
 
 

@@ -77,11 +77,7 @@ for tool in "$prefix"/bin/*; do
     grep -Eq -- "\)$option\[" "$prefix/share/zsh/site-functions/_$name" || { echo "$name: zsh does not complete $option"; exit 1; }
   done
 done
-# shellcheck disable=SC2016 # bash reads them
-completed=$(bash -c '. "$1" && COMP_WORDS=(moerun --bind s) COMP_CWORD=2 && _moerun && echo "${COMPREPLY[*]}" &&
-  COMP_WORDS=(moerun --ro) COMP_CWORD=1 && _moerun && echo "${COMPREPLY[*]}"' bash "$prefix/share/bash-completion/completions/moerun")
-[ "$completed" = "share
---root-host" ] || { echo "bash completes: $completed"; exit 1; }
+"$here/completion_test.sh" "$prefix/share/bash-completion/completions/moerun"
 
 step "documents, licence, examples"
 documents=$(find "$prefix/share" -path '*doc/moecomm/LICENSE' -exec dirname {} \;)

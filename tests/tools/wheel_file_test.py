@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """scripts/wheel_file.py says for which systems a wheel is, and refuses binaries that would not run there."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -28,6 +29,18 @@ class Systems(unittest.TestCase):
         for symbol in (("GLIBCXX", "3.5"), ("CXXABI", "9.0"), ("GLIBC", "PRIVATE"), ("GLIBC", "ABI_DT_RELR")):
             with self.subTest(symbol=symbol), self.assertRaisesRegex(SystemExit, "a needs " + "_".join(symbol)):
                 wheel_file.glibc_of({symbol}, "a")
+
+
+class Size(unittest.TestCase):
+    def test_a_wheel_that_has_outgrown_its_limit_is_removed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "wheel")
+            path.touch()
+            os.truncate(path, (wheel_file.MIB_MAX[False] + 1) * 2**20)
+            self.assertEqual(wheel_file.refuse_growth(path, kernels=True), wheel_file.MIB_MAX[False] + 1)
+            with self.assertRaisesRegex(SystemExit, "MiB, more than"):
+                wheel_file.refuse_growth(path, kernels=False)
+            self.assertFalse(path.exists())
 
 
 class Binaries(unittest.TestCase):
