@@ -40,7 +40,7 @@ TABLE = {
     "codegen": (["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src/CMakeLists.txt", "src/device",
                  "src/backend/cuda_plan.h", "scripts", "tests/codegen"], []),
     "package": (EVERYTHING, [name for name in PROSE if name != "docs/decisions"] + OTHER_TESTS),
-    "python": (BUILD + ["python", "examples"], []),
+    "python": (BUILD + ["python", "examples", "scripts/fetch_torch.sh"], []),
 }
 VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAFLAGS", "CUDAARCHS", "PATH")
 

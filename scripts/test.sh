@@ -46,7 +46,11 @@ repeat_failures() { # LastTest.log
     /^Test Failed\.$/ { printf "%s", text }' "$1" | tail -n 200
 }
 
-step_deps() { scripts/install_deps.sh all; }
+# torch comes in the background: it takes minutes of network and little else, and the last step needs it.
+step_deps() {
+  scripts/install_deps.sh all || return
+  python3 -c 'import torch' 2>/dev/null || setsid scripts/fetch_torch.sh >build/fetch_torch.log 2>&1 </dev/null &
+}
 
 # The version is pinned, because other versions format the same text differently.
 step_format() {
@@ -136,10 +140,14 @@ step_package() {
     tests/package/wheel_test.sh "$main_build"
 }
 
-# The binding's own tests, then the example. Debian's Python has numpy where another one may not.
+# The binding's own tests, then the example. Debian's Python has numpy where another one may not. Without torch, tests
+# that need it say that they were skipped.
 step_python() {
   build_main all || return
   local python=python3
+  if ! "$python" -c 'import torch' 2>/dev/null && scripts/fetch_torch.sh --wait; then
+    export PYTHONPATH=$root/build/torch/site${PYTHONPATH:+:$PYTHONPATH}
+  fi
   "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
   export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
   "$python" -m unittest discover -s python/tests || return

@@ -53,8 +53,8 @@ void addCeiling(const char* what, const CeilingTime& ceiling, Text out) {
 }
 
 void addShares(const char* of, const CeilingShares& shares, Text out) {
-  fmt::format_to(out, "{:>2}of {} ceilings: dispatch {:.1f}%, combine {:.1f}%, pair {:.1f}%\n", "", of,
-                 100 * shares.dispatch, 100 * shares.combine, 100 * shares.pair);
+  fmt::format_to(out, "{:>2}of {} ceilings: dispatch {:.1f}%, combine {:.1f}%, pair {:.1f}%, step {:.1f}%\n", "", of,
+                 100 * shares.dispatch, 100 * shares.combine, 100 * shares.pair, 100 * shares.step);
 }
 
 // Adds the choice that the library made.
@@ -140,7 +140,8 @@ CeilingShares ceilingShares(const CaseResult& result, const RowCeilings& at) {
     const double median = summarize(samples).median;
     return median > 0 ? ceiling / median : 0;
   };
-  return {of(push, result.dispatch), of(back, result.combine), of(push + back, result.pair)};
+  const double both = push + back;
+  return {of(push, result.dispatch), of(back, result.combine), of(both, result.pair), of(both, result.step)};
 }
 
 double gigabytesPerSecond(double bytes, double microseconds) {

@@ -23,6 +23,7 @@ void addCeilings(const CaseResult& result, nlohmann::ordered_json& json) {
   json["dispatch_of_ceiling"] = of.dispatch;
   json["combine_of_ceiling"] = of.combine;
   json["pair_of_ceiling"] = of.pair;
+  json["step_of_ceiling"] = of.step;
   json["dispatch_ceiling"] = toJson(ceilings.push);
   json["combine_ceiling"] = toJson(combineCeiling(ceilings));
   json["push_back_ceiling"] = toJson(ceilings.pushBack);
@@ -32,6 +33,7 @@ void addCeilings(const CaseResult& result, nlohmann::ordered_json& json) {
   json["dispatch_of_ceiling_at_sms"] = ofChoice.dispatch;
   json["combine_of_ceiling_at_sms"] = ofChoice.combine;
   json["pair_of_ceiling_at_sms"] = ofChoice.pair;
+  json["step_of_ceiling_at_sms"] = ofChoice.step;
   json["dispatch_ceiling_at_sms"] = toJson(ceilings.atChoice.push);
   json["combine_ceiling_at_sms"] = toJson(combineCeiling(ceilings.atChoice));
   json["flag_round_trip"] = toJson(ceilings.roundTrip);

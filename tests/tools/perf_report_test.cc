@@ -20,6 +20,7 @@ CaseResult resultWithCeilings() {
   result.dispatch = {500, 400, 600};
   result.combine = {800};
   result.pair = {1000};
+  result.step = {1250};
   result.ceilings = Ceilings{};
   result.ceilings->push = {"push: this", {300, 400, 350}};
   result.ceilings->pushBack = {"push back: that", {500}};
@@ -36,17 +37,20 @@ TEST(PerfReport, RelatesTimesToTheirCeilings) {
   EXPECT_DOUBLE_EQ(shares.dispatch, 0.7);
   EXPECT_DOUBLE_EQ(shares.combine, 0.5);  // relative to the pull, which is faster
   EXPECT_DOUBLE_EQ(shares.pair, 0.75);
+  EXPECT_DOUBLE_EQ(shares.step, 0.6);
   EXPECT_EQ(ceilingShares(CaseResult{}).dispatch, 0);
   const CaseResult result = resultWithCeilings();
   const CeilingShares atChoice = ceilingShares(result, result.ceilings->atChoice);
   EXPECT_DOUBLE_EQ(atChoice.dispatch, 0.9);
   EXPECT_DOUBLE_EQ(atChoice.combine, 0.75);
   EXPECT_DOUBLE_EQ(atChoice.pair, 1.05);
+  EXPECT_DOUBLE_EQ(atChoice.step, 0.84);
 }
 
 TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
   const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {resultWithCeilings(), CaseResult{}}));
   EXPECT_EQ(cases[0]["dispatch_of_ceiling"], 0.7);
+  EXPECT_EQ(cases[0]["step_of_ceiling"], 0.6);
   EXPECT_EQ(cases[0]["combine_ceiling"]["variant"], "pull: other");
   EXPECT_EQ(cases[0]["dispatch_ceiling"]["us"]["min"], 300);
   EXPECT_EQ(cases[0]["dispatch_sms"], 33);
