@@ -90,7 +90,8 @@ def contents(prefix):
     # A wheel has no links. For the linker a text does the same.
     files["moecomm/lib/libmoecomm.so"] = (f"INPUT({soname})\n".encode(), False)
     files["moecomm/lib/pkgconfig/moecomm.pc"] = ((library.parent / "pkgconfig/moecomm.pc").read_bytes(), False)
-    files["moecomm/include/moecomm.h"] = ((prefix / "include/moecomm.h").read_bytes(), False)
+    files |= {f"moecomm/{header.relative_to(prefix)}": (header.read_bytes(), False)
+              for header in (prefix / "include").rglob("*") if header.is_file()}
     files |= {f"moecomm/bin/{tool.name}": (tool.read_bytes(), True) for tool in tools}
     return files, [tool.name for tool in tools], [library.parent / soname, *tools]
 
