@@ -26,8 +26,8 @@ packages="g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json
 packages="$packages libibverbs-dev ibverbs-providers ibverbs-utils"
 if [ "$what" = numpy ]; then packages="python3 python3-numpy"; fi
 if [ "$what" = all ]; then
-  packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy libbenchmark-dev"
-  packages="$packages iproute2 qemu-system-x86 busybox-static" # test networks; tests/rxe_vm
+  packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy"
+  packages="$packages libbenchmark-dev python3-venv iproute2 qemu-system-x86 busybox-static" # test networks; tests/rxe_vm
 fi
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 

@@ -21,7 +21,7 @@ EVERYTHING = [""]
 PROSE = ["docs/decisions", "docs/internals/architecture.md", "docs/internals/hardware-checklist.md",
          "docs/internals/notebook.md", "docs/internals/protocol.md", "docs/internals/rdma.md", "CONTRIBUTING.md",
          "tests/README.md", "tests/sim/README.md", "tests/fake_mlx5/README.md"]
-BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh"]
+BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh", "scripts/tool_pages.py"]
 HOST_BUILD = BUILD + ["perf", "tests", "examples"]
 # Tests that are no part of the compiled programs of `tests`.
 OTHER_TESTS = ["tests/codegen/check_kernels_test.py", "tests/codegen/planted.cu", "tests/sim/run_mutants.py",

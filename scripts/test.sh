@@ -136,7 +136,8 @@ step_codegen() {
 step_package() {
   build_main all || return
   tests/package/run.sh "$main_build" && tests/abi/check_exports.sh "$main_build/src/libmoecomm.so" &&
-    tests/abi/check_needed.sh "$main_build/src/libmoecomm.so" && tests/package/readme_test.sh "$main_build"
+    tests/abi/check_needed.sh "$main_build/src/libmoecomm.so" && tests/package/readme_test.sh "$main_build" &&
+    tests/package/wheel_test.sh "$main_build"
 }
 
 # The binding's own tests, then the example. Debian's Python has numpy where another one may not. Without torch, tests

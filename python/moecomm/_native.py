@@ -363,12 +363,13 @@ LIBRARY_NAMES = ("libmoecomm.so.0.1", "libmoecomm.so")
 
 
 def candidates() -> List[str]:
-    """Where the library may be, best first: MOECOMM_LIBRARY, next to this package, then the system's directories."""
+    """Where the library may be, best first: MOECOMM_LIBRARY, next to this package (the wheel has a folder for it), then
+    the system's directories."""
     chosen = os.environ.get("MOECOMM_LIBRARY")
     if chosen:
         return [chosen]
     here = pathlib.Path(__file__).resolve().parent
-    beside = [str(here / name) for name in LIBRARY_NAMES if (here / name).exists()]
+    beside = [str(at / name) for at in (here, here / "lib") for name in LIBRARY_NAMES if (at / name).exists()]
     found = ctypes.util.find_library("moecomm")
     return beside + list(LIBRARY_NAMES) + ([found] if found else [])
 

@@ -288,9 +288,9 @@ assert called == [1]
     @unittest.skipIf(torch is None, "torch is not installed")
     @unittest.skipIf(MISSING, MISSING)
     def test_a_folder_on_pythonpath_serves_them_too(self):
-        shim = str(pathlib.Path(TESTS).parent / "moecomm/deep_ep/shim")
+        package = pathlib.Path(moecomm.__file__).parent
         code = f"""
-import sys; sys.path[:0] = [{shim!r}, {str(pathlib.Path(TESTS).parent)!r}]
+import sys; sys.path[:0] = [{str(package / "deep_ep/shim")!r}, {str(package.parent)!r}]
 import importlib.util
 assert importlib.util.find_spec("deep_ep") is not None
 from deep_ep.utils import EventOverlap

@@ -5,23 +5,8 @@
 # Usage: clean_root_test.sh [FOLDER_FOR_THE_ROOT]   (a given folder is kept; a root that is already there is reused)
 set -u
 source=$(realpath "$(dirname "$0")/../..")
-mirror=http://deb.debian.org/debian suite=bookworm
-skip() { echo "skipped: $*"; exit 77; }
-[ "$(id -u)" = 0 ] || skip 'not root'
-command -v debootstrap >/dev/null || skip 'no debootstrap'
-unshare --mount --pid --fork true 2>/dev/null || skip 'no namespaces'
-
-if [ $# -gt 0 ]; then
-  root=$(realpath -m "$1")
-else
-  root=$(mktemp -d)
-  trap 'rm -rf --one-file-system "$root"' EXIT
-fi
-if [ ! -e "$root/bin/sh" ]; then
-  debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$root.log" 2>&1 || { tail -5 "$root.log"; skip 'debootstrap failed'; }
-  rm -f "$root.log"
-fi
-cp /etc/resolv.conf "$root/etc/"
+. "$source/tests/package/root.sh"
+make_root "$@"
 
 checkout=$root/root/checkout
 rm -rf "$checkout"
@@ -30,13 +15,8 @@ git -C "$source" -c safe.directory='*' ls-files -z --cached --others --exclude-s
   tar -C "$source" --null --files-from=- --ignore-failed-read -c 2>/dev/null | tar -C "$checkout" -x
 python3 "$source/tests/package/readme.py" "$source/README.md" "$checkout" scripts/test.sh || exit 1
 
-# Mounts and processes end with the namespace.
 out=$checkout/output
-# shellcheck disable=SC2016 # the shell inside reads them
-ROOT=$root unshare --mount --pid --fork --kill-child sh -c '
-  mount -t proc proc "$ROOT/proc" && mount --rbind /dev "$ROOT/dev" && mount --rbind /sys "$ROOT/sys" &&
-  exec chroot "$ROOT" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
-    sh -c "cd && cd checkout && exec bash commands.sh"' 2>&1 | tee "$out"
+run_in_root /root/checkout commands.sh 2>&1 | tee "$out"
 status=${PIPESTATUS[0]}
 expect() { # how often at least, regular expression
   [ "$(grep -Ec "$2" "$out")" -ge "$1" ] && return

@@ -91,8 +91,17 @@ LD_LIBRARY_PATH=$(dirname "$library") "$work/pc_hpp"
 step "tools"
 for tool in "$prefix"/bin/*; do
   [ -e "$tool" ] || continue
-  "$tool" --help >/dev/null || { echo "$tool --help failed"; exit 1; }
+  "$tool" --help >"$work/help" || { echo "$tool --help failed"; exit 1; }
+  name=$(basename "$tool")
+  completion=$prefix/share/bash-completion/completions/$name
+  for option in $(sed -n 's/^  \(-[^ {]*\).*/\1/p' "$work/help" | tr , ' '); do
+    sed 's/\\-/-/g' "$prefix/share/man/man1/$name.1" | grep -Eq "^.fB(.*, )?$option(, .*)?.fR" ||
+      { echo "the manual page of $name does not have $option"; exit 1; }
+    grep -Eq -- "-W \"(.* )?$option( .*)?\"" "$completion" || { echo "$name: bash does not complete $option"; exit 1; }
+    grep -Eq -- "\)$option\[" "$prefix/share/zsh/site-functions/_$name" || { echo "$name: zsh does not complete $option"; exit 1; }
+  done
 done
+"$here/completion_test.sh" "$prefix/share/bash-completion/completions/moerun"
 
 step "documents, licence, examples"
 documents=$(find "$prefix/share" -path '*doc/moecomm/LICENSE' -exec dirname {} \;)
