@@ -32,6 +32,16 @@ def device():
     return torch.device("cpu") if DEVICE == "cpu" else torch.device("cuda", torch.cuda.current_device())
 
 
+def refuses(expected, text, function, *arguments, **keywords):
+    """Calls the function, which must raise `expected` with this text."""
+    try:
+        function(*arguments, **keywords)
+    except expected as error:
+        assert text in str(error), (text, str(error))
+        return
+    raise AssertionError(f"expected {expected}: {text}")
+
+
 def _serve(rank, meeting, pipe):
     """One rank: runs the functions that come through the pipe, and answers None or a traceback."""
     torch.set_num_threads(1)

@@ -3,7 +3,7 @@
 import gc
 import unittest
 
-from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, torch
+from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
     import moecomm
@@ -60,15 +60,6 @@ def send(buffer, x, ids, weights, **options):
         num_tokens_per_expert=per_expert,
         **options,
     )
-
-
-def refuses(expected, text, function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except expected as error:
-        assert text in str(error), (text, str(error))
-        return
-    raise AssertionError(f"expected {expected}: {text}")
 
 
 def layout(rank):

@@ -2,11 +2,11 @@
 
 import unittest
 
-from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, torch
+from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
     import moecomm.deep_ep as deep_ep
-    from test_deep_ep import EXPERTS, HIDDEN, LOCAL, TOKENS, arriving, inputs, ranks_of, refuses
+    from test_deep_ep import EXPERTS, HIDDEN, LOCAL, TOKENS, arriving, inputs, ranks_of
 
 NUM_MAX, ALIGNMENT = 8, 4
 

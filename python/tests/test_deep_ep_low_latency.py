@@ -6,7 +6,7 @@ import sys
 import unittest
 
 from support import MISSING
-from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, torch
+from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
     import moecomm
@@ -159,15 +159,6 @@ def two_batches(rank):
     except moecomm.InvalidUsage as error:
         assert "5 later routes have come, and in_flight is 4" in str(error), error
     buffer.destroy()
-
-
-def refuses(expected, text, function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except expected as error:
-        assert text in str(error), (text, str(error))
-        return
-    raise AssertionError(f"expected {expected}: {text}")
 
 
 def refusals(rank):

@@ -2,7 +2,7 @@
 
 import unittest
 
-from support_ranks import RANKS, TIMEOUT_MS, RanksTest, device, torch
+from support_ranks import RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
     import moecomm
@@ -264,15 +264,6 @@ def windows(rank):
             raise AssertionError("the heap has no such block")
         except moecomm.InvalidArgument as error:
             assert "4194304" in str(error), error
-
-
-def refuses(expected, text, function, *arguments, **keywords):
-    try:
-        function(*arguments, **keywords)
-    except expected as error:
-        assert text in str(error), (text, str(error))
-        return
-    raise AssertionError(f"expected {expected}: {text}")
 
 
 def refusals(rank):

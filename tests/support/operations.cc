@@ -29,7 +29,6 @@ StepParams Operation::emptyParams(int rank, int phases) const {
   return params;
 }
 
-// Of ranks that pass different values, the one that differs from all others is named by them, and names another.
 bool Operation::hearsOverRails(int rank) const {
   const CommShape& comm = comm_.shape();
   if (!fault_.at(rank) || handle_.shape().lowLatency || comm.domains() == 1) return false;
@@ -41,6 +40,7 @@ bool Operation::peersDisagree() const {
   return fault_.fault == Fault::disagreement && comm_.shape().domainSize == 1;
 }
 
+// Of ranks that pass different values, the one that differs from all others is named by them, and names another.
 void Operation::checkStatus(int rank, Report& report) const {
   const HandleView handle = handle_.view(rank);
   const Failure& kept = handle.hostCounts->fault;

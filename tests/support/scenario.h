@@ -29,7 +29,6 @@ struct ScenarioLimits {
   int tokens = 24;
   int operations = 40;
   int warps = 4;
-  bool domains = true;   // half of the worlds have several domains
   int faultsOneIn = 40;  // how rare a fault is that the world survives, of each kind that an operation can have
 };
 

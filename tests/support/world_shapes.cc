@@ -53,7 +53,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
 }
 
 int ShapeDrawer::drawDomainSize() {
-  if (rng_.coin() || !limits_.domains) return shape_.nranks;
+  if (rng_.coin()) return shape_.nranks;
   for (int size = rng_.between(1, shape_.nranks);; --size) {
     if (shape_.nranks % size == 0) return size;
   }
