@@ -15,6 +15,7 @@ cannot() { echo "site: $*" >&2; exit $skipped; }
 # The packages, exactly those of the list. A failure with a working index is one of the list, and no reason to skip.
 fetch_packages() {
   local wanted
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || cannot "Python is older than 3.11"
   wanted=$(python3 --version; cat "$parts/requirements.txt")
   [ "$wanted" != "$(cat "$work/venv/wanted" 2>/dev/null)" ] || return 0
   rm -rf "$work/venv"

@@ -91,8 +91,8 @@ def common_name(values):
 
 
 class Reader:
-    def __init__(self, texts):
-        self.texts = texts
+    def __init__(self, path, texts):
+        self.path, self.texts = path, texts
 
     def comment(self, node):
         found = [words(node.find(part)) for part in ("briefdescription", "detaileddescription", "inbodydescription")]
@@ -100,7 +100,10 @@ class Reader:
 
     def entry(self, node):
         make = {"function": self.function, "typedef": self.typedef, "enum": self.enum, "define": self.macro}
-        return make[node.get("kind")](node, words(node.find("name")), int(node.find("location").get("line")))
+        kind, name, line = node.get("kind"), words(node.find("name")), int(node.find("location").get("line"))
+        if kind not in make:
+            raise SystemExit(f"{self.path}:{line}: {name}: a {kind} has no place in the interface")
+        return make[kind](node, name, line)
 
     def function(self, node, name, line):
         parameters = node.findall("param")
@@ -158,7 +161,7 @@ def read(path, work):
     """The interface of a header. Raises SystemExit with a line for each thing that its comments lack."""
     header = pathlib.Path(path).read_text()
     copy, texts = numbered(header)
-    reader = Reader(texts)
+    reader = Reader(path, texts)
     entries = []
     for root in run_doxygen(work, pathlib.Path(path).name, copy):
         for compound in root.findall("compounddef"):

@@ -3,6 +3,7 @@
 
 Usage: make_pages.py WORK PAGES   (folders: for what Doxygen makes, and for the pages; scripts/site.sh calls it)
 """
+import os
 import pathlib
 import shutil
 import subprocess
@@ -24,7 +25,8 @@ def files_of_project(root):
 
 
 def main(work, out):
-    of_interface = interface_pages.pages(interface.read(ROOT / HEADER, work), HEADER)
+    os.chdir(ROOT)
+    of_interface = interface_pages.pages(interface.read(HEADER, work), HEADER)
     docs = documents.Documents(ROOT, files_of_project(ROOT), of_interface)
     made = docs.pages()
     made |= {name: docs.rewritten(name, text) if name.endswith(".md") else text for name, text in of_interface.items()}
@@ -42,4 +44,4 @@ def main(work, out):
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(*map(pathlib.Path, sys.argv[1:]))
+    main(*(pathlib.Path(folder).resolve() for folder in sys.argv[1:]))

@@ -113,6 +113,10 @@ class TheInterface(Case):
         self.assertEqual(self.refusal("/* ---- Functions ---- */", "#define MOE_TWO 2\n\n/* ---- Functions ---- */"),
                          "some.h:27: MOE_TWO has no comment")
 
+    def test_refuses_what_is_no_part_of_an_interface(self):
+        self.assertEqual(self.refusal("#endif", "/* Of nobody. */\nextern int moeState;\n#endif"),
+                         "some.h:34: moeState: a variable has no place in the interface")
+
     def test_refuses_a_description_of_no_parameter(self):
         self.assertEqual(self.refusal(" *   args  host", " *   arguments  host"),
                          "some.h:32: the comment of moeRun describes arguments, which is no parameter")
