@@ -31,6 +31,7 @@
  *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need. A zero field
  *    means what its comment says. The library takes structs of an older size, whose missing fields count as zero, and
  *    of a newer size, if the unknown tail is zero.
+ *  - No field has an enumeration type, so that enumerations may grow: an int32_t takes a value of one of those below.
  *
  * Array shapes stand in brackets: [tokens][hidden] is `tokens` rows, one behind the other, without gaps.
  *
@@ -125,7 +126,7 @@ enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 enum {
   moeCastNone = 0,
   moeCastFp8 = 1,     /* to e4m3 with one fp32 scale for 128 elements: element = code * scale */
-  moeCastFp8Ue8m0 = 2 /* the same with a power of two as the scale, one byte: 2^(byte - 127) */
+  moeCastFp8Ue8m0 = 2 /* as moeCastFp8, but the scale is a power of two, one byte: 2^(byte - 127) */
 };
 
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
@@ -139,7 +140,7 @@ enum {
   moeWeightsApply = 1
 };
 
-/* Bits of `flags`. */
+/* Bits of `flags`. The comments of moeDispatchArgs_t.flags and moeCombineArgs_t.flags say which they take. */
 enum {
   /* Start now, finish in moeComplete. */
   moeSendOnly = 1,
@@ -505,12 +506,13 @@ typedef struct moeCounts {
   int32_t localExperts; /* experts of this rank */
   int32_t firstExpert;  /* global index of local expert 0 */
   const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute */
-  const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as long */
+  const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as rowsPerRank */
   /* What would have arrived without config.rowsBudget; otherwise as rows and rowsPerExpert. */
   int32_t rowsWanted;
   int32_t reserved;
-  const int32_t* rowsWantedPerExpert; /* host [localExperts]; valid as long */
-  const int32_t* rowsOfAllExperts; /* host [experts], on all ranks; NULL without config.expertCounts; valid as long */
+  const int32_t* rowsWantedPerExpert; /* host [localExperts]; valid as rowsPerRank */
+  /* host [experts], on all ranks; NULL without config.expertCounts; valid as rowsPerRank */
+  const int32_t* rowsOfAllExperts;
 } moeCounts_t;
 #define MOE_COUNTS_INITIALIZER \
   { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL }
@@ -535,7 +537,7 @@ typedef struct moeDeviceCounts {
   /* device [1]: 0, or the moeResult that moeHandleGetStatus has. If it is not 0, none of these rows have come. */
   const uint32_t* fault;
   const int32_t* rowsWanted;          /* device [1]: as in moeCounts_t */
-  const int32_t* rowsWantedPerExpert; /* device [localExperts]: the same */
+  const int32_t* rowsWantedPerExpert; /* device [localExperts]: as in moeCounts_t */
   const int32_t* rowsOfAllExperts;    /* device [experts], on all ranks; NULL without config.expertCounts */
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
@@ -648,7 +650,7 @@ typedef struct moeHandleView {
   /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL. After a cast, a row is its
    * codes, then its scale words, up to a multiple of 16 bytes. */
   const void* rows;
-  const void* side;  /* device [nranks][tokensMax][sideBytes]: the same; NULL if config.sideBytesMax is 0 */
+  const void* side;  /* device [nranks][tokensMax][sideBytes]: what came with those; NULL if config.sideBytesMax is 0 */
   void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */
 } moeHandleView_t;
 #define MOE_HANDLE_VIEW_INITIALIZER \

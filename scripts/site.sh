@@ -5,6 +5,7 @@
 # Usage: scripts/site.sh [OUT]   OUT: a new or empty folder, or one of an earlier run; else build/site/html
 # Exit status 77: it cannot run here, and says why.
 set -euo pipefail
+out=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
 work=$PWD/build/site
 parts=$PWD/scripts/site
@@ -31,7 +32,6 @@ fetch_packages() {
   echo "$wanted" >"$work/venv/wanted"
 }
 
-out=${1:-}
 if [ -n "$out" ] && [ -d "$out" ] && [ -n "$(ls -A "$out")" ] && [ ! -e "$out/objects.inv" ]; then
   echo "site: $out is neither empty nor a site" >&2
   exit 2
