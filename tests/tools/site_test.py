@@ -10,6 +10,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SITE = ROOT / "build/site/html"
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/site")]
 import documents  # noqa: E402
 import interface  # noqa: E402
@@ -218,6 +219,23 @@ class Links(Case):
 
     def test_an_empty_folder_is_no_site(self):
         self.assertEqual(self.check()[0], 1)
+
+
+@unittest.skipUnless((SITE / "objects.inv").exists(), "scripts/site.sh has not run here")
+class TheBuiltSite(unittest.TestCase):
+    def test_starts_with_the_readme_and_its_picture(self):
+        start = (SITE / "index.html").read_text()
+        self.assertIn("<h1>moecomm", start)
+        self.assertIn('src="_images/dispatch-combine.svg"', start)
+
+    def test_documents_link_to_what_they_name(self):
+        engines = (SITE / "docs/guide/engines.html").read_text()
+        for place in ("moeRouteDispatch.html#c.moeRouteDispatch", "moeConfig_t.html#c.moeConfig_t.llSets",
+                      "bits-of-flags.html#c.moeSendOnly"):
+            self.assertIn(f'href="../../interface/{place}"', engines)
+
+    def test_comments_link_to_documents(self):
+        self.assertIn('href="../docs/internals/protocol.html#route"', (SITE / "interface/moeRoute.html").read_text())
 
 
 if __name__ == "__main__":
