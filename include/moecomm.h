@@ -13,7 +13,7 @@
  *     row         the bytes of one token: `hidden` elements, a multiple of 16 bytes.
  *     domain      ranks that load and store each other's memory, such as the GPUs of one host.
  *     window      memory of a rank that the other ranks of its domain have mapped.
- *     The others are in docs/reference/glossary.md.
+ * The others are in docs/reference/glossary.md.
  *
  * Rules for every function, unless it says otherwise:
  *  - A function returns moeSuccess or the reason why not. A refused argument changes nothing: the sentence at
@@ -31,6 +31,7 @@
  *  - A struct argument starts with `size`. Fill it with its INITIALIZER, then set the fields you need. A zero field
  *    means what its comment says. The library takes structs of an older size, whose missing fields count as zero, and
  *    of a newer size, if the unknown tail is zero.
+ *  - No field has an enumeration type, so that enumerations may grow: an int32_t takes a value of one of those below.
  *
  * Array shapes stand in brackets: [tokens][hidden] is `tokens` rows, one behind the other, without gaps.
  *
@@ -41,9 +42,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The major version of this header. From 1.0 on, another one is another ABI. */
 #define MOE_VERSION_MAJOR 0
+/* The minor version. Before 1.0, another one is another ABI. */
 #define MOE_VERSION_MINOR 1
+/* The patch version. It changes no ABI. */
 #define MOE_VERSION_PATCH 0
+/* The three in one number, which moeGetVersion returns for the library that is loaded. */
 #define MOE_VERSION_CODE (MOE_VERSION_MAJOR * 10000 + MOE_VERSION_MINOR * 100 + MOE_VERSION_PATCH)
 
 #if defined(_WIN32)
@@ -70,7 +75,6 @@ typedef struct moeComm* moeComm_t;
 typedef struct moeHandle* moeHandle_t;
 
 /* What nearly every function returns. */
-
 typedef enum moeResult {
   moeSuccess = 0,
   moeInvalidArgument = 1, /* the caller passed a bad value */
@@ -85,7 +89,7 @@ typedef enum moeResult {
   moeInternalError = 10   /* a defect of the library */
 } moeResult_t;
 
-/* Values of the int32_t fields below. No field has an enumeration type, so that enumerations may grow. */
+/* ---- Values of int32_t fields ------------------------------------------------------------------------------------ */
 
 /* Where the work runs. Auto takes a usable GPU if there is one. */
 enum { moeBackendAuto = 0, moeBackendHost = 1, moeBackendCuda = 2 };
@@ -122,7 +126,7 @@ enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 enum {
   moeCastNone = 0,
   moeCastFp8 = 1,     /* to e4m3 with one fp32 scale for 128 elements: element = code * scale */
-  moeCastFp8Ue8m0 = 2 /* the same with a power of two as the scale, one byte: 2^(byte - 127) */
+  moeCastFp8Ue8m0 = 2 /* as moeCastFp8, but the scale is a power of two, one byte: 2^(byte - 127) */
 };
 
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
@@ -136,7 +140,7 @@ enum {
   moeWeightsApply = 1
 };
 
-/* Bits of `flags`. */
+/* Bits of `flags`. The comments of moeDispatchArgs_t.flags and moeCombineArgs_t.flags say which they take. */
 enum {
   /* Start now, finish in moeComplete. */
   moeSendOnly = 1,
@@ -208,7 +212,7 @@ MOE_API const char* moeGetLastError(moeComm_t comm);
  * The bytes are opaque. Send them to every rank over a channel that you trust. An id serves one moeCommInit per rank.
  */
 typedef struct moeUniqueId {
-  uint8_t bytes[128];
+  uint8_t bytes[128]; /* opaque */
 } moeUniqueId_t;
 
 /* Takes log lines. Any thread of the library may call it.
@@ -226,6 +230,9 @@ typedef void (*moeLogFunction_t)(void* user, int32_t level, const char* line);
  * moeAllocate_t returns device memory aligned to 256 bytes, or NULL if there is none. Where ranks are threads, the last
  * rank that used a window frees it, perhaps after its owner's moeCommDestroy. */
 typedef void* (*moeAllocate_t)(void* user, size_t bytes, int32_t kind);
+
+/* Frees memory of the caller's own allocator: what moeAllocate_t returned, with the same bytes and kind.
+ *   user  moeConfig_t.allocateUser */
 typedef void (*moeFree_t)(void* user, void* memory, size_t bytes, int32_t kind);
 
 /* What a communicator is built for. Its buffers are made once, for the largest call.
@@ -254,11 +261,11 @@ typedef struct moeConfig {
 
   /* The network interface on which ranks meet, such as "eth0". NULL: the library chooses. Read during init only. */
   const char* interfaceName;
-  moeLogFunction_t log; /* NULL: stderr, or MOECOMM_LOG_FILE */
-  void* logUser;
+  moeLogFunction_t log;   /* NULL: stderr, or MOECOMM_LOG_FILE */
+  void* logUser;          /* what log gets as `user` */
   moeAllocate_t allocate; /* NULL: the library allocates */
-  moeFree_t free;
-  void* allocateUser;
+  moeFree_t free;         /* NULL if allocate is, and only then */
+  void* allocateUser;     /* what allocate and free get as `user` */
 
   /* Ranks of a domain; divides nranks. 0: as many consecutive ranks as share a host, if that makes all domains equal.
    */
@@ -349,14 +356,14 @@ MOE_API moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error);
 /* How large things may be. There are no other limits. */
 typedef struct moeLimits {
   size_t size;
-  int32_t ranksMax;
-  int32_t topkMax;
-  int32_t expertsMax;
+  int32_t ranksMax;     /* of a communicator */
+  int32_t topkMax;      /* experts of a token */
+  int32_t expertsMax;   /* over all ranks */
   int32_t tokensMax;    /* HT, per rank and call */
   int32_t llTokensMax;  /* LL, per rank and call */
   int32_t rowAlignment; /* bytes; a row, a side payload and every row pointer is a multiple of it */
-  int32_t rowBytesMax;
-  int32_t sideBytesMax;
+  int32_t rowBytesMax;  /* of one row */
+  int32_t sideBytesMax; /* of one row's side payload */
 
   /* HT dispatches that may await moeComplete at once, and apart from them as many HT combines. With several domains one
    * HT combine may, and no other HT combine may start meanwhile. config.stagingAreas limits both further. */
@@ -374,18 +381,18 @@ MOE_API moeResult_t moeGetLimits(moeComm_t comm, moeLimits_t* limits);
 /* What the configuration has led to. */
 typedef struct moeCommInfo {
   size_t size;
-  int32_t nranks;
-  int32_t rank;
-  int32_t backend; /* moeBackendHost or moeBackendCuda */
-  int32_t device;  /* CUDA ordinal; -1 with the host backend */
-  int32_t domain;  /* index of this rank's domain, 0..domainCount - 1 */
-  int32_t domainCount;
-  int32_t domainRank; /* this rank's index in its domain */
-  int32_t domainSize;
-  int32_t timeoutMs;  /* in force now: see moeCommSetTimeout */
-  int32_t bulkCopies; /* 1 if the kernels use the GPU's bulk-copy engine */
-  uint64_t windowBytes;
-  uint64_t heapBytes;
+  int32_t nranks;       /* ranks of the communicator */
+  int32_t rank;         /* this rank, 0..nranks - 1 */
+  int32_t backend;      /* moeBackendHost or moeBackendCuda */
+  int32_t device;       /* CUDA ordinal; -1 with the host backend */
+  int32_t domain;       /* index of this rank's domain, 0..domainCount - 1 */
+  int32_t domainCount;  /* domains of the communicator */
+  int32_t domainRank;   /* this rank's index in its domain */
+  int32_t domainSize;   /* ranks of each domain */
+  int32_t timeoutMs;    /* in force now: see moeCommSetTimeout */
+  int32_t bulkCopies;   /* 1 if the kernels use the GPU's bulk-copy engine */
+  uint64_t windowBytes; /* of this rank's window, heap included */
+  uint64_t heapBytes;   /* of these: for moeMemAlloc */
 } moeCommInfo_t;
 #define MOE_COMM_INFO_INITIALIZER \
   { sizeof(moeCommInfo_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -397,11 +404,11 @@ MOE_API moeResult_t moeCommGetInfo(moeComm_t comm, moeCommInfo_t* info);
 /* Where a rank is, and how this rank reaches it. */
 typedef struct moePeerInfo {
   size_t size;
-  int32_t rank;
+  int32_t rank;      /* the peer, 0..nranks - 1 */
   int32_t transport; /* moeTransport value in use towards this peer */
-  int32_t domain;
-  int32_t processId;
-  int32_t device; /* the peer's CUDA ordinal; -1 with the host backend */
+  int32_t domain;    /* index of the peer's domain */
+  int32_t processId; /* the peer's, as its host numbers it */
+  int32_t device;    /* the peer's CUDA ordinal; -1 with the host backend */
   int32_t reserved;
   char hostName[64]; /* ends with a zero byte; a longer name is cut */
 } moePeerInfo_t;
@@ -494,17 +501,18 @@ MOE_API moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const floa
 /* What the last moeRoute brings to this rank. */
 typedef struct moeCounts {
   size_t size;
-  int32_t rows;       /* tokens that arrive here, each once */
-  int32_t layoutRows; /* rows of the output. EXPERT_MAJOR: groups with padding; PADDED, RANK_MAJOR: all places */
-  int32_t localExperts;
-  int32_t firstExpert;          /* global index of local expert 0 */
+  int32_t rows;         /* tokens that arrive here, each once */
+  int32_t layoutRows;   /* rows of the output. EXPERT_MAJOR: groups with padding; PADDED, RANK_MAJOR: all places */
+  int32_t localExperts; /* experts of this rank */
+  int32_t firstExpert;  /* global index of local expert 0 */
   const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute */
-  const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as long */
+  const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as rowsPerRank */
   /* What would have arrived without config.rowsBudget; otherwise as rows and rowsPerExpert. */
   int32_t rowsWanted;
   int32_t reserved;
-  const int32_t* rowsWantedPerExpert;
-  const int32_t* rowsOfAllExperts; /* host [experts], on all ranks; NULL without config.expertCounts; valid as long */
+  const int32_t* rowsWantedPerExpert; /* host [localExperts]; valid as rowsPerRank */
+  /* host [experts], on all ranks; NULL without config.expertCounts; valid as rowsPerRank */
+  const int32_t* rowsOfAllExperts;
 } moeCounts_t;
 #define MOE_COUNTS_INITIALIZER \
   { sizeof(moeCounts_t), 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, NULL }
@@ -529,7 +537,7 @@ typedef struct moeDeviceCounts {
   /* device [1]: 0, or the moeResult that moeHandleGetStatus has. If it is not 0, none of these rows have come. */
   const uint32_t* fault;
   const int32_t* rowsWanted;          /* device [1]: as in moeCounts_t */
-  const int32_t* rowsWantedPerExpert; /* device [localExperts]: the same */
+  const int32_t* rowsWantedPerExpert; /* device [localExperts]: as in moeCounts_t */
   const int32_t* rowsOfAllExperts;    /* device [experts], on all ranks; NULL without config.expertCounts */
 } moeDeviceCounts_t;
 #define MOE_DEVICE_COUNTS_INITIALIZER \
@@ -603,6 +611,7 @@ typedef struct moeArrivals {
 } moeArrivals_t;
 #define MOE_ARRIVALS_INITIALIZER \
   { sizeof(moeArrivals_t), NULL, NULL }
+/* Bits of an arrival word below its count. */
 #define MOE_ARRIVAL_SHIFT 24
 
 /* The handle's arrival words. The pointers are the same for the handle's life.
@@ -625,6 +634,7 @@ typedef struct moeStatistics {
 } moeStatistics_t;
 #define MOE_STATISTICS_INITIALIZER \
   { sizeof(moeStatistics_t), NULL, NULL, NULL, NULL, NULL }
+/* How much longer, in nanoseconds, makes a step count in lateSteps. */
 #define MOE_LATE_NS 50000
 
 /* The handle's statistics. The pointers are the same for the handle's life.
@@ -640,7 +650,7 @@ typedef struct moeHandleView {
   /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL. After a cast, a row is its
    * codes, then its scale words, up to a multiple of 16 bytes. */
   const void* rows;
-  const void* side;  /* device [nranks][tokensMax][sideBytes]: the same; NULL if config.sideBytesMax is 0 */
+  const void* side;  /* device [nranks][tokensMax][sideBytes]: what came with those; NULL if config.sideBytesMax is 0 */
   void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */
 } moeHandleView_t;
 #define MOE_HANDLE_VIEW_INITIALIZER \
@@ -656,11 +666,13 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 
 /* ---- Dispatch and combine --------------------------------------------------------------------------------------- */
 
-/* For both operations:
+/* The arguments of moeDispatch and moeRouteDispatch. For these and for moeCombineArgs_t:
  *  - Arrays are device memory and stay valid until the work has run. Rows and side payload are aligned to 16 bytes, all
  *    other arrays to their elements, topkIdx too.
  *  - "outRows" in a shape is the number of rows of the handle's layout: moeCounts_t.layoutRows.
- *  - Outputs overlap neither inputs nor each other. What the host can see of that is refused. */
+ *  - Outputs overlap neither inputs nor each other. What the host can see of that is refused.
+ * outLayoutRange, outSourceInfo and outRowExperts are filled by a step of its own behind the dispatch, or behind
+ * moeComplete. Arrival words say nothing of them. */
 typedef struct moeDispatchArgs {
   size_t size;
   const void* rows;  /* [tokens][hidden]; NULL if this rank routed 0 tokens */
@@ -704,8 +716,6 @@ typedef struct moeDispatchArgs {
   int32_t idKind;    /* moeIds value: how outTopkIdx and outRowExperts name experts */
   int32_t invalidId; /* in outTopkIdx: no expert of this rank; 0: -1 */
 
-  /* The next three are filled by a step of its own behind the dispatch, or behind moeComplete. Arrival words say
-   * nothing of them. */
   /* EXPERT_MAJOR*: [localExperts][nranks]: where the rows of each source begin in the expert's group, counted from the
    * group's first row, << 32, | how many there are; or NULL. Others: NULL */
   int64_t* outLayoutRange;
@@ -731,7 +741,7 @@ typedef struct moeDispatchArgs {
  * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, nothing is delivered, and
  * moeHandleGetStatus names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an
  * operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
- * docs/internals/protocol.md, "Dispatch". */
+ * docs/internals/protocol.md, "HT dispatch" and "LL dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
 /* moeRoute and moeDispatch in one call, for layers that have other experts in every step. Afterwards the handle is as
@@ -745,6 +755,7 @@ MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* arg
 MOE_API moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                                      const moeDispatchArgs_t* args, moeStream_t stream);
 
+/* The arguments of moeCombine. What moeDispatchArgs_t says of both operations' arrays holds here too. */
 typedef struct moeCombineArgs {
   size_t size;
   /* [outRows][hidden] in the layout that dispatch produced. NULL if nothing arrived here; if something did, NULL or a

@@ -28,6 +28,7 @@ if [ "$what" = numpy ]; then packages="python3 python3-numpy"; fi
 if [ "$what" = all ]; then
   packages="$packages debootstrap ccache clang libclang-rt-dev clang-format-14 clang-tidy-14 git python3-numpy"
   packages="$packages libbenchmark-dev python3-venv iproute2 qemu-system-x86 busybox-static" # test networks; tests/rxe_vm
+  packages="$packages doxygen" # scripts/site.sh
 fi
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 

@@ -23,9 +23,10 @@ PROSE = ["docs/decisions", "docs/internals/architecture.md", "docs/internals/har
          "tests/README.md", "tests/sim/README.md", "tests/fake_mlx5/README.md"]
 BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh", "scripts/tool_pages.py"]
 HOST_BUILD = BUILD + ["perf", "tests", "examples"]
-# Tests that are no part of the compiled programs of `tests`.
+SITE = ["scripts/site", "scripts/site.sh", "tests/tools/site_test.py"]
+# Tests that are no part of the compiled programs of `tests`, and what they test.
 OTHER_TESTS = ["tests/codegen/check_kernels_test.py", "tests/codegen/planted.cu", "tests/sim/run_mutants.py",
-               "tests/sim/mutants.toml", "tests/sim/mutant_threads.cc"]
+               "tests/sim/mutants.toml", "tests/sim/mutant_threads.cc", *SITE]
 # step: (inputs, exceptions). A name stands for a file or a folder; "*.h" for files with this ending.
 TABLE = {
     "format": ([".clang-format", "scripts/test.sh", "*.h", "*.hpp", "*.cuh", "*.cc", "*.c", "*.cu"], []),
@@ -41,6 +42,8 @@ TABLE = {
                  "src/backend/cuda_plan.h", "scripts", "tests/codegen"], []),
     "package": (EVERYTHING, [name for name in PROSE if name != "docs/decisions"] + OTHER_TESTS),
     "python": (BUILD + ["python", "examples", "scripts/fetch_torch.sh"], []),
+    "site": (SITE + ["*.md", "docs", "include", "src", "examples", "LICENSE", "scripts/test.sh",
+                     "scripts/step_inputs.py", "tests/abi/exports.txt"], []),
 }
 VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAFLAGS", "CUDAARCHS", "PATH")
 

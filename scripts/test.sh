@@ -10,7 +10,7 @@ root=$PWD
 # In a container the files often belong to another user. We only list them.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=$root
 jobs=${JOBS:-$(nproc)}
-all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python"
+all_steps="deps format tidy tests asan tsan rxe mutants lint codegen package python site"
 more_steps="slow peers" # run only on request
 skipped=77 # status of a step that cannot run here
 
@@ -154,6 +154,9 @@ step_python() {
   "$python" -c 'import numpy' 2>/dev/null || { skip "the example needs numpy"; return; }
   "$main_build/src/moerun" -n 4 "$python" examples/moe_layer.py
 }
+
+# The documents and the interface as a static site. The script says why where it cannot run.
+step_site() { scripts/site.sh && python3 tests/tools/site_test.py; }
 
 names=() results=() seconds=()
 run_step() {
