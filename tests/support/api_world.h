@@ -14,8 +14,7 @@
 
 namespace moe::test {
 
-// Memory for the backend's calls. Each rank has one arena, made before any communication. Allocating GPU memory waits
-// for the device, where a peer's kernel may be waiting for this very rank.
+// Memory for the backend's calls, freed with the arena. Each rank has one.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -41,9 +40,9 @@ class Arena {
   }
 
  protected:
-  static constexpr std::size_t kBytes = std::size_t{96} << 20;
-  std::uint8_t* base_ = nullptr;
-  std::size_t used_ = 0;
+  static constexpr std::size_t kAlignment = 256;
+
+  virtual std::uint8_t* allocate(std::size_t bytes) = 0;  // a multiple of kAlignment, aligned to it
 };
 
 std::unique_ptr<Arena> makeHostArena();

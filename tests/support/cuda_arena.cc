@@ -13,6 +13,8 @@ void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
+// One piece of memory, taken before any communication. Allocating GPU memory waits for the device, where a peer's
+// kernel may be waiting for this very rank.
 class CudaArena final : public Arena {
  public:
   explicit CudaArena(int device) {
@@ -36,6 +38,16 @@ class CudaArena final : public Arena {
   moeStream_t stream() override { return stream_; }
 
  private:
+  static constexpr std::size_t kBytes = std::size_t{96} << 20;
+
+  std::uint8_t* allocate(std::size_t bytes) override {
+    if (bytes > kBytes - used_) throw std::length_error("the test's arena is too small");
+    used_ += bytes;
+    return base_ + used_ - bytes;
+  }
+
+  std::uint8_t* base_ = nullptr;
+  std::size_t used_ = 0;
   cudaStream_t stream_ = nullptr;
 };
 
