@@ -83,7 +83,7 @@ void addCeilings(const CaseResult& result, Text out) {
 
 // The two title lines of the table.
 std::string titles(const Options& options) {
-  if (!options.wide) {
+  if (!options.verbose) {
     return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
            fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "dispatch",
                        "combine", "pair", "step", "min", "p99", "dispatch", "combine", "error", "result");
@@ -102,7 +102,7 @@ std::string row(const Options& options, const CaseResult& result) {
   const double dispatch = summarize(result.dispatch).median, combine = summarize(result.combine).median;
   const double rate = gigabytesPerSecond(result.remoteBytes, dispatch);
   const double combineRate = gigabytesPerSecond(result.combineRemoteBytes, combine);
-  if (options.wide) {
+  if (options.verbose) {
     const std::string memcpyShare =
         result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
     return fmt::format("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,

@@ -28,6 +28,12 @@ std::string escaped(const std::string& text) {
   return safe;
 }
 
+std::string textItem(const Point& where, const std::string& what, const std::string& anchor, int size,
+                     const std::string& color) {
+  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}" fill="{}">{}</text>)", where.x,
+                     where.y, anchor, size, color, escaped(what));
+}
+
 std::string dashes(bool dashed) {
   return dashed ? " stroke-dasharray=\"5 3\"" : "";
 }
@@ -88,8 +94,7 @@ std::string Panel::path(const Points& points) const {
 
 void Panel::text(const Point& where, const std::string& what, const std::string& anchor, int size,
                  const std::string& color) {
-  items_.push_back(fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}" fill="{}">{}</text>)",
-                               where.x, where.y, anchor, size, color, escaped(what)));
+  items_.push_back(textItem(where, what, anchor, size, color));
 }
 
 void Panel::line(const Points& points, const std::string& color, const Stroke& stroke) {
@@ -113,11 +118,11 @@ void Panel::dot(const Point& point, const std::string& color, bool filled) {
 void Panel::drawAxes() {
   for (const double tick : x_.ticks) {
     line({{tick, y_.ticks.front()}, {tick, y_.ticks.back()}}, kGrid, {false, 0.7});
-    text({at({tick, y_.ticks.front()}).x, kTop + kHeight + 16}, fmt::format("{}", tick), "middle", 11, kInk);
+    text({at({tick, y_.ticks.front()}).x, kTop + kHeight + 16}, fmt::format("{:.10g}", tick), "middle", 11, kInk);
   }
   for (const double tick : y_.ticks) {
     line({{x_.ticks.front(), tick}, {x_.ticks.back(), tick}}, kGrid, {false, 0.7});
-    text({left_ - 5, at({x_.ticks.front(), tick}).y + 4}, fmt::format("{}", tick), "end", 11, kInk);
+    text({left_ - 5, at({x_.ticks.front(), tick}).y + 4}, fmt::format("{:.10g}", tick), "end", 11, kInk);
   }
 }
 
@@ -139,9 +144,10 @@ void Panel::legendBelow(const std::vector<LegendEntry>& entries) {
   }
 }
 
-std::string svgText(const std::vector<Panel>& panels, int legendRows) {
+std::string svgText(const std::vector<Panel>& panels, int legendRows, const std::vector<std::string>& caption) {
   const double width = kLeft + static_cast<double>(panels.size()) * (kWidth + kGap) - kGap + 25;
-  const double height = legendRows == 0 ? kTop + kHeight + 50 : kLegendTop + kRow * legendRows;
+  const double end = legendRows == 0 ? kTop + kHeight + 50 : kLegendTop + kRow * legendRows;
+  const double height = caption.empty() ? end : end + kRow * static_cast<double>(caption.size() + 1);
   std::string svg = fmt::format(
       R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}" font-family="sans-serif">)"
       "\n"
@@ -149,6 +155,11 @@ std::string svgText(const std::vector<Panel>& panels, int legendRows) {
       "\n",
       width, height);
   for (const Panel& panel : panels) svg += fmt::format("{}\n", fmt::join(panel.items(), "\n"));
+  double y = end + kRow;
+  for (const std::string& line : caption) {
+    svg += textItem({kLeft, y}, line, "start", 11, kInk) + "\n";
+    y += kRow;
+  }
   return svg + "</svg>\n";
 }
 

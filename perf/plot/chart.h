@@ -67,8 +67,9 @@ class Panel {
   std::vector<std::string> items_;
 };
 
-// The document. `legendRows` is the number of entries of the longest legend below a panel.
-std::string svgText(const std::vector<Panel>& panels, int legendRows = 0);
+// The document. `legendRows` is the number of entries of the longest legend below a panel. The lines of
+// the caption come below them.
+std::string svgText(const std::vector<Panel>& panels, int legendRows = 0, const std::vector<std::string>& caption = {});
 
 // Ticks of a logarithmic axis that holds [low, high]: powers of two, or 1, 2 and 5 times powers of ten. At most
 // `countMax` (at least 2) of them are returned: others are left out evenly. low is above 0.

@@ -53,6 +53,7 @@ TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
   EXPECT_EQ(cases[0]["step_of_ceiling"], 0.6);
   EXPECT_EQ(cases[0]["combine_ceiling"]["variant"], "pull: other");
   EXPECT_EQ(cases[0]["dispatch_ceiling"]["us"]["min"], 300);
+  EXPECT_EQ(cases[0]["dispatch_us"]["max"], 600);
   EXPECT_EQ(cases[0]["dispatch_sms"], 33);
   EXPECT_EQ(cases[0]["combine_sms"], 24);
   EXPECT_EQ(cases[0]["combine_of_ceiling_at_sms"], 0.75);
@@ -70,9 +71,9 @@ TEST(PerfReport, ShowsAWholeStepBesideThePair) {
   EXPECT_EQ(combine, 800);
   EXPECT_EQ(pair, 1000);
   EXPECT_EQ(step, 1020);
-  Options wide;
-  wide.wide = true;
-  EXPECT_NE(caseText(wide, result).find("  1010.0   1020.0   1030.0 "), std::string::npos);
+  Options verbose;
+  verbose.verbose = true;
+  EXPECT_NE(caseText(verbose, result).find("  1010.0   1020.0   1030.0 "), std::string::npos);
   const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {result}));
   EXPECT_EQ(cases[0]["step_us"]["min"], 1010);
   EXPECT_EQ(cases[0]["step_us"]["median"], 1020);
