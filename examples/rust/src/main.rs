@@ -4,6 +4,7 @@
 mod moecomm;
 mod sys;
 
+use moecomm::{Communicator, Rows};
 use std::process::ExitCode;
 
 const TOKENS: usize = 4;
@@ -12,23 +13,24 @@ const HIDDEN: usize = 8;
 
 /// How many tokens got wrong sums.
 fn run() -> Result<usize, moecomm::Error> {
-    let comm = moecomm::Communicator::from_env()?;
+    let comm = Communicator::from_env()?;
     let uses = TOPK.min(comm.nranks as usize); // experts of a token
     let expert = |token: usize, k: usize| if k < uses { ((token + k) % comm.nranks as usize) as i32 } else { -1 };
     let experts: Vec<i32> = (0..TOKENS * TOPK).map(|i| expert(i / TOPK, i % TOPK)).collect();
-    let rows: Vec<f32> = (0..TOKENS * HIDDEN).map(|i| (comm.rank * 1000) as f32 + i as f32).collect();
+    let mut rows = Rows::zeros(TOKENS, HIDDEN);
+    rows.iter_mut().enumerate().for_each(|(i, value)| *value = (comm.rank * 1000) as f32 + i as f32);
 
     let mut handle = comm.handle(comm.nranks, TOPK as i32)?;
     handle.route(&experts)?;
-    let mut arrived = vec![0.0; handle.rows()? * HIDDEN];
-    handle.dispatch(&rows, &mut arrived, HIDDEN)?;
+    let mut arrived = Rows::zeros(handle.rows()?, HIDDEN);
+    handle.dispatch(&rows, &mut arrived)?;
     arrived.iter_mut().for_each(|value| *value *= 2.0); // what the expert does
-    let mut sums = vec![0.0; rows.len()];
-    handle.combine(&arrived, &mut sums, HIDDEN)?;
+    let mut sums = Rows::zeros(TOKENS, HIDDEN);
+    handle.combine(&arrived, &mut sums)?;
 
     let right = |row: &[f32], sum: &[f32]| row.iter().zip(sum).all(|(x, y)| *y == 2.0 * uses as f32 * x);
     let wrong = rows.chunks(HIDDEN).zip(sums.chunks(HIDDEN)).filter(|(row, sum)| !right(row, sum)).count();
-    println!("rank {}: {} rows came, {} tokens are wrong", comm.rank, arrived.len() / HIDDEN, wrong);
+    println!("rank {}: {} rows came, {} tokens are wrong", comm.rank, arrived.count(), wrong);
     Ok(wrong)
 }
 

@@ -1,6 +1,7 @@
 //! Safe owners over `sys`, for fp32 rows on the host backend, whose calls return when their work is done.
 use crate::sys::{self, initialized};
 use std::ffi::CStr;
+use std::ops::{Deref, DerefMut};
 use std::{fmt, ptr};
 
 /// What a call returned, and the library's sentence about it.
@@ -24,6 +25,42 @@ fn check(result: sys::moeResult_t, comm: sys::moeComm_t) -> Result<(), Error> {
     // The sentence is text that ends with a zero. It is copied before this thread's next call changes it.
     let sentence = unsafe { CStr::from_ptr(sys::moeGetLastError(comm)) };
     Err(Error { result, sentence: sentence.to_string_lossy().into_owned() })
+}
+
+/// The library takes addresses that are multiples of 16. A `Vec<f32>` promises 4.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Block([f32; 4]);
+
+/// [count][hidden] floats.
+pub struct Rows {
+    blocks: Vec<Block>,
+    hidden: usize,
+}
+
+impl Rows {
+    pub fn zeros(count: usize, hidden: usize) -> Self {
+        assert_ne!(hidden, 0, "rows have columns");
+        assert_eq!(hidden % 4, 0, "{hidden} columns: a row is a multiple of 16 bytes");
+        Rows { blocks: vec![Block([0.0; 4]); count * hidden / 4], hidden }
+    }
+
+    pub fn count(&self) -> usize {
+        self.blocks.len() * 4 / self.hidden
+    }
+}
+
+impl Deref for Rows {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        // Blocks are four floats each, without gaps.
+        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.blocks.len() * 4) }
+    }
+}
+impl DerefMut for Rows {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.blocks.len() * 4) }
+    }
 }
 
 pub struct Communicator {
@@ -85,28 +122,30 @@ impl Handle<'_> {
         Ok(counts.rows as usize)
     }
 
-    /// `rows` is [tokens][hidden], `arrived` [at least rows()][hidden].
-    pub fn dispatch(&mut self, rows: &[f32], arrived: &mut [f32], hidden: usize) -> Result<(), Error> {
-        assert_eq!(rows.len(), self.tokens * hidden, "rows is no [tokens][{hidden}]");
+    /// `rows` has the tokens of the route, `arrived` room for rows() rows.
+    pub fn dispatch(&mut self, rows: &Rows, arrived: &mut Rows) -> Result<(), Error> {
+        assert_eq!(rows.count(), self.tokens, "rows has another number of tokens than the route");
+        assert_eq!(rows.hidden, arrived.hidden, "rows and arrived have different columns");
         let arguments = initialized!(moeDispatchArgs_t {
             rows: rows.as_ptr().cast(),
             rowType: sys::moeRowFp32 as i32,
-            hidden: hidden as i32,
+            hidden: rows.hidden as i32,
+            outRowsMax: arrived.count() as _,
             outRows: arrived.as_mut_ptr().cast(),
-            outRowsMax: (arrived.len() / hidden) as _,
         });
         check(unsafe { sys::moeDispatch(self.raw, &arguments, ptr::null_mut()) }, self.comm.raw)?;
         self.require_no_fault()
     }
 
-    /// `rows` is [at least rows()][hidden], what the experts made of them; `sums` is [tokens][hidden].
-    pub fn combine(&mut self, rows: &[f32], sums: &mut [f32], hidden: usize) -> Result<(), Error> {
-        assert!(rows.len() >= self.rows()? * hidden, "rows has less than [rows()][{hidden}]");
-        assert_eq!(sums.len(), self.tokens * hidden, "sums is no [tokens][{hidden}]");
+    /// `rows` is what the experts made of those that arrived; `sums` has a row for each token.
+    pub fn combine(&mut self, rows: &Rows, sums: &mut Rows) -> Result<(), Error> {
+        assert!(rows.count() >= self.rows()?, "rows has fewer rows than have arrived");
+        assert_eq!(sums.count(), self.tokens, "sums has another number of tokens than the route");
+        assert_eq!(rows.hidden, sums.hidden, "rows and sums have different columns");
         let arguments = initialized!(moeCombineArgs_t {
             rows: rows.as_ptr().cast(),
             rowType: sys::moeRowFp32 as i32,
-            hidden: hidden as i32,
+            hidden: rows.hidden as i32,
             out: sums.as_mut_ptr().cast(),
         });
         check(unsafe { sys::moeCombine(self.raw, &arguments, ptr::null_mut()) }, self.comm.raw)?;
