@@ -11,7 +11,7 @@
 namespace moe::perf {
 namespace {
 
-std::string line(const std::string& text) {
+std::string sentence(const std::string& text) {
   return tools::wrapped(text, tools::kTerminalColumns) + "\n";
 }
 
@@ -54,12 +54,12 @@ class Writer {
   }
 
   ReportComparison finish(const Cases& old) const {
-    std::string text = line(fmt::format("compared with {} of {}, commit {}", settings_.oldName,
-                                        fieldText(old[0], "date"), fieldText(old[0], "commit")));
-    for (const std::string& note : notes_) text += line(note);
+    std::string text = sentence(fmt::format("compared with {} of {}, commit {}", settings_.oldName,
+                                            fieldText(old[0], "date"), fieldText(old[0], "commit")));
+    for (const std::string& note : notes_) text += sentence(note);
     if (!rows_.empty()) text += titles() + rows_;
     for (const auto& [why, tokens] : refusals_) {
-      text += line(fmt::format("not compared: {} tokens: {}", fmt::join(tokens, ", "), why));
+      text += sentence(fmt::format("not compared: {} tokens: {}", fmt::join(tokens, ", "), why));
     }
     text += exceeded_;
     const bool bad = settings_.limitPercent >= 0 && (!exceeded_.empty() || !refusals_.empty());
@@ -90,8 +90,8 @@ class Writer {
     for (const char* operation : {"pair", "step"}) {
       const double more = 100 * (medianOf(now, operation) / medianOf(old, operation) - 1);
       if (settings_.limitPercent < 0 || more <= settings_.limitPercent) continue;
-      exceeded_ += line(fmt::format("SLOWER: {} tokens: the {} takes {:.1f} % longer, of at most {} %",
-                                    now["tokens"].get<int>(), operation, more, settings_.limitPercent));
+      exceeded_ += sentence(fmt::format("SLOWER: {} tokens: the {} takes {:.1f} % longer, of at most {} %",
+                                        now["tokens"].get<int>(), operation, more, settings_.limitPercent));
     }
   }
 

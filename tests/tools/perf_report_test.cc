@@ -105,6 +105,14 @@ TEST(PerfReport, FitsInAHundredColumns) {
   result.verdict.wrongPayloads = result.verdict.wrongMetadata = result.verdict.wrongCombines = 1234567890;
   EXPECT_LE(longestLine(caseText(options, result)), 100U);
   EXPECT_NE(caseText(options, result).find("WRONG: 1234567890 payloads"), std::string::npos);
+  SoakResult soak;
+  soak.machine = result.machine;
+  soak.iterations = soak.llIterations = soak.shapes = 1000000000;
+  soak.verdict = result.verdict;
+  soak.wrongShapes = {
+      "1000: ll expert-major-padded fp16 cast fp8-ue8m0 token-contiguous, hidden 16384, top-32 of 1024 "
+      "experts, routing group-limited (4 of 8 groups), weights applied, window 1, tokens 1,2,3 / 4,5,6 of 8"};
+  EXPECT_LE(longestLine(soakText(soak)), 100U);
   TransportResult transport{1024, 1, "verbs", {{1000, 1023, 50, 0, {12345.6}, {}}}};
   transport.pairs[0].speeds.assign(7, {64, 99999999});
   EXPECT_LE(longestLine(transportText(transport)), 100U);
