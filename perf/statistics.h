@@ -9,6 +9,7 @@ struct Summary {
   double min = 0;
   double median = 0;
   double p99 = 0;
+  double max = 0;
 };
 Summary summarize(std::vector<double> samples);
 

@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "perf/model/plot.h"
 #include "perf/model/tables.h"
 #include "tools/command_line.h"
 #include "tools/standard_output.h"
@@ -28,6 +29,7 @@ struct Options {
   double nvlinkGBs = 0, railGBs = 0, startUs = -1, railLatencyUs = -1, postUs = -1;
   int domainRanks = 0;
   std::string json;
+  std::string plot;
 };
 
 const std::map<std::string, RowType> kRowTypes = {{"fp8", RowType::kFp8}, {"bf16", RowType::kBf16}};
@@ -115,17 +117,28 @@ nlohmann::ordered_json printStudy(const Options& options) {
   return {{"cases", toJson(ll, ht)}};
 }
 
-void writeJson(const std::string& file, const nlohmann::ordered_json& json) {
+void writeFile(const std::string& file, const std::string& text) {
   std::ofstream out(file);
-  out << json.dump(2) << "\n";
+  out << text;
   out.close();
   if (!out) throw std::runtime_error("cannot write " + file);
 }
 
 bool asksForACase(const CLI::App& app) {
   const auto options = app.get_options();
-  return std::any_of(options.begin(), options.end(),
-                     [](const CLI::Option* option) { return option->count() > 0 && option->get_name() != "--json"; });
+  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
+    return option->count() > 0 && option->get_name() != "--json" && option->get_name() != "--plot";
+  });
+}
+
+void report(const CLI::App& app, const Options& options) {
+  const bool document = !asksForACase(app);
+  if (!document && !options.plot.empty()) {
+    throw std::runtime_error("--plot draws the picture of docs/internals/scaling.md: it goes with --json alone");
+  }
+  const nlohmann::ordered_json json = document ? printDocument() : printStudy(options);
+  if (!options.json.empty()) writeFile(options.json, json.dump(2) + "\n");
+  if (!options.plot.empty()) writeFile(options.plot, plotText(json));
 }
 
 int run(int argc, const char* const* argv) {
@@ -137,11 +150,11 @@ int run(int argc, const char* const* argv) {
   declareWorkload(app, options);
   declareMachine(app, options);
   app.add_option("--json", options.json, "file that gets the same results as JSON");
+  app.add_option("--plot", options.plot, "file that gets the picture of docs/internals/scaling.md as SVG");
   const int status = tools::parseCommandLine(app, argc, argv, [] {});
   if (status >= 0) return status;
   try {
-    const nlohmann::ordered_json json = asksForACase(app) ? printStudy(options) : printDocument();
-    if (!options.json.empty()) writeJson(options.json, json);
+    report(app, options);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "moe_model: {}\n", error.what());

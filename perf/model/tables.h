@@ -1,4 +1,4 @@
-// The output of moe_model: tables in the form of docs/internals/scaling.md, and the same as JSON for plot.py.
+// The output of moe_model: tables in the form of docs/internals/scaling.md, and the same as JSON.
 #pragma once
 
 #include <string>

@@ -19,8 +19,10 @@
 #include "moecomm.h"
 #include "perf/ceiling/ceiling.h"
 #include "perf/moe_perf/comm_config.h"
+#include "perf/moe_perf/compare.h"
 #include "perf/moe_perf/group.h"
 #include "perf/moe_perf/options.h"
+#include "perf/moe_perf/plot.h"
 #include "perf/moe_perf/report.h"
 #include "perf/moe_perf/report_file.h"
 #include "perf/moe_perf/runner.h"
@@ -108,7 +110,8 @@ CaseResult runCase(const Options& options, Rank& rank, int tokens,
 
 // Where rank 0 reports. Files that were not requested are empty.
 struct Reports {
-  ReportFile json, csv;
+  ReportFile json, csv, plot;
+  Cases old;  // of --compare
   Provenance provenance;
 };
 
@@ -116,6 +119,8 @@ Reports openReports(const Options& options) {
   Reports reports;
   if (!options.json.empty()) reports.json = ReportFile("--json", options.json);
   if (!options.csv.empty()) reports.csv = ReportFile("--csv", options.csv);
+  if (!options.plot.empty()) reports.plot = ReportFile("--plot", options.plot);
+  if (!options.compare.empty()) reports.old = readCases("--compare", options.compare);
   reports.provenance = findProvenance();
   return reports;
 }
@@ -125,6 +130,16 @@ void print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
     throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
   }
+}
+
+// Plots and compares. Returns false if a case exceeds --compare-limit.
+bool examine(const Options& options, Reports& reports, const Cases& cases) {
+  if (reports.plot) reports.plot.write(plotText(cases));
+  if (options.compare.empty()) return true;
+  const ReportComparison comparison =
+      compare(reports.old, cases, {options.compare, options.verbose, options.compareLimit});
+  print(comparison.text);
+  return !comparison.exceeded;
 }
 
 // These return true if everything was correct.
@@ -142,7 +157,9 @@ bool runCases(const Options& options, Reports& reports, Rank& rank) {
   }
   if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, results));
   if (rank.reports() && reports.csv) reports.csv.write(csvText(reports.provenance, options, results));
-  return std::all_of(results.begin(), results.end(), [](const CaseResult& result) { return result.verdict.correct(); });
+  const bool examined = !rank.reports() || examine(options, reports, casesOf(reports.provenance, options, results));
+  return examined &&
+         std::all_of(results.begin(), results.end(), [](const CaseResult& result) { return result.verdict.correct(); });
 }
 
 bool soak(const Options& options, Reports& reports, Rank& rank) {
@@ -233,7 +250,23 @@ bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
   return true;
 }
 
+// Plots and compares stored reports. Returns the exit status.
+int examineStored(const Options& options) {
+  try {
+    Reports reports = openReports(options);
+    Cases cases = Cases::array();
+    for (const std::string& path : options.from) {
+      for (const Cases& one : readCases("--from", path)) cases.push_back(one);
+    }
+    return examine(options, reports, cases) ? 0 : 1;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moe_perf: {}\n", error.what());
+    return 2;
+  }
+}
+
 int run(const Options& options) {
+  if (!options.from.empty()) return examineStored(options);
   const bool threads = options.threads > 0;
   const LaunchPlace place = threads ? LaunchPlace{0, options.threads, 0} : placeFromEnvironment();
   Reports reports;

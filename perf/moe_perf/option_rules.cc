@@ -79,6 +79,24 @@ bool plantWrong(Given o) {
 bool csv(Given o) {
   return !o.csv.empty();
 }
+bool plot(Given o) {
+  return !o.plot.empty();
+}
+bool compare(Given o) {
+  return !o.compare.empty();
+}
+bool compareLimit(Given o) {
+  return o.compareLimit >= 0;
+}
+bool from(Given o) {
+  return !o.from.empty();
+}
+bool plotOrCompare(Given o) {
+  return plot(o) || compare(o);
+}
+bool someTokens(Given o) {
+  return from(o) || o.tokensMax() > 0;
+}
 
 constexpr OptionRule kRules[] = {
     {always, needs, wholePieces, "--hidden {hidden}: a row of {row} bytes is no multiple of 16", "--hidden 7"},
@@ -113,6 +131,15 @@ constexpr OptionRule kRules[] = {
     {csv, excludes, soak, "--csv has a line for each case, and --soak has none: use --json", "--csv x --soak 5"},
     {csv, excludes, transportTest, "--csv has a line for each case, and --transport-test has none: use --json",
      "--csv x --transport-test"},
+    {plot, excludes, soak, "--plot draws times of cases, and --soak has none", "--plot x --soak 5"},
+    {plot, excludes, transportTest, "--plot draws times of cases, and --transport-test has none",
+     "--plot x --transport-test"},
+    {plot, needs, someTokens, "--plot needs a case with tokens", "--plot x --tokens 0"},
+    {compare, excludes, soak, "--compare is for times of cases, and --soak has none", "--compare x --soak 5"},
+    {compare, excludes, transportTest, "--compare is for times of cases, and --transport-test has none",
+     "--compare x --transport-test"},
+    {compareLimit, needs, compare, "--compare-limit needs --compare", "--compare-limit 5"},
+    {from, needs, plotOrCompare, "--from needs --plot or --compare", "--from x"},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <stdexcept>
 
 #include <CLI/CLI.hpp>
@@ -167,11 +168,23 @@ void declareOtherTests(CLI::App& app, Options& options) {
 }
 
 void declareReport(CLI::App& app, Options& options) {
-  app.add_flag("--wide", options.wide, "all columns: minimum, median and 99th percentile of every time, and bytes");
+  app.add_flag("--verbose", options.verbose,
+               "all columns: minimum, median and 99th percentile of every time, and bytes");
   app.add_option("--json", options.json,
                  "file for the report of rank 0, or - for standard output; opened before anything runs")
       ->type_name("FILE");
   app.add_option("--csv", options.csv, "the same as a table, one line per case")->type_name("FILE");
+  app.add_option("--plot", options.plot, "picture (SVG) of times and GB/s over tokens, with ceilings if measured")
+      ->type_name("FILE");
+  app.add_option("--compare", options.compare, "older report (--json): a table of old and new times of the same cases")
+      ->type_name("FILE");
+  app.add_option("--compare-limit", options.compareLimit,
+                 "exit with 1 if the median of a pair or a step grew by more, or if a case could not be compared")
+      ->check(CLI::Range(0.0, 1e6))
+      ->type_name("PERCENT");
+  app.add_option("--from", options.from, "plot or compare the cases of these reports (--json); nothing is run")
+      ->delimiter(',')
+      ->type_name("FILES");
 }
 
 // Adds a group of options. The help shows what `declare` adds under one heading.
@@ -191,10 +204,21 @@ void declareAll(CLI::App& app, Options& options) {
       "\nExamples:\n"
       "  moerun -n 4 moe_perf --mode ht --layout expert-major --tokens 512:8192:x2\n"
       "  moerun -n 4 moe_perf --mode ll --tokens 1,8,128 --graph --json ll.json\n"
-      "  moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024\n");
+      "  moe_perf --ranks-as-threads 2 --backend host --tokens 16 --hidden 1024\n"
+      "  moe_perf --from ht.json,ll.json --plot modes.svg\n");
 }
 
-void checkTogether(const Options& options) {
+// With --from nothing runs: options for a run would be ignored without a word.
+void refuseRunsFrom(const CLI::App& app) {
+  static const std::set<std::string> kTaken = {"--from", "--plot", "--compare", "--compare-limit", "--verbose"};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || kTaken.count(option->get_name()) > 0) continue;
+    throw CLI::ValidationError(fmt::format("--from runs nothing: it cannot be combined with {}", option->get_name()));
+  }
+}
+
+void checkTogether(const CLI::App& app, const Options& options) {
+  if (!options.from.empty()) refuseRunsFrom(app);
   if (const std::string sentence = brokenRule(options); !sentence.empty()) throw CLI::ValidationError(sentence);
 }
 
@@ -266,7 +290,7 @@ std::optional<Options> parseOptions(int argc, const char* const* argv, int* stat
   tools::prepareCommandLine(app, "moe_perf");
   Options options;
   declareAll(app, options);
-  *status = tools::parseCommandLine(app, argc, argv, [&options] { checkTogether(options); });
+  *status = tools::parseCommandLine(app, argc, argv, [&] { checkTogether(app, options); });
   if (*status >= 0) return std::nullopt;
   return options;
 }

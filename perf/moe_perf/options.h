@@ -47,9 +47,13 @@ struct Options {
   bool ceiling = false;
   bool transportTest = false;
   bool plantWrong = false;
-  bool wide = false;
+  bool verbose = false;
   std::string json;  // report files; empty for none
   std::string csv;
+  std::string plot;
+  std::vector<std::string> from;  // reports to plot or compare instead of a run
+  std::string compare;            // an older report
+  double compareLimit = -1;       // percent; below 0: no limit
 
   bool expertMajor() const;  // a row per expert rather than per token
   ExpertStyle style() const;

@@ -81,9 +81,13 @@ void addCeilings(const CaseResult& result, Text out) {
   addCeiling("empty operation", ceilings.barrier, out);
 }
 
+std::string line(const std::string& text) {
+  return tools::wrapped(text, tools::kTerminalColumns) + "\n";
+}
+
 // The two title lines of the table.
 std::string titles(const Options& options) {
-  if (!options.wide) {
+  if (!options.verbose) {
     return fmt::format("{:>7} {:>35} {:>17} {:>17}\n", "", "median us of", "pair us", "GB/s of") +
            fmt::format("{:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {}\n", "tokens", "dispatch",
                        "combine", "pair", "step", "min", "p99", "dispatch", "combine", "error", "result");
@@ -102,7 +106,7 @@ std::string row(const Options& options, const CaseResult& result) {
   const double dispatch = summarize(result.dispatch).median, combine = summarize(result.combine).median;
   const double rate = gigabytesPerSecond(result.remoteBytes, dispatch);
   const double combineRate = gigabytesPerSecond(result.combineRemoteBytes, combine);
-  if (options.wide) {
+  if (options.verbose) {
     const std::string memcpyShare =
         result.memcpyTimes.empty() ? "-" : fmt::format("{:.0f}%", 100 * dispatchToMemcpy(result));
     return fmt::format("{:>7} {} {} {} {} {:>12.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>9} {}\n", result.tokens,
@@ -112,11 +116,11 @@ std::string row(const Options& options, const CaseResult& result) {
   }
   const Summary pair = summarize(result.pair);
   const bool correct = result.verdict.correct();
-  const std::string line =
+  const std::string cells =
       fmt::format("{:>7} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>8.2f} {:>8.2f} {:>8.1e}  {}\n",
                   result.tokens, dispatch, combine, pair.median, summarize(result.step).median, pair.min, pair.p99,
                   rate, combineRate, result.verdict.maxRelError, correct ? "correct" : "WRONG");
-  return correct ? line : line + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
+  return correct ? cells : cells + fmt::format("{:>7} {}\n", "", wrongText(result.verdict));
 }
 
 // Enough blanks to put the second column of a pair's line under its title.
@@ -154,7 +158,6 @@ double dispatchToMemcpy(const CaseResult& result) {
 }
 
 std::string headerText(const Options& options, const CaseResult& first) {
-  const auto line = [](const std::string& text) { return tools::wrapped(text, tools::kTerminalColumns) + "\n"; };
   return line(fmt::format(
              "{}, {} ({}), mode {}, layout {}, format {}", ranksOf(first.machine), first.machine.backend,
              first.machine.device, options.modeName(), options.layoutName(),
@@ -180,11 +183,12 @@ std::string caseText(const Options& options, const CaseResult& result) {
 }
 
 std::string soakText(const SoakResult& result) {
-  std::string text = fmt::format("{}, {} ({})\nsoak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}\n",
-                                 ranksOf(result.machine), result.machine.backend, result.machine.device,
-                                 result.iterations, result.llIterations, result.iterations - result.llIterations,
-                                 result.shapes, result.seconds, toText(result.verdict));
-  for (const std::string& shape : result.wrongShapes) text += fmt::format("  wrong in shape {}\n", shape);
+  std::string text =
+      line(fmt::format("{}, {} ({})", ranksOf(result.machine), result.machine.backend, result.machine.device)) +
+      line(fmt::format("soak: {} iterations ({} LL, {} HT) in {} shapes, {:.1f} s: {}", result.iterations,
+                       result.llIterations, result.iterations - result.llIterations, result.shapes, result.seconds,
+                       toText(result.verdict)));
+  for (const std::string& shape : result.wrongShapes) text += line("wrong in shape " + shape);
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include "perf/moe_perf/provenance.h"
 #include "perf/moe_perf/runner.h"
 #include "perf/moe_perf/soak.h"
+#include "perf/moe_perf/stored_report.h"
 #include "perf/statistics.h"
 #include "perf/transport/transport_test.h"
 
@@ -33,11 +34,13 @@ double gigabytesPerSecond(double bytes, double microseconds);
 // The speed of dispatch relative to memcpy, by medians; 0 where nothing was measured.
 double dispatchToMemcpy(const CaseResult& result);
 
-// Lines of the table have at most 100 columns, unless --wide was given. The cases follow the header.
+// Lines of the table have at most 100 columns, unless --verbose was given. The cases follow the header.
 std::string headerText(const Options& options, const CaseResult& first);
 std::string caseText(const Options& options, const CaseResult& result);
 std::string soakText(const SoakResult& result);
 std::string transportText(const TransportResult& result);
+
+Cases casesOf(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);
 
 // Arrays of objects, one per case. A soak and a transport test have one object each.
 std::string jsonText(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results);

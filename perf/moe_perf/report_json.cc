@@ -10,7 +10,7 @@ namespace {
 
 nlohmann::ordered_json toJson(const std::vector<double>& samples) {
   const Summary summary = summarize(samples);
-  return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}};
+  return {{"min", summary.min}, {"median", summary.median}, {"p99", summary.p99}, {"max", summary.max}};
 }
 
 nlohmann::ordered_json toJson(const CeilingTime& ceiling) {
@@ -163,16 +163,6 @@ std::string text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-nlohmann::ordered_json casesOf(const Provenance& provenance, const Options& options,
-                               const std::vector<CaseResult>& results) {
-  nlohmann::ordered_json cases = nlohmann::ordered_json::array();
-  for (const CaseResult& result : results) {
-    cases.push_back(toJson(options, result));
-    add(provenance, gpuOf(result.machine), cases.back());
-  }
-  return cases;
-}
-
 // Quotes a cell that has a comma, a quote or a line end.
 std::string csvCell(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -198,6 +188,15 @@ void addColumns(const nlohmann::ordered_json& object, const std::string& prefix,
 }
 
 }  // namespace
+
+Cases casesOf(const Provenance& provenance, const Options& options, const std::vector<CaseResult>& results) {
+  Cases cases = Cases::array();
+  for (const CaseResult& result : results) {
+    cases.push_back(toJson(options, result));
+    add(provenance, gpuOf(result.machine), cases.back());
+  }
+  return cases;
+}
 
 std::string jsonText(const Provenance& provenance, const TransportResult& result) {
   nlohmann::ordered_json pairs = nlohmann::ordered_json::array();

@@ -120,6 +120,19 @@ END
 "$cxx" -std=c++17 -I"$prefix/include" "$prefix/share/moecomm/examples/moe_layer.cc" -L"$(dirname "$library")" -lmoecomm -o "$work/moe_layer"
 LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 2 "$work/moe_layer" >/dev/null
 
+rust=$prefix/share/moecomm/examples/rust
+if command -v cargo >/dev/null && command -v bindgen >/dev/null && command -v pkg-config >/dev/null; then
+  step "the Rust example, of whose six ranks one gets no rows"
+  PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name moecomm.pc)") CARGO_TARGET_DIR=$work/rust \
+    cargo build --offline --locked --manifest-path "$rust/Cargo.toml" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  LD_LIBRARY_PATH=$(dirname "$library") "$prefix/bin/moerun" -n 6 "$work/rust/debug/moecomm-example" >"$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+  [ "$(grep -c ' rows came, 0 tokens are wrong$' "$work/log")" = 6 ] || { cat "$work/log"; exit 1; }
+else
+  [ -f "$rust/build.rs" ] || { echo "the Rust example is not installed"; exit 1; }
+  step "the Rust example: skipped, because cargo, bindgen or pkg-config is missing"
+fi
+
 step "the Python package, where it lies and on PYTHONPATH"
 [ -z "$(find "$prefix" -name '*.pyc')" ] || { echo "byte code is installed"; exit 1; }
 cd "$work" # outside the source tree

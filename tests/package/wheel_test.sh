@@ -62,7 +62,7 @@ CODE
 # Tests and examples look for the package beside themselves. In these copies they find nothing there.
 mkdir -p "$work/away/python" "$work/away/examples"
 cp -r "$source/python/tests" "$work/away/python/"
-cp "$source"/examples/* "$work/away/examples/"
+cp -r "$source"/examples/* "$work/away/examples/"
 ln -s "$site/moecomm/include" "$work/away/include"
 cd "$work/away" || exit 1
 

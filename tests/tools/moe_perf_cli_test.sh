@@ -91,9 +91,33 @@ for case, row in zip(cases, rows):
     assert all(case[f"{time}_us"]["min"] > 0 for time in ("dispatch", "combine", "pair", "step")), case
 PYTHON
 # shellcheck disable=SC2086 # words
-"$perf" --ranks-as-threads 2 $small --tokens 4 --wide --csv - >"$work/out" 2>"$work/err" || fail '--wide --csv -'
+"$perf" --ranks-as-threads 2 $small --tokens 4 --verbose --csv - >"$work/out" 2>"$work/err" || fail '--verbose --csv -'
 grep -q '^host,auto,flat,' "$work/out" || fail "--csv -: $(cat "$work/out")"
-grep -Eq '^ tokens( +min +median +p99){4} ' "$work/out" || fail "--wide: $(cat "$work/out")"
+grep -Eq '^ tokens( +min +median +p99){4} ' "$work/out" || fail "--verbose: $(cat "$work/out")"
+
+# Pictures and comparisons, of a run and of stored reports.
+# shellcheck disable=SC2086 # words
+"$perf" --ranks-as-threads 2 $small --tokens 1:4 --plot "$work/run.svg" --compare "$work/r.json" >"$work/out" 2>"$work/err" ||
+  fail "--plot --compare: $(cat "$work/err")"
+fits 'the table with a comparison' "$work/out"
+grep -q "^compared with $work/r.json of " "$work/out" || fail "--compare: $(cat "$work/out")"
+grep -Eq '^ +4( +[0-9.]+){6}$' "$work/out" || fail "--compare has no row for 4 tokens: $(cat "$work/out")"
+grep -q 'not compared' "$work/out" && fail "--compare refuses the same cases: $(cat "$work/out")"
+python3 -c 'import sys, xml.etree.ElementTree as tree; assert tree.parse(sys.argv[1]).getroot().tag.endswith("}svg")' \
+  "$work/run.svg" || fail 'the picture is no SVG'
+"$perf" --from "$work/r.json" --plot "$work/stored.svg" --compare "$work/r.json" --compare-limit 0 >"$work/out" ||
+  fail 'a report is slower than itself'
+grep -q ' 1.000$' "$work/out" || fail "a report is not as fast as itself: $(cat "$work/out")"
+[ -s "$work/stored.svg" ] || fail 'no picture of a stored report'
+sed -E 's/("median": )[0-9.e+-]+/\10.001/' "$work/r.json" >"$work/faster.json"
+"$perf" --from "$work/r.json" --compare "$work/faster.json" --compare-limit 50 >"$work/out"
+[ $? = 1 ] || fail 'a limit that is exceeded'
+grep -q '^SLOWER: ' "$work/out" || fail "a limit that is exceeded: $(cat "$work/out")"
+refuses "moe_perf: --compare: cannot read $work/none.json: No such file or directory" \
+  --ranks-as-threads 2 --compare "$work/none.json"
+"$perf" --from "$work/help" --plot "$work/x.svg" 2>"$work/err"
+[ $? = 2 ] || fail 'the status of --from with no report'
+grep -q "^moe_perf: --from: $work/help is no report of moe_perf --json$" "$work/err" || fail "--from: $(cat "$work/err")"
 
 if [ $failures -gt 0 ]; then
   echo "$failures checks failed"

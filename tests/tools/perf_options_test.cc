@@ -74,6 +74,8 @@ TEST(PerfOptions, EveryRuleIsRefusedWithItsSentence) {
     const std::string said = firstLineOf(rule.example);
     EXPECT_TRUE(std::regex_match(said, std::regex("moe_perf: " + sentence))) << rule.example << " gives: " << said;
   }
+  EXPECT_EQ(firstLineOf("--from x --plot y --hidden 64"),
+            "moe_perf: --from runs nothing: it cannot be combined with --hidden");
   EXPECT_EQ(firstLineOf("--hidden 7"), "moe_perf: --hidden 7: a row of 14 bytes is no multiple of 16");
 }
 
@@ -82,7 +84,8 @@ TEST(PerfOptions, NoRuleIsInTheWayOfWhatGoesTogether) {
        {"", "--cast fp8 --mode ll --layout rank-major", "--scales token-contiguous --cast fp8 --mode ll --window 0",
         "--topk 8 --experts 8", "--routing group-limited --experts 8", "--weights apply --layout expert-major",
         "--ceiling --ranks-as-threads 2 --graph", "--soak 5 --hidden 16 --graph --mode auto",
-        "--transport-test --backend host --plant-wrong --json x"}) {
+        "--transport-test --backend host --plant-wrong --json x", "--from x,y --plot z",
+        "--from x --compare y --compare-limit 0 --verbose", "--tokens 0,1 --plot x --compare y"}) {
     EXPECT_EQ(firstLineOf(arguments), "");
   }
 }

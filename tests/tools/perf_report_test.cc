@@ -53,6 +53,7 @@ TEST(PerfReport, WritesCeilingsWhereTheyWereMeasured) {
   EXPECT_EQ(cases[0]["step_of_ceiling"], 0.6);
   EXPECT_EQ(cases[0]["combine_ceiling"]["variant"], "pull: other");
   EXPECT_EQ(cases[0]["dispatch_ceiling"]["us"]["min"], 300);
+  EXPECT_EQ(cases[0]["dispatch_us"]["max"], 600);
   EXPECT_EQ(cases[0]["dispatch_sms"], 33);
   EXPECT_EQ(cases[0]["combine_sms"], 24);
   EXPECT_EQ(cases[0]["combine_of_ceiling_at_sms"], 0.75);
@@ -70,9 +71,9 @@ TEST(PerfReport, ShowsAWholeStepBesideThePair) {
   EXPECT_EQ(combine, 800);
   EXPECT_EQ(pair, 1000);
   EXPECT_EQ(step, 1020);
-  Options wide;
-  wide.wide = true;
-  EXPECT_NE(caseText(wide, result).find("  1010.0   1020.0   1030.0 "), std::string::npos);
+  Options verbose;
+  verbose.verbose = true;
+  EXPECT_NE(caseText(verbose, result).find("  1010.0   1020.0   1030.0 "), std::string::npos);
   const auto cases = nlohmann::json::parse(jsonText({}, Options{}, {result}));
   EXPECT_EQ(cases[0]["step_us"]["min"], 1010);
   EXPECT_EQ(cases[0]["step_us"]["median"], 1020);
@@ -104,6 +105,14 @@ TEST(PerfReport, FitsInAHundredColumns) {
   result.verdict.wrongPayloads = result.verdict.wrongMetadata = result.verdict.wrongCombines = 1234567890;
   EXPECT_LE(longestLine(caseText(options, result)), 100U);
   EXPECT_NE(caseText(options, result).find("WRONG: 1234567890 payloads"), std::string::npos);
+  SoakResult soak;
+  soak.machine = result.machine;
+  soak.iterations = soak.llIterations = soak.shapes = 1000000000;
+  soak.verdict = result.verdict;
+  soak.wrongShapes = {
+      "1000: ll expert-major-padded fp16 cast fp8-ue8m0 token-contiguous, hidden 16384, top-32 of 1024 "
+      "experts, routing group-limited (4 of 8 groups), weights applied, window 1, tokens 1,2,3 / 4,5,6 of 8"};
+  EXPECT_LE(longestLine(soakText(soak)), 100U);
   TransportResult transport{1024, 1, "verbs", {{1000, 1023, 50, 0, {12345.6}, {}}}};
   transport.pairs[0].speeds.assign(7, {64, 99999999});
   EXPECT_LE(longestLine(transportText(transport)), 100U);
