@@ -1,0 +1,44 @@
+"""What the adapter needs of SGLang."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from ..interfaces import Wanted, find
+
+ADAPTER, ENGINE = "moecomm.sglang", "sglang"
+KNOWN = "SGLang of 2026 with the plugin framework, whose dispatchers take topk_output and combine_input"
+_MOE = "sglang.srt.layers.moe"
+DISPATCHER = f"{_MOE}.token_dispatcher.deepep.DeepEPDispatcher"
+_DEEPEP = f"{_MOE}.token_dispatcher.deepep"
+
+WANTED = dict(
+    BaseDispatcher=Wanted(f"{_MOE}.token_dispatcher.base", "BaseDispatcher"),
+    NormalOutput=Wanted(_DEEPEP, "DeepEPNormalDispatchOutput"),
+    LowLatencyOutput=Wanted(_DEEPEP, "DeepEPLLDispatchOutput"),
+    DispatchHooks=Wanted(_DEEPEP, "DeepEPPDispatchHooks", optional=True),
+    DeepEPMode=Wanted(f"{_MOE}.utils", "DeepEPMode"),
+    output_dtype=Wanted(f"{_MOE}.utils", "get_deepep_output_dtype"),
+    runner_backend=Wanted(f"{_MOE}.utils", "get_moe_runner_backend"),
+    is_extend=Wanted("sglang.srt.layers.dp_attention", "get_is_extend_in_batch"),
+    envs=Wanted("sglang.srt.environ", "envs"),
+    deep_gemm=Wanted("sglang.srt.layers.deep_gemm_wrapper"),
+    recorder=Wanted("sglang.srt.eplb.expert_distribution", "get_global_expert_distribution_recorder"),
+    quantize=Wanted("sglang.srt.layers.quantization.fp8_kernel", "sglang_per_token_group_quant_fp8", optional=True),
+    server_args=Wanted("sglang.srt.server_args", "get_global_server_args", optional=True),
+)
+HOOKS = dict(
+    HookRegistry=Wanted("sglang.srt.plugins.hook_registry", "HookRegistry"),
+    HookType=Wanted("sglang.srt.plugins.hook_registry", "HookType"),
+    replaced=Wanted(*DISPATCHER.rsplit(".", 1)),
+)
+
+
+def find_engine() -> SimpleNamespace:
+    """The classes and functions of WANTED. Raises MissingInterface."""
+    return find(ADAPTER, ENGINE, KNOWN, WANTED)
+
+
+def find_hooks() -> SimpleNamespace:
+    """The plugin framework. Raises MissingInterface."""
+    return find(ADAPTER, ENGINE, KNOWN, HOOKS)

@@ -1,0 +1,32 @@
+"""What both modes have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ..deep_ep import Buffer
+from .buffers import buffer_of
+
+
+class Mode:
+    """A mode of one layer's dispatcher."""
+
+    def __init__(self, engine: Any, group: Any, num_experts: int, hidden_size: int):
+        self.engine, self.group = engine, group
+        self.num_experts, self.hidden_size = num_experts, hidden_size
+        self.quant_config: Dict[str, Any] = {}  # get_deepep_output_dtype reads it
+
+    def buffer(self) -> Buffer:
+        """The Buffer of the group. Collective when first called in this process."""
+        args = self.engine.server_args
+        return buffer_of(self.group, args() if args is not None else None)
+
+    def wants(self, dtype: str) -> bool:
+        """Whether rows travel as "bf16" or "fp8", by SGLang's rules for DeepEP. Raises NotImplementedError for others,
+        which moecomm does not cast to."""
+        found = self.engine.output_dtype(self).value
+        if found not in ("bf16", "fp8"):
+            raise NotImplementedError(
+                f"rows are to travel as {found}, expected bf16 or fp8: pass --deepep-dispatcher-output-dtype bf16"
+            )
+        return found == dtype
