@@ -122,7 +122,8 @@ def both_modes(rank):
         dispatcher = make(asynchronous=asynchronous)
         for found.extend in (True, False):
             for in_halves in (False, True):
-                sums = layer(rank, dispatcher, x, topk, in_halves)
+                with mock.patch.object(dispatcher.engine, "LowLatencyOutput" if found.extend else "NormalOutput", None):
+                    sums = layer(rank, dispatcher, x, topk, in_halves)  # the other mode could make no output
                 assert sums.dtype == x.dtype and torch.equal(sums.float(), due), (asynchronous, found.extend, in_halves)
     calls = dispatcher.register_deepep_dispatch_hook(lambda given: seen.append(given))
     seen = []
@@ -225,7 +226,7 @@ def recorded(rank):
     dispatcher, recorder = make(), found.recorder
     for found.extend in (True, False):
         layer(rank, dispatcher, x, topk, False)
-    (counts, per_rank, per_domain, per_expert), = recorder.normal
+    ((counts, per_rank, per_domain, per_expert),) = recorder.normal
     assert counts == [-(-count // 128) * 128 for count in rows_of(rank)]
     ids = topk.topk_ids
     assert per_expert.tolist() == [int((ids == expert).sum()) for expert in range(EXPERTS)]
@@ -332,7 +333,10 @@ for name in (stand_in_sglang.DEEPEP, "sglang.srt.batch_overlap.two_batch_overlap
     assert sys.modules[name].DeepEPDispatcher is made
 assert len(stand_in_sglang.HookRegistry.hooks[stand_in_sglang.DEEPEP + ".DeepEPDispatcher"]) == 1
 """
-        self.run_python(code)
+        # What is not replaced finds DeepEP's numbers, and a DeepEP that is there already stays.
+        self.run_python(code + "import deep_ep, moecomm.deep_ep; assert deep_ep is moecomm.deep_ep")
+        other = "import types; other = sys.modules['deep_ep'] = types.ModuleType('deep_ep')\n"
+        self.run_python(other + code + "assert sys.modules['deep_ep'] is other")
 
     def test_an_absent_interface_is_named(self):
         code = """
@@ -343,6 +347,7 @@ def expect(text):
     except moecomm.sglang.MissingInterface as error:
         assert text in str(error), error
 expect("moecomm.sglang needs sglang, which cannot be imported")
+assert "deep_ep" not in sys.modules
 import stand_in_sglang
 stand_in_sglang.install()
 mode = sys.modules[stand_in_sglang.MOE + ".utils"]

@@ -73,13 +73,14 @@ def expert_map(rank):
     return mapped
 
 
-def experts(rank, kernel, prepared, expected_dtype=None):
+def experts(rank, kernel, prepared, expected_dtype=None, dtype=None):
+    dtype = dtype or torch.bfloat16
     rows, scales, meta, ids, weights = prepared
     assert expected_dtype is None or rows.dtype == expected_dtype, rows.dtype
     if kernel.activation_format.name == "Standard":
-        return vllm.standard_experts(rows, scales, meta, ids, weights, expert_map(rank), torch.bfloat16), weights, ids
+        return vllm.standard_experts(rows, scales, meta, ids, weights, expert_map(rank), dtype), weights, ids
     assert ids is None and weights is None and rows.shape[:2] == (LOCAL, RANKS * MAX)
-    return vllm.batched_experts(rows, scales, meta, rank * LOCAL, torch.bfloat16), None, None
+    return vllm.batched_experts(rows, scales, meta, rank * LOCAL, dtype), None, None
 
 
 def layer(rank, kernel, x, weights, ids, config, in_halves, on_input=False, defer=False, dtype=None):
@@ -244,7 +245,9 @@ def refusals(rank):
     set_up()
     x, weights, ids = inputs(rank, tokens=MAX + 1)
     manager, kernel = make(LL)
-    go = lambda config, **more: kernel.prepare(x[:2], weights[:2], ids[:2], EXPERTS, None, False, config, **more)  # noqa: E731
+    go = lambda config, **more: kernel.prepare(
+        x[:2], weights[:2], ids[:2], EXPERTS, None, False, config, **more
+    )  # noqa: E731
     refuses(NotImplementedError, "defer_input_quant is True", go, vllm.quant_config(), defer_input_quant=True)
     text = "a1 has 9 tokens, but max_tokens_per_rank is 8"
     refuses(ValueError, text, kernel.prepare, x, weights, ids, EXPERTS, None, False, vllm.quant_config())
@@ -265,6 +268,10 @@ def refusals(rank):
     manager.destroy()
     manager, kernel = make(HT)
     assert deep_ep.settings.current_settings()["tokens_max"] == 48  # vLLM's max_num_batched_tokens
+    with mock.patch.dict(os.environ, MOECOMM_TOKENS_MAX="24"), mock.patch.dict(deep_ep.settings._settings):
+        del deep_ep.settings._settings["tokens_max"]
+        make(HT)[0].destroy()
+        assert deep_ep.settings.current_settings()["tokens_max"] == 24
     refuses(TypeError, "get_handle: sms given", manager.get_handle, dict(sms=3))
     refuses(ValueError, "num_experts is 6", kernel.prepare, x, weights, ids, 6, None, False, vllm.quant_config())
     refuses(moecomm.InvalidUsage, "prepare has not been called", kernel.finalize, *arguments, None)
@@ -275,7 +282,7 @@ def refusals(rank):
 
 
 def strided_output(rank):
-    """finalize writes in place where it can, and copies where it cannot."""
+    """finalize writes in place where it can, and copies where it cannot. Models in float16 are served too."""
     set_up()
     x, weights, ids = inputs(rank)
     manager, kernel = make(HT)
@@ -284,6 +291,11 @@ def strided_output(rank):
         rows, their_weights, their_ids = experts(rank, kernel, prepared)
         kernel.finalize(output, rows, their_weights, their_ids, False, vllm.TopKWeightAndReduceContiguous())
         assert torch.equal(output.float(), reference(x, weights, ids))
+    half = x.half()
+    prepared = kernel.prepare(half, weights, ids, EXPERTS, None, False, vllm.quant_config())
+    rows, their_weights, their_ids = experts(rank, kernel, prepared, torch.float16, torch.float16)
+    kernel.finalize(half, rows, their_weights, their_ids, False, vllm.TopKWeightAndReduceDelegate())
+    assert torch.equal(half.float(), reference(x, weights, ids))
     manager.destroy()
 
 

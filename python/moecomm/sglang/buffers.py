@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ..deep_ep import Buffer
-from ..deep_ep.settings import configure, current_settings
+from ..deep_ep.settings import default_tokens_max
 
 # Without a chunk size SGLang prefills up to max_prefill_tokens, and decoding tokens may join a chunk.
 TOKENS_LEAST = 4096
@@ -20,13 +20,11 @@ def tokens_of(server_args: Any) -> int:
 
 
 def buffer_of(group: Any, server_args: Any) -> Buffer:
-    """The Buffer of a group. Collective when first called for it. tokens_max is SGLang's bound unless
-    moecomm.deep_ep.configure() has set it."""
+    """The Buffer of a group. Collective when first called for it. The most tokens of a rank are
+    SGLang's bound, unless MOECOMM_TOKENS_MAX or moecomm.deep_ep.configure() says otherwise."""
     found = _buffers.get(group)
     if found is None:
-        tokens = tokens_of(server_args)
-        if tokens and not current_settings().get("tokens_max"):
-            configure(tokens_max=tokens)
+        default_tokens_max(tokens_of(server_args))
         found = _buffers[group] = Buffer(group, low_latency_mode=True, explicitly_destroy=True)
     return found
 

@@ -43,7 +43,9 @@ class Dispatcher:
         **unknown: Any,
     ):
         if unknown:
-            raise TypeError(f"{', '.join(sorted(unknown))} given: arguments of a later SGLang, which moecomm does not know")
+            raise TypeError(
+                f"{', '.join(sorted(unknown))} given: arguments of a later SGLang, which moecomm does not know"
+            )
         super().__init__()
         self.deepep_mode = self.engine.DeepEPMode.AUTO if deepep_mode is None else deepep_mode
         self._waits_for, self._between, self._mode = 0, None, None  # type: Any, Any, Any

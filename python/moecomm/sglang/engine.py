@@ -9,8 +9,8 @@ from ..interfaces import Wanted, find
 ADAPTER, ENGINE = "moecomm.sglang", "sglang"
 KNOWN = "SGLang of 2026 with the plugin framework, whose dispatchers take topk_output and combine_input"
 _MOE = "sglang.srt.layers.moe"
-DISPATCHER = f"{_MOE}.token_dispatcher.deepep.DeepEPDispatcher"
 _DEEPEP = f"{_MOE}.token_dispatcher.deepep"
+DISPATCHER = f"{_DEEPEP}.DeepEPDispatcher"
 
 WANTED = dict(
     BaseDispatcher=Wanted(f"{_MOE}.token_dispatcher.base", "BaseDispatcher"),
@@ -30,8 +30,13 @@ WANTED = dict(
 HOOKS = dict(
     HookRegistry=Wanted("sglang.srt.plugins.hook_registry", "HookRegistry"),
     HookType=Wanted("sglang.srt.plugins.hook_registry", "HookType"),
-    replaced=Wanted(*DISPATCHER.rsplit(".", 1)),
+    replaced=Wanted(_DEEPEP, "DeepEPDispatcher"),
 )
+
+
+def require_engine() -> None:
+    """Raises MissingInterface if there is no SGLang."""
+    find(ADAPTER, ENGINE, KNOWN, {})
 
 
 def find_engine() -> SimpleNamespace:

@@ -31,12 +31,13 @@ class Classes(NamedTuple):
 def build() -> Classes:
     """Makes the classes, once. Raises MissingInterface if vLLM, or the part of it that they are written for, is not
     there."""
-    from .batched import Batched
     from .engine import find_engine
-    from .manager import HtManager, LlManager
-    from .standard import Standard
 
     engine = find_engine()
+    # These need torch, which comes with vLLM.
+    from .batched import Batched
+    from .manager import HtManager, LlManager
+    from .standard import Standard
 
     def derive(name: str, ours: Type[Any], base: Type[Any]) -> Type[Any]:
         return type(name, (ours, base), dict(engine=engine, __module__=__name__, __doc__=ours.__doc__))
@@ -53,10 +54,11 @@ def install() -> None:
     """Puts the classes where vLLM takes its DeepEP classes from, in this process: the backends deepep_high_throughput
     and deepep_low_latency are moecomm's from then on. vLLM's own checks of these names, such as those for CUDA graphs,
     hold. Idempotent. Raises MissingInterface, and changes nothing then."""
-    from .batched import BLOCK
     from .engine import find_places
 
     places, classes = find_places(), build()
+    from .batched import BLOCK
+
     places.managers.DeepEPHTAll2AllManager = classes.HtManager
     places.managers.DeepEPLLAll2AllManager = classes.LlManager
     # Without DeepEP these three names are not there.

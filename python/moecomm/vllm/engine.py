@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from ..interfaces import Wanted, find
 
 ADAPTER, ENGINE = "moecomm.vllm", "vllm"
-KNOWN = "vLLM 0.17 and later, whose FusedMoEPrepareAndFinalizeModular has activation_format, prepare_async, finalize_async"
+KNOWN = (
+    "vLLM 0.17 and later, whose FusedMoEPrepareAndFinalizeModular has activation_format, prepare_async, finalize_async"
+)
 _MOE = "vllm.model_executor.layers.fused_moe"
 _COMMUNICATORS = "vllm.distributed.device_communicators"
 

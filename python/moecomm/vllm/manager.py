@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from ..deep_ep import Buffer
-from ..deep_ep.settings import configure, current_settings
+from ..deep_ep.settings import default_tokens_max
 from ..values import integer
 
 
@@ -63,14 +63,12 @@ class HtManager(Manager):
     low_latency = False
 
     def get_handle(self, kwargs: Dict[str, Any]) -> Buffer:
-        """The Buffer. kwargs: empty. The most tokens of a rank are vLLM's max_num_batched_tokens unless
-        moecomm.deep_ep.configure() has set tokens_max. Collective when first called."""
+        """The Buffer. kwargs: empty. The most tokens of a rank are vLLM's max_num_batched_tokens, unless
+        MOECOMM_TOKENS_MAX or moecomm.deep_ep.configure() says otherwise. Collective when first called."""
         if kwargs:
             raise TypeError(f"get_handle: {', '.join(sorted(kwargs))} given, expected no arguments")
-        if self._buffer is None and not current_settings().get("tokens_max"):
-            tokens_max = self._batched_tokens()
-            if tokens_max:
-                configure(tokens_max=tokens_max)
+        if self._buffer is None:
+            default_tokens_max(self._batched_tokens())
         return self._require_buffer()
 
     def _batched_tokens(self) -> int:
