@@ -197,6 +197,7 @@ def placed(rank):
     table = torch.arange(EXPERTS, device=x.device).view(LOCAL, RANKS).T.reshape(-1).int()
     manager, kernel = make(LL)
     batched = moecomm.vllm.build().Batched(kernel.buffer, MAX, RANKS, global_to_physical=table)
+    assert list(batched.persistent_tensors()) == ["global_to_physical"] and kernel.persistent_tensors() == {}
     sums = layer(rank, batched, x, weights, ids, vllm.quant_config(), True)
     assert torch.equal(sums.float(), reference(x, weights, ids, table)) and not table.tolist() == list(range(EXPERTS))
     manager.destroy()
@@ -276,8 +277,15 @@ def refusals(rank):
     refuses(ValueError, "num_experts is 6", kernel.prepare, x, weights, ids, 6, None, False, vllm.quant_config())
     refuses(moecomm.InvalidUsage, "prepare has not been called", kernel.finalize, *arguments, None)
     manager.set_num_sms(7)
-    assert deep_ep.Buffer.num_sms == 6
-    deep_ep.Buffer.num_sms, deep_ep.Buffer._num_sms_chosen = 20, False
+    assert deep_ep.Buffer.num_sms == 6 and kernel.buffer._sms(None) == 6
+    gpu = dict(
+        is_available=lambda: True, get_device_properties=lambda _: types.SimpleNamespace(multi_processor_count=132)
+    )
+    with mock.patch.multiple(torch.cuda, **gpu):
+        manager.set_num_sms(20)
+        assert kernel.buffer._sms(None) == 20
+        manager.set_num_sms(132)
+    assert kernel.buffer._sms(None) == 0  # the library chooses
     manager.destroy()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
 
@@ -62,6 +62,11 @@ class Batched(PrepareAndFinalize):
     def max_num_tokens_per_rank(self) -> Optional[int]:
         """The most tokens of a rank."""
         return self.max_tokens_per_rank
+
+    def persistent_tensors(self) -> Dict[str, torch.Tensor]:
+        """The tables of placements, under their names, for vLLM versions that ask which tensors an object holds."""
+        names = ("global_to_physical", "physical_to_global", "local_expert_global_ids")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     # ---- Prepare -----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional
 
+import torch
+
 from ..deep_ep import Buffer
 from ..deep_ep.settings import default_tokens_max
 from ..values import integer
@@ -36,9 +38,12 @@ class Manager:
         return self._buffer
 
     def set_num_sms(self, num_sms: int) -> None:
-        """Multiprocessors of later high-throughput calls. Odd numbers are rounded down, 1 up."""
+        """Multiprocessors of later high-throughput calls. Odd numbers are rounded down, 1 up. All that the GPU has, which
+        vLLM passes behind steps with two micro-batches, leave the choice to the library again."""
         num_sms = integer(num_sms, "num_sms", 1)
-        Buffer.set_num_sms(max(2, num_sms - num_sms % 2))
+        if torch.cuda.is_available() and num_sms >= torch.cuda.get_device_properties("cuda").multi_processor_count:
+            return Buffer.reset_num_sms()
+        return Buffer.set_num_sms(max(2, num_sms - num_sms % 2))
 
     def dispatch(self, *_: Any, **__: Any) -> Any:
         """Raises NotImplementedError: tokens travel by the prepare and finalize classes."""
