@@ -146,7 +146,10 @@ def install():
     HookRegistry.patched.clear()
 
     def output_dtype(mode):
-        wanted = mode.quant_config.get("dispatcher_output_dtype")
+        wanted = mode.quant_config.get(f"{mode.dispatch_mode.value}_dispatcher_output_dtype")
+        wanted = wanted or mode.quant_config.get("dispatcher_output_dtype")
+        if wanted is None and mode.runner_backend.is_cutlass():
+            return DeepEPOutputDtype.BF16
         return found.dtype if wanted is None else DeepEPOutputDtype(wanted)
 
     tokens = types.SimpleNamespace(get=lambda: found.tokens_max)
@@ -168,7 +171,7 @@ def install():
     module("sglang.srt.layers.deep_gemm_wrapper", **found.gemm)
     name = "get_global_expert_distribution_recorder"
     module("sglang.srt.eplb.expert_distribution", **{name: lambda: found.recorder})
-    module("sglang.srt.layers.quantization.fp8_kernel", sglang_per_token_group_quant_fp8=quantise)
-    module("sglang.srt.server_args", get_global_server_args=lambda: found.args)
+    module("sglang.kernels.ops.quantization.fp8_kernel", sglang_per_token_group_quant_fp8=quantise)
+    module("sglang.srt.runtime_context", get_server_args=lambda: found.args)
     module("sglang.srt.plugins.hook_registry", HookRegistry=HookRegistry, HookType=HookType)
     return found

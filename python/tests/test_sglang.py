@@ -174,6 +174,14 @@ def quantised(rank):
     dispatcher.set_quant_config(dict(dispatcher_output_dtype="nvfp4"))
     for found.extend in (True, False):
         refuses(NotImplementedError, "rows are to travel as nvfp4", dispatcher.dispatch_a, x, topk)
+    # So do one of a single mode, and a runner that quantises for itself.
+    dispatcher.set_quant_config(dict(normal_dispatcher_output_dtype="bf16"))
+    cutlass = make(runner_backend=types.SimpleNamespace(is_cutlass=lambda: True))
+    for found.extend in (True, False):
+        output = dispatcher.dispatch(x, topk)
+        assert (output.hidden_states_scale is None) == found.extend
+        dispatcher.combine(experts(rank, output))
+        assert torch.equal(layer(rank, cutlass, x, topk, True).float(), due)
     dispatcher.set_quant_config({})
     gemm = sys.modules["sglang.srt.layers.deep_gemm_wrapper"]
     gemm.DEEPGEMM_BLACKWELL, found.extend = True, False
@@ -357,7 +365,7 @@ stand_in_sglang.install()
 from stand_in import remove
 remove("sglang.srt.plugins")
 del sys.modules["sglang.srt"].plugins
-expect("The interface is that of SGLang of 2026 with the plugin framework")
+expect("The interface is that of SGLang 0.5.23, whose plugins")
 assert not stand_in_sglang.HookRegistry.hooks
 """
         self.run_python(code)

@@ -24,9 +24,11 @@ class Dispatcher:
     deepep_mode        SGLang's DeepEPMode; AUTO takes normal for batches with prefill, low latency for others
     async_finish       normal mode: calls run on a communication stream
     return_recv_hook   low latency: the halves a only send, on the current stream
+    runner_backend     SGLang's MoeRunnerBackend of the layer, which has a say in what rows travel as; None: the server's
     router_topk, permute_fusion, num_local_experts, params_dtype  follow from the others, and are not used"""
 
     engine: Any
+    expert_mask_gpu = None  # for AMD's experts
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Dispatcher:
         deepep_mode: Any = None,
         async_finish: bool = False,
         return_recv_hook: bool = False,
+        runner_backend: Any = None,
         **unknown: Any,
     ):
         if unknown:
@@ -54,6 +57,7 @@ class Dispatcher:
             group=group,
             num_experts=integer(num_experts, "num_experts", 1),
             hidden_size=integer(hidden_size, "hidden_size", 1),
+            runner_backend=runner_backend,
         )
         self._modes: Dict[str, Union[Normal, LowLatency]] = {}
         if self.deepep_mode.enable_normal():

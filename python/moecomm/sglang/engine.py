@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from ..interfaces import Wanted, find
 
 ADAPTER, ENGINE = "moecomm.sglang", "sglang"
-KNOWN = "SGLang of 2026 with the plugin framework, whose dispatchers take topk_output and combine_input"
+KNOWN = "SGLang 0.5.23, whose plugins replace classes and whose dispatchers take topk_output and combine_input"
 _MOE = "sglang.srt.layers.moe"
+_QUANTIZE = "sglang_per_token_group_quant_fp8"
 _DEEPEP = f"{_MOE}.token_dispatcher.deepep"
 DISPATCHER = f"{_DEEPEP}.DeepEPDispatcher"
 
@@ -24,8 +25,11 @@ WANTED = dict(
     envs=Wanted("sglang.srt.environ", "envs"),
     deep_gemm=Wanted("sglang.srt.layers.deep_gemm_wrapper"),
     recorder=Wanted("sglang.srt.eplb.expert_distribution", "get_global_expert_distribution_recorder"),
-    quantize=Wanted("sglang.srt.layers.quantization.fp8_kernel", "sglang_per_token_group_quant_fp8", optional=True),
-    server_args=Wanted("sglang.srt.server_args", "get_global_server_args", optional=True),
+    # These two have moved: the later place comes first.
+    quantize=Wanted("sglang.kernels.ops.quantization.fp8_kernel", _QUANTIZE, optional=True),
+    quantize_before=Wanted("sglang.srt.layers.quantization.fp8_kernel", _QUANTIZE, optional=True),
+    server_args=Wanted("sglang.srt.runtime_context", "get_server_args", optional=True),
+    server_args_before=Wanted("sglang.srt.server_args", "get_global_server_args", optional=True),
 )
 HOOKS = dict(
     HookRegistry=Wanted("sglang.srt.plugins.hook_registry", "HookRegistry"),
@@ -41,7 +45,10 @@ def require_engine() -> None:
 
 def find_engine() -> SimpleNamespace:
     """The classes and functions of WANTED. Raises MissingInterface."""
-    return find(ADAPTER, ENGINE, KNOWN, WANTED)
+    engine = find(ADAPTER, ENGINE, KNOWN, WANTED)
+    engine.quantize = engine.quantize or engine.quantize_before
+    engine.server_args = engine.server_args or engine.server_args_before
+    return engine
 
 
 def find_hooks() -> SimpleNamespace:

@@ -38,7 +38,7 @@ class LowLatency(Mode):
     host, so a step may be captured once one of its shape has run."""
 
     def __init__(self, return_recv_hook: bool, **common: Any):
-        super().__init__(**common)
+        super().__init__(mode="low_latency", **common)
         self.return_recv_hook = return_recv_hook
         self.tokens_max = int(self.engine.envs.SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK.get())
         self._handle: Optional[LowLatencyHandle] = None

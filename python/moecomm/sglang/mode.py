@@ -11,10 +11,13 @@ from .buffers import buffer_of
 class Mode:
     """A mode of one layer's dispatcher."""
 
-    def __init__(self, engine: Any, group: Any, num_experts: int, hidden_size: int):
+    def __init__(self, engine: Any, mode: str, group: Any, num_experts: int, hidden_size: int, runner_backend: Any):
         self.engine, self.group = engine, group
+        # get_deepep_output_dtype reads these two and quant_config.
+        self.dispatch_mode = engine.DeepEPMode(mode)
+        self.runner_backend = engine.runner_backend() if runner_backend is None else runner_backend
         self.num_experts, self.hidden_size = num_experts, hidden_size
-        self.quant_config: Dict[str, Any] = {}  # get_deepep_output_dtype reads it
+        self.quant_config: Dict[str, Any] = {}
 
     def buffer(self) -> Buffer:
         """The Buffer of the group. Collective when first called in this process."""

@@ -8,6 +8,7 @@ import torch
 
 from ..deep_ep import Buffer, EventOverlap
 from ..deep_ep.high_throughput import DispatchHandle
+from ..interfaces import MissingInterface
 from .mode import Mode
 
 ALIGNMENT = 128  # rows of a block of DeepGEMM, to which it wants the counts rounded up
@@ -34,7 +35,7 @@ class Normal(Mode):
     that with two batches the other one's work is queued between them. combine_b sends the results."""
 
     def __init__(self, async_finish: bool, **common: Any):
-        super().__init__(**common)
+        super().__init__(mode="normal", **common)
         self.async_finish = async_finish
         self._handle: Optional[DispatchHandle] = None
 
@@ -42,9 +43,13 @@ class Normal(Mode):
         """Quantises rows [tokens, hidden] if the experts want fp8: a scale for 128 elements."""
         rows: Any = hidden_states
         gemm = self.engine.deep_gemm
-        jit = gemm.ENABLE_JIT_DEEPGEMM and not self.engine.runner_backend().is_cutlass()
+        jit = gemm.ENABLE_JIT_DEEPGEMM and not self.runner_backend.is_cutlass()
         if jit and self.wants("fp8"):
             powers = gemm.DEEPGEMM_SCALE_UE8M0
+            if self.engine.quantize is None:
+                raise MissingInterface(
+                    "rows are to travel as fp8, but SGLang's sglang_per_token_group_quant_fp8 was not found"
+                )
             layout = dict(column_major_scales=powers, scale_tma_aligned=powers, scale_ue8m0=powers)
             rows = self.engine.quantize(hidden_states, 128, **layout)
         event = Buffer.capture() if self.async_finish else None
