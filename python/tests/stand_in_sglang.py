@@ -172,6 +172,6 @@ def install():
     name = "get_global_expert_distribution_recorder"
     module("sglang.srt.eplb.expert_distribution", **{name: lambda: found.recorder})
     module("sglang.kernels.ops.quantization.fp8_kernel", sglang_per_token_group_quant_fp8=quantise)
-    module("sglang.srt.runtime_context", get_server_args=lambda: found.args)
+    module("sglang.srt.runtime_context", get_schedule=lambda: found.args)
     module("sglang.srt.plugins.hook_registry", HookRegistry=HookRegistry, HookType=HookType)
     return found

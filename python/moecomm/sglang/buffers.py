@@ -12,19 +12,19 @@ TOKENS_LEAST = 4096
 _buffers: Dict[Any, Buffer] = {}
 
 
-def tokens_of(server_args: Any) -> int:
+def tokens_of(bounds: Any) -> int:
     """The most tokens of a rank in normal mode, as SGLang's arguments bound them; 0 if they do not."""
-    chunk = getattr(server_args, "chunked_prefill_size", None) or 0
-    tokens = chunk if chunk > 0 else getattr(server_args, "max_prefill_tokens", None) or 0
+    chunk = getattr(bounds, "chunked_prefill_size", None) or 0
+    tokens = chunk if chunk > 0 else getattr(bounds, "max_prefill_tokens", None) or 0
     return max(tokens, TOKENS_LEAST) if tokens else 0
 
 
-def buffer_of(group: Any, server_args: Any) -> Buffer:
+def buffer_of(group: Any, bounds: Any) -> Buffer:
     """The Buffer of a group. Collective when first called for it. The most tokens of a rank are
     SGLang's bound, unless MOECOMM_TOKENS_MAX or moecomm.deep_ep.configure() says otherwise."""
     found = _buffers.get(group)
     if found is None:
-        default_tokens_max(tokens_of(server_args))
+        default_tokens_max(tokens_of(bounds))
         found = _buffers[group] = Buffer(group, low_latency_mode=True, explicitly_destroy=True)
     return found
 

@@ -28,8 +28,8 @@ WANTED = dict(
     # These two have moved: the later place comes first.
     quantize=Wanted("sglang.kernels.ops.quantization.fp8_kernel", _QUANTIZE, optional=True),
     quantize_before=Wanted("sglang.srt.layers.quantization.fp8_kernel", _QUANTIZE, optional=True),
-    server_args=Wanted("sglang.srt.runtime_context", "get_server_args", optional=True),
-    server_args_before=Wanted("sglang.srt.server_args", "get_global_server_args", optional=True),
+    bounds=Wanted("sglang.srt.runtime_context", "get_schedule", optional=True),
+    bounds_before=Wanted("sglang.srt.server_args", "get_global_server_args", optional=True),
 )
 HOOKS = dict(
     HookRegistry=Wanted("sglang.srt.plugins.hook_registry", "HookRegistry"),
@@ -47,7 +47,7 @@ def find_engine() -> SimpleNamespace:
     """The classes and functions of WANTED. Raises MissingInterface."""
     engine = find(ADAPTER, ENGINE, KNOWN, WANTED)
     engine.quantize = engine.quantize or engine.quantize_before
-    engine.server_args = engine.server_args or engine.server_args_before
+    engine.bounds = engine.bounds or engine.bounds_before
     return engine
 
 

@@ -21,7 +21,7 @@ class Mode:
 
     def buffer(self) -> Buffer:
         """The Buffer of the group. Collective when first called in this process."""
-        args = self.engine.server_args
+        args = self.engine.bounds
         return buffer_of(self.group, args() if args is not None else None)
 
     def wants(self, dtype: str) -> bool:
