@@ -106,7 +106,10 @@ def about(project, version, tag, tools):
     wheel = [("Wheel-Version", "1.0"), ("Generator", f"moecomm {version}"), ("Root-Is-Purelib", "false"), ("Tag", tag)]
     lines = {name: "".join(f"{key}: {value}\n" for key, value in fields)
              for name, fields in (("METADATA", metadata), ("WHEEL", wheel))}
-    lines["entry_points.txt"] = "[console_scripts]\n" + "".join(f"{tool} = moecomm._tools:run\n" for tool in tools)
+    groups = {"console_scripts": {tool: "moecomm._tools:run" for tool in tools}, **project["entry-points"]}
+    lines["entry_points.txt"] = "\n".join(
+        f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in sorted(entries.items()))
+        for group, entries in sorted(groups.items()))
     lines["licenses/LICENSE"] = (ROOT / "LICENSE").read_text()
     lines["licenses/third_party.txt"] = (ROOT / "packaging/third_party.txt").read_text()
     folder = f"{project['name']}-{version}.dist-info"

@@ -107,7 +107,10 @@ def dispatch_and_combine(rank):
                 event.current_stream_wait()
                 assert torch.equal(sums, (x.float() * copies + due).to(x.dtype))
                 assert torch.equal(back, torch.where(ids >= 0, weights, 0.0))
-            assert buffer.combine(recv_x, handle)[1] is None
+            given = torch.empty_like(x)
+            sums, back, _ = buffer.combine(recv_x, handle, out=given)
+            assert back is None and sums is given and torch.equal(sums, (x.float() * copies).to(x.dtype))
+            refuses(TypeError, "out holds torch.float32", buffer.combine, recv_x, handle, out=given.float())
             again, *nothing, event = buffer.dispatch(2 * x, handle=handle, **options())
             with event:
                 pass

@@ -70,6 +70,15 @@ step "finds its own library"
 found=$(python -c 'import moecomm; print(moecomm.__file__, moecomm.library()._name)') || exit 1
 [ "$found" = "$site/moecomm/__init__.py $site/moecomm/lib/libmoecomm.so.0.1" ] || fail "Python found $found"
 
+step "the plugins of engines"
+try python - <<'CODE'
+from importlib.metadata import entry_points
+for group, module in (("vllm.general_plugins", "moecomm.vllm"), ("sglang.srt.plugins", "moecomm.sglang")):
+    found, = (one for one in entry_points().select(group=group) if one.name == "moecomm")
+    assert found.value == f"{module}:plugin", found
+    found.load()()  # nobody has chosen it, so it needs no engine
+CODE
+
 step "the tools"
 for tool in "$site"/moecomm/bin/*; do
   [ "$(command -v "$(basename "$tool")")" = "$work/venv/bin/$(basename "$tool")" ] || fail "no command for $tool"

@@ -92,6 +92,11 @@ class Buffer(HighThroughput, LowLatency):
         Buffer.num_sms, Buffer._num_sms_chosen = new_num_sms, True
 
     @staticmethod
+    def reset_num_sms() -> None:
+        """Undoes set_num_sms(): the library chooses again. DeepEP has no such method."""
+        Buffer.num_sms, Buffer._num_sms_chosen = 20, False
+
+    @staticmethod
     def capture() -> EventOverlap:
         """An event of the current stream."""
         return EventOverlap(EventHandle())

@@ -284,6 +284,7 @@ class HighThroughput:
         previous_event: Optional[EventOverlap] = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
+        out: Optional[torch.Tensor] = None,
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor], EventOverlap]:
         """Sums the rows of each token's ranks, without weights. Collective.
 
@@ -293,6 +294,7 @@ class HighThroughput:
                       all ranks or on none
         bias          [tokens, hidden] of x's dtype, or two of them, added to the sum; or None
         config        its num_sms
+        out           [tokens, hidden] of x's dtype for the result; or None. DeepEP has it in low_latency_combine() only
 
         Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], 0 beside
         an unused entry, or None; and the event."""
@@ -306,11 +308,14 @@ class HighThroughput:
                 raise ValueError("topk_weights is given, but the dispatch of handle had no topk_idx")
             due = (handle.rows, handle.topk)
             require(topk_weights, "topk_weights", "[rows, topk]", due, (torch.float32,), self.device)
+        if out is not None:
+            require(out, "out", "[tokens, hidden]", (handle.tokens, x.shape[1]), (x.dtype,), self.device)
         native = handle.route.handle()
         call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
         stream = self.lane.start(handle.route.ring.comm, previous_event)
         with self.lane.on(stream if call.allocates_there else None):
-            out = x.new_empty((handle.tokens, x.shape[1]))
+            if out is None:
+                out = x.new_empty((handle.tokens, x.shape[1]))
             shape = (handle.tokens, handle.topk or 0)
             weights = None if topk_weights is None else topk_weights.new_empty(shape)
         grads: Any = dict(weight_grads=topk_weights, out_weight_grads=weights)

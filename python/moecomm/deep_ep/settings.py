@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict
 
 from ..comm import memory_size
@@ -32,6 +33,14 @@ def configure(**settings: Any) -> None:
         if name in settings:
             raise TypeError(f"{name} is given, but it follows from the calls of a Buffer")
     _settings.update(settings)
+
+
+def default_tokens_max(tokens: int) -> None:
+    """configure(tokens_max=...) for an engine whose users cannot call it: MOECOMM_TOKENS_MAX if that is set, otherwise
+    `tokens`, what the engine's own settings bound; 0: they bound nothing. Does nothing if tokens_max is configured."""
+    wanted = int(os.environ.get("MOECOMM_TOKENS_MAX") or tokens)
+    if wanted and not _settings.get("tokens_max"):
+        configure(tokens_max=wanted)
 
 
 def current_settings() -> Dict[str, Any]:

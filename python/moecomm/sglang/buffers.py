@@ -1,0 +1,35 @@
+"""The Buffers of this process: one per process group, which all layers share."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ..deep_ep import Buffer
+from ..deep_ep.settings import default_tokens_max
+
+# Without a chunk size SGLang prefills up to max_prefill_tokens, and decoding tokens may join a chunk.
+TOKENS_LEAST = 4096
+_buffers: Dict[Any, Buffer] = {}
+
+
+def tokens_of(bounds: Any) -> int:
+    """The most tokens of a rank in normal mode, as SGLang's arguments bound them; 0 if they do not."""
+    chunk = getattr(bounds, "chunked_prefill_size", None) or 0
+    tokens = chunk if chunk > 0 else getattr(bounds, "max_prefill_tokens", None) or 0
+    return max(tokens, TOKENS_LEAST) if tokens else 0
+
+
+def buffer_of(group: Any, bounds: Any) -> Buffer:
+    """The Buffer of a group. Collective when first called for it. The most tokens of a rank are
+    SGLang's bound, unless MOECOMM_TOKENS_MAX or moecomm.deep_ep.configure() says otherwise."""
+    found = _buffers.get(group)
+    if found is None:
+        default_tokens_max(tokens_of(bounds))
+        found = _buffers[group] = Buffer(group, low_latency_mode=True, explicitly_destroy=True)
+    return found
+
+
+def destroy() -> None:
+    """Frees the memory of all groups. All work must have run. Idempotent; a later dispatch makes a new Buffer."""
+    while _buffers:
+        _buffers.popitem()[1].destroy()

@@ -1,0 +1,73 @@
+"""What the standard and the batched class have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+
+from .. import errors
+from ..deep_ep import Buffer
+
+
+def round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def weigh_input(a1: torch.Tensor, topk_weights: torch.Tensor, applies: bool) -> torch.Tensor:
+    """The rows that travel if the router's weights are applied to the input, which needs one expert per token."""
+    if not applies:
+        return a1
+    if topk_weights.shape[1] != 1:
+        raise NotImplementedError(
+            f"apply_router_weight_on_input is True, but tokens have {topk_weights.shape[1]} experts: expected top-1"
+        )
+    return a1 * topk_weights.to(a1.dtype)
+
+
+class PrepareAndFinalize:
+    """The base of both classes. build() derives them from these and from vLLM's abstract class. One object serves one
+    layer, and remembers the route of each micro-batch between prepare and finalize."""
+
+    engine: Any
+
+    def __init__(self, buffer: Buffer, num_dispatchers: int):
+        super().__init__()
+        self.buffer = buffer
+        self._num_dispatchers = num_dispatchers
+        self._handles: Dict[int, Any] = {}  # by micro-batch
+
+    def num_dispatchers(self) -> int:
+        """Ranks that send tokens."""
+        return self._num_dispatchers
+
+    def output_is_reduced(self) -> bool:
+        """True: finalize sums over all ranks."""
+        return True
+
+    def topk_indices_dtype(self) -> torch.dtype:
+        """What the router is to make. int32 is taken too."""
+        return torch.int64
+
+    def supports_async(self) -> bool:
+        """True: prepare_async and finalize_async are there."""
+        return True
+
+    def _keep(self, handle: Any) -> None:
+        self._handles[self.engine.ubatching.dbo_current_ubatch_id()] = handle
+
+    def _kept(self) -> Any:
+        batch = self.engine.ubatching.dbo_current_ubatch_id()
+        handle = self._handles.get(batch)
+        if handle is None:
+            raise errors.InvalidUsage(f"finalize: prepare has not been called for micro-batch {batch}")
+        return handle
+
+    def _quantize(
+        self, rows: torch.Tensor, scale: Optional[torch.Tensor], dtype: Any, config: Any, per_token: bool
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """vLLM's quantisation, which chooses the kernel."""
+        options: Dict[str, Any] = dict(quant_dtype=dtype, per_act_token_quant=per_token, block_shape=config.block_shape)
+        if dtype == "nvfp4" and hasattr(config, "is_scale_swizzled"):
+            options["is_scale_swizzled"] = config.is_scale_swizzled
+        return self.engine.quantize(rows, scale, **options)

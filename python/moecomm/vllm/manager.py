@@ -1,0 +1,112 @@
+"""The all-to-all managers: what vLLM's device communicator owns, and asks for handles."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import torch
+
+from ..deep_ep import Buffer
+from ..deep_ep.settings import default_tokens_max
+from ..values import integer
+
+
+class Manager:
+    """Common to both managers. build() derives them from this class and vLLM's All2AllManagerBase, which gives them
+    rank, world_size, cpu_group, tcp_store_group and dp_world_size. All layers share one Buffer: it makes its memory
+    by the shapes that they need."""
+
+    engine: Any
+    low_latency: bool
+    rank: int
+    world_size: int
+    # vLLM asks managers that tolerate faults for masks of ranks. moecomm has none.
+    support_fault_tolerance = False
+
+    def __init__(self, cpu_group: Any, tcp_store_group: Optional[Any] = None):
+        """cpu_group: of all ranks of the experts. tcp_store_group: the same ranks where torch knows no such group, as
+        with elastic expert parallelism; it then carries the unique id."""
+        groups = (cpu_group,) if tcp_store_group is None else (cpu_group, tcp_store_group)
+        super().__init__(*groups)  # type: ignore[call-arg]
+        self._group = groups[-1]
+        self._buffer: Optional[Buffer] = None
+
+    def _require_buffer(self) -> Buffer:
+        if self._buffer is None:
+            options = dict(low_latency_mode=self.low_latency, explicitly_destroy=True)
+            self._buffer = Buffer(self._group, **options)
+        return self._buffer
+
+    def set_num_sms(self, num_sms: int) -> None:
+        """Multiprocessors of later high-throughput calls. Odd numbers are rounded down, 1 up. All that the GPU has, which
+        vLLM passes behind steps with two micro-batches, leave the choice to the library again."""
+        num_sms = integer(num_sms, "num_sms", 1)
+        if torch.cuda.is_available() and num_sms >= torch.cuda.get_device_properties("cuda").multi_processor_count:
+            return Buffer.reset_num_sms()
+        return Buffer.set_num_sms(max(2, num_sms - num_sms % 2))
+
+    def dispatch(self, *_: Any, **__: Any) -> Any:
+        """Raises NotImplementedError: tokens travel by the prepare and finalize classes."""
+        raise NotImplementedError("dispatch: moecomm's managers only make handles. Use prepare of the modular kernel")
+
+    dispatch_router_logits = dispatch
+
+    def combine(self, *_: Any, **__: Any) -> Any:
+        """Raises NotImplementedError: tokens travel by the prepare and finalize classes."""
+        raise NotImplementedError("combine: moecomm's managers only make handles. Use finalize of the modular kernel")
+
+    def destroy(self) -> None:
+        """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            buffer.destroy()
+
+
+class HtManager(Manager):
+    """Handles for the standard format. Chosen by --all2all-backend deepep_high_throughput."""
+
+    low_latency = False
+
+    def get_handle(self, kwargs: Dict[str, Any]) -> Buffer:
+        """The Buffer. kwargs: empty. The most tokens of a rank are vLLM's max_num_batched_tokens, unless
+        MOECOMM_TOKENS_MAX or moecomm.deep_ep.configure() says otherwise. Collective when first called."""
+        if kwargs:
+            raise TypeError(f"get_handle: {', '.join(sorted(kwargs))} given, expected no arguments")
+        if self._buffer is None:
+            default_tokens_max(self._batched_tokens())
+        return self._require_buffer()
+
+    def _batched_tokens(self) -> int:
+        """What the scheduler lets a rank have in a step; 0 where there is no configuration, as in vLLM's own tests."""
+        config = self.engine.get_config() if self.engine.get_config is not None else None
+        scheduler = getattr(config, "scheduler_config", None)
+        return int(getattr(scheduler, "max_num_batched_tokens", 0) or 0)
+
+
+class LlManager(Manager):
+    """Handles for the batched format. Chosen by --all2all-backend deepep_low_latency."""
+
+    low_latency = True
+
+    def get_handle(self, kwargs: Dict[str, Any]) -> Buffer:
+        """The Buffer, with memory for layers of this shape, so that a later capture finds it. Collective.
+
+        kwargs: max_num_tokens_per_dp_rank, token_hidden_size, num_ep_ranks, num_global_experts, num_local_experts"""
+        return self._handle(**kwargs)
+
+    def _handle(
+        self,
+        max_num_tokens_per_dp_rank: int,
+        token_hidden_size: int,
+        num_ep_ranks: int,
+        num_global_experts: int,
+        num_local_experts: int,
+    ) -> Buffer:
+        if num_ep_ranks != self.world_size:
+            raise ValueError(f"num_ep_ranks is {num_ep_ranks}, but the group has {self.world_size} ranks")
+        if num_local_experts * num_ep_ranks != num_global_experts:
+            expected = f"num_global_experts / num_ep_ranks = {num_global_experts} / {num_ep_ranks}"
+            raise ValueError(f"num_local_experts is {num_local_experts}, expected {expected}")
+        buffer = self._require_buffer()
+        buffer.clean_low_latency_buffer(max_num_tokens_per_dp_rank, token_hidden_size, num_global_experts)
+        return buffer

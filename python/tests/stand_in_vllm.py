@@ -1,0 +1,192 @@
+"""What moecomm.vllm uses of vLLM, written from its public documentation: abstract classes, helpers, the places where it
+looks for DeepEP's classes, and a modular kernel whose expert e multiplies rows by e + 1."""
+
+import abc
+import dataclasses
+import enum
+import types
+
+import torch
+import torch.distributed as dist
+from stand_in import block_quantise, decode, module
+
+FUSED_MOE = "vllm.model_executor.layers.fused_moe"
+COMMUNICATORS = "vllm.distributed.device_communicators"
+
+
+class FusedMoEActivationFormat(enum.Enum):
+    Standard = "standard"
+    BatchedExperts = "batched"
+
+
+@dataclasses.dataclass
+class ExpertTokensMetadata:
+    expert_num_tokens: torch.Tensor
+    expert_num_tokens_cpu: torch.Tensor
+
+    @staticmethod
+    def make_from_list(counts, device):
+        on_cpu = torch.tensor(counts, dtype=torch.int32)
+        return ExpertTokensMetadata(on_cpu.to(device), on_cpu)
+
+
+class FusedMoEPrepareAndFinalizeModular(abc.ABC):
+    """Abstract as vLLM's is, so that an adapter that lacks a method cannot be made."""
+
+    def post_init_setup(self, fused_experts):
+        pass
+
+    activation_format = abc.abstractproperty()
+    topk_indices_dtype = abc.abstractmethod(lambda self: None)
+    max_num_tokens_per_rank = abc.abstractmethod(lambda self: None)
+    num_dispatchers = abc.abstractmethod(lambda self: None)
+    output_is_reduced = abc.abstractmethod(lambda self: None)
+    prepare = abc.abstractmethod(lambda self: None)
+    finalize = abc.abstractmethod(lambda self: None)
+
+    def supports_async(self):
+        return False
+
+    def prepare_async(self, *arguments):
+        raise NotImplementedError
+
+    def finalize_async(self, *arguments):
+        raise NotImplementedError
+
+
+class TopKWeightAndReduceDelegate:
+    def apply(self, **arguments):
+        raise RuntimeError("the delegate was asked")
+
+
+class TopKWeightAndReduceContiguous:
+    def apply(self, output, fused_expert_output, topk_weights, topk_ids, apply_router_weight_on_input):
+        assert output is None and fused_expert_output.shape[:2] == topk_ids.shape
+        rows = fused_expert_output.float()
+        if not apply_router_weight_on_input:
+            rows = rows * topk_weights.unsqueeze(2)
+        return rows.sum(dim=1).to(fused_expert_output.dtype)
+
+
+def moe_kernel_quantize_input(a, a_scale, quant_dtype, per_act_token_quant, block_shape=None):
+    if quant_dtype is None:
+        return a, None
+    assert quant_dtype == torch.float8_e4m3fn, quant_dtype
+    if block_shape is not None:
+        return block_quantise(a, block_shape[1])
+    if per_act_token_quant:
+        return block_quantise(a, a.shape[-1])
+    scale = torch.tensor([[0.25]]) if a_scale is None else a_scale.view(1, 1)
+    return (a.float() / scale.to(a.device)).to(torch.float8_e4m3fn), scale.to(a.device)
+
+
+def normalize_batched_scales_shape(scales, num_experts):
+    return scales.expand(num_experts, 1, 1) if scales.numel() == 1 else scales.view(num_experts, -1, scales.shape[-1])
+
+
+class All2AllManagerBase:
+    def __init__(self, cpu_group, tcp_store_group=None):
+        self.cpu_group, self.tcp_store_group = cpu_group, tcp_store_group
+        self.rank, self.world_size = dist.get_rank(cpu_group), dist.get_world_size(cpu_group)
+        self.dp_world_size = self.world_size
+
+    def get_handle(self, kwargs):
+        raise NotImplementedError
+
+
+def ubatching(log):
+    """vLLM's functions for two micro-batches. Each tells `log` its name; state.enabled and state.batch are settings."""
+    state = types.SimpleNamespace(enabled=False, batch=0)
+
+    def step(name):
+        return lambda *_: log.append(name)
+
+    names = ("yield_and_switch_from_compute_to_comm", "yield_and_switch_from_comm_to_compute", "switch_to_comm")
+    names += ("switch_to_compute", "switch_to_compute_sync", "maybe_run_recv_hook")
+    functions = {f"dbo_{name}": step(name) for name in names}
+    return dict(
+        state=state,
+        dbo_enabled=lambda: state.enabled,
+        dbo_current_ubatch_id=lambda: state.batch,
+        dbo_get_previous_event=lambda capture: capture() if state.enabled else None,
+        **functions,
+    )
+
+
+def quant_config(dtype=None, block_shape=None, per_act_token_quant=False, a1_scale=None):
+    return types.SimpleNamespace(
+        quant_dtype=dtype,
+        block_shape=block_shape,
+        per_act_token_quant=per_act_token_quant,
+        a1_scale=a1_scale,
+        a1_gscale=None,
+        is_block_quantized=block_shape is not None,
+    )
+
+
+def maybe_make_prepare_finalize(all2all_utils, backend, manager, moe, use_fp8=False):
+    """As vLLM's function of this name makes the two classes: by name, from the globals of its module."""
+    if backend == "deepep_high_throughput":
+        return all2all_utils.DeepEPHTPrepareAndFinalize(
+            manager.get_handle({}),
+            num_dispatchers=manager.world_size,
+            dp_size=manager.dp_world_size,
+            rank_expert_offset=manager.rank * moe.num_local_experts,
+        )
+    arguments = dict(
+        max_num_tokens_per_dp_rank=moe.max_num_tokens,
+        token_hidden_size=moe.hidden_dim,
+        num_ep_ranks=manager.world_size,
+        num_global_experts=moe.num_experts,
+        num_local_experts=moe.num_local_experts,
+    )
+    return all2all_utils.DeepEPLLPrepareAndFinalize(
+        manager.get_handle(arguments),
+        max_tokens_per_rank=moe.max_num_tokens,
+        num_dispatchers=manager.world_size,
+        use_fp8_dispatch=use_fp8,
+    )
+
+
+def standard_experts(rows, scales, meta, ids, weights, expert_map, dtype):
+    """[n, topk, hidden]: experts of other ranks add nothing."""
+    local = expert_map[ids]
+    factors = torch.where(local >= 0, ids + 1, 0)
+    counts = torch.bincount(local[(local >= 0) & (weights != 0)], minlength=meta.expert_num_tokens.shape[0])
+    assert meta.expert_num_tokens_cpu.tolist() == meta.expert_num_tokens.tolist() == counts.tolist()
+    return (decode(rows, scales).unsqueeze(1) * factors.unsqueeze(2)).to(dtype)
+
+
+def batched_experts(rows, scales, meta, first, dtype):
+    """[local experts, places, hidden], with NaN behind each expert's rows."""
+    out = torch.full(rows.shape, float("nan"), dtype=dtype, device=rows.device)
+    for local, count in enumerate(meta.expert_num_tokens.tolist()):
+        scale = None if scales is None else scales[local, : count if scales.shape[1] > 1 else 1]
+        out[local, :count] = (decode(rows[local, :count], scale) * (first + local + 1)).to(dtype)
+    return out
+
+
+def install():
+    """Puts the stand-in into sys.modules, and returns the log of its micro-batch functions."""
+    log = []
+    module("vllm.config", get_current_vllm_config=lambda: types.SimpleNamespace(
+        scheduler_config=types.SimpleNamespace(max_num_batched_tokens=48)
+    ))  # fmt: skip
+    module(
+        f"{FUSED_MOE}.modular_kernel",
+        FusedMoEPrepareAndFinalizeModular=FusedMoEPrepareAndFinalizeModular,
+        FusedMoEActivationFormat=FusedMoEActivationFormat,
+        ExpertTokensMetadata=ExpertTokensMetadata,
+    )
+    module(
+        f"{FUSED_MOE}.topk_weight_and_reduce",
+        TopKWeightAndReduceDelegate=TopKWeightAndReduceDelegate,
+        TopKWeightAndReduceContiguous=TopKWeightAndReduceContiguous,
+    )
+    helpers = dict(normalize_batched_scales_shape=normalize_batched_scales_shape)
+    module(f"{FUSED_MOE}.utils", moe_kernel_quantize_input=moe_kernel_quantize_input, **helpers)
+    module("vllm.v1.worker.ubatching", **ubatching(log))
+    module(f"{COMMUNICATORS}.base_device_communicator", All2AllManagerBase=All2AllManagerBase)
+    module(f"{COMMUNICATORS}.all2all", DeepEPHTAll2AllManager=None, DeepEPLLAll2AllManager=None)
+    module(f"{FUSED_MOE}.all2all_utils", maybe_make_prepare_finalize=maybe_make_prepare_finalize)
+    return log
