@@ -647,7 +647,8 @@ MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* 
 typedef struct moeHandleView {
   size_t size;
   /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL. After a cast, a row is its
-   * codes, then its scale words, up to a multiple of 16 bytes. */
+   * codes, then its scale words, up to a multiple of 16 bytes; of moeCastNvfp4 those of whole tiles of 512 elements,
+   * 32 bytes each. */
   const void* rows;
   const void* side;  /* device [nranks][tokensMax][sideBytes]: the same; NULL if config.sideBytesMax is 0 */
   void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */

@@ -8,9 +8,9 @@
 #include <limits>
 #include <vector>
 
-#include "device/rows/cast_row.h"
 #include "moecomm.h"
 #include "support/cast_reference.h"
+#include "support/library_cast.h"
 #include "support/reference.h"
 #include "support/rng.h"
 
@@ -20,35 +20,6 @@ namespace {
 constexpr float kEndless = std::numeric_limits<float>::infinity(), kNoNumber = std::numeric_limits<float>::quiet_NaN();
 constexpr std::array kAllCasts = {moeCastFp8,   moeCastFp8Ue8m0, moeCastFp8Pow2,
                                   moeCastMxfp8, moeCastMxfp4,    moeCastNvfp4};
-
-using Bytes = std::vector<std::uint8_t>;
-
-// The row as the library casts it: codes, then scales.
-template <class Type>
-ReferenceCast castOfLibrary(const ReferenceRule& rule, const Bytes& source, int elements) {
-  const ReferenceSizes sizes = referenceSizes(rule.cast, elements);
-  ReferenceCast result{Bytes(static_cast<std::size_t>(sizes.codeBytes)), {}};
-  const int cast = rule.cast | (rule.exact ? kCastExact : 0);
-  Bytes scales(static_cast<std::size_t>(castTiles(elements) * castScaleBytes(cast)));
-  const CastFactors factors = CastFactors::of({cast, &rule.inputScale, &rule.globalScale});
-  for (int tile = 0; tile < castTiles(elements); ++tile) {
-    castTile<Type>(
-        {source.data(), elements, 1}, factors, tile,
-        [&](int) {
-          return CastSink{result.codes.data(), scales.data()};
-        },
-        std::memcpy);
-  }
-  result.scales.resize(static_cast<std::size_t>(sizes.scaleWords));
-  std::memcpy(result.scales.data(), scales.data(), result.scales.size() * 4);
-  return result;
-}
-
-ReferenceCast castOfLibrary(const ReferenceRule& rule, int rowType, const Bytes& source, int elements) {
-  if (rowType == kFp32) return castOfLibrary<Fp32>(rule, source, elements);
-  if (rowType == kFp16) return castOfLibrary<Fp16>(rule, source, elements);
-  return castOfLibrary<Bf16>(rule, source, elements);
-}
 
 void expectAsTheReference(const ReferenceRule& rule, int rowType, const Bytes& source, int elements) {
   const ReferenceCast expected = referenceCast(rule, rowType, source.data(), elements);
@@ -165,7 +136,7 @@ TEST(Cast, RowsHaveTheSizesOfTheirFormats) {
 
 TEST(E2m1, HasEightMagnitudesAndRoundsToTheEvenOne) {
   constexpr std::array kValues = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-  const auto codeOf = [](float value) { return E2m1::fromMagnitude(floatToBits(value)); };
+  const auto codeOf = [](float value) { return E2m1::fromMagnitude(value); };
   for (std::uint32_t code = 0; code < 8; ++code) {
     EXPECT_EQ(E2m1::toFloat(code), kValues[code]);
     EXPECT_EQ(E2m1::toFloat(code | 8u), -kValues[code]);
@@ -260,8 +231,8 @@ TEST(Cast, DequantisedElementsAreAsCloseAsTheirFormatPromises) {
                              {moeCastFp8Ue8m0, 1.0 / 16, 0x1p-9 / 448},
                              {moeCastFp8Pow2, 1.0 / 16, 0x1p-9 / 448},
                              {moeCastMxfp8, 1.0 / 16, 0x1p-9 / 448},
-                             {moeCastMxfp4, 0.25, 1.0 / 12},
-                             {moeCastNvfp4, 0.30, 1.0 / 20}}) {
+                             {moeCastMxfp4, 0.2, 1.0 / 12},
+                             {moeCastNvfp4, 0.2, 1.0 / 20}}) {
     Rng rng(11);
     constexpr int kElements = 1 << 14;
     Bytes row(4 * kElements);

@@ -18,15 +18,15 @@ struct E2m1 {
     const std::uint32_t bits = magnitude == 0 ? 0u : magnitude == 1 ? 0x3f000000u : (magnitude << 22) + 0x3f000000u;
     return bitsToFloat(sign | bits);
   }
-  // The code of a magnitude. Rounds to nearest even and saturates. A NaN becomes 0.
-  static MOE_LANES std::uint32_t fromMagnitude(std::uint32_t magnitude) {
-    if (magnitude > kInfinityBits) return 0;
-    if (magnitude >= 0x40c00000u) return 7;                                  // 6 and more
-    if (magnitude < 0x3f800000u) {                                           // subnormal: let the adder round
-      const float shifted = addRounded(bitsToFloat(magnitude), 4194304.0f);  // its last place is 0.5, as that of a code
-      return floatToBits(shifted) - 0x4a800000u;
-    }
-    return (magnitude - 0x3f000000u + 0x1fffffu + (magnitude >> 22 & 1u)) >> 22;
+  // The code of a magnitude. Rounds to nearest even and saturates. A NaN becomes 0. Both ways are computed, because a
+  // warp that branches for each element takes longer.
+  static MOE_LANES std::uint32_t fromMagnitude(float magnitude) {
+    const float clamped = smallerNumber(largerNumber(0.0f, magnitude), kMax);
+    const std::uint32_t bits = floatToBits(clamped);
+    // Below 1 the adder rounds: its last place is 0.5 here, as that of a code.
+    const std::uint32_t subnormal = floatToBits(addRounded(clamped, 4194304.0f)) - 0x4a800000u;
+    const std::uint32_t normal = (bits - 0x3f000000u + 0x1fffffu + (bits >> 22 & 1u)) >> 22;
+    return bits < 0x3f800000u ? subnormal : normal;
   }
 };
 
@@ -35,7 +35,7 @@ MOE_LANES std::uint32_t quantiseFourE2m1(const FourFloats& from, float inverse) 
   std::uint32_t codes = 0;
   for (int i = 0; i < 4; ++i) {
     const std::uint32_t bits = floatToBits(multiplyRounded(from.value[i], inverse)) & kMagnitudeBits;
-    codes |= (E2m1::fromMagnitude(bits) | (from.signs >> (8 * i + 4) & 8u)) << 4 * i;
+    codes |= (E2m1::fromMagnitude(bitsToFloat(bits)) | (from.signs >> (8 * i + 4) & 8u)) << 4 * i;
   }
   return codes;
 }

@@ -13,6 +13,9 @@ MOE_LANES float divideRounded(float a, float b) {
 MOE_LANES float largerNumber(float a, float b) {
   return fmaxf(a, b);
 }
+MOE_LANES float smallerNumber(float a, float b) {
+  return fminf(a, b);
+}
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
   return __byte_perm(a, b, 0x7531);
 }
@@ -23,6 +26,9 @@ MOE_LANES float divideRounded(float a, float b) {
 // The larger number; a NaN loses against any number. `a` is no NaN.
 MOE_LANES float largerNumber(float a, float b) {
   return b > a ? b : a;
+}
+MOE_LANES float smallerNumber(float a, float b) {
+  return b < a ? b : a;
 }
 // Bytes 1 and 3 of a, then those of b.
 MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
