@@ -269,8 +269,9 @@ TEST(CppStep, KnowsHowManyScalesACastMakes) {
     expectError(moeInvalidArgument, "args.outScales has 7 elements, must have [outRows][words] = [4][8]",
                 [&] { handle.dispatch(args); });
     std::vector<std::uint32_t> bytes(2 * 8);
-    args.setCastRows(moeCastNvfp4, row, moecomm::Span(codes).first(512 + 255), bytes, 512);
-    expectError(moeInvalidArgument, "args.outRows has 767 elements, must have [outRows][hidden / 2] = [2][256]",
+    args.setCastRows(moeCastNvfp4, row, moecomm::Span(codes).first(511), bytes, 512);
+    args.padding = moePadRows;
+    expectError(moeInvalidArgument, "args.outRows has 511 elements, must have [outRows][hidden / 2] = [2][256]",
                 [&] { handle.dispatch(args); });
     args.setCastRows(moeCastNvfp4, row, moecomm::Span(codes).first(512), bytes, 512);
     handle.dispatch(args);
