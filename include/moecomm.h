@@ -113,20 +113,28 @@ enum { moeRowBytes = 0, moeRowBf16 = 1, moeRowFp16 = 2, moeRowFp32 = 3 };
 /* The element type of expert ids. */
 enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 
-/* What LL dispatch makes of the elements on their way.
+/* What LL dispatch makes of the elements on their way. H is hidden; the bytes are those of a row.
  *
- * The rule of both casts, for each block of 128 elements (docs/guide/formats.md has examples):
- *  - amax is the largest magnitude in the block, at least 1e-4 and at most FLT_MAX.
- *  - The fp32 scale is amax / 448, rounded. The power of two is 2^ceil(log2(amax / 448)).
- *  - A code is the element times 448 / amax (or times 2^-exponent), rounded to nearest even and saturated at 448.
- *  - A NaN does not count towards amax and stays NaN.
- *  - An infinity counts as FLT_MAX and becomes 448. It decodes to FLT_MAX, and the rest of its block to zeros.
+ * The rule of all casts, for each block (docs/guide/formats.md has examples, errors and the sources):
+ *  - An element is multiplied by inputScale first, and that rounded to fp32.
+ *  - amax is the largest magnitude in the block, at most FLT_MAX. The casts to fp8 take at least 1e-4.
+ *  - The fp32 scale is amax / 448, rounded. A power of two is 2^ceil(log2(amax / M)), M being 448, or 6 of E2M1. The
+ *    scale of NVFP4 is globalScale * amax / 6, rounded to e4m3.
+ *  - A code is the element times the rounded inverse of its scale, rounded to nearest even and saturated at M.
+ *  - Of NVFP4 the element is multiplied by globalScale too: element ~ code * scale / globalScale.
+ *  - A NaN among e4m3 codes does not count towards amax and stays NaN.
+ *  - E2M1 has no NaN. The scale of its block becomes NaN (0xff, of NVFP4 0x7f), and the codes of the block 0.
+ *  - An infinity counts as FLT_MAX and becomes M. Nearly all else in its block decodes to zeros.
  * The bound of 1e-4 suits activations. A block whose elements are all far below it loses digits, and is zeros from
  * 2e-10 down. moeCastExact takes the bound away. */
 enum {
   moeCastNone = 0,
-  moeCastFp8 = 1,     /* to e4m3 with one fp32 scale for 128 elements: element = code * scale */
-  moeCastFp8Ue8m0 = 2 /* as moeCastFp8, but the scale is a power of two, one byte: 2^(byte - 127) */
+  moeCastFp8 = 1,      /* blocks of 128, e4m3, fp32 scales: H + H/32 bytes */
+  moeCastFp8Ue8m0 = 2, /* blocks of 128, e4m3, a power of two in one byte, 2^(byte - 127): H + H/128 */
+  moeCastFp8Pow2 = 3,  /* blocks of 128, e4m3, a power of two as fp32: H + H/32 */
+  moeCastMxfp8 = 4,    /* blocks of 32, e4m3, 2^(byte - 127): H + H/32 */
+  moeCastMxfp4 = 5,    /* blocks of 32, E2M1, 2^(byte - 127): H/2 + H/32 */
+  moeCastNvfp4 = 6     /* blocks of 16, E2M1, e4m3 scales beside globalScale: H/2 + H/16 */
 };
 
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
@@ -147,7 +155,8 @@ enum {
   /* Combine: gradients of the weights travel too, on all ranks. weightGrads and outWeightGrads imply it. A rank at
    * which nothing arrived, and which routed nothing, may have neither array: it sets the bit. */
   moeCombineGrads = 2,
-  /* Dispatch with a cast: amax has no lower bound to speak of (5.3e-36). For gradients. */
+  /* Dispatch with a cast: amax has no lower bound to speak of (of fp8 5.3e-36). For gradients. MX and NVFP4 casts never
+   * have one. */
   moeCastExact = 4
 };
 
@@ -648,7 +657,8 @@ MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* 
 typedef struct moeHandleView {
   size_t size;
   /* device [nranks][tokensMax][row bytes]: what came with a dispatch whose outRows is NULL. After a cast, a row is its
-   * codes, then its scale words, up to a multiple of 16 bytes. */
+   * codes, then its scale words, up to a multiple of 16 bytes; of moeCastNvfp4 those of whole tiles of 512 elements,
+   * 32 bytes each. */
   const void* rows;
   const void* side;  /* device [nranks][tokensMax][sideBytes]: what came with those; NULL if config.sideBytesMax is 0 */
   void* combineRows; /* device [nranks][tokensMax][row bytes]: for the rows of moeCombine, which peers read there */
@@ -699,12 +709,14 @@ typedef struct moeDispatchArgs {
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
 
   /* LL: moeCast value, the same on all ranks. rowType and hidden are those of `rows`; hidden is a multiple of 128.
-   * outRows takes [outRows][hidden] codes of one byte. */
+   * outRows takes [outRows][hidden] codes of one byte, or [outRows][hidden / 2] bytes of two E2M1 codes: the even
+   * element's in the low half. */
   int32_t cast;
-  /* With a cast: the scales in 32-bit words. A word is one fp32, or the UE8M0 bytes of 4 neighbouring blocks: the first
-   * block in the lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. */
+  /* With a cast: the scales in 32-bit words. A word is one fp32, or the bytes of 4 neighbouring blocks: the first block
+   * in the lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. */
   void* outScales;
-  /* moeScales value. With words = hidden / 128, or a fourth of it, rounded up:
+  /* moeScales value. With words = hidden / 128; of moeCastFp8Ue8m0 hidden / 512, rounded up; of moeCastNvfp4
+   * hidden / 64:
    * ROW_MAJOR: [outRows][words].
    * TOKEN_CONTIGUOUS: [words][outRowsMax]; of RANK_MAJOR [words][nranks * tokensMax]; of EXPERT_MAJOR_PADDED
    * [localExperts][words][nranks * tokensMax]. */
@@ -729,11 +741,17 @@ typedef struct moeDispatchArgs {
    * with or without config.statistics. */
   int32_t* cumulativeRows;   /* [localExperts]: rows of each expert */
   int64_t* cumulativeWaitNs; /* [nranks]: waited for each rank; in moeRoute only with config.statistics */
+
+  /* With a cast: numbers that the step reads when it casts this rank's rows, so a kernel before it on the stream may
+   * write them. Finite, globalScale above 0; NULL: 1. Receivers are not told them: ranks agree on globalScale, and on
+   * inputScale if they want to undo it. */
+  const float* inputScale;  /* [1] elements are multiplied by it first */
+  const float* globalScale; /* [1] moeCastNvfp4: such as 448 * 6 / the largest magnitude of all rows; else NULL */
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
   {                                                                                                                   \
     sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
-        NULL, NULL, NULL, NULL, NULL                                                                                  \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                                      \
   }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.

@@ -98,13 +98,15 @@ class DispatchArgs : public moeDispatchArgs_t {
     const Span sink(out);
     using Element = std::remove_const_t<std::remove_pointer_t<decltype(source.data())>>;
     static_assert(std::is_same_v<Element*, decltype(sink.data())>, "outRows must hold the type that rows holds");
+    cast = moeCastNone;
     setSource(source, elements);
     setSink(sink, elements, rowType == moeRowBytes ? sizeof(Element) : 1);
-    cast = moeCastNone;
   }
 
-  // The same with a cast: outRows [outRows][hidden] codes of one byte, outScales in elements of four bytes.
-  //   kind    moeCastFp8 or moeCastFp8Ue8m0
+  // The same with a cast: outRows [outRows][hidden] codes of one byte, of MXFP4 and NVFP4 [outRows][hidden / 2] bytes
+  // of two codes. outScales in elements of four bytes. The numbers of moecomm.h, inputScale and globalScale, are
+  // fields.
+  //   kind    moeCast value but moeCastNone
   //   layout  moeScales value
   template <class Rows, class OutRows, class OutScales>
   void setCastRows(std::int32_t kind, const Rows& in, OutRows&& codes, OutScales&& scales, std::int32_t elements,
@@ -114,8 +116,8 @@ class DispatchArgs : public moeDispatchArgs_t {
     static_assert(sizeof(*sink.data()) == 1, "outRows must hold codes of one byte");
     static_assert(sizeof(*words.data()) == 4, "outScales must hold floats or words of 32 bits");
     setSource(Span(in), elements);
-    setSink(sink, elements, 1);
     cast = kind;
+    setSink(sink, static_cast<std::int32_t>(codeBytes()), 1);
     scaleLayout = layout;
     outScales = words.data();
     scalesExtent_ = detail::Extent(words);
@@ -188,7 +190,7 @@ class DispatchArgs : public moeDispatchArgs_t {
     const detail::Axis expert{"localExperts", shape.localExperts};
     rowsExtent_.require("args.rows", rows, {token, {"hidden", hidden}});
     sideExtent_.require("args.side", side, {token, {"sideBytes", sideBytes}});
-    outRowsExtent_.require("args.outRows", outRows, {filled, {"hidden", hidden}});
+    outRowsExtent_.require("args.outRows", outRows, {filled, rowAxis()});
     outSideExtent_.require("args.outSide", outSide, {filled, {"sideBytes", sideBytes}});
     scalesExtent_.require("args.outScales", outScales, {filled, {"words", scaleWords()}});
     if (topkIdxExtent_.data != nullptr && topkIdxExtent_.data == outTopkIdx)
@@ -207,8 +209,14 @@ class DispatchArgs : public moeDispatchArgs_t {
     cumulativeExtent_.require("args.cumulativeRows", cumulativeRows, {expert});
     waitExtent_.require("args.cumulativeWaitNs", cumulativeWaitNs, {{"nranks", shape.nranks}});
   }
-  // 32-bit words of a row's scales. A word has one fp32, or four bytes, each for 128 elements.
+  bool packsTwo() const noexcept { return cast == moeCastMxfp4 || cast == moeCastNvfp4; }
+  std::int64_t codeBytes() const noexcept { return packsTwo() ? hidden / 2 : hidden; }
+  detail::Axis rowAxis() const {
+    return packsTwo() ? detail::Axis{"hidden / 2", codeBytes()} : detail::Axis{"hidden", hidden};
+  }
+  // 32-bit words of a row's scales. A word has one fp32 for 128 elements, or four bytes, each for a block.
   std::int64_t scaleWords() const noexcept {
+    if (cast == moeCastNvfp4) return hidden / 64;
     const std::int32_t blocks = hidden / 128;
     return cast == moeCastFp8Ue8m0 ? (blocks + 3) / 4 : blocks;
   }

@@ -30,7 +30,9 @@ const Names<std::int32_t> kLayouts = {{"flat", moeLayoutFlat},
                                       {"rank-major", moeLayoutRankMajor}};
 const Names<Format> kFormats = {
     {"bf16", Format::kBf16}, {"fp16", Format::kFp16}, {"fp32", Format::kFp32}, {"fp8", Format::kFp8}};
-const Names<Cast> kCasts = {{"none", Cast::kNone}, {"fp8", Cast::kFp8}, {"fp8-ue8m0", Cast::kFp8Ue8m0}};
+const Names<Cast> kCasts = {{"none", Cast::kNone},        {"fp8", Cast::kFp8},     {"fp8-ue8m0", Cast::kFp8Ue8m0},
+                            {"fp8-pow2", Cast::kFp8Pow2}, {"mxfp8", Cast::kMxfp8}, {"mxfp4", Cast::kMxfp4},
+                            {"nvfp4", Cast::kNvfp4}};
 const Names<std::int32_t> kScales = {{"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
@@ -86,7 +88,8 @@ void declareShape(CLI::App& app, Options& options) {
   addChoice(app, "--format", options.format, kFormats,
             "row type; fp8 is e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
   addChoice(app, "--cast", options.cast, kCasts,
-            "LL: casts the rows on their way to e4m3, with an fp32 or a power-of-two scale per 128 columns");
+            "LL: casts the rows on their way: to e4m3 with a scale per 128 columns (fp8: fp32, fp8-ue8m0 and "
+            "fp8-pow2: powers of two), to mxfp8 or mxfp4 (per 32 columns), to nvfp4 (per 16)");
   addChoice(app, "--scales", options.scales, kScales,
             "order of a cast's scales in the output: those of a row together, or those of a column block");
   app.add_option("--weights", options.weights,
@@ -243,8 +246,14 @@ RowShape Options::rowShape() const {
 }
 
 int Options::scaleWords() const {
-  const int blocks = hidden / kScaleColumns;
-  return cast == Cast::kNone ? 0 : cast == Cast::kFp8 ? blocks : (blocks + 3) / 4;
+  const int blocks = hidden / castBlockColumns(cast);
+  return cast == Cast::kNone ? 0 : castScalesAreFloats(cast) ? blocks : (blocks + 3) / 4;
+}
+
+// Scales travel by tiles of 512 columns.
+int Options::castRowBytes() const {
+  const int tiles = (hidden + 511) / 512, blocks = 512 / castBlockColumns(cast);
+  return codeBytes() + (tiles * blocks * (castScalesAreFloats(cast) ? 4 : 1) + 15) / 16 * 16;
 }
 
 int Options::tokensMax() const {

@@ -64,13 +64,15 @@ struct Options {
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
   bool staysInSlots() const;  // rows stay in the handle's own memory (moeHandleGetView)
   int tokensMax() const;
-  // With a cast: words of a row's scales, and bytes of the row as it arrives in its slot, with its scales.
+  // With a cast: words of a row's scales, bytes of its codes, and of the row as it arrives in its slot, with its
+  // scales.
   int scaleWords() const;
-  int castRowBytes() const { return hidden + (scaleWords() * 4 + 15) / 16 * 16; }
+  int codeBytes() const { return castPacksTwo(cast) ? hidden / 2 : hidden; }
+  int castRowBytes() const;
   // Bytes of a row on the wire.
   std::int32_t travellingRowBytes() const { return cast == Cast::kNone ? rowBytes() : castRowBytes(); }
   // Bytes of a row in the output.
-  std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : hidden; }
+  std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : codeBytes(); }
   int sessions() const { return interleave ? 2 : 1; }
 
   // As written on the command line.

@@ -214,7 +214,8 @@ ScaleAddress Session::scaleAddress() const {
   constexpr std::int64_t kOneGroup = INT64_MAX, kWord = 4;
   const std::int64_t words = options_.scaleWords();
   if (inSlots_) {
-    return {static_cast<const char*>(arrivedRows()) + options_.hidden, kOneGroup, 0, options_.castRowBytes(), kWord};
+    return {static_cast<const char*>(arrivedRows()) + options_.codeBytes(), kOneGroup, 0, options_.castRowBytes(),
+            kWord};
   }
   if (options_.scales == moeScalesRowMajor) return {outScales_.get(), kOneGroup, 0, words * kWord, kWord};
   const bool padded = options_.layout == moeLayoutExpertMajorPadded;
@@ -224,7 +225,7 @@ ScaleAddress Session::scaleAddress() const {
 }
 
 void Session::verifyCast(const Version& version, Findings* findings) {
-  const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.hidden;
+  const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.codeBytes();
   device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
                          static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scaleAddress(),
                          findings});

@@ -45,10 +45,12 @@ std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
   return perToken * nranks * tokensMax;
 }
 
+constexpr std::array kCasts = {Cast::kFp8, Cast::kFp8Ue8m0, Cast::kFp8Pow2, Cast::kMxfp8, Cast::kMxfp4, Cast::kNvfp4};
+
 // Casts every other of the LL shapes that allow a cast.
 Cast drawCast(Draw& draw, const Options& options) {
   const bool may = options.mode == moeModeLl && options.format != Format::kFp8 && options.hidden % kScaleColumns == 0;
-  return may ? drawAny(draw, std::array{Cast::kNone, Cast::kNone, Cast::kFp8, Cast::kFp8Ue8m0}) : Cast::kNone;
+  return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::kNone;
 }
 
 // Draws how rows look and where they go.

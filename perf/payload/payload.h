@@ -55,8 +55,19 @@ MOE_PERF_BOTH GroupValues payload(std::uint64_t key, int group) {
   return values;
 }
 
-// The cast of rows on their way through dispatch.
-enum class Cast : int { kNone, kFp8, kFp8Ue8m0 };
+// The cast of rows on their way through dispatch: moeCast values.
+enum class Cast : int { kNone, kFp8, kFp8Ue8m0, kFp8Pow2, kMxfp8, kMxfp4, kNvfp4 };
+
+MOE_PERF_BOTH constexpr int castBlockColumns(Cast cast) {
+  return cast == Cast::kNvfp4 ? 16 : cast == Cast::kMxfp8 || cast == Cast::kMxfp4 ? 32 : kScaleColumns;
+}
+// Whether a byte has two codes.
+MOE_PERF_BOTH constexpr bool castPacksTwo(Cast cast) {
+  return cast == Cast::kMxfp4 || cast == Cast::kNvfp4;
+}
+MOE_PERF_BOTH constexpr bool castScalesAreFloats(Cast cast) {
+  return cast == Cast::kFp8 || cast == Cast::kFp8Pow2;
+}
 
 // A power of two from 1/4 to 2 for each block of kScaleColumns columns.
 MOE_PERF_BOTH float scaleOf(std::uint64_t key, int block) {
@@ -136,6 +147,14 @@ MOE_PERF_BOTH float fromFp8(std::uint32_t byte) {
   return bitsFloat(sign | (exponent + 120U) << 23 | fraction << 20);
 }
 
+// A code of 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
+MOE_PERF_BOTH float fromE2m1(std::uint32_t code) {
+  const std::uint32_t exponent = code >> 1 & 3U;
+  const float fraction = 0.5F * static_cast<float>(code & 1U);
+  const float magnitude = exponent == 0 ? fraction : (1.0F + fraction) * static_cast<float>(1U << (exponent - 1U));
+  return (code & 8U) != 0 ? -magnitude : magnitude;
+}
+
 MOE_PERF_BOTH std::uint32_t encode(Format format, float value) {
   switch (format) {
     case Format::kBf16:
@@ -200,6 +219,15 @@ MOE_PERF_BOTH GroupValues loadGroup(Format format, const void* row, int group) {
                                             : loadAs<std::uint8_t>(from + i);
     values.value[i] = decode(format, bits);
   }
+  return values;
+}
+
+// The same of codes that a cast has made.
+MOE_PERF_BOTH GroupValues loadCodes(Cast cast, const void* row, int group) {
+  if (!castPacksTwo(cast)) return loadGroup(Format::kFp8, row, group);
+  const char* from = static_cast<const char*>(row) + static_cast<std::int64_t>(group) * (kGroup / 2);
+  GroupValues values;
+  for (int i = 0; i < kGroup; ++i) values.value[i] = fromE2m1(loadAs<std::uint8_t>(from + i / 2) >> 4 * (i % 2) & 15U);
   return values;
 }
 

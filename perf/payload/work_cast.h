@@ -35,28 +35,28 @@ struct VerifyCast {
     const std::uint64_t key = payloadOf.key(spec.source, spec.token);
     const char* row = static_cast<const char*>(rows) + spec.row * rowBytes;
     unsigned long long wrong = 0;
-    for (int block = first; block < shape.hidden / kScaleColumns; block += step) {
+    const int columns = castBlockColumns(cast), groups = columns / kGroup;
+    for (int block = first; block < shape.hidden / columns; block += step) {
       const float scale = scaleAt(spec.row, block);
-      wrong += isScale(scale, largest(key, block)) ? 0 : 1;
-      for (int group = block * kGroups; group < (block + 1) * kGroups; ++group) {
+      wrong += isScale(scale, largest(key, block * groups, groups)) ? 0 : 1;
+      for (int group = block * groups; group < (block + 1) * groups; ++group) {
         const GroupValues expected = payload(key, group);
-        const GroupValues codes = loadGroup(Format::kFp8, row, group);
-        for (int i = 0; i < kGroup; ++i) wrong += isNear(codes.value[i] * scale, expected.value[i]) ? 0 : 1;
+        const GroupValues codes = loadCodes(cast, row, group);
+        for (int i = 0; i < kGroup; ++i) wrong += isNear(codes.value[i], scale, expected.value[i]) ? 0 : 1;
       }
     }
     addTo(&findings->wrongPayloads, wrong);
   }
 
  private:
-  static constexpr int kGroups = kScaleColumns / kGroup;
-
   MOE_PERF_BOTH float scaleAt(std::int64_t row, int block) const {
-    if (cast == Cast::kFp8) return loadAs<float>(scales.word(row, block));
-    return bitsFloat(static_cast<std::uint32_t>(loadAs<std::uint8_t>(scales.word(row, block / 4) + block % 4)) << 23);
+    if (castScalesAreFloats(cast)) return loadAs<float>(scales.word(row, block));
+    const std::uint32_t byte = loadAs<std::uint8_t>(scales.word(row, block / 4) + block % 4);
+    return cast == Cast::kNvfp4 ? fromFp8(byte) : bitsFloat(byte << 23);
   }
-  MOE_PERF_BOTH static float largest(std::uint64_t key, int block) {
+  MOE_PERF_BOTH static float largest(std::uint64_t key, int first, int groups) {
     float amax = 0;
-    for (int group = block * kGroups; group < (block + 1) * kGroups; ++group) {
+    for (int group = first; group < first + groups; ++group) {
       const GroupValues values = payload(key, group);
       for (int i = 0; i < kGroup; ++i) {
         const float magnitude = values.value[i] < 0 ? -values.value[i] : values.value[i];
@@ -65,16 +65,24 @@ struct VerifyCast {
     }
     return amax;
   }
-  // 448 is the largest e4m3. A block of zeros has the scale of 1e-4.
+  // 448 is the largest e4m3, 6 the largest E2M1. In blocks of 128, one of zeros has the scale of 1e-4.
   MOE_PERF_BOTH bool isScale(float scale, float amax) const {
-    const double wanted = (amax > 1e-4F ? static_cast<double>(amax) : 1e-4) / 448;
+    const bool floor = castBlockColumns(cast) == kScaleColumns && amax < 1e-4F;
+    const double wanted = (floor ? 1e-4 : static_cast<double>(amax)) / (castPacksTwo(cast) ? 6 : 448);
+    if (wanted == 0) return scale == 0;
     if (cast == Cast::kFp8) return scale > wanted * (1 - 1e-6) && scale < wanted * (1 + 1e-6);
+    if (cast == Cast::kNvfp4) return scale >= wanted * (1 - 0.0625001) && scale <= wanted * (1 + 0.0625001);
     return scale >= wanted && scale < 2 * wanted;
   }
-  MOE_PERF_BOTH bool isNear(float actual, float expected) const {
-    const float difference = actual < expected ? expected - actual : actual - expected;
-    if (cast == Cast::kFp8Ue8m0) return difference == 0;
-    return difference <= (expected < 0 ? -expected : expected) * 0.0625001F;  // half a unit of the last of 3 bits
+  MOE_PERF_BOTH bool isNear(float code, float scale, float expected) const {
+    const float difference = code * scale < expected ? expected - code * scale : code * scale - expected;
+    const float magnitude = expected < 0 ? -expected : expected;
+    if (castPacksTwo(cast)) {  // half of what lies between codes here
+      const float unit = magnitude > 4 * scale ? 1.0F : magnitude > 2 * scale ? 0.5F : 0.25F;
+      return difference <= unit * scale * 1.000001F;
+    }
+    if (cast != Cast::kFp8) return difference == 0;
+    return difference <= magnitude * 0.0625001F;  // half a unit of the last of 3 bits
   }
 };
 

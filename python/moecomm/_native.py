@@ -43,6 +43,10 @@ CONSTANTS = {
     "moeCastNone": 0,
     "moeCastFp8": 1,
     "moeCastFp8Ue8m0": 2,
+    "moeCastFp8Pow2": 3,
+    "moeCastMxfp8": 4,
+    "moeCastMxfp4": 5,
+    "moeCastNvfp4": 6,
     "moeScalesRowMajor": 0,
     "moeScalesTokenContiguous": 1,
     "moeWeightsApplied": 0,
@@ -287,11 +291,8 @@ class moeDispatchArgs_t(_Sized):
         ("padding", c_int32),
         ("idKind", c_int32),
         ("invalidId", c_int32),
-        ("outLayoutRange", c_void_p),
-        ("outSourceInfo", c_void_p),
-        ("outRowExperts", c_void_p),
-        ("cumulativeRows", c_void_p),
-        ("cumulativeWaitNs", c_void_p),
+        *((name, c_void_p) for name in ("outLayoutRange", "outSourceInfo", "outRowExperts")),
+        *((name, c_void_p) for name in ("cumulativeRows", "cumulativeWaitNs", "inputScale", "globalScale")),
     ]
 
 

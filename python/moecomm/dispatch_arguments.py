@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Optional, Sequence
 
 from . import _native
 from .arguments import Arguments
 from .arrays import Array
+from .casts import CASTS, SCALE_TYPES, code_bytes, code_types, is_packed
 from .checks import ROW_TYPES, RowFormat, require_shape, row_format, side_format
-from .layouts import CASTS, CODE_TYPES, SCALE_LAYOUTS, SCALE_TYPES, count_scales
+from .layouts import SCALE_LAYOUTS, count_scales
 from .values import INT64_MAX, choice, integer
 
 ID_KINDS = {"local": _native.moeIdsLocal, "global": _native.moeIdsGlobal}
@@ -42,6 +44,8 @@ class DispatchArguments(Arguments):
         exact: bool,
         out_scales: Any,
         scale_layout: str,
+        input_scale: Any,
+        global_scale: Any,
         pad_indices: bool,
         pad_rows: bool,
         ids: str,
@@ -76,6 +80,7 @@ class DispatchArguments(Arguments):
         self._set_side(args, side, side_bytes, out_side)
         self._set_describing(args, describing, index_type)
         self._set_cast(args, out_scales, format, cast, scale_layout)
+        self._set_factors(args, cast, input_scale, global_scale)
         args.outRowsMax = self._capacity
         return args
 
@@ -89,17 +94,21 @@ class DispatchArguments(Arguments):
             return row_format((("rows", source), ("out_rows", out)), row_type, hidden)
         if row_type is None:
             raise TypeError("row_type is needed where rows is an address or None and cast is set")
-        return row_format((), row_type, out.shape[-1] if hidden is None and out.shape else hidden)
+        if hidden is None and out.shape:
+            hidden = out.shape[-1] * (2 if is_packed(cast) else 1)
+        return row_format((), row_type, hidden)
 
     def _require_output(self, out: Array, format: RowFormat, cast: Optional[str]) -> None:
         if cast is None:
             return format.require(out, "out_rows")
         if not out.is_array:
             return None
-        if out.dtype not in CODE_TYPES:
-            raise TypeError(f"out_rows holds {out.dtype}, expected {' or '.join(CODE_TYPES)}, for the codes of a cast")
-        if out.shape[-1:] != (format.hidden,):
-            raise ValueError(f"out_rows has shape {out.shape}, expected rows of {format.hidden} codes, one per element")
+        types, count = code_types(cast), code_bytes(cast, format.hidden)
+        if out.dtype not in types:
+            raise TypeError(f"out_rows holds {out.dtype}, expected {' or '.join(types)}, for the codes of a cast")
+        if out.shape[-1:] != (count,):
+            what = "bytes, one for two codes" if is_packed(cast) else "codes, one per element"
+            raise ValueError(f"out_rows has shape {out.shape}, expected rows of {count} {what}")
         return None
 
     def _rows_of_output(self, out: Array, given: Optional[int], stays_in_view: bool) -> int:
@@ -179,3 +188,17 @@ class DispatchArguments(Arguments):
         rows = count_scales(self._layout, found, cast, format.hidden, scale_layout, self._capacity, self._least())
         if rows is not None:
             self._place_for(rows)
+
+    def _set_factors(self, args, cast: Optional[str], input_scale: Any, global_scale: Any) -> None:
+        if input_scale is not None and cast is None:
+            raise ValueError("input_scale is given, but cast is None")
+        if global_scale is not None and cast != "nvfp4":
+            raise ValueError(f"global_scale is given, but cast is {cast!r}, expected 'nvfp4'")
+        args.inputScale = self._factor(input_scale, "input_scale")
+        args.globalScale = self._factor(global_scale, "global_scale")
+
+    def _factor(self, given: Any, what: str) -> int:
+        found = self._take(given, what, ("float32",))
+        if found.is_array and math.prod(found.shape) != 1:
+            raise ValueError(f"{what} has shape {found.shape}, expected one number")
+        return found.address

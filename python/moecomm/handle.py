@@ -225,6 +225,8 @@ class Handle(HandleQueries):
         exact: bool = False,
         out_scales: Any = None,
         scale_layout: str = "row-major",
+        input_scale: Any = None,
+        global_scale: Any = None,
         pad_indices: bool = False,
         pad_rows: bool = False,
         ids: str = "local",
@@ -255,45 +257,25 @@ class Handle(HandleQueries):
         hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
         out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None
         side_bytes    bytes of a row's side payload; needed where side and out_side are addresses or None
-        cast      low-latency handles: "fp8" or "fp8-ue8m0" casts the rows on their way. out_rows takes [out rows, hidden]
-                  codes of one byte (float8_e4m3fn, uint8, int8), out_scales the scales: float32 [out rows, words] with
-                  hidden / 128 words; with "fp8-ue8m0" 32-bit words of four bytes (int32, uint32), hidden / 512 rounded
-                  up, or their bytes. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
-                  rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words,
-                  nranks * tokens_max] words
+        cast      low-latency handles: casts the rows on their way. "fp8" (float32 scales), "fp8-pow2" (powers of two as
+                  float32) and "fp8-ue8m0" (as bytes) have a scale for 128 elements, "mxfp8" and "mxfp4" for 32, "nvfp4"
+                  for 16. out_rows takes [out rows, hidden] codes of one byte (float8_e4m3fn, uint8, int8), of mxfp4 and
+                  nvfp4 [out rows, hidden / 2] bytes of two (uint8, int8, float4_e2m1fn_x2). out_scales takes [out rows,
+                  words]: float32 or 32-bit words of four bytes (int32, uint32), or these bytes. words is hidden / 128,
+                  of fp8-ue8m0 hidden / 512 rounded up, of nvfp4 hidden / 64. scale_layout "row-major" or
+                  "token-contiguous", which is [words, out_rows_max], rank-major [words, nranks * tokens_max],
+                  expert-major-padded [local experts, words, nranks * tokens_max] words
+        input_scale   float32, one number: elements are multiplied by it before the cast
+        global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
+                      when the rows are cast; None: 1
         exact     with cast: no lower bound for a block's magnitude, for gradients
         pad_indices  in rows that nothing arrived for: out_topk_idx and out_row_experts invalid_id, out_topk_weights 0,
                      out_source_index and out_source_info -1
         pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row
                      for which all outputs have room
         ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank"""
-        options = dict(
-            row_type=row_type,
-            hidden=hidden,
-            out_rows_max=out_rows_max,
-            side=side,
-            side_bytes=side_bytes,
-            out_side=out_side,
-            out_topk_idx=out_topk_idx,
-            out_topk_weights=out_topk_weights,
-            out_source_index=out_source_index,
-            out_expert_offsets=out_expert_offsets,
-            out_layout_range=out_layout_range,
-            out_source_info=out_source_info,
-            out_row_experts=out_row_experts,
-            cumulative_rows=cumulative_rows,
-            cumulative_wait_ns=cumulative_wait_ns,
-            cast=cast,
-            exact=exact,
-            out_scales=out_scales,
-            scale_layout=scale_layout,
-            pad_indices=pad_indices,
-            pad_rows=pad_rows,
-            ids=ids,
-            invalid_id=invalid_id,
-            send_only=send_only,
-            sms=sms,
-        )
+        given = locals()
+        options = {name: given[name] for name in _DISPATCH_DEFAULTS}
         arguments = self._arguments(DispatchArguments, "dispatch")
         args = self._make_dispatch(arguments, rows, out_rows, options)
         self._call("moeDispatch", ctypes.byref(args), stream_address(stream))

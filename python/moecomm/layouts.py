@@ -7,6 +7,7 @@ from typing import Optional, Tuple
 
 from . import _native
 from .arrays import Array
+from .casts import scale_words
 
 LAYOUTS = {
     "flat": _native.moeLayoutFlat,
@@ -14,14 +15,10 @@ LAYOUTS = {
     "expert-major-padded": _native.moeLayoutExpertMajorPadded,
     "rank-major": _native.moeLayoutRankMajor,
 }
-CASTS = {None: _native.moeCastNone, "fp8": _native.moeCastFp8, "fp8-ue8m0": _native.moeCastFp8Ue8m0}
 SCALE_LAYOUTS = {
     "row-major": _native.moeScalesRowMajor,
     "token-contiguous": _native.moeScalesTokenContiguous,
 }
-CODE_TYPES = ("float8_e4m3fn", "uint8", "int8")
-SCALE_TYPES = {"fp8": ("float32",), "fp8-ue8m0": ("int32", "uint32", "uint8", "float8_e8m0fnu")}
-_BLOCK, _TILE = 128, 512  # elements per scale, and per word of four one-byte scales
 
 
 class Layout:
@@ -80,8 +77,8 @@ def count_scales(
     layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
 ) -> Optional[int]:
     """Checks the shape of out_scales. Returns its rows if there may be more of them than arrive."""
-    words = -(-hidden // _BLOCK) if cast == "fp8" else -(-hidden // _TILE)
-    last = words * 4 // found.itemsize if cast != "fp8" else words
+    words = scale_words(cast, hidden)
+    last = words * 4 // found.itemsize
     if scale_layout == "row-major":
         if len(found.shape) < 2 or found.shape[-1] != last:
             raise ValueError(f"out_scales has shape {found.shape} of {found.dtype}, expected [out rows, {last}]")

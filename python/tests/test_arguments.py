@@ -7,11 +7,12 @@ import unittest
 from support import numpy
 
 from moecomm import _native
+from moecomm.casts import CASTS, code_bytes
 from moecomm.checks import ROW_TYPES, Place, take
 from moecomm.combine_arguments import CombineArguments
 from moecomm.dispatch_arguments import DESCRIBING, DispatchArguments
 from moecomm.errors import InvalidUsage
-from moecomm.layouts import CASTS, Layout
+from moecomm.layouts import Layout
 from moecomm.window import WindowMemory
 
 try:
@@ -51,7 +52,7 @@ def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, *
     keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None,
                     describing={}, index_type="int32", stays_in_view=stays, cast=None, out_scales=None,
                     exact=False, scale_layout="row-major", pad_indices=False, pad_rows=False, ids="local",
-                    invalid_id=-1, send_only=False, sms=0)  # fmt: skip
+                    invalid_id=-1, send_only=False, sms=0, input_scale=None, global_scale=None)  # fmt: skip
     keywords.update(more)
     keywords["describing"] = {name: keywords.pop(name, None) for name in DESCRIBING}
     arguments = DispatchArguments(GPU, Layout(layout, 2, 4, 2, 2), tokens, lambda: known)
@@ -166,7 +167,7 @@ class CastTest(unittest.TestCase):
 
     def accept(self, cast, scales, layout="flat", scale_layout="row-major"):
         arguments = dict(cast=cast, out_scales=scales, scale_layout=scale_layout, layout=layout)
-        codes = OnGpu(16, 640, typestr="|u1") if layout == "expert-major-padded" else self.CODES
+        codes = OnGpu(16 if layout == "expert-major-padded" else 8, code_bytes(cast, 640), typestr="|u1")
         args = dispatch(self.ROWS, codes, **arguments)
         self.assertEqual((args.cast, args.hidden, args.rowType), (CASTS[cast], 640, ROW_TYPES["float32"]))
 
@@ -174,16 +175,37 @@ class CastTest(unittest.TestCase):
         self.accept("fp8", OnGpu(8, 5))
         self.accept("fp8-ue8m0", OnGpu(8, 2, typestr="<i4"))
         self.accept("fp8-ue8m0", OnGpu(8, 8, typestr="|u1"))
+        self.accept("fp8-pow2", OnGpu(8, 5))
+        for cast in ("mxfp8", "mxfp4"):
+            self.accept(cast, OnGpu(8, 5, typestr="<i4"))
+            self.accept(cast, OnGpu(8, 20, typestr="|u1"))
+        self.accept("nvfp4", OnGpu(8, 10, typestr="<i4"))
+        self.accept("nvfp4", OnGpu(8, 40, typestr="|u1"))
         for layout, shape in (("flat", (8,)), ("rank-major", (8,)), ("expert-major-padded", (8,))):
             groups = (2,) if layout == "expert-major-padded" else ()
             self.accept("fp8", OnGpu(*groups, 5, *shape), layout, "token-contiguous")
             self.accept("fp8-ue8m0", OnGpu(*groups, 2, *shape, typestr="<u4"), layout, "token-contiguous")
+            self.accept("nvfp4", OnGpu(*groups, 10, *shape, typestr="<u4"), layout, "token-contiguous")
 
     def test_the_exact_rule_is_a_flag_of_casts(self):
         args = dispatch(self.ROWS, self.CODES, cast="fp8", out_scales=OnGpu(8, 5), exact=True, send_only=True)
         self.assertEqual(args.flags, _native.moeCastExact | _native.moeSendOnly)
         with self.assertRaisesRegex(ValueError, "^exact is True, but cast is None$"):
             dispatch(self.ROWS, OnGpu(8, 640, typestr="<f4"), exact=True)
+
+    def test_factors_are_one_number_each(self):
+        codes, scales = OnGpu(8, 320, typestr="|u1"), OnGpu(8, 10, typestr="<i4")
+        args = dispatch(self.ROWS, codes, cast="nvfp4", out_scales=scales, input_scale=OnGpu(1), global_scale=OnGpu())
+        self.assertEqual((args.inputScale, args.globalScale), (ADDRESS, ADDRESS))
+        for sentence, cast, more in (
+            ("input_scale is given, but cast is None", None, dict(input_scale=OnGpu(1))),
+            ("global_scale is given, but cast is 'fp8', expected 'nvfp4'", "fp8", dict(global_scale=OnGpu(1))),
+            (r"input_scale has shape \(2,\), expected one number", "fp8", dict(input_scale=OnGpu(2))),
+            ("input_scale holds float16, expected float32", "fp8", dict(input_scale=OnGpu(1, typestr="<f2"))),
+        ):
+            out = self.CODES if cast else OnGpu(8, 640)
+            with self.assertRaisesRegex((ValueError, TypeError), f"^{sentence}"):
+                dispatch(self.ROWS, out, cast=cast, out_scales=OnGpu(8, 5) if cast else None, **more)
 
     def test_other_scales_are_refused(self):
         for cast, scales, layout in (
@@ -209,6 +231,8 @@ class CastTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex((ValueError, TypeError), f"^{sentence}"):
                 dispatch(self.ROWS, wrong, cast="fp8", out_scales=OnGpu(8, 5))
+        with self.assertRaisesRegex(ValueError, r"^out_rows has shape \(8, 640\), expected rows of 320 bytes, one for two"):
+            dispatch(self.ROWS, self.CODES, cast="mxfp4", out_scales=OnGpu(8, 5, typestr="<i4"))
 
     def test_fewer_scales_than_codes_are_told(self):
         self.assertEqual(dispatch(self.ROWS, self.CODES, cast="fp8", out_scales=OnGpu(7, 5)).outRowsMax, 7)

@@ -6,7 +6,8 @@
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_type.h"
+#include "device/rows/row_math.h"
 
 namespace moe {
 namespace {
@@ -65,11 +66,13 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
   const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(comm_.rank());
   const RouteArgs route = call.route != nullptr ? *call.route : RouteArgs{};
   const std::int64_t entries = std::int64_t{route.tokens} * shape_.topk;
-  const std::array<Extent, 4> inputs = {
+  const std::array<Extent, 6> inputs = {
       {{"args.rows", args.rows, call.tokens * rowBytes},
        {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
        {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
-       {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))}}};
+       {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))},
+       {"args.inputScale", args.inputScale, sizeof(float)},
+       {"args.globalScale", args.globalScale, sizeof(float)}}};
   const std::array<Extent, 12> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},

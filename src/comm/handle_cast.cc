@@ -1,28 +1,37 @@
 // The cast of a dispatch: checks its arguments and says where scales go.
 #include <fmt/format.h>
 
+#include "comm/argument_checks.h"
 #include "comm/handle.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_type.h"
 
 namespace moe {
 namespace {
 
 static_assert(int{kNoCast} == int{moeCastNone} && int{kCastFp8} == int{moeCastFp8} &&
-              int{kCastFp8Ue8m0} == int{moeCastFp8Ue8m0} && kCastExact == int{moeCastExact});
+              int{kCastFp8Ue8m0} == int{moeCastFp8Ue8m0} && int{kCastFp8Pow2} == int{moeCastFp8Pow2} &&
+              int{kCastMxfp8} == int{moeCastMxfp8} && int{kCastMxfp4} == int{moeCastMxfp4} &&
+              int{kCastNvfp4} == int{moeCastNvfp4});
 
 void refuse(const std::string& why) {
   throw Error(moeInvalidArgument, why);
 }
 
+void refuseScale(const float* pointer, const char* name, const char* why) {
+  if (pointer != nullptr) refuse(fmt::format("{} is {}, but {}", name, fmt::ptr(pointer), why));
+}
+
 void checkNoScales(const moeDispatchArgs_t& args) {
   if ((args.flags & moeCastExact) != 0) refuse("args.flags has moeCastExact, but args.cast is none");
+  refuseScale(args.inputScale, "args.inputScale", "args.cast is none");
+  refuseScale(args.globalScale, "args.globalScale", "args.cast is none");
   if (args.outScales == nullptr && args.scaleLayout == 0) return;
   refuse(fmt::format("args.outScales is {} and args.scaleLayout {}, but args.cast is none", args.outScales,
                      args.scaleLayout));
 }
 
 void checkCast(const moeDispatchArgs_t& args, bool lowLatency) {
-  if (args.cast < moeCastNone || args.cast > moeCastFp8Ue8m0) {
+  if (args.cast < moeCastNone || args.cast > moeCastNvfp4) {
     refuse(fmt::format("args.cast is {}, must be a moeCast value", args.cast));
   }
   if (!lowLatency) {
@@ -30,16 +39,23 @@ void checkCast(const moeDispatchArgs_t& args, bool lowLatency) {
                        args.cast));
   }
   if (args.rowType == moeRowBytes) refuse("args.rowType is opaque bytes, which cannot be cast");
-  if (args.hidden % kFp8BlockElements != 0) {
-    refuse(fmt::format("args.hidden is {}, must be a multiple of {} with args.cast", args.hidden, kFp8BlockElements));
+  if (args.hidden % kCastRowMultiple != 0) {
+    refuse(fmt::format("args.hidden is {}, must be a multiple of {} with args.cast", args.hidden, kCastRowMultiple));
   }
   if (args.scaleLayout != moeScalesRowMajor && args.scaleLayout != moeScalesTokenContiguous) {
     refuse(fmt::format("args.scaleLayout is {}, must be a moeScales value", args.scaleLayout));
   }
   if (args.outRows != nullptr && args.outScales == nullptr) refuse("args.outScales is NULL with args.cast set");
-  if (reinterpret_cast<std::uintptr_t>(args.outScales) % sizeof(std::uint32_t) != 0) {
-    refuse(fmt::format("args.outScales is {}, not aligned to 4 bytes", args.outScales));
-  }
+  requireAligned(args.outScales, "args.outScales", sizeof(std::uint32_t));
+  if (args.cast != moeCastNvfp4) refuseScale(args.globalScale, "args.globalScale", "args.cast is not moeCastNvfp4");
+  requireAligned(args.inputScale, "args.inputScale", alignof(float));
+  requireAligned(args.globalScale, "args.globalScale", alignof(float));
+}
+
+// With the bit for small magnitudes, where the format has a bound that it takes away.
+int castOf(const moeDispatchArgs_t& args) {
+  const bool bounded = castBlockElements(args.cast) == 128;
+  return args.cast | (bounded && (args.flags & moeCastExact) != 0 ? kCastExact : 0);
 }
 
 }  // namespace
@@ -50,16 +66,18 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
     return {};
   }
   checkCast(args, lowLatency());
-  const int words = castScaleWords(args.cast, args.hidden);
-  CastArgs out{args.cast | (args.flags & moeCastExact),
-               args.rowType,
-               args.hidden,
-               static_cast<std::uint32_t*>(args.outScales),
-               words,
-               INT32_MAX,
-               0,
-               words,
-               1};
+  CastArgs out{};
+  out.type = castOf(args);
+  out.rowType = args.rowType;
+  out.elements = args.hidden;
+  out.codeBytes = static_cast<std::uint32_t>(castCodeBytes(args.cast, args.hidden));
+  out.inputScale = args.inputScale;
+  out.globalScale = args.globalScale;
+  out.outScales = static_cast<std::uint32_t*>(args.outScales);
+  out.words = castScaleWords(args.cast, args.hidden);
+  out.group = INT32_MAX;
+  out.rowStride = out.words;
+  out.wordStride = 1;
   if (args.scaleLayout == moeScalesRowMajor) return out;
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
   const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * call.bound : args.outRowsMax;
@@ -67,7 +85,7 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
   out.wordStride = rows;
   if (shape_.layout != Layout::expertMajorPadded) return out;
   out.group = static_cast<int>(rows);
-  out.groupStride = words * rows;
+  out.groupStride = out.words * rows;
   return out;
 }
 

@@ -5,7 +5,8 @@
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_type.h"
+#include "device/rows/row_math.h"
 #include "device/view/terms.h"
 
 namespace moe {
@@ -128,7 +129,7 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
   out.cast = castArgs(call, args);
   out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
-  checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? args.hidden : std::int64_t{out.rowBytes});
+  checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes);
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
   placeOutput(call, args, &out);
   return out;
@@ -141,15 +142,17 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   StepParams& p = made.params;
   p.describe = describeArgs(args);
   p.dispatch = dispatchArgs(call, args);
-  // A cast cuts rows at its tiles. A tile has as many codes as a part has bytes.
-  const bool casts = p.dispatch.cast.type != kNoCast;
+  // A cast cuts the rows that it sends at its tiles. A tile has as many elements as a part has bytes.
+  const CastArgs& cast = p.dispatch.cast;
+  const bool casts = cast.type != kNoCast;
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
+  const std::uint32_t arriving = casts ? cast.codeBytes : p.dispatch.rowBytes;
   count(Pending::dispatch, {args.cumulativeRows, args.cumulativeWaitNs}, &p);
   Workload work = workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
   work.timed = p.comm.waits != nullptr;
   made.shape = comm_.backend().shapeFor(work);
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
-  p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), bytes);
+  p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), arriving);
   p.dispatch.countingBlock = made.shape.countingBlock ? 1 : 0;
   p.dispatch.straight = made.shape.straight && !made.sendOnly && mayGoStraight(p.dispatch) ? 1 : 0;
   return made;

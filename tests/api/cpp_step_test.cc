@@ -265,6 +265,18 @@ TEST(CppStep, KnowsHowManyScalesACastMakes) {
                 [&] { handle.dispatch(args); });
     args.setCastRows(moeCastFp8, row, moecomm::Span<std::uint8_t>(), scales, 512);
     expectError(moeInvalidArgument, "= [2][4]", [&] { handle.dispatch(args); });
+    args.setCastRows(moeCastNvfp4, row, codes, scales, 512);
+    expectError(moeInvalidArgument, "args.outScales has 7 elements, must have [outRows][words] = [4][8]",
+                [&] { handle.dispatch(args); });
+    std::vector<std::uint32_t> bytes(2 * 8);
+    args.setCastRows(moeCastNvfp4, row, moecomm::Span(codes).first(511), bytes, 512);
+    args.padding = moePadRows;
+    expectError(moeInvalidArgument, "args.outRows has 511 elements, must have [outRows][hidden / 2] = [2][256]",
+                [&] { handle.dispatch(args); });
+    args.setCastRows(moeCastNvfp4, row, moecomm::Span(codes).first(512), bytes, 512);
+    handle.dispatch(args);
+    EXPECT_EQ(codes[0], 0x77) << "6 twice";
+    EXPECT_EQ(bytes[0], 0x2b2b2b2bu) << "2 / 6 as e4m3";
     args.setCastRows(moeCastFp8Ue8m0, row, codes, moecomm::Span(scales).first(1), 512);
     expectError(moeInvalidArgument, "= [2][1]", [&] { handle.dispatch(args); });
     args.setCastRows(moeCastFp8Ue8m0, row, codes, moecomm::Span(scales).first(2), 512);

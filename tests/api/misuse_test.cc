@@ -151,6 +151,8 @@ class Misuser {
     add("args.cast is ", [this](auto& args) { args.cast = absurd(); });
     add("args.cast is none", [](auto& args) { args.scaleLayout = 1; });
     add("args.cast is none", [](auto& args) { args.flags = moeCastExact; });
+    add("args.inputScale is ", [this](auto& args) { args.inputScale = reinterpret_cast<float*>(bytes_); });
+    add("args.globalScale is ", [this](auto& args) { args.globalScale = reinterpret_cast<float*>(bytes_); });
     add("args.padding is ", [this](auto& args) { args.padding = absurd(); });
     add("args.idKind is ", [this](auto& args) { args.idKind = absurd(); });
     add("overlaps args.outRows (", [this](auto& args) {

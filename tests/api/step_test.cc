@@ -131,7 +131,7 @@ TEST_P(Step, OpaqueRowsWithASidePayloadAreRight) {
 TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 8192;
-  for (int cast : {moeCastFp8, moeCastFp8Ue8m0}) {
+  for (int cast = moeCastFp8; cast <= moeCastNvfp4; ++cast) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       StepCase c;
       c.mode = moeModeLl;
@@ -147,6 +147,9 @@ TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
       c.tokenContiguous = !c.tokenContiguous;
       c.exact = true;
       runSteps(1 + layout, wide, c, 2);
+      c.exact = layout % 2 == 0;
+      c.scalesInput = true, c.scalesAll = cast == moeCastNvfp4;
+      runSteps(2, wide, c, 2);
     }
   }
 }
@@ -170,7 +173,7 @@ TEST_P(Step, RowsThatNothingArrivesForArePadded) {
         c.seed = static_cast<std::uint64_t>(31 * mode + 4 * layout + padding);
         runSteps(3, wide, c, 3);
         if (mode != moeModeLl) continue;
-        c.cast = padding == 2 ? moeCastFp8Ue8m0 : moeCastFp8;
+        c.cast = padding == 2 ? moeCastFp8Ue8m0 : padding == 3 ? moeCastNvfp4 : moeCastFp8;
         c.hidden = 128 * (1 + layout);
         c.tokenContiguous = padding == 3;
         c.window = false;

@@ -222,8 +222,8 @@ TEST_P(Usage, BadCastsAreNamed) {
     good.outScales = memory + 2048;
     refuses(moeModeHt, good, "args.cast is 1, which is for LL");
     moeDispatchArgs_t bad = good;
-    bad.cast = 3;
-    refuses(moeModeLl, bad, "args.cast is 3, must be a moeCast value");
+    bad.cast = 7;
+    refuses(moeModeLl, bad, "args.cast is 7, must be a moeCast value");
     bad = good, bad.hidden = 200;
     refuses(moeModeLl, bad, "args.hidden is 200, must be a multiple of 128");
     bad = good, bad.rowType = moeRowBytes;
@@ -236,6 +236,19 @@ TEST_P(Usage, BadCastsAreNamed) {
     refuses(moeModeLl, bad, "args.scaleLayout is 2");
     bad = good, bad.cast = moeCastNone;
     refuses(moeModeLl, bad, "but args.cast is none");
+    const auto* factor = reinterpret_cast<const float*>(memory + 3072);
+    bad = good, bad.inputScale = reinterpret_cast<const float*>(memory + 3074);
+    refuses(moeModeLl, bad, "args.inputScale is ");
+    bad = good, bad.globalScale = factor;
+    refuses(moeModeLl, bad, "but args.cast is not moeCastNvfp4");
+    bad.cast = moeCastNvfp4, bad.globalScale = reinterpret_cast<const float*>(memory + 3073);
+    refuses(moeModeLl, bad, "args.globalScale is ");
+    bad = good, bad.inputScale = reinterpret_cast<const float*>(memory);
+    refuses(moeModeLl, bad, "overlaps args.inputScale (");
+    bad = good, bad.cast = moeCastNone, bad.outScales = nullptr, bad.inputScale = factor;
+    refuses(moeModeLl, bad, "args.inputScale is ");
+    bad.inputScale = nullptr, bad.globalScale = factor;
+    refuses(moeModeLl, bad, "args.globalScale is ");
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 
 namespace moe::test {
 namespace {
@@ -14,14 +14,9 @@ std::int64_t slotsOf(const RouteConfig& route) {
 
 }  // namespace
 
-int CastCase::words() const {
-  const int blocks = elements / 128;
-  return type == kCastFp8 ? blocks : (blocks + 3) / 4;
-}
-
-int CastCase::travellingBytes() const {
-  const int tiles = (elements + 511) / 512, scaleBytes = type == kCastFp8 ? 16 * tiles : (4 * tiles + 15) / 16 * 16;
-  return elements + scaleBytes;
+ReferenceRule CastCase::ruleOf(int rank) const {
+  const float input = (rank % 2 == 0 ? 0.375f : -2.5f) * static_cast<float>(rank + 1);
+  return {type, exact, scalesInput ? input : 1.0f, scalesAll ? 300.0f : 1.0f};
 }
 
 CastOutput::CastOutput(const CastCase& cast, const RouteConfig& route, std::int64_t rows, std::int64_t capacity)
@@ -30,8 +25,11 @@ CastOutput::CastOutput(const CastCase& cast, const RouteConfig& route, std::int6
   expected_ = GuardedBytes(static_cast<std::size_t>((whole ? capacity : rows) * cast.words() * 4));
 }
 
-CastArgs CastOutput::args(void* scales) const {
+CastArgs CastOutput::args(void* scales, const ReferenceRule& rule) const {
   CastArgs args{};
+  args.codeBytes = static_cast<std::uint32_t>(cast_.codeBytes());
+  args.inputScale = cast_.scalesInput ? &rule.inputScale : nullptr;
+  args.globalScale = cast_.scalesAll ? &rule.globalScale : nullptr;
   args.type = cast_.type | (cast_.exact ? kCastExact : 0), args.rowType = cast_.rowType, args.elements = cast_.elements;
   args.outScales = bytes() == 0 ? nullptr : static_cast<std::uint32_t*>(scales);
   args.words = cast_.words(), args.group = INT32_MAX;
@@ -63,19 +61,30 @@ bool CastOutput::isRight(const std::uint8_t* scales) const {
   return std::memcmp(scales, expected_.data(), bytes()) == 0;
 }
 
-CastCase drawCast(int rowBytesMax, Rng& rng) {
+CastCase drawCast(int rowBytesMax, std::uint64_t seed, Rng& rng) {
   CastCase cast;
   cast.type = rng.coin() ? kCastFp8 : kCastFp8Ue8m0;
   cast.exact = rng.coin();
   cast.rowType = rng.between(kBf16, kFp32);
   cast.elements = 128 * rng.between(1, 12);
   cast.tokenContiguous = rng.coin();
-  return cast.travellingBytes() <= rowBytesMax && rng.oneIn(3) ? cast : CastCase{};
+  if (cast.travellingBytes() > rowBytesMax || !rng.oneIn(3)) return {};
+  Rng format(mix(seed, 0xca57));
+  CastCase other = cast;
+  other.type = format.between(kCastFp8, kCastNvfp4);
+  if (other.travellingBytes() <= rowBytesMax) cast = other;
+  cast.scalesInput = format.coin();
+  cast.scalesAll = cast.type == kCastNvfp4 && format.coin();
+  return cast;
 }
 
 Parts drawTiles(int elements, Rng& rng) {
   const int tiles = castTiles(elements), each = rng.between(1, tiles);
   return {(tiles + each - 1) / each, static_cast<std::uint32_t>(each * kCastTileElements)};
+}
+
+Parts partsOfCodes(Parts tiles, const CastCase& cast) {
+  return {tiles.count, static_cast<std::uint32_t>(castCodeBytes(cast.type, static_cast<int>(tiles.bytes)))};
 }
 
 }  // namespace moe::test

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "support/cast_reference.h"
 #include "support/guarded_bytes.h"
 #include "support/reference.h"
 #include "support/rng.h"
@@ -15,11 +16,18 @@ struct CastCase {
   int rowType = kBf16;
   int elements = 0;
   bool tokenContiguous = false;
+  bool scalesInput = false, scalesAll = false;  // with an input scale, a global scale
 
   explicit operator bool() const { return type != 0; }
   std::int64_t sourceBytes() const { return std::int64_t{elements} * elementBytes(rowType); }
-  int words() const;
-  int travellingBytes() const;
+  int words() const { return sizes().scaleWords; }
+  int codeBytes() const { return sizes().codeBytes; }
+  int travellingBytes() const { return sizes().rowBytes; }
+  // Each rank has an input scale of its own.
+  ReferenceRule ruleOf(int rank) const;
+
+ private:
+  ReferenceSizes sizes() const { return type == 0 ? ReferenceSizes{} : referenceSizes(type, elements); }
 };
 
 // The places for the scales of one rank, and the scales that they must hold.
@@ -30,8 +38,8 @@ class CastOutput {
   CastOutput(const CastCase& cast, const RouteConfig& route, std::int64_t rows, std::int64_t capacity);
 
   std::size_t bytes() const { return expected_.size(); }
-  // The arguments of a step. `scales` has bytes() bytes of poison.
-  CastArgs args(void* scales) const;
+  // The arguments of a step. `scales` has bytes() bytes of poison. `rule` is of the rank and lives as long as the step.
+  CastArgs args(void* scales, const ReferenceRule& rule) const;
   // Notes the scales that a layout row must have.
   void expect(std::int64_t layoutRow, const std::vector<std::uint32_t>& scales);
   // True if all expected scales are there and nothing else was written.
@@ -46,9 +54,11 @@ class CastOutput {
   GuardedBytes expected_;
 };
 
-// Now and then a cast, if its rows fit.
-CastCase drawCast(int rowBytesMax, Rng& rng);
+// Now and then a cast, if its rows fit. `seed` decides on the format, so that worlds stay what they are.
+CastCase drawCast(int rowBytesMax, std::uint64_t seed, Rng& rng);
 // Parts of whole tiles, as a cast divides rows.
 Parts drawTiles(int elements, Rng& rng);
+// The same parts of a row's codes.
+Parts partsOfCodes(Parts tiles, const CastCase& cast);
 
 }  // namespace moe::test

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 #include "device/view/ll_slots.h"
 #include "device/view/terms.h"
-#include "support/fp8_reference.h"
+#include "support/cast_reference.h"
 #include "support/index.h"
 #include "support/operations.h"
 #include "support/payload.h"
@@ -107,7 +107,8 @@ void DispatchOperation::start(int rank, Report& report) {
   d.tokens = tokens;
   d.rowBytes = static_cast<std::uint32_t>(travellingBytes() + longer);
   d.sideBytes = static_cast<std::uint32_t>(config_.sideBytes);
-  d.parts = d.arriving = config_.parts;
+  d.parts = config_.parts;
+  d.arriving = config_.cast ? partsOfCodes(config_.parts, config_.cast) : config_.parts;
   d.padding = config_.inSlots ? config_.padding & kPadIndices : config_.padding;
   if (longer != 0) d.padding = 0;  // the output has no room for such rows
   d.idBase = config_.globalIds ? firstExpert(route_->config, rank) : 0;
@@ -122,7 +123,8 @@ void DispatchOperation::start(int rank, Report& report) {
   if (config_.cast)
     own.scales = CastOutput(config_.cast, route_->config, wantsScales ? rows : 0, wantsScales ? d.capacity : 0);
   own.outScales = GuardedBytes(own.scales.bytes());
-  d.cast = own.scales.args(own.outScales.data());
+  own.rule = config_.cast.ruleOf(rank);
+  d.cast = own.scales.args(own.outScales.data(), own.rule);
   d.terms = packDispatchTerms(sourceBytes() + longer, config_.cast.rowType, config_.sideBytes, d.cast.type);
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
@@ -180,8 +182,8 @@ void DispatchOperation::checkExpert(int rank, int expert, Report& report) const 
 bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row,
                                   const std::uint8_t* codes) const {
   const CastCase& cast = config_.cast;
-  const ReferenceCast expected = referenceCast(cast.rowType, cast.type == kCastFp8Ue8m0,
-                                               sourceRow(token.source, token.token).data(), cast.elements, cast.exact);
+  const ReferenceCast expected = referenceCast(cast.ruleOf(token.source), cast.rowType,
+                                               sourceRow(token.source, token.token).data(), cast.elements);
   scales.expect(row, expected.scales);
   const std::size_t behind = config_.inSlots ? expected.scales.size() * 4 : 0;
   return std::memcmp(codes, expected.codes.data(), expected.codes.size()) == 0 &&

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -32,14 +33,21 @@ std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
       "wide {} bounded {} budget {} "
-      "weighted {} late {} biases {} grads {} cast {} contiguous {} arrivals {} seed {}",
+      "weighted {} late {} biases {} grads {} cast {} contiguous {} input {} global {} arrivals {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, arrivals,
-      seed);
+      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, scalesInput,
+      scalesAll, arrivals, seed);
 }
 
 int MoeStep::rowBytes() const {
   return case_.hidden * elementBytes(case_.rowType);
+}
+CastCase MoeStep::castCase() const {
+  CastCase cast;
+  cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
+  cast.tokenContiguous = case_.tokenContiguous;
+  cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
+  return cast;
 }
 std::int64_t MoeStep::layoutRows() const {
   return arrivals().layoutRows;
@@ -83,6 +91,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   out_ = takeOutput(rowsMax_ * rowBytes());
   outSide_ = takeOutput(rowsMax_ * c.sideBytes);
   outScales_ = take(rowsMax_ * castCase().words() * 4);
+  factors_ = reinterpret_cast<float*>(take(8));  // input scale, global scale
   ids_ = take(entries * 8);
   weights_ = reinterpret_cast<float*>(take(entries * 4));
   lateWeights_ = reinterpret_cast<float*>(take(entries * 4));
@@ -212,9 +221,12 @@ void MoeStep::prepare(int iteration) {
   arena.upload(lateWeights_, lateWeights().data(), in.weights.size() * 4);
   const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
   arena.upload(out_, poison.data(), poison.size());
-  if (case_.cast != moeCastNone)
-    arena.upload(outScales_, poison.data(),
-                 static_cast<std::size_t>(rowsMax_) * static_cast<std::size_t>(castCase().words()) * 4);
+  if (case_.cast == moeCastNone) return;
+  arena.upload(outScales_, poison.data(),
+               static_cast<std::size_t>(rowsMax_) * static_cast<std::size_t>(castCase().words()) * 4);
+  const ReferenceRule rule = castCase().ruleOf(context_.rank);
+  const std::array<float, 2> factors = {rule.inputScale, rule.globalScale};
+  arena.upload(factors_, factors.data(), sizeof factors);
 }
 
 void MoeStep::route() {
@@ -245,6 +257,8 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.cast = case_.cast;
   args.flags |= case_.exact ? moeCastExact : 0;
   args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
+  args.inputScale = case_.scalesInput ? factors_ : nullptr;
+  args.globalScale = case_.scalesAll ? factors_ + 1 : nullptr;
   args.padding = case_.padding;
   args.idKind = case_.idKind;
   args.invalidId = case_.invalidId;

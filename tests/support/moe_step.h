@@ -35,6 +35,8 @@ struct StepCase {
   int cast = moeCastNone;
   bool exact = false;            // the cast is exact
   bool tokenContiguous = false;  // the layout of the scales
+  bool scalesInput = false;      // the cast has an input scale
+  bool scalesAll = false;        // and a global scale
   bool arrivals = false;         // arrival words
   int padding = 0;               // moePad bits
   int idKind = moeIdsLocal;
@@ -90,7 +92,8 @@ class MoeStep {
     }
   }
   float gradOf(int rank, std::int64_t row, int k) const;
-  CastCase castCase() const { return {case_.cast, case_.exact, case_.rowType, case_.hidden, case_.tokenContiguous}; }
+  CastCase castCase() const;
+  int outRowBytes() const { return case_.cast != moeCastNone ? castCase().codeBytes() : rowBytes(); }
   Watch watchArrivals();
   void checkExpert(int expert) const;
   void checkArrivals();
@@ -115,7 +118,7 @@ class MoeStep {
   std::int64_t rowsMax_ = 0;
   std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;
   void *ids_, *outIds_;
-  float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_;
+  float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_, *factors_;
   std::int32_t *outSource_, *outOffsets_;
   std::int64_t* outRange_ = nullptr;
   std::int32_t *outInfo_ = nullptr, *outExperts_ = nullptr;

@@ -3,20 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/fp8_reference.h"
+#include "support/cast_reference.h"
 #include "support/moe_step.h"
 
 namespace moe::test {
 
 void MoeStep::checkCast() {
   CastOutput scales(castCase(), reference_->config, rowsMax_, rowsMax_);
-  const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * case_.hidden));
+  const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * outRowBytes()));
   const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
     const auto row = inputRow(arrived.source, arrived.token);
-    const auto expected =
-        referenceCast(case_.rowType, case_.cast == moeCastFp8Ue8m0, row.data(), case_.hidden, case_.exact);
+    const auto expected = referenceCast(castCase().ruleOf(arrived.source), case_.rowType, row.data(), case_.hidden);
     scales.expect(at, expected.scales);
-    EXPECT_EQ(std::memcmp(out.data() + at * case_.hidden, expected.codes.data(), expected.codes.size()), 0)
+    EXPECT_EQ(std::memcmp(out.data() + at * outRowBytes(), expected.codes.data(), expected.codes.size()), 0)
         << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;
   };
   forEachLayoutRow(check);
@@ -115,7 +114,7 @@ void MoeStep::checkPadding() {
   Arena& arena = context_.arena;
   const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
   const auto count = static_cast<std::size_t>(rowsMax_), each = static_cast<std::size_t>(perExpert ? 1 : case_.topk);
-  const auto outBytes = static_cast<std::size_t>(case_.cast != moeCastNone ? case_.hidden : rowBytes());
+  const auto outBytes = static_cast<std::size_t>(outRowBytes());
   if ((case_.padding & moePadIndices) != 0) {
     const auto sources = arena.get(outSource_, count);
     const auto weights = arena.get(outWeights_, count * each);

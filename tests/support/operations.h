@@ -149,6 +149,7 @@ class DispatchOperation : public Operation {
   struct PerRank {
     GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outScales;
     CastOutput scales;
+    ReferenceRule rule{};
     StepParams params{};
   };
   bool inWindow(int rank) const;

@@ -31,7 +31,8 @@ std::uint16_t encodeHalf(float value) {
 
 float decodeHalf(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const double magnitude = exponent == 31  ? std::numeric_limits<double>::infinity()
+  using Limits = std::numeric_limits<double>;
+  const double magnitude = exponent == 31  ? (fraction == 0 ? Limits::infinity() : Limits::quiet_NaN())
                            : exponent == 0 ? std::ldexp(fraction, -24)
                                            : std::ldexp(1024 + fraction, exponent - 25);
   return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);

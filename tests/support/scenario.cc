@@ -244,10 +244,10 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.rowBytes = drawBytes(shape_.rowBytesMax);
   config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
   config.parts = drawParts(config.rowBytes);
-  if (s.lowLatency) config.cast = drawCast(shape_.rowBytesMax, rng_);
+  if (s.lowLatency) config.cast = drawCast(shape_.rowBytesMax, config.seed, rng_);
   if (config.cast) {
-    config.rowBytes = config.cast.elements;
-    config.parts = drawTiles(config.rowBytes, rng_);
+    config.rowBytes = config.cast.codeBytes();
+    config.parts = drawTiles(config.cast.elements, rng_);
   }
   config.stagingArea = freeStaging();
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);

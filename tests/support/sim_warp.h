@@ -18,7 +18,7 @@
 
 #include "device/policy/contract.h"
 #include "device/queue/landing.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 #include "support/simulator.h"
 
 namespace moe::sim {
@@ -129,12 +129,13 @@ class SimWarp {
 
   template <CastList Casts>
   void castRows(const Casts& casts) const {
+    const CastFactors factors = CastFactors::of(casts.rule());
     withRowType(casts.rowType(), [&](auto type) {
       for (int i = 0; i < casts.count(); ++i) {
         const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
           castTile<decltype(type)>(
-              job, casts.cast(), tile, [&](int sink) { return casts.sink(i, sink); },
+              job, factors, tile, [&](int sink) { return casts.sink(i, sink); },
               [&](std::uint8_t* to, const void* from, std::size_t bytes) {
                 sim_.store(to, from, static_cast<std::uint32_t>(bytes));
               });

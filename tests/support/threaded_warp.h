@@ -18,7 +18,7 @@
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/policy/host/stopwatch.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 #include "device/view/views.h"
 #include "support/lane_barrier.h"
 
@@ -129,6 +129,7 @@ class ThreadedWarp {
   void castRows(const Casts& casts) const {
     note(14, casts.count());
     sync();
+    const CastFactors factors = CastFactors::of(casts.rule());
     withRowType(casts.rowType(), [&](auto type) {
       for (int i = 0; i < casts.count(); ++i) {
         const CastJob job = casts.job(i);
@@ -136,7 +137,7 @@ class ThreadedWarp {
         for (int sink = 0; sink < job.sinks; ++sink) note(15, sink, casts.sink(i, sink).codes);
         for (int tile = lane_; tile < castTiles(job.elements); tile += kLanes) {
           castTile<decltype(type)>(
-              job, casts.cast(), tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
+              job, factors, tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }
     });

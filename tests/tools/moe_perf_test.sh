@@ -33,8 +33,9 @@ for mode in ht ll; do
     for format in bf16 fp8; do run --mode $mode --layout $layout --format $format; done
   done
 done
-run --mode ll --layout rank-major --cast fp8
+for cast in fp8 fp8-pow2 mxfp8 mxfp4 nvfp4; do run --mode ll --layout rank-major --cast $cast; done
 run --mode ll --layout expert-major-padded --format fp32 --cast fp8-ue8m0
+run --mode ll --layout expert-major-padded --cast nvfp4 --scales token-contiguous
 for layout in flat expert-major expert-major-padded; do
   run --mode ll --layout $layout --cast fp8 --scales token-contiguous
 done

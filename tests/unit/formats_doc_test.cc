@@ -1,13 +1,19 @@
-// docs/guide/formats.md describes the cast to fp8. The test computes its examples and its limits again.
+// docs/guide/formats.md describes the casts. The test computes its examples, its limits and its errors again.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
 
 #include "device/rows/fp8.h"
+#include "moecomm.h"
+#include "support/library_cast.h"
+#include "support/reference.h"
+#include "support/rng.h"
 
 namespace moe::test {
 namespace {
@@ -64,6 +70,68 @@ TEST(FormatsDocument, SaysWhatTheFloorCosts) {
   EXPECT_TRUE(saysLimit("2.1e-10", "nothing"));
   EXPECT_EQ(castOf(2.1e-10f, least).code, 0u);
   EXPECT_EQ(castOf(2.3e-10f, least).code, 1u);
+}
+
+// Rows of bf16 numbers as they are distributed in activations: a bell, here the sum of twelve even draws, and in one of
+// 256 an outlier of ten times that. Only arithmetic that is the same everywhere.
+Bytes activations(int elements) {
+  Rng rng(20261125);
+  Bytes row(static_cast<std::size_t>(2 * elements));
+  for (int i = 0; i < elements; ++i) {
+    double sum = 0;
+    for (int k = 0; k < 12; ++k) sum += rng.below(1 << 20) * 0x1p-20;
+    encodeElement(kBf16, static_cast<float>((sum - 6) * (rng.oneIn(256) ? 10 : 1)), row.data(), i);
+  }
+  return row;
+}
+
+std::string errorRow(const char* name, const ReferenceRule& rule) {
+  constexpr int kElements = 1 << 16;
+  const Bytes row = activations(kElements);
+  const std::vector<double> back = dequantised(rule, castOfLibrary(rule, kBf16, row, kElements));
+  double errors = 0, all = 0, worst = 0;
+  const int block = referenceSizes(rule.cast, kElements).block;
+  for (int first = 0; first < kElements; first += block) {
+    double amax = 0, largest = 0;
+    for (int i = first; i < first + block; ++i) {
+      const double element = decodeElement(kBf16, row.data(), i);
+      const double error = back[static_cast<std::size_t>(i)] - element;
+      errors += error * error, all += element * element;
+      amax = std::max(amax, std::abs(element)), largest = std::max(largest, std::abs(error));
+    }
+    worst = std::max(worst, largest / amax);
+  }
+  return fmt::format("| {} | {} | {:.2f} % | {:.2f} % |\n", name, referenceSizes(rule.cast, 7168).rowBytes,
+                     100 * std::sqrt(errors / all), 100 * worst);
+}
+
+TEST(FormatsDocument, SaysWhatEachCastLoses) {
+  float most = 0;
+  const Bytes row = activations(1 << 16);
+  for (int i = 0; i < 1 << 16; ++i) most = std::max(most, std::abs(decodeElement(kBf16, row.data(), i)));
+  const std::string table = errorRow("`moeCastFp8`", {moeCastFp8}) + errorRow("`moeCastFp8Pow2`", {moeCastFp8Pow2}) +
+                            errorRow("`moeCastFp8Ue8m0`", {moeCastFp8Ue8m0}) +
+                            errorRow("`moeCastMxfp8`", {moeCastMxfp8}) + errorRow("`moeCastMxfp4`", {moeCastMxfp4}) +
+                            errorRow("`moeCastNvfp4`", {moeCastNvfp4, false, 1, 448 * 6 / most});
+  EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
+}
+
+TEST(FormatsDocument, SaysWhatSmallBlocksMakeOfAnElement) {
+  std::string table;
+  for (const float element : {6.0f, 1.0f, -0.3f, 1e-4f, 0.0f, std::numeric_limits<float>::infinity(),
+                              std::numeric_limits<float>::quiet_NaN()}) {
+    Bytes row(128 * 4);
+    std::memcpy(row.data(), &element, sizeof element);
+    table += fmt::format("| {:.4g} |", element);
+    for (const int cast : {moeCastMxfp8, moeCastMxfp4, moeCastNvfp4}) {
+      const ReferenceRule rule{cast};
+      const ReferenceCast made = castOfLibrary(rule, kFp32, row, 128);
+      table += fmt::format(" 0x{:02x} | 0x{:02x} | {:.4g} |", made.scales[0] & 0xffu,
+                           made.codes[0] & (cast == moeCastMxfp8 ? 0xffu : 0xfu), dequantised(rule, made)[0]);
+    }
+    table += "\n";
+  }
+  EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
 }
 
 }  // namespace

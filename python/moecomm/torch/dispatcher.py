@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 from .. import errors
+from ..casts import CASTS
 from ..comm import Communicator
 from ..handle import Handle
 from ..ring import HandleRing
@@ -127,16 +128,17 @@ class Dispatcher:
         topk_idx      [tokens, topk] of the index type: global expert, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1 everywhere
         side          [tokens, any] of any dtype, a multiple of 16 bytes, carried along without gradients; or None
-        cast          "fp8" or "fp8-ue8m0": low-latency handles cast the rows on their way. Then rows have no gradient,
-                      and `side` of the answer has the scales: float32 [n, hidden / 128], or int32 of four bytes each
+        cast          as for Handle.dispatch: low-latency handles cast the rows on their way. Then rows have no gradient,
+                      those of mxfp4 and nvfp4 are uint8 [n, hidden / 2], and `side` of the answer has the scales:
+                      float32 [n, words], or int32 of four bytes each
 
         Differentiable in rows and topk_weights."""
         require_tensor(rows, "rows", ("tokens", "hidden"))
         require_tensor(topk_idx, "topk_idx", ("tokens", "topk"))
         if cast is not None and side is not None:
             raise ValueError("side is given, and so is cast, whose scales take its place: expected one of them")
-        if cast not in (None, "fp8", "fp8-ue8m0"):
-            raise ValueError(f"cast is {cast!r}, expected None, 'fp8' or 'fp8-ue8m0'")
+        if cast not in CASTS:
+            raise ValueError(f"cast is {cast!r}, expected one of {', '.join(map(repr, CASTS))}")
         capacity = -1 if self.capacity is None else self.capacity
         found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", self.key, capacity)
         out, ids, weights, out_side, counts, ticket = found

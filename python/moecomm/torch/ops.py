@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import errors
+from ..casts import SCALE_TYPES, code_bytes, is_packed, scale_words
 from .memory import counts_of, rows_per_expert
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 living: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _keys = itertools.count(1)
-SCALE_DTYPES = {"fp8": torch.float32, "fp8-ue8m0": torch.int32}
 
 
 def register(dispatcher: "Dispatcher") -> int:
@@ -38,17 +38,25 @@ def _find(key: int) -> "Dispatcher":
 # ---- Dispatch --------------------------------------------------------------------------------------------------------
 
 
+def _rows_of(rows: Tensor, cast: str, count: Any) -> Tensor:
+    """Out rows of a dispatch. Bytes of two codes are uint8, which every version of torch has."""
+    if not cast:
+        return rows.new_empty((count, rows.shape[1]))
+    dtype = torch.uint8 if is_packed(cast) else torch.float8_e4m3fn
+    return rows.new_empty((count, code_bytes(cast, rows.shape[1])), dtype=dtype)
+
+
 def _outputs(owner: "Dispatcher", rows: Tensor, side: Optional[Tensor], cast: str, count: Any) -> Tuple[Tensor, ...]:
     """Rows, ids, weights and side of a dispatch with `count` out rows."""
     entries = (count,) if owner.by_expert else (count, owner.topk)
     hidden = rows.shape[1]
     if cast:
-        words = -(-hidden // (128 if cast == "fp8" else 512))
-        out_side = rows.new_empty((count, words), dtype=SCALE_DTYPES[cast])
+        dtype = torch.float32 if "float32" in SCALE_TYPES[cast] else torch.int32
+        out_side = rows.new_empty((count, scale_words(cast, hidden)), dtype=dtype)
     else:
         out_side = rows.new_empty(0) if side is None else side.new_empty((count, side.shape[1]))
     return (
-        rows.new_empty((count, hidden), dtype=torch.float8_e4m3fn if cast else rows.dtype),
+        _rows_of(rows, cast, count),
         rows.new_empty(entries, dtype=torch.int32 if owner.by_expert else owner.index_dtype),
         rows.new_empty(entries, dtype=torch.float32),
         out_side,

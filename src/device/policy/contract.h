@@ -14,7 +14,7 @@
 
 #include <concepts>
 
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 #include "device/rows/row_jobs.h"
 #include "device/view/views.h"
 
@@ -53,7 +53,7 @@ struct CopyToLand : CopyOne {
 struct CastOne {
   MOE_LANES int count() const { return 1; }
   MOE_LANES int rowType() const { return kBf16; }
-  MOE_LANES int cast() const { return kCastFp8; }
+  MOE_LANES CastRule rule() const { return {kCastFp8, nullptr, nullptr}; }
   MOE_LANES CastJob job(int) const { return {}; }
   MOE_LANES CastSink sink(int, int) const { return {}; }
 };

@@ -91,8 +91,8 @@ MOE_LANES void llSendRows(const LlSending auto& s, const Lists& lists) {
   const Range tokens{0, d.tokens};
   const To to{s, which, s.rows(), lists};
   if (d.cast.type != kNoCast) {
-    const auto codes = static_cast<std::uint32_t>(d.cast.elements);
-    s.warp.castRows(CastOut<To>{to, d, shareOf(tokens, d.parts, codes, s.w)});
+    const auto elements = static_cast<std::uint32_t>(d.cast.elements);
+    s.warp.castRows(CastOut<To>{to, d, shareOf(tokens, d.parts, elements, s.w)});
   } else {
     s.warp.streamRows(PayloadOut<To>{to, d.rows, shareOf(tokens, d.parts, d.rowBytes, s.w)});
   }
@@ -158,7 +158,7 @@ MOE_LANES void llRefuse(const LlSending auto& s, std::int64_t arriving) {
 template <class From>
 MOE_LANES void llDeliver(const LlSending auto& s, const LlRows& which, const From& from) {
   const DispatchArgs& d = s.args;
-  const std::uint32_t bytes = d.cast.type != kNoCast ? static_cast<std::uint32_t>(d.cast.elements) : d.rowBytes;
+  const std::uint32_t bytes = d.cast.type != kNoCast ? d.cast.codeBytes : d.rowBytes;
   const auto move = [&](const auto& places, std::uint8_t* out, const Parts& parts) {
     using Places = std::remove_cvref_t<decltype(places)>;
     if (out == nullptr) return;
@@ -178,7 +178,7 @@ MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, int 
     const int item = slice.begin + i;
     const int row = cast.rowStride == 1 ? item % count : item / cast.words;
     const int word = cast.rowStride == 1 ? item / count : item % cast.words;
-    const std::uint8_t* scales = from.slot(row) + cast.elements;
+    const std::uint8_t* scales = from.slot(row) + cast.codeBytes;
     const auto value = s.warp.laneLoad(reinterpret_cast<const std::uint32_t*>(scales) + word);
     for (int copy = 0; copy < from.copies(row); ++copy) *scaleWord(cast, from.place(row, copy), word) = value;
   });

@@ -103,7 +103,7 @@ class Padding {
 
   MOE_LANES void padRows(Range rows) const {
     const bool casts = d_.cast.type != kNoCast;
-    const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(d_.cast.elements) : d_.rowBytes;
+    const std::uint32_t bytes = casts ? d_.cast.codeBytes : d_.rowBytes;
     MOE_ROLLED
     for (int row = rows.begin; row < rows.end; ++row) {
       zero(d_.outRows + std::int64_t{row} * bytes, bytes);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/protocol/expert_waves.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 
 namespace moe {
 
@@ -83,7 +83,7 @@ struct RowsAndSidesOut {
   MOE_LANES Sink sink(int i, int ordinal) const { return rows.sink(i, ordinal); }
 };
 
-// Rows that are cast: a list for castRows. Parts are of their codes.
+// Rows that are cast: a list for castRows. Parts are of their elements.
 template <class To>
 struct CastOut {
   const To& to;
@@ -92,7 +92,7 @@ struct CastOut {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return d.cast.rowType; }
-  MOE_LANES int cast() const { return d.cast.type; }
+  MOE_LANES CastRule rule() const { return {d.cast.type, d.cast.inputScale, d.cast.globalScale}; }
   MOE_LANES CastJob job(int i) const {
     const PartOf part = share.at(i);
     const std::int64_t first = std::int64_t{part.row} * d.cast.elements + part.begin;
@@ -102,8 +102,10 @@ struct CastOut {
     const PartOf part = share.at(i);
     std::uint8_t* row = to.place(part.row, ordinal).row;
     if (row == nullptr) return {nullptr, nullptr};
+    const int type = d.cast.type;
     const std::int64_t tile = part.begin / kCastTileElements;
-    return {row + part.begin, row + d.cast.elements + tile * castScaleBytes(d.cast.type)};
+    return {row + castCodeBytes(type, static_cast<int>(part.begin)),
+            row + d.cast.codeBytes + tile * castScaleBytes(type)};
   }
 };
 

@@ -14,7 +14,7 @@
 //   - scale = amax / 448 is rounded once; DeepEP multiplies by the rounded 1/448, which may differ in the last bit.
 #pragma once
 
-#include "device/rows/row_math.h"
+#include "device/rows/elements.h"
 
 #if defined(__CUDACC__)
 #include "device/rows/cuda_fp8.h"
@@ -22,38 +22,12 @@
 
 namespace moe {
 
-inline constexpr int kFp8BlockElements = 128;
-
-template <class Type>
-inline constexpr int kFp8BlockQuads = kFp8BlockElements / (4 * Type::kPerWord);
-
-#if defined(__CUDACC__)
-MOE_LANES float divideRounded(float a, float b) {
-  return __fdiv_rn(a, b);
-}
-MOE_LANES float largerNumber(float a, float b) {
-  return fmaxf(a, b);
-}
-MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
-  return __byte_perm(a, b, 0x7531);
-}
-#else
-MOE_LANES float divideRounded(float a, float b) {
-  return a / b;
-}
-// The larger number; a NaN loses against any number. `a` is no NaN.
-MOE_LANES float largerNumber(float a, float b) {
-  return b > a ? b : a;
-}
-// Bytes 1 and 3 of a, then those of b.
-MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
-  return (a >> 8 & 0xffu) | (a >> 16 & 0xff00u) | (b << 8 & 0xff0000u) | (b & 0xff000000u);
-}
-#endif
-
 // The format has a sign, 4 bits of exponent biased by 7, and 3 of mantissa. It has no infinity; 0x7f and 0xff are NaNs.
 struct E4m3 {
   static constexpr float kMax = 448.0f;
+  static constexpr int kMaxExponent = 8;  // 448 is 1.75 * 2^8
+  static constexpr std::uint32_t kMaxFraction = 0x600000u;
+  static constexpr std::uint32_t kNan = 0x7fu;
 
   static MOE_LANES float toFloat(std::uint32_t code) {
     const std::uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7fu;
@@ -76,25 +50,6 @@ struct E4m3 {
 
 namespace fp8 {
 
-// Four elements as they are, and their signs in the top bits of four bytes, where the codes need them.
-struct FourFloats {
-  float value[4];
-  std::uint32_t signs;
-};
-
-// Of two words of 16-bit elements.
-template <class Type>
-MOE_LANES FourFloats fourOf(std::uint32_t first, std::uint32_t second) {
-  return {{Type::toFloat(first & 0xffffu), Type::toFloat(first >> 16), Type::toFloat(second & 0xffffu),
-           Type::toFloat(second >> 16)},
-          oddBytes(first, second) & 0x80808080u};
-}
-
-MOE_LANES FourFloats fourOf(Quad piece) {
-  return {{bitsToFloat(piece.x), bitsToFloat(piece.y), bitsToFloat(piece.z), bitsToFloat(piece.w)},
-          oddBytes(oddBytes(piece.x, piece.y), oddBytes(piece.z, piece.w)) & 0x80808080u};
-}
-
 // The codes of value[i] * inverse, each in byte i. Signs are set separately, because a product that is NaN has lost its
 // own.
 MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
@@ -113,22 +68,6 @@ MOE_LANES std::uint32_t quantiseFour(const FourFloats& from, float inverse) {
 }
 
 }  // namespace fp8
-
-// The largest magnitude in a piece. It is no NaN. Such floats order like their bits, so warps may compare the bits.
-template <class Type>
-MOE_LANES float amaxOf(Quad piece) {
-  const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
-  float largest = 0.0f;
-  for (const std::uint32_t word : words) {
-    if constexpr (Type::kPerWord == 2) {
-      largest = largerNumber(largest, Type::toFloat(word & 0x7fffu));
-      largest = largerNumber(largest, Type::toFloat(word >> 16 & 0x7fffu));
-    } else {
-      largest = largerNumber(largest, Type::toFloat(word & 0x7fffffffu));
-    }
-  }
-  return largest;
-}
 
 // The factor for a block's elements, and the factor by which the receiver multiplies the codes.
 struct Fp8Scale {
@@ -179,10 +118,10 @@ struct Fp8Codes {
 template <class Type>
 MOE_LANES Fp8Codes<Type> quantise(Quad piece, float inverse) {
   if constexpr (Type::kPerWord == 2) {
-    return {{fp8::quantiseFour(fp8::fourOf<Type>(piece.x, piece.y), inverse),
-             fp8::quantiseFour(fp8::fourOf<Type>(piece.z, piece.w), inverse)}};
+    return {{fp8::quantiseFour(fourOf<Type>(piece.x, piece.y), inverse),
+             fp8::quantiseFour(fourOf<Type>(piece.z, piece.w), inverse)}};
   } else {
-    return {{fp8::quantiseFour(fp8::fourOf(piece), inverse)}};
+    return {{fp8::quantiseFour(fourOf(piece), inverse)}};
   }
 }
 

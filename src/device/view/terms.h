@@ -12,7 +12,7 @@ namespace moe {
 struct TermField {
   const char* name;
   int shift, bits;
-  std::array<const char*, 4> values{};  // names of the values; without: numbers
+  std::array<const char*, 8> values{};  // names of the values; without: numbers
 
   constexpr std::uint64_t of(std::uint64_t word) const { return word >> shift & ((std::uint64_t{1} << bits) - 1); }
   constexpr std::uint64_t packed(std::int64_t value) const {
@@ -20,7 +20,7 @@ struct TermField {
   }
 };
 
-inline constexpr std::array kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
+inline constexpr std::array<const char*, 8> kRowTypeNames = {"opaque bytes", "bf16", "fp16", "fp32"};
 
 // Of a handle: its first word, and three that have a number each.
 namespace handle_terms {
@@ -37,10 +37,13 @@ inline constexpr std::uint32_t kRouteRefused = 1u << 31;
 
 // Of a dispatch. Sizes come last, so that what explains a difference of theirs is named first.
 namespace dispatch_terms {
-inline constexpr TermField kRowType{"args.rowType", 2, 2, kRowTypeNames},
-    kCast{"args.cast", 0, 2, {"none", "fp8", "fp8 with UE8M0 scales"}},
-    kExact{"moeCastExact", 4, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 5, 19},
-    kHidden{"args.hidden", 24, 40};
+inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
+    kCast{"args.cast",
+          0,
+          3,
+          {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
+    kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 6, 19},
+    kHidden{"args.hidden", 25, 39};
 }  // namespace dispatch_terms
 
 // Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
@@ -49,11 +52,11 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
     kRowType{"args.rowType", 1, 2, kRowTypeNames}, kPieces{"row size in units of 16 bytes", 3, 21};
 }  // namespace combine_terms
 
-// `cast` as in CastArgs: its type and a bit beside it.
+// `cast` as in CastArgs: its type in three bits and a bit beside it.
 inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast) {
   namespace terms = dispatch_terms;
   return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
-         terms::kCast.packed(cast & 3) | terms::kExact.packed(cast >> 2);
+         terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3);
 }
 
 inline std::uint32_t packCombineTerms(std::uint32_t rowBytes, int rowType, bool grads) {

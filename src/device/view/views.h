@@ -264,9 +264,11 @@ struct RouteArgs {
 };
 
 struct CastArgs {
-  int type;      // a CastType; none: all else is 0
-  int rowType;   // of the rows that are cast
-  int elements;  // of a row, and bytes of its codes
+  int type;                               // a CastType; none: all else is 0
+  int rowType;                            // of the rows that are cast
+  int elements;                           // of a row
+  std::uint32_t codeBytes;                // of a row's codes
+  const float *inputScale, *globalScale;  // as in CastRule
   std::uint32_t* outScales;
   // Word w of layout row r is at r / group * groupStride + r % group * rowStride + w * wordStride.
   int words, group;
@@ -286,7 +288,7 @@ struct DispatchArgs {
   int tokens;
   std::uint32_t rowBytes, sideBytes;  // as they travel
   std::uint64_t terms;                // what must agree: packDispatchTerms
-  Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their codes
+  Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their elements
   Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
   int countingBlock;                  // LL that routes: 1: the first block counts, and moves no rows
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot

@@ -1,14 +1,13 @@
-// How a CUDA warp casts rows, for device/policy/cuda/warp.h alone. A lane has 16 elements, so that eight lanes share a
-// block and find its largest magnitude by shuffles, and a warp has a tile. Two tiles are in flight. Lane s stores the
-// scales to sink s.
+// How a CUDA warp casts rows, for device/policy/cuda/warp.h alone. A lane has 16 elements, so that a warp has a tile.
+// The lanes of a block find its largest magnitude by shuffles. Two tiles are in flight. Lane s stores the scales to
+// sink s.
 #pragma once
 
-#include "device/rows/fp8_row.h"
+#include "device/policy/cuda/cast_block.h"
 
 namespace moe::cuda_cast {
 
-inline constexpr int kLanes = 32, kTilesAtOnce = 2;
-inline constexpr unsigned kAll = 0xffffffffu;
+inline constexpr int kTilesAtOnce = 2;
 static_assert(kCastTilePieces == kLanes);
 
 // This lane's pieces of some tiles of a row. There is nothing behind the row's end.
@@ -30,48 +29,26 @@ MOE_LANES Tiles<Type> load(const CastJob& job, int tile, int lane) {
   return tiles;
 }
 
-// The largest among the eight lanes of a block. Floats that are not negative order like their bits.
-MOE_LANES float blockMax(float amax) {
-  std::uint32_t bits = floatToBits(amax);
-  for (int distance = kCastBlockPieces / 2; distance > 0; distance /= 2) {
-    const std::uint32_t other = __shfl_xor_sync(kAll, bits, distance);
-    bits = other > bits ? other : bits;
-  }
-  return bitsToFloat(bits);
-}
-
-// Lane s stores a tile's four scales to sink s.
-MOE_LANES void storeScales(float scale, int cast, int tile, int sinks, const CastSink& mine, int lane) {
-  const std::uint32_t own = floatToBits(scale);
-  const Quad scales{__shfl_sync(kAll, own, 0 * kCastBlockPieces), __shfl_sync(kAll, own, 1 * kCastBlockPieces),
-                    __shfl_sync(kAll, own, 2 * kCastBlockPieces), __shfl_sync(kAll, own, 3 * kCastBlockPieces)};
-  if (lane >= sinks || mine.scales == nullptr) return;
-  if ((cast & kCastTypes) == kCastFp8) {
-    reinterpret_cast<Quad*>(mine.scales)[tile] = scales;
-  } else {
-    reinterpret_cast<std::uint32_t*>(mine.scales)[tile] = exponentsOf(scales);
-  }
-}
-
-// Lane s holds sink s.
-template <class Type>
-MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, int cast, int tile, const CastSink& mine, int lane) {
+// Rows by `format`, which says what a lane makes of its piece: code(piece), with the block's lanes, and what lane s
+// stores of a tile's scales, storeScales(). Lane s holds sink s.
+template <class Type, class Format>
+MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format& format, int tile, const CastSink& mine,
+                     int lane) {
   const auto codesAt = reinterpret_cast<std::uint64_t>(mine.codes);
 #pragma unroll
   for (int u = 0; u < kTilesAtOnce; ++u) {
     if ((tile + u) * kCastTileElements >= job.elements) break;
-    const Fp8Scale scale = castScale(cast, blockMax(tiles.piece[u].amax()));
-    const Quad codes = tiles.piece[u].codes(scale.inverse);
+    const auto coded = format.code(tiles.piece[u]);
     for (int sink = 0; sink < job.sinks; ++sink) {
-      auto* to = reinterpret_cast<Quad*>(__shfl_sync(kAll, codesAt, sink));
-      if (to != nullptr && tiles.there[u]) to[(tile + u) * kCastTilePieces + lane] = codes;
+      auto* to = reinterpret_cast<std::uint8_t*>(__shfl_sync(kAll, codesAt, sink));
+      if (to != nullptr && tiles.there[u]) format.storeCodes(to, (tile + u) * kCastTilePieces + lane, coded);
     }
-    storeScales(tiles.there[u] ? scale.scale : 0.0f, cast, tile + u, job.sinks, mine, lane);
+    format.storeScales(tiles.there[u] ? coded.scale : 0u, lane < job.sinks ? mine.scales : nullptr, tile + u);
   }
 }
 
-template <class Type, CastList Casts>
-MOE_LANES void rows(const Casts& casts, int lane) {
+template <class Type, CastList Casts, class Format>
+MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
   const int n = casts.count();
   for (int i = 0; i < n; ++i) {
     const CastJob job = casts.job(i);
@@ -80,8 +57,19 @@ MOE_LANES void rows(const Casts& casts, int lane) {
     for (int tile = 0; tile < castTiles(job.elements); tile += kTilesAtOnce) {
       const Tiles<Type> tiles = load<Type>(job, tile, lane);
       if (tile == 0 && lane < job.sinks) mine = casts.sink(i, lane);  // while the row is on its way
-      store(tiles, job, casts.cast(), tile, mine, lane);
+      store(tiles, job, format, tile, mine, lane);
     }
+  }
+}
+
+// Blocks of 128 whose elements stay as they are have a loop of their own, which neither multiplies twice nor asks.
+template <class Type, CastList Casts>
+MOE_LANES void rows(const Casts& casts, int lane) {
+  const CastRule rule = casts.rule();
+  if (castBlockElements(rule.cast) == 128 && rule.inputScale == nullptr) {
+    rowsBy<Type>(casts, LargeBlocks{rule.cast}, lane);
+  } else {
+    rowsBy<Type>(casts, AnyBlocks{CastFactors::of(rule), lane}, lane);
   }
 }
 

@@ -15,7 +15,7 @@
 #include "device/policy/host/queue_memory.h"
 #include "device/policy/host/stopwatch.h"
 #include "device/policy/host/wait.h"
-#include "device/rows/fp8_row.h"
+#include "device/rows/cast_row.h"
 #include "device/view/views.h"
 
 namespace moe {
@@ -88,12 +88,13 @@ class HostWarpOver {
 
   template <CastList Casts>
   void castRows(const Casts& casts) const {
+    const CastFactors factors = CastFactors::of(casts.rule());
     withRowType(casts.rowType(), [&](auto type) {
       for (int i = 0; i < casts.count(); ++i) {
         const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
           castTile<decltype(type)>(
-              job, casts.cast(), tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
+              job, factors, tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }
     });

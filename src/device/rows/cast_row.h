@@ -1,0 +1,185 @@
+// How a row is cast on its way. These are functions of one lane. Policies share a row among their lanes by pieces,
+// blocks or tiles.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/rows/block_scales.h"
+#include "device/rows/cast_type.h"
+#include "device/rows/row_jobs.h"
+
+namespace moe {
+
+// A job of castRows: quantise `elements` elements, whole tiles except at the end of a row, and store them to those of
+// the `sinks` places whose `codes` is not NULL.
+struct CastJob {
+  const std::uint8_t* source;
+  int elements;
+  int sinks;
+};
+struct CastSink {
+  std::uint8_t* codes;
+  std::uint8_t* scales;
+};
+
+// For castRows: count() jobs, job(i) of elements of rowType(), cast by rule(), and their places sink(i, 0..sinks-1).
+template <class List>
+concept CastList = requires(const List list, int i) {
+  { list.count() } -> std::same_as<int>;
+  { list.rowType() } -> std::same_as<int>;
+  { list.rule() } -> std::same_as<CastRule>;
+  { list.job(i) } -> std::same_as<CastJob>;
+  { list.sink(i, i) } -> std::same_as<CastSink>;
+};
+
+// A rule with its numbers.
+struct CastFactors {
+  int cast;
+  float input, global;
+
+  static MOE_LANES CastFactors of(const CastRule& rule) {
+    return {rule.cast, rule.inputScale != nullptr ? *rule.inputScale : 1.0f,
+            rule.globalScale != nullptr ? *rule.globalScale : 1.0f};
+  }
+};
+
+// Sixteen codes of four bits.
+struct alignas(8) HalfQuad {
+  std::uint32_t x, y;
+};
+
+template <class Type>
+struct CastPiece {
+  static constexpr int kQuads = 4 / Type::kPerWord;
+  Quad quad[kQuads];
+
+  static MOE_LANES CastPiece of(const std::uint8_t* source, int piece) {
+    CastPiece result;
+    for (int i = 0; i < kQuads; ++i) result.quad[i] = reinterpret_cast<const Quad*>(source)[piece * kQuads + i];
+    return result;
+  }
+  MOE_LANES float amax() const {
+    float largest = 0.0f;
+    for (int i = 0; i < kQuads; ++i) largest = largerNumber(largest, amaxOf<Type>(quad[i]));
+    return largest;
+  }
+  // The bits of the largest magnitude. Formats whose codes have no NaN see one here.
+  MOE_LANES std::uint32_t magnitude(int cast) const {
+    if (!castToE2m1(cast)) return floatToBits(amax());
+    std::uint32_t largest = 0;
+    for (int i = 0; i < kQuads; ++i) {
+      const std::uint32_t bits = magnitudeOf<Type>(quad[i]);
+      largest = bits > largest ? bits : largest;
+    }
+    return largest;
+  }
+  // The four elements behind element 4 * i.
+  MOE_LANES FourFloats four(int i) const {
+    if constexpr (Type::kPerWord == 2) {
+      const Quad& from = quad[i / 2];
+      return i % 2 == 0 ? fourOf<Type>(from.x, from.y) : fourOf<Type>(from.z, from.w);
+    } else {
+      return fourOf(quad[i]);
+    }
+  }
+  MOE_LANES Quad codes(float inverse) const {
+    std::uint32_t words[4];
+    for (int i = 0; i < kQuads; ++i) {
+      const Fp8Codes<Type> codes = quantise<Type>(quad[i], inverse);
+      for (int j = 0; j < Type::kPerWord; ++j) words[i * Type::kPerWord + j] = codes.word[j];
+    }
+    return {words[0], words[1], words[2], words[3]};
+  }
+  // The same of elements that are multiplied by `input` first.
+  MOE_LANES Quad codes(float input, float inverse) const {
+    return {fp8::quantiseFour(scaled(four(0), input), inverse), fp8::quantiseFour(scaled(four(1), input), inverse),
+            fp8::quantiseFour(scaled(four(2), input), inverse), fp8::quantiseFour(scaled(four(3), input), inverse)};
+  }
+  MOE_LANES HalfQuad codesE2m1(float input, float inverse) const {
+    return {quantiseFourE2m1(scaled(four(0), input), inverse) | quantiseFourE2m1(scaled(four(1), input), inverse) << 16,
+            quantiseFourE2m1(scaled(four(2), input), inverse) | quantiseFourE2m1(scaled(four(3), input), inverse)
+                                                                    << 16};
+  }
+};
+
+MOE_LANES Fp8Scale castScale(int cast, float amax) {
+  const float least = (cast & kCastExact) != 0 ? kFp8AmaxExact : kFp8AmaxLeast;
+  return castType(cast) == kCastFp8 ? fp8Scale(amax, least) : ue8m0Scale(amax, least);
+}
+
+// A block's scale: as a float's bits for blocks of 128, else as its byte. And the factor for the block's elements,
+// after `input`.
+struct BlockScale {
+  std::uint32_t bits;
+  float inverse;
+};
+
+// `magnitude` as CastPiece has it, the largest of the block's pieces. The largest product with `input` is that of the
+// largest element, since rounding keeps the order.
+MOE_LANES BlockScale blockScale(const CastFactors& factors, std::uint32_t magnitude) {
+  const float amax = multiplyRounded(bitsToFloat(magnitude), bitsToFloat(floatToBits(factors.input) & kMagnitudeBits));
+  if (castBlockElements(factors.cast) == 128) {
+    const Fp8Scale scale = castScale(factors.cast, amax);
+    return {floatToBits(scale.scale), scale.inverse};
+  }
+  const ByteScale scale = castType(factors.cast) == kCastNvfp4   ? nvfp4Scale(amax, factors.global)
+                          : castType(factors.cast) == kCastMxfp4 ? mxScale<E2m1>(amax)
+                                                                 : mxScale<E4m3>(amax);
+  return {scale.byte, scale.inverse};
+}
+
+// The exponents of four scales; 0 for a scale that is not there.
+MOE_LANES std::uint32_t exponentsOf(Quad scales) {
+  return scales.x >> 23 | scales.y >> 23 << 8 | scales.z >> 23 << 16 | scales.w >> 23 << 24;
+}
+
+#if !defined(__CUDACC__)
+// Stores scale `block` of a tile, as it travels, to the tile's scales.
+inline void putScale(std::uint8_t* scales, int cast, int block, std::uint32_t bits) {
+  if (castScalesAreFloats(cast)) {
+    std::memcpy(scales + 4 * block, &bits, sizeof bits);
+  } else {
+    scales[block] = static_cast<std::uint8_t>(castType(cast) == kCastFp8Ue8m0 ? bits >> 23 : bits);
+  }
+}
+
+// Casts one tile on one lane. store(to, from, bytes) gets its codes and its scales for each sink.
+template <class Type, class SinkOf, class Store>
+void castTile(const CastJob& job, const CastFactors& factors, int tile, SinkOf sinkOf, Store store) {
+  const int cast = factors.cast, blocks = castTileBlocks(cast), pieces = kCastTilePieces / blocks;
+  const bool plain = factors.input == 1.0f;  // the bits are the same, and it is faster
+  alignas(Quad) std::uint8_t scales[kCastScaleBytesMax] = {};
+  const auto storeCodes = [&](int piece, const auto& codes) {
+    for (int sink = 0; sink < job.sinks; ++sink) {
+      std::uint8_t* to = sinkOf(sink).codes;
+      if (to != nullptr) store(to + static_cast<std::size_t>(piece) * sizeof codes, &codes, sizeof codes);
+    }
+  };
+  for (int block = 0; block < blocks; ++block) {
+    const int first = (tile * blocks + block) * pieces;
+    if (first * kCastPieceElements >= job.elements) break;
+    std::uint32_t magnitude = 0;
+    for (int i = 0; i < pieces; ++i) {
+      magnitude = std::max(magnitude, CastPiece<Type>::of(job.source, first + i).magnitude(cast));
+    }
+    const BlockScale scale = blockScale(factors, magnitude);
+    putScale(scales, cast, block, scale.bits);
+    for (int i = 0; i < pieces; ++i) {
+      const auto piece = CastPiece<Type>::of(job.source, first + i);
+      if (castToE2m1(cast)) {
+        storeCodes(first + i, piece.codesE2m1(factors.input, scale.inverse));
+      } else {
+        storeCodes(first + i, plain ? piece.codes(scale.inverse) : piece.codes(factors.input, scale.inverse));
+      }
+    }
+  }
+  const auto bytes = static_cast<std::size_t>(castScaleBytes(cast));
+  for (int sink = 0; sink < job.sinks; ++sink) {
+    std::uint8_t* to = sinkOf(sink).scales;
+    if (to != nullptr) store(to + static_cast<std::size_t>(tile) * bytes, scales, bytes);
+  }
+}
+#endif
+
+}  // namespace moe

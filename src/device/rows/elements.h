@@ -1,0 +1,104 @@
+// The elements of a 16-byte piece as floats, and the largest of them. For the number formats that rows are cast to.
+// These are functions of one lane.
+#pragma once
+
+#include "device/rows/row_math.h"
+
+namespace moe {
+
+#if defined(__CUDACC__)
+MOE_LANES float divideRounded(float a, float b) {
+  return __fdiv_rn(a, b);
+}
+MOE_LANES float largerNumber(float a, float b) {
+  return fmaxf(a, b);
+}
+MOE_LANES float smallerNumber(float a, float b) {
+  return fminf(a, b);
+}
+MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
+  return __byte_perm(a, b, 0x7531);
+}
+#else
+MOE_LANES float divideRounded(float a, float b) {
+  return a / b;
+}
+// The larger number; a NaN loses against any number. `a` is no NaN.
+MOE_LANES float largerNumber(float a, float b) {
+  return b > a ? b : a;
+}
+MOE_LANES float smallerNumber(float a, float b) {
+  return b < a ? b : a;
+}
+// Bytes 1 and 3 of a, then those of b.
+MOE_LANES std::uint32_t oddBytes(std::uint32_t a, std::uint32_t b) {
+  return (a >> 8 & 0xffu) | (a >> 16 & 0xff00u) | (b << 8 & 0xff0000u) | (b & 0xff000000u);
+}
+#endif
+
+inline constexpr std::uint32_t kMagnitudeBits = 0x7fffffffu, kInfinityBits = 0x7f800000u;
+
+// Four elements as they are, and their signs in the top bits of four bytes, where codes of eight bits have them.
+struct FourFloats {
+  float value[4];
+  std::uint32_t signs;
+};
+
+// Of two words of 16-bit elements.
+template <class Type>
+MOE_LANES FourFloats fourOf(std::uint32_t first, std::uint32_t second) {
+  return {{Type::toFloat(first & 0xffffu), Type::toFloat(first >> 16), Type::toFloat(second & 0xffffu),
+           Type::toFloat(second >> 16)},
+          oddBytes(first, second) & 0x80808080u};
+}
+
+MOE_LANES FourFloats fourOf(Quad piece) {
+  return {{bitsToFloat(piece.x), bitsToFloat(piece.y), bitsToFloat(piece.z), bitsToFloat(piece.w)},
+          oddBytes(oddBytes(piece.x, piece.y), oddBytes(piece.z, piece.w)) & 0x80808080u};
+}
+
+// The elements times a factor. Signs multiply by themselves, because a product that is NaN has lost its own.
+MOE_LANES FourFloats scaled(const FourFloats& from, float factor) {
+  FourFloats result;
+  for (int i = 0; i < 4; ++i) result.value[i] = multiplyRounded(from.value[i], factor);
+  result.signs = from.signs ^ (floatToBits(factor) >> 31 != 0 ? 0x80808080u : 0u);
+  return result;
+}
+
+// The largest magnitude in a piece. It is no NaN. Such floats order like their bits, so warps may compare the bits.
+template <class Type>
+MOE_LANES float amaxOf(Quad piece) {
+  const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+  float largest = 0.0f;
+  for (const std::uint32_t word : words) {
+    if constexpr (Type::kPerWord == 2) {
+      largest = largerNumber(largest, Type::toFloat(word & 0x7fffu));
+      largest = largerNumber(largest, Type::toFloat(word >> 16 & 0x7fffu));
+    } else {
+      largest = largerNumber(largest, Type::toFloat(word & kMagnitudeBits));
+    }
+  }
+  return largest;
+}
+
+// The same as bits, which are those of a NaN if the piece has one: its magnitude is the largest of bits.
+template <class Type>
+MOE_LANES std::uint32_t magnitudeOf(Quad piece) {
+  const std::uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+  std::uint32_t largest = 0;
+  const auto take = [&](std::uint32_t element) {
+    const std::uint32_t bits = floatToBits(Type::toFloat(element)) & kMagnitudeBits;
+    largest = bits > largest ? bits : largest;
+  };
+  for (const std::uint32_t word : words) {
+    if constexpr (Type::kPerWord == 2) {
+      take(word & 0x7fffu);
+      take(word >> 16 & 0x7fffu);
+    } else {
+      take(word);
+    }
+  }
+  return largest;
+}
+
+}  // namespace moe
