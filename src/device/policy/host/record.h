@@ -45,43 +45,51 @@ class HostRecord {
   StepRecord* record_ = nullptr;
 };
 
-// One wait for flags, which notes only what it had to wait for. It asks for the time when a flag is missing and when
-// that flag has come, and at no other time.
+// One wait for flags. It notes whom it had to wait for, if it has looked in vain for a while: shorter waits are not
+// worth the time that it takes to ask for the time. Threads of a rank that note something at once may overwrite each
+// other: locked instructions would wait for the rows that are still on their way to the peers.
 class HostWaitRecord {
  public:
   HostWaitRecord(const CommView& comm, Awaited awaited)
       : ring_(awaited.phase == Phase::ownWarps ? nullptr : comm.recorder), awaited_(awaited) {}
 
-  // Flag `i` is missing. Says whom the step waits for, should it never end.
-  void missing(int i) {
-    if (ring_ == nullptr) return;
-    if (begin_ == 0) begin_ = hostStepClock();
-    raise(waitWord(awaited_.rank(i), 0));
+  // Flag `i` is missing.
+  void look(int i) {
+    if (ring_ != nullptr && ++looks_ > kLooksUnnoted && missing_ != i) begin(i);
   }
 
-  // It has come, or nobody waits for it any more. Flags are waited for in order, so the last one that was missing is
-  // the one that came last of all.
+  // Nobody waits for flag `i` any more. Flags are waited for in order, so the last one that was missing is the one that
+  // came last of all.
   void over(int i, bool came) const {
-    if (ring_ == nullptr) return;
+    if (missing_ != i) return;
     const std::uint64_t now = hostStepClock();
-    raise(waitWord(awaited_.rank(i), now - begin_));
-    if (!came) return;
-    std::uint64_t none = 0;
-    std::atomic_ref(record()->firstWaitEnd).compare_exchange_strong(none, now, std::memory_order_relaxed);
+    StepRecord& record = latest();
+    raise(record.worst, waitWord(awaited_.rank(i), now - begin_));
+    if (came && load(record.firstWaitEnd) == 0) store(record.firstWaitEnd, now);
   }
 
  private:
-  StepRecord* record() const { return ring_->of(std::atomic_ref(ring_->steps).load(std::memory_order_relaxed)); }
+  static constexpr int kLooksUnnoted = 64;  // some 0.1 us
 
-  void raise(std::uint64_t word) const {
-    const std::atomic_ref worst(record()->worst);
-    std::uint64_t seen = worst.load(std::memory_order_relaxed);
-    while (seen < word && !worst.compare_exchange_weak(seen, word, std::memory_order_relaxed)) {
-    }
+  // Says whom the step waits for, should it never end.
+  void begin(int i) {
+    missing_ = i;
+    if (begin_ == 0) begin_ = hostStepClock();
+    raise(latest().worst, waitWord(awaited_.rank(i), 0));
+  }
+  StepRecord& latest() const { return *ring_->of(load(ring_->steps)); }
+
+  static std::uint64_t load(std::uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); }
+  static void store(std::uint64_t& word, std::uint64_t value) {
+    std::atomic_ref(word).store(value, std::memory_order_relaxed);
+  }
+  static void raise(std::uint64_t& worst, std::uint64_t word) {
+    if (load(worst) < word) store(worst, word);
   }
 
   StepRecorder* ring_;
   Awaited awaited_;
+  int looks_ = 0, missing_ = -1;
   std::uint64_t begin_ = 0;
 };
 

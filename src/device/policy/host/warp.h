@@ -166,9 +166,10 @@ class HostWarpOver {
     const HostStopwatch watch(comm, awaited, epoch);
     HostWaitRecord record(comm, awaited);
     for (int i = 0; i < n; ++i) {
-      if (flagEpoch(std::atomic_ref(flags[i]).load(std::memory_order_acquire)) >= epoch) continue;
-      const auto look = [&] { watch.look(flags, i, n); };
-      record.missing(i);
+      const auto look = [&] {
+        watch.look(flags, i, n);
+        record.look(i);
+      };
       const bool came = waitOne(comm, flags + i, epoch, awaited, i, patience, look);
       record.over(i, came);
       if (!came) return false;
