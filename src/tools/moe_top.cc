@@ -106,7 +106,7 @@ int lookOnce(const Options& options) {
 
 int run(int argc, char** argv) {
   Options options;
-  CLI::App app("Shows what the ranks of running jobs do, how fast, and whom they wait for.");
+  CLI::App app("Shows what the ranks of running jobs do, how fast, and whom they wait for: moe_top [OPTIONS] [FOLDER]");
   prepareCommandLine(app, "moe_top");
   app.add_option("folder", options.folder, "where the jobs offer their sockets (MOECOMM_WATCH_FOLDER)")
       ->envname("MOECOMM_WATCH_FOLDER")

@@ -77,7 +77,7 @@ void makeFiles(const Options& options) {
 
 int run(int argc, char** argv) {
   Options options;
-  CLI::App app("Makes a trace and a heat map of what the flight recorders of a job's ranks have dumped.");
+  CLI::App app("Makes a trace and a heat map of the dumps of all ranks: moe_trace [OPTIONS] DUMP...");
   prepareCommandLine(app, "moe_trace");
   app.add_option("dumps", options.inputs, "files of moeCommDump, or folders with such files")
       ->required()

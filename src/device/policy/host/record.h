@@ -69,7 +69,7 @@ class HostWaitRecord {
   }
 
  private:
-  static constexpr int kLooksUnnoted = 64;  // some 0.1 us
+  static constexpr int kLooksUnnoted = 200;  // some 0.5 us: so long a wait only spins
 
   // Says whom the step waits for, should it never end.
   void begin(int i) {
