@@ -10,6 +10,30 @@
 
 namespace moe {
 
+// A thread's turn with the snapshot, if it comes in time.
+class FlightRecorder::Turn {
+ public:
+  Turn(FlightRecorder& recorder, Deadline end) : recorder_(recorder) {
+    std::unique_lock lock(recorder_.mutex_);
+    has_ = recorder_.idle_.wait_until(lock, end.at(), [&] { return !recorder_.busy_; });
+    if (has_) recorder_.busy_ = true;
+  }
+  ~Turn() {
+    if (!has_) return;
+    const std::lock_guard lock(recorder_.mutex_);
+    recorder_.busy_ = false;
+    recorder_.idle_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  bool has() const { return has_; }
+
+ private:
+  FlightRecorder& recorder_;
+  bool has_ = false;
+};
+
 FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, bool enabled) {
   if (!enabled) return;
   memory_ = backend.allocatePrivate(sizeof(StepRecorder), allocator);
@@ -18,8 +42,8 @@ FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, boo
 
 std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
   if (!snapshot_) return recorderText(owner, 0, {});
-  const std::unique_lock lock(mutex_, end.at());
-  const std::uint8_t* bytes = lock ? snapshot_->take(end) : nullptr;
+  const Turn turn(*this, end);
+  const std::uint8_t* bytes = turn.has() ? snapshot_->take(end) : nullptr;
   if (bytes == nullptr) throw Error(moeTimeout, "the steps that the recorder holds could not be copied in time");
   const auto copy = std::make_unique<StepRecorder>();
   std::memcpy(copy.get(), bytes, sizeof *copy);

@@ -2,6 +2,7 @@
 // the text.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,9 +24,13 @@ class FlightRecorder {
   std::string text(RecorderOwner owner, Deadline end);
 
  private:
+  class Turn;
+
   Memory memory_;
   std::unique_ptr<Snapshot> snapshot_;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  bool busy_ = false;  // a thread uses the snapshot
 };
 
 // Writes a file that only its user may read, or replaces it: whoever reads it sees the old text or the new one. Throws

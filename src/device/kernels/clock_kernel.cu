@@ -6,7 +6,7 @@ namespace moe {
 namespace {
 
 __global__ void clockKernel(std::uint64_t* to) {
-  cuda_flags::storeRelaxed(to, cuda_flags::nanoseconds());
+  cuda_flags::storeRelease(to, cuda_flags::nanoseconds());
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ class HostWaitRecord {
   }
 
  private:
-  static constexpr int kLooksUnnoted = 200;  // some 0.5 us: so long a wait only spins
+  static constexpr int kLooksUnnoted = 208;  // some 5 us: a wait spins 200 times, then each look costs a yield
 
   // Says whom the step waits for, should it never end.
   void begin(int i) {
