@@ -88,7 +88,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "${package_tools}, ${package_python}, pkg-
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME ${package_tools})
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "expert-parallel communication for MoE models (tools)${about}\
-This is moerun, which starts the ranks of a program, moe_perf, which measures,\nand moe_info, which shows what a machine has.")
+This is moerun, which starts the ranks of a program, moe_perf, which measures,\nmoe_info, which shows what a machine has, and moe_top and moe_trace, which\nshow what jobs do.")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${same_library}")

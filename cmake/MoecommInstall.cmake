@@ -10,7 +10,7 @@ install(FILES include/moecomm.h include/moecomm.hpp DESTINATION ${CMAKE_INSTALL_
 install(DIRECTORY include/moecomm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.hpp")
 set(tools)
-foreach(tool IN ITEMS moerun moe_info moe_perf)
+foreach(tool IN ITEMS moerun moe_info moe_perf moe_top moe_trace)
   if(TARGET ${tool})
     list(APPEND tools ${tool})
     install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

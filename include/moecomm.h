@@ -245,9 +245,9 @@ typedef void* (*moeAllocate_t)(void* user, size_t bytes, int32_t kind);
 typedef void (*moeFree_t)(void* user, void* memory, size_t bytes, int32_t kind);
 
 /* What a communicator is built for. Its buffers are made once, for the largest call.
- * All ranks pass the same values, except `device`, `heapBytes`, `timeoutMs`, `sms`, `interfaceName`, the log and the
- * allocator. Where a field is zero, the environment variable MOECOMM_<NAME> counts (docs/reference/tuning.md), then the
- * default. */
+ * All ranks pass the same values, except `device`, `heapBytes`, `timeoutMs`, `sms`, `interfaceName`, the folders, the
+ * log and the allocator. Where a field is zero, the environment variable MOECOMM_<NAME> counts
+ * (docs/reference/tuning.md), then the default. */
 typedef struct moeConfig {
   size_t size;
   int32_t backend;      /* moeBackend value; 0: cuda if there is a usable GPU, else host */
@@ -287,9 +287,15 @@ typedef struct moeConfig {
   /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. So many operations that need one may be outstanding
    * together: two combines of EXPERT_MAJOR layouts need two. */
   int32_t stagingAreas;
+  /* Existing folders, NULL: none; read during init only. dumpFolder: each rank writes its latest steps there when the
+   * communicator fails (moeCommDump has the file's form). watchFolder: each rank offers a UNIX socket of mode 0600
+   * there, and a file with its key, through which moe_top sees the same; the folder must be this user's alone to write.
+   */
+  const char* dumpFolder;
+  const char* watchFolder;
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
-  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeConfig_t), 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Bytes that one rank allocates. docs/reference/memory.md has the formula. */
 typedef struct moeMemorySize {
@@ -354,6 +360,17 @@ MOE_API moeResult_t moeCommAbort(moeComm_t comm);
  *   timeoutMs  1..86400000
  * Any thread. Returns moeInvalidArgument, or the communicator's failure. */
 MOE_API moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs);
+
+/* Writes this rank's latest steps to a file: for each of up to 1024 steps its call, handle, operation, when it began
+ * and ended, when the first wait for another rank ended, which rank was awaited longest, tokens and bytes of a row; and
+ * the failure, if there is one. moe_trace makes a trace of the files of all ranks. Steps are recorded always, unless
+ * MOECOMM_RECORDER is off. docs/guide/watching.md has the fields, and says what kernels do not record.
+ *   path  host text, or NULL: moecomm-JOB-rankRANK.json in config.dumpFolder. An existing file is replaced, as a whole.
+ * Local, not stream-ordered: it shows steps that are under way as such, and waits for none of them. Takes at most 2
+ * seconds besides what the file system takes. Also after a failure of the communicator, whose dump this replaces.
+ * Any thread. Returns moeInvalidUsage (path NULL without a folder), moeSystemError (the file cannot be written),
+ * moeTimeout (the GPU did not give its records in time). */
+MOE_API moeResult_t moeCommDump(moeComm_t comm, const char* path);
 
 /* The communicator's first asynchronous failure, or moeSuccess. Never blocks.
  *   error  host [1], out

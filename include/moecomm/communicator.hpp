@@ -118,6 +118,8 @@ class Communicator {
 
   void abort() const { check(moeCommAbort(require()), get()); }
   void setTimeout(std::int32_t timeoutMs) const { check(moeCommSetTimeout(require(), timeoutMs), get()); }
+  // `path` nullptr: in config.dumpFolder.
+  void dump(const char* path = nullptr) const { check(moeCommDump(require(), path), get()); }
 
   moeLimits_t limits() const {
     moeLimits_t found = MOE_LIMITS_INITIALIZER;

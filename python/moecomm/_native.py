@@ -138,6 +138,8 @@ class moeConfig_t(_Sized):
         ("transport", c_int32),
         ("llSets", c_int32),
         ("stagingAreas", c_int32),
+        ("dumpFolder", c_char_p),
+        ("watchFolder", c_char_p),
     ]
     _defaults_ = {"device": -1}
 
@@ -325,14 +327,12 @@ PROTOTYPES = {
     "moeGetLastError": (c_char_p, [moeComm_t]),
     "moeGetUniqueId": (moeResult_t, [POINTER(moeUniqueId_t)]),
     "moeCommGetMemorySize": (moeResult_t, [c_int32, POINTER(moeConfig_t), POINTER(moeMemorySize_t)]),
-    "moeCommInit": (
-        moeResult_t,
-        [POINTER(moeComm_t), c_int32, c_int32, POINTER(moeUniqueId_t), POINTER(moeConfig_t)],
-    ),
+    "moeCommInit": (moeResult_t, [POINTER(moeComm_t), c_int32, c_int32, POINTER(moeUniqueId_t), POINTER(moeConfig_t)]),
     "moeCommInitFromEnv": (moeResult_t, [POINTER(moeComm_t), POINTER(moeConfig_t)]),
     "moeCommDestroy": (moeResult_t, [moeComm_t]),
     "moeCommAbort": (moeResult_t, [moeComm_t]),
     "moeCommSetTimeout": (moeResult_t, [moeComm_t, c_int32]),
+    "moeCommDump": (moeResult_t, [moeComm_t, c_char_p]),
     "moeCommGetAsyncError": (moeResult_t, [moeComm_t, POINTER(moeResult_t)]),
     "moeGetLimits": (moeResult_t, [moeComm_t, POINTER(moeLimits_t)]),
     "moeCommGetInfo": (moeResult_t, [moeComm_t, POINTER(moeCommInfo_t)]),

@@ -1,4 +1,4 @@
-"""The console commands of the wheel: moerun, moe_perf, moe_info. Each becomes the program of its name in moecomm/bin, in
+"""The console commands of the wheel: moerun, moe_perf, moe_info, moe_top, moe_trace. Each becomes the program of its name in moecomm/bin, in
 the same process, so that signals and the exit status need no help. Copies from elsewhere have no such folder."""
 
 import os

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import warnings
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
@@ -130,7 +131,7 @@ class Communicator:
     All settings are optional, and moeConfig_t has their meaning: backend "auto" | "host" | "cuda",
     modes "auto" | "ht" | "ll", device, tokens_max, ll_tokens_max, row_bytes_max, side_bytes_max, topk_max, experts_max,
     timeout_ms, sms, staging_rows, heap_bytes, domain_size, ll_sets, staging_areas, transport "auto" | "tcp" | "verbs" | "ibgda",
-    interface_name, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
+    interface_name, dump_folder, watch_folder, log_level "none".."trace", log (a callable with level and line), allocate (a callable with size and
     kind that returns an address) and free (with address, size and kind). Any thread may call log functions and
     allocators until the communicator is destroyed. They must not destroy it."""
 
@@ -192,6 +193,13 @@ class Communicator:
         timeout_ms = integer(timeout_ms, "timeout_ms", -INT32_MAX)
         with self.native as pointer:
             errors.check(library(), library().moeCommSetTimeout(pointer, timeout_ms), pointer)
+
+    def dump(self, path: Optional[str] = None) -> None:
+        """Writes this rank's latest steps to a file, for moe_trace: to `path`, or into dump_folder. Any thread."""
+        if path is not None:
+            path = os.fsencode(path)
+        with self.native as pointer:
+            errors.check(library(), library().moeCommDump(pointer, path), pointer)
 
     def async_error(self) -> Optional[errors.MoeError]:
         """The communicator's first asynchronous failure as an exception object, or None. If there is a failure, this

@@ -43,6 +43,8 @@ NUMBERS: Dict[str, Tuple[str, int, int, int]] = {
     "staging_areas": ("stagingAreas", 0, 0, INT32_MAX),
 }
 
+TEXTS = {"interface_name": "interfaceName", "dump_folder": "dumpFolder", "watch_folder": "watchFolder"}
+
 
 def _function(function: Any, name: str) -> Callable[..., Any]:
     if not callable(function):
@@ -93,11 +95,12 @@ def make_config(settings: Dict[str, Any]) -> _native.moeConfig_t:
     config.transport = choice(REMOTE_TRANSPORTS, settings.pop("transport", "auto"), "transport")
     for keyword, (field, default, least, most) in NUMBERS.items():
         setattr(config, field, integer(settings.pop(keyword, default), keyword, least, most))
-    interface = settings.pop("interface_name", None)
-    if interface is not None:
-        if not isinstance(interface, str):
-            raise TypeError(f"interface_name is {interface!r}, expected a str")
-        config.interfaceName = interface.encode()
+    for keyword, field in TEXTS.items():
+        text = settings.pop(keyword, None)
+        if text is not None:
+            if not isinstance(text, str):
+                raise TypeError(f"{keyword} is {text!r}, expected a str")
+            setattr(config, field, text.encode())
     _set_log(config, settings.pop("log", None), settings.pop("log_level", None))
     _set_allocator(config, settings.pop("allocate", None), settings.pop("free", None))
     if settings:

@@ -2,9 +2,11 @@
 found, unless MOECOMM_LIBRARY names one."""
 
 import ctypes
+import json
 import os
 import pathlib
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -78,6 +80,23 @@ class LibraryTest(unittest.TestCase):
                 comm.set_timeout(1.5)
 
         world(body)
+
+    def test_the_latest_steps_can_be_dumped(self):
+        with tempfile.TemporaryDirectory() as folder:
+
+            def body(comm):
+                path = pathlib.Path(folder, f"rank{comm.info.rank}.json")
+                comm.dump(str(path))
+                told = json.loads(path.read_text())
+                self.assertEqual((told["rank"], told["nranks"], told["steps_recorded"]), (comm.info.rank, 2, 0))
+                comm.dump()
+                self.assertEqual(len(list(pathlib.Path(folder).glob(f"moecomm-*-rank{comm.info.rank}.json"))), 1)
+                with self.assertRaisesRegex(moecomm.SystemFailure, "missing"):
+                    comm.dump(f"{folder}/missing/dump")
+                with self.assertRaises(TypeError):
+                    comm.dump(3)
+
+            world(body, dump_folder=folder)
 
     def test_a_step_with_addresses(self):
         """Each token goes to both ranks' experts. Each rank's expert multiplies by rank + 1."""

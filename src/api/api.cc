@@ -137,6 +137,11 @@ moeResult_t moeCommSetTimeout(moeComm_t comm, int32_t timeoutMs) {
   return moe::guardAlive(commOf(comm), [&] { commOf(comm)->setTimeout(timeoutMs); });
 }
 
+moeResult_t moeCommDump(moeComm_t comm, const char* path) {
+  if (!Comm::is(comm)) return moe::refuseComm(comm);
+  return moe::guard(commOf(comm), [&] { commOf(comm)->dump(path); });
+}
+
 moeResult_t moeCommGetAsyncError(moeComm_t comm, moeResult_t* error) {
   if (!Comm::is(comm)) return moe::refuseComm(comm);
   return moe::guard(commOf(comm), [&] {

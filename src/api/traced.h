@@ -1,4 +1,4 @@
-// Logs calls that use a handle, at level trace. api.cc uses it.
+// Logs calls that use a handle, at level trace, and shows them to tools. api.cc uses it.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "api/call_range.h"
 #include "api/guard.h"
 #include "comm/handle.h"
 
@@ -15,6 +16,7 @@ namespace moe {
 // Like guardAlive. `body` gets a place to store the bytes of one row, which the log line shows.
 template <class Body>
 moeResult_t traced(Handle* handle, const char* call, Body&& body) noexcept {
+  const CallRange range(call);
   Comm& comm = handle->comm();
   std::int64_t rowBytes = 0;
   const auto guarded = [&] { return guardAlive(&comm, [&] { body(rowBytes); }); };

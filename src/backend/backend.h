@@ -9,6 +9,7 @@
 #include "backend/bulk.h"
 #include "backend/host_options.h"
 #include "backend/memory.h"
+#include "backend/snapshot.h"
 #include "backend/window_port.h"
 #include "device/view/step_names.h"
 
@@ -71,6 +72,9 @@ class Backend {
   // for a step that waits for this thread.
   virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
   virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
+
+  // For private memory of whole words, as long as it lives. Allocates here and never again, as readers do.
+  virtual std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) = 0;
 
   // The most warps of a route.
   virtual int routeWarpsMax() const noexcept = 0;

@@ -6,6 +6,7 @@
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
+#include "backend/cuda_snapshot.h"
 #include "backend/cuda_window_port.h"
 #include "device/kernels/kernels.h"
 #include "topology/nvml.h"
@@ -61,6 +62,10 @@ class CudaBackend final : public Backend {
     return makeCudaReader(window, device_);
   }
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return makeCudaWriter(window, device_); }
+
+  std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) override {
+    return makeCudaSnapshot(memory, bytes, device_);
+  }
 
   int routeWarpsMax() const noexcept override { return kRouteBlocksMax; }
   int tableBlocksMax() const noexcept override { return 0; }

@@ -33,7 +33,7 @@ inline constexpr int kLargeMultiprocessors = 32;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7424;               // 7168 columns in fp8, and their scales
-inline constexpr std::size_t kStaticSharedBytes = 20480;  // barriers, desks and alignment, rounded up
+inline constexpr std::size_t kStaticSharedBytes = 20608;  // barriers, desks, a record and alignment, rounded up
 
 // For large operations that only move rows (decision 0026): what a multiprocessor moves, and the share of the link's
 // speed that the wire takes. Dispatch stores to peers, combine loads from them.

@@ -49,6 +49,7 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
 }
 
 Comm::~Comm() {
+  if (watch_) watch_->finish();
   if (backend_) backend_->synchronize();
   if (remote_) finishPuts();
   if (bootstrap_) {
@@ -92,6 +93,7 @@ void Comm::fail(moeResult_t result, const std::string& sentence, bool announce) 
   };
   if (!errors_.fail(result, sentence, tell)) return;
   if (orders() != nullptr) std::atomic_ref(orders()->abort).store(1, std::memory_order_release);
+  if (watch_) watch_->failed();
   log_->write(moeLogError, "dev", "{}", sentence);  // last, because the caller's function may take its time
 }
 
@@ -115,6 +117,7 @@ void Comm::lookAtSteps() noexcept {
     // Reports the wait to the others before anyone here can see the failure and leave because of it.
     bootstrap_->reportLateWait(*text.awaited, text.result, text.sentence);
     errors_.suspect(text.result, text.sentence, Deadline::after(kVerdictEnd));
+    if (watch_) watch_->failed();
   } catch (const std::exception&) {
     fail(moeInternalError, kNoMemory, true);  // while describing the failure
   }

@@ -10,11 +10,14 @@
 #include "backend/backend.h"
 #include "base/alive.h"
 #include "bootstrap/group/bootstrap.h"
+#include "comm/clock_offset.h"
 #include "comm/config.h"
 #include "comm/error_state.h"
+#include "comm/flight_recorder.h"
 #include "comm/heap.h"
 #include "comm/kept_back.h"
 #include "comm/outstanding.h"
+#include "comm/watch.h"
 #include "transport/remote.h"
 #include "transport/window.h"
 
@@ -67,6 +70,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::chrono::milliseconds timeout() const noexcept;
   void setTimeout(std::int32_t timeoutMs);
 
+  // Writes the latest steps to `path`; NULL: to the file of the configured folder. Any thread.
+  void dump(const char* path);
+
   void* allocateWindow(std::size_t bytes);
   void freeWindow(void* memory);
   // The window offset of `memory` if it lies in the heap; else -1. Throws unless all of it lies in one block that
@@ -90,6 +96,8 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void noteReaders() noexcept { hasReaders_ = true; }
   bool hasReaders() const { return hasReaders_; }
 
+  // The next handle's, from 0.
+  int takeHandleNumber() { return handlesMade_++; }
   Handle* add(std::unique_ptr<Handle> handle);
   void remove(Handle* handle);
 
@@ -100,6 +108,10 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
   void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
   void lookAtSteps() noexcept;
+  std::string job() const;
+  std::string recorded(const char* reason);
+  void startWatch();
+  std::string fileName(const std::string& folder, const char* ending) const;
   void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
@@ -116,6 +128,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   CommView view_{};
   ErrorState errors_;
   KeptBack transportReports_;
+  std::unique_ptr<Watch> watch_;  // if it is watched. Transports may report failures to it until they are gone
   std::unique_ptr<Backend> backend_;
   Memory state_, failure_, orders_, departed_, table_, far_;
   std::unique_ptr<Window> window_;
@@ -127,6 +140,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   int llHandles_[kLlSetsMax] = {};
   bool hasReaders_ = false;
   std::atomic<bool> stepFailureTaken_ = false;
+  std::unique_ptr<FlightRecorder> recorder_;
+  ClockOffset toRank0_;
+  int handlesMade_ = 0;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
 };
 

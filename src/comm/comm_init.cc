@@ -83,6 +83,7 @@ class CommInit {
     agree();
     logStage("all ranks have met, and are configured alike");
     chooseDomains();
+    if (!sharesClock_) comm_->toRank0_ = measureClock(*comm_->bootstrap_);
     together([&] { makeWindow(); });
     logStage("all ranks have their windows");
     exchangeCards();
@@ -91,7 +92,8 @@ class CommInit {
     comm_->bootstrap_->stopServingFd();
     if (comm_->shape_.domains() > 1) connectDomains();
     makeView();
-    comm_->bootstrap_->barrier();  // no rank writes to a window before its owner is ready
+    together([&] { comm_->startWatch(); });  // others may look from now on
+    comm_->bootstrap_->barrier();            // no rank writes to a window before its owner is ready
     startMonitor();
     comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
                        milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
@@ -164,6 +166,7 @@ class CommInit {
     std::vector<bootstrap::HostIdentity> hosts;
     for (int rank = 0; rank < nranks; ++rank)
       hosts.push_back(readCard<bootstrap::HostIdentity>(all[static_cast<std::size_t>(rank)], rank));
+    sharesClock_ = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.sameKernel(hosts[0]); });
     const auto shareHosts = [&](int size) {
       for (int rank = 0; rank < nranks; ++rank) {
         const int first = rank / size * size;
@@ -195,6 +198,7 @@ class CommInit {
                        : makeHostWindow(bytes, comm.allocator());
     comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.shape_.heapBytes));
     comm.state_ = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
+    comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.config_.recorder != 0);
     comm.failure_ = comm.backend_->allocateHostVisible(sizeof(Failure));
     comm.orders_ = comm.backend_->allocateHostVisible(sizeof(WaitOrders));
     comm.orders()->timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
@@ -327,6 +331,7 @@ class CommInit {
     view.rowBytesMax = comm.shape_.rowBytesMax;
     view.sideBytesMax = comm.shape_.sideBytesMax;
     view.topkMax = comm.shape_.topkMax;
+    view.recorder = comm.recorder_->ring();
   }
 
   void startMonitor() {
@@ -353,7 +358,8 @@ class CommInit {
   std::unique_ptr<Comm> comm_;
   RemoteLayout farLayout_{};
   bootstrap::HostIdentity self_{};
-  bool allKnow_ = false;  // of the failure that is being thrown
+  bool sharesClock_ = false;  // all ranks run on one kernel
+  bool allKnow_ = false;      // of the failure that is being thrown
 };
 
 void requireRanks(int nranks) {

@@ -40,6 +40,9 @@ struct Config {
   std::int32_t hostThreads = 0;  // 0: chosen
   std::string interfaceName;     // empty: chosen
   std::string logFile;           // empty: stderr
+  std::string dumpFolder;        // empty: none
+  std::string watchFolder;       // empty: none
+  std::int32_t recorder = 1;
   topology::RdmaSettings rdma;
   moeLogFunction_t log = nullptr;
   void* logUser = nullptr;

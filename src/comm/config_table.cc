@@ -35,6 +35,7 @@ constexpr std::array kGidFamilies = {choice("auto", topology::GidFamily::kAuto),
 constexpr std::array kDoorbells = {choice("auto", topology::Doorbell::kAuto),
                                    choice("steps", topology::Doorbell::kSteps),
                                    choice("thread", topology::Doorbell::kThread)};
+constexpr std::array kSwitch = {Choice{"on", 1}, Choice{"off", 0}};
 constexpr std::array kTransports = {Choice{"auto", 0}, Choice{"tcp", moeTransportTcp},
                                     Choice{"verbs", moeTransportVerbs}, Choice{"ibgda", moeTransportIbgda}};
 constexpr std::array kMtus = {Choice{"256", 256}, Choice{"512", 512}, Choice{"1024", 1024}, Choice{"2048", 2048},
@@ -96,6 +97,14 @@ const Setting kSettings[] = {
     {"MOECOMM_LOG_FILE", nullptr, "", "standard error", FreeText{"path"},
      "File that log lines are added to, if the program takes none; %h becomes the host name, %p the process id.",
      &Config::logFile, None{}},
+    {"MOECOMM_RECORDER", nullptr, "on", nullptr, std::span<const Choice>(kSwitch),
+     "Record the latest steps of every communicator (moeCommDump).", &Config::recorder, None{}},
+    {"MOECOMM_DUMP_FOLDER", "dumpFolder", "", "none", FreeText{"path"},
+     "Folder to which a rank writes its latest steps when its communicator fails, and moeCommDump without a path.",
+     &Config::dumpFolder, &User::dumpFolder},
+    {"MOECOMM_WATCH_FOLDER", "watchFolder", "", "none", FreeText{"path"},
+     "Folder, writable for this user alone, in which each rank offers a socket to moe_top.", &Config::watchFolder,
+     &User::watchFolder},
     {"MOECOMM_BULK", nullptr, "auto", nullptr, std::span<const Choice>(kBulk),
      "Use the GPU's bulk-copy engine; auto uses it where it exists.", &Config::bulk, None{}},
     {"MOECOMM_HOST_THREADS", nullptr, "0", "0 (the processors of the rank's share, at most 8)",

@@ -76,6 +76,11 @@ class ErrorState {
     shown_ = latest_;
     return shown_.c_str();
   }
+  // Returns when the culprit of a failure is known, or will not be.
+  void awaitCulprit() {
+    std::unique_lock lock(mutex_);
+    answered_.wait_until(lock, answerEnd_.at(), [&] { return !asking_; });
+  }
   std::string sentence() {
     const std::lock_guard lock(mutex_);
     return latest_;

@@ -81,6 +81,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
+  view_.number = comm.takeHandleNumber();
   tokensBound_ = shape_.tokensMax;
   routesInDispatch_ = dispatchRoutes(view_);
   makeCounters(config.statistics != 0);

@@ -138,6 +138,7 @@ TEST(CppOwner, ErrorsHaveTheResultAndTheSentence) {
     expectError(moeInvalidUsage, "without config.statistics", [&] { handle.statistics(); });
     expectError(moeInvalidUsage, "", [&] { handle.view(); });
     expectError(moeInvalidArgument, "tokensBound is 99", [&] { handle.setTokensBound(99); });
+    expectError(moeInvalidUsage, "MOECOMM_DUMP_FOLDER", [&] { comm.dump(); });
     EXPECT_THROW(moecomm::check(moeCommSetTimeout(comm.get(), -1), comm.get()), std::runtime_error);
     EXPECT_EQ(comm.asyncError(), moeSuccess);
     comm.abort();

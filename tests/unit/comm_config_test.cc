@@ -265,11 +265,12 @@ TEST(ConfigTable, CoversEveryFieldOfTheStructButThePointersOfTheProgram) {
     if (setting.field != nullptr) ++fields;
   }
   // 12 int32, 2 int64 and the interface's name lie between `size` and the log function. Behind the functions come
-  // those of domains, and how many sets and staging areas there are.
+  // those of domains, how many sets and staging areas there are, and two folders.
   EXPECT_EQ(offsetof(moeConfig_t, log), sizeof(std::size_t) + 12 * 4 + 2 * 8 + sizeof(char*));
-  EXPECT_EQ(offsetof(moeConfig_t, stagingAreas), sizeof(moeConfig_t) - sizeof(std::int32_t));
+  EXPECT_EQ(offsetof(moeConfig_t, watchFolder), sizeof(moeConfig_t) - sizeof(char*));
+  EXPECT_EQ(offsetof(moeConfig_t, dumpFolder), offsetof(moeConfig_t, stagingAreas) + sizeof(std::int32_t));
   EXPECT_EQ(offsetof(moeConfig_t, stagingAreas), offsetof(moeConfig_t, domainSize) + 3 * sizeof(std::int32_t));
-  EXPECT_EQ(fields, 19U);
+  EXPECT_EQ(fields, 21U);
 }
 
 }  // namespace

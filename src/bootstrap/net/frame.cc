@@ -19,7 +19,7 @@ struct Bounds {
 };
 
 // Indexed by FrameType; a type with most < least does not exist.
-constexpr std::array<Bounds, 22> kBounds = {{
+constexpr std::array<Bounds, 24> kBounds = {{
     {1, 0},                      // no type 0
     {16, 16},                    // Hello
     {24, 24},                    // Challenge
@@ -41,7 +41,9 @@ constexpr std::array<Bounds, 22> kBounds = {{
     {0, 0},                      // Leaving
     {8, 8 + kSentenceBytesMax},  // Late
     {0, 0},                      // Ask
-    {0, 0}                       // Alive
+    {0, 0},                      // Alive
+    {0, 0},                      // DumpRequest
+    {0, kPayloadBytesMax}        // DumpReply
 }};
 
 const Bounds& boundsOf(std::uint8_t type) {

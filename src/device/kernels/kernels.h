@@ -23,6 +23,9 @@ std::size_t kernelSharedBytes(const KernelShape& shape);
 // waiting for us. Allows bulk kernels `sharedBytes` of shared memory.
 cudaError_t loadKernels(bool bulk, std::size_t sharedBytes);
 
+// Stores what the clock of the steps' records shows, which is never 0, to a word that the host reads.
+cudaError_t launchClock(std::uint64_t* to, cudaStream_t stream);
+
 cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape& shape, cudaStream_t stream);
 
 }  // namespace moe

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/kernels/kernel_choice.h"
+#include "device/kernels/kernel_record.h"
 #include "device/kernels/step_code.h"
 #include "device/policy/cuda/block.h"
 #include "device/policy/cuda/bulk_sums.h"
@@ -24,11 +25,14 @@ __global__ void __launch_bounds__(kernelWarpsMax(kStep, Warp::kPuts) * CudaWarp:
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     Warp::followPredecessor();
     const WarpIndex w{block, blocks, blocks};
+    KernelRecord::begin<kStep>(params);
     runStep<kStep>(Warp{}, params, {w, w});
   } else {
     Warp::prepareBlock();
+    KernelRecord::begin<kStep>(params);
     runStep<kStep>(Warp{}, params, {thisWarp(), thisWarp()});
   }
+  KernelRecord::end<kStep>(params);
 }
 
 // The warps of a divided step that only describe rows have no stages.
@@ -42,6 +46,7 @@ __global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * C
   const auto aligned = (reinterpret_cast<std::uintptr_t>(dynamic) + 127) / 128 * 128;
   const int warp = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   Warp::prepareBlock();
+  KernelRecord::begin<kStep>(params);
   auto* memory =
       reinterpret_cast<std::uint8_t*>(aligned) + static_cast<std::uint32_t>(warp * stages.count) * stages.bytes;
   const WarpIndex w = thisWarp();
@@ -57,6 +62,7 @@ __global__ void __launch_bounds__((Warp::kWarpsMax + describingWarps(kStep)) * C
       runStep<kStep, Duty::describe>(CudaWarp{}, params, {w, team});
     }
   }
+  KernelRecord::end<kStep>(params);
 #endif
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/policy/contract.h"
+#include "device/view/step_record.h"
 
 namespace moe {
 
@@ -24,6 +25,7 @@ class Tally {
     });
     if (c_.waits == nullptr) return;
     warp.forEach(1, [&](int) { countLate(); });
+    recordWorst();
     warp.forEach(c_.nranks, [&](int rank) {
       const auto waited = static_cast<std::int64_t>(c_.waits[rank]);
       if (t_.waitNs != nullptr) t_.waitNs[rank] += waited;
@@ -47,6 +49,20 @@ class Tally {
       }
     }
     if (longest > next + kLateNs) ++t_.lateSteps[last];
+  }
+
+  // The record of the operation, which is the latest, gets the rank that was awaited longest. On a CPU it has it
+  // already; the waits of a route before it may be longer.
+  MOE_LANES void recordWorst() const {
+    if (c_.recorder == nullptr) return;
+    std::uint64_t worst = 0;
+    for (int rank = 0; rank < c_.nranks; ++rank) {
+      const std::uint64_t wait = c_.waits[rank] != 0 ? waitWord(rank, c_.waits[rank]) : 0;
+      worst = wait > worst ? wait : worst;
+    }
+    if (worst == 0) return;
+    warp.publishAll(
+        1, [&](int) { return &c_.recorder->of(c_.recorder->steps)->worst; }, worst);
   }
 
   const Warp& warp;

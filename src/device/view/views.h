@@ -63,6 +63,8 @@ struct FarView {
   RemoteView remote;  // how puts are posted
 };
 
+struct StepRecorder;  // step_record.h
+
 struct CommView {
   int rank, nranks;
   int domainFirst, domainSize;                  // this rank's domain: ranks that it reaches by loads and stores
@@ -75,7 +77,8 @@ struct CommView {
   const WaitOrders* orders;  // host-visible; written by the host
   std::uint32_t* departed;   // [nranks], the same; not 0: the rank has left, and what it has sent is there
   int tokensMax, llTokensMax, rowBytesMax, sideBytesMax, topkMax;
-  std::uint64_t* waits;  // [nranks] private; longest wait for each rank so far, in ns; NULL: nobody asks
+  std::uint64_t* waits;    // [nranks] private; longest wait for each rank so far, in ns; NULL: nobody asks
+  StepRecorder* recorder;  // private; NULL: steps are not recorded
 
   // More than one domain.
   MOE_HOST_DEVICE bool split() const { return domainSize != nranks; }
@@ -217,6 +220,7 @@ struct HandleView {
   RailTables rails;
 
   std::uint32_t ticket;  // of the route that this step belongs to; see comm/tickets.h
+  int number;            // of the handle among those of its communicator, from 0
   HandleState* state;
   HostCounts* hostCounts;
 

@@ -13,6 +13,7 @@
 #include "device/policy/host/landing.h"
 #include "device/policy/host/patience.h"
 #include "device/policy/host/queue_memory.h"
+#include "device/policy/host/record.h"
 #include "device/policy/host/stopwatch.h"
 #include "device/policy/host/wait.h"
 #include "device/rows/cast_row.h"
@@ -164,9 +165,15 @@ class HostWarpOver {
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     HostWait patience(comm, pace_);
     const HostStopwatch watch(comm, awaited, epoch);
+    HostWaitRecord record(comm, awaited);
     for (int i = 0; i < n; ++i) {
-      const auto look = [&] { watch.look(flags, i, n); };
-      if (!waitOne(comm, flags + i, epoch, awaited, i, patience, look)) return false;
+      const auto look = [&] {
+        watch.look(flags, i, n);
+        record.look(i);
+      };
+      const bool came = waitOne(comm, flags + i, epoch, awaited, i, patience, look);
+      record.over(i, came);
+      if (!came) return false;
     }
     return true;
   }

@@ -1,0 +1,124 @@
+// Both copies and clock readings have a stream of their own, which waits for no other. A copy needs no multiprocessor,
+// so it passes kernels that hang; the kernel that reads the clock may have to wait for one, and then an earlier reading
+// counts. The constructor makes the first copy and reading while no step runs, so that the runtime has nothing left to
+// set up.
+#include "backend/cuda_snapshot.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "backend/cuda_memory.h"
+#include "backend/cuda_raii.h"
+#include "device/kernels/kernels.h"
+
+namespace moe {
+namespace {
+
+constexpr std::chrono::milliseconds kFirst{1000};  // for the first reading
+constexpr int kReadings = 8;
+
+// While it lives, calls of this thread do not disturb captures of other threads.
+class CaptureIsOthers {
+ public:
+  CaptureIsOthers() noexcept { cudaOk(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~CaptureIsOthers() { cudaOk(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  CaptureIsOthers(const CaptureIsOthers&) = delete;
+  CaptureIsOthers& operator=(const CaptureIsOthers&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+class OwnStream {
+ public:
+  explicit OwnStream(int device) {
+    const DeviceScope scope(device);
+    checkCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cannot create a stream for the recorder");
+  }
+  ~OwnStream() { cudaOk(cudaStreamDestroy(stream_)); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+  // False if its work has not ended by `end`.
+  bool drained(Deadline end) const {
+    for (;;) {
+      const cudaError_t state = cudaStreamQuery(stream_);
+      if (state != cudaErrorNotReady) return cudaOk(state);
+      cudaGetLastError();
+      if (end.expired()) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaSnapshot final : public Snapshot {
+ public:
+  CudaSnapshot(const std::uint64_t* memory, std::size_t bytes, int device)
+      : device_(device),
+        memory_(memory),
+        bytes_(bytes),
+        copy_(allocatePinned(bytes, device)),
+        word_(allocatePinned(sizeof(std::uint64_t), device)),
+        copies_(device),
+        clocks_(device) {
+    const Deadline end = Deadline::after(kFirst);
+    take(end);
+    clock(end);
+  }
+  // Copies and kernels that are still under way write to the pinned memory. cudaFreeHost waits for them.
+  ~CudaSnapshot() override = default;
+
+  const std::uint8_t* take(Deadline end) override {
+    const DeviceScope scope(device_);
+    const CaptureIsOthers relaxed;
+    if (!copies_.drained(end)) return nullptr;  // of an earlier call that was given up
+    if (!cudaOk(cudaMemcpyAsync(copy_.get(), memory_, bytes_, cudaMemcpyDeviceToHost, copies_.get()))) return nullptr;
+    return copies_.drained(end) ? copy_.get() : nullptr;
+  }
+
+  ClockReading clock(Deadline end) override {
+    const DeviceScope scope(device_);
+    const CaptureIsOthers relaxed;
+    ClockReading best{0, 0, INT64_MAX};
+    for (int i = 0; i < kReadings && clocks_.drained(end); ++i) {
+      const ClockReading reading = readOnce(end);
+      if (reading.errorNs < best.errorNs) best = reading;
+    }
+    if (best.errorNs != INT64_MAX) reading_ = best;
+    return reading_;
+  }
+
+ private:
+  // The kernel reads its clock between the launch and the moment when the host sees the word.
+  ClockReading readOnce(Deadline end) const {
+    const std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(word_.get()));
+    word.store(0, std::memory_order_relaxed);
+    const std::int64_t before = wallClock();
+    if (!cudaOk(launchClock(reinterpret_cast<std::uint64_t*>(word_.get()), clocks_.get()))) return {0, 0, INT64_MAX};
+    while (word.load(std::memory_order_acquire) == 0) {
+      if (end.expired()) return {0, 0, INT64_MAX};
+    }
+    const std::int64_t took = wallClock() - before;
+    return {static_cast<std::int64_t>(word.load(std::memory_order_relaxed)), before + took / 2, took / 2 + 1};
+  }
+
+  int device_;
+  const std::uint64_t* memory_;
+  std::size_t bytes_;
+  Memory copy_, word_;
+  OwnStream copies_, clocks_;
+  ClockReading reading_{0, 0, INT64_MAX};
+};
+
+}  // namespace
+
+std::unique_ptr<Snapshot> makeCudaSnapshot(const std::uint64_t* memory, std::size_t bytes, int device) {
+  return std::make_unique<CudaSnapshot>(memory, bytes, device);
+}
+
+}  // namespace moe

@@ -1,0 +1,36 @@
+// Copies of private memory that steps may be writing, for whoever watches a communicator from outside. Taking one never
+// waits for a step, and takes at most as long as the caller says.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/deadline.h"
+
+namespace moe {
+
+// What the steps' clock (that of StepRecord) showed at a time of this host's wall clock. Both in ns.
+struct ClockReading {
+  std::int64_t stepNs, wallNs;
+  std::int64_t errorNs;  // they may be so far apart
+};
+
+// One thread at a time.
+class Snapshot {
+ public:
+  virtual ~Snapshot() = default;
+
+  // The bytes, until the next call. NULL: they could not be copied by `end`.
+  virtual const std::uint8_t* take(Deadline end) = 0;
+
+  // The best reading that was to be had by `end`, or an earlier one.
+  virtual ClockReading clock(Deadline end) = 0;
+};
+
+// Since 1970-01-01.
+inline std::int64_t wallClock() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+}  // namespace moe

@@ -1,0 +1,53 @@
+// How a kernel records its step (view/step_record.h). The last warp does, by its first lane: it is the one that ends
+// the epoch, and of a divided dispatch it waits for the rows. It notes when the step has begun, and leaves the record's
+// place in shared memory until it is done itself; other warps may end a little later. Waits of a kernel are not
+// recorded, except by the step that follows an operation with statistics (protocol/tally.h).
+#pragma once
+
+#include "device/policy/cuda/warp.h"
+#include "device/view/step_record.h"
+
+namespace moe {
+
+class KernelRecord {
+ public:
+  // All threads, when the kernel has followed its predecessor.
+  template <Step kStep>
+  static MOE_LANES void begin(const StepParams& p) {
+    if (!isWriter<kStep>(p)) return;
+    StepRecorder* ring = p.comm.recorder;
+    const std::uint64_t number = ring->steps + 1, epoch = epochOf(kStep, p);
+    StepRecord* record = ring->of(number);
+    store(&record->number, number, epoch);
+    store(&record->begin, cuda_flags::nanoseconds(), 0);
+    store(&record->firstWaitEnd, 0, 0);
+    store(&record->what, whatWord(kStep, p.phases, p.handle.number), sizeOf(kStep, p));
+    ring->steps = number;
+    open() = record;
+  }
+
+  // All threads, at the end.
+  template <Step kStep>
+  static MOE_LANES void end(const StepParams& p) {
+    if (isWriter<kStep>(p)) open()->end = cuda_flags::nanoseconds();
+  }
+
+ private:
+  template <Step kStep>
+  static MOE_LANES bool isWriter(const StepParams& p) {
+    return isRecorded(kStep) && p.comm.recorder != nullptr && threadIdx.x == blockDim.x - CudaWarp::kLanes &&
+           blockIdx.x == gridDim.x - 1;
+  }
+
+  // Two words of a record with one instruction.
+  static MOE_LANES void store(std::uint64_t* to, std::uint64_t first, std::uint64_t second) {
+    *reinterpret_cast<ulonglong2*>(to) = make_ulonglong2(first, second);
+  }
+
+  static MOE_LANES StepRecord*& open() {
+    __shared__ StepRecord* record;
+    return record;
+  }
+};
+
+}  // namespace moe

@@ -1,0 +1,96 @@
+// How a CPU records its steps (view/step_record.h): the calling thread the whole step, and any of its threads a wait
+// that has to wait. The words are relaxed atomics, because another thread may read them at any time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+#include "device/view/step_record.h"
+
+namespace moe {
+
+inline std::uint64_t hostStepClock() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+// Records a step from its construction to end().
+class HostRecord {
+ public:
+  HostRecord(Step step, const StepParams& p) {
+    StepRecorder* ring = p.comm.recorder;
+    if (ring == nullptr || !isRecorded(step)) return;
+    const std::uint64_t number = ring->steps + 1;
+    record_ = ring->of(number);
+    store(record_->number, number);
+    store(record_->epoch, epochOf(step, p));
+    store(record_->begin, hostStepClock());
+    store(record_->end, 0);
+    store(record_->firstWaitEnd, 0);
+    store(record_->worst, 0);
+    store(record_->what, whatWord(step, p.phases, p.handle.number));
+    store(record_->size, sizeOf(step, p));
+    store(ring->steps, number);
+  }
+
+  void end() const {
+    if (record_ != nullptr) store(record_->end, hostStepClock());
+  }
+
+ private:
+  static void store(std::uint64_t& word, std::uint64_t value) {
+    std::atomic_ref(word).store(value, std::memory_order_relaxed);
+  }
+
+  StepRecord* record_ = nullptr;
+};
+
+// One wait for flags. It notes whom it had to wait for, if it has looked in vain for a while: shorter waits are not
+// worth the time that it takes to ask for the time. Threads of a rank that note something at once may overwrite each
+// other: locked instructions would wait for the rows that are still on their way to the peers.
+class HostWaitRecord {
+ public:
+  HostWaitRecord(const CommView& comm, Awaited awaited)
+      : ring_(awaited.phase == Phase::ownWarps ? nullptr : comm.recorder), awaited_(awaited) {}
+
+  // Flag `i` is missing.
+  void look(int i) {
+    if (ring_ != nullptr && ++looks_ > kLooksUnnoted && missing_ != i) begin(i);
+  }
+
+  // Nobody waits for flag `i` any more. Flags are waited for in order, so the last one that was missing is the one that
+  // came last of all.
+  void over(int i, bool came) const {
+    if (missing_ != i) return;
+    const std::uint64_t now = hostStepClock();
+    StepRecord& record = latest();
+    raise(record.worst, waitWord(awaited_.rank(i), now - begin_));
+    if (came && load(record.firstWaitEnd) == 0) store(record.firstWaitEnd, now);
+  }
+
+ private:
+  static constexpr int kLooksUnnoted = 208;  // some 5 us: a wait spins 200 times, then each look costs a yield
+
+  // Says whom the step waits for, should it never end.
+  void begin(int i) {
+    missing_ = i;
+    if (begin_ == 0) begin_ = hostStepClock();
+    raise(latest().worst, waitWord(awaited_.rank(i), 0));
+  }
+  StepRecord& latest() const { return *ring_->of(load(ring_->steps)); }
+
+  static std::uint64_t load(std::uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); }
+  static void store(std::uint64_t& word, std::uint64_t value) {
+    std::atomic_ref(word).store(value, std::memory_order_relaxed);
+  }
+  static void raise(std::uint64_t& worst, std::uint64_t word) {
+    if (load(worst) < word) store(worst, word);
+  }
+
+  StepRecorder* ring_;
+  Awaited awaited_;
+  int looks_ = 0, missing_ = -1;
+  std::uint64_t begin_ = 0;
+};
+
+}  // namespace moe

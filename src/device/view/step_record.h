@@ -1,0 +1,85 @@
+// The flight recorder: a ring with the latest steps of a communicator, in its private memory. The steps of a
+// communicator follow each other, so the ring has one writer at a time: of a step, one lane on a GPU, and on a CPU the
+// calling thread, but for `firstWaitEnd` and `worst`. Writers order nothing and wait for nothing.
+//
+// The host reads the ring at any time, without stopping the writer (comm/recorder_text.h). A record that is being
+// overwritten meanwhile may be half old and half new. It shows: in order of numbers, begins would not grow.
+#pragma once
+
+#include "device/view/step_names.h"
+
+namespace moe {
+
+struct alignas(16) StepRecord {
+  std::uint64_t number;        // of this step among the recorded ones of the communicator, from 1; 0: none yet
+  std::uint64_t epoch;         // of the operation in its channel
+  std::uint64_t begin, end;    // ns of the steps' clock; end 0: it has not ended
+  std::uint64_t firstWaitEnd;  // the same: when a flag of another rank came that was missing; 0: none, or not known
+  std::uint64_t worst;         // waitWord() of the rank that was awaited longest; 0: none, or not known
+  std::uint64_t what;          // whatWord()
+  std::uint64_t size;          // bytes of a row << 32 | tokens of this rank
+};
+static_assert(sizeof(StepRecord) == 64);
+
+inline constexpr std::uint64_t kRecordedSteps = 1024;  // a power of two
+
+struct StepRecorder {
+  std::uint64_t steps;  // recorded so far; the latest has this number
+  std::uint64_t unused[7];
+  StepRecord records[kRecordedSteps];
+
+  MOE_HOST_DEVICE StepRecord* of(std::uint64_t number) { return records + number % kRecordedSteps; }
+};
+
+// A wait in ns for a rank. Of two, the longer one is the larger word.
+inline constexpr int kWaitRankBits = 16;
+MOE_HOST_DEVICE constexpr std::uint64_t waitWord(int rank, std::uint64_t ns) {
+  return ns << kWaitRankBits | static_cast<std::uint64_t>(rank + 1);
+}
+MOE_HOST_DEVICE constexpr int rankOfWait(std::uint64_t word) {
+  return static_cast<int>(word & ((1u << kWaitRankBits) - 1)) - 1;
+}
+MOE_HOST_DEVICE constexpr std::uint64_t nsOfWait(std::uint64_t word) {
+  return word >> kWaitRankBits;
+}
+
+// What a step is: its name, its phases, and the number of its handle.
+MOE_HOST_DEVICE constexpr std::uint64_t whatWord(Step step, int phases, int handle) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(handle)) << 32 |
+         static_cast<std::uint64_t>(phases) << 8 | static_cast<std::uint64_t>(step);
+}
+constexpr Step stepOfWhat(std::uint64_t what) {
+  return static_cast<Step>(what & 0xff);
+}
+constexpr int phasesOfWhat(std::uint64_t what) {
+  return static_cast<int>(what >> 8 & 0xff);
+}
+constexpr int handleOfWhat(std::uint64_t what) {
+  return static_cast<int>(what >> 32);
+}
+
+// Steps that belong to a channel. The others tell of a route, and no rank takes part but this one.
+MOE_HOST_DEVICE constexpr bool isRecorded(Step step) {
+  return !neverWaits(step);
+}
+
+MOE_HOST_DEVICE Channel channelOf(Step step, const HandleView& h) {
+  if (step == Step::route) return kRouteChannel;
+  if (isCombine(step)) return h.lowLatency != 0 ? llChannel(kLlCombineChannel, h.llSet) : kHtCombineChannel;
+  return h.lowLatency != 0 ? llChannel(kLlDispatchChannel, h.llSet) : kHtDispatchChannel;
+}
+
+// To be asked when a step begins, before any of its warps has ended the epoch.
+MOE_HOST_DEVICE std::uint64_t epochOf(Step step, const StepParams& p) {
+  if (step == Step::route || (p.phases & kSendPhase) != 0) return p.comm.state->epoch[channelOf(step, p.handle)] + 1;
+  return isCombine(step) ? p.handle.state->combineEpoch : p.handle.state->dispatchEpoch;
+}
+
+MOE_HOST_DEVICE std::uint64_t sizeOf(Step step, const StepParams& p) {
+  if (step == Step::route) return static_cast<std::uint32_t>(p.route.tokens);
+  const int tokens = isCombine(step) ? p.combine.tokens : p.dispatch.tokens;
+  const std::uint32_t rowBytes = isCombine(step) ? p.combine.rowBytes : p.dispatch.rowBytes;
+  return std::uint64_t{rowBytes} << 32 | static_cast<std::uint32_t>(tokens);
+}
+
+}  // namespace moe

@@ -1,0 +1,37 @@
+// What a rank's flight recorder told: a file of moeCommDump, or the answer to moe_top. All times are on one clock: ns
+// of rank 0's wall clock. docs/guide/watching.md describes the form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace moe::tools {
+
+struct DumpedStep {
+  std::int64_t number;
+  std::string call, step, phases;
+  int handle;
+  std::int64_t epoch, tokens, rowBytes;
+  std::int64_t begin, firstWaitEnd, end;  // firstWaitEnd 0: none, or not known; end 0: under way
+  int worstRank;                          // -1: none, or not known
+  std::int64_t worstWaitNs;
+};
+
+struct RankDump {
+  std::string job, host, backend, reason, failure;
+  int rank = 0, nranks = 1, process = 0, result = 0;
+  std::int64_t stepsRecorded = 0;
+  std::int64_t taken = 0;       // when
+  std::int64_t clockError = 0;  // times may be so wrong
+  std::vector<DumpedStep> steps;
+};
+
+// Throws std::runtime_error "NAME: why it is none".
+RankDump parseDump(const std::string& text, const std::string& name);
+
+// Those of one job, in order of ranks, the newest of each rank. `job` empty: that of all. Throws std::runtime_error if
+// there is none, or if there are several jobs to choose from.
+std::vector<RankDump> ofOneJob(std::vector<RankDump> dumps, const std::string& job);
+
+}  // namespace moe::tools

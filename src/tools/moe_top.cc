@@ -1,0 +1,138 @@
+// moe_top looks at running jobs from outside: what each rank of this host does, how fast, and whom it waits for. It
+// asks the sockets of a folder, which jobs offer if they are told to (MOECOMM_WATCH_FOLDER).
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/attach.h"
+#include "tools/command_line.h"
+#include "tools/standard_output.h"
+#include "tools/top_report.h"
+
+namespace moe::tools {
+namespace {
+
+constexpr std::chrono::milliseconds kAnswers{3000};
+
+struct Options {
+  std::string folder, dumpFolder;
+  bool once = false, metrics = false;
+  int interval = 1;
+};
+
+struct View {
+  std::vector<std::vector<RankDump>> jobs;
+  std::vector<std::string> problems;
+};
+
+// Written as dumps of failures are: for the user alone, and whole.
+void keep(const std::string& folder, const RankDump& dump, const std::string& text) {
+  const std::string path = fmt::format("{}/moecomm-{}-rank{}.json", folder, dump.job, dump.rank);
+  const mode_t before = ::umask(077);
+  std::ofstream file(path + ".part", std::ios::binary);
+  ::umask(before);
+  file << text;
+  file.close();
+  if (!file || std::rename((path + ".part").c_str(), path.c_str()) != 0) {
+    throw std::runtime_error(path + ": cannot be written");
+  }
+}
+
+View look(const Options& options) {
+  View view;
+  std::map<std::string, std::map<int, RankDump>> jobs;
+  for (const Answer& answer : askAll(options.folder, Deadline::after(kAnswers))) {
+    if (answer.text.empty()) {
+      view.problems.push_back(answer.socket + ": " + answer.problem);
+      continue;
+    }
+    RankDump dump = parseDump(answer.text, answer.socket);
+    if (!options.dumpFolder.empty()) keep(options.dumpFolder, dump, answer.text);
+    jobs[dump.job][dump.rank] = std::move(dump);
+  }
+  for (auto& [job, ranks] : jobs) {
+    view.jobs.emplace_back();
+    for (auto& [rank, dump] : ranks) view.jobs.back().push_back(std::move(dump));
+  }
+  return view;
+}
+
+std::string textOf(const View& view, const Options& options) {
+  if (options.metrics) return topMetrics(view.jobs);
+  std::string text;
+  for (const auto& dumps : view.jobs) text += topTable(dumps) + "\n";
+  if (view.jobs.empty()) text = "no job offers a socket in " + options.folder + "\n";
+  return text;
+}
+
+bool show(const std::string& text) {
+  return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+}
+
+// Clears the terminal before each look; elsewhere looks follow each other.
+int watch(const Options& options) {
+  const char* home = ::isatty(STDOUT_FILENO) != 0 ? "\033[H\033[2J" : "";
+  for (;;) {
+    const View view = look(options);
+    std::string text = home + textOf(view, options);
+    for (const std::string& problem : view.problems) text += problem + "\n";
+    if (!show(text)) return 1;
+    std::this_thread::sleep_for(std::chrono::seconds(options.interval));
+  }
+}
+
+int lookOnce(const Options& options) {
+  const View view = look(options);
+  for (const std::string& problem : view.problems) fmt::print(stderr, "moe_top: {}\n", problem);
+  if (view.jobs.empty()) {
+    fmt::print(stderr, "moe_top: no job offers a socket in {}\n", options.folder);
+    return 1;
+  }
+  return show(textOf(view, options)) && view.problems.empty() ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Shows what the ranks of running jobs do, how fast, and whom they wait for: moe_top [OPTIONS] [FOLDER]");
+  prepareCommandLine(app, "moe_top");
+  app.add_option("folder", options.folder, "where the jobs offer their sockets (MOECOMM_WATCH_FOLDER)")
+      ->envname("MOECOMM_WATCH_FOLDER")
+      ->required()
+      ->type_name("FOLDER");
+  app.add_flag("--once", options.once, "look once, and exit with 1 if there is no job or a rank did not answer");
+  app.add_flag("--metrics", options.metrics, "print metrics in Prometheus' text form, once");
+  app.add_option("--dump", options.dumpFolder, "also write what the ranks tell to this folder, for moe_trace")
+      ->check(CLI::ExistingDirectory)
+      ->type_name("FOLDER");
+  app.add_option("--interval", options.interval, "seconds between looks")
+      ->check(wholeNumber(1, 3600))
+      ->capture_default_str();
+  const int status = parseCommandLine(app, argc, argv, [] {});
+  if (status >= 0) return status;
+  try {
+    return options.once || options.metrics ? lookOnce(options) : watch(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "moe_top: {}\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace moe::tools
+
+int main(int argc, char** argv) {
+  return moe::tools::statusOfOutput("moe_top", moe::tools::run(argc, argv));
+}

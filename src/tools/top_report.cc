@@ -1,0 +1,168 @@
+#include "tools/top_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "tools/waits.h"
+
+namespace moe::tools {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+double secondsOf(std::int64_t ns) {
+  return static_cast<double>(ns) / kSecond;
+}
+
+std::string durationText(std::int64_t ns) {
+  if (ns < 1'000'000) return fmt::format("{:.0f} us", static_cast<double>(ns) / 1e3);
+  if (ns < kSecond) return fmt::format("{:.1f} ms", static_cast<double>(ns) / 1e6);
+  return fmt::format("{:.1f} s", secondsOf(ns));
+}
+
+// What the records of a rank amount to.
+struct Rates {
+  double seconds = 0;  // that the records cover
+  double stepsPerSecond = 0;
+  double bytesPerSecond = 0;   // of the rows of this rank's tokens, each counted once per step
+  double meanStepSeconds = 0;  // of steps that have ended
+};
+
+Rates ratesOf(const RankDump& dump) {
+  Rates rates;
+  if (dump.steps.empty()) return rates;
+  rates.seconds = std::max(secondsOf(dump.taken - dump.steps.front().begin), 1e-9);
+  std::int64_t inSteps = 0, bytes = 0;
+  int ended = 0;
+  for (const DumpedStep& step : dump.steps) {
+    bytes += step.tokens * step.rowBytes;
+    if (step.end == 0) continue;
+    inSteps += step.end - step.begin;
+    ++ended;
+  }
+  rates.stepsPerSecond = static_cast<double>(dump.steps.size()) / rates.seconds;
+  rates.bytesPerSecond = static_cast<double>(bytes) / rates.seconds;
+  rates.meanStepSeconds = ended > 0 ? secondsOf(inSteps) / ended : 0;
+  return rates;
+}
+
+std::string stateOf(const RankDump& dump) {
+  if (dump.result != 0) return "failed: " + dump.failure;
+  if (dump.steps.empty()) return "no step yet";
+  const DumpedStep& last = dump.steps.back();
+  if (last.end != 0) return fmt::format("idle for {}", durationText(std::max<std::int64_t>(dump.taken - last.end, 0)));
+  const std::string awaited = last.worstRank >= 0 ? fmt::format(", waits for rank {}", last.worstRank) : "";
+  return fmt::format("in {} for {}{}", last.call, durationText(std::max<std::int64_t>(dump.taken - last.begin, 0)),
+                     awaited);
+}
+
+// The rank that this one waited for most, and how much of its time.
+std::string waitText(const WaitTable& waits, int rank) {
+  int most = -1;
+  double all = 0;
+  for (int awaited = 0; awaited < waits.nranks; ++awaited) {
+    all += waits.of(rank, awaited);
+    if (waits.of(rank, awaited) > 0 && (most < 0 || waits.of(rank, awaited) > waits.of(rank, most))) most = awaited;
+  }
+  const double span = waits.span[static_cast<std::size_t>(rank)];
+  if (!waits.known) return fmt::format("{:>8} {:>10}", "?", "?");
+  if (most < 0 || span <= 0) return fmt::format("{:>7.1f}% {:>10}", 0.0, "-");
+  return fmt::format("{:>7.1f}% {:>10}", 100 * all / span, fmt::format("rank {}", most));
+}
+
+// For a value between quotes.
+std::string label(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') escaped += '\\';
+    escaped += c == '\n' ? ' ' : c;
+  }
+  return escaped;
+}
+
+class Metrics {
+ public:
+  void begin(const char* name, const char* type, const char* help) {
+    name_ = name;
+    fmt::format_to(std::back_inserter(text_), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+  }
+  void add(const RankDump& dump, double value, const std::string& labels = "") {
+    fmt::format_to(std::back_inserter(text_), "{}{{job=\"{}\",rank=\"{}\",host=\"{}\"{}}} {}\n", name_, label(dump.job),
+                   dump.rank, label(dump.host), labels, value);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string name_, text_;
+};
+
+template <class ValueOf>
+void addForEachRank(Metrics* metrics, const std::vector<std::vector<RankDump>>& jobs, ValueOf valueOf) {
+  for (const auto& dumps : jobs) {
+    for (const RankDump& dump : dumps) metrics->add(dump, valueOf(dump));
+  }
+}
+
+void addWaits(Metrics* metrics, const std::vector<RankDump>& dumps) {
+  const WaitTable waits = waitsOf(dumps);
+  if (!waits.known) return;
+  for (const RankDump& dump : dumps) {
+    const double span = waits.span[static_cast<std::size_t>(dump.rank)];
+    for (int awaited = 0; awaited < waits.nranks; ++awaited) {
+      const double waited = waits.of(dump.rank, awaited);
+      if (span > 0 && waited > 0) metrics->add(dump, waited / span, fmt::format(",awaited=\"{}\"", awaited));
+    }
+  }
+}
+
+}  // namespace
+
+std::string topTable(const std::vector<RankDump>& dumps) {
+  std::string table;
+  const auto out = std::back_inserter(table);
+  const WaitTable waits = waitsOf(dumps);
+  double span = 0;
+  for (const double seconds : waits.span) span = std::max(span, seconds);
+  fmt::format_to(out, "job {}: {} of {} ranks watched, the latest {:.2f} s\n", dumps[0].job, dumps.size(),
+                 dumps[0].nranks, span);
+  fmt::format_to(out, "{:>5} {:<16} {:>8} {:>9} {:>9} {:>8} {:>8} {:>10}  {}\n", "rank", "host", "process", "steps/s",
+                 "us/step", "GB/s", "waited", "mostly for", "state");
+  for (const RankDump& dump : dumps) {
+    const Rates rates = ratesOf(dump);
+    fmt::format_to(out, "{:>5} {:<16.16} {:>8} {:>9.0f} {:>9.1f} {:>8.3f} {}  {}\n", dump.rank, dump.host, dump.process,
+                   rates.stepsPerSecond, 1e6 * rates.meanStepSeconds, rates.bytesPerSecond / 1e9,
+                   waitText(waits, dump.rank), stateOf(dump));
+  }
+  fmt::format_to(out, "slowest: {}\n", slowestRank(dumps).sentence);
+  return table;
+}
+
+std::string topMetrics(const std::vector<std::vector<RankDump>>& jobs) {
+  Metrics metrics;
+  metrics.begin("moecomm_steps_total", "counter", "Steps that the rank has begun.");
+  addForEachRank(&metrics, jobs, [](const RankDump& d) { return static_cast<double>(d.stepsRecorded); });
+  metrics.begin("moecomm_failed", "gauge", "1 if the communicator has failed.");
+  addForEachRank(&metrics, jobs, [](const RankDump& d) { return d.result != 0 ? 1.0 : 0.0; });
+  metrics.begin("moecomm_recent_steps_per_second", "gauge", "Of the recorded steps.");
+  addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).stepsPerSecond; });
+  metrics.begin("moecomm_recent_step_seconds", "gauge", "Mean time of the recorded steps.");
+  addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).meanStepSeconds; });
+  metrics.begin("moecomm_recent_bytes_per_second", "gauge", "Rows of the rank's own tokens in the recorded steps.");
+  addForEachRank(&metrics, jobs, [](const RankDump& d) { return ratesOf(d).bytesPerSecond; });
+  metrics.begin("moecomm_step_under_way_seconds", "gauge", "How long the step that has not ended lasts; 0: none.");
+  addForEachRank(&metrics, jobs, [](const RankDump& d) {
+    return d.steps.empty() || d.steps.back().end != 0 ? 0.0 : secondsOf(d.taken - d.steps.back().begin);
+  });
+  metrics.begin("moecomm_recent_wait_ratio", "gauge", "Share of its time that the rank waited for another one.");
+  for (const auto& dumps : jobs) addWaits(&metrics, dumps);
+  metrics.begin("moecomm_slowest", "gauge", "1 for the rank that keeps the others waiting, if one stands out.");
+  for (const auto& dumps : jobs) {
+    const int slowest = slowestRank(dumps).rank;
+    for (const RankDump& dump : dumps) metrics.add(dump, dump.rank == slowest ? 1 : 0);
+  }
+  return metrics.text();
+}
+
+}  // namespace moe::tools

@@ -1,0 +1,36 @@
+// Who kept whom waiting, from the dumps of a job's ranks. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/dump_file.h"
+
+namespace moe::tools {
+
+// How long ranks waited: in each step, for the rank that was awaited longest.
+struct WaitTable {
+  int nranks = 0;
+  std::vector<double> seconds;  // [rank][awaited rank]
+  std::vector<double> span;     // [rank] seconds from its first step to when it was asked; 0: there is no dump
+  bool known = false;           // a step of any rank names whom it waited for
+
+  double of(int rank, int awaited) const { return seconds[static_cast<std::size_t>(rank * nranks + awaited)]; }
+  // All that others waited for it, over the time that they had.
+  double shareFor(int awaited) const;
+};
+WaitTable waitsOf(const std::vector<RankDump>& dumps);
+
+// How much later than the first a rank began the steps that all dumps hold, on average. [rank], in seconds; below 0:
+// not known.
+std::vector<double> latenessOf(const std::vector<RankDump>& dumps);
+
+struct Verdict {
+  int rank = -1;  // -1: nobody stands out
+  std::string sentence;
+};
+// The slowest rank: the one that the others waited for, much longer than for any other. Where waits are not known, the
+// one that begins its steps last.
+Verdict slowestRank(const std::vector<RankDump>& dumps);
+
+}  // namespace moe::tools

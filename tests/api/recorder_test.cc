@@ -1,0 +1,268 @@
+// The flight recorder through the C API: what moeCommDump writes of steps that went well, that wait, and that fail.
+#include <sys/stat.h>
+
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "support/refusal_calls.h"
+#include "support/temporary_folder.h"
+#include "support/variable.h"
+
+namespace moe::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+class FlightRecorder : public OnBackend {};
+
+Json jsonOf(const std::string& path) {
+  const std::string text = contentOf(path);
+  const Json json = Json::parse(text, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << path << ": " << text;
+  return json.is_discarded() ? Json::object() : json;
+}
+
+Json dumped(RankContext& context, const TemporaryFolder& folder) {
+  const std::string path = folder.at("rank" + std::to_string(context.rank));
+  MOE_EXPECT_OK(moeCommDump(context.comm, path.c_str()), context);
+  return jsonOf(path);
+}
+
+// A field of step `index`; from the end if it is negative.
+Json field(const Json& dump, int index, const std::string& column) {
+  const Json& columns = dump["columns"];
+  const auto at = std::find(columns.begin(), columns.end(), column) - columns.begin();
+  const auto step =
+      index < 0 ? dump["steps"].size() - static_cast<std::size_t>(-index) : static_cast<std::size_t>(index);
+  return dump["steps"][step][static_cast<std::size_t>(at)];
+}
+
+TEST_P(FlightRecorder, TellsOfEveryStepWhatItWasAndWhen) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    Calls first(context, handleOf(moeModeHt, moeLayoutFlat)), second(context, handleOf(moeModeLl, moeLayoutFlat));
+    for (Calls* calls : {&first, &second, &first}) {
+      MOE_ASSERT_OK(calls->route(), context);
+      MOE_ASSERT_OK(calls->dispatch(calls->dispatchArgs()), context);
+      MOE_ASSERT_OK(calls->combine(calls->combineArgs()), context);
+    }
+    context.arena.synchronize();
+    const Json dump = dumped(context, folder);
+    EXPECT_EQ(dump["rank"], context.rank);
+    EXPECT_EQ(dump["nranks"], 2);
+    EXPECT_EQ(dump["result"], 0);
+    EXPECT_EQ(dump["steps_recorded"], 9);
+    ASSERT_EQ(dump["steps"].size(), 9u);
+    const char* calls[] = {"moeRoute", "moeDispatch", "moeCombine"};
+    const int handles[] = {0, 1, 0}, htEpochs[] = {1, 1, 2};
+    std::int64_t before = 0;
+    for (int i = 0; i < 9; ++i) {
+      EXPECT_EQ(field(dump, i, "number"), i + 1);
+      EXPECT_EQ(field(dump, i, "call"), calls[i % 3]);
+      EXPECT_EQ(field(dump, i, "handle"), handles[i / 3]);
+      EXPECT_EQ(field(dump, i, "epoch"), i % 3 == 0 ? i / 3 + 1 : htEpochs[i / 3]) << "of the channel, step " << i;
+      EXPECT_EQ(field(dump, i, "tokens"), kTokens);
+      EXPECT_EQ(field(dump, i, "row_bytes"), i % 3 == 0 ? 0 : int{kRowBytes});
+      EXPECT_EQ(field(dump, i, "phases"), "both");
+      EXPECT_GE(field(dump, i, "begin_ns").get<std::int64_t>(), before);
+      EXPECT_GE(field(dump, i, "end_ns"), field(dump, i, "begin_ns"));
+      before = field(dump, i, "end_ns");
+    }
+    // Both are ns, and the reading is newer than the steps.
+    EXPECT_GE(dump["clock"]["step_ns"].get<std::int64_t>() + dump["clock"]["error_ns"].get<std::int64_t>(), before);
+    EXPECT_GT(dump["clock"]["wall_ns"].get<std::int64_t>(), 1'600'000'000'000'000'000);
+  });
+}
+
+TEST_P(FlightRecorder, TellsPhasesApart) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    MOE_ASSERT_OK(calls.route(), context);
+    moeDispatchArgs_t args = calls.dispatchArgs();
+    args.flags = moeSendOnly;
+    MOE_ASSERT_OK(moeDispatch(calls.handle(), &args, context.stream()), context);
+    MOE_ASSERT_OK(moeComplete(calls.handle(), context.stream()), context);
+    context.arena.synchronize();
+    const Json dump = dumped(context, folder);
+    EXPECT_EQ(field(dump, 1, "phases"), "send");
+    EXPECT_EQ(field(dump, 2, "phases"), "receive");
+    EXPECT_EQ(field(dump, 2, "epoch"), field(dump, 1, "epoch"));
+  });
+}
+
+TEST_P(FlightRecorder, KeepsTheLatestSteps) {
+  constexpr int kSteps = 2500, kKept = 1024;
+  const TemporaryFolder folder;
+  world(1, config(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    for (int i = 0; i < kSteps; ++i) MOE_ASSERT_OK(calls.route(0), context);
+    context.arena.synchronize();
+    const Json dump = dumped(context, folder);
+    EXPECT_EQ(dump["steps_recorded"], kSteps);
+    ASSERT_EQ(dump["steps"].size(), std::size_t{kKept});
+    EXPECT_EQ(field(dump, 0, "number"), kSteps - kKept + 1);
+    EXPECT_EQ(field(dump, -1, "number"), kSteps);
+    EXPECT_EQ(field(dump, -1, "epoch"), kSteps);
+  });
+}
+
+// Kernels record no waits without statistics.
+TEST_P(FlightRecorder, NamesTheRankThatWasAwaitedLongest) {
+  if (GetParam() == moeBackendCuda) GTEST_SKIP() << "of kernels a step behind them tells it";
+  const TemporaryFolder folder;
+  world(4, config(), [&](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+    Calls calls(context, shape);
+    for (const int late : {2, 0}) {
+      context.meet();
+      if (context.rank == late) std::this_thread::sleep_for(30ms);
+      MOE_ASSERT_OK(calls.route(0), context);
+      if (context.rank == late) continue;
+      const Json dump = dumped(context, folder);
+      EXPECT_EQ(field(dump, -1, "worst_rank"), late);
+      EXPECT_GE(field(dump, -1, "worst_wait_ns").get<std::int64_t>(), 10'000'000);
+      EXPECT_GE(field(dump, -1, "first_wait_end_ns"), field(dump, -1, "begin_ns"));
+      EXPECT_LE(field(dump, -1, "first_wait_end_ns"), field(dump, -1, "end_ns"));
+    }
+  });
+}
+
+TEST_P(FlightRecorder, OfStatisticsNamesTheRankThatWasAwaitedLongest) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+    shape.statistics = 1;
+    Calls calls(context, shape);
+    MOE_ASSERT_OK(calls.route(), context);
+    context.arena.synchronize();
+    context.meet();
+    if (context.rank == 1) std::this_thread::sleep_for(30ms);
+    MOE_ASSERT_OK(calls.dispatch(calls.dispatchArgs()), context);
+    context.arena.synchronize();
+    if (context.rank == 1) return;
+    const Json dump = dumped(context, folder);
+    EXPECT_EQ(field(dump, -1, "worst_rank"), 1);
+    EXPECT_GE(field(dump, -1, "worst_wait_ns").get<std::int64_t>(), 10'000'000);
+  });
+}
+
+TEST_P(FlightRecorder, ShowsAStepThatIsUnderWay) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    context.meet();
+    if (context.rank == 1) {
+      context.meet();
+      MOE_EXPECT_OK(calls.route(), context);
+      return;
+    }
+    std::thread watcher([&] {
+      std::this_thread::sleep_for(100ms);
+      const Json dump = dumped(context, folder);
+      context.meet();
+      ASSERT_EQ(dump["steps"].size(), 1u);
+      EXPECT_EQ(field(dump, 0, "end_ns"), 0);
+      const int known = GetParam() == moeBackendHost ? 1 : -1;
+      EXPECT_EQ(field(dump, 0, "worst_rank"), known);
+    });
+    MOE_EXPECT_OK(calls.route(), context);
+    context.arena.synchronize();
+    watcher.join();
+  });
+}
+
+TEST_P(FlightRecorder, MayBeReadWhileStepsRun) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeLl, moeLayoutFlat));
+    std::atomic<bool> over = false;
+    std::thread reader([&] {
+      while (!over) {
+        const Json dump = dumped(context, folder);
+        std::int64_t before = 0;
+        for (int i = 0; i < static_cast<int>(dump["steps"].size()); ++i) {
+          EXPECT_GE(field(dump, i, "begin_ns").get<std::int64_t>(), before);
+          before = field(dump, i, "begin_ns");
+        }
+      }
+    });
+    for (int i = 0; i < 600; ++i) {
+      MOE_EXPECT_OK(calls.route(), context);
+      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+      MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
+    }
+    context.arena.synchronize();
+    over = true;
+    reader.join();
+  });
+}
+
+TEST_P(FlightRecorder, IsDumpedWhenTheCommunicatorFails) {
+  const TemporaryFolder folder;
+  moeConfig_t asked = config();
+  asked.timeoutMs = 500;
+  asked.dumpFolder = folder.path().c_str();
+  world(2, asked, [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    context.meet();
+    if (context.rank == 1) {
+      calls.route();
+      context.arena.synchronize();
+      moeResult_t error = moeSuccess;
+      EXPECT_EQ(moeCommGetAsyncError(context.comm, &error), moeSuccess);
+      EXPECT_EQ(error, moeTimeout);
+    }
+    context.meet();
+  });
+  const std::vector<std::string> files = folder.files("-rank1.json");
+  ASSERT_EQ(files.size(), 1u);
+  const Json dump = jsonOf(files[0]);
+  EXPECT_EQ(dump["reason"], "failure");
+  EXPECT_EQ(dump["result"], int{moeTimeout});
+  EXPECT_TRUE(says(dump["failure"].get<std::string>(), "rank 0 did not"));
+  EXPECT_EQ(field(dump, -1, "call"), "moeRoute");
+  if (GetParam() == moeBackendHost) {
+    EXPECT_EQ(field(dump, -1, "worst_rank"), 0);
+    EXPECT_GE(field(dump, -1, "worst_wait_ns").get<std::int64_t>(), 400'000'000);
+  }
+  struct stat found {};
+  ASSERT_EQ(::stat(files[0].c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0600u);
+  EXPECT_TRUE(folder.files(".part").empty());
+}
+
+TEST_P(FlightRecorder, RefusesWhatCannotBeWritten) {
+  const TemporaryFolder folder;
+  world(1, config(), [&](RankContext& context) {
+    EXPECT_EQ(moeCommDump(context.comm, nullptr), moeInvalidUsage);
+    EXPECT_TRUE(says(context.error(), "MOECOMM_DUMP_FOLDER"));
+    const std::string missing = folder.at("missing/dump");
+    EXPECT_EQ(moeCommDump(context.comm, missing.c_str()), moeSystemError);
+    EXPECT_TRUE(says(context.error(), missing));
+    EXPECT_EQ(moeCommDump(nullptr, "dump"), moeInvalidArgument);
+  });
+  moeConfig_t asked = config();
+  asked.dumpFolder = folder.path().c_str();
+  world(1, asked, [&](RankContext& context) { MOE_EXPECT_OK(moeCommDump(context.comm, nullptr), context); });
+  EXPECT_EQ(folder.files("-rank0.json").size(), 1u);
+}
+
+TEST_P(FlightRecorder, CanBeTurnedOff) {
+  const TemporaryFolder folder;
+  const Variable off("MOECOMM_RECORDER", "off");
+  world(1, config(), [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    MOE_ASSERT_OK(calls.route(), context);
+    const Json dump = dumped(context, folder);
+    EXPECT_EQ(dump["steps_recorded"], 0);
+    EXPECT_TRUE(dump["steps"].empty());
+  });
+}
+
+MOE_INSTANTIATE_BACKENDS(FlightRecorder);
+
+}  // namespace
+}  // namespace moe::test

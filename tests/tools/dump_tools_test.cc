@@ -1,0 +1,159 @@
+// What moe_top and moe_trace make of dumps.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/dump_file.h"
+#include "tools/top_report.h"
+#include "tools/trace_output.h"
+#include "tools/waits.h"
+
+namespace moe::test {
+namespace {
+
+using namespace moe::tools;
+
+constexpr std::int64_t kMs = 1'000'000;
+
+DumpedStep step(std::int64_t number, std::int64_t begin, std::int64_t end, int worst = -1, std::int64_t wait = 0) {
+  return {number, "moeDispatch", "llDispatch", "both", 0, number, 16, 2048, begin, 0, end, worst, wait};
+}
+
+// Ranks that make 10 steps of 1 ms, one every 10 ms; a second has passed when they are asked.
+std::vector<RankDump> job(int nranks) {
+  std::vector<RankDump> dumps(static_cast<std::size_t>(nranks));
+  for (int rank = 0; rank < nranks; ++rank) {
+    RankDump& dump = dumps[static_cast<std::size_t>(rank)];
+    dump.job = "job", dump.host = "host", dump.rank = rank, dump.nranks = nranks, dump.stepsRecorded = 10;
+    dump.taken = 1000 * kMs, dump.clockError = 100;
+    for (int i = 0; i < 10; ++i) dump.steps.push_back(step(i + 1, 10 * i * kMs, (10 * i + 1) * kMs));
+  }
+  return dumps;
+}
+
+void wait(RankDump* dump, int worst, std::int64_t ns) {
+  for (DumpedStep& one : dump->steps) one.worstRank = worst, one.worstWaitNs = ns;
+}
+
+TEST(DumpTools, NameTheRankThatOthersWaitFor) {
+  std::vector<RankDump> dumps = job(4);
+  for (const int rank : {0, 1, 3}) wait(&dumps[static_cast<std::size_t>(rank)], 2, 5 * kMs);
+  wait(&dumps[2], 0, 1000);
+  const WaitTable waits = waitsOf(dumps);
+  EXPECT_NEAR(waits.of(0, 2), 0.05, 1e-9);
+  EXPECT_NEAR(waits.shareFor(2), 0.05, 1e-9);
+  EXPECT_EQ(slowestRank(dumps).rank, 2);
+  EXPECT_EQ(slowestRank(dumps).sentence, "rank 2: the others waited for it 5.0 % of the time");
+}
+
+TEST(DumpTools, NameNobodyIfRanksWaitForEachOther) {
+  std::vector<RankDump> dumps = job(4);
+  for (int rank = 0; rank < 4; ++rank) wait(&dumps[static_cast<std::size_t>(rank)], (rank + 1) % 4, 5 * kMs);
+  EXPECT_EQ(slowestRank(dumps).rank, -1);
+  for (RankDump& dump : dumps) wait(&dump, 2, 10);  // far less than what counts
+  EXPECT_EQ(slowestRank(dumps).rank, -1);
+}
+
+TEST(DumpTools, CountAStepThatIsUnderWay) {
+  std::vector<RankDump> dumps = job(2);
+  dumps[0].steps.push_back(step(11, 200 * kMs, 0, 1, 0));
+  EXPECT_NEAR(waitsOf(dumps).of(0, 1), 0.8, 1e-9);
+  const std::string table = topTable(dumps);
+  EXPECT_NE(table.find("in moeDispatch for 800.0 ms, waits for rank 1"), std::string::npos) << table;
+}
+
+TEST(DumpTools, WithoutWaitsNameTheRankThatBeginsLast) {
+  std::vector<RankDump> dumps = job(3);
+  EXPECT_EQ(slowestRank(dumps).rank, -1);
+  for (DumpedStep& one : dumps[1].steps) one.begin += 50'000, one.end += 50'000;
+  EXPECT_EQ(slowestRank(dumps).rank, 1);
+  EXPECT_NEAR(latenessOf(dumps)[1], 50e-6, 1e-9);
+  dumps[0].clockError = 40'000;  // the difference may be the clocks'
+  EXPECT_EQ(slowestRank(dumps).rank, -1);
+  // Steps that a ring has lost are not compared.
+  dumps[0].clockError = 100;
+  dumps[0].steps.erase(dumps[0].steps.begin(), dumps[0].steps.begin() + 5);
+  EXPECT_NEAR(latenessOf(dumps)[1], 50e-6, 1e-9);
+}
+
+const char* kText = R"({"format":"moecomm recorder","version":1,"job":"a","rank":1,"nranks":2,"domain_size":2,
+  "host":"h","process":7,"backend":"host","reason":"call","result":0,"failure":"",
+  "clock":{"step_ns":1000,"wall_ns":500000,"error_ns":5},"to_rank0":{"offset_ns":-100000,"error_ns":20},
+  "steps_recorded":1,"columns":["number","call","step","phases","handle","epoch","tokens","row_bytes","begin_ns",
+  "first_wait_end_ns","end_ns","worst_rank","worst_wait_ns","later"],
+  "steps":[[1,"moeRoute","route","both",0,1,4,0,900,0,950,0,10,"x"]]})";
+
+TEST(DumpTools, PutTimesOnOneClock) {
+  const RankDump dump = parseDump(kText, "file");
+  EXPECT_EQ(dump.taken, 400'000);
+  EXPECT_EQ(dump.clockError, 25);
+  ASSERT_EQ(dump.steps.size(), 1u);
+  EXPECT_EQ(dump.steps[0].begin, 399'900);
+  EXPECT_EQ(dump.steps[0].end, 399'950);
+  EXPECT_EQ(dump.steps[0].firstWaitEnd, 0);
+}
+
+TEST(DumpTools, RefuseWhatIsNoDump) {
+  const auto refusal = [](std::string text, const std::string& from, const std::string& to) -> std::string {
+    if (!from.empty()) text.replace(text.find(from), from.size(), to);
+    try {
+      parseDump(text, "file");
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_NE(refusal("{", "", "").find("file: "), std::string::npos);
+  EXPECT_NE(refusal(kText, "recorder", "trace").find("no dump"), std::string::npos);
+  EXPECT_NE(refusal(kText, "\"version\":1", "\"version\":2").find("version is 2"), std::string::npos);
+  EXPECT_NE(refusal(kText, "\"rank\":1", "\"rank\":2").find("rank 2 of 2"), std::string::npos);
+  EXPECT_NE(refusal(kText, "950,0,10", "950,9,10").find("a rank that is none"), std::string::npos);
+  EXPECT_NE(refusal(kText, "\"begin_ns\"", "\"began_ns\""), "none");
+  EXPECT_NE(refusal(kText, "[1,\"moe", "[\"1\",\"moe"), "none");
+  EXPECT_EQ(refusal(kText, "", ""), "none");
+}
+
+TEST(DumpTools, TakeOneJobAndTheNewestOfEachRank) {
+  std::vector<RankDump> dumps = job(2), newer = job(2);
+  newer[1].taken += 5;
+  dumps.push_back(newer[1]);
+  const auto found = ofOneJob(dumps, "");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[1].taken, newer[1].taken);
+  dumps.back().job = "other";
+  EXPECT_THROW(ofOneJob(dumps, ""), std::runtime_error);
+  EXPECT_EQ(ofOneJob(dumps, "other").size(), 1u);
+  EXPECT_THROW(ofOneJob(dumps, "third"), std::runtime_error);
+  EXPECT_THROW(ofOneJob({}, ""), std::runtime_error);
+}
+
+TEST(DumpTools, MakeATraceAndAPicture) {
+  std::vector<RankDump> dumps = job(2);
+  dumps[1].result = 6, dumps[1].failure = "a \"sentence\"", dumps[1].host = "h<&";
+  dumps[0].steps[3].firstWaitEnd = dumps[0].steps[3].begin + 1000;
+  const auto events = nlohmann::json::parse(traceJson(dumps))["traceEvents"];
+  int steps = 0, waits = 0, failures = 0;
+  for (const auto& event : events) {
+    steps += event["ph"] == "X" && event["tid"] == 1;
+    waits += event["ph"] == "X" && event["tid"] == 2;
+    failures += event["ph"] == "i" && event["args"]["sentence"] == "a \"sentence\"";
+  }
+  EXPECT_EQ(steps, 20);
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(failures, 1);
+  EXPECT_NO_THROW(nlohmann::json::parse(traceJson({})));
+  const std::string svg = heatMapSvg(waitsOf(dumps), "a<b");
+  EXPECT_NE(svg.find("a&lt;b"), std::string::npos);
+  EXPECT_NE(svg.find("rank 1 waited 0.000 ms for rank 0"), std::string::npos);
+}
+
+TEST(DumpTools, EscapeLabelsOfMetrics) {
+  std::vector<RankDump> dumps = job(1);
+  dumps[0].host = "a\"b\\c";
+  EXPECT_NE(topMetrics({dumps}).find(R"(host="a\"b\\c")"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moe::test

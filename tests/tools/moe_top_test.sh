@@ -1,0 +1,136 @@
+#!/bin/bash
+# moe_top at a job of four ranks, of which one is slowed by 20 %: it is named, in a table and in metrics. moe_trace of
+# what moe_top has dumped, and of what the survivors of a killed rank have. Strangers learn nothing.
+# Usage: moe_top_test.sh MOERUN SLOW_RANK MOE_TOP MOE_TRACE
+set -u
+moerun=$1 slow_rank=$2 moe_top=$3 moe_trace=$4
+work=$(mktemp -d)
+failed=0
+fail() {
+  echo "FAILED: $*"
+  failed=1
+}
+job=
+finish() {
+  [ -z "$job" ] || kill "$job" 2>/dev/null
+  wait
+  rm -rf "$work"
+}
+trap finish EXIT
+sockets() { find "$work/watch" -name '*.sock' | wc -l; }
+# Waits until as many ranks have recorded so many steps.
+await() { # RANKS STEPS
+  for _ in $(seq 300); do
+    [ "$("$moe_top" --metrics "$work/watch" 2>/dev/null | awk -v least="$2" \
+      '/^moecomm_steps_total/ && $2 >= least { n++ } END { print n + 0 }')" = "$1" ] && return
+    sleep 0.1
+  done
+  fail "$1 ranks have not made $2 steps"
+}
+
+# ---- A job in which rank 2 is slow
+mkdir -m 700 "$work/watch" "$work/dumps"
+export MOECOMM_LOG_LEVEL=none
+MOECOMM_WATCH_FOLDER=$work/watch "$moerun" -n 4 "$slow_rank" --slow 2 --percent 20 --work-us 10000 --end "$work/end" &
+job=$!
+await 4 300
+[ "$(sockets)" = 4 ] || fail "$(sockets) sockets of 4"
+[ "$(find "$work/watch" -type s -perm 600 | wc -l)" = 4 ] || fail "a socket has another mode than 0600"
+[ "$(find "$work/watch" -type f -perm 600 -name '*.key' | wc -l)" = 4 ] || fail "a key has another mode than 0600"
+"$moe_top" --once --dump "$work/dumps" "$work/watch" >"$work/table" || fail "moe_top --once: status $?"
+grep -q '^slowest: rank 2: the others waited' "$work/table" || { cat "$work/table"; fail "rank 2 is not named"; }
+grep -q '4 of 4 ranks' "$work/table" || fail "not all ranks are shown"
+"$moe_top" --metrics "$work/watch" >"$work/metrics" || fail "moe_top --metrics: status $?"
+grep -q '^moecomm_slowest{.*rank="2".*} 1$' "$work/metrics" || { cat "$work/metrics"; fail "no metric names rank 2"; }
+[ "$(grep -c '^moecomm_slowest{.*} 1$' "$work/metrics")" = 1 ] || fail "several ranks are the slowest"
+grep -q '^moecomm_recent_wait_ratio{.*rank="0".*awaited="2"} 0\.[0-9]' "$work/metrics" || fail "rank 0's wait for 2 is missing"
+
+# ---- A client without the key, and one that asks and does not read
+one=$(find "$work/watch" -name '*rank1.sock')
+cp "$one.key" "$work/key"
+printf '00000000000000000000000000000000\n' >"$one.key"
+"$moe_top" --once "$work/watch" >"$work/table" 2>"$work/error" && fail "a wrong key is taken"
+grep -q 'rank1.sock' "$work/error" || fail "moe_top does not say whose key is wrong"
+grep -q '3 of 4 ranks' "$work/table" || fail "a rank with a wrong key hides the others"
+cat "$work/key" >"$one.key"
+python3 - "$one" <<'EOF' &
+import socket, sys, time
+held = []
+for i in range(40):  # more than the rank answers at once
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(1)
+    try:
+        s.connect(sys.argv[1])
+        s.sendall(b"\xff" * (i * 7))
+    except OSError:
+        pass
+    held.append(s)
+time.sleep(20)
+EOF
+strangers=$!
+sleep 0.3
+before=$("$moe_top" --metrics "$work/watch" 2>/dev/null | awk '/^moecomm_steps_total.*rank="0"/ { print $2 }')
+sleep 1
+answered=no
+for _ in $(seq 50); do
+  "$moe_top" --once "$work/watch" >/dev/null 2>&1 && answered=yes && break
+  sleep 0.1
+done
+[ "$answered" = yes ] || fail "strangers keep moe_top out"
+after=$("$moe_top" --metrics "$work/watch" 2>/dev/null | awk '/^moecomm_steps_total.*rank="0"/ { print $2 }')
+[ "${after:-0}" -gt "${before:-0}" ] || fail "strangers stop the job: $before, then $after steps"
+kill "$strangers" 2>/dev/null
+wait "$strangers" 2>/dev/null
+touch "$work/end"
+wait "$job"
+job=
+
+# ---- A trace and a picture
+"$moe_trace" "$work/dumps" -o "$work/trace.json" --heat "$work/heat.svg" >"$work/log" || { cat "$work/log"; fail "moe_trace: status $?"; }
+grep -q '^slowest: rank 2' "$work/log" || fail "moe_trace does not name rank 2"
+python3 - "$work/trace.json" "$work/heat.svg" <<'EOF' || fail "the trace or the picture is wrong"
+import json, sys, xml.etree.ElementTree as tree
+events = json.load(open(sys.argv[1]))["traceEvents"]
+steps = [e for e in events if e["ph"] == "X" and e["tid"] == 1]
+assert {e["pid"] for e in steps} == {0, 1, 2, 3}, "ranks"
+assert {e["name"] for e in steps} == {"moeRoute", "moeDispatch", "moeCombine"}, "calls"
+assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in steps), "times"
+# The clocks agree: no rank ends a route before every rank has begun it.
+begins, ends = {}, {}
+for e in steps:
+    if e["name"] == "moeRoute" and "under_way" not in e["args"]:
+        n = e["args"]["number"]
+        begins[n] = max(begins.get(n, 0), e["ts"])
+        ends[n] = min(ends.get(n, 1e18), e["ts"] + e["dur"])
+whole = [n for n in begins if sum(e["args"]["number"] == n for e in steps) == 4]
+assert len(whole) > 20, len(whole)
+assert all(ends[n] >= begins[n] for n in whole), "clocks"
+cells = [e for e in tree.parse(sys.argv[2]).iter() if e.tag.endswith("}title")]
+assert len(cells) == 16, len(cells)
+EOF
+"$moe_trace" "$work/nothing" >/dev/null 2>&1 && fail "moe_trace takes a folder that does not exist"
+echo '{}' >"$work/bad"
+"$moe_trace" "$work/bad" >/dev/null 2>"$work/error" && fail "moe_trace takes a file that is no dump"
+grep -q 'bad' "$work/error" || fail "moe_trace does not say which file is bad"
+
+# ---- A rank is killed: the dumps of the others name it
+rm -rf "$work/dumps" "$work/watch"
+mkdir -m 700 "$work/dumps" "$work/watch"
+MOECOMM_DUMP_FOLDER=$work/dumps MOECOMM_WATCH_FOLDER=$work/watch "$moerun" -n 4 --grace 10 "$slow_rank" --work-us 2000 &
+job=$!
+await 4 30
+victim=$("$moe_top" --once "$work/watch" 2>/dev/null | awk '$1 == "1" { print $3 }')
+kill -9 "$victim" || fail "there is no process of rank 1"
+wait "$job"
+job=
+"$moe_trace" "$work/dumps" -o "$work/trace.json" >"$work/log" || fail "moe_trace of a failure: status $?"
+grep -q '^job .*: 3 of 4 ranks' "$work/log" || { cat "$work/log"; fail "not every survivor has dumped"; }
+for rank in 0 2 3; do
+  grep -q "^rank $rank failed: .*rank 1" "$work/log" || { cat "$work/log"; fail "rank $rank does not name rank 1"; }
+done
+"$moe_top" --once "$work/watch" >/dev/null 2>&1 && fail "moe_top shows a job that has ended"
+
+# ---- Folders that others may write
+chmod 777 "$work/watch"
+MOECOMM_WATCH_FOLDER=$work/watch "$moerun" -n 1 "$slow_rank" --steps 1 && fail "a folder that others may write is taken"
+exit $failed

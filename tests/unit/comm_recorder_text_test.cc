@@ -1,0 +1,76 @@
+// What is left out of a ring that was copied while it was written, and how texts get into JSON.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/clock_offset.h"
+#include "comm/recorder_text.h"
+
+namespace moe::test {
+namespace {
+
+std::unique_ptr<StepRecorder> ringOf(std::uint64_t steps) {
+  auto ring = std::make_unique<StepRecorder>();
+  ring->steps = steps;
+  for (std::uint64_t number = 1; number <= steps; ++number) {
+    *ring->of(number) = {number, number, 1000 * number, 1000 * number + 500, 0, 0, whatWord(Step::route, 3, 0), 0};
+  }
+  return ring;
+}
+
+TEST(RecorderText, GivesRecordsInOrder) {
+  const auto ring = ringOf(kRecordedSteps + 10);
+  const auto records = recordsOf(*ring);
+  ASSERT_EQ(records.size(), kRecordedSteps);
+  EXPECT_EQ(records.front().number, 11u);
+  EXPECT_EQ(records.back().number, kRecordedSteps + 10);
+  EXPECT_TRUE(recordsOf(*ringOf(0)).empty());
+}
+
+TEST(RecorderText, LeavesOutARecordThatWasBeingOverwritten) {
+  // The count was copied first; the oldest record already belongs to the next step, whole or in part.
+  const auto ring = ringOf(kRecordedSteps);
+  ring->of(1)->number = kRecordedSteps + 1;
+  EXPECT_EQ(recordsOf(*ring).size(), kRecordedSteps - 1);
+  ring->of(1)->number = 1;
+  ring->of(1)->begin = 1000 * (kRecordedSteps + 1);
+  EXPECT_EQ(recordsOf(*ring).size(), kRecordedSteps - 1);
+  EXPECT_EQ(recordsOf(*ring).front().number, 2u);
+}
+
+TEST(RecorderText, IsJsonWhateverSentencesHold) {
+  RecorderOwner owner;
+  owner.sentence = "a \"quoted\" path\\with\nlines and \xff bytes";
+  owner.host = "host\t";
+  std::vector<StepRecord> records(1);
+  records[0] = {
+      7, 3, 100, 50, 0, waitWord(1023, 99), whatWord(Step::llRouteDispatch, kSendPhase, 5), (32ull << 32) | 4};
+  const auto json = nlohmann::json::parse(recorderText(owner, 7, records));
+  EXPECT_EQ(json["failure"], "a \"quoted\" path\\with\nlines and ? bytes");
+  EXPECT_EQ(json["host"], "host\t");
+  EXPECT_EQ(json["steps"][0].dump(), R"([7,"moeRouteDispatch","llRouteDispatch","send",5,3,4,32,100,0,0,1023,99])")
+      << "an end before the begin is of the step that had the place before";
+  EXPECT_EQ(json["columns"].size(), json["steps"][0].size());
+}
+
+TEST(RecorderText, KnowsWhichWaitIsLonger) {
+  EXPECT_GT(waitWord(0, 5), waitWord(1023, 4));
+  EXPECT_EQ(rankOfWait(waitWord(1023, 5)), 1023);
+  EXPECT_EQ(nsOfWait(waitWord(1023, 5)), 5u);
+  EXPECT_EQ(rankOfWait(0), -1);
+}
+
+TEST(ClockOffset, LiesWithinWhatRoundsAllow) {
+  // Rank 0's clock is 1000 ahead. A round: both enter within 20, both leave within 20 when both have entered.
+  ClockBounds bounds;
+  bounds.add({100, 160}, {1110, 1150});
+  bounds.add({200, 240}, {1205, 1250});
+  const ClockOffset offset = bounds.offset();
+  EXPECT_NEAR(static_cast<double>(offset.offsetNs), 1000, static_cast<double>(offset.errorNs));
+  EXPECT_LE(offset.errorNs, 45);
+}
+
+}  // namespace
+}  // namespace moe::test
