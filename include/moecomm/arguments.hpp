@@ -104,8 +104,7 @@ class DispatchArgs : public moeDispatchArgs_t {
   }
 
   // The same with a cast: outRows [outRows][hidden] codes of one byte, of MXFP4 and NVFP4 [outRows][hidden / 2] bytes
-  // of two codes. outScales in elements of four bytes. The numbers of moecomm.h, inputScale and globalScale, are
-  // fields.
+  // of two codes. outScales in elements of four bytes.
   //   kind    moeCast value but moeCastNone
   //   layout  moeScales value
   template <class Rows, class OutRows, class OutScales>
@@ -122,6 +121,10 @@ class DispatchArgs : public moeDispatchArgs_t {
     outScales = words.data();
     scalesExtent_ = detail::Extent(words);
   }
+
+  // Of a cast: one number each.
+  void setInputScale(Span<const float> number) { set(inputScale, inputScaleExtent_, number); }
+  void setGlobalScale(Span<const float> number) { set(globalScale, globalScaleExtent_, number); }
 
   // side [tokens][sideBytes] and outSide [outRows][sideBytes], in elements of any type.
   //   bytes  sideBytes
@@ -193,6 +196,8 @@ class DispatchArgs : public moeDispatchArgs_t {
     outRowsExtent_.require("args.outRows", outRows, {filled, rowAxis()});
     outSideExtent_.require("args.outSide", outSide, {filled, {"sideBytes", sideBytes}});
     scalesExtent_.require("args.outScales", outScales, {filled, {"words", scaleWords()}});
+    inputScaleExtent_.require("args.inputScale", inputScale, {{"1", 1}});
+    globalScaleExtent_.require("args.globalScale", globalScale, {{"1", 1}});
     if (topkIdxExtent_.data != nullptr && topkIdxExtent_.data == outTopkIdx)
       detail::requireIndexType("args.outTopkIdx", indexType_, shape.indexType);
     topkIdxExtent_.require("args.outTopkIdx", outTopkIdx, {row, topk});
@@ -223,7 +228,7 @@ class DispatchArgs : public moeDispatchArgs_t {
 
   detail::Extent rowsExtent_, sideExtent_, outRowsExtent_, outSideExtent_, scalesExtent_, topkIdxExtent_;
   detail::Extent weightsExtent_, sourceIndexExtent_, offsetsExtent_, rangeExtent_, infoExtent_, expertsExtent_;
-  detail::Extent cumulativeExtent_, waitExtent_;
+  detail::Extent cumulativeExtent_, waitExtent_, inputScaleExtent_, globalScaleExtent_;
   std::int32_t indexType_ = moeIndexInt32;
 };
 

@@ -240,6 +240,12 @@ TEST(CppOwner, OutputsOfADispatchThatAreTooSmallAreRefused) {
     refuses(flat, "args.cumulativeWaitNs has 0 elements, must have [nranks] = [1]", [&](Args& args) {
       args.setCumulativeWaitNs({longs.data(), 0});
     });
+    refuses(flat, "args.inputScale has 0 elements, must have [1] = [1]", [&](Args& args) {
+      args.setInputScale({floats.data(), 0});
+    });
+    refuses(flat, "args.globalScale has 0 elements, must have [1] = [1]", [&](Args& args) {
+      args.setGlobalScale({floats.data(), 0});
+    });
     moecomm::DispatchArgs args(rows, out, 4);
     args.setOutSourceIndex(ints);
     std::int32_t enough[3] = {};

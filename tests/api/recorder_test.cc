@@ -150,6 +150,7 @@ TEST_P(FlightRecorder, OfStatisticsNamesTheRankThatWasAwaitedLongest) {
 }
 
 TEST_P(FlightRecorder, ShowsAStepThatIsUnderWay) {
+  if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   const TemporaryFolder folder;
   world(2, config(), [&](RankContext& context) {
     Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));

@@ -29,7 +29,7 @@ MOE_LANES CastAnswer answerFor(const CastQuestion& question) {
   const auto piece = CastPiece<Type>::of(reinterpret_cast<const std::uint8_t*>(question.quads), 0);
   const std::uint32_t own = piece.magnitude(question.cast);
   const BlockScale scale = blockScale(factors, own > question.magnitude ? own : question.magnitude);
-  CastAnswer answer{own, scale.bits, comparableBits(scale.inverse), {}, {}};
+  CastAnswer answer{comparableBits(bitsToFloat(own)), scale.bits, comparableBits(scale.inverse), {}, {}};
   if (castToE2m1(question.cast)) {
     const HalfQuad codes = piece.codesE2m1(factors.input, scale.inverse);
     answer.codes = {codes.x, codes.y, 0, 0};
