@@ -1,5 +1,7 @@
 // Statistics of a handle, and the caller's own counters: what arrived, and who was waited for.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "support/refusal_calls.h"
@@ -55,6 +57,57 @@ TEST_P(Statistics, CountRowsOfEachExpertAndRank) {
       EXPECT_EQ(context.arena.get(perCall, 2), (std::vector<std::int32_t>{100 + twice, 200 + twice}));
     });
   });
+}
+
+// Ranks set off together to within microseconds: the calling threads look at the clock without yielding.
+void waitUntil(std::chrono::steady_clock::time_point time) {
+  while (std::chrono::steady_clock::now() < time) continue;
+}
+
+// A rank that comes 500 us late has the others wait for 450 to 600 us, and nobody waits for anybody else for 50 us: the
+// mean of 20 steps. Only where each rank has a GPU and a processor of its own.
+TEST_P(Statistics, MeasureADelay) {
+  const int ranks = cudaDeviceCount() >= 4 ? 4 : 2;
+  if (GetParam() != moeBackendCuda || cudaDeviceCount() < 2) GTEST_SKIP() << "needs two GPUs";
+  constexpr int kSteps = 20;
+  using Clock = std::chrono::steady_clock;
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    for (const bool inCombine : {false, true}) {
+      std::atomic<Clock::rep> begin = 0;
+      world(ranks, config(), [&](RankContext& context) {
+        moeHandleConfig_t shape = counted(mode, moeLayoutFlat);
+        shape.experts = 4;
+        Calls calls(context, shape);
+        auto* waits = static_cast<std::int64_t*>(calls.take(static_cast<std::size_t>(ranks) * 8));
+        const std::vector<std::int64_t> none(static_cast<std::size_t>(ranks), 0);
+        MOE_ASSERT_OK(calls.route(), context);
+        const auto setOff = [&] {
+          context.arena.synchronize();
+          if (context.rank == 0) begin = (Clock::now() + std::chrono::milliseconds(2)).time_since_epoch().count();
+          context.meet();
+          const auto late = std::chrono::microseconds(context.rank == 1 ? 500 : 0);
+          waitUntil(Clock::time_point(Clock::duration(begin)) + late);
+        };
+        for (int i = -2; i < kSteps; ++i) {  // the first two load what a process loads once
+          if (i == 0) context.arena.upload(waits, none.data(), none.size() * 8);
+          moeDispatchArgs_t dispatch = calls.dispatchArgs();
+          moeCombineArgs_t combine = calls.combineArgs();
+          (inCombine ? combine.cumulativeWaitNs : dispatch.cumulativeWaitNs) = waits;
+          if (!inCombine) setOff();
+          MOE_ASSERT_OK(calls.dispatch(dispatch), context);
+          if (inCombine) setOff();
+          MOE_ASSERT_OK(calls.combine(combine), context);
+        }
+        const std::vector<std::int64_t> waited = context.arena.get(waits, ranks);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto us = static_cast<double>(waited[static_cast<std::size_t>(rank)]) / 1e3 / kSteps;
+          const bool waits1 = rank == 1 && context.rank != 1;
+          EXPECT_GE(us, waits1 ? 450 : 0) << "for rank " << rank << " at rank " << context.rank << ", mode " << mode;
+          EXPECT_LE(us, waits1 ? 600 : 50) << "for rank " << rank << " at rank " << context.rank << ", mode " << mode;
+        }
+      });
+    }
+  }
 }
 
 // The rank that comes late is the one that the others wait for. It waits for nobody.
