@@ -78,8 +78,8 @@ TEST_P(Statistics, MeasureADelay) {
         moeHandleConfig_t shape = counted(mode, moeLayoutFlat);
         shape.experts = 4;
         Calls calls(context, shape);
-        auto* waits = static_cast<std::int64_t*>(calls.take(static_cast<std::size_t>(ranks) * 8));
         const std::vector<std::int64_t> none(static_cast<std::size_t>(ranks), 0);
+        auto* waits = static_cast<std::int64_t*>(calls.take(none.size() * 8));
         MOE_ASSERT_OK(calls.route(), context);
         const auto setOff = [&] {
           context.arena.synchronize();
@@ -98,7 +98,7 @@ TEST_P(Statistics, MeasureADelay) {
           if (inCombine) setOff();
           MOE_ASSERT_OK(calls.combine(combine), context);
         }
-        const std::vector<std::int64_t> waited = context.arena.get(waits, ranks);
+        const std::vector<std::int64_t> waited = context.arena.get(waits, none.size());
         for (int rank = 0; rank < ranks; ++rank) {
           const auto us = static_cast<double>(waited[static_cast<std::size_t>(rank)]) / 1e3 / kSteps;
           const bool waits1 = rank == 1 && context.rank != 1;
