@@ -54,22 +54,20 @@ std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
 void writeWholeFile(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
   const auto cannot = [&] { return systemError("cannot write " + path); };
+  const auto giveUp = [&] {  // what went wrong, before the clearing away changes errno
+    Error error = cannot();
+    ::unlink(part.c_str());
+    return error;
+  };
   ::unlink(part.c_str());  // of a process that ended meanwhile
   const Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) throw cannot();
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t wrote = ::write(file.get(), text.data() + at, text.size() - at);
-    if (wrote < 0 && errno != EINTR) {
-      const Error error = cannot();
-      ::unlink(part.c_str());
-      throw error;
-    }
+    if (wrote < 0 && errno != EINTR) throw giveUp();
     if (wrote > 0) at += static_cast<std::size_t>(wrote);
   }
-  if (std::rename(part.c_str(), path.c_str()) == 0) return;
-  const Error error = cannot();
-  ::unlink(part.c_str());
-  throw error;
+  if (std::rename(part.c_str(), path.c_str()) != 0) throw giveUp();
 }
 
 }  // namespace moe

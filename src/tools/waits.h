@@ -15,7 +15,10 @@ struct WaitTable {
   std::vector<double> span;     // [rank] seconds from its first step to when it was asked; 0: there is no dump
   bool known = false;           // a step of any rank names whom it waited for
 
-  double of(int rank, int awaited) const { return seconds[static_cast<std::size_t>(rank * nranks + awaited)]; }
+  double of(int rank, int awaited) const {
+    return seconds[static_cast<std::size_t>(rank) * static_cast<std::size_t>(nranks) +
+                   static_cast<std::size_t>(awaited)];
+  }
   // All that others waited for it, over the time that they had.
   double shareFor(int awaited) const;
 };

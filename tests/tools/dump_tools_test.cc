@@ -143,7 +143,7 @@ TEST(DumpTools, MakeATraceAndAPicture) {
   EXPECT_EQ(steps, 20);
   EXPECT_EQ(waits, 1);
   EXPECT_EQ(failures, 1);
-  EXPECT_NO_THROW(nlohmann::json::parse(traceJson({})));
+  EXPECT_FALSE(nlohmann::json::parse(traceJson({})).is_null());
   const std::string svg = heatMapSvg(waitsOf(dumps), "a<b");
   EXPECT_NE(svg.find("a&lt;b"), std::string::npos);
   EXPECT_NE(svg.find("rank 1 waited 0.000 ms for rank 0"), std::string::npos);

@@ -138,7 +138,7 @@ MOE_LANES std::uint32_t exponentsOf(Quad scales) {
 // Stores scale `block` of a tile, as it travels, to the tile's scales.
 inline void putScale(std::uint8_t* scales, int cast, int block, std::uint32_t bits) {
   if (castScalesAreFloats(cast)) {
-    std::memcpy(scales + 4 * block, &bits, sizeof bits);
+    std::memcpy(scales + std::ptrdiff_t{4} * block, &bits, sizeof bits);
   } else {
     scales[block] = static_cast<std::uint8_t>(castType(cast) == kCastFp8Ue8m0 ? bits >> 23 : bits);
   }
