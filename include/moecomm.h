@@ -287,11 +287,11 @@ typedef struct moeConfig {
   /* HT: staging areas of stagingRows rows each, 1 or 2; 0: 1. So many operations that need one may be outstanding
    * together: two combines of EXPERT_MAJOR layouts need two. */
   int32_t stagingAreas;
-  /* Existing folders, NULL: none; read during init only. dumpFolder: each rank writes its latest steps there when the
-   * communicator fails (moeCommDump has the file's form). watchFolder: each rank offers a UNIX socket of mode 0600
-   * there, and a file with its key, through which moe_top sees the same; the folder must be this user's alone to write.
-   */
+  /* An existing folder, NULL: none; read during init only. When the communicator fails, each rank writes its latest
+   * steps there, in a file as moeCommDump makes it. */
   const char* dumpFolder;
+  /* An existing folder that is this user's alone to write, NULL: none; read during init only. Each rank offers a UNIX
+   * socket of mode 0600 there, and a file with its key, through which moe_top sees the same. */
   const char* watchFolder;
 } moeConfig_t;
 #define MOE_CONFIG_INITIALIZER \
