@@ -12,8 +12,7 @@ namespace {
 
 constexpr std::uint64_t kSlow = MOE_TEST_TSAN ? 6 : 1;
 
-// If ranks dispatch rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in
-// the slots, which ThreadSanitizer would report as a race.
+// Under ThreadSanitizer LL worlds have no rows of different sizes: scenario.cc says why.
 test::Protocol protocolOf(Trouble trouble) {
   return trouble == Trouble::rowSize && kSlow > 1 ? test::Protocol::ht : test::Protocol::both;
 }
