@@ -158,6 +158,47 @@ def by_mask(rank):
     buffer.destroy()
 
 
+def weights_of_all_ranks(rank):
+    """DeepEP sums what a token's ranks give for each entry, also beside expert -1."""
+    for sum_weights in (True, False):
+        buffer = make(sum_weights=sum_weights)
+        x, ids, weights = inputs(rank)
+        recv_x, recv_ids, recv_weights, _, handle, _ = send(buffer, x, ids, weights)
+        given = torch.where(recv_ids >= 0, recv_weights, 0.5)
+        _, back, event = buffer.combine(recv_x, handle, given, async_finish=True, previous_event=buffer.capture())
+        event.current_stream_wait()
+        other_ranks = ranks_of(ids).sum(dim=1, keepdim=True) - (ids >= 0).int()
+        due = torch.where(ids >= 0, weights, 0.0)
+        assert torch.allclose(back, due + 0.5 * other_ranks if sum_weights else due, rtol=0, atol=1e-6)
+        assert back.is_contiguous() and back.shape == (TOKENS, TOPK)
+        buffer.destroy()
+    deep_ep.configure(sum_weights=True)
+
+
+def entries_of_handles(rank):
+    x, ids, weights = inputs(rank)
+    everyone = [None] * RANKS
+    torch.distributed.all_gather_object(everyone, ranks_of(ids).sum(dim=0).tolist())
+    ends = [sum(sent[rank] for sent in everyone[: source + 1]) for source in range(RANKS)]
+    buffer = make()
+    for worst in (0, RANKS * 8):
+        handle = send(buffer, x, ids, weights, num_worst_tokens=worst)[4]
+        assert len(handle) == 6 and handle[0].dtype == torch.int32 and handle[0].shape == (RANKS, RANKS)
+        assert handle[0][:, rank].tolist() == ends and handle[-6][:, rank - 1].tolist() == [-1] * RANKS
+    refuses(NotImplementedError, "handle[5] is send_head of DeepEP", lambda: handle[5])
+    refuses(IndexError, "out of range", lambda: handle[6])
+    refuses(TypeError, "index of a handle is 'x'", lambda: handle["x"])
+    for _ in range(8):
+        send(buffer, x, ids, weights)
+    refuses(moecomm.InvalidUsage, "8 later routes have come", lambda: handle[0])
+    buffer.destroy()
+    buffer = make(domain_size=2)
+    handle = send(buffer, x, ids, weights)[4]
+    assert len(handle) == 10 and handle[-4].tolist() == handle[6].tolist() == ends
+    refuses(NotImplementedError, "handle[0] is is_token_in_rank of DeepEP", lambda: handle[0])
+    buffer.destroy()
+
+
 def no_expert_anywhere(rank):
     buffer = make()
     x, ids, weights = inputs(rank)
@@ -281,7 +322,6 @@ def refusals(rank):
     refuses(TypeError, "x holds torch.int64", buffer.combine, recv_x.long(), handle)
     refuses(ValueError, "x has shape", buffer.combine, recv_x[:-1], handle)
     refuses(TypeError, "bias holds torch.float32", buffer.combine, recv_x, handle, bias=x.float())
-    refuses(NotImplementedError, "handle[0]", lambda: handle[0])
     refuses(NotImplementedError, "enable_shrink is True", deep_ep.Buffer, buffer.group, enable_shrink=True)
     refuses(NotImplementedError, "masks no ranks", buffer.low_latency_update_mask_buffer, 1, True)
     refuses(ValueError, "group and comm are None", deep_ep.Buffer, None)
@@ -310,6 +350,12 @@ class DeepEpTest(RanksTest):
 
     def test_a_mask_of_ranks_in_place_of_ids(self):
         self.run_ranks(by_mask)
+
+    def test_weights_are_summed_over_the_ranks_of_a_token(self):
+        self.run_ranks(weights_of_all_ranks)
+
+    def test_handles_tell_where_the_rows_of_each_source_end(self):
+        self.run_ranks(entries_of_handles)
 
     def test_no_expert_anywhere_and_dummy_batches(self):
         self.run_ranks(no_expert_anywhere)

@@ -39,13 +39,13 @@ def inputs(rank, tokens=TOKENS):
 
 
 def due_of(expert, tokens):
-    """Rows of an expert, their sources, and how many come from each rank."""
+    """Rows of an expert, their source tokens, and how many come from each rank."""
     rows, sources, counts = [], [], []
     for source in range(RANKS):
         x, ids, _ = inputs(source, tokens(source))
         chosen = (ids == expert).any(dim=1)
         rows.append(x[chosen])
-        sources += [source * NUM_MAX + token for token in chosen.nonzero().flatten().tolist()]
+        sources += chosen.nonzero().flatten().tolist()
         counts.append(int(chosen.sum()))
     return torch.cat(rows), sources, counts
 
@@ -64,7 +64,7 @@ def check_received(rank, tokens, recv, counts, handle, exact):
         rows, sources, per_rank = due_of(rank * LOCAL + local, tokens)
         n = len(sources)
         assert counts[local].item() == n
-        assert handle[0][local, :n].tolist() == sources
+        assert handle[0][local, :n].tolist() == sources and handle[-5].dtype == torch.int32
         assert (handle[1][local] & LOW).tolist() == per_rank
         assert (handle[1][local] >> 32).tolist() == [sum(per_rank[:r]) for r in range(RANKS)]
         if exact:
@@ -114,6 +114,8 @@ def all_modes(rank):
             exact = mode == dict(use_fp8=False)
             recv = received if exact else decode(received)
             assert recv.shape == (LOCAL, RANKS * NUM_MAX, HIDDEN) and handle[2:] == (NUM_MAX, HIDDEN, EXPERTS)
+            by_unpacking, *_ = handle
+            assert torch.equal(by_unpacking, handle[0])
             check_received(rank, tokens, recv, counts, handle, exact)
             assert stats.tolist() == [steps * count for count in counts.tolist()]
             y = recv.to(torch.bfloat16)

@@ -15,9 +15,9 @@ import types
 import torch
 
 from .buffer import Buffer
+from .dispatch_handle import DispatchHandle
 from .elastic import ElasticBuffer, EPHandle
 from .events import EventHandle, EventOverlap
-from .high_throughput import DispatchHandle
 from .low_latency import LowLatencyHandle
 from .settings import Config, configure
 

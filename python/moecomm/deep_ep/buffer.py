@@ -62,6 +62,7 @@ class Buffer(HighThroughput, LowLatency):
         self.rank, self.group_size = members.rank, members.size
         self.device = place_of(settings["device"])
         self.domain_size = domain_size_of(members, settings)
+        self.sums_weights = bool(settings["sum_weights"])
         self.lane = Lane(self.device)
         self.routes = Routes(members, self.device, settings)
 

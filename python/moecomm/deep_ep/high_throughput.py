@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 
 from ..torch.memory import counts_of
 from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
+from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
 from .routes import Route, Routes
 from .settings import Config, ht_sizes, round_up
@@ -16,26 +17,6 @@ from .settings import Config, ht_sizes, round_up
 TOPK_LIMIT = 32  # moeLimits_t.topkMax
 Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
-
-
-class DispatchHandle:
-    """The `handle` that dispatch() returns: opaque, for combine() and for cached dispatches. It is good until
-    configure()'s in_flight later dispatches of the same shape have come; dropping it earlier changes nothing."""
-
-    __slots__ = ("route", "tokens", "rows", "topk")
-
-    def __init__(self, route: Route, tokens: int, rows: int, topk: Optional[int]):
-        self.route, self.tokens, self.rows = route, tokens, rows
-        self.topk = topk  # None: the dispatch had a mask of ranks and no ids
-
-    def __getitem__(self, index: Any) -> Any:
-        raise NotImplementedError(f"handle[{index}]: the handle of dispatch() is opaque, without rank_prefix_matrix")
-
-
-def require_handle(handle: Any) -> DispatchHandle:
-    if not isinstance(handle, DispatchHandle):
-        raise TypeError(f"handle is a {type(handle).__name__}, expected what dispatch() returned")
-    return handle
 
 
 def ids_of_mask(mask: torch.Tensor) -> torch.Tensor:
@@ -52,6 +33,12 @@ def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
         if one is not None:
             require(one, "bias", "[tokens, hidden]", (tokens, x.shape[1]), (x.dtype,), x.device)
     return {f"bias{number}": one for number, one in enumerate(biases)}
+
+
+def _rows_and_sums(weights: torch.Tensor, tokens: int) -> List[torch.Tensor]:
+    """Rows and sums of a combine of weights [rows, topk]: as long as the library's rows, a multiple of 16 bytes."""
+    rows = torch.nn.functional.pad(weights, (0, -weights.shape[1] % 4))
+    return [rows, rows.new_empty((tokens, rows.shape[1]))]
 
 
 class Payload:
@@ -126,6 +113,8 @@ class HighThroughput:
     group_size: int
     group: Any
     device: torch.device
+    domain_size: int
+    sums_weights: bool
     lane: Lane
     routes: Routes
 
@@ -227,7 +216,8 @@ class HighThroughput:
             received = payload.unpack(out, out_side)
         used = (payload.rows, payload.side, payload.scales, sent, weights, out, out_side, out_ids, out_weights)
         event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
-        handle = DispatchHandle(Route(ring, ticket), payload.tokens, rows, None if ids is None else topk)
+        place = Place(self.rank, self.group_size, self.domain_size, self.device)
+        handle = DispatchHandle(Route(ring, ticket), payload.tokens, rows, None if ids is None else topk, place)
         return received, out_ids, out_weights, counts, handle, event
 
     def _send_again(
@@ -290,14 +280,17 @@ class HighThroughput:
 
         x             [rows of the dispatch, hidden] bfloat16, float16 or float32
         handle        of that dispatch
-        topk_weights  [rows, topk] float32: brings each entry back from the rank that has its expert; or None. Given on
-                      all ranks or on none
+        topk_weights  [rows, topk] float32, summed over each token's ranks as x is; or None. Given on all ranks or on
+                      none
         bias          [tokens, hidden] of x's dtype, or two of them, added to the sum; or None
         config        its num_sms
         out           [tokens, hidden] of x's dtype for the result; or None. DeepEP has it in low_latency_combine() only
 
-        Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], 0 beside
-        an unused entry, or None; and the event."""
+        The weights take a combine of their own. With configure(sum_weights=False) they travel with the rows, and each
+        entry comes back from the rank that has its expert alone: the same if entries beside expert -1 are 0.
+
+        Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], or None;
+        and the event."""
         due: Tuple[int, Optional[int]] = (require_handle(handle).rows, None)
         if isinstance(x, torch.Tensor) and x.numel() == 0 and x.dim() > 2:
             x = x.reshape(0, x.shape[-1])  # engines pass what their experts made of no rows
@@ -316,11 +309,19 @@ class HighThroughput:
         with self.lane.on(stream if call.allocates_there else None):
             if out is None:
                 out = x.new_empty((handle.tokens, x.shape[1]))
-            shape = (handle.tokens, handle.topk or 0)
-            weights = None if topk_weights is None else topk_weights.new_empty(shape)
-        grads: Any = dict(weight_grads=topk_weights, out_weight_grads=weights)
-        native.combine(x, out, sms=call.sms, stream=stream, **grads, **biases)
-        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *biases.values()))
+        options: Any = dict(sms=call.sms, stream=stream)
+        weights, grads, kept = None, {}, []
+        if topk_weights is not None and not self.sums_weights:
+            with self.lane.on(stream if call.allocates_there else None):
+                weights = topk_weights.new_empty((handle.tokens, topk_weights.shape[1]))
+            grads = dict(weight_grads=topk_weights, out_weight_grads=weights)
+        native.combine(x, out, **options, **grads, **biases)
+        if topk_weights is not None and self.sums_weights:
+            with self.lane.on(stream):
+                kept = _rows_and_sums(topk_weights, handle.tokens)
+                native.combine(*kept, **options)
+                weights = kept[1][:, : topk_weights.shape[1]].contiguous()
+        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *kept, *biases.values()))
         return out, weights, event
 
     internode_combine = combine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 import torch
 
@@ -20,7 +20,8 @@ Hook = Optional[Callable[[], None]]
 class LowLatencyHandle(tuple):
     """The `handle` of low_latency_dispatch(), a tuple with DeepEP's entries:
 
-    [0]  [local experts, ranks * num_max] int32: source rank * num_max + source token of each row
+    [0]  [local experts, ranks * num_max] int32: source token of each row. Made anew by each access, on torch's current
+         stream, so only once the rows have come: behind the event or the hook
     [1]  [local experts, ranks] int64: first row of each source << 32 | its rows
     [2], [3], [4]  num_max_dispatch_tokens_per_rank, hidden, num_experts
 
@@ -30,19 +31,22 @@ class LowLatencyHandle(tuple):
     tokens: int
     topk: int
     combine_buffer: Optional[torch.Tensor]
+    places: Tuple[int, int]  # local experts, rows of each
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        found = super().__getitem__(index)
+        return found % self[2] if index in (0, -len(self)) else found  # the library has rank * num_max + token
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
 
 
 def _require_ll_handle(handle: Any) -> LowLatencyHandle:
     if not isinstance(handle, LowLatencyHandle):
         raise TypeError(f"handle is a {type(handle).__name__}, expected what low_latency_dispatch() returned")
     return handle
-
-
-def _scales_of_exponents(words: torch.Tensor, blocks: int) -> torch.Tensor:
-    """[experts, words, rows] int32 of four exponents each -> [experts, blocks, rows] float32 powers of two."""
-    exponents = torch.stack([(words >> shift) & 255 for shift in (0, 8, 16, 24)], dim=2)
-    exponents = exponents.flatten(1, 2)[:, :blocks].contiguous()
-    return (exponents << 23).view(torch.float32)
 
 
 class LowLatency:
@@ -116,10 +120,10 @@ class LowLatency:
         ring.commit()
         handle = LowLatencyHandle((sources, ranges, num_max, hidden, num_experts))
         handle.route, handle.tokens, handle.topk, handle.combine_buffer = Route(ring, ticket), tokens, topk, None
+        handle.places = (local, places)
 
         def arrive() -> None:
             counts.copy_(rows_per_expert(native, self.device))
-            output.expand()
 
         tensors = (x, topk_idx, sources, ranges, counts, stats, waits, *output.tensors)
         event, hook = self._end(native, ring.comm, stream, arrive, tensors, async_finish, return_recv_hook)
@@ -157,7 +161,7 @@ class LowLatency:
             if handle.combine_buffer is None:
                 raise ValueError("zero_copy is True, but get_next_low_latency_combine_buffer(handle) was not called")
             x = handle.combine_buffer
-        places, hidden = (handle[0].shape[0], handle[0].shape[1], handle[3]), handle[3]
+        places, hidden = (*handle.places, handle[3]), handle[3]
         require(x, "x", "[local experts, ranks * num_max, hidden]", places, (torch.bfloat16,), self.device)
         require(topk_idx, "topk_idx", "[tokens, topk]", shape, tuple(INDEX_TYPES), self.device)
         require(topk_weights, "topk_weights", "[tokens, topk]", shape, (torch.float32,), self.device)
@@ -186,7 +190,7 @@ class LowLatency:
         memory that lives as long as the handle: combine still sends from it, and saves no copy."""
         buffer = _require_ll_handle(handle).combine_buffer
         if buffer is None:
-            shape = (*handle[0].shape, handle[3])
+            shape = (*handle.places, handle[3])
             buffer = handle.combine_buffer = torch.empty(shape, dtype=torch.bfloat16, device=self.device)
         return buffer
 
@@ -258,7 +262,7 @@ class LowLatency:
 
 
 class _Output:
-    """The rows of a low-latency dispatch. `received` is what the caller gets; its contents come with expand()."""
+    """The rows of a low-latency dispatch. `received` is what the caller gets."""
 
     def __init__(self, x: torch.Tensor, places: Tuple[int, int], use_fp8: bool, round_scale: bool, use_ue8m0: bool):
         hidden = x.shape[1]
@@ -267,25 +271,11 @@ class _Output:
         self.received: Received = self.rows
         self.options: Any = {}
         self.tensors: Tuple[torch.Tensor, ...] = (self.rows,)
-        self._words: Optional[torch.Tensor] = None
         if not use_fp8:
             return
-        blocks = hidden // 128
-        scales = x.new_empty((places[0], blocks, places[1]), dtype=torch.float32)
-        taken = scales
-        if round_scale:
-            taken = x.new_empty((places[0], -(-blocks // 4), places[1]), dtype=torch.int32)
-            if use_ue8m0:
-                scales = taken
-            else:
-                self._words = taken
-        cast = "fp8-ue8m0" if round_scale else "fp8"
-        self.options = dict(cast=cast, out_scales=taken, scale_layout="token-contiguous")
-        self._scales = scales
+        words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
+        scales = x.new_empty((places[0], words, places[1]), dtype=word)
+        cast = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
+        self.options = dict(cast=cast, out_scales=scales, scale_layout="token-contiguous")
         self.received = self.rows, scales.transpose(1, 2)
-        self.tensors = (self.rows, scales, taken)
-
-    def expand(self) -> None:
-        """Powers of two as float32, where the caller wants them so."""
-        if self._words is not None:
-            self._scales.copy_(_scales_of_exponents(self._words, self._scales.shape[1]))
+        self.tensors = (self.rows, scales)

@@ -17,7 +17,7 @@ from ..torch.groups import Members, join
 from ..torch.memory import prepare
 from .settings import ll_sizes
 
-OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device")
+OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device", "sum_weights")
 TOKENS_MAX = 4096
 
 

@@ -10,7 +10,7 @@ from ..values import integer
 
 # Of Buffers that are made later. Communicator's keywords, and those of configure().
 _settings: Dict[str, Any] = {}
-DEFAULTS = dict(in_flight=8, low_latency_in_flight=4, device=None)
+DEFAULTS = dict(in_flight=8, low_latency_in_flight=4, device=None, sum_weights=True)
 
 
 def configure(**settings: Any) -> None:
@@ -19,6 +19,8 @@ def configure(**settings: Any) -> None:
     in_flight              dispatches whose handles may be in use, for each shape of dispatch(): 8. Training needs the
                            layers times the microbatches in flight
     low_latency_in_flight  the same for low_latency_dispatch(), an even number: 4
+    sum_weights            whether combine() of a Buffer sums topk_weights over the ranks of a token, as DeepEP does, which
+                           takes a step of its own. False: see combine()
     device                 "cpu" or "cuda": None takes the current GPU if there is one
     others                 keywords of moecomm.Communicator: tokens_max (the most tokens of a rank in dispatch(): 4096,
                            or more if the first dispatch has more on some rank), timeout_ms, domain_size, ...

@@ -7,7 +7,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple, Union
 import torch
 
 from ..deep_ep import Buffer, EventOverlap
-from ..deep_ep.high_throughput import DispatchHandle
+from ..deep_ep.dispatch_handle import DispatchHandle
 from ..interfaces import MissingInterface
 from .mode import Mode
 

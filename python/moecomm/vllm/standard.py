@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 
 from ..deep_ep import Buffer
-from ..deep_ep.high_throughput import DispatchHandle
+from ..deep_ep.dispatch_handle import DispatchHandle
 from .common import PrepareAndFinalize, round_up, weigh_input
 
 Prepared = Tuple[torch.Tensor, Optional[torch.Tensor], Any, Optional[torch.Tensor], Optional[torch.Tensor]]
