@@ -134,15 +134,12 @@ class HtDispatchRails {
   MOE_LANES bool forwardWave(int wave, bool& silent) const {
     if (!railsHaveCome(s, words(), wave)) return false;
     if (wave == 0 && !silent) silent = !railsAgree(s, words());
-    MOE_ROLLED
-    for (int side = 0; !silent && side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
-      if (side != 0) {
-        forward<false>(wave, Payload::side, d_.sideBytes, Parts{1, d_.sideBytes});
-      } else if constexpr (kCasts) {
-        forward<true>(wave, Payload::rows, d_.cast.codeBytes, codeParts());
-        forwardScales(RailRows{s.handle, wave});
-      } else {
-        forward<false>(wave, Payload::rows, d_.rowBytes, d_.parts);
+    if constexpr (kCasts) {
+      if (!silent) forwardCast(wave);
+    } else {
+      MOE_ROLLED
+      for (int side = 0; !silent && side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
+        forward(wave, side == 0 ? Payload::rows : Payload::side, side == 0 ? d_.parts : Parts{1, d_.sideBytes});
       }
     }
     announceWave(s, here_.rowFlags(), wave, s.w);
@@ -161,13 +158,20 @@ class HtDispatchRails {
     here_.announceExperts(wave);
     return true;
   }
-  // The first `bytes` of each row.
-  template <bool kCast>
-  MOE_LANES void forward(int wave, Payload payload, std::uint32_t bytes, const Parts& parts) const {
+  MOE_LANES void forward(int wave, Payload payload, const Parts& parts) const {
     const RailRows rows{s.handle, wave};
     const RailPayload rail = railPayload(s.p, payload);
-    s.warp.streamRows(
-        Forwarded<Here, kCast>{here_, rows, payload, rail, shareOf({0, rows.count()}, parts, bytes, s.w)});
+    using List = Forwarded<Here, false>;
+    s.warp.streamRows(List{here_, rows, payload, rail, shareOf({0, rows.count()}, parts, rail.bytes, s.w)});
+  }
+  // Codes are the beginning of a row, scales its end.
+  MOE_LANES void forwardCast(int wave) const {
+    const RailRows rows{s.handle, wave};
+    const RailPayload rail = railPayload(s.p, Payload::rows);
+    const PartShare share = shareOf({0, rows.count()}, codeParts(), d_.cast.codeBytes, s.w);
+    s.warp.streamRows(Forwarded<Here, true>{here_, rows, Payload::rows, rail, share});
+    forwardScales(rows);
+    if (d_.sideBytes != 0) forward(wave, Payload::side, Parts{1, d_.sideBytes});
   }
   // The parts of a row's elements, of its codes.
   MOE_LANES Parts codeParts() const {
