@@ -12,6 +12,7 @@ inline constexpr int kWireColumns = 16;
 struct WireSums {
   float value[kWireColumns];
   float slack[kWireColumns];
+  float magnitude[kWireColumns];  // of their terms, added up
 };
 
 // Compares each element of combine's result with the sum of its rows, as far as the formats tell: an e4m3 code is off
@@ -62,8 +63,8 @@ struct VerifyWire {
       const float slack = total.slack[i] + (magnitudeOf(total.value[i]) + total.slack[i]) * rounding;
       const float difference = magnitudeOf(actual[i] - total.value[i]);
       wrong += difference <= slack ? 0 : 1;  // a NaN is wrong
-      const float least = magnitudeOf(total.value[i]) > 1 ? magnitudeOf(total.value[i]) : 1.0F;
-      if (!(static_cast<double>(difference / least) <= *worst)) *worst = static_cast<double>(difference / least);
+      const double error = static_cast<double>(difference) / static_cast<double>(total.magnitude[i]);
+      if (total.magnitude[i] > 0 && !(error <= *worst)) *worst = error;
     }
     return wrong;
   }
@@ -77,7 +78,10 @@ struct VerifyWire {
       const Entry entry = sums.entries[i];
       if ((sums.domainOf(entry.rank) == sums.domainOf(sums.source)) != own) continue;
       const std::int32_t next = i + 1 == end ? -1 : sums.entries[i + 1].rank;
-      for (int e = 0; e < kWireColumns; ++e) ofRank.value[e] += expertTerm(sums.style, format, entry, x[e]);
+      for (int e = 0; e < kWireColumns; ++e) {
+        const float term = expertTerm(sums.style, format, entry, x[e]);
+        ofRank.value[e] += term, ofRank.magnitude[e] += magnitudeOf(term);
+      }
       if (next == entry.rank) continue;
       // The rows that stand for several experts are rounded by those who make them.
       for (int e = 0; e < kWireColumns && sums.style == ExpertStyle::kSummed; ++e) {
@@ -94,7 +98,9 @@ struct VerifyWire {
     }
   }
   MOE_PERF_BOTH static void add(WireSums& to, const WireSums& from) {
-    for (int i = 0; i < kWireColumns; ++i) to.value[i] += from.value[i], to.slack[i] += from.slack[i];
+    for (int i = 0; i < kWireColumns; ++i) {
+      to.value[i] += from.value[i], to.slack[i] += from.slack[i], to.magnitude[i] += from.magnitude[i];
+    }
   }
 
   MOE_PERF_BOTH void travel(WireSums& of) const {
