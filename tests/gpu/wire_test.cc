@@ -8,6 +8,7 @@
 
 #include "gpu/wire_probe.h"
 #include "support/library_wire.h"
+#include "support/reference.h"
 #include "support/rng.h"
 
 namespace moe::test {
