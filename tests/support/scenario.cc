@@ -191,9 +191,14 @@ bool Builder::endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) co
   return track.handle->shape().lowLatency && kind == kCombine && trouble == Trouble::rowSize;
 }
 
+// If ranks send rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in the
+// slots, which nobody reads. ThreadSanitizer would report this as a race.
+constexpr bool kLlSizesMayDiffer = !MOE_TEST_TSAN;
+
 // Whether this operation is to have this trouble, if it can: its handle has none yet.
 bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
   if (track.fault.fault != Fault::none) return false;
+  if (trouble == Trouble::rowSize && track.handle->shape().lowLatency && !kLlSizesMayDiffer) return false;
   if (!endsWorld(track, kind, trouble)) return draws(trouble);
   return operations_ > 2 && world_.trouble == trouble;
 }
@@ -208,10 +213,6 @@ void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault f
   ++world_.faults;
 }
 
-// If ranks dispatch rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in
-// the slots, which nobody reads. ThreadSanitizer would report this as a race.
-constexpr bool kLlSizesMayDiffer = !MOE_TEST_TSAN;
-
 // Gives this dispatch a fault, now and then. LL has no staging area.
 void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
   const int culprit = rng_.below(shape_.nranks);
@@ -221,8 +222,7 @@ void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
   if (arrivals.layoutRows > 0 && draws(track, kDispatch, Trouble::capacity)) {
     if (lowLatency) config.staged[at(culprit)] = false;
     note(track, kDispatch, Trouble::capacity, {shrinkOutput(config, arrivals, culprit, rng_), culprit, lowLatency});
-  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && (!lowLatency || kLlSizesMayDiffer) &&
-             draws(track, kDispatch, Trouble::rowSize)) {
+  } else if (travelling < shape_.rowBytesMax && shape_.nranks > 1 && draws(track, kDispatch, Trouble::rowSize)) {
     config.oddRank = culprit;
     note(track, kDispatch, Trouble::rowSize, {Fault::disagreement, culprit});
   }

@@ -10,6 +10,7 @@ from .. import errors
 from ..torch.groups import Members, place_of
 from ..values import integer
 from .checks import INDEX_TYPES, dispatch_layout, require, require_divisible
+from .dispatch_handle import Place
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import HighThroughput
 from .low_latency import LowLatency
@@ -62,6 +63,7 @@ class Buffer(HighThroughput, LowLatency):
         self.rank, self.group_size = members.rank, members.size
         self.device = place_of(settings["device"])
         self.domain_size = domain_size_of(members, settings)
+        self.place = Place(self.rank, self.group_size, self.domain_size, self.device)
         self.sums_weights = bool(settings["sum_weights"])
         self.lane = Lane(self.device)
         self.routes = Routes(members, self.device, settings)

@@ -113,7 +113,7 @@ class HighThroughput:
     group_size: int
     group: Any
     device: torch.device
-    domain_size: int
+    place: Place
     sums_weights: bool
     lane: Lane
     routes: Routes
@@ -216,8 +216,7 @@ class HighThroughput:
             received = payload.unpack(out, out_side)
         used = (payload.rows, payload.side, payload.scales, sent, weights, out, out_side, out_ids, out_weights)
         event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
-        place = Place(self.rank, self.group_size, self.domain_size, self.device)
-        handle = DispatchHandle(Route(ring, ticket), payload.tokens, rows, None if ids is None else topk, place)
+        handle = DispatchHandle(Route(ring, ticket), payload.tokens, rows, None if ids is None else topk, self.place)
         return received, out_ids, out_weights, counts, handle, event
 
     def _send_again(

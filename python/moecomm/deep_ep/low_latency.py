@@ -31,7 +31,12 @@ class LowLatencyHandle(tuple):
     tokens: int
     topk: int
     combine_buffer: Optional[torch.Tensor]
-    places: Tuple[int, int]  # local experts, rows of each
+
+    @property
+    def places(self) -> Tuple[int, int]:
+        """Local experts, and rows of each."""
+        experts, rows = super().__getitem__(0).shape
+        return experts, rows
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -120,7 +125,6 @@ class LowLatency:
         ring.commit()
         handle = LowLatencyHandle((sources, ranges, num_max, hidden, num_experts))
         handle.route, handle.tokens, handle.topk, handle.combine_buffer = Route(ring, ticket), tokens, topk, None
-        handle.places = (local, places)
 
         def arrive() -> None:
             counts.copy_(rows_per_expert(native, self.device))
