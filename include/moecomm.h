@@ -531,7 +531,7 @@ typedef struct moeCounts {
   int32_t layoutRows;   /* rows of the output. EXPERT_MAJOR: groups with padding; PADDED, RANK_MAJOR: all places */
   int32_t localExperts; /* experts of this rank */
   int32_t firstExpert;  /* global index of local expert 0 */
-  const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next moeRoute */
+  const int32_t* rowsPerRank;   /* host [nranks]; valid until the handle's next call of this function */
   const int32_t* rowsPerExpert; /* host [localExperts], without padding; valid as rowsPerRank */
   /* What would have arrived without config.rowsBudget; otherwise as rows and rowsPerExpert. */
   int32_t rowsWanted;

@@ -79,6 +79,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
+  countsOnHost_.resize(static_cast<std::size_t>(hostCountWords(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
   view_.number = comm.takeHandleNumber();
@@ -224,44 +225,6 @@ void Handle::complete(moeStream_t stream) {
   follow(kind, p, stream);
 }
 
-moeCounts_t Handle::counts() {
-  if (tickets_.expected() == 0) {
-    throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
-  }
-  if (pending_ != Pending::nothing && pendingStep_ == Step::llRouteDispatch) {
-    throw Error(moeInvalidUsage,
-                "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
-  }
-  HostCounts* host = view_.hostCounts;
-  const auto begin = std::chrono::steady_clock::now();
-  const std::atomic_ref tag(host->tag);
-  for (int spins = 0; flagEpoch(tag.load(std::memory_order_acquire)) < tickets_.expected(); ++spins) {
-    if (const moeResult_t status = comm_.status(); status != moeSuccess) throw Error(status, comm_.errors().sentence());
-    if (const auto timeout = comm_.timeout(); std::chrono::steady_clock::now() - begin >= timeout) {
-      throw Error(moeTimeout,
-                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", timeout.count()));
-    }
-    if (spins < 1000) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-  }
-  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
-  counts.rows = host->rows;
-  counts.layoutRows = host->layoutRows;
-  counts.localExperts = shape_.map.count(comm_.rank());
-  counts.firstExpert = shape_.map.first(comm_.rank());
-  counts.rowsPerRank = view_.hostPerRank();
-  counts.rowsPerExpert = view_.hostPerExpert();
-  const bool budget = shape_.rowsBudget > 0;
-  const std::int32_t* wanted = view_.hostWanted(comm_.rank());
-  counts.rowsWanted = budget ? *wanted : counts.rows;
-  counts.rowsWantedPerExpert = budget ? wanted + 1 : counts.rowsPerExpert;
-  if (shape_.expertCounts) counts.rowsOfAllExperts = view_.hostAllExperts(comm_.rank());
-  return counts;
-}
-
 moeHandleView_t Handle::slots() const {
   if (!lowLatency() || shape_.layout != Layout::rankMajor) {
     throw Error(moeInvalidUsage, "moeHandleGetView: only a LL handle of layout RANK_MAJOR leaves rows in their slots");
@@ -283,21 +246,6 @@ moeArrivals_t Handle::arrivals() const {
   arrivals.words = view_.arriving.complete;
   arrivals.failed = &comm_.view().state->failuresClaimed;
   return arrivals;
-}
-
-moeDeviceCounts_t Handle::deviceCounts() const {
-  moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
-  counts.rows = view_.arriving.rows;
-  counts.rankOffsets = view_.arriving.rankOffsets;
-  counts.rowsPerExpert = view_.arriving.rowsPerExpert;
-  counts.expertOffsets = view_.arriving.expertOffsets;
-  counts.mode = lowLatency() ? moeModeLl : moeModeHt;
-  counts.fault = &view_.state->fault;
-  const bool budget = shape_.rowsBudget > 0;
-  counts.rowsWanted = budget ? view_.arriving.wanted : counts.rows;
-  counts.rowsWantedPerExpert = budget ? view_.arriving.wanted + 1 : counts.rowsPerExpert;
-  if (shape_.expertCounts) counts.rowsOfAllExperts = view_.arriving.allExperts;
-  return counts;
 }
 
 }  // namespace moe

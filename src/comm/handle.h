@@ -32,6 +32,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
 
  private:
   enum class Pending { nothing, dispatch, combine };
+  void waitForCounts();
   // The staging area that an operation uses, or kNotStaged.
   int stagingOf(Pending kind, const StepParams& p) const;
 
@@ -120,8 +121,9 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   int tokensBound_;    // of the next one
   bool routesInDispatch_;
   Tickets tickets_;
-  std::string sentence_;                // of the latest status
-  Pending pending_ = Pending::nothing;  // a send-only operation that awaits complete()
+  std::vector<std::int32_t> countsOnHost_;  // of the latest moeHandleGetCounts, in the order of the words
+  std::string sentence_;                    // of the latest status
+  Pending pending_ = Pending::nothing;      // a send-only operation that awaits complete()
   std::uint64_t pendingNumber_ = 0;
   Step pendingStep_{};
   StepParams pendingParams_{};

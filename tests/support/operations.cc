@@ -158,15 +158,20 @@ void RouteDispatchOperation::finish(int rank, Report& report) {
   dispatch_->finish(rank, report);
 }
 
+bool isTold(const HandleView& handle, CountWord word, int expected) {
+  return word == countWord(handle.ticket, expected);
+}
+
 void checkWanted(const HandleView& handle, const Arrivals& wanted, int rank, const std::string& name, Report& report) {
   std::vector<int> expected = wanted.rowsPerExpert;
   expected.insert(expected.begin(), static_cast<int>(wanted.tokens.size()));
   const int experts = static_cast<int>(wanted.rowsPerExpert.size());
-  const std::int32_t* host = handle.hostWanted(rank);
+  const CountWord* host = handle.hostWanted(rank);
   for (int i = 0; i <= experts; ++i) {
-    if (handle.arriving.wanted[i] == expected[at(i)] && host[i] == expected[at(i)]) continue;
-    report.add(rank, fmt::format("{}: wanted count {} is {}, on the host {}, not {}", name, i,
-                                 handle.arriving.wanted[i], host[i], expected[at(i)]));
+    if (handle.arriving.wanted[i] == expected[at(i)] && isTold(handle, host[i], expected[at(i)])) continue;
+    report.add(rank, fmt::format("{}: wanted count {} is {}, on the host {} of route {}, not {} of {}", name, i,
+                                 handle.arriving.wanted[i], countOf(host[i]), ticketOf(host[i]), expected[at(i)],
+                                 handle.ticket));
   }
 }
 
@@ -175,11 +180,12 @@ void checkAllExperts(const HandleView& handle, const ReferenceRoute& route, int 
   std::vector<int> expected;
   for (const Arrivals& arrivals : route.arrivals)
     expected.insert(expected.end(), arrivals.rowsPerExpert.begin(), arrivals.rowsPerExpert.end());
-  const std::int32_t* host = handle.hostAllExperts(rank);
+  const CountWord* host = handle.hostAllExperts(rank);
   for (int e = 0; e < route.config.experts; ++e) {
-    if (handle.arriving.allExperts[e] == expected[at(e)] && host[e] == expected[at(e)]) continue;
-    report.add(rank, fmt::format("{}: expert {} gets {} rows, on the host {}, not {}", name, e,
-                                 handle.arriving.allExperts[e], host[e], expected[at(e)]));
+    if (handle.arriving.allExperts[e] == expected[at(e)] && isTold(handle, host[e], expected[at(e)])) continue;
+    report.add(rank, fmt::format("{}: expert {} gets {} rows, on the host {} of route {}, not {} of {}", name, e,
+                                 handle.arriving.allExperts[e], countOf(host[e]), ticketOf(host[e]), expected[at(e)],
+                                 handle.ticket));
   }
 }
 
@@ -188,21 +194,24 @@ void checkCounts(const HandleView& handle, const RouteConfig& config, const Arri
   auto expect = [&](const char* what, std::int64_t actual, std::int64_t expected) {
     if (actual != expected) report.add(rank, fmt::format("{}: {} is {}, not {}", name, what, actual, expected));
   };
-  HostCounts* host = handle.hostCounts;
+  const auto expectTold = [&](const char* what, CountWord word, std::int64_t expected) {
+    expect(what, countOf(word), expected);
+    expect("the route of a host's count", ticketOf(word), handle.ticket);
+  };
+  const HostCounts* host = handle.hostCounts;
   expect("rows", *handle.arriving.rows, static_cast<std::int64_t>(arrivals.tokens.size()));
-  expect("host rows", host->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
-  expect("host layout rows", host->layoutRows, arrivals.layoutRows);
-  expect("host tag", static_cast<std::int64_t>(flagEpoch(host->tag)), handle.ticket);
+  expectTold("host rows", host->rows, static_cast<std::int64_t>(arrivals.tokens.size()));
+  expectTold("host layout rows", host->layoutRows, arrivals.layoutRows);
   int offset = 0;
   for (int from = 0; from < config.nranks; ++from) {
     expect("rank offset", handle.arriving.rankOffsets[from], offset);
-    expect("host rows per rank", handle.hostPerRank()[from], arrivals.rowsPerRank[at(from)]);
+    expectTold("host rows per rank", handle.hostPerRank()[from], arrivals.rowsPerRank[at(from)]);
     offset += arrivals.rowsPerRank[at(from)];
   }
   expect("last rank offset", handle.arriving.rankOffsets[config.nranks], offset);
   for (int e = 0; e < expertCount(config, rank); ++e) {
     expect("rows per expert", handle.arriving.rowsPerExpert[e], arrivals.rowsPerExpert[at(e)]);
-    expect("host rows per expert", handle.hostPerExpert()[e], arrivals.rowsPerExpert[at(e)]);
+    expectTold("host rows per expert", handle.hostPerExpert()[e], arrivals.rowsPerExpert[at(e)]);
     expect("expert offset", handle.arriving.expertOffsets[e], arrivals.expertOffsets[at(e)]);
   }
   expect("last expert offset", handle.arriving.expertOffsets[expertCount(config, rank)], arrivals.expertOffsets.back());

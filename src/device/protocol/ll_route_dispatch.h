@@ -27,8 +27,8 @@ class LlRouteDispatch {
   using S = LlSession<Warp>;
   using Block = LlBlock<typename Warp::Wide>;
 
-  // A warp among those that move rows and headers. The first block has more to count than the others, and tells it. On
-  // a GPU it does nothing else, so that the others need not wait for it.
+  // A warp among those that move rows. The first block has more to count than the others, and tells it. On a GPU it
+  // also stores the headers, and moves nothing, so that no block has both to do before it tells that all is there.
   static MOE_LANES WarpIndex moverOf(const StepParams& p, WarpIndex w) {
     if (!countsApart(p, w)) return w;
     const int blocks = w.blocks - 1, inBlock = w.index / w.blocks;
@@ -38,6 +38,10 @@ class LlRouteDispatch {
     return p.dispatch.countingBlock != 0 && w.blocks > 1;
   }
   MOE_LANES bool moves() const { return block_.w.index != 0 || !countsApart(s_.p, s_.w); }
+  MOE_LANES bool storesHeaders() const { return block_.w.index == 0 || !countsApart(s_.p, s_.w); }
+  MOE_LANES WarpIndex headersTeam() const {
+    return countsApart(s_.p, s_.w) ? WarpIndex{s_.w.index / s_.w.blocks, s_.w.count / s_.w.blocks, 1} : s_.w;
+  }
 
   // ---- Sending
 
@@ -47,11 +51,9 @@ class LlRouteDispatch {
     users.count();
     if (uncombined && !waitForSlots()) return false;
     const LlTelling<S, LlUsers<Block>> telling{mover_, users};
+    if (storesHeaders()) telling.storeHeaders(headersTeam());
     if (block_.w.index == 0) telling.storeCounts(s_.w, users.refuses());
-    if (moves()) {
-      telling.storeHeaders();
-      llSendRows(mover_, users);
-    }
+    if (moves()) llSendRows(mover_, users);
     s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
     if (s_.split()) putToRemoteRanks(telling);
     if (isLast(s_.w)) llEndSend(s_, false);
@@ -80,7 +82,7 @@ class LlRouteDispatch {
 
   MOE_LANES void receive() const {
     const LlTaken<Block> taken(block_);
-    const std::uint32_t routes = s_.w.index == 0 ? latestRoute(s_.handle) : 0;  // looked up before the wait
+    const std::uint32_t ticket = block_.w.index == 0 ? latestRoute(s_.handle) : 0;  // looked up before the wait
     if (!block_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows)) return;
     const std::uint32_t verdict = taken.count(s_);
     if ((verdict & kLlStranger) != 0) return;
@@ -89,19 +91,19 @@ class LlRouteDispatch {
                       s_.w);
       llMakeEmptyRoute(s_.warp, s_.p, s_.w, s_.operation());
     } else {
-      receiveRows(taken, verdict == kLlGood && taken.layoutRows() <= s_.args.capacity);
+      receiveRows(taken, ticket, verdict == kLlGood && taken.layoutRows() <= s_.args.capacity);
     }
     if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
-    if (s_.w.index == 0) s_.publish(&s_.handle.hostCounts->tag, flagWord(routes));
   }
 
   // `delivers`: else the handle gets the route, and the caller nothing.
-  MOE_LANES void receiveRows(const LlTaken<Block>& taken, bool delivers) const {
-    if (block_.w.index == 0) taken.keepCounts();
+  MOE_LANES void receiveRows(const LlTaken<Block>& taken, std::uint32_t ticket, bool delivers) const {
+    if (block_.w.index == 0) taken.keepCounts(ticket);
     if (s_.w.index == 0) {
-      s_.warp.forEach(1, [&](int) { laneBeginRoute(s_.handle); });
+      const bool hadFault = beginRoute(s_);
       if (delivers) copyExpertOffsets(s_, taken.expertOffsets());
       if (!delivers) llKeepFault(s_.warp, s_.p, taken.layoutRows());
+      tellRows(s_, taken.rows(), hadFault || !delivers);
     }
     if (!delivers) describeNothing(s_.warp, s_.p, taken.filled(), s_.w);
     if (!moves()) return;

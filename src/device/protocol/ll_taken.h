@@ -52,22 +52,23 @@ class LlTaken {
   MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets; }
   MOE_LANES Filled filled() const { return {t_.rowsPerExpert, t_.expertOffsets, t_.rankOffsets, layoutRows()}; }
 
-  // The first block: what arrives, for the handle and in memory of the host, which is told at the end of the step.
-  MOE_LANES void keepCounts() const {
-    HostCounts* host = h_.hostCounts;
+  // The first block: what arrives, for the handle and for the host, which is told all but `rows`.
+  MOE_LANES void keepCounts(std::uint32_t ticket) const {
     block_.warp.forEach(c_.nranks + experts_, [&](int i) {
       if (i >= c_.nranks) {
         const int e = i - c_.nranks;
-        h_.arriving.rowsPerExpert[e] = h_.hostPerExpert()[e] = t_.rowsPerExpert[e];
+        h_.arriving.rowsPerExpert[e] = t_.rowsPerExpert[e];
+        h_.hostPerExpert()[e] = countWord(ticket, t_.rowsPerExpert[e]);
         h_.arriving.expertOffsets[e] = t_.expertOffsets[e];
         return;
       }
       h_.arriving.rankOffsets[i] = t_.rankOffsets[i];
-      h_.hostPerRank()[i] = t_.rankOffsets[i + 1] - t_.rankOffsets[i];
+      h_.hostPerRank()[i] = countWord(ticket, t_.rankOffsets[i + 1] - t_.rankOffsets[i]);
       if (i > 0) return;
-      h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = host->rows = h_.sent.flatRowsOf[c_.rank] = rows();
+      h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = h_.sent.flatRowsOf[c_.rank] = rows();
       h_.arriving.expertOffsets[experts_] = t_.expertOffsets[experts_];
-      h_.sent.layoutRowsOf[c_.rank] = host->layoutRows = layoutRows();
+      h_.sent.layoutRowsOf[c_.rank] = layoutRows();
+      h_.hostCounts->layoutRows = countWord(ticket, layoutRows());
     });
   }
   // ---- Rows, in FLAT order

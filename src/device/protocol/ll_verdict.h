@@ -17,6 +17,7 @@ MOE_SELDOM void llMakeEmptyRoute(Warp warp, const StepParams& p, WarpIndex w, Op
   MOE_ROLLED
   while ((warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, refuses)).w & kRouteRefused) == 0) ++refuses;
   keepFault(warp, p.handle, faultTold(p.handle, refuses, warp.laneLoad(llToldBy<Quad>(p.comm, p.handle, refuses) + 2)));
+  tellRows(s, 0, true);
 }
 
 // One warp, when the handle has the route: why nothing was delivered.

@@ -130,10 +130,13 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   return end;
 }
 
-inline std::int64_t hostCountsBytes(const HandleShape& s) {
+// How many words a route stores for the host, from HostCounts::rows on.
+inline std::int64_t hostCountWords(const HandleShape& s) {
   const std::int64_t experts = s.map.count(s.rank), wanted = s.rowsBudget > 0 ? 1 + experts : 0;
-  const std::int64_t counts = s.map.nranks + experts + wanted + (s.expertCounts ? s.map.experts : 0);
-  return std::int64_t{sizeof(HostCounts)} + counts * std::int64_t{sizeof(std::int32_t)};
+  return 2 + s.map.nranks + experts + wanted + (s.expertCounts ? s.map.experts : 0);
+}
+inline std::int64_t hostCountsBytes(const HandleShape& s) {
+  return std::int64_t{offsetof(HostCounts, rows)} + hostCountWords(s) * std::int64_t{sizeof(CountWord)};
 }
 
 }  // namespace moe

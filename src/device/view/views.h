@@ -126,12 +126,24 @@ struct HandleState {
   std::uint64_t faults;  // so far
 };
 
-// Host-visible counts; `tag` is stored last. `fault` says what HandleState::fault stands for. Behind it are the arrays
-// of HandleView::hostPerRank and so on.
+// A count for the host, in memory that it sees, with the ticket of its route. Each word says for itself whether it has
+// come, so steps store them in no order and fence nothing.
+using CountWord = std::uint64_t;
+MOE_HOST_DEVICE constexpr CountWord countWord(std::uint32_t ticket, std::int32_t count) {
+  return std::uint64_t{ticket} << 32 | static_cast<std::uint32_t>(count);
+}
+constexpr std::uint32_t ticketOf(CountWord word) {
+  return static_cast<std::uint32_t>(word >> 32);
+}
+constexpr std::int32_t countOf(CountWord word) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(word));
+}
+
+// What a handle tells the host. `fault` says what HandleState::fault stands for. A route that changes it publishes
+// `rows` behind it. Behind `layoutRows` are the arrays of HandleView::hostPerRank and so on.
 struct HostCounts {
-  std::uint64_t tag;
-  std::int32_t rows, layoutRows;
   Failure fault;
+  CountWord rows, layoutRows;
 };
 
 // Tables of the route, which each of its warps has for itself: see RouteSlice.
@@ -224,14 +236,17 @@ struct HandleView {
   HandleState* state;
   HostCounts* hostCounts;
 
-  // The host's counts of this rank, `rank`, one array behind the other; hostCountsBytes() is all of them.
-  MOE_HOST_DEVICE std::int32_t* hostPerRank() const { return reinterpret_cast<std::int32_t*>(hostCounts + 1); }
-  MOE_HOST_DEVICE std::int32_t* hostPerExpert() const { return hostPerRank() + map.nranks; }
+  // The host's counts of this rank, `rank`, one array behind the other; hostCountWords() is all of them.
+  MOE_HOST_DEVICE CountWord* hostPerRank() const { return reinterpret_cast<CountWord*>(hostCounts + 1); }
+  MOE_HOST_DEVICE CountWord* hostPerExpert() const { return hostPerRank() + map.nranks; }
   // With a budget: how many were wanted, [1], and [localExperts] per expert.
-  MOE_HOST_DEVICE std::int32_t* hostWanted(int rank) const { return hostPerExpert() + map.count(rank); }
+  MOE_HOST_DEVICE CountWord* hostWanted(int rank) const { return hostPerExpert() + map.count(rank); }
   // Of all experts, if they are counted.
-  MOE_HOST_DEVICE std::int32_t* hostAllExperts(int rank) const {
+  MOE_HOST_DEVICE CountWord* hostAllExperts(int rank) const {
     return hostWanted(rank) + (rowsBudget != 0 ? 1 + map.count(rank) : 0);
+  }
+  MOE_HOST_DEVICE CountWord* hostCountsEnd(int rank) const {
+    return hostAllExperts(rank) + (countsExperts != 0 ? map.experts : 0);
   }
   // Of the route's counts: experts, ranks and, HT across domains, domains, of which all ranks learn. Then, if waves are
   // by experts, each rank's waves. The last one is of tokens with an entry that cannot be.

@@ -84,12 +84,12 @@ class Route {
     markAlone(r);
     if (r.split()) putHeaders(r);
     takeOffsets(r);
-    if (r.w.index == 0) takeCounts(r);
+    const bool hadFault = r.w.index == 0 && takeCounts(r);
     if (r.w.index == 0 && r.handle.countsExperts != 0) takeAllExperts(r);
     if (!r.waitForAll(r.comm.at.routeHeadersReady, r.epoch, Phase::routeHeaders)) return;
     keepHeaders(r);
     if (r.takesRails()) keepRailTables(r);
-    if (r.w.index == 0) endRoute(r);
+    if (r.w.index == 0) endRoute(r, r.own.rankOffsets[r.comm.nranks], hadFault);
   }
 
  private:

@@ -21,15 +21,24 @@ MOE_LANES void emptyTokens(const AnySession auto& s) {
   });
 }
 
+// The host's counts, all but `rows`.
+MOE_LANES void tellNothing(const AnySession auto& s) {
+  const HandleView& h = s.handle;
+  const std::uint32_t ticket = latestRoute(h);
+  CountWord* words = h.hostPerRank();
+  s.warp.forEach(static_cast<int>(h.hostCountsEnd(s.comm.rank) - words),
+                 [&](int i) { words[i] = countWord(ticket, 0); });
+  s.warp.forEach(1, [&](int) { h.hostCounts->layoutRows = countWord(ticket, layoutRows(h, s.comm.rank, 0, 0)); });
+}
+
 // What is sent and what arrives: nothing, and an earlier fault is over. One warp.
 MOE_LANES void emptyCounts(const AnySession auto& s) {
   const HandleView& h = s.handle;
   const int ranks = s.comm.nranks, experts = h.map.count(s.comm.rank);
   s.warp.forEach(h.buckets(), [&](int bucket) { h.sent.totals[bucket] = 0; });
-  s.warp.forEach(ranks, [&](int rank) { h.hostPerRank()[rank] = 0; });
   s.warp.forEach(experts + 1, [&](int e) {
     h.arriving.expertOffsets[e] = 0;
-    if (e < experts) h.arriving.rowsPerExpert[e] = h.hostPerExpert()[e] = 0;
+    if (e < experts) h.arriving.rowsPerExpert[e] = 0;
   });
   s.warp.forEach(ranks + 1, [&](int rank) {
     h.arriving.rankOffsets[rank] = 0;
@@ -42,17 +51,11 @@ MOE_LANES void emptyCounts(const AnySession auto& s) {
     s.warp.forEach(kHtWaves * ranks + 1, [&](int i) { h.arriving.waveRowsStart[i] = 0; });
   }
   if (s.takesRails()) s.warp.forEach((kHtWaves + 1) * h.domains, [&](int i) { h.rails.start[i] = 0; });
-  if (h.rowsBudget != 0) {
-    s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = h.hostWanted(s.comm.rank)[i] = 0; });
-  }
-  if (h.countsExperts != 0) {
-    s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = h.hostAllExperts(s.comm.rank)[e] = 0; });
-  }
-  s.warp.forEach(1, [&](int) {
-    *h.arriving.rows = h.hostCounts->rows = 0;
-    h.hostCounts->layoutRows = layoutRows(h, s.comm.rank, 0, 0);
-    laneBeginRoute(h);
-  });
+  if (h.rowsBudget != 0) s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = 0; });
+  if (h.countsExperts != 0) s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = 0; });
+  s.warp.forEach(1, [&](int) { *h.arriving.rows = 0; });
+  tellNothing(s);
+  beginRoute(s);
 }
 
 template <Computes Warp>
@@ -73,7 +76,7 @@ class EmptyRoute {
     if (s.w.index == 0) emptyCounts(s);
     if (!s.waitForAll(s.comm.at.routeHeadersReady, s.epoch, Phase::routeHeaders) || s.w.index != 0) return;
     keepFault(s.warp, h_, toldFault());
-    endRoute(s);
+    endRoute(s, 0, true);
   }
 
  private:

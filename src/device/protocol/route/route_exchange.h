@@ -149,23 +149,37 @@ MOE_LANES void takeOffsets(const Routing auto& r) {
 MOE_LANES std::uint32_t latestRoute(const HandleView& h) {
   return h.ticket > h.state->routes ? h.ticket : h.state->routes;
 }
-// What a route changes for the host besides its counts: the ticket, and an earlier fault is over. One lane.
-MOE_LANES void laneBeginRoute(const HandleView& h) {
-  HandleState* state = h.state;
-  state->routes = latestRoute(h);
-  if (state->fault != 0) state->fault = 0, h.hostCounts->fault.ready = 0;
+// The handle has a new route, and an earlier fault is over; whether there was one. One warp.
+MOE_LANES bool beginRoute(const AnySession auto& s) {
+  HandleState* state = s.handle.state;
+  const bool hadFault = state->fault != 0;
+  s.warp.forEach(1, [&](int) {
+    state->routes = latestRoute(s.handle);
+    if (hadFault) state->fault = 0, s.handle.hostCounts->fault.ready = 0;
+  });
+  return hadFault;
 }
 
-// What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is not
-// told yet. The first warp, after takeOffsets.
-MOE_LANES void takeCounts(const Routing auto& r) {
+// The count that the host is told last, by the first warp. If the route began or ended a fault, the host sees that no
+// later: whoever has the counts may ask for the handle's status.
+MOE_LANES void tellRows(const AnySession auto& s, int rows, bool faultChanged) {
+  CountWord* to = &s.handle.hostCounts->rows;
+  const CountWord word = countWord(latestRoute(s.handle), rows);
+  if (faultChanged) return s.publish(to, word);
+  s.warp.forEach(1, [&](int) { s.warp.laneStore(to, word); });
+}
+
+// What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is told
+// all but `rows`. Returns whether a fault is over with it. The first warp, after takeOffsets.
+MOE_LANES bool takeCounts(const Routing auto& r) {
   const int first = r.handle.map.first(r.comm.rank), experts = r.handle.map.count(r.comm.rank);
-  HostCounts* host = r.handle.hostCounts;
+  const std::uint32_t ticket = latestRoute(r.handle);
   const int groups = r.warp.scanInOrder(
       experts,
       [&](int e) {
         const int rows = bucketSums(r, first + e).all;
-        r.handle.arriving.rowsPerExpert[e] = r.handle.hostPerExpert()[e] = rows;
+        r.handle.arriving.rowsPerExpert[e] = rows;
+        r.handle.hostPerExpert()[e] = countWord(ticket, rows);
         return r.handle.groupRows(rows);
       },
       [&](int e, int before) { r.handle.arriving.expertOffsets[e] = before; });
@@ -176,27 +190,29 @@ MOE_LANES void takeCounts(const Routing auto& r) {
                                 grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
     r.handle.sent.flatRowsOf[rank] = flat;
     r.handle.sent.layoutRowsOf[rank] = rows;
-    r.handle.hostPerRank()[rank] = r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank];
+    r.handle.hostPerRank()[rank] = countWord(ticket, r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank]);
     if (rank != r.comm.rank) return;
     r.handle.arriving.expertOffsets[experts] = groups;
-    host->rows = flat;
-    host->layoutRows = rows;
-    laneBeginRoute(r.handle);
+    r.handle.hostCounts->layoutRows = countWord(ticket, rows);
   });
+  return beginRoute(r);
 }
 
 // How many rows each expert gets, of all ranks. The first warp.
 MOE_LANES void takeAllExperts(const Routing auto& r) {
-  std::int32_t* host = r.handle.hostAllExperts(r.comm.rank);
-  r.warp.forEach(r.handle.map.experts,
-                 [&](int e) { r.handle.arriving.allExperts[e] = host[e] = bucketSums(r, e).all; });
+  CountWord* host = r.handle.hostAllExperts(r.comm.rank);
+  const std::uint32_t ticket = latestRoute(r.handle);
+  r.warp.forEach(r.handle.map.experts, [&](int e) {
+    const int rows = bucketSums(r, e).all;
+    r.handle.arriving.allExperts[e] = rows;
+    host[e] = countWord(ticket, rows);
+  });
 }
 
 // The first warp ends the route: the handle and the host's counts are complete.
-MOE_LANES void endRoute(const AnySession auto& r) {
-  const std::uint32_t ticket = r.handle.state->routes;
+MOE_LANES void endRoute(const AnySession auto& r, int rows, bool faultChanged) {
   r.warp.forEach(1, [&](int) { r.comm.state->epoch[kRouteChannel] = r.epoch; });
-  r.publish(&r.handle.hostCounts->tag, flagWord(ticket));
+  tellRows(r, rows, faultChanged);
 }
 
 }  // namespace moe
