@@ -113,7 +113,7 @@ enum { moeRowBytes = 0, moeRowBf16 = 1, moeRowFp16 = 2, moeRowFp32 = 3 };
 /* The element type of expert ids. */
 enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 
-/* What LL dispatch makes of the elements on their way. H is hidden; the bytes are those of a row.
+/* What dispatch makes of the elements on their way. H is hidden; the bytes are those of a row.
  *
  * The rule of all casts, for each block (docs/guide/formats.md has examples, errors and the sources):
  *  - An element is multiplied by inputScale first, and that rounded to fp32.
@@ -725,12 +725,13 @@ typedef struct moeDispatchArgs {
   int32_t* outExpertOffsets; /* EXPERT_MAJOR: [localExperts + 1], a copy of the offsets; or NULL. Others: NULL */
   int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
 
-  /* LL: moeCast value, the same on all ranks. rowType and hidden are those of `rows`; hidden is a multiple of 128.
+  /* moeCast value, the same on all ranks. rowType and hidden are those of `rows`; hidden is a multiple of 128.
    * outRows takes [outRows][hidden] codes of one byte, or [outRows][hidden / 2] bytes of two E2M1 codes: the even
    * element's in the low half. */
   int32_t cast;
   /* With a cast: the scales in 32-bit words. A word is one fp32, or the bytes of 4 neighbouring blocks: the first block
-   * in the lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. */
+   * in the lowest byte, 0 for a block that the row does not have. May be NULL if outRows is. HT: in the same kind of
+   * memory as outRows. Ranks may differ in scaleLayout. */
   void* outScales;
   /* moeScales value. With words = hidden / 128; of moeCastFp8Ue8m0 hidden / 512, rounded up; of moeCastNvfp4
    * hidden / 64:

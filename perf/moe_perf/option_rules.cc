@@ -37,9 +37,6 @@ bool host(Given o) {
 bool cuda(Given o) {
   return o.backend == moeBackendCuda;
 }
-bool lowLatency(Given o) {
-  return o.mode == moeModeLl;
-}
 bool fp8(Given o) {
   return o.format == Format::kFp8;
 }
@@ -100,7 +97,6 @@ bool someTokens(Given o) {
 
 constexpr OptionRule kRules[] = {
     {always, needs, wholePieces, "--hidden {hidden}: a row of {row} bytes is no multiple of 16", "--hidden 7"},
-    {cast, needs, lowLatency, "--cast needs --mode ll", "--cast fp8 --mode ht"},
     {cast, excludes, fp8, "--cast makes other numbers of rows: it cannot be combined with --format fp8",
      "--cast fp8 --mode ll --format fp8"},
     {cast, needs, wholeScaleBlocks, "--cast needs --hidden to be a multiple of {block}",

@@ -88,7 +88,7 @@ void declareShape(CLI::App& app, Options& options) {
   addChoice(app, "--format", options.format, kFormats,
             "row type; fp8 is e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
   addChoice(app, "--cast", options.cast, kCasts,
-            "LL: casts the rows on their way: to e4m3 with a scale per 128 columns (fp8: fp32, fp8-ue8m0 and "
+            "casts the rows on their way: to e4m3 with a scale per 128 columns (fp8: fp32, fp8-ue8m0 and "
             "fp8-pow2: powers of two), to mxfp8 or mxfp4 (per 32 columns), to nvfp4 (per 16)");
   addChoice(app, "--scales", options.scales, kScales,
             "order of a cast's scales in the output: those of a row together, or those of a column block");

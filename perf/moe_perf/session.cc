@@ -43,8 +43,9 @@ OutputMemory::~OutputMemory() {
 
 std::int64_t Session::windowBytes(const Options& options, std::int64_t rows) {
   if (options.staysInSlots()) return 0;
-  return roundUp(rows * options.rowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) +
-         kVersions * roundUp(rows * options.combineRowBytes(), 256) + 1024;
+  return roundUp(rows * options.outRowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) +
+         roundUp(rows * options.scaleWords() * 4, 256) + kVersions * roundUp(rows * options.combineRowBytes(), 256) +
+         1024;
 }
 
 Session::Session(const Options& options, Device& device, moeComm_t comm, const std::uint32_t* iteration,
@@ -95,7 +96,7 @@ void Session::allocateOutputs() {
   combined_ = {device_, static_cast<std::size_t>(tokens) * combinedBytes};
   outRows_ = {device_, comm_, window, rows * rowBytes};
   outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
-  outScales_ = {device_, rows * static_cast<std::size_t>(options_.scaleWords())};
+  outScales_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.scaleWords()) * 4};
   const auto topk = static_cast<std::size_t>(options_.topk);
   if (!options_.expertMajor()) outTopkIdx_ = {device_, outRowCount_ * topk};
   outTopkWeights_ = {device_, outRowCount_ * (options_.expertMajor() ? 1 : topk)};

@@ -47,9 +47,9 @@ std::int64_t layoutRows(const Options& options, int nranks, int tokensMax) {
 
 constexpr std::array kCasts = {Cast::kFp8, Cast::kFp8Ue8m0, Cast::kFp8Pow2, Cast::kMxfp8, Cast::kMxfp4, Cast::kNvfp4};
 
-// Casts every other of the LL shapes that allow a cast.
+// Casts every other of the shapes that allow a cast.
 Cast drawCast(Draw& draw, const Options& options) {
-  const bool may = options.mode == moeModeLl && options.format != Format::kFp8 && options.hidden % kScaleColumns == 0;
+  const bool may = options.format != Format::kFp8 && options.hidden % kScaleColumns == 0;
   return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::kNone;
 }
 

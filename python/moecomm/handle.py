@@ -257,14 +257,15 @@ class Handle(HandleQueries):
         hidden    elements of a row, bytes if its type is "bytes"; needed where rows and out_rows are addresses or None
         out_rows_max  rows that out_rows can hold; needed where out_rows is an address or None
         side_bytes    bytes of a row's side payload; needed where side and out_side are addresses or None
-        cast      low-latency handles: casts the rows on their way. "fp8" (float32 scales), "fp8-pow2" (powers of two as
-                  float32) and "fp8-ue8m0" (as bytes) have a scale for 128 elements, "mxfp8" and "mxfp4" for 32, "nvfp4"
-                  for 16. out_rows takes [out rows, hidden] codes of one byte (float8_e4m3fn, uint8, int8), of mxfp4 and
-                  nvfp4 [out rows, hidden / 2] bytes of two (uint8, int8, float4_e2m1fn_x2). out_scales takes [out rows,
-                  words]: float32 or 32-bit words of four bytes (int32, uint32), or these bytes. words is hidden / 128,
-                  of fp8-ue8m0 hidden / 512 rounded up, of nvfp4 hidden / 64. scale_layout "row-major" or
-                  "token-contiguous", which is [words, out_rows_max], rank-major [words, nranks * tokens_max],
-                  expert-major-padded [local experts, words, nranks * tokens_max] words
+        cast      casts the rows on their way. "fp8" (float32 scales), "fp8-pow2" (powers of two as float32) and "fp8-ue8m0"
+                  (as bytes) have a scale for 128 elements, "mxfp8" and "mxfp4" for 32, "nvfp4" for 16. out_rows takes
+                  [out rows, hidden] codes of one byte (float8_e4m3fn, uint8, int8), of mxfp4 and nvfp4 [out rows,
+                  hidden / 2] bytes of two (uint8, int8, float4_e2m1fn_x2). out_scales takes [out rows, words]: float32
+                  or 32-bit words of four bytes (int32, uint32), or these bytes; of high-throughput handles in the same
+                  kind of memory as out_rows. words is hidden / 128, of fp8-ue8m0 hidden / 512 rounded up, of nvfp4
+                  hidden / 64. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
+                  rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words, nranks *
+                  tokens_max] words
         input_scale   float32, one number: elements are multiplied by it before the cast
         global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
                       when the rows are cast; None: 1

@@ -73,13 +73,17 @@ class CastTest(unittest.TestCase):
         codes, scales = expected(cast, values, numpy.float32(factor))
 
         def body(comm):
+            for mode in ("ll", "ht"):
+                dispatch(comm, mode)
+
+        def dispatch(comm, mode):
             packed, words = cast in LARGEST, scales.nbytes // TOKENS // 4
             out = numpy.zeros((TOKENS, HIDDEN // 2 if packed else HIDDEN), numpy.uint8)
             out_scales = numpy.zeros((TOKENS, words), numpy.float32 if cast in FLOATS else numpy.uint32)
             numbers = dict(input_scale=numpy.array([input_scale], numpy.float32))
             if cast == "nvfp4":
                 numbers["global_scale"] = numpy.array([factor], numpy.float32)
-            with comm.handle(1, 1, tokens_max=TOKENS, mode="ll") as handle:
+            with comm.handle(1, 1, tokens_max=TOKENS, mode=mode) as handle:
                 handle.route(numpy.zeros((TOKENS, 1), numpy.int32))
                 handle.dispatch(halves, out, row_type="bfloat16", cast=cast, out_scales=out_scales, **numbers)
             numpy.testing.assert_array_equal(out_scales.view(scales.dtype), scales.reshape(TOKENS, -1))

@@ -126,7 +126,11 @@ class LibraryTest(unittest.TestCase):
         def body(comm):
             rows = floats(*[448.0] * 64, *[-224.0] * 64)
             experts = (ctypes.c_int32 * 1)(1 - comm.rank)
-            with comm.handle(RANKS, 1, tokens_max=1, mode="ll") as handle:
+            for mode in ("ll", "ht"):
+                check(comm, rows, experts, mode)
+
+        def check(comm, rows, experts, mode):
+            with comm.handle(RANKS, 1, tokens_max=1, mode=mode) as handle:
                 handle.route(ctypes.addressof(experts), tokens=1)
                 codes, scales = (ctypes.c_uint8 * 128)(), floats(0)
                 handle.dispatch(

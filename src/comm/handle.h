@@ -92,6 +92,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // The steps behind an operation, for those who ask.
   void follow(Pending kind, const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const Call& call, const moeDispatchArgs_t& args) const;
+  ScaleGrid scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;

@@ -30,13 +30,9 @@ void checkNoScales(const moeDispatchArgs_t& args) {
                      args.scaleLayout));
 }
 
-void checkCast(const moeDispatchArgs_t& args, bool lowLatency) {
+void checkCast(const moeDispatchArgs_t& args) {
   if (args.cast < moeCastNone || args.cast > moeCastNvfp4) {
     refuse(fmt::format("args.cast is {}, must be a moeCast value", args.cast));
-  }
-  if (!lowLatency) {
-    refuse(fmt::format("args.cast is {}, which is for LL: in HT pass rows that are quantised, and scales as args.side",
-                       args.cast));
   }
   if (args.rowType == moeRowBytes) refuse("args.rowType is opaque bytes, which cannot be cast");
   if (args.hidden % kCastRowMultiple != 0) {
@@ -65,7 +61,7 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
     checkNoScales(args);
     return {};
   }
-  checkCast(args, lowLatency());
+  checkCast(args);
   CastArgs out{};
   out.type = castOf(args);
   out.rowType = args.rowType;
@@ -75,18 +71,16 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
   out.globalScale = args.globalScale;
   out.outScales = static_cast<std::uint32_t*>(args.outScales);
   out.words = castScaleWords(args.cast, args.hidden);
-  out.group = INT32_MAX;
-  out.rowStride = out.words;
-  out.wordStride = 1;
-  if (args.scaleLayout == moeScalesRowMajor) return out;
+  out.grid = scaleGrid(call, args, out.words);
+  return out;
+}
+
+ScaleGrid Handle::scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const {
+  if (args.scaleLayout == moeScalesRowMajor) return {INT32_MAX, 0, words, 1};
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
   const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * call.bound : args.outRowsMax;
-  out.rowStride = 1;
-  out.wordStride = rows;
-  if (shape_.layout != Layout::expertMajorPadded) return out;
-  out.group = static_cast<int>(rows);
-  out.groupStride = out.words * rows;
-  return out;
+  if (shape_.layout != Layout::expertMajorPadded) return {INT32_MAX, 0, 1, rows};
+  return {static_cast<int>(rows), words * rows, 1, rows};
 }
 
 }  // namespace moe

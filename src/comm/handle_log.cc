@@ -31,8 +31,9 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
                      rows * rowBytes, lowLatency()})
           .blocks;
     };
-    where = fmt::format("; the largest dispatch uses {} multiprocessors, the largest combine {}",
-                        blocks(dispatchStep(view_)), blocks(combineStep(view_, comm_.backend().landingCombines())));
+    where =
+        fmt::format("; the largest dispatch uses {} multiprocessors, the largest combine {}",
+                    blocks(dispatchStep(view_, false)), blocks(combineStep(view_, comm_.backend().landingCombines())));
   }
   log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts, {} per token, at most {} tokens{}",
             fmt::ptr(this), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.map.experts,

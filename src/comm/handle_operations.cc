@@ -28,6 +28,11 @@ bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
+// Of a row.
+std::uint64_t scaleBytes(const CastArgs& cast) {
+  return static_cast<std::uint64_t>(cast.words) * sizeof(std::uint32_t);
+}
+
 // Whether a one-step dispatch may store its own rows straight to the output. A cast needs slots, and side payload goes
 // the way of its rows.
 bool mayGoStraight(const DispatchArgs& d) {
@@ -44,16 +49,24 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
     return;
   }
   const auto rows = static_cast<std::uint64_t>(out->capacity);
-  const std::int64_t at = comm_.windowOffset(args.outRows, rows * out->rowBytes, "args.outRows");
+  const std::uint32_t outBytes = out->cast.type != kNoCast ? out->cast.codeBytes : out->rowBytes;
+  const std::int64_t at = comm_.windowOffset(args.outRows, rows * outBytes, "args.outRows");
   const std::int64_t sideAt =
       out->sideBytes == 0 ? at : comm_.windowOffset(args.outSide, rows * out->sideBytes, "args.outSide");
-  if ((at < 0) != (sideAt < 0) && rows > 0) {
+  const std::int64_t scalesAt =
+      out->cast.outScales == nullptr
+          ? at
+          : comm_.windowOffset(args.outScales, rows * scaleBytes(out->cast), "args.outScales");
+  for (const auto& [beside, name] : {std::pair{sideAt, "args.outSide"}, {scalesAt, "args.outScales"}}) {
+    if ((at < 0) == (beside < 0) || rows == 0) continue;
     throw Error(moeInvalidArgument,
-                "args.outRows and args.outSide must both be window memory (moeMemAlloc) or neither");
+                fmt::format("args.outRows and {} must both be window memory (moeMemAlloc) or neither", name));
   }
   if (at >= 0 || rows == 0) {
-    out->outRowsOffset = static_cast<std::uint64_t>(at >= 0 ? at : 0);
-    out->outSideOffset = static_cast<std::uint64_t>(sideAt >= 0 ? sideAt : 0);
+    const auto offset = [](std::int64_t where) { return static_cast<std::uint64_t>(std::max<std::int64_t>(where, 0)); };
+    out->outRowsOffset = offset(at);
+    out->outSideOffset = offset(sideAt);
+    out->cast.outScalesOffset = offset(scalesAt);
     return;
   }
   out->staged = comm_.shape().stagingRows;
@@ -80,7 +93,7 @@ int Handle::requireStaging(const char* call, const char* name) const {
 
 bool Handle::onlyMoves(const DispatchArgs& d) const {
   if (lowLatency()) return d.outRows == nullptr && d.cast.outScales == nullptr;
-  return d.staged == 0 && !rowsPerExpert() && !view_.hasRails();
+  return d.cast.type == kNoCast && d.staged == 0 && !rowsPerExpert() && !view_.hasRails();
 }
 
 bool Handle::onlyMoves(const CombineArgs& a) const {
@@ -138,7 +151,8 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
 Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const {
   checkOutstanding(Pending::dispatch, call.name);
   const bool routes = call.route != nullptr && routesInDispatch_;
-  Operation made{routes ? Step::llRouteDispatch : dispatchStep(view_), params(), {}, (args.flags & moeSendOnly) != 0};
+  const Step step = routes ? Step::llRouteDispatch : dispatchStep(view_, args.cast != moeCastNone);
+  Operation made{step, params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = made.params;
   p.describe = describeArgs(args);
   p.dispatch = dispatchArgs(call, args);

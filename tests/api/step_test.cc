@@ -55,7 +55,6 @@ TEST_P(Step, ABoundForAStepMakesItsPlacesFewer) {
       c.padding = layout % 4, c.window = mode == moeModeHt, c.sideBytes = 16;
       c.seed = static_cast<std::uint64_t>(500 * mode + layout);
       runSteps(3, wide, c, 6);
-      if (mode == moeModeHt) continue;
       c.cast = moeCastFp8, c.hidden = 256, c.tokenContiguous = true;
       runSteps(3, wide, c, 6);
     }
@@ -128,13 +127,12 @@ TEST_P(Step, OpaqueRowsWithASidePayloadAreRight) {
   }
 }
 
-TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
-  moeConfig_t wide = config();
-  wide.rowBytesMax = 8192;
+// Every cast in every layout of a mode. HT stores to window memory at once, and to the staging area otherwise.
+void runCasts(int mode, const moeConfig_t& wide) {
   for (int cast = moeCastFp8; cast <= moeCastNvfp4; ++cast) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       StepCase c;
-      c.mode = moeModeLl;
+      c.mode = mode;
       c.layout = layout;
       c.cast = cast;
       c.rowType = moeRowBf16 + layout % 3;
@@ -142,16 +140,31 @@ TEST_P(Step, RowsThatAreCastOnTheirWayAreRight) {
       c.topk = 4;
       c.tokenContiguous = (layout + cast) % 2 == 0;
       c.sideBytes = 16 * (layout % 2);
-      c.window = false;
+      c.window = mode == moeModeHt && cast % 2 == 0;
       runSteps(4, wide, c, 3);
       c.tokenContiguous = !c.tokenContiguous;
       c.exact = true;
+      c.window = mode == moeModeHt;
       runSteps(1 + layout, wide, c, 2);
       c.exact = layout % 2 == 0;
       c.scalesInput = true, c.scalesAll = cast == moeCastNvfp4;
+      c.window = mode == moeModeHt && cast % 2 != 0;
+      c.arrivals = hasRowPerExpert(static_cast<Layout>(layout));
       runSteps(2, wide, c, 2);
     }
   }
+}
+
+TEST_P(Step, RowsThatLlCastsOnTheirWayAreRight) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192;
+  runCasts(moeModeLl, wide);
+}
+
+TEST_P(Step, RowsThatHtCastsOnTheirWayAreRight) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192;
+  runCasts(moeModeHt, wide);
 }
 
 TEST_P(Step, RowsThatNothingArrivesForArePadded) {
@@ -172,11 +185,10 @@ TEST_P(Step, RowsThatNothingArrivesForArePadded) {
         c.describes = true;
         c.seed = static_cast<std::uint64_t>(31 * mode + 4 * layout + padding);
         runSteps(3, wide, c, 3);
-        if (mode != moeModeLl) continue;
         c.cast = padding == 2 ? moeCastFp8Ue8m0 : padding == 3 ? moeCastNvfp4 : moeCastFp8;
         c.hidden = 128 * (1 + layout);
         c.tokenContiguous = padding == 3;
-        c.window = false;
+        c.window = c.window && mode == moeModeHt;
         runSteps(3, wide, c, 2);
       }
     }

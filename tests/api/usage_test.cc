@@ -220,8 +220,17 @@ TEST_P(Usage, BadCastsAreNamed) {
     good.outRowsMax = 4;
     good.cast = moeCastFp8;
     good.outScales = memory + 2048;
-    refuses(moeModeHt, good, "args.cast is 1, which is for LL");
     moeDispatchArgs_t bad = good;
+    void* window = nullptr;
+    MOE_ASSERT_OK(moeMemAlloc(context.comm, 1024, &window), context);
+    bad.outRows = window;
+    refuses(moeModeHt, bad, "args.outRows and args.outScales must both be window memory (moeMemAlloc) or neither");
+    bad = good, bad.outScales = window;
+    refuses(moeModeHt, bad, "args.outRows and args.outScales must both be window memory (moeMemAlloc) or neither");
+    bad.outRows = memory, bad.outScales = static_cast<std::uint8_t*>(window) + 1008, bad.outRowsMax = 4;
+    refuses(moeModeHt, bad, "args.outScales needs 32 bytes, but moeMemAlloc has given only 16 there");
+    MOE_EXPECT_OK(moeMemFree(context.comm, window), context);
+    bad = good;
     bad.cast = 7;
     refuses(moeModeLl, bad, "args.cast is 7, must be a moeCast value");
     bad = good, bad.hidden = 200;

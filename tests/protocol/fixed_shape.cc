@@ -46,9 +46,9 @@ class Rounds {
       if (!inside) world_.program->addRoute(routing, shape_.warps);
       if (shape_.combineFirst) addCombine(round);
       if (inside) addRouteDispatch(routing, round);
-      if (!inside) addSteps(drawDispatch(round), dispatchStep(handle().view(0)));
+      if (!inside) addSteps(drawDispatch(round), dispatchStep(handle().view(0), false));
       addCombine(round + 1);
-      addSteps(drawDispatch(round + 1), dispatchStep(handle().view(0)));  // on the same route
+      addSteps(drawDispatch(round + 1), dispatchStep(handle().view(0), false));  // on the same route
     }
     world_.text = world_.program->describe();
     return std::move(world_);

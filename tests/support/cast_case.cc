@@ -32,13 +32,13 @@ CastArgs CastOutput::args(void* scales, const ReferenceRule& rule) const {
   args.globalScale = cast_.scalesAll ? &rule.globalScale : nullptr;
   args.type = cast_.type | (cast_.exact ? kCastExact : 0), args.rowType = cast_.rowType, args.elements = cast_.elements;
   args.outScales = bytes() == 0 ? nullptr : static_cast<std::uint32_t*>(scales);
-  args.words = cast_.words(), args.group = INT32_MAX;
-  args.rowStride = args.words, args.wordStride = 1;
+  args.words = cast_.words();
+  args.grid = {INT32_MAX, 0, args.words, 1};
   if (!cast_.tokenContiguous) return args;
-  args.rowStride = 1, args.wordStride = hasFixedRows(route_.layout) ? slotsOf(route_) : capacity_;
+  args.grid = {INT32_MAX, 0, 1, hasFixedRows(route_.layout) ? slotsOf(route_) : capacity_};
   if (route_.layout != Layout::expertMajorPadded) return args;
-  args.group = static_cast<int>(slotsOf(route_));
-  args.groupStride = slotsOf(route_) * args.words;
+  args.grid.group = static_cast<int>(slotsOf(route_));
+  args.grid.groupStride = slotsOf(route_) * args.words;
   return args;
 }
 

@@ -53,13 +53,14 @@ std::int64_t DispatchOperation::paddedRows(int rank) const {
   return std::min(outputRows(rank), ranks_[at(rank)].params.dispatch.capacity);
 }
 
-// A window area holds the rows, followed by the side payload.
+// A window area holds the rows, followed by the side payload and the scales of a cast.
 void DispatchOperation::poisonOutputs(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const std::int64_t rows = outputRows(rank);
   const int longer = rank == config_.oddRank ? 16 : 0;  // for the size that this rank states
   if (inWindow(rank)) {
-    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + longer + config_.sideBytes)))
+    const int scaleBytes = config_.cast ? config_.cast.words() * 4 : 0;
+    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + longer + config_.sideBytes + scaleBytes)))
       report.add(rank, name_ + ": the output was written before it was offered");
   } else {
     own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * (config_.rowBytes + longer)));
@@ -119,12 +120,7 @@ void DispatchOperation::start(int rank, Report& report) {
   d.capacity = config_.capacity.empty() ? rows : config_.capacity[at(rank)];
   if (config_.padding != 0 && d.capacity >= arrivals.layoutRows) d.capacity = rows;
   if (config_.inSlots) d.outRows = d.outSide = nullptr;
-  const bool wantsScales = !config_.inSlots || wants(seed, rank, 4);
-  if (config_.cast)
-    own.scales = CastOutput(config_.cast, route_->config, wantsScales ? rows : 0, wantsScales ? d.capacity : 0);
-  own.outScales = GuardedBytes(own.scales.bytes());
-  own.rule = config_.cast.ruleOf(rank);
-  d.cast = own.scales.args(own.outScales.data(), own.rule);
+  placeScales(rank);
   d.terms = packDispatchTerms(sourceBytes() + longer, config_.cast.rowType, config_.sideBytes, d.cast.type);
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
@@ -138,6 +134,23 @@ void DispatchOperation::start(int rank, Report& report) {
   if (wants(seed, rank, 2)) d.outSourceIndex = reinterpret_cast<std::int32_t*>(own.outSources.data());
   if (route_->config.layout == Layout::expertMajor && wants(seed, rank, 3))
     d.outExpertOffsets = reinterpret_cast<std::int32_t*>(own.outOffsets.data());
+}
+
+// Those of a window output lie in its area, behind all else.
+void DispatchOperation::placeScales(int rank) {
+  PerRank& own = ranks_[at(rank)];
+  DispatchArgs& d = own.params.dispatch;
+  const std::int64_t rows = outputRows(rank);
+  const bool window = config_.cast && inWindow(rank);
+  if (window && d.capacity > rows) d.capacity = rows;
+  const bool wanted = !config_.inSlots || wants(config_.seed, rank, 4);
+  if (config_.cast) own.scales = CastOutput(config_.cast, route_->config, wanted ? rows : 0, wanted ? d.capacity : 0);
+  own.outScales = GuardedBytes(window ? 0 : own.scales.bytes());
+  const std::int64_t before = rows * (config_.rowBytes + config_.sideBytes);
+  own.scalesAt = window ? areas_->data(rank, config_.area) + before : own.outScales.data();
+  own.rule = config_.cast.ruleOf(rank);
+  d.cast = own.scales.args(own.scalesAt, own.rule);
+  if (window) d.cast.outScalesOffset = areas_->offset(rank, config_.area) + static_cast<std::uint64_t>(before);
 }
 
 StepParams DispatchOperation::params(int rank, int phases) {
@@ -224,7 +237,7 @@ void DispatchOperation::checkRows(int rank, const Arrivals& arrivals, Report& re
     if (!isRow(token, config_.seed ^ kSideSeed, outSide + row * config_.sideBytes, config_.sideBytes))
       return report.add(rank, fmt::format("{}: side payload of row {} is wrong", name_, row));
   }
-  if (!own.scales.isRight(own.outScales.data())) report.add(rank, name_ + ": scales are wrong");
+  if (!hearsOverRails(rank) && !own.scales.isRight(own.scalesAt)) report.add(rank, name_ + ": scales are wrong");
 }
 
 void DispatchOperation::checkEntries(int rank, const Arrivals& arrivals, Report& report) const {

@@ -19,10 +19,10 @@ ReferenceCast castOfLibrary(const ReferenceRule& rule, const Bytes& source, int 
   Bytes scales(static_cast<std::size_t>(castTiles(elements) * castScaleBytes(cast)));
   const CastFactors factors = CastFactors::of({cast, &rule.inputScale, &rule.globalScale});
   for (int tile = 0; tile < castTiles(elements); ++tile) {
-    castTile<Type>(
+    castTile<Type, false>(
         {source.data(), elements, 1}, factors, tile,
         [&](int) {
-          return CastSink{result.codes.data(), scales.data()};
+          return CastSink{result.codes.data(), scales.data(), 1};
         },
         std::memcpy);
   }

@@ -90,7 +90,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   bias1_ = take(std::int64_t{c.tokensMax} * rowBytes());
   out_ = takeOutput(rowsMax_ * rowBytes());
   outSide_ = takeOutput(rowsMax_ * c.sideBytes);
-  outScales_ = take(rowsMax_ * castCase().words() * 4);
+  outScales_ = takeOutput(rowsMax_ * castCase().words() * 4);
   factors_ = reinterpret_cast<float*>(take(8));  // input scale, global scale
   ids_ = take(entries * 8);
   weights_ = reinterpret_cast<float*>(take(entries * 4));
@@ -111,6 +111,7 @@ MoeStep::~MoeStep() {
   if (case_.window) {
     EXPECT_EQ(moeMemFree(context_.comm, out_), moeSuccess) << context_.error();
     EXPECT_EQ(moeMemFree(context_.comm, case_.sideBytes > 0 ? outSide_ : nullptr), moeSuccess) << context_.error();
+    EXPECT_EQ(moeMemFree(context_.comm, case_.cast != moeCastNone ? outScales_ : nullptr), moeSuccess);
   }
   EXPECT_EQ(moeHandleDestroy(handle_), moeSuccess);
 }

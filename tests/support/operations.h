@@ -123,7 +123,7 @@ struct DispatchCase {
   int sideBytes = 0;
   Parts parts{1, 16};
   int area = 0;                        // HT: index in OutputAreas
-  CastCase cast;                       // LL; rowBytes is then the size of the codes
+  CastCase cast;                       // rowBytes is then the size of the codes
   bool inSlots = false;                // LL RANK_MAJOR: rows stay where they arrive
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what arrives
@@ -149,6 +149,7 @@ class DispatchOperation : public Operation {
   struct PerRank {
     GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outScales;
     CastOutput scales;
+    std::uint8_t* scalesAt = nullptr;
     ReferenceRule rule{};
     StepParams params{};
   };
@@ -162,6 +163,7 @@ class DispatchOperation : public Operation {
   // Rows of the output that padding reaches.
   std::int64_t paddedRows(int rank) const;
   void poisonOutputs(int rank, Report& report);
+  void placeScales(int rank);
   void checkOutputs(int rank, Report& report);
   void checkRows(int rank, const Arrivals& arrivals, Report& report);
   void checkExpert(int rank, int expert, Report& report) const;

@@ -55,6 +55,7 @@ void TestComm::listAreas() {
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
+  add("htScales", at_.htScales, two * std::int64_t{sizeof(ScaleRecord)});
   add("htCombines", at_.htCombines, two * std::int64_t{sizeof(CombineRecord)});
   add("llSizes", at_.llSizes, sets * n * 8);
   add("llRows", at_.llRows, sets * n * ll * s.rowBytesMax);

@@ -40,6 +40,7 @@ class Builder {
         describing_(mix(seed, 68)),
         weighing_(mix(seed, 71)),
         bounding_(mix(seed, 72)),
+        casting_(mix(seed, 77)),
         landing_(seed % 4 != 0),
         limits_(limits) {
     world_.trouble = trouble;
@@ -77,7 +78,8 @@ class Builder {
   Rng rng_;
   Rng describing_;  // steps that describe: worlds are otherwise what they were without them
   Rng weighing_;    // the same of weights at combine
-  Rng bounding_;    // and of bounds
+  Rng bounding_;    // of bounds ...
+  Rng casting_;     // ... and of casts in HT
   bool landing_;    // LL rows land where they can, as on GPUs
   ScenarioLimits limits_;
   CommShape shape_;
@@ -250,11 +252,9 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.rowBytes = drawBytes(shape_.rowBytesMax);
   config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
   config.parts = drawParts(config.rowBytes);
-  if (s.lowLatency) config.cast = drawCast(shape_.rowBytesMax, config.seed, rng_);
-  if (config.cast) {
-    config.rowBytes = config.cast.codeBytes();
-    config.parts = drawTiles(config.cast.elements, rng_);
-  }
+  Rng& casting = s.lowLatency ? rng_ : casting_;
+  config.cast = drawCast(shape_.rowBytesMax, config.seed, casting);
+  if (config.cast) config.rowBytes = config.cast.codeBytes(), config.parts = drawTiles(config.cast.elements, casting);
   config.stagingArea = freeStaging();
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
@@ -282,7 +282,7 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
     operation = std::make_shared<RouteDispatchOperation>(*world_.comm, *track.handle, routing, dispatch,
                                                          name("dispatch that routes", track));
   }
-  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0));
+  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0), bool{config.cast});
   start(track, operation);
 }
 

@@ -10,6 +10,7 @@ class Simulator;
 
 bool runRoute(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runHtDispatch(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+bool runCast(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runLl(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 

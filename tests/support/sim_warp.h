@@ -134,7 +134,7 @@ class SimWarp {
       for (int i = 0; i < casts.count(); ++i) {
         const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
-          castTile<decltype(type)>(
+          castTile<decltype(type), ScattersScales<Casts>>(
               job, factors, tile, [&](int sink) { return casts.sink(i, sink); },
               [&](std::uint8_t* to, const void* from, std::size_t bytes) {
                 sim_.store(to, from, static_cast<std::uint32_t>(bytes));

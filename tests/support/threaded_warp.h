@@ -136,7 +136,7 @@ class ThreadedWarp {
         note(job.elements, job.sinks, job.source);
         for (int sink = 0; sink < job.sinks; ++sink) note(15, sink, casts.sink(i, sink).codes);
         for (int tile = lane_; tile < castTiles(job.elements); tile += kLanes) {
-          castTile<decltype(type)>(
+          castTile<decltype(type), ScattersScales<Casts>>(
               job, factors, tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }

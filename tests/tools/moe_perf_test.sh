@@ -34,6 +34,10 @@ for mode in ht ll; do
   done
 done
 for cast in fp8 fp8-pow2 mxfp8 mxfp4 nvfp4; do run --mode ll --layout rank-major --cast $cast; done
+for layout in flat expert-major expert-major-padded rank-major; do
+  run --mode ht --layout $layout --cast fp8
+  run --mode ht --layout $layout --cast mxfp4 --window 0 --scales token-contiguous
+done
 run --mode ll --layout expert-major-padded --format fp32 --cast fp8-ue8m0
 run --mode ll --layout expert-major-padded --cast nvfp4 --scales token-contiguous
 for layout in flat expert-major expert-major-padded; do
@@ -83,6 +87,7 @@ for mode in ht ll; do
 done
 run_domains --mode ht --interleave --send-only
 run_domains --mode ll --cast fp8
+run_domains --mode ht --cast nvfp4
 [ "$("$perf" --ranks-as-threads 4 --backend host --domain-size 3 >/dev/null 2>"$work/err"; echo $?)" = 1 ] &&
   grep -q 'domainSize is 3, which does not divide the 4 ranks' "$work/err" || fail 'domains that do not fit the ranks'
 

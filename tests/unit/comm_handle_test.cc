@@ -183,6 +183,7 @@ TEST_F(Told, ADispatchOnlyMovesRowsIfTheyStayWhereTheyCome) {
   EXPECT_TRUE(dispatchMoves(moeModeHt, moeLayoutRankMajor, window()));
   EXPECT_FALSE(dispatchMoves(moeModeHt, moeLayoutFlat, rank_.other())) << "out of the staging area";
   EXPECT_FALSE(dispatchMoves(moeModeHt, moeLayoutExpertMajor, window())) << "further copies for further experts";
+  EXPECT_FALSE(dispatchMoves(moeModeHt, moeLayoutFlat, window(), window())) << "cast on their way";
   EXPECT_TRUE(dispatchMoves(moeModeLl, moeLayoutRankMajor, nullptr)) << "in the slots";
   EXPECT_FALSE(dispatchMoves(moeModeLl, moeLayoutRankMajor, window())) << "out of the slots";
   EXPECT_FALSE(dispatchMoves(moeModeLl, moeLayoutRankMajor, nullptr, rank_.other())) << "the scales out of them";

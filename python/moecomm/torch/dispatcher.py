@@ -128,9 +128,9 @@ class Dispatcher:
         topk_idx      [tokens, topk] of the index type: global expert, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1 everywhere
         side          [tokens, any] of any dtype, a multiple of 16 bytes, carried along without gradients; or None
-        cast          as for Handle.dispatch: low-latency handles cast the rows on their way. Then rows have no gradient,
-                      those of mxfp4 and nvfp4 are uint8 [n, hidden / 2], and `side` of the answer has the scales:
-                      float32 [n, words], or int32 of four bytes each
+        cast          as for Handle.dispatch: rows are cast on their way. Then they have no gradient, those of mxfp4 and
+                      nvfp4 are uint8 [n, hidden / 2], and `side` of the answer has the scales: float32 [n, words], or
+                      int32 of four bytes each
 
         Differentiable in rows and topk_weights."""
         require_tensor(rows, "rows", ("tokens", "hidden"))

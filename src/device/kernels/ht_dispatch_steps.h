@@ -12,7 +12,7 @@ template <>
 struct StepCode<Step::htDispatch> {
   template <Duty kDuty, class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatch<1, kDuty, Warp>(warp, p, crew).run();
+    HtDispatch<HtKind{1, kDuty}, Warp>(warp, p, crew).run();
   }
 };
 
@@ -20,7 +20,7 @@ template <>
 struct StepCode<Step::htDispatchWaves> {
   template <Duty, class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatch<kHtWaves, Duty::all, Warp>(warp, p, crew).run();
+    HtDispatch<HtKind{kHtWaves}, Warp>(warp, p, crew).run();
   }
 };
 
@@ -28,7 +28,7 @@ template <>
 struct StepCode<Step::htDispatchRails> {
   template <Duty, class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    HtDispatchRails<Warp>(warp, p, crew.all).run();
+    HtDispatchRails<false, Warp>(warp, p, crew.all).run();
   }
 };
 

@@ -16,10 +16,12 @@ struct KernelChoice {
 // What the runtime knows a kernel by; NULL if there is no such kernel, or the step is of another family.
 const void* kernelOfRoute(const KernelChoice& choice);
 const void* kernelOfHtDispatch(const KernelChoice& choice);
+const void* kernelOfCast(const KernelChoice& choice);
 const void* kernelOfCombine(const KernelChoice& choice);
 const void* kernelOfLl(const KernelChoice& choice);
 const void* timedKernelOfRoute(const KernelChoice& choice);
 const void* timedKernelOfHtDispatch(const KernelChoice& choice);
+const void* timedKernelOfCast(const KernelChoice& choice);
 const void* timedKernelOfCombine(const KernelChoice& choice);
 const void* timedKernelOfLl(const KernelChoice& choice);
 

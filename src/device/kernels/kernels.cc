@@ -11,12 +11,13 @@ constexpr int kWarpThreads = 32;
 
 const void* kernelOf(const KernelChoice& choice) {
   if (choice.timed) {
-    for (const auto ofFamily : {timedKernelOfRoute, timedKernelOfHtDispatch, timedKernelOfCombine, timedKernelOfLl}) {
+    for (const auto ofFamily :
+         {timedKernelOfRoute, timedKernelOfHtDispatch, timedKernelOfCast, timedKernelOfCombine, timedKernelOfLl}) {
       if (const void* kernel = ofFamily(choice)) return kernel;
     }
     return nullptr;
   }
-  for (const auto ofFamily : {kernelOfRoute, kernelOfHtDispatch, kernelOfCombine, kernelOfLl}) {
+  for (const auto ofFamily : {kernelOfRoute, kernelOfHtDispatch, kernelOfCast, kernelOfCombine, kernelOfLl}) {
     if (const void* kernel = ofFamily(choice)) return kernel;
   }
   return nullptr;

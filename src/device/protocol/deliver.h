@@ -31,6 +31,17 @@ MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
 
+// Where the scales of a row have come.
+struct ArrivedScales {
+  const std::uint32_t* words;
+  std::int64_t stride;
+
+  // Of a row that is one piece of memory.
+  static MOE_LANES ArrivedScales behind(const std::uint8_t* row, std::uint32_t codeBytes) {
+    return {reinterpret_cast<const std::uint32_t*>(row + codeBytes), 1};
+  }
+};
+
 // Some rows from where they arrived to their places in `out`: a list for streamRows. `Places` says where a row is,
 // source(row), how many copies of it are made, copies(row), and where those are, place(row, copy): rows of `out`.
 template <class Rows, class Places>
@@ -52,6 +63,26 @@ struct Delivered {
     return {out + row * items.share.rowBytes + part.begin, nullptr, true};
   }
 };
+
+// Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
+// a row are made, copies(row), which rows of the output those are, place(row, copy), and where its scales are,
+// scales(row). Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring
+// words.
+template <class Rows, class Places>
+MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
+  const CastArgs& cast = s.p.dispatch.cast;
+  const int count = rows.end - rows.begin;
+  const bool byRows = cast.grid.rowStride == 1;
+  const Slice slice = sliceOf(count * cast.words, team);
+  s.warp.forEach(slice.count, [&](int i) {
+    const int item = slice.begin + i;
+    const int row = rows.row(rows.begin + (byRows ? item % count : item / cast.words));
+    const int word = byRows ? item / count : item % cast.words;
+    const ArrivedScales from = places.scales(row);
+    const auto value = s.warp.laneLoad(from.words + word * from.stride);
+    for (int copy = 0; copy < places.copies(row); ++copy) *scaleWord(cast, places.place(row, copy), word) = value;
+  });
+}
 
 // Entry `n` of a row that is at row `at` of the layout, in the caller's arrays. One lane.
 MOE_LANES void laneDescribe(const HandleView& h, const DispatchArgs& d, const Quad& head, const Quad& entry, int n,

@@ -1,11 +1,11 @@
 // High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
 // row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
 // local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
-// from the staging area. Across domains each row takes the rails first. Flags: docs/internals/protocol.md, "HT
-// dispatch".
+// from the staging area. Across domains each row takes the rails first. With a cast the warps quantise a row as they
+// store it (ht_cast.h). Flags: docs/internals/protocol.md, "HT dispatch".
 #pragma once
 
-#include "device/protocol/deliver.h"
+#include "device/protocol/ht_cast.h"
 #include "device/protocol/push.h"
 #include "device/protocol/rails.h"
 
@@ -27,6 +27,13 @@ MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int 
   return tooLittle(Fault::capacity, Phase::dispatchOutput, to, out.capacity, h.sent.layoutRowsOf[to]);
 }
 
+// What is fixed when a dispatch is compiled.
+struct HtKind {
+  int waves;
+  Duty duty = Duty::all;
+  bool casts = false;
+};
+
 // Where rows go: finalPlace here, or a row of the window from where it takes the rails.
 template <class Dispatch>
 struct HtPlaces {
@@ -36,7 +43,8 @@ struct HtPlaces {
   MOE_LANES Sink out(int token) const { return dispatch.railPlace(token); }
 };
 
-// One payload's arriving rows: all copies from the staging area, or only the further copies of rows that are in place.
+// One payload's arriving rows, `rowBytes` apart: all copies from the staging area, or only the further copies of rows
+// that are in place.
 struct HtArrived {
   const HandleView& h;
   bool staged;
@@ -51,13 +59,28 @@ struct HtArrived {
   MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace() + copy); }
 };
 
-template <int kWaves, Duty kDuty, Moves Warp>
+// The scales of such rows, for deliverScales.
+struct HtArrivedScales {
+  HtArrived rows;
+  const CastArgs& cast;
+
+  MOE_LANES ArrivedScales scales(int row) const {
+    if (rows.staged) return ArrivedScales::behind(rows.source(row), cast.codeBytes);
+    return {cast.outScales + cast.grid.rowStart(layoutRow(rows.h, row, 0)), cast.grid.wordStride};
+  }
+  MOE_LANES int copies(int row) const { return rows.copies(row); }
+  MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
+};
+
+template <HtKind kKind, Moves Warp>
 MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation);
 
 // With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
 // not to wait for it.
-template <int kWaves, Duty kDuty, Moves Warp>
+template <HtKind kKind, Moves Warp>
 class HtDispatch {
+  static constexpr int kWaves = kKind.waves;
+  static constexpr Duty kDuty = kKind.duty;
   static_assert(kWaves == 1 || kDuty == Duty::all);
 
  public:
@@ -72,7 +95,7 @@ class HtDispatch {
     const bool silent = deliversNothing(s);
     if (s.sends && !begin()) return;
     if (silent || (s.sends && !outputsAreGood())) {
-      return dispatchNothing<kWaves, kDuty>(s.warp, s.p, Crew{s.w, team_}, s.operation());
+      return dispatchNothing<kKind>(s.warp, s.p, Crew{s.w, team_}, s.operation());
     }
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave);
@@ -103,6 +126,16 @@ class HtDispatch {
     return {s.comm.template in<std::uint8_t>(to.rank, out.rows) + row * d_.rowBytes,
             s.comm.template in<std::uint8_t>(to.rank, out.side) + row * d_.sideBytes, to.rank == s.comm.rank};
   }
+  // The same of a row that is cast.
+  MOE_LANES CastSink castPlace(const Destination& to) const {
+    const OutputRecord out = outputOf(to.rank);
+    auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
+    if (out.staged != 0) return castPiece(rows + std::int64_t{to.flat} * d_.rowBytes, d_.cast.codeBytes);
+    const ScaleRecord scales = s.warp.laneLoad(scaleRecord(s.comm, s.comm.rank, s.epoch, to.rank));
+    auto* words = s.comm.template in<std::uint32_t>(to.rank, scales.scales) + scales.grid.rowStart(to.row);
+    return {rows + std::int64_t{to.row} * d_.cast.codeBytes, reinterpret_cast<std::uint8_t*>(words),
+            scales.grid.wordStride};
+  }
   // Where the row of a token waits for the rails.
   MOE_LANES Sink railPlace(int token) const {
     const RemoteLayout& at = s.comm.far->at;
@@ -113,6 +146,7 @@ class HtDispatch {
   // Stores this warp's share of tokens to their places.
   template <class Rows>
   MOE_LANES void push(Range tokens, Rows rows) const {
+    if constexpr (kKind.casts) return pushCast(tokens, rows);
     using To = Outgoing<Session<Warp>, Rows, HtPlaces<HtDispatch>>;
     const To to{s, rows, {*this}, {s.handle}};
     const PayloadOut<To> out{to, d_.rows, shareOf(tokens, d_.parts, d_.rowBytes, team_)};
@@ -181,10 +215,24 @@ class HtDispatch {
     s.warp.forEach(s.comm.domainSize, [&](int i) {
       s.warp.laneStore(outputRecord(s.comm, s.comm.domainFirst + i, s.epoch, s.comm.rank), mine);
     });
+    if constexpr (kKind.casts) offerScales(s);
     s.tell(s.comm.at.htOutputReady, s.epoch);
   }
   MOE_LANES OutputRecord outputOf(int rank) const {
     return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
+  }
+
+  // Each row is cast where it is loaded, and stored as codes and scales. Side payload goes by itself.
+  template <class Rows>
+  MOE_LANES void pushCast(Range tokens, Rows rows) const {
+    using To = Outgoing<Session<Warp>, Rows, HtCastPlaces<HtDispatch>>;
+    const To to{s, rows, {*this}, {s.handle}};
+    const auto elements = static_cast<std::uint32_t>(d_.cast.elements);
+    s.warp.castRows(CastOut<To>{to, d_, shareOf(tokens, d_.parts, elements, team_)});
+    if (d_.sideBytes == 0) return;
+    using Side = Outgoing<Session<Warp>, Rows, HtSidePlaces<HtDispatch>>;
+    const Side side{s, rows, {*this}, {s.handle}};
+    s.warp.streamRows(PayloadOut<Side>{side, d_.side, shareOf(tokens, Parts{1, d_.sideBytes}, d_.sideBytes, team_)});
   }
 
   MOE_LANES void sendWave(int wave) const {
@@ -201,26 +249,39 @@ class HtDispatch {
   }
 
   MOE_LANES void place(const ArrivingRows& rows) const {
-    placePayload(rows, d_.outRowsOffset, d_.outRows, d_.rowBytes, d_.arriving);
+    if (d_.staged == 0 && !expertRows(s.handle)) return;
+    if constexpr (kKind.casts) {
+      placeCast(rows);
+    } else {
+      placePayload(rows, arrived(d_.outRowsOffset, d_.outRows, d_.rowBytes), d_.outRows, d_.rowBytes, d_.arriving);
+    }
     if (d_.sideBytes == 0) return;
-    placePayload(rows, d_.outSideOffset, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
+    const HtArrived side = arrived(d_.outSideOffset, d_.outSide, d_.sideBytes);
+    placePayload(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
   }
-  MOE_LANES void placePayload(const ArrivingRows& rows, std::uint64_t staging, std::uint8_t* out,
-                              std::uint32_t rowBytes, const Parts& parts) const {
+  // In the staging area a row that was cast is one piece.
+  MOE_LANES void placeCast(const ArrivingRows& rows) const {
+    const std::uint32_t codeBytes = d_.cast.codeBytes;
+    const HtArrived from = arrived(d_.outRowsOffset, d_.outRows, d_.staged != 0 ? d_.rowBytes : codeBytes);
+    placePayload(rows, from, d_.outRows, codeBytes, d_.arriving);
+    deliverScales(s, rows, HtArrivedScales{from, d_.cast}, s.w);
+  }
+  MOE_LANES HtArrived arrived(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
     const bool staged = d_.staged != 0;
-    if (!staged && !expertRows(s.handle)) return;
-    const std::uint8_t* arrived = staged ? s.comm.template mine<std::uint8_t>(staging) : out;
-    s.warp.streamRows(Delivered<ArrivingRows, HtArrived>{
-        partsOf(rows, parts, rowBytes, s.w), {s.handle, staged, arrived, rowBytes}, out});
+    return {s.handle, staged, staged ? s.comm.template mine<std::uint8_t>(staging) : out, rowBytes};
+  }
+  MOE_LANES void placePayload(const ArrivingRows& rows, const HtArrived& from, std::uint8_t* out,
+                              std::uint32_t rowBytes, const Parts& parts) const {
+    s.warp.streamRows(Delivered<ArrivingRows, HtArrived>{partsOf(rows, parts, rowBytes, s.w), from, out});
   }
 
   const DispatchArgs& d_;
   WarpIndex team_;
 };
 
-template <int kWaves, Duty kDuty, Moves Warp>
+template <HtKind kKind, Moves Warp>
 MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation) {
-  HtDispatch<kWaves, kDuty, Warp>(warp, p, crew, operation).runSilently();
+  HtDispatch<kKind, Warp>(warp, p, crew, operation).runSilently();
 }
 
 }  // namespace moe

@@ -39,8 +39,9 @@ MOE_LANES RailPayload railPayload(const StepParams& p, Payload payload) {
   return {at.railSide, at.railSideOut, c.sideBytesMax, p.dispatch.sideBytes};
 }
 
-// One payload of rows that came over the rails, to their places in this domain: a list for streamRows.
-template <class Dispatch>
+// One payload of rows that came over the rails, to their places in this domain: a list for streamRows. `kCast`: the
+// codes of rows that are cast.
+template <class Dispatch, bool kCast>
 struct Forwarded {
   const Dispatch& here;
   RailRows rows;
@@ -61,17 +62,19 @@ struct Forwarded {
     const PartOf part = share.at(i);
     const RailRow row = railRowAt(rows, part.row);
     const int turn = (ordinal + here.s.comm.rank + row.index) % rows.h.rails.count[row.table];
-    const Sink to = here.finalPlace(rows.h.rails.to[row.table * rows.h.railDestinationsMax() + turn]);
+    const Destination& which = rows.h.rails.to[row.table * rows.h.railDestinationsMax() + turn];
+    if constexpr (kCast) return {here.castPlace(which).codes + part.begin, nullptr, which.rank == here.s.comm.rank};
+    const Sink to = here.finalPlace(which);
     return {(payload == Payload::rows ? to.row : to.side) + part.begin, nullptr, to.here};
   }
 };
 
-template <Moves Warp>
+template <bool kCasts, Moves Warp>
 MOE_SELDOM void keepDispatchRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
-template <Moves Warp>
+template <bool kCasts, Moves Warp>
 class HtDispatchRails {
-  using Here = HtDispatch<kHtWaves, Duty::all, Warp>;
+  using Here = HtDispatch<HtKind{kHtWaves, Duty::all, kCasts}, Warp>;
 
  public:
   MOE_LANES HtDispatchRails(const Warp& warp, const StepParams& p, WarpIndex w)
@@ -131,13 +134,17 @@ class HtDispatchRails {
   MOE_LANES bool forwardWave(int wave, bool& silent) const {
     if (!railsHaveCome(s, words(), wave)) return false;
     if (wave == 0 && !silent) silent = !railsAgree(s, words());
-    MOE_ROLLED
-    for (int side = 0; !silent && side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
-      forward(wave, side == 0 ? Payload::rows : Payload::side, side == 0 ? d_.parts : Parts{1, d_.sideBytes});
+    if constexpr (kCasts) {
+      if (!silent) forwardCast(wave);
+    } else {
+      MOE_ROLLED
+      for (int side = 0; !silent && side < (d_.sideBytes != 0 ? 2 : 1); ++side) {
+        forward(wave, side == 0 ? Payload::rows : Payload::side, side == 0 ? d_.parts : Parts{1, d_.sideBytes});
+      }
     }
     announceWave(s, here_.rowFlags(), wave, s.w);
     if (wave < kHtWaves - 1) return true;
-    if (silent && isLast(s.w) && s.allHaveBegun()) keepDispatchRailsFault(s.warp, s.p, s.w, s.operation());
+    if (silent && isLast(s.w) && s.allHaveBegun()) keepDispatchRailsFault<kCasts>(s.warp, s.p, s.w, s.operation());
     freeRails(s, words());
     here_.endSend(silent);
     return true;
@@ -154,7 +161,37 @@ class HtDispatchRails {
   MOE_LANES void forward(int wave, Payload payload, const Parts& parts) const {
     const RailRows rows{s.handle, wave};
     const RailPayload rail = railPayload(s.p, payload);
-    s.warp.streamRows(Forwarded<Here>{here_, rows, payload, rail, shareOf({0, rows.count()}, parts, rail.bytes, s.w)});
+    using List = Forwarded<Here, false>;
+    s.warp.streamRows(List{here_, rows, payload, rail, shareOf({0, rows.count()}, parts, rail.bytes, s.w)});
+  }
+  // Codes are the beginning of a row, scales its end.
+  MOE_LANES void forwardCast(int wave) const {
+    const RailRows rows{s.handle, wave};
+    const RailPayload rail = railPayload(s.p, Payload::rows);
+    const PartShare share = shareOf({0, rows.count()}, codeParts(), d_.cast.codeBytes, s.w);
+    s.warp.streamRows(Forwarded<Here, true>{here_, rows, Payload::rows, rail, share});
+    forwardScales(rows);
+    if (d_.sideBytes != 0) forward(wave, Payload::side, Parts{1, d_.sideBytes});
+  }
+  // The parts of a row's elements, of its codes.
+  MOE_LANES Parts codeParts() const {
+    return {d_.parts.count, static_cast<std::uint32_t>(castCodeBytes(d_.cast.type, static_cast<int>(d_.parts.bytes)))};
+  }
+  MOE_LANES void forwardScales(const RailRows& rows) const {
+    const CastArgs& cast = d_.cast;
+    const RailPayload rail = railPayload(s.p, Payload::rows);
+    const Slice slice = sliceOf(rows.count() * cast.words, s.w);
+    s.warp.forEach(slice.count, [&](int i) {
+      const int item = slice.begin + i, word = item % cast.words;
+      const RailRow row = railRowAt(rows, item / cast.words);
+      const auto* from = s.comm.template mine<std::uint8_t>(rail.arriving(s.comm, row.domain, row.index));
+      const auto value = s.warp.laneLoad(reinterpret_cast<const std::uint32_t*>(from + cast.codeBytes) + word);
+      const Destination* to = s.handle.rails.to + row.table * s.handle.railDestinationsMax();
+      for (int n = 0; n < s.handle.rails.count[row.table]; ++n) {
+        const CastSink place = here_.castPlace(to[n]);
+        s.warp.laneStore(reinterpret_cast<std::uint32_t*>(place.scales) + word * place.wordStride, value);
+      }
+    });
   }
 
   Here here_;
@@ -162,9 +199,9 @@ class HtDispatchRails {
   const DispatchArgs& d_;
 };
 
-template <Moves Warp>
+template <bool kCasts, Moves Warp>
 MOE_SELDOM void keepDispatchRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  HtDispatchRails<Warp>(warp, p, w, operation).keepFault();
+  HtDispatchRails<kCasts, Warp>(warp, p, w, operation).keepFault();
 }
 
 }  // namespace moe

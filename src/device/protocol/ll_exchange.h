@@ -42,6 +42,16 @@ struct LlPayload {
   }
 };
 
+// The same as one piece with scales behind the codes.
+struct LlCastPlaces {
+  static constexpr bool kScatters = false;
+  LlPayload rows;
+  std::uint32_t codeBytes;
+
+  MOE_LANES CastSink place(const Destination& to) const { return castPiece(rows.place(to).row, codeBytes); }
+  MOE_LANES CastSink out(int token) const { return castPiece(rows.out(token).row, codeBytes); }
+};
+
 // A range [begin, end) of this rank's arriving rows. Rows from `gapAt` on are stored `gap` rows later.
 struct LlRows {
   const HandleView& h;
@@ -89,11 +99,13 @@ MOE_LANES void llSendRows(const LlSending auto& s, const Lists& lists) {
   const DispatchArgs& d = s.args;
   const LlSlotRows which{d.straight != 0 ? s.comm.rank : kNoRank};
   const Range tokens{0, d.tokens};
-  const To to{s, which, s.rows(), lists};
   if (d.cast.type != kNoCast) {
+    using Cast = Outgoing<S, LlSlotRows, LlCastPlaces, Lists>;
+    const Cast to{s, which, {s.rows(), d.cast.codeBytes}, lists};
     const auto elements = static_cast<std::uint32_t>(d.cast.elements);
-    s.warp.castRows(CastOut<To>{to, d, shareOf(tokens, d.parts, elements, s.w)});
+    s.warp.castRows(CastOut<Cast>{to, d, shareOf(tokens, d.parts, elements, s.w)});
   } else {
+    const To to{s, which, s.rows(), lists};
     s.warp.streamRows(PayloadOut<To>{to, d.rows, shareOf(tokens, d.parts, d.rowBytes, s.w)});
   }
   if (d.sideBytes == 0) return;
@@ -168,20 +180,22 @@ MOE_LANES void llDeliver(const LlSending auto& s, const LlRows& which, const Fro
   if (d.sideBytes != 0) move(from(s.side(), d.side, d.sideBytes), d.outSide, Parts{1, d.sideBytes});
 }
 
-// Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring words.
+// The scales of rows that lie in slots, as deliverScales wants them.
+template <class Places>
+struct LlScales {
+  const Places& from;
+  std::uint32_t codeBytes;
+
+  MOE_LANES ArrivedScales scales(int row) const { return ArrivedScales::behind(from.slot(row), codeBytes); }
+  MOE_LANES int copies(int row) const { return from.copies(row); }
+  MOE_LANES int place(int row, int copy) const { return from.place(row, copy); }
+};
+
 template <class Places>
 MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, int count) {
   const CastArgs& cast = s.args.cast;
   if (cast.outScales == nullptr) return;
-  const Slice slice = sliceOf(count * cast.words, s.w);
-  s.warp.forEach(slice.count, [&](int i) {
-    const int item = slice.begin + i;
-    const int row = cast.rowStride == 1 ? item % count : item / cast.words;
-    const int word = cast.rowStride == 1 ? item / count : item % cast.words;
-    const std::uint8_t* scales = from.slot(row) + cast.codeBytes;
-    const auto value = s.warp.laneLoad(reinterpret_cast<const std::uint32_t*>(scales) + word);
-    for (int copy = 0; copy < from.copies(row); ++copy) *scaleWord(cast, from.place(row, copy), word) = value;
-  });
+  deliverScales(s, LlRows{s.handle, 0, count, 0, 0}, LlScales<Places>{from, cast.codeBytes}, s.w);
 }
 
 }  // namespace moe

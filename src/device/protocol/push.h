@@ -17,10 +17,14 @@ struct RoutedLists {
 };
 
 // Where the rows of tokens go. `Rows` says which of a token's rows go now: any(token), takes(destination). `Places`
-// says where a row goes in this domain, place(destination), and where it waits to be put to others, out(token). `Lists`
-// has the destinations of each token in the order of Destination, of(token, ordinal).
+// says where a row goes in this domain, place(destination), and where it waits to be put to others, out(token): a Sink,
+// or of rows that are cast a CastSink. `Lists` has the destinations of each token in the order of Destination,
+// of(token, ordinal).
 template <class S, class Rows, class Places, class Lists = RoutedLists>
 struct Outgoing {
+  using Placed = Places;
+  using Place = decltype(std::declval<const Places&>().out(0));
+
   const S& s;
   Rows rows;
   Places places;
@@ -31,8 +35,8 @@ struct Outgoing {
 
   // Place `ordinal` of placesMax(): of a destination here, of the first destination in another domain, or none.
   // Destinations take turns to be the first: in rank order all ranks would store to the same one at the same time.
-  MOE_LANES Sink place(int token, int ordinal) const {
-    constexpr Sink kNowhere{};
+  MOE_LANES Place place(int token, int ordinal) const {
+    constexpr Place kNowhere{};
     const int at = (ordinal + s.comm.rank + token) % s.handle.destinationsMax;
     const Destination to = lists.of(token, at);
     if (to.rank == kNoRank || !rows.takes(to)) return kNowhere;
@@ -83,9 +87,15 @@ struct RowsAndSidesOut {
   MOE_LANES Sink sink(int i, int ordinal) const { return rows.sink(i, ordinal); }
 };
 
+// A row that is cast as one piece of memory: its codes, then its scales.
+MOE_LANES CastSink castPiece(std::uint8_t* row, std::uint32_t codeBytes) {
+  return {row, row + codeBytes, 1};
+}
+
 // Rows that are cast: a list for castRows. Parts are of their elements.
 template <class To>
 struct CastOut {
+  static constexpr bool kScatters = To::Placed::kScatters;
   const To& to;
   const DispatchArgs& d;
   PartShare share;
@@ -96,16 +106,18 @@ struct CastOut {
   MOE_LANES CastJob job(int i) const {
     const PartOf part = share.at(i);
     const std::int64_t first = std::int64_t{part.row} * d.cast.elements + part.begin;
-    return {d.rows + first * elementBytes(d.cast.rowType), static_cast<int>(part.bytes), to.placesMax()};
+    const int elements = to.goes(part.row) ? static_cast<int>(part.bytes) : 0;
+    return {d.rows + first * elementBytes(d.cast.rowType), elements, to.placesMax()};
   }
   MOE_LANES CastSink sink(int i, int ordinal) const {
     const PartOf part = share.at(i);
-    std::uint8_t* row = to.place(part.row, ordinal).row;
-    if (row == nullptr) return {nullptr, nullptr};
+    CastSink place = to.place(part.row, ordinal);
+    if (place.codes == nullptr) return place;
     const int type = d.cast.type;
     const std::int64_t tile = part.begin / kCastTileElements;
-    return {row + castCodeBytes(type, static_cast<int>(part.begin)),
-            row + d.cast.codeBytes + tile * castScaleBytes(type)};
+    place.codes += castCodeBytes(type, static_cast<int>(part.begin));
+    place.scales += tile * castScaleBytes(type) * place.wordStride;
+    return place;
   }
 };
 

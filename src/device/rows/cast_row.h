@@ -18,9 +18,11 @@ struct CastJob {
   int elements;
   int sinks;
 };
+// Where the codes go, and the scales in words of 32 bits: word w to `scales` + w * `wordStride` words.
 struct CastSink {
   std::uint8_t* codes;
   std::uint8_t* scales;
+  std::int64_t wordStride;
 };
 
 // For castRows: count() jobs, job(i) of elements of rowType(), cast by rule(), and their places sink(i, 0..sinks-1).
@@ -31,6 +33,12 @@ concept CastList = requires(const List list, int i) {
   { list.rule() } -> std::same_as<CastRule>;
   { list.job(i) } -> std::same_as<CastJob>;
   { list.sink(i, i) } -> std::same_as<CastSink>;
+};
+
+// Places with room for a row's own scale words, wherever each is. Without: for whole tiles, one word behind the other.
+template <class List>
+concept ScattersScales = requires {
+  requires List::kScatters;
 };
 
 // A rule with its numbers.
@@ -144,8 +152,22 @@ inline void putScale(std::uint8_t* scales, int cast, int block, std::uint32_t bi
   }
 }
 
+// Stores the scales of a tile, of which the row has `words` words.
+template <bool kScatters, class Store>
+void storeTileScales(const CastSink& to, const std::uint8_t* scales, int cast, int tile, int words, Store store) {
+  const auto bytes = static_cast<std::size_t>(castScaleBytes(cast));
+  const auto first = static_cast<std::int64_t>(bytes) * tile;
+  if (!kScatters || to.wordStride == 1) {
+    store(to.scales + first, scales, kScatters ? static_cast<std::size_t>(words) * 4 : bytes);
+    return;
+  }
+  for (int word = 0; word < words; ++word) {
+    store(to.scales + (first + 4 * word) * to.wordStride, scales + 4 * word, std::size_t{4});
+  }
+}
+
 // Casts one tile on one lane. store(to, from, bytes) gets its codes and its scales for each sink.
-template <class Type, class SinkOf, class Store>
+template <class Type, bool kScatters, class SinkOf, class Store>
 void castTile(const CastJob& job, const CastFactors& factors, int tile, SinkOf sinkOf, Store store) {
   const int cast = factors.cast, blocks = castTileBlocks(cast), pieces = kCastTilePieces / blocks;
   const bool plain = factors.input == 1.0f;  // the bits are the same, and it is faster
@@ -174,10 +196,10 @@ void castTile(const CastJob& job, const CastFactors& factors, int tile, SinkOf s
       }
     }
   }
-  const auto bytes = static_cast<std::size_t>(castScaleBytes(cast));
+  const int words = castScaleWords(cast, std::min(job.elements - tile * kCastTileElements, kCastTileElements));
   for (int sink = 0; sink < job.sinks; ++sink) {
-    std::uint8_t* to = sinkOf(sink).scales;
-    if (to != nullptr) store(to + static_cast<std::size_t>(tile) * bytes, scales, bytes);
+    const CastSink to = sinkOf(sink);
+    if (to.codes != nullptr) storeTileScales<kScatters>(to, scales, cast, tile, words, store);
   }
 }
 #endif

@@ -10,6 +10,9 @@ enum class Step {
   htDispatch,
   htDispatchWaves,
   htDispatchRails,
+  htCast,
+  htCastWaves,
+  htCastRails,
   llDispatch,
   llRouteDispatch,
   llCombine,
@@ -19,10 +22,10 @@ enum class Step {
   describe,
   tally
 };
-inline constexpr Step kSteps[] = {Step::route,           Step::htDispatch, Step::htDispatchWaves,
-                                  Step::htDispatchRails, Step::llDispatch, Step::llRouteDispatch,
-                                  Step::llCombine,       Step::combine,    Step::combineWaves,
-                                  Step::combineRails,    Step::describe,   Step::tally};
+inline constexpr Step kSteps[] = {
+    Step::route,       Step::htDispatch,   Step::htDispatchWaves, Step::htDispatchRails, Step::htCast,
+    Step::htCastWaves, Step::htCastRails,  Step::llDispatch,      Step::llRouteDispatch, Step::llCombine,
+    Step::combine,     Step::combineWaves, Step::combineRails,    Step::describe,        Step::tally};
 
 // Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
 MOE_HOST_DEVICE constexpr bool takesBlocks(Step step) {
@@ -40,10 +43,12 @@ MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
   return h.lowLatency != 0 && h.layout != Layout::rankMajor;
 }
 
-inline Step dispatchStep(const HandleView& h) {
+// `casts`: rows are cast on their way. The steps that cast are steps of their own, so that others carry nothing of it.
+inline Step dispatchStep(const HandleView& h, bool casts) {
   if (h.lowLatency != 0) return Step::llDispatch;
-  if (h.hasRails()) return Step::htDispatchRails;
-  return goesInWaves(h) ? Step::htDispatchWaves : Step::htDispatch;
+  if (h.hasRails()) return casts ? Step::htCastRails : Step::htDispatchRails;
+  if (goesInWaves(h)) return casts ? Step::htCastWaves : Step::htDispatchWaves;
+  return casts ? Step::htCast : Step::htDispatch;
 }
 // `landing`: whether rows land where they can. All ranks of a communicator have the same.
 inline Step combineStep(const HandleView& h, bool landing) {
@@ -70,7 +75,7 @@ MOE_HOST_DEVICE constexpr bool neverWaits(Step step) {
 
 // Which kernels there are: of one domain, and of several.
 MOE_HOST_DEVICE constexpr bool hasRails(Step step) {
-  return step == Step::htDispatchRails || step == Step::combineRails;
+  return step == Step::htDispatchRails || step == Step::htCastRails || step == Step::combineRails;
 }
 MOE_HOST_DEVICE constexpr bool hasFarKernel(Step step) {
   const bool ll = step == Step::llDispatch || step == Step::llRouteDispatch || step == Step::llCombine;

@@ -289,13 +289,12 @@ struct CastArgs {
   std::uint32_t codeBytes;                // of a row's codes
   const float *inputScale, *globalScale;  // as in CastRule
   std::uint32_t* outScales;
-  // Word w of layout row r is at r / group * groupStride + r % group * rowStride + w * wordStride.
-  int words, group;
-  std::int64_t groupStride, rowStride, wordStride;
+  std::uint64_t outScalesOffset;  // window offset, HT and not staged
+  int words;                      // of a row's scales
+  ScaleGrid grid;                 // where they are in outScales
 };
 MOE_HOST_DEVICE std::uint32_t* scaleWord(const CastArgs& cast, int row, int word) {
-  return cast.outScales + row / cast.group * cast.groupStride + row % cast.group * cast.rowStride +
-         word * cast.wordStride;
+  return cast.outScales + cast.grid.rowStart(row) + word * cast.grid.wordStride;
 }
 
 // What is stored to rows of the output that no row arrives for.
@@ -311,8 +310,8 @@ struct DispatchArgs {
   Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
   int countingBlock;                  // LL that routes: 1: the first block counts, and moves no rows
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
-  CastArgs cast;                      // LL
-  std::uint8_t* outRows;              // NULL: LL RANK_MAJOR rows stay in their slots
+  CastArgs cast;
+  std::uint8_t* outRows;  // NULL: LL RANK_MAJOR rows stay in their slots
   std::uint8_t* outSide;
   std::int64_t capacity;
   std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged

@@ -26,6 +26,7 @@ struct WindowLayout {
   std::uint64_t routeCounts;  // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
   std::uint64_t waveCounts;   // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
   std::uint64_t htOutputs;    // OutputRecord [parity][from]
+  std::uint64_t htScales;     // ScaleRecord [parity][from]
   std::uint64_t htCombines;   // CombineRecord [parity][from]
   std::uint64_t llSizes;      // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;  // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
@@ -93,6 +94,20 @@ struct alignas(16) OutputRecord {
   std::int64_t staged;  // not 0: rows go to the staging area, which holds so many, in FLAT order; the owner places them
   std::uint64_t terms;  // must agree: packDispatchTerms
   std::uint64_t reserved;
+};
+
+// Where word w of the scales of a layout row is, in words from the first: rowStart(row) + w * wordStride.
+struct ScaleGrid {
+  int group;  // rows
+  std::int64_t groupStride, rowStride, wordStride;
+
+  MOE_HOST_DEVICE std::int64_t rowStart(int row) const { return row / group * groupStride + row % group * rowStride; }
+};
+
+// Where a rank wants the scales of rows that are cast, if they come straight to its output. Beside its output record.
+struct alignas(16) ScaleRecord {
+  std::uint64_t scales;  // window offset
+  ScaleGrid grid;
 };
 
 // Where a rank has the rows of a combine, sent to every peer with "rows ready".
@@ -174,6 +189,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
+  at.htScales = areas.take(kParities * n * std::int64_t{sizeof(ScaleRecord)});
   at.htCombines = areas.take(kParities * n * std::int64_t{sizeof(CombineRecord)});
   at.llSizes = areas.take(s.llSets * n * std::int64_t{sizeof(std::uint64_t)});
   at.far.railSizes = areas.take(2 * rails);

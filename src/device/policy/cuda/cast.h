@@ -31,7 +31,7 @@ MOE_LANES Tiles<Type> load(const CastJob& job, int tile, int lane) {
 
 // Rows by `format`, which says what a lane makes of its piece: code(piece), with the block's lanes, and what lane s
 // stores of a tile's scales, storeScales(). Lane s holds sink s.
-template <class Type, class Format>
+template <bool kScatters, class Type, class Format>
 MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format& format, int tile, const CastSink& mine,
                      int lane) {
   const auto codesAt = reinterpret_cast<std::uint64_t>(mine.codes);
@@ -43,7 +43,11 @@ MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format&
       auto* to = reinterpret_cast<std::uint8_t*>(__shfl_sync(kAll, codesAt, sink));
       if (to != nullptr && tiles.there[u]) format.storeCodes(to, (tile + u) * kCastTilePieces + lane, coded);
     }
-    format.storeScales(tiles.there[u] ? coded.scale : 0u, lane < job.sinks ? mine.scales : nullptr, tile + u);
+    const int left = job.elements - (tile + u) * kCastTileElements;
+    const int words =
+        kScatters ? castScaleWords(format.cast(), left < kCastTileElements ? left : kCastTileElements) : 0;
+    const int first = (tile + u) * (castScaleBytes(format.cast()) / 4);
+    format.storeScales(tiles.there[u] ? coded.scale : 0u, ScaleWords<kScatters>{mine, first, words});
   }
 }
 
@@ -57,7 +61,7 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
     for (int tile = 0; tile < castTiles(job.elements); tile += kTilesAtOnce) {
       const Tiles<Type> tiles = load<Type>(job, tile, lane);
       if (tile == 0 && lane < job.sinks) mine = casts.sink(i, lane);  // while the row is on its way
-      store(tiles, job, format, tile, mine, lane);
+      store<ScattersScales<Casts>>(tiles, job, format, tile, mine, lane);
     }
   }
 }

@@ -23,10 +23,35 @@ MOE_LANES Quad wordsOf(std::uint32_t own, int first, int step) {
           __shfl_sync(kAll, own, first + 3 * step)};
 }
 
+// What lane s stores of a tile's scales: `words` words, the first of which is word `first` of its sink's.
+template <bool kScatters>
+struct ScaleWords {
+  CastSink to;
+  int first, words;
+
+  MOE_LANES ScaleWords behind(int before) const { return {to, first + before, words - before}; }
+  MOE_LANES bool any() const { return to.codes != nullptr; }
+  MOE_LANES void storeWord(std::uint32_t word) const {
+    reinterpret_cast<std::uint32_t*>(to.scales)[kScatters ? first * to.wordStride : first] = word;
+  }
+  MOE_LANES void storeQuad(const Quad& quad) const {
+    auto* at = reinterpret_cast<std::uint32_t*>(to.scales) + (kScatters ? first * to.wordStride : first);
+    if (!kScatters || (to.wordStride == 1 && words >= 4 && reinterpret_cast<std::uint64_t>(at) % sizeof(Quad) == 0)) {
+      *reinterpret_cast<Quad*>(at) = quad;
+      return;
+    }
+    const std::uint32_t all[] = {quad.x, quad.y, quad.z, quad.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < words) at[i * to.wordStride] = all[i];
+    }
+  }
+};
+
 // Blocks of 128 elements, eight lanes each, cast to e4m3. Elements are not multiplied first.
 struct LargeBlocks {
   static constexpr int kBlockLanes = 8;
-  int cast;
+  int type;  // with the bit beside it
 
   struct Coded {
     Quad codes;
@@ -34,20 +59,22 @@ struct LargeBlocks {
   };
   template <class Type>
   MOE_LANES Coded code(const CastPiece<Type>& piece) const {
-    const Fp8Scale scale = castScale(cast, bitsToFloat(blockMax(floatToBits(piece.amax()), kBlockLanes)));
+    const Fp8Scale scale = castScale(type, bitsToFloat(blockMax(floatToBits(piece.amax()), kBlockLanes)));
     return {piece.codes(scale.inverse), floatToBits(scale.scale)};
   }
+  MOE_LANES int cast() const { return type; }
   MOE_LANES void storeCodes(std::uint8_t* to, int piece, const Coded& coded) const {
     reinterpret_cast<Quad*>(to)[piece] = coded.codes;
   }
   // The tile's four scales, or their exponents.
-  MOE_LANES void storeScales(std::uint32_t own, std::uint8_t* to, int tile) const {
+  template <bool kScatters>
+  MOE_LANES void storeScales(std::uint32_t own, const ScaleWords<kScatters>& to) const {
     const Quad scales = wordsOf(own, 0, kBlockLanes);
-    if (to == nullptr) return;
-    if (castScalesAreFloats(cast)) {
-      reinterpret_cast<Quad*>(to)[tile] = scales;
+    if (!to.any()) return;
+    if (castScalesAreFloats(type)) {
+      to.storeQuad(scales);
     } else {
-      reinterpret_cast<std::uint32_t*>(to)[tile] = exponentsOf(scales);
+      to.storeWord(exponentsOf(scales));
     }
   }
 };
@@ -61,6 +88,7 @@ struct AnyBlocks {
     Quad codes;  // of E2M1 the first half
     std::uint32_t scale;
   };
+  MOE_LANES int cast() const { return factors.cast; }
   MOE_LANES int blockLanes() const { return castBlockElements(factors.cast) / kCastPieceElements; }
 
   template <class Type>
@@ -77,8 +105,9 @@ struct AnyBlocks {
       reinterpret_cast<Quad*>(to)[piece] = coded.codes;
     }
   }
-  MOE_LANES void storeScales(std::uint32_t own, std::uint8_t* to, int tile) const {
-    if (blockLanes() == LargeBlocks::kBlockLanes) return LargeBlocks{factors.cast}.storeScales(own, to, tile);
+  template <bool kScatters>
+  MOE_LANES void storeScales(std::uint32_t own, const ScaleWords<kScatters>& to) const {
+    if (blockLanes() == LargeBlocks::kBlockLanes) return LargeBlocks{factors.cast}.storeScales(own, to);
     // Four blocks share a word, whose lanes all get it: eight of MX, four of NVFP4.
     const int lanes = blockLanes();
     std::uint32_t word = own << lane / lanes % 4 * 8;
@@ -86,13 +115,13 @@ struct AnyBlocks {
     word |= __shfl_xor_sync(kAll, word, 2 * lanes);
     const Quad low = wordsOf(word, 0, 4 * lanes);
     if (lanes == 2) {
-      if (to != nullptr) reinterpret_cast<Quad*>(to)[tile] = low;
+      if (to.any()) to.storeQuad(low);
       return;
     }
     const Quad high = wordsOf(word, kLanes / 2, 4);
-    if (to == nullptr) return;
-    reinterpret_cast<Quad*>(to)[2 * tile] = low;
-    reinterpret_cast<Quad*>(to)[2 * tile + 1] = high;
+    if (!to.any()) return;
+    to.storeQuad(low);
+    to.behind(4).storeQuad(high);
   }
 };
 

@@ -10,7 +10,8 @@ namespace moe {
 // several domains, where `combine` is of LL alone, whose blocks are small.
 MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step, bool puts = false) {
   if (step == Step::combine) return puts ? 16 : 24;
-  return step == Step::htDispatchWaves || step == Step::htDispatchRails ? 8 : 16;
+  const bool waves = step == Step::htDispatchWaves || step == Step::htCastWaves;
+  return waves || step == Step::htDispatchRails || step == Step::htCastRails ? 8 : 16;
 }
 // Of bulk kernels: warps per block, and beside them those of a divided step that describe rows.
 inline constexpr int kBulkWarpsMax = 8;

@@ -94,7 +94,7 @@ class HostWarpOver {
       for (int i = 0; i < casts.count(); ++i) {
         const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
-          castTile<decltype(type)>(
+          castTile<decltype(type), ScattersScales<Casts>>(
               job, factors, tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }

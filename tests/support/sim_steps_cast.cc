@@ -1,0 +1,7 @@
+#include "device/kernels/cast_steps.h"
+#include "support/sim_steps.h"
+#include "support/sim_warp.h"
+
+bool moe::sim::runCast(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers) {
+  return runNamedStep(CastSteps{}, SimWarp(simulator), step, params, warp, movers);
+}
