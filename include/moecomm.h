@@ -137,6 +137,22 @@ enum {
   moeCastNvfp4 = 6     /* blocks of 16, E2M1, e4m3 scales beside globalScale: H/2 + H/16 */
 };
 
+/* In which format the rows of a combine travel. H is hidden, a multiple of 128 except with moeWireRow; the bytes are
+ * those of a row. What a rank sends for a token is the fp32 sum over its experts, coded once, without a rounding to the
+ * row type; the owner adds what it decodes. HT across domains codes the sum of a domain once more.
+ *  - The fp32 scale of 128 elements is their largest magnitude / 448, at least 2^-126.
+ *  - NVFP4: the row's float F is the largest magnitude of its elements / (6 * 448), at least 2^-126. A block's scale is
+ *    amax / (6 * F), rounded to e4m3; element ~ code * (scale * F).
+ *  - Codes are rounded to nearest even and saturate. A NaN stays one, of NVFP4 with its block; an infinity counts as
+ *    FLT_MAX and becomes the largest code. moeWireFp8 has no scale: what is above 448 becomes 448.
+ * docs/guide/formats.md has the errors. */
+enum {
+  moeWireRow = 0,      /* the row type, rounded once more */
+  moeWireFp8 = 1,      /* e4m3: H bytes */
+  moeWireFp8Block = 2, /* e4m3, an fp32 scale for 128 elements: H + H/32 */
+  moeWireNvfp4 = 3     /* E2M1, e4m3 scales for 16 elements, one float: H/2 + H/16 + 16 */
+};
+
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
 enum { moeScalesRowMajor = 0, moeScalesTokenContiguous = 1 };
 
@@ -814,8 +830,10 @@ typedef struct moeCombineArgs {
   /* [tokens][topk], 0 for unused entries. NULL if no rank has gradients, or if this rank routed 0 tokens. If only some
    * ranks have gradients, they differ: see moeCombine. */
   float* outWeightGrads;
-  int32_t sms;               /* GPU multiprocessors for this call; 0: the communicator's setting */
-  int32_t reserved;          /* 0 */
+  int32_t sms; /* GPU multiprocessors for this call; 0: the communicator's setting */
+  /* moeWire value, the same on all ranks. Except with moeWireRow, peers read no rows of the caller: the library codes
+   * them into its slots, or in HT into config.stagingRows. So `rows` may not be moeHandleGetView's combineRows. */
+  int32_t wire;
   int64_t* cumulativeWaitNs; /* [nranks]: as in moeDispatchArgs_t */
 
   /* [tokens][topk] of the route's topkIdx, for moeWeightsApply in a handle with config.combineWeights; NULL: the
@@ -831,9 +849,9 @@ typedef struct moeCombineArgs {
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order
  * and rounds to the row type. Then the ranks are summed in rank order, then the biases. So the result has the same bits
- * on every run and on every backend. A token without experts gets the biases, or zeros. hidden, rowType and whether
- * there are gradients must be the same on all ranks. If they differ, HT sums nothing, and moeHandleGetStatus names the
- * field and two values; LL fails asynchronously with moeInvalidUsage. Returns what moeDispatch returns.
+ * on every run and on every backend. A token without experts gets the biases, or zeros. hidden, rowType, wire and
+ * whether there are gradients must be the same on all ranks. If they differ, HT sums nothing, and moeHandleGetStatus
+ * names the field and two values; LL fails asynchronously with moeInvalidUsage. Returns what moeDispatch returns.
  * docs/internals/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 

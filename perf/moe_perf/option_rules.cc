@@ -43,6 +43,9 @@ bool fp8(Given o) {
 bool cast(Given o) {
   return o.cast != Cast::kNone;
 }
+bool wire(Given o) {
+  return o.wire != Wire::kRow;
+}
 bool scales(Given o) {
   return o.scales != moeScalesRowMajor;
 }
@@ -101,6 +104,9 @@ constexpr OptionRule kRules[] = {
      "--cast fp8 --mode ll --format fp8"},
     {cast, needs, wholeScaleBlocks, "--cast needs --hidden to be a multiple of {block}",
      "--cast fp8 --mode ll --hidden 200"},
+    {wire, needs, wholeScaleBlocks, "--wire needs --hidden to be a multiple of {block}", "--wire fp8 --hidden 200"},
+    {wire, excludes, ceiling, "--ceiling is that of rows of the row type: it cannot be combined with --wire",
+     "--wire fp8 --ceiling"},
     {scales, needs, cast, "--scales is the order of a cast's scales: it needs --cast", "--scales token-contiguous"},
     {scales, excludes, staysInSlots,
      "--scales needs rows that do not stay in their slots: another --layout than rank-major, or --window 0",

@@ -33,6 +33,8 @@ const Names<Format> kFormats = {
 const Names<Cast> kCasts = {{"none", Cast::kNone},        {"fp8", Cast::kFp8},     {"fp8-ue8m0", Cast::kFp8Ue8m0},
                             {"fp8-pow2", Cast::kFp8Pow2}, {"mxfp8", Cast::kMxfp8}, {"mxfp4", Cast::kMxfp4},
                             {"nvfp4", Cast::kNvfp4}};
+const Names<Wire> kWires = {
+    {"row", Wire::kRow}, {"fp8", Wire::kFp8}, {"fp8-block", Wire::kFp8Block}, {"nvfp4", Wire::kNvfp4}};
 const Names<std::int32_t> kScales = {{"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
@@ -92,6 +94,9 @@ void declareShape(CLI::App& app, Options& options) {
             "fp8-pow2: powers of two), to mxfp8 or mxfp4 (per 32 columns), to nvfp4 (per 16)");
   addChoice(app, "--scales", options.scales, kScales,
             "order of a cast's scales in the output: those of a row together, or those of a column block");
+  addChoice(app, "--wire", options.wire, kWires,
+            "format in which the rows of a combine travel: the row type, e4m3 without or with an fp32 scale per 128 "
+            "columns, or nvfp4; results are then checked against the errors of the format");
   app.add_option("--weights", options.weights,
                  "where rows are multiplied by the weights: in combine (apply) or by the expert (applied)")
       ->check(CLI::IsMember({"auto", "apply", "applied"}))
@@ -256,6 +261,19 @@ int Options::castRowBytes() const {
   return codeBytes() + (tiles * blocks * (castScalesAreFloats(cast) ? 4 : 1) + 15) / 16 * 16;
 }
 
+int Options::combineTravellingBytes() const {
+  switch (wire) {
+    case Wire::kFp8:
+      return hidden;
+    case Wire::kFp8Block:
+      return hidden + (hidden / 32 + 15) / 16 * 16;
+    case Wire::kNvfp4:
+      return hidden / 2 + (hidden / 16 + 15) / 16 * 16 + 16;
+    default:
+      return combineRowBytes();
+  }
+}
+
 int Options::tokensMax() const {
   return *std::max_element(tokens.begin(), tokens.end());
 }
@@ -280,6 +298,9 @@ std::string Options::castText() const {
 }
 std::string Options::scalesName() const {
   return nameOf(kScales, scales);
+}
+std::string Options::wireName() const {
+  return nameOf(kWires, wire);
 }
 std::string Options::routingName() const {
   return nameOf(kRoutings, routing);

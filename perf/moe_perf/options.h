@@ -19,6 +19,7 @@ struct Options {
   std::int32_t layout = 0;   // moeLayout value
   Format format = Format::kBf16;
   Cast cast = Cast::kNone;
+  Wire wire = Wire::kRow;
   std::int32_t scales = 0;  // moeScales value: where a cast's scales go
   Routing routing = Routing::kUniform;
   std::string weights = "auto";  // apply or applied; auto is apply where the layout has one row per expert
@@ -73,6 +74,8 @@ struct Options {
   std::int32_t travellingRowBytes() const { return cast == Cast::kNone ? rowBytes() : castRowBytes(); }
   // Bytes of a row in the output.
   std::int32_t outRowBytes() const { return cast == Cast::kNone ? rowBytes() : codeBytes(); }
+  // The same of a combine.
+  int combineTravellingBytes() const;
   int sessions() const { return interleave ? 2 : 1; }
 
   // As written on the command line.
@@ -83,6 +86,7 @@ struct Options {
   std::string castName() const;
   std::string castText() const;  // with the order of its scales, if not the usual one
   std::string scalesName() const;
+  std::string wireName() const;
   std::string routingName() const;
   std::string routingText() const;  // with its groups
   std::string weightsName() const;

@@ -47,6 +47,7 @@ nlohmann::ordered_json parameters(const Options& options, const CaseResult& resu
           {"format", options.formatName()},
           {"cast", options.castName()},
           {"scales", options.scalesName()},
+          {"wire", options.wireName()},
           {"tokens", result.tokens},
           {"hidden", options.hidden},
           {"topk", options.topk},

@@ -199,7 +199,7 @@ std::vector<double> Runner::ofOne(std::vector<double> chains) const {
 
 void Runner::addBytes(CaseResult& result) const {
   const double row = options_.travellingRowBytes() + options_.sideBytes();
-  const double combineRow = options_.hidden * elementBytes(combineFormat(options_.format));
+  const double combineRow = options_.combineTravellingBytes();
   for (const auto& session : exchange_.sessions()) {
     for (int version = 0; version < kVersions; ++version) {
       const double share = 1.0 / kVersions / group_.nranks();

@@ -90,7 +90,7 @@ void Session::allocateOutputs() {
   const auto combinedBytes = static_cast<std::size_t>(options_.combineRowBytes());
   int tokens = 0;
   for (auto& version : versions_) {
-    version.expertRows = {device_, comm_, window, rows * combinedBytes};
+    version.expertRows = {device_, comm_, window && !inSlots_, combinesInSlots() ? 0 : outRowCount_ * combinedBytes};
     tokens = std::max(tokens, version.plan.tokens());
   }
   combined_ = {device_, static_cast<std::size_t>(tokens) * combinedBytes};
@@ -172,6 +172,7 @@ void Session::combine(int version) {
   args.rowType = static_cast<std::int32_t>(combineFormat(options_.format)) + moeRowBf16;
   args.hidden = options_.hidden;
   args.weights = options_.style() == ExpertStyle::kApply ? moeWeightsApply : moeWeightsApplied;
+  args.wire = static_cast<std::int32_t>(options_.wire);
   args.flags = options_.sendOnly ? moeSendOnly : 0;
   args.out = combined_.get();
   check(moeCombine(handle_, &args, device_.stream()), comm_, "moeCombine");
@@ -253,9 +254,23 @@ void Session::verifyDispatch(int number, int stride, Findings* findings) {
 }
 
 void Session::verifyCombine(int version, int stride, Findings* findings) {
-  device_.run(VerifyCombine{payloadOf(), shape_, options_.style(), rank_, plan(version).tokens(),
-                            at(version).entries.get(), at(version).entryOffsets.get(), stride, combined_.get(),
-                            findings, domainSize_, !lowLatency_});
+  const VerifyCombine check{payloadOf(),
+                            shape_,
+                            options_.style(),
+                            rank_,
+                            plan(version).tokens(),
+                            at(version).entries.get(),
+                            at(version).entryOffsets.get(),
+                            stride,
+                            combined_.get(),
+                            findings,
+                            domainSize_,
+                            !lowLatency_};
+  if (options_.wire == Wire::kRow) {
+    device_.run(check);
+  } else {
+    device_.run(VerifyWire{check, options_.wire});
+  }
 }
 
 int Session::wrongCounts(int version) {

@@ -94,7 +94,8 @@ class Session {
   const Version& at(int version) const { return versions_[static_cast<std::size_t>(version)]; }
   PayloadOf payloadOf() const { return {seed_, iteration_}; }
   const void* arrivedRows() const { return inSlots_ ? view_.rows : outRows_.get(); }
-  void* expertRows(int version) const { return inSlots_ ? view_.combineRows : at(version).expertRows.get(); }
+  void* expertRows(int version) const { return combinesInSlots() ? view_.combineRows : at(version).expertRows.get(); }
+  bool combinesInSlots() const { return inSlots_ && options_.wire == Wire::kRow; }
   // NULL without scales. The handle has memory for scales whenever the communicator has.
   const float* arrivedSide() const {
     if (shape_.sideFloats == 0) return nullptr;

@@ -53,6 +53,8 @@ Cast drawCast(Draw& draw, const Options& options) {
   return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::kNone;
 }
 
+constexpr std::array kWires = {Wire::kRow, Wire::kRow, Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4};
+
 // Draws how rows look and where they go.
 Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   Options options = limits;
@@ -71,6 +73,7 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   }
   options.cast = drawCast(draw, options);
   if (options.cast != Cast::kNone && drawOneOf(draw, 2)) options.scales = moeScalesTokenContiguous;
+  if (options.hidden % kScaleColumns == 0) options.wire = drawAny(draw, kWires);
   options.topk = 1 + draw.below(limits.topk);
   options.experts = options.topk + drawMostlySmall(draw, limits.experts - options.topk);
   options.groups = 1 + draw.below(std::min(options.experts, kGroups));
@@ -80,7 +83,8 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   options.interleave = drawOneOf(draw, 4);
   options.sendOnly = drawOneOf(draw, 4);
   // The staging area serves one operation at a time.
-  if (mode == moeModeHt && options.window == 0 && options.interleave) options.sendOnly = false;
+  const bool stages = options.window == 0 || options.wire != Wire::kRow;
+  if (mode == moeModeHt && stages && options.interleave) options.sendOnly = false;
   options.seed = draw.next();
   return options;
 }
@@ -116,10 +120,11 @@ std::int32_t modeOf(const Options& limits, int shape) {
 
 std::string SoakShape::describe() const {
   return fmt::format(
-      "{} {} {} cast {}, hidden {}, top-{} of {} experts, routing {}, weights {}, window {}{}{}{}, tokens {} / {} of "
+      "{} {} {} cast {}, wire {}, hidden {}, top-{} of {} experts, routing {}, weights {}, window {}{}{}{}, tokens {} "
+      "/ {} of "
       "{}",
-      options.modeName(), options.layoutName(), options.formatName(), options.castText(), options.hidden, options.topk,
-      options.experts, options.routingText(), options.weightsName(), options.window,
+      options.modeName(), options.layoutName(), options.formatName(), options.castText(), options.wireName(),
+      options.hidden, options.topk, options.experts, options.routingText(), options.weightsName(), options.window,
       options.interleave ? ", interleaved" : "", options.sendOnly ? ", send-only" : "", secondSet ? ", second set" : "",
       fmt::join(load.tokens[0], ","), fmt::join(load.tokens[1], ","), load.tokensMax);
 }

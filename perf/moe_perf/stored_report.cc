@@ -53,9 +53,9 @@ Cases readCases(const std::string& option, const std::string& path) {
 
 const std::vector<std::string>& fieldsOfWork() {
   static const std::vector<std::string> fields = {
-      "backend", "mode",    "layout", "format",           "cast",    "scales", "hidden",     "topk",
-      "experts", "routing", "groups", "groups-per-token", "weights", "graph",  "interleave", "send-only",
-      "chain",   "nranks",  "domains"};
+      "backend", "mode",   "layout",           "format",  "cast",  "scales",     "hidden",    "topk",  "experts",
+      "routing", "groups", "groups-per-token", "weights", "graph", "interleave", "send-only", "chain", "nranks",
+      "domains", "wire"};
   return fields;
 }
 

@@ -69,6 +69,9 @@ MOE_PERF_BOTH constexpr bool castScalesAreFloats(Cast cast) {
   return cast == Cast::kFp8 || cast == Cast::kFp8Pow2;
 }
 
+// The format of combine's rows on their way: moeWire values.
+enum class Wire : int { kRow, kFp8, kFp8Block, kNvfp4 };
+
 // A power of two from 1/4 to 2 for each block of kScaleColumns columns.
 MOE_PERF_BOTH float scaleOf(std::uint64_t key, int block) {
   const auto power = static_cast<int>(mix(key ^ (0x5ca1eULL + static_cast<std::uint64_t>(block) * 0x1000003ULL)) & 3U);

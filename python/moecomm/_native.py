@@ -47,6 +47,7 @@ CONSTANTS = {
     "moeCastMxfp8": 4,
     "moeCastMxfp4": 5,
     "moeCastNvfp4": 6,
+    **dict(zip(("moeWireRow", "moeWireFp8", "moeWireFp8Block", "moeWireNvfp4"), range(4))),
     "moeScalesRowMajor": 0,
     "moeScalesTokenContiguous": 1,
     "moeWeightsApplied": 0,
@@ -312,7 +313,7 @@ class moeCombineArgs_t(_Sized):
         ("weightGrads", c_void_p),
         ("outWeightGrads", c_void_p),
         ("sms", c_int32),
-        ("reserved", c_int32),
+        ("wire", c_int32),
         ("cumulativeWaitNs", c_void_p),
         ("topkWeights", c_void_p),
     ]

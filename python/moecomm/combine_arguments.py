@@ -11,6 +11,12 @@ from .checks import ROW_TYPES, require_shape, row_format
 from .values import choice, integer
 
 WEIGHTS = {"applied": _native.moeWeightsApplied, "apply": _native.moeWeightsApply}
+WIRES = {
+    "row": _native.moeWireRow,
+    "fp8": _native.moeWireFp8,
+    "fp8-block": _native.moeWireFp8Block,
+    "nvfp4": _native.moeWireNvfp4,
+}
 
 
 class CombineArguments(Arguments):
@@ -26,6 +32,7 @@ class CombineArguments(Arguments):
         row_type: Optional[str],
         hidden: Optional[int],
         weights: str,
+        wire: str,
         topk_weights: Any,
         biases: Dict[str, Any],
         weight_grads: Any,
@@ -51,6 +58,7 @@ class CombineArguments(Arguments):
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
             weights=choice(WEIGHTS, weights, "weights"),
+            wire=choice(WIRES, wire, "wire"),
             flags=_native.moeSendOnly if send_only else 0,
             out=self._per_token(sums, "out", format),
             sms=integer(sms, "sms"),

@@ -79,7 +79,9 @@ std::vector<TermField> fieldsOf(const Failure& f) {
     return {handle::kExperts,  handle::kTopk,           handle::kLayout,      handle::kMode,
             handle::kArrivals, handle::kCombineWeights, handle::kExpertCounts};
   }
-  if (call == "moeCombine") return {combine_terms::kRowType, combine_terms::kPieces, combine_terms::kGrads};
+  if (call == "moeCombine") {
+    return {combine_terms::kRowType, combine_terms::kWire, combine_terms::kPieces, combine_terms::kGrads};
+  }
   return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,
           dispatch_terms::kSideBytes};
 }

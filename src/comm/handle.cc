@@ -206,7 +206,8 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   if (operation.sendOnly) p.phases = kSendPhase;
   launch(operation.step, p, operation.shape, stream);
   const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, stagingOf(kind, p));
-  if (lowLatency() && operation.step == Step::combine) comm_.noteReaders();
+  const bool read = operation.step == Step::combine || operation.step == Step::combineCoded;
+  if (lowLatency() && read) comm_.noteReaders();
   if (!operation.sendOnly) return follow(kind, p, stream);
   pending_ = kind;
   pendingNumber_ = number;

@@ -76,6 +76,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void checkPadding(const moeDispatchArgs_t& args) const;
   void checkGrads(const moeCombineArgs_t& args) const;
   void checkWeights(const moeCombineArgs_t& args) const;
+  void checkWire(const moeCombineArgs_t& args) const;
+  Parts wireParts(const LaunchShape& shape, int rows, const CombineArgs& args) const;
   void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();
   StepParams routeParams(const RouteArgs& args, const char* call) const;

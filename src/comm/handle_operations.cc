@@ -7,6 +7,7 @@
 #include "comm/handle.h"
 #include "device/rows/cast_type.h"
 #include "device/rows/row_math.h"
+#include "device/rows/wire_row.h"
 #include "device/view/terms.h"
 
 namespace moe {
@@ -197,20 +198,23 @@ void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   checkRow(args.rowType, args.hidden, "moeCombine");
   checkFlags(args.flags, moeSendOnly | moeCombineGrads, "made of moeSendOnly and moeCombineGrads", args.sms);
-  requireRange("args.reserved", args.reserved, 0, 0);
   if (args.rowType == moeRowBytes)
     throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
   if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
   checkGrads(args);
   checkWeights(args);
+  checkWire(args);
   CombineArgs out{};
   out.rows = bytesOf(args.rows);
   out.tokens = tokens_;
   out.rowBytes = static_cast<std::uint32_t>(args.hidden * elementBytes(args.rowType));
   checkPlaces(args, out.rowBytes);
   out.rowType = args.rowType;
+  out.wire = args.wire;
+  out.elements = args.hidden;
+  out.wireBytes = args.wire == moeWireRow ? out.rowBytes : WireRow{args.wire, args.hidden}.bytes();
   out.grads = carriesGrads(args) ? 1 : 0;
-  out.terms = packCombineTerms(out.rowBytes, out.rowType, out.grads != 0);
+  out.terms = packCombineTerms(out.rowBytes, out.rowType, out.grads != 0, out.wire);
   out.weighted = args.weights == moeWeightsApply ? 1 : 0;
   out.topkWeights = args.topkWeights;
   out.out = static_cast<std::uint8_t*>(args.out);
@@ -232,7 +236,8 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
         shape_.layout == Layout::rankMajor && args.rows != nullptr && args.rows == slots().combineRows ? 1 : 0;
     return;
   }
-  const std::int64_t at = rowsPerExpert() ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");
+  const bool makes = rowsPerExpert() || args.wire != moeWireRow;
+  const std::int64_t at = makes ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");
   out->inPlace = at >= 0 ? 1 : 0;
   out->capacity = comm_.shape().stagingRows;
   if (at >= 0) {
@@ -246,18 +251,22 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   checkRouted("moeCombine");
   checkOutstanding(Pending::combine, "moeCombine");
+  const bool coded = args.wire != moeWireRow;
   Operation summing{
-      combineStep(view_, comm_.backend().landingCombines()), params(), {}, (args.flags & moeSendOnly) != 0};
+      combineStep(view_, comm_.backend().landingCombines(), coded), params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = summing.params;
   p.combine = combineArgs(args);
-  const std::uint32_t bytes = p.combine.rowBytes;
+  const std::uint32_t bytes = coded ? static_cast<std::uint32_t>(args.hidden) : p.combine.rowBytes;
   const Call call{"moeCombine", tokens_, view_.tokensMax, args.sms, nullptr};
   count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
-  Workload work = workload(call, summing.step, bytes, bytes, onlyMoves(p.combine));
+  Workload work = workload(call, summing.step, bytes, p.combine.wireBytes, onlyMoves(p.combine));
   work.timed = p.comm.waits != nullptr;
   summing.shape = comm_.backend().shapeFor(work);
-  p.combine.parts = comm_.backend().partsFor(summing.shape, tokens_, bytes);
-  p.combine.arriving = comm_.backend().partsFor(summing.shape, arrivingRowsGuess(tokens_), bytes);
+  const auto parts = [&](int rows) {
+    return coded ? wireParts(summing.shape, rows, p.combine) : comm_.backend().partsFor(summing.shape, rows, bytes);
+  };
+  p.combine.parts = parts(tokens_);
+  p.combine.arriving = parts(arrivingRowsGuess(tokens_));
   run(Pending::combine, summing, stream);
 }
 

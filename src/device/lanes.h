@@ -42,6 +42,11 @@ struct alignas(16) Quad {
   std::uint32_t x, y, z, w;
 };
 
+// Eight bytes that do.
+struct alignas(8) HalfQuad {
+  std::uint32_t x, y;
+};
+
 // Division by a number that stays the same: a multiplication. For dividends from 0 below 2^31. Zeroed: by 1.
 struct Divisor {
   std::uint32_t multiplier, shift;

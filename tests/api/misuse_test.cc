@@ -179,7 +179,7 @@ class Misuser {
     add("args.weights is ", [this](auto& args) { args.weights = absurd(); });
     add("args.flags is ", [this](auto& args) { args.flags = 4 << rng_.below(20); });
     add("args.sms is ", [this](auto& args) { args.sms = -1 - rng_.below(1000); });
-    add("args.reserved is ", [this](auto& args) { args.reserved = absurd(); });
+    add("args.wire is ", [this](auto& args) { args.wire = absurd(); });
     add("args.rows is ", [this](auto& args) { args.rows = misaligned(16); });
     add("args.out is ", [this](auto& args) { args.out = misaligned(16); });
     add("args.bias0 is ", [this](auto& args) { args.bias0 = misaligned(16); });

@@ -1,5 +1,6 @@
 // Whole steps through the C API: route, dispatch, experts, combine, verified on every rank, on both backends.
 #include "support/moe_step.h"
+#include "support/refusal_calls.h"
 #include "support/sanitizers.h"
 
 namespace moe::test {

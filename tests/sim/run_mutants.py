@@ -24,7 +24,7 @@ COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_
           "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc",
           "support/program.cc", "support/protocol_world.cc", "support/reference.cc", "support/reference_describe.cc",
           "support/routing_input.cc", "support/scenario.cc", "support/spoil_call.cc",
-          "support/tally_operation.cc", "support/world_shapes.cc"]
+          "support/tally_operation.cc", "support/wire_reference.cc", "support/world_shapes.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90

@@ -3,6 +3,7 @@
 
 #include "device/view/ll_slots.h"
 #include "device/view/terms.h"
+#include "moecomm.h"
 #include "support/index.h"
 #include "support/operations.h"
 #include "support/payload.h"
@@ -84,6 +85,12 @@ int CombineOperation::rowTypeSaid(int rank) const {
   const int type = options_.sum.rowType;
   return !isOdd(rank, CombineOptions::Odd::rowType) ? type : type == kBf16 ? kFp16 : kBf16;
 }
+// Rows of another size may not be whole units, and those of a format must be.
+int CombineOperation::wireSaid(int rank) const {
+  const int wire = options_.sum.wire;
+  if (isOdd(rank, CombineOptions::Odd::rowBytes)) return 0;
+  return !isOdd(rank, CombineOptions::Odd::wire) ? wire : wire % moeWireNvfp4 + 1;
+}
 bool CombineOperation::gradsSaid(int rank) const {
   return options_.grads != isOdd(rank, CombineOptions::Odd::grads);
 }
@@ -147,7 +154,10 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   a.rowType = rowTypeSaid(rank);
   const bool grads = gradsSaid(rank);
   a.grads = grads ? 1 : 0;
-  a.terms = packCombineTerms(a.rowBytes, a.rowType, grads);
+  a.wire = wireSaid(rank);
+  a.elements = static_cast<int>(a.rowBytes) / elementBytes(a.rowType);
+  a.wireBytes = a.wire == 0 ? a.rowBytes : static_cast<std::uint32_t>(referenceWireBytes(a.wire, a.elements));
+  a.terms = packCombineTerms(a.rowBytes, a.rowType, grads, a.wire);
   a.held = rows == nullptr ? 0 : kAnyRows;
   if (rank == options_.shortRows) a.held = options_.noRows ? 0 : route_->arrivals[at(rank)].layoutRows - 1;
   if (rank == options_.shortRows && options_.noRows) a.rows = nullptr;
@@ -200,7 +210,7 @@ void CombineOperation::finish(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const std::vector<float> weights = options_.weights ? mergedWeights(rank) : std::vector<float>();
   const CombineCase sum{rowTypeSaid(rank), rowBytesSaid(rank), options_.sum.weighted,
-                        options_.weights ? &weights : nullptr};
+                        options_.weights ? &weights : nullptr, wireSaid(rank)};
   const std::int64_t rowBytes = sum.rowBytes;
   std::vector<std::uint8_t> buffer(at(rowBytes));
   for (int token = 0; token < route_->inputs[at(rank)].tokens; ++token) {

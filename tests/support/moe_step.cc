@@ -33,10 +33,10 @@ std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
       "wide {} bounded {} budget {} "
-      "weighted {} late {} biases {} grads {} cast {} contiguous {} input {} global {} arrivals {} seed {}",
+      "weighted {} late {} biases {} grads {} cast {} contiguous {} input {} global {} arrivals {} wire {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
       wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, scalesInput,
-      scalesAll, arrivals, seed);
+      scalesAll, arrivals, wire, seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -350,6 +350,7 @@ void MoeStep::combine(int flags) {
   args.weights = case_.weighted ? moeWeightsApply : moeWeightsApplied;
   args.topkWeights = case_.lateWeights && input().tokens > 0 ? lateWeights_ : nullptr;
   args.flags = flags;
+  args.wire = case_.wire;
   args.out = combined_;
   args.bias0 = case_.biases > 0 ? bias0_ : nullptr;
   args.bias1 = case_.biases > 1 ? bias1_ : nullptr;
@@ -366,7 +367,7 @@ void MoeStep::checkCombine() {
   const auto bias1 = arena.get(bias1_, static_cast<std::size_t>(std::int64_t{tokens} * rowBytes()));
   const auto grads = arena.get(outGrads_, input().experts.size());
   const std::vector<float> late = lateWeights();
-  const CombineCase combine{case_.rowType, rowBytes(), case_.weighted, case_.lateWeights ? &late : nullptr};
+  const CombineCase combine{case_.rowType, rowBytes(), case_.weighted, case_.lateWeights ? &late : nullptr, case_.wire};
   std::vector<std::uint8_t> row;
   for (int t = 0; t < tokens; ++t) {
     const std::int64_t at = std::int64_t{t} * rowBytes();

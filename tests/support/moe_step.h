@@ -37,6 +37,7 @@ struct StepCase {
   bool tokenContiguous = false;  // the layout of the scales
   bool scalesInput = false;      // the cast has an input scale
   bool scalesAll = false;        // and a global scale
+  int wire = moeWireRow;         // of the combine
   bool arrivals = false;         // arrival words
   int padding = 0;               // moePad bits
   int idKind = moeIdsLocal;

@@ -208,7 +208,7 @@ struct CombineOptions {
   bool noRows = false;        // they are NULL
   int noGrads = -1;           // this rank passes no gradients though the combine carries them
   int oddRank = -1;           // this rank calls with another ...
-  enum class Odd { rowBytes, rowType, grads } odd = Odd::rowBytes;
+  enum class Odd { rowBytes, rowType, grads, wire } odd = Odd::rowBytes;
 };
 
 class CombineOperation : public Operation {
@@ -230,6 +230,7 @@ class CombineOperation : public Operation {
   std::uint8_t* makeRows(int rank, Report& report);
   std::int64_t rowBytesSaid(int rank) const;
   int rowTypeSaid(int rank) const;
+  int wireSaid(int rank) const;
   bool gradsSaid(int rank) const;
   bool isOdd(int rank, CombineOptions::Odd odd) const { return rank == options_.oddRank && odd == options_.odd; }
   void fillArgs(int rank, std::uint8_t* rows);

@@ -7,6 +7,7 @@
 
 #include "device/rows/row_math.h"
 #include "device/view/views.h"
+#include "support/wire_reference.h"
 
 namespace moe::test {
 
@@ -77,6 +78,7 @@ struct CombineCase {
   std::int64_t rowBytes = 16;
   bool weighted = false;
   const std::vector<float>* weights = nullptr;  // the owner's, [tokens][topk]; NULL: those of the route
+  int wire = 0;                                 // a moeWire value
 };
 
 // One token's sum, of rowBytes bytes. `rowOf(rank, arrived, entry)` is what that rank passes to combine for an arrived
@@ -99,22 +101,28 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
     for (std::int64_t i = 0; i < elements; ++i)
       encodeElement(combine.rowType, from[static_cast<std::size_t>(i)], to.data(), i);
   };
+  // Adds a sum of another rank or domain, as it arrives.
+  auto addArrived = [&](std::vector<float>& to, const std::vector<float>& from) {
+    if (combine.wire == 0) {
+      store(from, rounded);
+      return add(to, rounded.data(), nullptr);
+    }
+    const std::vector<float> values = referenceWire(combine.wire, from).values;
+    for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i];
+  };
   // Adds one rank's contribution. False if the token did not go there.
   auto addRank = [&](std::vector<float>& to, int rank) {
     for (const ArrivedToken& arrived : route.arrivals[static_cast<std::size_t>(rank)].tokens) {
       if (arrived.source != owner || arrived.token != token) continue;
-      if (!hasRowPerExpert(route.config.layout)) {
-        add(to, rowOf(rank, arrived, nullptr), nullptr);
-        return true;
-      }
       partial.assign(partial.size(), 0.0f);
+      if (!hasRowPerExpert(route.config.layout)) add(partial, rowOf(rank, arrived, nullptr), nullptr);
       for (const ArrivedEntry& entry : arrived.entries) {
+        if (!hasRowPerExpert(route.config.layout)) break;
         const auto at = static_cast<std::size_t>(token * route.config.topk + entry.topk);
         const float& weight = combine.weights != nullptr ? (*combine.weights)[at] : entry.weight;
         add(partial, rowOf(rank, arrived, &entry), combine.weighted ? &weight : nullptr);
       }
-      store(partial, rounded);
-      add(to, rounded.data(), nullptr);
+      addArrived(to, partial);
       return true;
     }
     return false;
@@ -130,8 +138,7 @@ std::vector<std::uint8_t> referenceSum(const ReferenceRoute& route, const Combin
     for (; rank < nranks && route.config.domainOf(rank) == domain; ++rank)
       if (domain != own) came = addRank(route.config.railSums ? domainSum : sum, rank) || came;
     if (!came || !route.config.railSums) continue;
-    store(domainSum, rounded);
-    add(sum, rounded.data(), nullptr);
+    addArrived(sum, domainSum);
   }
   if (bias0 != nullptr) add(sum, bias0, nullptr);
   if (bias1 != nullptr) add(sum, bias1, nullptr);

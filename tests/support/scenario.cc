@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "moecomm.h"
 #include "support/describe_operation.h"
+#include "support/draw_parts.h"
 #include "support/index.h"
 #include "support/routing_input.h"
 #include "support/sanitizers.h"
@@ -41,6 +43,7 @@ class Builder {
         weighing_(mix(seed, 71)),
         bounding_(mix(seed, 72)),
         casting_(mix(seed, 77)),
+        coding_(mix(seed, 78)),
         landing_(seed % 4 != 0),
         limits_(limits) {
     world_.trouble = trouble;
@@ -68,7 +71,6 @@ class Builder {
   void addTrouble(HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
-  Parts drawParts(int rowBytes);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
   int drawWarps() { return rng_.between(1, limits_.warps); }
   int freeStaging() const;
@@ -79,7 +81,8 @@ class Builder {
   Rng describing_;  // steps that describe: worlds are otherwise what they were without them
   Rng weighing_;    // the same of weights at combine
   Rng bounding_;    // of bounds ...
-  Rng casting_;     // ... and of casts in HT
+  Rng casting_;     // ... of casts in HT ...
+  Rng coding_;      // ... and of wire formats
   bool landing_;    // LL rows land where they can, as on GPUs
   ScenarioLimits limits_;
   CommShape shape_;
@@ -90,12 +93,6 @@ class Builder {
   bool ended_ = false;
   Scenario world_;
 };
-
-Parts Builder::drawParts(int rowBytes) {
-  const int quads = rowBytes / 16, count = rng_.coin() ? 1 : rng_.between(1, std::min(quads, 6));
-  const int quadsEach = (quads + count - 1) / count;
-  return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
-}
 
 std::string Builder::name(const char* what, const HandleTrack& track) {
   return fmt::format("#{} {} handle {}{}", ++operations_, what, &track - tracks_.data(),
@@ -238,6 +235,7 @@ void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
     return;
   }
   options.odd = static_cast<CombineOptions::Odd>(rng_.below(3));
+  if (options.sum.wire != moeWireRow && coding_.coin()) options.odd = CombineOptions::Odd::wire;
   const bool fits = options.odd != CombineOptions::Odd::rowBytes || options.sum.rowBytes < shape_.rowBytesMax;
   if (shape_.nranks == 1 || !fits || !draws(track, kCombine, Trouble::rowSize)) return;
   options.oddRank = culprit;
@@ -251,10 +249,13 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.seed = rng_.next();
   config.rowBytes = drawBytes(shape_.rowBytesMax);
   config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
-  config.parts = drawParts(config.rowBytes);
+  config.parts = drawParts(config.rowBytes, rng_);
   Rng& casting = s.lowLatency ? rng_ : casting_;
   config.cast = drawCast(shape_.rowBytesMax, config.seed, casting);
-  if (config.cast) config.rowBytes = config.cast.codeBytes(), config.parts = drawTiles(config.cast.elements, casting);
+  if (config.cast) {
+    config.rowBytes = config.cast.codeBytes();
+    config.parts = drawTiles(config.cast.elements, casting);
+  }
   config.stagingArea = freeStaging();
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
@@ -300,14 +301,15 @@ void Builder::addCombine(HandleTrack& track) {
   options.sum.rowType = rng_.between(kBf16, kFp32);
   options.sum.rowBytes = drawBytes(shape_.rowBytesMax);
   options.sum.weighted = hasRowPerExpert(s.layout) && rng_.coin();
-  options.parts = drawParts(static_cast<int>(options.sum.rowBytes));
+  options.parts = drawParts(static_cast<int>(options.sum.rowBytes), rng_);
   options.bias0 = rng_.oneIn(3), options.bias1 = rng_.oneIn(3), options.grads = rng_.oneIn(3);
   options.weights = track.handle->view(0).weighted != 0 && !weighing_.oneIn(4);
   const bool mayReadRows = s.lowLatency ? s.layout == Layout::rankMajor && track.ownsSlots : !hasRowPerExpert(s.layout);
   options.stagingArea = freeStaging();
+  const bool coded = (s.lowLatency || options.stagingArea >= 0) && drawWire(options, shape_.rowBytesMax, coding_);
   const bool allInPlace = s.lowLatency ? mayReadRows && rng_.coin() : options.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r)
-    options.inPlace.push_back(mayReadRows && (allInPlace || (!s.lowLatency && rng_.coin())));
+    options.inPlace.push_back(mayReadRows && !coded && (allInPlace || (!s.lowLatency && rng_.coin())));
   addTrouble(track, options);
   if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
   if (s.lowLatency) takeSlots(track);
@@ -318,7 +320,7 @@ void Builder::addCombine(HandleTrack& track) {
   auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
                                                       options, name("combine", track));
   operation->expect(track.fault);
-  track.step = combineStep(track.handle->view(0), landing_);
+  track.step = combineStep(track.handle->view(0), landing_, coded);
   start(track, operation);
 }
 

@@ -12,6 +12,7 @@ bool runRoute(Simulator& simulator, Step step, const StepParams& params, WarpInd
 bool runHtDispatch(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runCast(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
+bool runCodedCombine(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 bool runLl(Simulator& simulator, Step step, const StepParams& params, WarpIndex warp, int movers);
 
 }  // namespace moe::sim

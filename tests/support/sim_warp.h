@@ -150,15 +150,10 @@ class SimWarp {
     if (!mayRead(list)) return false;
     bool good = true;
     withRowType(list.rowType(), [&](auto type) {
-      for (int i = 0; i < list.count() && good; ++i) {
-        const SumJob job = list.job(i);
-        for (std::uint32_t begin = 0; begin < job.bytes && good; begin += sizeof(Quad)) {
-          Accumulator<decltype(type)> sum;
-          for (int term = 0; term < job.terms && good; ++term) good = addTerm(comm, list, i, term, begin, sum);
-          const Quad rounded = sum.rounded();
-          store<MadeToLand<List>>(job.out + begin, reinterpret_cast<const std::uint8_t*>(&rounded), sizeof rounded);
-          if (begin % 64 == 0) sim_.pause();
-        }
+      if constexpr (WireList<List>) {
+        for (int i = 0; i < list.count() && good; ++i) good = reduceWire<decltype(type)>(comm, list, i);
+      } else {
+        good = reducePlain<decltype(type)>(comm, list);
       }
     });
     return good;
@@ -251,6 +246,68 @@ class SimWarp {
     }
   }
 
+  template <class Type, class List>
+  bool reducePlain(const CommView& comm, const List& list) const {
+    bool good = true;
+    for (int i = 0; i < list.count() && good; ++i) {
+      const SumJob job = list.job(i);
+      for (std::uint32_t begin = 0; begin < job.bytes && good; begin += sizeof(Quad)) {
+        Accumulator<Type> sum;
+        for (int term = 0; term < job.terms && good; ++term) good = addTerm(comm, list, i, term, begin, sum);
+        const Quad rounded = sum.rounded();
+        store<MadeToLand<List>>(job.out + begin, reinterpret_cast<const std::uint8_t*>(&rounded), sizeof rounded);
+        if (begin % 64 == 0) sim_.pause();
+      }
+    }
+    return good;
+  }
+
+  template <class Type, class List>
+  bool reduceWire(const CommView& comm, const List& list, int i) const {
+    const WireMemory<List> memory{*this, comm, list, i};
+    const WireSum<Type, List, WireMemory<List>> sum(list, i, memory);
+    return sum.make(0, 1) && sum.takeFactors();
+  }
+
+  // The memory of a WireSum: words that land are awaited four at a time, and time passes between loads and stores.
+  template <class List>
+  struct WireMemory {
+    const SimWarp& warp;
+    const CommView& comm;
+    const List& list;
+    int i;
+
+    bool load(int term, void* to, const std::uint8_t* from, std::uint32_t bytes) const {
+      return read(term, to, from, bytes, true);
+    }
+    bool look(int term, void* to, const std::uint8_t* from, std::uint32_t bytes) const {
+      return read(term, to, from, bytes, false);
+    }
+    void store(std::uint8_t* to, const void* from, std::size_t bytes) const {
+      warp.store<MadeToLand<List>>(to, static_cast<const std::uint8_t*>(from), static_cast<std::uint32_t>(bytes));
+      warp.sim_.pause();
+    }
+
+   private:
+    bool read(int term, void* to, const std::uint8_t* from, std::uint32_t bytes, bool takes) const {
+      if constexpr (TakesLanded<List>) {
+        if (term < list.landed(i)) {
+          const auto late = [&] { return list.late(i, term); };
+          if (!warp.awaitWords(comm, from, bytes, late)) return false;
+          auto* words = static_cast<std::uint32_t*>(to);
+          std::memcpy(words, from, bytes);
+          std::transform(words, words + bytes / sizeof *words, words,
+                         [](std::uint32_t word) { return fromLanding(word); });
+          if (takes) warp.emptyWords(from, bytes);
+          return true;
+        }
+      }
+      std::memcpy(to, from, bytes);
+      warp.sim_.pause();
+      return true;
+    }
+  };
+
   // Adds a piece of one row of a sum. False if it should have landed and did not.
   template <class List, class Sum>
   bool addTerm(const CommView& comm, const List& list, int i, int term, std::uint32_t begin, Sum& sum) const {
@@ -283,20 +340,28 @@ class SimWarp {
   // The place is empty again when the store that empties it lands, at the latest at the end of the step.
   template <class Late>
   bool takePiece(const CommView& comm, Quad* piece, const std::uint8_t* from, Late late) const {
+    if (!awaitWords(comm, from, sizeof *piece, late)) return false;
+    std::memcpy(piece, from, sizeof *piece);
+    *piece = fromLanding(*piece);
+    emptyWords(from, sizeof *piece);
+    return true;
+  }
+  // False if some have not landed, which is reported.
+  template <class Late>
+  bool awaitWords(const CommView& comm, const std::uint8_t* from, std::uint32_t bytes, Late late) const {
     auto* place = reinterpret_cast<std::uint32_t*>(const_cast<std::uint8_t*>(from));
     const Simulator::RankOf rankOf = [&] { return late().peer; };
-    const Simulator::WaitEnd end = sim_.waitLanding(comm, place, sizeof(Quad) / sizeof *place, rankOf);
+    const Simulator::WaitEnd end = sim_.waitLanding(comm, place, static_cast<int>(bytes / sizeof *place), rankOf);
     if (isInVain(end)) {
       Failure failure = late();
       failure.fault = faultOf(end);
       laneFail(comm, failure);
     }
-    if (end != Simulator::WaitEnd::reached) return false;
-    std::memcpy(piece, place, sizeof *piece);
-    *piece = fromLanding(*piece);
-    const Quad nothing{};
-    sim_.store(place, &nothing, sizeof nothing);
-    return true;
+    return end == Simulator::WaitEnd::reached;
+  }
+  void emptyWords(const std::uint8_t* place, std::uint32_t bytes) const {
+    static constexpr std::array<std::uint8_t, kWireUnit> kNothing{};
+    sim_.store(const_cast<std::uint8_t*>(place), kNothing.data(), bytes);
   }
 
   static constexpr int kPauseEach = 8;
@@ -305,6 +370,6 @@ class SimWarp {
   Simulator& sim_;
 };
 
-static_assert(Computes<SimWarp> && Gathers<SimWarp> && Lands<SimWarp>);
+static_assert(Computes<SimWarp> && Gathers<SimWarp> && Lands<SimWarp> && Codes<SimWarp>);
 
 }  // namespace moe::sim

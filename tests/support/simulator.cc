@@ -203,7 +203,7 @@ void Simulator::runWarp(Warp& warp) {
     lookOn(rank);
   } else {
     const int movers = program_.tasks(rank.rank)[rank.nextTask].movers;
-    for (const auto run : {runRoute, runHtDispatch, runCast, runCombine, runLl}) {
+    for (const auto run : {runRoute, runHtDispatch, runCast, runCombine, runLl, runCodedCombine}) {
       if (run(*this, rank.step, rank.params, warp.index, movers)) break;
     }
   }

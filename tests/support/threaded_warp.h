@@ -155,6 +155,10 @@ class ThreadedWarp {
         const SumJob job = list.job(i);
         note(job.bytes, job.terms, job.out);
         if constexpr (TakesLanded<List>) note(18, list.landed(i));
+        if constexpr (WireList<List>) {
+          if (good) good = reduceWire<decltype(type)>(comm, list, i, patience);
+          continue;
+        }
         for (std::uint32_t at = first(); at < job.bytes && good; at += kStep) {
           Accumulator<decltype(type)> sum;
           for (int term = 0; term < job.terms && good; ++term) good = addTerm(comm, list, i, term, at, sum, patience);
@@ -287,6 +291,16 @@ class ThreadedWarp {
     for (std::uint32_t at = first(); at < bytes; at += kStep) store<kLanding>(to + at, from + at);
   }
 
+  // A lane makes whole units. The lanes meet before one of them takes the words at which all have looked.
+  template <class Type, class List>
+  bool reduceWire(const CommView& comm, const List& list, int i, HostPatience& patience) const {
+    const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+    const host_landing::WireMemory memory{list, i, patience, report};
+    const WireSum<Type, List, decltype(memory)> sum(list, i, memory);
+    const bool good = allSay(sum.make(lane_, kLanes));
+    return allSay(good && (lane_ != 0 || sum.takeFactors()));
+  }
+
   // Adds a piece of one row of a sum. False if it should have landed and did not.
   template <class List, class Sum>
   bool addTerm(const CommView& comm, const List& list, int i, int term, std::uint32_t at, Sum& sum,
@@ -330,6 +344,7 @@ class ThreadedWarp {
   mutable std::uint64_t digest_ = 0;
 };
 
-static_assert(Computes<ThreadedWarp<2>> && Gathers<ThreadedWarp<2>> && Lands<ThreadedWarp<2>>);
+static_assert(Computes<ThreadedWarp<2>> && Gathers<ThreadedWarp<2>> && Lands<ThreadedWarp<2>> &&
+              Codes<ThreadedWarp<2>>);
 
 }  // namespace moe::test

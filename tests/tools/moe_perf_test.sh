@@ -45,6 +45,14 @@ for layout in flat expert-major expert-major-padded; do
 done
 run --mode ll --layout rank-major --window 0 --cast fp8-ue8m0 --scales token-contiguous --json "$work/cast.json"
 [ "$(grep -c '"scales": "token-contiguous",' "$work/cast.json")" = 2 ] || fail 'the report does not name the scales'
+for wire in fp8 fp8-block nvfp4; do
+  for layout in flat expert-major rank-major; do
+    run --mode ll --layout $layout --wire $wire
+    run --mode ht --layout $layout --wire $wire --json "$work/wire.json"
+  done
+done
+[ "$(grep -c '"wire": "nvfp4",' "$work/wire.json")" = 2 ] || fail 'the report does not name the wire format'
+run --mode ll --layout rank-major --format fp8 --wire nvfp4
 run --format fp16 --layout expert-major --weights applied
 run --format fp32 --mode auto
 run --routing zipf --interleave
@@ -88,6 +96,7 @@ done
 run_domains --mode ht --interleave --send-only
 run_domains --mode ll --cast fp8
 run_domains --mode ht --cast nvfp4
+for mode in ht ll; do run_domains --mode $mode --layout expert-major --wire nvfp4; done
 [ "$("$perf" --ranks-as-threads 4 --backend host --domain-size 3 >/dev/null 2>"$work/err"; echo $?)" = 1 ] &&
   grep -q 'domainSize is 3, which does not divide the 4 ranks' "$work/err" || fail 'domains that do not fit the ranks'
 

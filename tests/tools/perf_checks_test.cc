@@ -13,6 +13,7 @@
 #include "perf/moe_perf/plan.h"
 #include "perf/moe_perf/report.h"
 #include "support/cast_reference.h"
+#include "support/wire_reference.h"
 
 namespace moe::test {
 namespace {
@@ -98,7 +99,16 @@ struct World {
     for (int token = 0; token < kTokens; ++token) {
       for (const Entry& entry : entriesOn(token, rank)) addRow(rank, token, entry, format, outputs, partial);
     }
+    if (options.wire != Wire::kRow) return addCoded(partial, sums);
     for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += rounded(format, partial[k]);
+  }
+  void addCoded(const std::vector<float>& partial, std::vector<float>& sums) const {
+    for (auto at = partial.begin(); at != partial.end(); at += options.hidden) {
+      const std::vector<float> row(at, at + options.hidden);
+      const std::vector<float> values = referenceWire(static_cast<int>(options.wire), row).values;
+      float* to = &sums[static_cast<std::size_t>(at - partial.begin())];
+      for (const float value : values) *to++ += value;
+    }
   }
 
   // The entries of one of rank 0's tokens on a rank. Layouts with one row per token count them once.
@@ -132,8 +142,10 @@ struct World {
 
   Findings judgeCombine(const std::vector<std::byte>& out) const {
     Findings findings{};
-    run(VerifyCombine{payloadOf(), shape(), options.style(), 0, kTokens, plan(0).entries.data(),
-                      plan(0).entryOffsets.data(), 1, out.data(), &findings});
+    const VerifyCombine check{
+        payloadOf(), shape(),    options.style(), 0, kTokens, plan(0).entries.data(), plan(0).entryOffsets.data(),
+        1,           out.data(), &findings};
+    options.wire == Wire::kRow ? run(check) : run(VerifyWire{check, options.wire});
     return findings;
   }
 
@@ -165,6 +177,25 @@ std::vector<Options> allOptions() {
     }
   }
   return all;
+}
+
+// What a format costs is no fault. Rows in wrong places are, and one element that is too far off.
+TEST(PerfChecks, FindSumsThatAWireFormatDoesNotExplain) {
+  for (const Wire wire : {Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4}) {
+    for (Options options : allOptions()) {
+      options.wire = wire;
+      World world(options);
+      std::vector<std::byte> out = world.combine();
+      const auto wrong = [&] { return world.judgeCombine(out).wrongCombines; };
+      EXPECT_EQ(wrong(), 0U) << options.layoutName() << " " << options.formatName() << " " << options.wireName();
+      GroupValues values = loadGroup(combineFormat(options.format), out.data(), 0);
+      values.value[0] = 1.5F * values.value[0] + 40.0F;
+      storeGroup(combineFormat(options.format), out.data(), 0, values);
+      EXPECT_EQ(wrong(), 1U);
+      std::rotate(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(out.size()) / kTokens, out.end());
+      EXPECT_GT(wrong(), 100U);
+    }
+  }
 }
 
 TEST(PerfChecks, FindNothingInAPerfectExchange) {

@@ -232,7 +232,7 @@ TEST(PerfSoak, FindsOneSpoiledIndex) {
 }
 
 TEST(PerfSoak, FindsOneSpoiledSum) {
-  SpoilingDevice<VerifyCombine> device(23);
+  SpoilingDevice<VerifyCombine> device(3);
   const SoakResult result = soakWith(makeLimits(100), device);
   EXPECT_EQ(result.verdict.wrongCombines, 1U);
   EXPECT_EQ(result.verdict.wrong(), 1U);

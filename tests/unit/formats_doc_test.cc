@@ -12,6 +12,7 @@
 #include "device/rows/fp8.h"
 #include "moecomm.h"
 #include "support/library_cast.h"
+#include "support/library_wire.h"
 #include "support/reference.h"
 #include "support/rng.h"
 
@@ -113,6 +114,51 @@ TEST(FormatsDocument, SaysWhatEachCastLoses) {
                             errorRow("`moeCastFp8Ue8m0`", {moeCastFp8Ue8m0}) +
                             errorRow("`moeCastMxfp8`", {moeCastMxfp8}) + errorRow("`moeCastMxfp4`", {moeCastMxfp4}) +
                             errorRow("`moeCastNvfp4`", {moeCastNvfp4, false, 1, 448 * 6 / most});
+  EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
+}
+
+// The sum of eight ranks' rows, whose elements are normally distributed as far as twelve even draws are.
+std::string wireErrorRow(const char* name, int wire, float size) {
+  constexpr int kElements = 7168, kRanks = 8, kTokens = 8;
+  Rng rng(20261125);
+  double errors = 0, all = 0, sumErrors = 0, sumsAll = 0;
+  for (int token = 0; token < kTokens; ++token) {
+    std::vector<double> exact(kElements), found(kElements);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::vector<float> row(kElements);
+      for (float& element : row) {
+        double sum = -6;
+        for (int k = 0; k < 12; ++k) sum += rng.below(1 << 20) * 0x1p-20;
+        element = static_cast<float>(sum) * size;
+      }
+      std::vector<float> back = row;
+      if (wire != moeWireRow) back = readByLibrary(wire, wireOfLibrary(wire, row), kElements);
+      Bytes rounded(2 * kElements);
+      for (int i = 0; i < kElements; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        if (wire == moeWireRow) encodeElement(kBf16, row[at], rounded.data(), i);
+        if (wire == moeWireRow) back[at] = decodeElement(kBf16, rounded.data(), i);
+        const double error = double{back[at]} - row[at];
+        errors += error * error, all += double{row[at]} * row[at];
+        exact[at] += row[at], found[at] += back[at];
+      }
+    }
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      sumErrors += (found[i] - exact[i]) * (found[i] - exact[i]), sumsAll += exact[i] * exact[i];
+    }
+  }
+  const int bytes = wire == moeWireRow ? 2 * kElements : static_cast<int>(WireRow{wire, kElements}.bytes());
+  return fmt::format("| {} | {} | {} | {:.2f} % | {:.2f} % |\n", name, bytes, size, 100 * std::sqrt(errors / all),
+                     100 * std::sqrt(sumErrors / sumsAll));
+}
+
+TEST(FormatsDocument, SaysWhatEachWireLoses) {
+  std::string table;
+  for (const float size : {1.0f, 0.001f}) {
+    table += wireErrorRow("`moeWireRow`, bf16", moeWireRow, size) + wireErrorRow("`moeWireFp8`", moeWireFp8, size) +
+             wireErrorRow("`moeWireFp8Block`", moeWireFp8Block, size) +
+             wireErrorRow("`moeWireNvfp4`", moeWireNvfp4, size);
+  }
   EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
 }
 

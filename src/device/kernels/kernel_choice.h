@@ -19,10 +19,12 @@ const void* kernelOfHtDispatch(const KernelChoice& choice);
 const void* kernelOfCast(const KernelChoice& choice);
 const void* kernelOfCombine(const KernelChoice& choice);
 const void* kernelOfLl(const KernelChoice& choice);
+const void* kernelOfCodedCombine(const KernelChoice& choice);
 const void* timedKernelOfRoute(const KernelChoice& choice);
 const void* timedKernelOfHtDispatch(const KernelChoice& choice);
 const void* timedKernelOfCast(const KernelChoice& choice);
 const void* timedKernelOfCombine(const KernelChoice& choice);
 const void* timedKernelOfLl(const KernelChoice& choice);
+const void* timedKernelOfCodedCombine(const KernelChoice& choice);
 
 }  // namespace moe

@@ -11,13 +11,14 @@ constexpr int kWarpThreads = 32;
 
 const void* kernelOf(const KernelChoice& choice) {
   if (choice.timed) {
-    for (const auto ofFamily :
-         {timedKernelOfRoute, timedKernelOfHtDispatch, timedKernelOfCast, timedKernelOfCombine, timedKernelOfLl}) {
+    for (const auto ofFamily : {timedKernelOfRoute, timedKernelOfHtDispatch, timedKernelOfCast, timedKernelOfCombine,
+                                timedKernelOfLl, timedKernelOfCodedCombine}) {
       if (const void* kernel = ofFamily(choice)) return kernel;
     }
     return nullptr;
   }
-  for (const auto ofFamily : {kernelOfRoute, kernelOfHtDispatch, kernelOfCast, kernelOfCombine, kernelOfLl}) {
+  for (const auto ofFamily :
+       {kernelOfRoute, kernelOfHtDispatch, kernelOfCast, kernelOfCombine, kernelOfLl, kernelOfCodedCombine}) {
     if (const void* kernel = ofFamily(choice)) return kernel;
   }
   return nullptr;

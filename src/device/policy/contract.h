@@ -16,6 +16,7 @@
 
 #include "device/rows/cast_row.h"
 #include "device/rows/row_jobs.h"
+#include "device/rows/wire_sums.h"
 #include "device/view/views.h"
 
 namespace moe::contract {
@@ -75,9 +76,26 @@ struct SumLanded : SumOne {
   MOE_LANES int landed(int) const { return 1; }
   MOE_LANES Failure late(int, int) const { return {}; }
 };
+struct SumCoded : SumOne {
+  static constexpr bool kCodes = true, kReads = false;
+  MOE_LANES WireRow wire() const { return {kWireFp8, kWireUnit}; }
+  MOE_LANES WirePart part(int) const { return {0, kWireUnit, 0, 1}; }
+  MOE_LANES int coded(int) const { return 0; }
+};
+struct SumOfCoded : SumCoded {
+  static constexpr bool kCodes = false, kReads = true;
+};
+struct SumCodedToLand : SumCoded {
+  static constexpr bool kLanding = true;
+};
+struct SumOfCodedLanded : SumOfCoded {
+  MOE_LANES int landed(int) const { return 1; }
+  MOE_LANES Failure late(int, int) const { return {}; }
+};
 static_assert(CopyList<CopyOne> && HasSides<CopyWithSide> && MadeToLand<CopyToLand> && SumList<SumOne>);
 static_assert(Weighted<SumWeighted> && AsksFirst<SumWeighted> && MadeToLand<SumToLand> && TakesLanded<SumLanded>);
 static_assert(!HasSides<CopyOne> && !MadeToLand<SumOne> && !Weighted<SumOne> && !TakesLanded<SumOne>);
+static_assert(WireList<SumCoded> && WireList<SumOfCodedLanded> && !WireList<SumOne>);
 
 }  // namespace moe::contract
 
@@ -175,6 +193,14 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm) {
   { warp.reduceRows(comm, contract::SumWeighted{}) } -> std::same_as<bool>;
 };
 
+// What combines whose rows travel in a wire format need besides: sums that are coded, and sums of rows that were. The
+// laws are those of reduceRows; rows/wire_sums.h says what such a list is.
+template <class Warp>
+concept Codes = Moves<Warp> && requires(const Warp warp, const CommView& comm) {
+  { warp.reduceRows(comm, contract::SumCoded{}) } -> std::same_as<bool>;
+  { warp.reduceRows(comm, contract::SumOfCoded{}) } -> std::same_as<bool>;
+};
+
 // What a dispatch that routes needs besides: lanes that share scratch memory work together.
 template <class Warp>
 concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> && requires(const Warp warp) {
@@ -191,6 +217,8 @@ concept Lands = Moves<Warp> && requires(const Warp warp, const CommView& comm) {
   warp.streamRows(contract::CopyToLand{});
   { warp.reduceRows(comm, contract::SumToLand{}) } -> std::same_as<bool>;
   { warp.reduceRows(comm, contract::SumLanded{}) } -> std::same_as<bool>;
+  { warp.reduceRows(comm, contract::SumCodedToLand{}) } -> std::same_as<bool>;
+  { warp.reduceRows(comm, contract::SumOfCodedLanded{}) } -> std::same_as<bool>;
 };
 
 }  // namespace moe

@@ -28,7 +28,9 @@ struct TokenSums {
   int biases;
   PartShare share;
 
+  MOE_LANES const CombineArgs& args() const { return p.combine; }
   MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rows(int i) const { return p.handle.sent.destinationCount[share.at(i).row]; }
   MOE_LANES int rowType() const { return p.combine.rowType; }
   MOE_LANES int termsMax() const { return p.handle.destinationsMax + biases; }
   MOE_LANES bool mayRead() const { return from.mayRead(); }
@@ -53,10 +55,10 @@ MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t e
   });
 }
 
-template <Moves Warp>
+template <bool kCoded, Moves Warp>
 MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
-template <int kWaves, Moves Warp>
+template <int kWaves, Moves Warp, bool kCoded = false>
 class Combine {
  public:
   MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, operation(p)) {}
@@ -86,7 +88,7 @@ class Combine {
 
   // ---- What an operation over rails needs of its combine in this domain
 
-  const CombineSession<Warp> s;
+  const CombineSession<Warp, kCoded> s;
 
   // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
   MOE_LANES bool begin(bool uncombined, bool silent = false) const {
@@ -109,7 +111,7 @@ class Combine {
       return;
     }
     if (zeros) {
-      if constexpr (kWaves == 1) prepareNothing(s.warp, s.p, s.w, s.operation());
+      if constexpr (kWaves == 1) prepareNothing<kCoded>(s.warp, s.p, s.w, s.operation());
     } else if (!silent && mayPrepare()) {
       if (s.args.inPlace == 0) prepareWave(wave);
       if (s.args.grads != 0 && wave == 0) pushWeightGrads(s);
@@ -138,33 +140,32 @@ class Combine {
     const bool looksAhead = lowLatency();
     const From from{*this, wave, looksAhead};
     const Range tokens = tokensOfWave(kWaves, wave, s.args.tokens);
-    return s.warp.reduceRows(
-        s.comm, TokenSums<From>{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
+    return s.warp.reduceRows(s.comm,
+                             Sums{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
   }
 
   // The row that stands for a token at destination `to`, as this rank reads it.
   MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
     const CommView& c = s.comm;
-    const std::uint32_t rowBytes = s.args.rowBytes;
+    const std::uint32_t bytes = s.args.wireBytes;
     const bool remote = s.isRemote(to.rank);
     if (remote && !lowLatency()) {
       const int domain = to.rank / c.domainSize;
-      return c.mine<std::uint8_t>(railRow(c, c.far->at.railSums, c.rowBytesMax, rowBytes, domain, to.index));
+      return c.mine<std::uint8_t>(railRow(c, c.far->at.railSums, c.rowBytesMax, bytes, domain, to.index));
     }
-    if (remote) return llSlot(c, s.handle, c.rank, c.far->at.llCombineIn, c.rowBytesMax, rowBytes, to.rank, to.index);
+    if (remote) return llSlot(c, s.handle, c.rank, c.far->at.llCombineIn, c.rowBytesMax, bytes, to.rank, to.index);
     if (lowLatency()) {
-      return llSlot(c, s.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, c.rank, to.index);
+      return llSlot(c, s.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, bytes, c.rank, to.index);
     }
     const CombineRecord at = recordOf(to.rank);
     const std::int64_t row = at.prepared != 0 ? to.flat : to.row;
-    return c.in<std::uint8_t>(to.rank, at.rows) + row * rowBytes;
+    return c.in<std::uint8_t>(to.rank, at.rows) + row * bytes;
   }
 
   // LL: the rows and gradients that owners wait for.
   MOE_LANES void prepareZeros() const {
     const ArrivingRows rows = arrivingRows(s.handle, 1, 0);
-    const PreparedShare share{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)};
-    s.warp.reduceRows(s.comm, PreparedZeros<false, PreparedShare>{s.p, share});
+    prepareZeroRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)});
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -197,6 +198,8 @@ class Combine {
 
  private:
   // What TokenSums reads in a wave.
+  struct From;
+  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>>, TokenSums<From>>;
   struct From {
     const Combine& combine;
     int wave;
@@ -252,9 +255,9 @@ class Combine {
   }
 };
 
-template <Moves Warp>
+template <bool kCoded, Moves Warp>
 MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  Combine<1, Warp>(warp, p, w, operation).prepareZeros();
+  Combine<1, Warp, kCoded>(warp, p, w, operation).prepareZeros();
 }
 
 }  // namespace moe

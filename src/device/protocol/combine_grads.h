@@ -26,9 +26,10 @@ MOE_LANES Channel combineChannel(const HandleView& h) {
   return h.lowLatency == 0 ? kHtCombineChannel : llChannel(kLlCombineChannel, h.llSet);
 }
 
-// A session of a combine, with what it was asked for.
-template <Moves Warp>
+// A session of a combine, with what it was asked for. `kCodes`: its rows travel in a wire format.
+template <Moves Warp, bool kCodes = false>
 struct CombineSession : Session<Warp> {
+  static constexpr bool kCoded = kCodes;
   const CombineArgs& args;
   CombineArea area;
   std::uint64_t weights;  // 0: none are brought

@@ -2,7 +2,7 @@
 // the weights at the owner.
 #pragma once
 
-#include "device/protocol/combine_weights.h"
+#include "device/protocol/combine_coded.h"
 
 namespace moe {
 
@@ -12,22 +12,8 @@ MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, i
   return c.in<CombineRecord>(rank, c.at.htCombines) + at;
 }
 
-// The row of a part in one of the caller's biases.
-MOE_LANES const std::uint8_t* biasRow(const CombineArgs& a, int bias, const PartOf& part) {
-  const std::uint8_t* rows = bias == 0 && a.bias0 != nullptr ? a.bias0 : a.bias1;
-  return rows + static_cast<std::int64_t>(part.row) * a.rowBytes + part.begin;
-}
-MOE_LANES int biasCount(const CombineArgs& a) {
-  return (a.bias0 != nullptr ? 1 : 0) + (a.bias1 != nullptr ? 1 : 0);
-}
-
 // ---- One row per token of those that came. `Items` are parts of rows in FLAT order, at(0) to at(count() - 1), and say
 // where such a row is made, place(row): nowhere if that is NULL.
-
-MOE_LANES const std::uint8_t* givenRow(const StepParams& p, const PartOf& part, int copy) {
-  return p.combine.rows + static_cast<std::int64_t>(layoutRow(p.handle, part.row, copy)) * p.combine.rowBytes +
-         part.begin;
-}
 
 // A copy, of layouts with a row per token.
 template <bool kLand, class Items>
@@ -96,7 +82,9 @@ struct PreparedZeros {
 
 template <bool kLand, Combining S, class Items>
 MOE_LANES void prepareRows(const S& s, const Items& items) {
-  if (!expertRows(s.handle)) {
+  if constexpr (S::kCoded) {
+    prepareCoded<kLand>(s, items);
+  } else if (!expertRows(s.handle)) {
     s.warp.streamRows(PreparedCopies<kLand, Items>{s.p, items});
   } else if (s.args.weighted != 0) {
     s.warp.reduceRows(s.comm, PreparedWeightedSums<kLand, Items, S>{{s.p, items}, s});
@@ -105,22 +93,33 @@ MOE_LANES void prepareRows(const S& s, const Items& items) {
   }
 }
 
+// Zeros instead.
+template <bool kLand, Combining S, class Items>
+MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
+  if constexpr (S::kCoded) {
+    prepareCoded<kLand>(s, items, true);
+  } else {
+    s.warp.reduceRows(s.comm, PreparedZeros<kLand, Items>{s.p, items});
+  }
+}
+
 // A share of the rows, to where they are read.
 struct PreparedShare {
   const StepParams& p;
-  ArrivingParts<ArrivingRows> parts;
+  ArrivingParts<ArrivingRows> shared;
 
-  MOE_LANES int count() const { return parts.count(); }
-  MOE_LANES PartOf at(int i) const { return parts.at(i); }
+  MOE_LANES int count() const { return shared.count(); }
+  MOE_LANES PartOf at(int i) const { return shared.at(i); }
+  MOE_LANES const Parts& parts() const { return shared.share.parts; }
   MOE_LANES std::uint8_t* place(int row) const {
     const CommView& c = p.comm;
     const HandleView& h = p.handle;
-    const std::uint32_t rowBytes = p.combine.rowBytes;
+    const std::uint32_t bytes = p.combine.wireBytes;
     if (h.lowLatency == 0) {
-      return c.mine<std::uint8_t>(p.combine.rowsOffset) + static_cast<std::int64_t>(row) * rowBytes;
+      return c.mine<std::uint8_t>(p.combine.rowsOffset) + static_cast<std::int64_t>(row) * bytes;
     }
     const Arrival at = arrivalOf(h, row);
-    return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, rowBytes, at.from, at.index);
+    return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, bytes, at.from, at.index);
   }
 };
 
@@ -206,7 +205,7 @@ MOE_SELDOM void keepLlRowsFault(Warp warp, const StepParams& p) {
 MOE_LANES void llPutSums(const Combining auto& s) {
   const CommView& c = s.comm;
   const HandleView& h = s.handle;
-  const std::uint32_t rowBytes = s.args.rowBytes;
+  const std::uint32_t rowBytes = s.args.wireBytes;
   forRemoteRanks(s, [&](int to) {
     if (!s.waitForOwn(s.area.ready, s.number)) return false;
     const std::int64_t rows = h.arriving.rankOffsets[to + 1] - h.arriving.rankOffsets[to];

@@ -11,33 +11,36 @@ namespace moe {
 template <class Here>
 struct RailSums {
   const Here& here;
-  RailRows rows;
+  RailRows waveRows;
   PartShare share;
 
+  MOE_LANES const CombineArgs& args() const { return here.s.args; }
   MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rows(int i) const { return waveRows.h.rails.count[railRowAt(waveRows, share.at(i).row).table]; }
   MOE_LANES int rowType() const { return here.s.args.rowType; }
-  MOE_LANES int termsMax() const { return rows.h.destinationsMax; }
+  MOE_LANES int termsMax() const { return waveRows.h.destinationsMax; }
   MOE_LANES SumJob job(int i) const {
     const CommView& c = here.s.comm;
     const PartOf part = share.at(i);
-    const RailRow row = railRowAt(rows, part.row);
+    const RailRow row = railRowAt(waveRows, part.row);
     auto* out =
-        c.mine<std::uint8_t>(railRow(c, c.far->at.railSumsOut, c.rowBytesMax, share.rowBytes, row.domain, row.index));
-    return {out + part.begin, part.bytes, rows.h.rails.count[row.table]};
+        c.mine<std::uint8_t>(railRow(c, c.far->at.railSumsOut, c.rowBytesMax, args().wireBytes, row.domain, row.index));
+    return {out + part.begin, part.bytes, waveRows.h.rails.count[row.table]};
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const {
     const PartOf part = share.at(i);
-    const RailRow row = railRowAt(rows, part.row);
-    return here.partialRow(rows.h.rails.to[row.table * rows.h.railDestinationsMax() + term]) + part.begin;
+    const RailRow row = railRowAt(waveRows, part.row);
+    return here.partialRow(waveRows.h.rails.to[row.table * waveRows.h.railDestinationsMax() + term]) + part.begin;
   }
 };
 
-template <Moves Warp>
+template <bool kCoded, Moves Warp>
 MOE_SELDOM void keepCombineRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
-template <Moves Warp>
+template <Moves Warp, bool kCoded = false>
 class CombineRails {
-  using Here = Combine<kHtWaves, Warp>;
+  using Here = Combine<kHtWaves, Warp, kCoded>;
+  using Sums = std::conditional_t<kCoded, OfCoded<RailSums<Here>, true>, RailSums<Here>>;
 
  public:
   MOE_LANES CombineRails(const Warp& warp, const StepParams& p, WarpIndex w) : CombineRails(Here(warp, p, w)) {}
@@ -58,7 +61,7 @@ class CombineRails {
     if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
     if (silent) {
       sumNothing(s.warp, s.p, s.w);
-      if (isLast(s.w) && s.allHaveBegun()) keepCombineRailsFault(s.warp, s.p, s.w, s.operation());
+      if (isLast(s.w) && s.allHaveBegun()) keepCombineRailsFault<kCoded>(s.warp, s.p, s.w, s.operation());
       here_.endReading();
     } else {
       here_.end();
@@ -86,7 +89,7 @@ class CombineRails {
     if (wave == 0 && !here_.recordsAreGood()) silent = true;
     const RailRows rows{s.handle, wave};
     const PartShare share = shareOf({0, silent ? 0 : rows.count()}, s.args.parts, s.args.rowBytes, s.w);
-    s.warp.reduceRows(s.comm, RailSums<Here>{here_, rows, share});
+    s.warp.reduceRows(s.comm, Sums{here_, rows, share});
     const auto putRows = [&](int domain) {
       if (!silent) putSums(rows, domain);
     };
@@ -108,11 +111,11 @@ class CombineRails {
     const RemoteLayout& at = c.far->at;
     const int peer = c.railPeer(domain), first = rows.first(domain);
     const auto rowIn = [&](std::uint64_t area, int part) {
-      return railRow(c, area, c.rowBytesMax, s.args.rowBytes, part, first);
+      return railRow(c, area, c.rowBytesMax, s.args.wireBytes, part, first);
     };
     putBlock(s, peer,
              {rowIn(at.railSums, c.domain()), rowIn(at.railSumsOut, domain),
-              std::int64_t{rows.end(domain) - first} * s.args.rowBytes, connectionOfWave(rows.wave)});
+              std::int64_t{rows.end(domain) - first} * s.args.wireBytes, connectionOfWave(rows.wave)});
     if (rows.wave != 0 || s.args.grads == 0) return;
     const std::int64_t arrived = s.handle.rails.start[kHtWaves * s.handle.domains + domain];
     putBlock(s, peer,
@@ -121,12 +124,12 @@ class CombineRails {
   }
 
   Here here_;
-  const CombineSession<Warp> s;  // here_'s: a copy, so that the compiler keeps it in registers
+  const CombineSession<Warp, kCoded> s;  // here_'s: a copy, so that the compiler keeps it in registers
 };
 
-template <Moves Warp>
+template <bool kCoded, Moves Warp>
 MOE_SELDOM void keepCombineRailsFault(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  CombineRails<Warp>(warp, p, w, operation).keepFault();
+  CombineRails<Warp, kCoded>(warp, p, w, operation).keepFault();
 }
 
 }  // namespace moe

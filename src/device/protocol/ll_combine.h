@@ -17,6 +17,7 @@ struct HandedBack {
   PartShare share;
 
   MOE_LANES int count() const { return share.count(); }
+  MOE_LANES const Parts& parts() const { return share.parts; }
   MOE_LANES PartOf at(int i) const {
     const int rows = *s.handle.arriving.rows, first = s.handle.arriving.rankOffsets[s.comm.rank];
     PartOf part = share.at(i);
@@ -27,7 +28,7 @@ struct HandedBack {
     const CommView& c = s.comm;
     const Arrival at = arrivalOf(s.handle, row);
     if (s.isRemote(at.from) == kHere) return nullptr;
-    return llSlot(c, s.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.rowBytes,
+    return llSlot(c, s.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.wireBytes,
                   kHere ? c.rank : at.from, at.index);
   }
 };
@@ -39,6 +40,7 @@ struct LandedSums {
   int biases;
   PartShare share;
 
+  MOE_LANES const CombineArgs& args() const { return s.args; }
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return s.args.rowType; }
   MOE_LANES int termsMax() const { return s.handle.destinationsMax + biases; }
@@ -47,6 +49,7 @@ struct LandedSums {
     std::uint8_t* out = s.args.out + static_cast<std::int64_t>(part.row) * s.args.rowBytes;
     return {out + part.begin, part.bytes, s.handle.sent.destinationCount[part.row] + biases};
   }
+  MOE_LANES int rows(int i) const { return s.handle.sent.destinationCount[share.at(i).row]; }
   MOE_LANES int landed(int i) const { return s.handle.sent.localCount[share.at(i).row]; }
   MOE_LANES const std::uint8_t* term(int i, int term) const {
     const CommView& c = s.comm;
@@ -55,7 +58,7 @@ struct LandedSums {
     if (bias >= 0) return biasRow(s.args, bias, part);
     const Destination& from = source(part.row, term);
     const std::uint64_t area = s.isRemote(from.rank) ? c.far->at.llCombineIn : c.at.llCombineRows;
-    return llSlot(c, s.handle, c.rank, area, c.rowBytesMax, s.args.rowBytes, from.rank, from.index) + part.begin;
+    return llSlot(c, s.handle, c.rank, area, c.rowBytesMax, s.args.wireBytes, from.rank, from.index) + part.begin;
   }
   MOE_LANES Failure late(int i, int term) const {
     return lateRank(Phase::combineRows, source(share.at(i).row, term).rank, s.epoch, s.epoch - 1);
@@ -65,10 +68,10 @@ struct LandedSums {
   }
 };
 
-template <Lands Warp>
+template <bool kCoded, Lands Warp>
 MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
-template <Lands Warp>
+template <Lands Warp, bool kCoded = false>
 class LlCombine {
  public:
   MOE_LANES LlCombine(const Warp& warp, const StepParams& p, WarpIndex w) : LlCombine(warp, p, w, operation(p)) {}
@@ -82,7 +85,7 @@ class LlCombine {
       const bool silent = givesZeros(s);
       if (!begin()) return;
       if (silent) {
-        handBackNothing(s.warp, s.p, s.w, s.operation());
+        handBackNothing<kCoded>(s.warp, s.p, s.w, s.operation());
       } else {
         handBack();
         if (s.args.grads != 0) pushWeightGrads(s);
@@ -96,13 +99,14 @@ class LlCombine {
 
   // The rows and gradients that owners wait for, if none of this rank counts.
   MOE_LANES void handBackZeros() const {
-    s.warp.reduceRows(s.comm, PreparedZeros<true, HandedBack<S, true>>{s.p, {s, arrivedShare()}});
-    if (s.split()) s.warp.reduceRows(s.comm, PreparedZeros<false, HandedBack<S, false>>{s.p, {s, arrivedShare()}});
+    prepareZeroRows<true>(s, HandedBack<S, true>{s, arrivedShare()});
+    if (s.split()) prepareZeroRows<false>(s, HandedBack<S, false>{s, arrivedShare()});
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
  private:
-  using S = CombineSession<Warp>;
+  using S = CombineSession<Warp, kCoded>;
+  using Sums = std::conditional_t<kCoded, OfCoded<LandedSums<S>>, LandedSums<S>>;
 
   static MOE_LANES Operation operation(const StepParams& p) {
     const Channel channel = combineChannel(p.handle);
@@ -190,7 +194,7 @@ class LlCombine {
     if (hasFlags() && !s.waitForAll(s.area.ready, s.number, Phase::combineRows)) return;
     if (s.split() && s.w.index == 0 && !termsAgree(s, allRanks(s.comm))) return;
     const Range tokens{0, s.args.tokens};
-    const LandedSums<S> sums{s, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)};
+    const Sums sums{s, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)};
     if (!s.warp.reduceRows(s.comm, sums)) return;
     if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
   }
@@ -198,9 +202,9 @@ class LlCombine {
   const S s;
 };
 
-template <Lands Warp>
+template <bool kCoded, Lands Warp>
 MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  LlCombine<Warp>(warp, p, w, operation).handBackZeros();
+  LlCombine<Warp, kCoded>(warp, p, w, operation).handBackZeros();
 }
 
 }  // namespace moe

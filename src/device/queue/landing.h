@@ -22,6 +22,18 @@ MOE_LANES Quad toLanding(const Quad& piece) {
 MOE_LANES Quad fromLanding(const Quad& piece) {
   return {fromLanding(piece.x), fromLanding(piece.y), fromLanding(piece.z), fromLanding(piece.w)};
 }
+MOE_LANES HalfQuad toLanding(const HalfQuad& piece) {
+  return {toLanding(piece.x), toLanding(piece.y)};
+}
+MOE_LANES HalfQuad fromLanding(const HalfQuad& piece) {
+  return {fromLanding(piece.x), fromLanding(piece.y)};
+}
+MOE_LANES bool hasLanded(std::uint32_t word) {
+  return word != kNothingLanded;
+}
+MOE_LANES bool hasLanded(const HalfQuad& piece) {
+  return hasLanded(piece.x) && hasLanded(piece.y);
+}
 MOE_LANES bool hasLanded(const Quad& piece) {
   return piece.x != kNothingLanded && piece.y != kNothingLanded && piece.z != kNothingLanded &&
          piece.w != kNothingLanded;

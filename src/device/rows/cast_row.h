@@ -52,11 +52,6 @@ struct CastFactors {
   }
 };
 
-// Sixteen codes of four bits.
-struct alignas(8) HalfQuad {
-  std::uint32_t x, y;
-};
-
 template <class Type>
 struct CastPiece {
   static constexpr int kQuads = 4 / Type::kPerWord;

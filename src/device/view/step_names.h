@@ -19,13 +19,18 @@ enum class Step {
   combine,
   combineWaves,
   combineRails,
+  llCombineCoded,
+  combineCoded,
+  combineWavesCoded,
+  combineRailsCoded,
   describe,
   tally
 };
 inline constexpr Step kSteps[] = {
-    Step::route,       Step::htDispatch,   Step::htDispatchWaves, Step::htDispatchRails, Step::htCast,
-    Step::htCastWaves, Step::htCastRails,  Step::llDispatch,      Step::llRouteDispatch, Step::llCombine,
-    Step::combine,     Step::combineWaves, Step::combineRails,    Step::describe,        Step::tally};
+    Step::route,             Step::htDispatch,        Step::htDispatchWaves, Step::htDispatchRails, Step::htCast,
+    Step::htCastWaves,       Step::htCastRails,       Step::llDispatch,      Step::llRouteDispatch, Step::llCombine,
+    Step::combine,           Step::combineWaves,      Step::combineRails,    Step::llCombineCoded,  Step::combineCoded,
+    Step::combineWavesCoded, Step::combineRailsCoded, Step::describe,        Step::tally};
 
 // Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
 MOE_HOST_DEVICE constexpr bool takesBlocks(Step step) {
@@ -50,11 +55,13 @@ inline Step dispatchStep(const HandleView& h, bool casts) {
   if (goesInWaves(h)) return casts ? Step::htCastWaves : Step::htDispatchWaves;
   return casts ? Step::htCast : Step::htDispatch;
 }
-// `landing`: whether rows land where they can. All ranks of a communicator have the same.
-inline Step combineStep(const HandleView& h, bool landing) {
-  if (landing && combineLands(h)) return Step::llCombine;
-  if (h.hasRails()) return Step::combineRails;
-  return goesInWaves(h) ? Step::combineWaves : Step::combine;
+// `landing`: whether rows land where they can. All ranks of a communicator have the same. `coded`: rows travel in a
+// wire format.
+inline Step combineStep(const HandleView& h, bool landing, bool coded = false) {
+  if (landing && combineLands(h)) return coded ? Step::llCombineCoded : Step::llCombine;
+  if (h.hasRails()) return coded ? Step::combineRailsCoded : Step::combineRails;
+  if (goesInWaves(h)) return coded ? Step::combineWavesCoded : Step::combineWaves;
+  return coded ? Step::combineCoded : Step::combine;
 }
 
 // Whether some warps may move rows, and others describe them.
@@ -75,18 +82,25 @@ MOE_HOST_DEVICE constexpr bool neverWaits(Step step) {
 
 // Which kernels there are: of one domain, and of several.
 MOE_HOST_DEVICE constexpr bool hasRails(Step step) {
-  return step == Step::htDispatchRails || step == Step::htCastRails || step == Step::combineRails;
+  return step == Step::htDispatchRails || step == Step::htCastRails || step == Step::combineRails ||
+         step == Step::combineRailsCoded;
 }
 MOE_HOST_DEVICE constexpr bool hasFarKernel(Step step) {
-  const bool ll = step == Step::llDispatch || step == Step::llRouteDispatch || step == Step::llCombine;
-  return step == Step::route || ll || step == Step::combine || hasRails(step);
+  const bool ll = step == Step::llDispatch || step == Step::llRouteDispatch || step == Step::llCombine ||
+                  step == Step::llCombineCoded;
+  return step == Step::route || ll || step == Step::combine || step == Step::combineCoded || hasRails(step);
 }
 MOE_HOST_DEVICE constexpr bool hasNearKernel(Step step) {
   return !hasRails(step);
 }
 
+MOE_HOST_DEVICE constexpr bool isCodedCombine(Step step) {
+  return step == Step::llCombineCoded || step == Step::combineCoded || step == Step::combineWavesCoded ||
+         step == Step::combineRailsCoded;
+}
 MOE_HOST_DEVICE constexpr bool isCombine(Step step) {
-  return step == Step::llCombine || step == Step::combine || step == Step::combineWaves || step == Step::combineRails;
+  return step == Step::llCombine || step == Step::combine || step == Step::combineWaves || step == Step::combineRails ||
+         isCodedCombine(step);
 }
 
 }  // namespace moe

@@ -49,7 +49,9 @@ inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
 // Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
 namespace combine_terms {
 inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 0, 1, {"without", "with"}},
-    kRowType{"args.rowType", 1, 2, kRowTypeNames}, kPieces{"row size in units of 16 bytes", 3, 21};
+    kRowType{"args.rowType", 1, 2, kRowTypeNames},
+    kWire{"args.wire", 3, 3, {"the row type", "fp8", "fp8 with a scale per 128 elements", "NVFP4"}},
+    kPieces{"row size in units of 16 bytes", 6, 18};
 }  // namespace combine_terms
 
 // `cast` as in CastArgs: its type in three bits and a bit beside it.
@@ -59,10 +61,11 @@ inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sid
          terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3);
 }
 
-inline std::uint32_t packCombineTerms(std::uint32_t rowBytes, int rowType, bool grads) {
+// `rowBytes`: of the row type. `wire`: a WireType.
+inline std::uint32_t packCombineTerms(std::uint32_t rowBytes, int rowType, bool grads, int wire) {
   namespace terms = combine_terms;
   return static_cast<std::uint32_t>(terms::kPieces.packed(rowBytes / sizeof(Quad)) | terms::kRowType.packed(rowType) |
-                                    terms::kGrads.packed(grads ? 1 : 0));
+                                    terms::kWire.packed(wire) | terms::kGrads.packed(grads ? 1 : 0));
 }
 
 }  // namespace moe

@@ -334,8 +334,10 @@ struct CombineArgs {
   std::int64_t capacity;     // HT: rows that the staging area holds
   int tokens;
   std::uint32_t rowBytes;
-  std::uint32_t terms;  // what must agree: packCombineTerms
-  int rowType;          // a moeRow value
+  std::uint32_t wireBytes;  // of a row on the wire: rowBytes, or those of its wire format
+  std::uint32_t terms;      // what must agree: packCombineTerms
+  int rowType;              // a moeRow value
+  int wire, elements;       // a WireType, of combines whose rows are coded; elements of a row
   int weighted;
   const float* topkWeights;  // of a handle whose combines bring weights; NULL: those of the route
   Parts parts;               // of the tokens' sums

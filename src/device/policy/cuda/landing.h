@@ -20,8 +20,26 @@ MOE_LANES Quad load(const Quad* from) {
   return words;
 }
 
-template <bool kLanding>
-MOE_LANES void put(Quad* to, const Quad& value) {
+// Eight bytes, and one word.
+MOE_LANES void store(HalfQuad* to, const HalfQuad& words) {
+  asm volatile("st.relaxed.sys.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x), "r"(words.y) : "memory");
+}
+MOE_LANES HalfQuad load(const HalfQuad* from) {
+  HalfQuad words;
+  asm volatile("ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(from) : "memory");
+  return words;
+}
+MOE_LANES void store(std::uint32_t* to, std::uint32_t word) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
+MOE_LANES std::uint32_t load(const std::uint32_t* from) {
+  std::uint32_t word;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
+}
+
+template <bool kLanding, class Piece>
+MOE_LANES void put(Piece* to, const Piece& value) {
   if constexpr (kLanding) {
     store(to, toLanding(value));
   } else {

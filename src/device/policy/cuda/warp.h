@@ -10,6 +10,7 @@
 #include "device/policy/cuda/cast.h"
 #include "device/policy/cuda/patience.h"
 #include "device/policy/cuda/sums.h"
+#include "device/policy/cuda/wire.h"
 #include "device/view/views.h"
 
 namespace moe {
@@ -114,9 +115,9 @@ class CudaWarp {
           if constexpr (TakesLanded<List>) {
             const auto late = [&](int at) { return list.late(begin + i, at - i * termsMax); };
             const Landing<decltype(late)> wait{comm, late};
-            good = cuda_sums::reduceRow<Type, List>(*desk, i, i * termsMax, lane(), wait) && good;
+            good = makeSum<Type>(list, begin + i, *desk, i, i * termsMax, wait) && good;
           } else {
-            cuda_sums::reduceRow<Type, List>(*desk, i, i * termsMax, lane(), cuda_sums::NoLanding{});
+            makeSum<Type>(list, begin + i, *desk, i, i * termsMax, cuda_sums::NoLanding{});
           }
         }
       });
@@ -327,6 +328,17 @@ class CudaWarp {
     __syncwarp();
   }
 
+  // Sum i of a list, which is `item` of the desk, where its terms begin at `first`.
+  template <class Type, class List, class Wait>
+  static MOE_LANES bool makeSum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first,
+                                const Wait& wait) {
+    if constexpr (WireList<List>) {
+      return cuda_wire::Sum<Type, List, Wait>(list, i, desk, item, first, lane(), wait).make();
+    } else {
+      return cuda_sums::reduceRow<Type, List>(desk, item, first, lane(), wait);
+    }
+  }
+
   // How a lane waits for landing words of a term that is at place `at` of the desk.
   template <class LateOf>
   struct Landing {
@@ -334,7 +346,8 @@ class CudaWarp {
     const CommView& comm;
     const LateOf& lateOf;
 
-    MOE_LANES bool operator()(const Quad* place, Quad* piece, int at) const {
+    template <class Piece>
+    MOE_LANES bool operator()(const Piece* place, Piece* piece, int at) const {
       CudaPatience patience;
       for (unsigned polls = 1;; ++polls) {
         *piece = cuda_landing::load(place);
@@ -380,6 +393,6 @@ class CudaWarp {
   static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
 };
 
-static_assert(Lands<CudaWarp>);
+static_assert(Lands<CudaWarp> && Codes<CudaWarp>);
 
 }  // namespace moe

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "device/queue/landing.h"
+#include "device/rows/wire_sums.h"
 
 namespace moe::host_landing {
 
@@ -36,5 +37,53 @@ bool take(std::uint8_t* to, const std::uint8_t* row, std::uint32_t bytes, MayWai
   }
   return true;
 }
+
+// Into `to`; the places stay as they are.
+template <class MayWait>
+bool look(std::uint32_t* to, const std::uint8_t* row, MayWait mayWait) {
+  std::uint32_t landed;
+  while ((landed = wordAt(row, 0).load(std::memory_order_relaxed)) == kNothingLanded) {
+    if (!mayWait()) return false;
+  }
+  *to = fromLanding(landed);
+  return true;
+}
+
+// The memory of a WireSum. `patience` and report(failure): of a wait for words that land.
+template <class List, class Patience, class Report>
+struct WireMemory {
+  const List& list;
+  int i;
+  Patience& patience;
+  const Report& report;
+
+  bool load(int term, void* to, const std::uint8_t* from, std::uint32_t bytes) const {
+    if (lands(term)) return take(static_cast<std::uint8_t*>(to), from, bytes, [&] { return mayWait(term); });
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  bool look(int term, std::uint32_t* to, const std::uint8_t* from, std::uint32_t bytes) const {
+    if (lands(term)) return host_landing::look(to, from, [&] { return mayWait(term); });
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  void store(std::uint8_t* to, const void* from, std::size_t bytes) const {
+    if constexpr (MadeToLand<List>) {
+      send(to, static_cast<const std::uint8_t*>(from), static_cast<std::uint32_t>(bytes));
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+  }
+
+ private:
+  bool lands(int term) const {
+    if constexpr (TakesLanded<List>) return term < list.landed(i);
+    return false;
+  }
+  bool mayWait(int term) const {
+    if constexpr (TakesLanded<List>) return patience.goesOn([&] { return list.late(i, term); }, report);
+    return false;
+  }
+};
 
 }  // namespace moe::host_landing

@@ -106,7 +106,9 @@ class HostWarpOver {
     if (!mayRead(list)) return false;
     bool good = true;
     withRowType(list.rowType(), [&](auto type) {
-      if constexpr (TakesLanded<List>) {
+      if constexpr (WireList<List>) {
+        good = reduceWire<decltype(type)>(comm, list);
+      } else if constexpr (TakesLanded<List>) {
         good = takeRows<decltype(type)>(comm, list);
       } else {
         for (int i = 0; i < list.count(); ++i) {
@@ -242,6 +244,20 @@ class HostWarpOver {
     return good;
   }
 
+  // Sums in a wire format.
+  template <class Type, class List>
+  bool reduceWire(const CommView& comm, const List& list) const {
+    HostWait patience(comm, pace_);
+    const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+    for (int i = 0; i < list.count(); ++i) {
+      patience.anew();
+      const host_landing::WireMemory memory{list, i, patience, report};
+      const WireSum<Type, List, decltype(memory)> sum(list, i, memory);
+      if (!sum.make(0, 1) || !sum.takeFactors()) return false;
+    }
+    return true;
+  }
+
   // `tileOf(term, begin, bytes)`: those bytes of a row.
   template <class Type, class List, class TileOf>
   static void reduceRow(const List& list, int i, TileOf tileOf) {
@@ -297,6 +313,6 @@ class HostWarpOver {
 
 using HostWarp = HostWarpOver<HostQueueMemory>;
 
-static_assert(Computes<HostWarp> && Gathers<HostWarp> && Lands<HostWarp>);
+static_assert(Computes<HostWarp> && Gathers<HostWarp> && Lands<HostWarp> && Codes<HostWarp>);
 
 }  // namespace moe

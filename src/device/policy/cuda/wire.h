@@ -1,0 +1,300 @@
+// How a CUDA warp makes sums in a wire format (rows/wire_sums.h), for device/policy/cuda/warp.h alone. A lane has a
+// piece of 16 elements, so that a warp has 512. Lanes of a block find its largest magnitude by shuffles, and its first
+// lane stores the scale. Codes, scales and the row's float of four coded terms are loaded side by side, or of four rows
+// of the row type.
+//
+// Of a row in landing words each lane empties its codes, and the first lane of a scale's word that word, when all lanes
+// have what they need. The row's float stays until the part is made.
+#pragma once
+
+#include "device/policy/cuda/sums.h"
+#include "device/rows/wire_sums.h"
+
+namespace moe::cuda_wire {
+
+inline constexpr unsigned kAll = 0xffffffffu;
+inline constexpr int kLanes = 32, kStep = kLanes * kWirePiece;
+inline constexpr int kTermsAtOnce = 4;
+
+// What a lane needs of a coded row.
+struct Coded {
+  Quad codes;  // of E2M1 the first half
+  std::uint32_t scale, factor;
+};
+
+template <class Type, WireList List, class Wait>
+class Sum {
+  static constexpr int kQuads = 4 / Type::kPerWord, kElement = 4 / Type::kPerWord;
+  using Sums = Accumulator<Type>[kQuads];
+
+ public:
+  MOE_LANES Sum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first, int lane, const Wait& wait)
+      : desk_(desk),
+        wire_(list.wire()),
+        part_(list.part(i)),
+        job_(desk.jobs[item]),
+        first_(first),
+        coded_(List::kReads ? list.coded(i) : 0),
+        landed_(Wait::kTakes ? desk.landing[item] : 0),
+        lane_(lane),
+        wait_(wait) {}
+
+  // False, on any lane, if a row did not come.
+  MOE_LANES bool make() const {
+    if (job_.bytes == 0) return true;
+    WireFactor factor{};
+    if constexpr (List::kCodes) {
+      if (wire_.hasFactor()) factor = findFactor();
+    }
+    bool good = true;
+#pragma unroll 1
+    for (int begin = part_.begin; begin < part_.end; begin += kStep) {
+      const int element = begin + lane_ * kWirePiece;
+      const bool there = element < part_.end;
+      Sums sums;
+      good = addTerms(sums, element, there) && good;
+      if constexpr (List::kCodes) {
+        storeCodes(sums, element, there, factor);
+      } else if (there) {
+        auto* out = reinterpret_cast<Quad*>(job_.out + std::ptrdiff_t{element} * kElement);
+#pragma unroll
+        for (int q = 0; q < kQuads; ++q) out[q] = sums[q].rounded();
+      }
+    }
+    if constexpr (Wait::kTakes) {
+      if (wire_.hasFactor()) good = takeFactors() && good;
+    }
+    return good;
+  }
+
+ private:
+  MOE_LANES const std::uint8_t* row(int term) const {
+    return desk_.rows[first_ + term];
+  }
+
+  MOE_LANES bool addTerms(Sums& sums, int element, bool there) const {
+    bool good = true;
+    if constexpr (List::kReads) {
+#pragma unroll 1
+      for (int term = 0; term < coded_; term += kTermsAtOnce) good = addCoded(sums, term, element, there) && good;
+    }
+#pragma unroll 1
+    for (int term = coded_; term < job_.terms; term += kTermsAtOnce) addRows(sums, term, element, there);
+    return good;
+  }
+
+  // Rows of the row type.
+  MOE_LANES void addRows(Sums& sums, int term, int element, bool there) const {
+    Quad piece[kTermsAtOnce][kQuads];
+#pragma unroll
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      const bool loads = there && term + j < job_.terms;
+      const auto* from =
+          reinterpret_cast<const Quad*>(row(loads ? term + j : term) + std::ptrdiff_t{element} * kElement);
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) piece[j][q] = loads ? from[q] : Quad{0, 0, 0, 0};
+    }
+#pragma unroll
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      const float weight = Weighted<List> && term + j < job_.terms ? desk_.weights[first_ + term + j] : 1.0f;
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) sums[q].template add<Weighted<List>>(piece[j][q], weight);
+    }
+  }
+
+  // ---- Reading
+
+  MOE_LANES bool addCoded(Sums& sums, int term, int element, bool there) const {
+    Coded piece[kTermsAtOnce];
+#pragma unroll
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      piece[j] = {};
+      if (there && term + j < coded_) piece[j] = load(term + j, element);
+    }
+    const bool good = !Wait::kTakes || settle(piece, term, element, there);
+#pragma unroll
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      if (term + j < coded_) add(sums, piece[j], element);
+    }
+    return good;
+  }
+
+  template <class Piece>
+  MOE_LANES Piece loadPiece(int term, int at) const {
+    const auto* from = reinterpret_cast<const Piece*>(row(term) + at);
+    if (Wait::kTakes && term < landed_) return cuda_landing::load(from);
+    return *from;
+  }
+  // The copy of the row's float that this part looks at.
+  MOE_LANES int factorAt() const {
+    return wire_.factorAt() + 4 * part_.index;
+  }
+  MOE_LANES Coded load(int term, int element) const {
+    Coded piece{};
+    if (wire_.packsTwo()) {
+      const auto half = loadPiece<HalfQuad>(term, wire_.codesAt(element));
+      piece.codes = {half.x, half.y, 0, 0};
+    } else {
+      piece.codes = loadPiece<Quad>(term, wire_.codesAt(element));
+    }
+    if (wire_.scaleWords() != 0) piece.scale = loadPiece<std::uint32_t>(term, wire_.scaleAt(element));
+    if (wire_.hasFactor()) piece.factor = loadPiece<std::uint32_t>(term, factorAt());
+    return piece;
+  }
+
+  // Waits for the landing words among them and leaves their places empty, but for the row's float.
+  MOE_LANES bool settle(Coded (&piece)[kTermsAtOnce], int term, int element, bool there) const {
+    bool good = true;
+#pragma unroll
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      if (there && term + j < landed_) good = settleOne(piece[j], term + j, element) && good;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kTermsAtOnce; ++j) {
+      if (there && term + j < landed_) empty(term + j, element);
+    }
+    return good;
+  }
+  template <class Piece>
+  MOE_LANES bool await(Piece& piece, int term, int at) const {
+    const auto* place = reinterpret_cast<const Piece*>(row(term) + at);
+    bool good = true;
+    if constexpr (Wait::kTakes) good = hasLanded(piece) || wait_(place, &piece, first_ + term);
+    piece = fromLanding(piece);
+    return good;
+  }
+  MOE_LANES bool settleOne(Coded& piece, int term, int element) const {
+    bool good = true;
+    if (wire_.packsTwo()) {
+      HalfQuad half{piece.codes.x, piece.codes.y};
+      good = await(half, term, wire_.codesAt(element));
+      piece.codes = {half.x, half.y, 0, 0};
+    } else {
+      good = await(piece.codes, term, wire_.codesAt(element));
+    }
+    if (wire_.scaleWords() != 0) good = await(piece.scale, term, wire_.scaleAt(element)) && good;
+    if (wire_.hasFactor()) good = await(piece.factor, term, factorAt()) && good;
+    return good;
+  }
+  MOE_LANES void empty(int term, int element) const {
+    auto* from = const_cast<std::uint8_t*>(row(term));
+    if (wire_.packsTwo()) {
+      cuda_landing::store(reinterpret_cast<HalfQuad*>(from + wire_.codesAt(element)),
+                          HalfQuad{kNothingLanded, kNothingLanded});
+    } else {
+      cuda_landing::store(reinterpret_cast<Quad*>(from + wire_.codesAt(element)),
+                          Quad{kNothingLanded, kNothingLanded, kNothingLanded, kNothingLanded});
+    }
+    if (wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
+    cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + wire_.scaleAt(element)), kNothingLanded);
+  }
+  // Elements whose scales are in one word.
+  MOE_LANES int scaleElements() const {
+    return kWireUnit / wire_.scaleWords();
+  }
+
+  // Takes this part's copies of the rows' floats.
+  MOE_LANES bool takeFactors() const {
+    bool good = true;
+    __syncwarp();
+    for (int i = lane_; i < landed_ * kWireFactors; i += kLanes) {
+      const int term = i / kWireFactors, copy = i % kWireFactors;
+      if (!part_.takesFactor(copy)) continue;
+      const int at = wire_.factorAt() + 4 * copy;
+      std::uint32_t word = loadPiece<std::uint32_t>(term, at);
+      good = await(word, term, at) && good;
+      cuda_landing::store(reinterpret_cast<std::uint32_t*>(const_cast<std::uint8_t*>(row(term)) + at), kNothingLanded);
+    }
+    return good;
+  }
+
+  MOE_LANES void add(Sums& sums, const Coded& piece, int element) const {
+    const float scale = wireScale(wire_, element, piece.scale, piece.factor);
+    const std::uint32_t words[4] = {piece.codes.x, piece.codes.y, piece.codes.z, piece.codes.w};
+    if (wire_.packsTwo()) {
+#pragma unroll
+      for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, wireE2m1(words[e / 8], e % 8, scale));
+    } else {
+#pragma unroll
+      for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, wireE4m3(words[e / 4], e % 4, scale));
+    }
+  }
+  static MOE_LANES void addElement(Sums& sums, int e, float value) {
+    float& sum = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
+    sum = addRounded(sum, value);
+  }
+
+  // ---- Coding
+
+  static MOE_LANES WirePiece pieceOf(const Sums& sums) {
+    float values[kWirePiece];
+#pragma unroll
+    for (int e = 0; e < kWirePiece; ++e)
+      values[e] = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
+    return WirePiece::of(values);
+  }
+
+  // From the whole row.
+  MOE_LANES WireFactor findFactor() const {
+    static_assert(!List::kCodes || !Wait::kTakes);
+    std::uint32_t amax = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < wire_.elements; begin += kStep) {
+      const int element = begin + lane_ * kWirePiece;
+      Sums sums;
+      addTerms(sums, element, element < wire_.elements);
+      const std::uint32_t here = pieceOf(sums).amax();
+      amax = here > amax ? here : amax;
+    }
+    const WireFactor factor = WireFactor::of(blockMax(amax, kLanes));
+    const std::uint32_t bits = floatToBits(factor.factor);
+    if (part_.index == 0 && lane_ == 0) {
+      auto* copies = reinterpret_cast<Quad*>(job_.out + wire_.factorAt());
+      cuda_landing::put<MadeToLand<List>>(copies, Quad{bits, bits, bits, bits});
+    }
+    return factor;
+  }
+
+  // The largest among `lanes` neighbouring lanes.
+  static MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      const std::uint32_t other = __shfl_xor_sync(kAll, bits, distance);
+      bits = other > bits ? other : bits;
+    }
+    return bits;
+  }
+
+  MOE_LANES void storeCodes(const Sums& sums, int element, bool there, const WireFactor& factor) const {
+    const WirePiece piece = pieceOf(sums);
+    std::uint8_t* codes = job_.out + wire_.codesAt(element);
+    std::uint32_t word = 0;
+    if (wire_.packsTwo()) {
+      const ByteScale scale = nvfp4Scale(bitsToFloat(piece.amaxOrNan()), factor.global);
+      word = scale.byte << 8 * (lane_ % 4);
+      word |= __shfl_xor_sync(kAll, word, 1);
+      word |= __shfl_xor_sync(kAll, word, 2);
+      if (there) put(codes, piece.codesE2m1(scale.inverse));
+    } else {
+      Fp8Scale scale{1.0f, 1.0f};
+      if (wire_.type == kWireFp8Blocks) scale = wireFp8Scale(blockMax(piece.amax(), kWireUnitPieces));
+      word = floatToBits(scale.scale);
+      if (there) put(codes, piece.codes(scale.inverse));
+    }
+    if (!there || wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
+    put(job_.out + wire_.scaleAt(element), word);
+  }
+  template <class Piece>
+  static MOE_LANES void put(std::uint8_t* to, const Piece& piece) {
+    cuda_landing::put<MadeToLand<List>>(reinterpret_cast<Piece*>(to), piece);
+  }
+
+  const cuda_sums::Desk& desk_;
+  const WireRow wire_;
+  const WirePart part_;
+  const SumJob job_;
+  const int first_, coded_, landed_, lane_;
+  const Wait& wait_;
+};
+
+}  // namespace moe::cuda_wire

@@ -1,0 +1,145 @@
+// The formats in which rows of a combine may travel: what a row is on the wire, how its elements are coded, and how
+// they are read. These are functions of one lane, with the same bits on every machine. Lanes share a row by pieces of
+// 16 elements, and meet in blocks that share a scale.
+//
+// A row is one piece of memory: its codes; then, of formats with scales, a word for each block of 128 elements, or of
+// NVFP4 two words with the scales of 8 blocks of 16, padded to 16 bytes; then, of NVFP4, the row's float, four times.
+//
+//   fp8         element ~ code                    code = e4m3, saturating at 448
+//   fp8 blocks  element ~ code * scale            as the exact cast: amax / 448, at least 2^-126 (fp8.h)
+//   NVFP4       element ~ code * (scale * float)  float = amax of the row / (6 * 448); scales as those of the cast with
+//                                                 the global scale 6 * 448 / amax of the row (block_scales.h)
+//
+// A NaN stays one; of NVFP4, with its block of 16. An infinity counts as the largest finite float, and becomes the
+// largest code. No word of a row is all ones, which landing words could not carry (queue/landing.h): NaNs are coded
+// without a sign, as machines differ in it, and E2M1 codes have their magnitude bits inverted and no negative zero.
+#pragma once
+
+#include "device/rows/block_scales.h"
+
+namespace moe {
+
+enum WireType : int { kWireRow, kWireFp8, kWireFp8Blocks, kWireNvfp4 };  // moeWire values; kWireRow: as it is
+
+inline constexpr int kWirePiece = 16;   // elements that a lane codes at once
+inline constexpr int kWireUnit = 128;   // rows are cut into whole ones
+inline constexpr int kWireFactors = 4;  // copies of an NVFP4 row's float: so many parts may a row have
+inline constexpr int kWireUnitPieces = kWireUnit / kWirePiece;
+
+// A row's sizes and places, in bytes from its beginning.
+struct WireRow {
+  int type, elements;
+
+  MOE_HOST_DEVICE constexpr bool packsTwo() const { return type == kWireNvfp4; }
+  MOE_HOST_DEVICE constexpr bool hasFactor() const { return type == kWireNvfp4; }
+  // Words of scales of a unit.
+  MOE_HOST_DEVICE constexpr int scaleWords() const { return type == kWireNvfp4 ? 2 : type == kWireFp8Blocks ? 1 : 0; }
+  MOE_HOST_DEVICE constexpr int codesAt(int element) const { return packsTwo() ? element / 2 : element; }
+  // The word with the scale of a piece.
+  MOE_HOST_DEVICE constexpr int scaleAt(int element) const {
+    const int unit = element / kWireUnit, half = element / (kWireUnit / 2) % 2;
+    return codesAt(elements) + 4 * (packsTwo() ? 2 * unit + half : unit);
+  }
+  MOE_HOST_DEVICE constexpr int factorAt() const {
+    const int scales = elements / kWireUnit * scaleWords() * 4;
+    return codesAt(elements) + static_cast<int>(roundUp(scales, sizeof(Quad)));
+  }
+  MOE_HOST_DEVICE constexpr std::uint32_t bytes() const {
+    return static_cast<std::uint32_t>(factorAt() + (hasFactor() ? int{sizeof(float)} * kWireFactors : 0));
+  }
+};
+
+// The elements [begin, end) of a row, which are part `index` of `count`.
+struct WirePart {
+  int begin, end, index, count;
+
+  // Whether this part's copy of the row's float is `copy`. Each copy is one part's.
+  MOE_LANES bool takesFactor(int copy) const { return (copy < count ? copy : count - 1) == index; }
+};
+
+// ---- Coding
+
+// A piece of a sum, and how it is coded.
+struct WirePiece {
+  FourFloats four[4];
+
+  // Of 16 sums.
+  static MOE_LANES WirePiece of(const float* sums) {
+    WirePiece piece;
+    for (int i = 0; i < 4; ++i) piece.four[i] = fourOfSums(sums + 4 * i);
+    return piece;
+  }
+  // The largest magnitude, as bits; of NaNs nothing.
+  MOE_LANES std::uint32_t amax() const {
+    float largest = 0.0f;
+    for (int i = 0; i < kWirePiece; ++i) largest = largerNumber(largest, bitsToFloat(magnitude(i)));
+    return floatToBits(largest);
+  }
+  // The same, and those of a NaN if there is one.
+  MOE_LANES std::uint32_t amaxOrNan() const {
+    std::uint32_t largest = 0;
+    for (int i = 0; i < kWirePiece; ++i) largest = magnitude(i) > largest ? magnitude(i) : largest;
+    return largest;
+  }
+  MOE_LANES Quad codes(float inverse) const {
+    return {fp8::quantiseFour(four[0], inverse), fp8::quantiseFour(four[1], inverse),
+            fp8::quantiseFour(four[2], inverse), fp8::quantiseFour(four[3], inverse)};
+  }
+  MOE_LANES HalfQuad codesE2m1(float inverse) const {
+    return {wireNibbles(quantiseFourE2m1(four[0], inverse) | quantiseFourE2m1(four[1], inverse) << 16),
+            wireNibbles(quantiseFourE2m1(four[2], inverse) | quantiseFourE2m1(four[3], inverse) << 16)};
+  }
+
+ private:
+  MOE_LANES std::uint32_t magnitude(int i) const { return floatToBits(four[i / 4].value[i % 4]) & kMagnitudeBits; }
+
+  // With the signs of numbers alone.
+  static MOE_LANES FourFloats fourOfSums(const float* sums) {
+    FourFloats result{{sums[0], sums[1], sums[2], sums[3]}, 0};
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t bits = floatToBits(sums[i]);
+      result.signs |= (bits & kMagnitudeBits) > kInfinityBits ? 0u : (bits >> 31) << (8 * i + 7);
+    }
+    return result;
+  }
+  // Eight E2M1 codes as they travel.
+  static MOE_LANES std::uint32_t wireNibbles(std::uint32_t codes) {
+    const std::uint32_t some = (codes | codes >> 1 | codes >> 2) & 0x11111111u;
+    return (codes & (0x77777777u | some << 3)) ^ 0x77777777u;
+  }
+};
+
+// The scale of a block of fp8, from its amax as bits.
+MOE_LANES Fp8Scale wireFp8Scale(std::uint32_t amax) {
+  return fp8Scale(bitsToFloat(amax), kFp8AmaxExact);
+}
+
+// The float of an NVFP4 row, and the global scale of its blocks. Both are normal numbers, also of a row of zeros.
+struct WireFactor {
+  float factor, global;
+
+  static MOE_LANES WireFactor of(std::uint32_t amax) {
+    constexpr float kMax = E2m1::kMax * E4m3::kMax, kLeast = 0x1.5p-115f;  // 6 * 448 * 2^-126
+    const float clamped = clampAmax(bitsToFloat(amax), kLeast);
+    return {divideRounded(clamped, kMax), divideRounded(kMax, clamped)};
+  }
+};
+
+// ---- Reading
+
+// What one multiplies the codes of a piece by.
+MOE_LANES float wireScale(const WireRow& wire, int element, std::uint32_t scaleWord, std::uint32_t factor) {
+  if (wire.type == kWireFp8Blocks) return bitsToFloat(scaleWord);
+  if (wire.type != kWireNvfp4) return 1.0f;
+  const std::uint32_t byte = scaleWord >> element / kWirePiece % 4 * 8 & 0xffu;
+  return multiplyRounded(E4m3::toFloat(byte), bitsToFloat(factor));
+}
+// Element i of eight E2M1 codes, or of four e4m3 codes.
+MOE_LANES float wireE2m1(std::uint32_t word, int i, float scale) {
+  return multiplyRounded(E2m1::toFloat((word >> 4 * i & 0xfu) ^ 7u), scale);
+}
+MOE_LANES float wireE4m3(std::uint32_t word, int i, float scale) {
+  return multiplyRounded(E4m3::toFloat(word >> 8 * i & 0xffu), scale);
+}
+
+}  // namespace moe

@@ -1,0 +1,32 @@
+// Draws how the rows of an operation are cut among warps, and the wire format of some combines.
+#pragma once
+
+#include <algorithm>
+
+#include "device/rows/wire_row.h"
+#include "moecomm.h"
+#include "support/operations.h"
+#include "support/rng.h"
+
+namespace moe::test {
+
+inline Parts drawParts(int rowBytes, Rng& rng) {
+  const int quads = rowBytes / 16, count = rng.coin() ? 1 : rng.between(1, std::min(quads, 6));
+  const int quadsEach = (quads + count - 1) / count;
+  return {(quads + quadsEach - 1) / quadsEach, static_cast<std::uint32_t>(quadsEach * 16)};
+}
+
+// Lets the rows of some combines travel in a wire format, of as many elements as fit. False: those of this one do not.
+inline bool drawWire(CombineOptions& options, int rowBytesMax, Rng& rng) {
+  CombineCase& sum = options.sum;
+  const int units = rowBytesMax / elementBytes(sum.rowType) / kWireUnit;
+  if (units == 0 || !rng.oneIn(3)) return false;
+  const int used = rng.between(1, units), parts = rng.between(1, std::min(used, kWireFactors));
+  const int each = (used + parts - 1) / parts, unitBytes = kWireUnit * elementBytes(sum.rowType);
+  sum.wire = rng.between(moeWireFp8, moeWireNvfp4);
+  sum.rowBytes = std::int64_t{used} * unitBytes;
+  options.parts = {(used + each - 1) / each, static_cast<std::uint32_t>(each * unitBytes)};
+  return true;
+}
+
+}  // namespace moe::test

@@ -1,0 +1,19 @@
+// The wire formats of combine, from the references of the casts: what a row is on the wire, and what its owner reads.
+// It shares no code with device/rows/wire_row.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace moe::test {
+
+struct ReferenceWire {
+  std::vector<std::uint8_t> bytes;
+  std::vector<float> values;
+};
+
+// `wire`: a moeWire value, not moeWireRow. `sums` has a multiple of 128 elements.
+ReferenceWire referenceWire(int wire, const std::vector<float>& sums);
+int referenceWireBytes(int wire, int elements);
+
+}  // namespace moe::test
