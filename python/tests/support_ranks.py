@@ -45,8 +45,10 @@ def refuses(expected, text, function, *arguments, **keywords):
 def _serve(rank, meeting, pipe):
     """One rank: runs the functions that come through the pipe, and answers None or a traceback."""
     torch.set_num_threads(1)
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")  # TCP between domains: docs/reference/tuning.md
     if DEVICE != "cpu":
         torch.cuda.set_device(rank % torch.cuda.device_count())
+        torch.cuda.set_stream(torch.cuda.Stream())  # the same
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=RANKS)
     while True:
         try:

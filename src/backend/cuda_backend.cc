@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/cuda_host_pages.h"
+#include "backend/cuda_driver.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
@@ -58,6 +59,7 @@ class CudaBackend final : public Backend {
     checkCuda(cudaMemcpy(to, from, count * sizeof *to, cudaMemcpyDeviceToHost), "cannot copy from the device");
   }
 
+  bool loadsKernelsLazily() const noexcept override { return moe::loadsKernelsLazily(); }
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override {
     return makeCudaReader(window, device_);
   }

@@ -128,6 +128,7 @@ class HostBackend final : public Backend {
     }
   }
 
+  bool loadsKernelsLazily() const noexcept override { return false; }
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override {
     return std::make_unique<HostReader>(window);
   }

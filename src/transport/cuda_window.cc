@@ -3,32 +3,13 @@
 
 #include <cstring>
 
+#include "backend/cuda_driver.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_raii.h"
 #include "transport/window.h"
 
 namespace moe {
 namespace {
-
-// The start of the allocation that contains `pointer`, because IPC handles name whole allocations. The runtime asks the
-// driver, so that the library does not depend on libcuda.
-std::uint8_t* allocationOf(std::uint8_t* pointer) {
-  using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  checkCuda(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found),
-            "cannot find cuMemGetAddressRange in the driver");
-  unsigned long long base = 0;
-  std::size_t bytes = 0;
-  const int error = entry == nullptr ? -1
-                                     : reinterpret_cast<GetAddressRange>(entry)(
-                                           &base, &bytes, reinterpret_cast<unsigned long long>(pointer));
-  if (error != 0) {
-    throw Error(moeCudaError,
-                "cuMemGetAddressRange failed with " + std::to_string(error) + ": the window must come from cudaMalloc");
-  }
-  return reinterpret_cast<std::uint8_t*>(base);
-}
 
 class CudaWindow final : public Window {
  public:

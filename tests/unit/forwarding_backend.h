@@ -23,6 +23,7 @@ class ForwardingBackend : public Backend {
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     host_->readWords(to, from, count);
   }
+  bool loadsKernelsLazily() const noexcept override { return host_->loadsKernelsLazily(); }
   std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) override { return host_->makeReader(window); }
   std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) override { return host_->makeWriter(window); }
   std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) override {

@@ -35,7 +35,13 @@ class TcpTransport final : public RemoteTransport {
       ring->receiver.start();
       ring->carrier.start();
     }
-    group_.setup().log.write(moeLogInfo, "net", "connected to {} ranks over TCP", group_.peers().size());
+    const RemoteSetup& setup = group_.setup();
+    setup.log.write(moeLogInfo, "net", "connected to {} ranks over TCP", group_.peers().size());
+    if (setup.rank == 0 && setup.backend.loadsKernelsLazily()) {
+      setup.log.write(moeLogWarn, "net",
+                      "rows cross between domains over TCP, and kernels are loaded at their first launch, which can "
+                      "keep them waiting until the timeout: set CUDA_MODULE_LOADING=EAGER");
+    }
   }
 
   RemoteView view() const override {

@@ -1,0 +1,41 @@
+#include "backend/cuda_driver.h"
+
+#include "backend/cuda_raii.h"
+
+namespace moe {
+namespace {
+
+constexpr int kLazyLoading = 2;  // CU_MODULE_LAZY_LOADING
+
+// NULL if the driver does not have it as it was in `version`.
+template <class Function>
+Function* driverFunction(const char* name, unsigned version) noexcept {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  if (!cudaOk(cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found))) return nullptr;
+  return reinterpret_cast<Function*>(entry);
+}
+
+}  // namespace
+
+std::uint8_t* allocationOf(std::uint8_t* pointer) {
+  auto* addressRange =
+      driverFunction<int(unsigned long long*, std::size_t*, unsigned long long)>("cuMemGetAddressRange", 12000);
+  unsigned long long base = 0;
+  std::size_t bytes = 0;
+  const int error =
+      addressRange == nullptr ? -1 : addressRange(&base, &bytes, reinterpret_cast<unsigned long long>(pointer));
+  if (error != 0) {
+    throw Error(moeCudaError,
+                "cuMemGetAddressRange failed with " + std::to_string(error) + ": the window must come from cudaMalloc");
+  }
+  return reinterpret_cast<std::uint8_t*>(base);
+}
+
+bool loadsKernelsLazily() noexcept {
+  auto* loadingMode = driverFunction<int(int*)>("cuModuleGetLoadingMode", 11070);
+  int mode = 0;
+  return loadingMode != nullptr && loadingMode(&mode) == 0 && mode == kLazyLoading;
+}
+
+}  // namespace moe

@@ -1,0 +1,15 @@
+// Functions of the CUDA driver. The runtime asks for them, so that the library does not depend on libcuda.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace moe {
+
+// The start of the allocation that contains `pointer`, which must come from cudaMalloc. Throws moeCudaError.
+std::uint8_t* allocationOf(std::uint8_t* pointer);
+
+// Whether kernels are loaded at their first launch, CUDA's default since 12.2: CUDA_MODULE_LOADING in the environment.
+bool loadsKernelsLazily() noexcept;
+
+}  // namespace moe
