@@ -1,10 +1,20 @@
 #!/bin/bash
-# Builds the documents and a page for each function and type of the C interface as a static site, and checks its links.
+# Builds the documents as a static site, with a page for each function and type of the C interface, for each class and
+# function of the C++ headers, and for each program, and checks its links.
 # Needs doxygen and python3-venv, and PyPI the first time. All else that it needs is in scripts/site/requirements.txt
 # and comes into build/site/venv. Warnings are errors.
-# Usage: scripts/site.sh [OUT]   OUT: a new or empty folder, or one of an earlier run; else build/site/html
+# Usage: scripts/site.sh [--build DIR] [OUT]
+#   DIR: a build or an installed copy, which has the programs. Else the newest build of this checkout; if there is none,
+#   programs get no pages
+#   OUT: a new or empty folder, or one of an earlier run; else build/site/html
 # Exit status 77: it cannot run here, and says why.
 set -euo pipefail
+build=()
+if [ "${1:-}" = --build ]; then
+  [ $# -ge 2 ] || { echo "site: --build needs a folder" >&2; exit 2; }
+  build=("$(realpath -m "$2")")
+  shift 2
+fi
 out=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
 work=$PWD/build/site
@@ -39,10 +49,10 @@ fi
 command -v doxygen >/dev/null || cannot "no doxygen"
 mkdir -p "$work"
 fetch_packages
-rm -rf "$work/source" "$work/xml" "$work/html" "$work/doctrees"
+rm -rf "$work/source" "$work/xml" "$work/cpp" "$work/html" "$work/doctrees"
 mkdir -p "$work/source/pages"
 export PYTHONDONTWRITEBYTECODE=1
-python3 "$parts/make_pages.py" "$work" "$work/source/pages"
+python3 "$parts/make_pages.py" "$work" "$work/source/pages" "${build[@]}"
 cp -r "$parts/conf.py" "$parts/static" "$work/source/"
 "$work/venv/bin/sphinx-build" --fail-on-warning --keep-going --quiet --jobs "${JOBS:-$(nproc)}" -b html \
   -c "$work/source" -d "$work/doctrees" "$work/source/pages" "$work/html"

@@ -23,7 +23,7 @@ PROSE = ["docs/decisions", "docs/internals/architecture.md", "docs/internals/har
          "tests/README.md", "tests/sim/README.md", "tests/fake_mlx5/README.md"]
 BUILD = ["CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "scripts/test.sh", "scripts/tool_pages.py"]
 HOST_BUILD = BUILD + ["perf", "tests", "examples"]
-SITE = ["scripts/site", "scripts/site.sh", "tests/tools/site_test.py"]
+SITE = ["scripts/site", "scripts/site.sh", "tests/tools/site_test.py", "tests/tools/site_code_test.py"]
 # Tests that are no part of the compiled programs of `tests`, and what they test.
 OTHER_TESTS = ["tests/codegen/check_kernels_test.py", "tests/codegen/planted.cu", "tests/sim/run_mutants.py",
                "tests/sim/mutants.toml", "tests/sim/mutant_threads.cc", *SITE]
@@ -42,8 +42,8 @@ TABLE = {
                  "src/backend/cuda_plan.h", "scripts", "tests/codegen"], []),
     "package": (EVERYTHING, [name for name in PROSE if name != "docs/decisions"] + OTHER_TESTS),
     "python": (BUILD + ["python", "examples", "scripts/fetch_torch.sh"], []),
-    "site": (SITE + ["*.md", "docs", "include", "src", "examples", "LICENSE", "scripts/test.sh",
-                     "scripts/step_inputs.py", "tests/abi/exports.txt"], []),
+    "site": (SITE + ["*.md", "docs", "include", "src", "perf", "examples", "LICENSE", "scripts/test.sh",
+                     "scripts/step_inputs.py", "scripts/tool_pages.py", "tests/abi/exports.txt"], []),
 }
 VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX", "CUDAFLAGS", "CUDAARCHS", "PATH")
 

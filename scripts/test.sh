@@ -155,8 +155,8 @@ step_python() {
   "$main_build/src/moerun" -n 4 "$python" examples/moe_layer.py
 }
 
-# The documents and the interface as a static site. The script says why where it cannot run.
-step_site() { scripts/site.sh && python3 tests/tools/site_test.py; }
+# The documents, the interfaces and the programs as a static site. The script says why where it cannot run.
+step_site() { scripts/site.sh && python3 tests/tools/site_test.py && python3 tests/tools/site_code_test.py; }
 
 names=() results=() seconds=()
 run_step() {

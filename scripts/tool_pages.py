@@ -65,17 +65,23 @@ def parsed(name, text):
     return " ".join(about.split()), groups
 
 
+def split(name, about):
+    """What a description says, and how it says that the program is called."""
+    text, _, usage = re.sub(r"\.$", "", about).partition(": " + name)
+    return text, usage.strip() or "[OPTIONS]"
+
+
 def roff(text):
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text)
 
 
 def manual(name, version, about, groups):
-    summary, _, usage = re.sub(r"\.$", "", about).partition(": " + name)
+    summary, usage = split(name, about)
     summary = summary.split(". ")[0]
     lines = [f'.TH {name.upper()} 1 "" "moecomm {version}" "User Commands"', ".SH NAME",
              f"{name} \\- {roff(summary[0].lower() + summary[1:])}", ".SH SYNOPSIS", f".B {name}",
-             roff(usage.strip() or "[OPTIONS]"), ".SH DESCRIPTION", roff(about)]
+             roff(usage), ".SH DESCRIPTION", roff(about)]
     for title, options, examples in groups:
         lines.append(f".SH {roff(title.upper())}")
         for option in options:

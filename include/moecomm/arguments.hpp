@@ -85,6 +85,7 @@ class Routing {
 class DispatchArgs : public moeDispatchArgs_t {
  public:
   DispatchArgs() noexcept : moeDispatchArgs_t MOE_DISPATCH_ARGS_INITIALIZER {}
+  // With setRows.
   template <class Rows, class OutRows>
   DispatchArgs(const Rows& in, OutRows&& out, std::int32_t elements) : DispatchArgs() {
     setRows(in, out, elements);
@@ -240,6 +241,7 @@ class DispatchArgs : public moeDispatchArgs_t {
 class CombineArgs : public moeCombineArgs_t {
  public:
   CombineArgs() noexcept : moeCombineArgs_t MOE_COMBINE_ARGS_INITIALIZER {}
+  // With setRows.
   template <class Rows, class Out>
   CombineArgs(const Rows& in, Out&& sums, std::int32_t elements) : CombineArgs() {
     setRows(in, sums, elements);

@@ -184,6 +184,7 @@ class Handle {
     state_->shape = nextShape(tokens);
     state_->noteStart(args.flags);
   }
+  // The same, with moeSendOnly.
   Pending startRouteDispatch(const Routing& routing, DispatchArgs args, moeStream_t stream = nullptr) {
     args.flags |= moeSendOnly;
     routeDispatch(routing, args, stream);
@@ -202,6 +203,7 @@ class Handle {
     check(moeCombine(state_->handle, &args, stream), comm);
     state_->noteStart(args.flags);
   }
+  // Starts a combine, with moeSendOnly.
   Pending startCombine(CombineArgs args, moeStream_t stream = nullptr) {
     args.flags |= moeSendOnly;
     combine(args, stream);

@@ -175,6 +175,23 @@ def weights_of_all_ranks(rank):
     deep_ep.configure(sum_weights=True)
 
 
+def repeated_experts(rank):
+    """A token names expert 5 twice. Its later entry is unused on arrival, so the sum brings it no gradient; beside the
+    rows it gets that of the first, with which its weight was added."""
+    for sum_weights in (True, False):
+        buffer = make(sum_weights=sum_weights)
+        x, ids, weights = inputs(rank)
+        ids[:] = torch.tensor([5, 2, 5])
+        recv_x, recv_ids, recv_weights, _, handle, _ = send(buffer, x, ids, weights)
+        grads = torch.where(recv_ids >= 0, recv_ids + LOCAL * rank + 1.0, 0.0)
+        sums, back, _ = buffer.combine(recv_x, handle, grads)
+        assert torch.equal(sums, 2 * x) and back.tolist() == [[6.0, 3.0, 0.0 if sum_weights else 6.0]] * TOKENS
+        merged = buffer.combine(recv_x, handle, recv_weights)[1][:, 0]
+        assert torch.equal(merged, weights[:, 0] + weights[:, 2])
+        buffer.destroy()
+    deep_ep.configure(sum_weights=True)
+
+
 def entries_of_handles(rank):
     x, ids, weights = inputs(rank)
     everyone = [None] * RANKS
@@ -353,6 +370,9 @@ class DeepEpTest(RanksTest):
 
     def test_weights_are_summed_over_the_ranks_of_a_token(self):
         self.run_ranks(weights_of_all_ranks)
+
+    def test_gradients_of_an_expert_that_a_token_names_twice(self):
+        self.run_ranks(repeated_experts)
 
     def test_handles_tell_where_the_rows_of_each_source_end(self):
         self.run_ranks(entries_of_handles)

@@ -55,11 +55,27 @@ def by_rank(rank):
         assert handle.num_unaligned_recv_tokens_per_expert.tolist() == counts
         assert handle.psum_num_recv_tokens_per_expert.tolist() == [sum(padded[: i + 1]) for i in range(LOCAL)]
         assert stats.tolist() == [(step + 1) * count for count in counts]
-        sums, back, _ = buffer.combine(recv, handle, recv_weights, bias=x)
+        given = torch.where(recv_ids >= 0, recv_weights, 0.5)  # beside -1 nobody reads it, whatever sum_weights says
+        sums, back, _ = buffer.combine(recv, handle, given, bias=x)
         assert torch.equal(sums, (x.float() * (copies + 1)).to(x.dtype))
         assert torch.equal(back, torch.where(ids >= 0, weights, 0.0))
         again, again_ids, none, same, _ = buffer.dispatch(2 * x, handle=handle)
         assert torch.equal(again[:n], 2 * rows) and torch.equal(again_ids, recv_ids) and none is None and same is handle
+    buffer.destroy()
+
+
+def repeated_experts(rank):
+    """A token names expert 5 twice: both entries have the gradient of its one row, in both layouts."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    ids[:] = torch.tensor([5, 2, 5])
+    for do_expand in (False, True):
+        recv, recv_ids, _, handle, _ = buffer.dispatch(x, ids, weights, num_experts=EXPERTS, do_expand=do_expand)
+        if do_expand:
+            grads = recv.new_full(recv.shape[:1], {1: 3.0, 2: 6.0}.get(rank, 0.0), dtype=torch.float32)
+        else:
+            grads = torch.where(recv_ids >= 0, recv_ids + LOCAL * rank + 1.0, 0.0)
+        assert buffer.combine(recv, handle, grads)[1].tolist() == [[6.0, 3.0, 6.0]] * TOKENS
     buffer.destroy()
 
 
@@ -120,6 +136,9 @@ def refusals(rank):
 class ElasticBufferTest(RanksTest):
     def test_one_row_per_rank(self):
         self.run_ranks(by_rank)
+
+    def test_gradients_of_an_expert_that_a_token_names_twice(self):
+        self.run_ranks(repeated_experts)
 
     def test_one_row_per_expert(self):
         self.run_ranks(expanded)

@@ -11,6 +11,10 @@ LINK = re.compile(r"(!?)(\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 NOT_TEXT = re.compile(r"^(```|~~~).*?^\1[^\n]*$|`[^`\n]+`", re.M | re.S)
 LANGUAGES = {".c": "c", ".h": "c", ".hpp": "c++", ".cc": "c++", ".cu": "c++", ".py": "python", ".sh": "bash",
              ".toml": "toml", ".cmake": "cmake"}
+# Lists of pages that are made of code, if they are there, and what they lead to for readers of a header.
+OF_CODE = ["interface/index.md", "cpp/index.md", "programs/index.md"]
+SEE = {"include/moecomm.h": "[C interface]({up}/interface/index.md) has a page for each function and type.",
+       "include/moecomm.hpp": "[C++ interface]({up}/cpp/index.md) has a page for each class and function."}
 SHELVES = [("Guide", "docs/guide"), ("Reference", "docs/reference"), ("Internals", "docs/internals")]
 
 
@@ -69,9 +73,7 @@ class Documents:
         """The page that shows a file."""
         up = os.path.relpath(".", os.path.dirname(path) or ".")
         language = LANGUAGES.get(os.path.splitext(path)[1], "text")
-        see = ""
-        if path == "include/moecomm.h":
-            see = f"\n[C interface]({up}/interface/index.md) has a page for each function and type.\n"
+        see = f"\n{SEE[path]}\n".format(up=up) if path in SEE else ""
         text = (self.root / path).read_text()
         fence = "`" * (max(map(len, re.findall(r"`+", text)), default=2) + 3)
         return f"---\norphan: true\n---\n# {path}\n{see}\n{fence}{language}\n{text}{fence}\n"
@@ -79,7 +81,7 @@ class Documents:
     def pages(self):
         made = {page_of(path): self.rewritten(path, (self.root / path).read_text())
                 for path in sorted(self.files) if path.endswith(".md")}
-        made["index.md"] += navigation(made)
+        made["index.md"] += navigation(made, [name for name in OF_CODE if name in self.made])
         made["docs/decisions/index.md"] += toctree(":hidden:\n:glob:", ["0*"])
         return made
 
@@ -88,13 +90,14 @@ def toctree(options, names):
     return "\n".join(["", "```{toctree}", options, "", *names, "```", ""])
 
 
-def navigation(pages):
-    """The contents of the whole site, in the order of docs/README.md. A page that is missing there makes Sphinx warn."""
+def navigation(pages, of_code):
+    """The contents of the whole site, in the order of docs/README.md. A page that is missing there makes Sphinx warn.
+    Pages `of_code` come first in the reference."""
     listed = re.findall(r"\]\((\w[^)]*\.md)\)", pages["docs/index.md"])
     out = []
     for title, folder in SHELVES:
         names = [f"docs/{name}" for name in listed if f"docs/{name}".startswith(folder)]
-        names = ["interface/index.md", *names] if title == "Reference" else names
+        names = [*of_code, *names] if title == "Reference" else names
         names += ["docs/decisions/index.md"] if title == "Internals" else []
         out.append(toctree(f":hidden:\n:caption: {title}", names))
     others = sorted(name for name in pages if name.startswith("tests/") and name != "tests/index.md")

@@ -1,4 +1,4 @@
-"""What a C header declares, with its comments, as Doxygen sees it. site_pages.py makes pages of it.
+"""What a C header declares, with its comments, as Doxygen sees it. interface_pages.py makes pages of it.
 
 The header has plain comments, /* ... */. Doxygen gets a copy in which each is a documentation comment that consists of
 a number. So it says which comment belongs to what, and leaves the texts alone.
@@ -40,16 +40,22 @@ class Interface:
 
 
 def text_of(comment):
-    """A comment's text. A line end that its author chose, because the line had room for more, becomes two."""
+    """A comment's text."""
     lines = comment.removesuffix("*/").removeprefix("/*").split("\n")
+    return text_of_lines([(re.sub(r"^\s*\* ?", "", raw) if number else raw.removeprefix(" "), len(raw))
+                          for number, raw in enumerate(lines)])
+
+
+def text_of_lines(lines):
+    """The text of a comment's lines, each with the width that it takes in the header. A line end that its author chose,
+    because the line had room for more, becomes two."""
     text, room = [], 0
-    for number, raw in enumerate(lines):
-        line = re.sub(r"^\s*\* ?", "", raw) if number else raw.removeprefix(" ")
+    for line, width in lines:
         is_new = bool(text) and text[-1].endswith((".", ":")) and re.match(r"[A-Za-z`]", line)
         if is_new and room > len(line.split(" ")[0]):
             text.append("")
         text.append(line.rstrip())
-        room = WIDTH - len(raw) - 1
+        room = WIDTH - width - 1
     return "\n".join(text).strip()
 
 
@@ -69,9 +75,10 @@ def numbered(header):
     return COMMENT.sub(number, header), texts
 
 
-def run_doxygen(work, name, header):
+def run_doxygen(work, name, header, more=""):
+    """The roots of what Doxygen writes in the folder `work` about a header. `more`: further settings."""
     (work / name).write_text(header)
-    settings = (HERE / "Doxyfile").read_text() + f'INPUT = "{work / name}"\nOUTPUT_DIRECTORY = "{work}"\n'
+    settings = (HERE / "Doxyfile").read_text() + more + f'INPUT = "{work / name}"\nOUTPUT_DIRECTORY = "{work}"\n'
     done = subprocess.run(["doxygen", "-"], input=settings, text=True, capture_output=True, check=False)
     if done.returncode or done.stderr:
         raise SystemExit(f"doxygen: status {done.returncode}\n{done.stderr}")

@@ -9,12 +9,12 @@ ROLES = {"function": "func", "struct": "struct", "enum": "enum", "type": "type",
 SOURCE = "../{path}"
 
 
-def links(interface):
-    """What stands for a name of the interface in Markdown."""
+def links(interface, folder=""):
+    """What stands for a name of the interface in Markdown. `folder`: that of its pages, seen from the page with the link."""
     names = {}
     for entry in interface.entries():
         has_name = entry.kind != "enum" or entry.declaration
-        names[entry.name] = f"{{c:{ROLES[entry.kind]}}}`{entry.name}`" if has_name else f"[`{entry.name}`]({entry.name}.md)"
+        names[entry.name] = f"{{c:{ROLES[entry.kind]}}}`{entry.name}`" if has_name else f"[`{entry.name}`]({folder}{entry.name}.md)"
         for macro in entry.macros:
             names[macro.name] = f"{{c:macro}}`{macro.name}`"
         for member in entry.members:

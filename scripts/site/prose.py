@@ -5,7 +5,8 @@ TERM = re.compile(r"^ {2,}(\S+(?:, \S+)*) {2,}(\S.*)$")
 BULLET = re.compile(r"^( *)- (.*)$")
 FILE = r'(?P<file>\b(?:docs|examples)/[\w/.-]*\w)(?:, "(?P<section>[^"]+)")?'
 TOKEN = re.compile(r"(?P<code>`[^`]+`)|" + FILE + r"|(?P<shape>\w*(?:\[[^\]]+\])+)|"
-                   r"(?P<field>\b(?:config|args)\.\w+)|(?P<name>\b(?:moe[A-Z]|MOE_)\w*(?:\.\w+)?)")
+                   r"(?P<field>\b(?:config|args)\.\w+)|(?P<name>\b(?:moe[A-Z]|MOE_)\w*(?:\.\w+)?)|"
+                   r"(?P<word>\b(?:[A-Z]\w*(?:::\w+)?\b|[a-z]\w*\(\)))")
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~^])")
 
 
@@ -24,6 +25,8 @@ def inline(text, names):
             anchor = f"#{slug(match['section'])}" if match["section"] else ""
             of = f", \"{match['section']}\"" if match["section"] else ""
             return f"[{match['file']}{of}](../{match['file']}{anchor})"
+        if match["word"]:  # a class or a function of the C++ headers, or any other word
+            return names.get(match["word"], SPECIAL.sub(r"\\\1", match["word"]))
         return names.get(match["name"], f"`{match.group()}`")
 
     pieces, end = [], 0

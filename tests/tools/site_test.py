@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The generator of the site (scripts/site) makes pages that say what the header says, and refuses what lacks a comment
-or leads nowhere. Needs doxygen."""
+"""The generator of the site (scripts/site) makes pages that say what the C header says, and refuses what lacks a comment
+or leads nowhere. site_code_test.py tests the pages of C++ and of programs. Needs doxygen."""
 import pathlib
 import shutil
 import subprocess
@@ -233,6 +233,16 @@ class TheBuiltSite(unittest.TestCase):
         for place in ("moeRouteDispatch.html#c.moeRouteDispatch", "moeConfig_t.html#c.moeConfig_t.llSets",
                       "bits-of-flags.html#c.moeSendOnly"):
             self.assertIn(f'href="../../interface/{place}"', engines)
+
+    def test_cpp_pages_link_to_the_c_interface_and_the_guide_to_them(self):
+        handle = (SITE / "cpp/Handle.html").read_text()
+        self.assertIn('href="../interface/moeHandleConfig_t.html#c.moeHandleConfig_t"', handle)
+        self.assertIn('href="../../cpp/WindowMemory.html#', (SITE / "docs/guide/cpp.html").read_text())
+
+    def test_documents_link_to_the_programs_that_they_name(self):
+        if not (SITE / "programs").exists():
+            self.skipTest("the site was made without a build")
+        self.assertIn('href="../../programs/moe_perf.html"', (SITE / "docs/guide/tools.html").read_text())
 
     def test_comments_link_to_documents(self):
         self.assertIn('href="../docs/internals/protocol.html#route"', (SITE / "interface/moeRoute.html").read_text())

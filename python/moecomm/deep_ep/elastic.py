@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -13,6 +13,7 @@ from ..ring import HandleRing
 from ..torch.groups import Members, place_of
 from ..torch.memory import counts_of, rows_per_expert
 from ..values import integer
+from . import combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import SUMMED, Payload, Rows, unpack_bias
@@ -329,10 +330,12 @@ class ElasticBuffer:
         native = handle.route.handle()
         stream = self.lane.start(handle.route.ring.comm, previous_event)
         there = allocate_on_comm_stream or previous_event is not None
+        beside: Dict[str, torch.Tensor] = {}
         with self.lane.on(stream if there else None):
             out = x.new_empty((handle.tokens, x.shape[1]))
-            weights = None if topk_weights is None else topk_weights.new_empty((handle.tokens, handle.topk))
-        options: Any = dict(weight_grads=topk_weights, out_weight_grads=weights, sms=integer(num_sms, "num_sms"))
-        native.combine(x, out, stream=stream, **options, **biases)
+            if topk_weights is not None:
+                beside = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
+        native.combine(x, out, sms=integer(num_sms, "num_sms"), stream=stream, **beside, **biases)
+        weights = beside.get("out_weight_grads")
         used = (x, topk_weights, out, weights, *biases.values())
         return out, weights, self.lane.finish(async_with_compute_stream, used)

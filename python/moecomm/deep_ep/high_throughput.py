@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 
 from ..torch.memory import counts_of
 from ..values import integer
+from . import combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
@@ -33,12 +34,6 @@ def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
         if one is not None:
             require(one, "bias", "[tokens, hidden]", (tokens, x.shape[1]), (x.dtype,), x.device)
     return {f"bias{number}": one for number, one in enumerate(biases)}
-
-
-def _rows_and_sums(weights: torch.Tensor, tokens: int) -> List[torch.Tensor]:
-    """Rows and sums of a combine of weights [rows, topk]: as long as the library's rows, a multiple of 16 bytes."""
-    rows = torch.nn.functional.pad(weights, (0, -weights.shape[1] % 4))
-    return [rows, rows.new_empty((tokens, rows.shape[1]))]
 
 
 class Payload:
@@ -290,7 +285,32 @@ class HighThroughput:
 
         Returns combined_x [tokens, hidden], the same bits on every run; combined_topk_weights [tokens, topk], or None;
         and the event."""
-        due: Tuple[int, Optional[int]] = (require_handle(handle).rows, None)
+        x, biases = self._require_summable(x, require_handle(handle), topk_weights, bias, out)
+        native = handle.route.handle()
+        call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
+        stream = self.lane.start(handle.route.ring.comm, previous_event)
+        options: Any = dict(sms=call.sms, stream=stream)
+        beside: Dict[str, torch.Tensor] = {}
+        with self.lane.on(stream if call.allocates_there else None):
+            if out is None:
+                out = x.new_empty((handle.tokens, x.shape[1]))
+            if topk_weights is not None and not self.sums_weights:
+                beside = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
+        native.combine(x, out, **options, **beside, **biases)
+        weights, kept = beside.get("out_weight_grads"), []
+        if topk_weights is not None and self.sums_weights:
+            with self.lane.on(stream):
+                weights, kept = combined_weights.summed(native, topk_weights, handle.tokens, **options)
+        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *kept, *biases.values()))
+        return out, weights, event
+
+    internode_combine = combine
+
+    def _require_summable(
+        self, x: Any, handle: DispatchHandle, topk_weights: Any, bias: Any, out: Any
+    ) -> Tuple[torch.Tensor, Dict[str, Any]]:
+        """The rows of a combine, and its biases for Handle.combine, after a check of all its arrays."""
+        due: Tuple[int, Optional[int]] = (handle.rows, None)
         if isinstance(x, torch.Tensor) and x.numel() == 0 and x.dim() > 2:
             x = x.reshape(0, x.shape[-1])  # engines pass what their experts made of no rows
         require(x, "x", "[rows of the dispatch, hidden]", due, SUMMED, self.device)
@@ -302,25 +322,4 @@ class HighThroughput:
             require(topk_weights, "topk_weights", "[rows, topk]", due, (torch.float32,), self.device)
         if out is not None:
             require(out, "out", "[tokens, hidden]", (handle.tokens, x.shape[1]), (x.dtype,), self.device)
-        native = handle.route.handle()
-        call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
-        stream = self.lane.start(handle.route.ring.comm, previous_event)
-        with self.lane.on(stream if call.allocates_there else None):
-            if out is None:
-                out = x.new_empty((handle.tokens, x.shape[1]))
-        options: Any = dict(sms=call.sms, stream=stream)
-        weights, grads, kept = None, {}, []
-        if topk_weights is not None and not self.sums_weights:
-            with self.lane.on(stream if call.allocates_there else None):
-                weights = topk_weights.new_empty((handle.tokens, topk_weights.shape[1]))
-            grads = dict(weight_grads=topk_weights, out_weight_grads=weights)
-        native.combine(x, out, **options, **grads, **biases)
-        if topk_weights is not None and self.sums_weights:
-            with self.lane.on(stream):
-                kept = _rows_and_sums(topk_weights, handle.tokens)
-                native.combine(*kept, **options)
-                weights = kept[1][:, : topk_weights.shape[1]].contiguous()
-        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *kept, *biases.values()))
-        return out, weights, event
-
-    internode_combine = combine
+        return x, biases

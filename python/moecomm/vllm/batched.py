@@ -8,8 +8,7 @@ import torch
 
 from ..deep_ep import Buffer
 from ..values import integer
-from .common import PrepareAndFinalize, round_up, weigh_input
-from .standard import Prepared
+from .common import PrepareAndFinalize, Prepared, round_up, weigh_input
 
 BLOCK = 128  # elements of a scale
 Hook = Callable[[], None]
@@ -69,12 +68,6 @@ class Batched(PrepareAndFinalize):
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     # ---- Prepare -----------------------------------------------------------------------------------------------------
-
-    def prepare(self, *arguments: Any, **keywords: Any) -> Prepared:
-        """prepare_async(), its hook and its receiver."""
-        hook, receive = self.prepare_async(*arguments, **keywords)
-        hook()
-        return receive()
 
     def prepare_async(
         self,
@@ -150,19 +143,6 @@ class Batched(PrepareAndFinalize):
         return codes.view(experts, places, -1), self.engine.normalize_batched_scales(scales, experts)
 
     # ---- Finalize ----------------------------------------------------------------------------------------------------
-
-    def finalize(
-        self,
-        output: torch.Tensor,
-        fused_expert_output: torch.Tensor,
-        topk_weights: torch.Tensor,
-        topk_ids: torch.Tensor,
-        apply_router_weight_on_input: bool,
-        weight_and_reduce_impl: Any,
-    ) -> None:
-        """finalize_async() and its hook."""
-        weights = (topk_weights, topk_ids, apply_router_weight_on_input, weight_and_reduce_impl)
-        self.finalize_async(output, fused_expert_output, *weights)[0]()
 
     def finalize_async(
         self,

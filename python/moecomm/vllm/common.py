@@ -9,6 +9,9 @@ import torch
 from .. import errors
 from ..deep_ep import Buffer
 
+# What prepare returns: rows, scales, ExpertTokensMetadata, ids, weights.
+Prepared = Tuple[torch.Tensor, Optional[torch.Tensor], Any, Optional[torch.Tensor], Optional[torch.Tensor]]
+
 
 def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
@@ -23,6 +26,14 @@ def weigh_input(a1: torch.Tensor, topk_weights: torch.Tensor, applies: bool) -> 
             f"apply_router_weight_on_input is True, but tokens have {topk_weights.shape[1]} experts: expected top-1"
         )
     return a1 * topk_weights.to(a1.dtype)
+
+
+def finish(begun: Any) -> Any:
+    """Calls what an asynchronous method returned: a receiver, or a hook and a receiver. Returns what was received."""
+    hook, receive = begun if isinstance(begun, tuple) else (None, begun)
+    if hook is not None:
+        hook()
+    return receive()
 
 
 class PrepareAndFinalize:
@@ -52,6 +63,22 @@ class PrepareAndFinalize:
     def supports_async(self) -> bool:
         """True: prepare_async and finalize_async are there."""
         return True
+
+    def prepare(self, *arguments: Any, **keywords: Any) -> Prepared:
+        """prepare_async(), and all that it returns to be called."""
+        return finish(self.prepare_async(*arguments, **keywords))
+
+    def finalize(self, *arguments: Any, **keywords: Any) -> None:
+        """finalize_async(), and all that it returns to be called."""
+        finish(self.finalize_async(*arguments, **keywords))
+
+    def prepare_async(self, *_: Any, **__: Any) -> Any:
+        """Of the derived class."""
+        raise NotImplementedError
+
+    def finalize_async(self, *_: Any, **__: Any) -> Any:
+        """Of the derived class."""
+        raise NotImplementedError
 
     def _keep(self, handle: Any) -> None:
         self._handles[self.engine.ubatching.dbo_current_ubatch_id()] = handle

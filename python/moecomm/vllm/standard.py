@@ -8,9 +8,7 @@ import torch
 
 from ..deep_ep import Buffer
 from ..deep_ep.dispatch_handle import DispatchHandle
-from .common import PrepareAndFinalize, round_up, weigh_input
-
-Prepared = Tuple[torch.Tensor, Optional[torch.Tensor], Any, Optional[torch.Tensor], Optional[torch.Tensor]]
+from .common import PrepareAndFinalize, Prepared, round_up, weigh_input
 
 
 class Standard(PrepareAndFinalize):
@@ -41,10 +39,6 @@ class Standard(PrepareAndFinalize):
         return None
 
     # ---- Prepare -----------------------------------------------------------------------------------------------------
-
-    def prepare(self, *arguments: Any, **keywords: Any) -> Prepared:
-        """prepare_async(), and its receiver."""
-        return self.prepare_async(*arguments, **keywords)()
 
     def prepare_async(
         self,
@@ -111,19 +105,6 @@ class Standard(PrepareAndFinalize):
         return torch.where(ids < 0, elsewhere, ids + self.rank_expert_offset)
 
     # ---- Finalize ----------------------------------------------------------------------------------------------------
-
-    def finalize(
-        self,
-        output: torch.Tensor,
-        fused_expert_output: torch.Tensor,
-        topk_weights: torch.Tensor,
-        topk_ids: torch.Tensor,
-        apply_router_weight_on_input: bool,
-        weight_and_reduce_impl: Any,
-    ) -> None:
-        """finalize_async(), and its receiver."""
-        weights = (topk_weights, topk_ids, apply_router_weight_on_input, weight_and_reduce_impl)
-        self.finalize_async(output, fused_expert_output, *weights)()
 
     def finalize_async(
         self,

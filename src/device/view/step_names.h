@@ -26,11 +26,25 @@ enum class Step {
   describe,
   tally
 };
-inline constexpr Step kSteps[] = {
-    Step::route,             Step::htDispatch,        Step::htDispatchWaves, Step::htDispatchRails, Step::htCast,
-    Step::htCastWaves,       Step::htCastRails,       Step::llDispatch,      Step::llRouteDispatch, Step::llCombine,
-    Step::combine,           Step::combineWaves,      Step::combineRails,    Step::llCombineCoded,  Step::combineCoded,
-    Step::combineWavesCoded, Step::combineRailsCoded, Step::describe,        Step::tally};
+inline constexpr Step kSteps[] = {Step::route,
+                                  Step::htDispatch,
+                                  Step::htDispatchWaves,
+                                  Step::htDispatchRails,
+                                  Step::htCast,
+                                  Step::htCastWaves,
+                                  Step::htCastRails,
+                                  Step::llDispatch,
+                                  Step::llRouteDispatch,
+                                  Step::llCombine,
+                                  Step::combine,
+                                  Step::combineWaves,
+                                  Step::combineRails,
+                                  Step::llCombineCoded,
+                                  Step::combineCoded,
+                                  Step::combineWavesCoded,
+                                  Step::combineRailsCoded,
+                                  Step::describe,
+                                  Step::tally};
 
 // Steps that compute rather than move rows: on a GPU each of their warps is a whole block.
 MOE_HOST_DEVICE constexpr bool takesBlocks(Step step) {
