@@ -16,9 +16,25 @@ const char* callOf(Step step) {
 }
 
 const char* nameOf(Step step) {
-  constexpr const char* kNames[] = {"route",       "htDispatch",   "htDispatchWaves", "htDispatchRails", "htCast",
-                                    "htCastWaves", "htCastRails",  "llDispatch",      "llRouteDispatch", "llCombine",
-                                    "combine",     "combineWaves", "combineRails",    "describe",        "tally"};
+  constexpr const char* kNames[] = {"route",
+                                    "htDispatch",
+                                    "htDispatchWaves",
+                                    "htDispatchRails",
+                                    "htCast",
+                                    "htCastWaves",
+                                    "htCastRails",
+                                    "llDispatch",
+                                    "llRouteDispatch",
+                                    "llCombine",
+                                    "combine",
+                                    "combineWaves",
+                                    "combineRails",
+                                    "llCombineCoded",
+                                    "combineCoded",
+                                    "combineWavesCoded",
+                                    "combineRailsCoded",
+                                    "describe",
+                                    "tally"};
   static_assert(std::size(kNames) == std::size(kSteps));
   const auto index = static_cast<std::size_t>(step);
   return index < std::size(kNames) ? kNames[index] : "?";

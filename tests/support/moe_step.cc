@@ -33,9 +33,9 @@ std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
       "wide {} bounded {} budget {} "
-      "weighted {} late {} biases {} grads {} cast {} contiguous {} input {} global {} arrivals {} wire {} seed {}",
+      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} arrivals {} wire {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, scalesInput,
+      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput,
       scalesAll, arrivals, wire, seed);
 }
 
@@ -45,9 +45,17 @@ int MoeStep::rowBytes() const {
 CastCase MoeStep::castCase() const {
   CastCase cast;
   cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
-  cast.tokenContiguous = case_.tokenContiguous;
+  cast.scales = case_.scales;
   cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
   return cast;
+}
+// Of blocks: with as many experts as the ranks have at most.
+std::int64_t MoeStep::scaleBytesMax() const {
+  const RouteConfig route{context_.nranks, case_.experts,    case_.topk, static_cast<Layout>(case_.layout),
+                          case_.tokensMax, case_.alignment};
+  const int local = (case_.experts + context_.nranks - 1) / context_.nranks;
+  const std::vector<int> offsets(static_cast<std::size_t>(local) + 1, 0);
+  return static_cast<std::int64_t>(CastOutput(castCase(), route, offsets, rowsMax_, rowsMax_).bytes());
 }
 std::int64_t MoeStep::layoutRows() const {
   return arrivals().layoutRows;
@@ -90,7 +98,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   bias1_ = take(std::int64_t{c.tokensMax} * rowBytes());
   out_ = takeOutput(rowsMax_ * rowBytes());
   outSide_ = takeOutput(rowsMax_ * c.sideBytes);
-  outScales_ = takeOutput(rowsMax_ * castCase().words() * 4);
+  outScales_ = takeOutput(scaleBytesMax());
   factors_ = reinterpret_cast<float*>(take(8));  // input scale, global scale
   ids_ = take(entries * 8);
   weights_ = reinterpret_cast<float*>(take(entries * 4));
@@ -101,6 +109,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   outGrads_ = reinterpret_cast<float*>(take(entries * 4));
   outSource_ = reinterpret_cast<std::int32_t*>(take(rowsMax_ * 4));
   outOffsets_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
+  outBlocks_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
   if (c.describes) takeDescribed();
   context.meet();
 }
@@ -223,8 +232,8 @@ void MoeStep::prepare(int iteration) {
   const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
   arena.upload(out_, poison.data(), poison.size());
   if (case_.cast == moeCastNone) return;
-  arena.upload(outScales_, poison.data(),
-               static_cast<std::size_t>(rowsMax_) * static_cast<std::size_t>(castCase().words()) * 4);
+  const std::vector<std::uint8_t> scalePoison(static_cast<std::size_t>(scaleBytesMax()), 0xA5);
+  arena.upload(outScales_, scalePoison.data(), scalePoison.size());
   const ReferenceRule rule = castCase().ruleOf(context_.rank);
   const std::array<float, 2> factors = {rule.inputScale, rule.globalScale};
   arena.upload(factors_, factors.data(), sizeof factors);
@@ -263,7 +272,9 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.padding = case_.padding;
   args.idKind = case_.idKind;
   args.invalidId = case_.invalidId;
-  args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
+  args.scaleLayout = case_.scales;
+  const bool blocks = case_.scales == moeScales128x4 && case_.layout == moeLayoutExpertMajor;
+  args.outScaleBlockOffsets = blocks ? outBlocks_ : nullptr;
   if (case_.describes) askFor(args);
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());

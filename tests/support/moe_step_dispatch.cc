@@ -9,7 +9,8 @@
 namespace moe::test {
 
 void MoeStep::checkCast() {
-  CastOutput scales(castCase(), reference_->config, rowsMax_, rowsMax_);
+  CastOutput scales(castCase(), reference_->config, arrivals().expertOffsets, rowsMax_, rowsMax_);
+  scales.expectPads(arrivals(), (case_.padding & moePadRows) != 0);
   const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * outRowBytes()));
   const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
     const auto row = inputRow(arrived.source, arrived.token);
@@ -19,11 +20,14 @@ void MoeStep::checkCast() {
         << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;
   };
   forEachLayoutRow(check);
-  if ((case_.padding & moePadRows) != 0) {
+  if ((case_.padding & moePadRows) != 0 && case_.scales != moeScales128x4) {
     for (const std::int64_t row : emptyRows())
       scales.expect(row, std::vector<std::uint32_t>(static_cast<std::size_t>(castCase().words()), 0));
   }
   EXPECT_TRUE(scales.isRight(context_.arena.get(outScales_, scales.bytes()).data())) << case_.name();
+  if (case_.scales != moeScales128x4 || case_.layout != moeLayoutExpertMajor) return;
+  const std::vector<int> blocks = scales.blockOffsets();
+  EXPECT_EQ(context_.arena.get(outBlocks_, blocks.size()), blocks) << case_.name();
 }
 
 void MoeStep::checkDispatch() {

@@ -17,6 +17,7 @@ namespace moe::test {
 namespace {
 
 enum Kind { kDispatch, kCombine };
+constexpr int kSpareCapacity = 100;  // rows that an output may hold more than arrive
 
 // What the builder knows about a handle.
 struct HandleTrack {
@@ -260,8 +261,9 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)
-    config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
+    config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(kSpareCapacity)));
   if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
+  keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
   addTrouble(track, config);
   track.area = freeArea();

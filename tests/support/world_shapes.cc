@@ -64,8 +64,9 @@ void ShapeDrawer::limitRowBytes() {
   for (const HandleShape& s : handles_) rows = std::max(rows, layoutRowsMax(s));
   const int fits = static_cast<int>(std::clamp<std::int64_t>(kOutputBytesMax / rows / 16 * 16, 16, 16384));
   shape_.rowBytesMax = std::min(shape_.rowBytesMax, fits);
+  const auto blocks = static_cast<std::int64_t>(kBlockedScaleBytesMax);
   shape_.heapBytes =
-      shape_.ht ? kOutputAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + 256, 256) : 0;
+      shape_.ht ? kOutputAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + blocks + 256, 256) : 0;
 }
 
 WorldShapes ShapeDrawer::draw() {
