@@ -297,6 +297,29 @@ TEST(PerfChecks, FindWhatIsWrongInARowThatWasCast) {
   }
 }
 
+// The row is row 170 of the second expert, which begins at row 200, or of the second group of 200 rows.
+TEST(PerfChecks, FindScalesWhereBlocksHaveThem) {
+  for (const Cast kind : {Cast::kFp8Ue8m0, Cast::kMxfp8, Cast::kMxfp4, Cast::kNvfp4}) {
+    const CastRow row(kind);
+    const std::size_t words = row.cast.scales.size(), blockBytes = words * 512;
+    std::vector<std::uint8_t> codes(371 * row.cast.codes.size());
+    std::copy(row.cast.codes.begin(), row.cast.codes.end(),
+              codes.end() - static_cast<std::ptrdiff_t>(row.cast.codes.size()));
+    std::vector<std::uint32_t> scales(6 * words * 128);
+    const std::size_t first = (2 + 1) * words * 128 + 170 % 32 * 4 + 1;  // 170 is 42 in the group's second block
+    for (std::size_t word = 0; word < words; ++word) scales[first + word * 128] = row.cast.scales[word];
+    const auto stride = static_cast<std::int64_t>(blockBytes);
+    const std::array<std::int32_t, 4> rows = {0, 200, 400, 400}, blocks = {0, 2, 4, 5};
+    const ScaleAddress groups{scales.data(), 200, 2 * stride, stride, 512, true};
+    const ScaleAddress experts{scales.data(), INT64_MAX, 0, stride, 512, true, rows.data(), blocks.data(), 3};
+    EXPECT_EQ(row.wrong(370, codes, groups), 0U);
+    EXPECT_EQ(row.wrong(370, codes, experts), 0U);
+    row.spoil(&scales[first]);
+    EXPECT_GT(row.wrong(370, codes, groups), row.block() / 2);
+    EXPECT_GT(row.wrong(370, codes, experts), row.block() / 2);
+  }
+}
+
 // The row is row 4 of group 2. Groups have 7 rows, whose scales lie word by word.
 TEST(PerfChecks, FindScalesWhereATokenContiguousLayoutHasThem) {
   constexpr std::size_t kRows = 7, kRow = 2 * kRows + 4;
