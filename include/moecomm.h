@@ -760,11 +760,11 @@ typedef struct moeDispatchArgs {
    * [localExperts][words][nranks * tokensMax].
    * 128x4: [blocks][words][512 bytes], not with fp32 scales. Each group of rows has blocks of its own: the rows of an
    * expert, of a source in RANK_MAJOR, or all in FLAT. Scale k of the group's row m is byte
-   * (m / 128 * words + k / 4) * 512 + m % 32 * 16 + m / 32 % 4 * 4 + k % 4 behind the group's first block. In blocks that
-   * have a row, places of rows that do not exist are 0; with moePadRows in the others too. Blocks, with
-   * up(n) = (n + 127) / 128: FLAT up(outRowsMax); RANK_MAJOR [nranks][up(tokensMax)]; EXPERT_MAJOR_PADDED
-   * [localExperts][up(nranks * tokensMax)]; EXPERT_MAJOR (outRowsMax + localExperts * (128 - d)) / 128, where d is the
-   * greatest common divisor of expertAlignment and 128. */
+   * (m / 128 * words + k / 4) * 512 + m % 32 * 16 + m / 32 % 4 * 4 + k % 4 behind the group's first block. In blocks
+   * that have a row, places of rows that do not exist are 0; with moePadRows in the others too. Blocks, with up(n) = (n
+   * + 127) / 128: FLAT up(outRowsMax); RANK_MAJOR [nranks][up(tokensMax)]; EXPERT_MAJOR_PADDED [localExperts][up(nranks
+   * * tokensMax)]; EXPERT_MAJOR (outRowsMax + localExperts * (128 - d)) / 128, where d is the greatest common divisor
+   * of expertAlignment and 128. */
   int32_t scaleLayout;
   /* moePad bits; 0: rows for which nothing arrived are left untouched. These are, of FLAT and EXPERT_MAJOR, alignment
    * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a

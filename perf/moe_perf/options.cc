@@ -35,9 +35,8 @@ const Names<Cast> kCasts = {{"none", Cast::kNone},        {"fp8", Cast::kFp8},  
                             {"nvfp4", Cast::kNvfp4}};
 const Names<Wire> kWires = {
     {"row", Wire::kRow}, {"fp8", Wire::kFp8}, {"fp8-block", Wire::kFp8Block}, {"nvfp4", Wire::kNvfp4}};
-const Names<std::int32_t> kScales = {{"row-major", moeScalesRowMajor},
-                                     {"token-contiguous", moeScalesTokenContiguous},
-                                     {"128x4", moeScales128x4}};
+const Names<std::int32_t> kScales = {
+    {"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}, {"128x4", moeScales128x4}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
                                   {"group-limited", Routing::kGroupLimited},

@@ -255,8 +255,8 @@ ScaleAddress Session::blockAddress(const Version& version) const {
 void Session::verifyCast(const Version& version, Findings* findings) {
   const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.codeBytes();
   device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
-                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scaleAddress(version),
-                         findings});
+                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes,
+                         scaleAddress(version), findings});
 }
 
 void Session::verifyDispatch(int number, int stride, Findings* findings) {

@@ -39,7 +39,8 @@ class CppBlocks {
 
 TEST(CppBlocks, HaveAsManyScalesAsTheLayoutNeeds) {
   cppWorld(1, cppConfig(), [](moecomm::Communicator& comm, int) {
-    CppBlocks(comm, moeLayoutFlat).refuses(511, "args.outScales has 511 elements, must have [blocks][words][128] = [2]");
+    CppBlocks(comm, moeLayoutFlat)
+        .refuses(511, "args.outScales has 511 elements, must have [blocks][words][128] = [2]");
     CppBlocks(comm, moeLayoutRankMajor).refuses(255, "= [1][2][128]");
     CppBlocks(comm, moeLayoutExpertMajorPadded).refuses(767, "= [3][2][128]");
     CppBlocks(comm, moeLayoutExpertMajor).refuses(1023, "= [4][2][128]");

@@ -198,19 +198,23 @@ TEST_P(Usage, BadArgumentsAreNamed) {
   });
 }
 
+void refuseDispatch(RankContext& context, int mode, const moeDispatchArgs_t& args, const char* sentence) {
+  moeHandle_t handle = nullptr;
+  moeHandleConfig_t shape = smallHandle();
+  shape.mode = mode;
+  MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+  MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
+  EXPECT_EQ(moeDispatch(handle, &args, context.stream()), moeInvalidArgument) << sentence;
+  EXPECT_TRUE(says(context.error(), sentence)) << context.error();
+  MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+}
+
 TEST_P(Usage, BadCastsAreNamed) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 1024;
   world(1, wide, [](RankContext& context) {
-    const auto refuses = [&](int mode, moeDispatchArgs_t args, const char* sentence) {
-      moeHandle_t handle = nullptr;
-      moeHandleConfig_t shape = smallHandle();
-      shape.mode = mode;
-      MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
-      MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
-      EXPECT_EQ(moeDispatch(handle, &args, context.stream()), moeInvalidArgument) << sentence;
-      EXPECT_TRUE(says(context.error(), sentence)) << context.error();
-      MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+    const auto refuses = [&](int mode, const moeDispatchArgs_t& args, const char* sentence) {
+      refuseDispatch(context, mode, args, sentence);
     };
     auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
     moeDispatchArgs_t good = MOE_DISPATCH_ARGS_INITIALIZER;

@@ -118,8 +118,7 @@ void CastOutput::expectPads(const Arrivals& arrivals, bool all) {
                 static_cast<std::size_t>((rows + 127) / 128 * blockBytes()));
   };
   if (route_.layout == Layout::flat) return zero(0, arrivals.layoutRows);
-  const std::vector<int>& groups =
-      route_.layout == Layout::rankMajor ? arrivals.rowsPerRank : arrivals.rowsPerExpert;
+  const std::vector<int>& groups = route_.layout == Layout::rankMajor ? arrivals.rowsPerRank : arrivals.rowsPerExpert;
   for (std::size_t group = 0; group < groups.size(); ++group) zero(static_cast<int>(group), groups[group]);
 }
 

@@ -17,7 +17,7 @@ struct CastCase {
   bool exact = false;
   int rowType = kBf16;
   int elements = 0;
-  int scales = 0;  // a moeScales value
+  int scales = 0;                               // a moeScales value
   bool scalesInput = false, scalesAll = false;  // with an input scale, a global scale
 
   explicit operator bool() const { return type != 0; }

@@ -305,9 +305,8 @@ void DispatchOperation::checkGuards(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const bool released = !inWindow(rank) || areas_->release(rank, config_.area);
   bool good = released;
-  for (const GuardedBytes* bytes :
-       {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources, &own.outOffsets, &own.outBlocks,
-        &own.outScales})
+  for (const GuardedBytes* bytes : {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources,
+                                    &own.outOffsets, &own.outBlocks, &own.outScales})
     good = good && bytes->guardsAreIntact();
   if (!good) report.add(rank, name_ + ": something was written behind an output");
 }

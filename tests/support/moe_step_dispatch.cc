@@ -8,6 +8,23 @@
 
 namespace moe::test {
 
+CastCase MoeStep::castCase() const {
+  CastCase cast;
+  cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
+  cast.scales = case_.scales;
+  cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
+  return cast;
+}
+
+// Of blocks: with as many experts as the ranks have at most.
+std::int64_t MoeStep::scaleBytesMax() const {
+  const RouteConfig route{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
+                          case_.tokensMax, case_.alignment};
+  const int local = (case_.experts + context_.nranks - 1) / context_.nranks;
+  const std::vector<int> offsets(static_cast<std::size_t>(local) + 1, 0);
+  return static_cast<std::int64_t>(CastOutput(castCase(), route, offsets, rowsMax_, rowsMax_).bytes());
+}
+
 void MoeStep::checkCast() {
   CastOutput scales(castCase(), reference_->config, arrivals().expertOffsets, rowsMax_, rowsMax_);
   scales.expectPads(arrivals(), (case_.padding & moePadRows) != 0);

@@ -17,7 +17,6 @@ namespace moe::test {
 namespace {
 
 enum Kind { kDispatch, kCombine };
-constexpr int kSpareCapacity = 100;  // rows that an output may hold more than arrive
 
 // What the builder knows about a handle.
 struct HandleTrack {
@@ -273,9 +272,7 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   if (s.lowLatency) takeSlots(track);
   const bool faulty = config.oddRank >= 0 || track.fault.fault == Fault::capacity;
   config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && rng_.coin();
-  track.ownsSlots = s.lowLatency;
-  track.kind = kDispatch;
-  config.area = track.area;
+  track.ownsSlots = s.lowLatency, track.kind = kDispatch, config.area = track.area;
   const auto dispatch = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route,
                                                             world_.areas.get(), config, name("dispatch", track));
   dispatch->expect(track.fault);

@@ -10,6 +10,7 @@ namespace moe::test {
 
 inline constexpr int kOutputAreas = 2 * kParities + 1;  // for outstanding dispatches and combines, and one more
 
+inline constexpr int kSpareCapacity = 100;                      // rows that an output may hold more than arrive
 inline constexpr std::size_t kBlockedScaleBytesMax = 64 << 10;  // of scales in blocks, which are mostly pads
 
 struct WorldShapes {

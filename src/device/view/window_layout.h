@@ -24,13 +24,13 @@ struct WindowLayout {
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree, llWeightsReady;
 
   // Small records.
-  std::uint64_t routeCounts;  // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
-  std::uint64_t waveCounts;   // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
-  std::uint64_t htOutputs;    // OutputRecord [parity][from]
-  std::uint64_t htScales;     // ScaleRecord [parity][from]
+  std::uint64_t routeCounts;     // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
+  std::uint64_t waveCounts;      // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
+  std::uint64_t htOutputs;       // OutputRecord [parity][from]
+  std::uint64_t htScales;        // ScaleRecord [parity][from]
   std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: of the rank's experts, see ScaleRecord
-  std::uint64_t htCombines;   // CombineRecord [parity][from]
-  std::uint64_t llSizes;      // uint64 [set][from]: what must agree in a dispatch
+  std::uint64_t htCombines;      // CombineRecord [parity][from]
+  std::uint64_t llSizes;         // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;  // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
