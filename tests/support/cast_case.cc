@@ -142,22 +142,23 @@ bool CastOutput::isRight(const std::uint8_t* scales) const {
   return std::memcmp(scales, expected_.data(), bytes()) == 0;
 }
 
-CastCase drawCast(int rowBytesMax, std::uint64_t seed, Rng& rng) {
+CastCase drawCast(int rowBytesMax, std::uint64_t seed, bool blocks, Rng& rng) {
   CastCase cast;
   cast.type = rng.coin() ? kCastFp8 : kCastFp8Ue8m0;
   cast.exact = rng.coin();
   cast.rowType = rng.between(kBf16, kFp32);
   cast.elements = 128 * rng.between(1, 12);
   cast.scales = rng.coin() ? moeScalesTokenContiguous : moeScalesRowMajor;
-  if (cast.travellingBytes() > rowBytesMax || !rng.oneIn(3)) return {};
+  if (blocks) cast.elements = 128 * rng.between(1, 3);
+  if (cast.travellingBytes() > rowBytesMax || (!blocks && !rng.oneIn(3))) return {};
   Rng format(mix(seed, 0xca57));
   CastCase other = cast;
-  other.type = format.between(kCastFp8, kCastNvfp4);
+  other.type = format.between(blocks ? kCastMxfp8 : kCastFp8, kCastNvfp4);
   if (other.travellingBytes() <= rowBytesMax) cast = other;
   cast.scalesInput = format.coin();
   cast.scalesAll = cast.type == kCastNvfp4 && format.coin();
-  Rng blocks(mix(seed, 0x128));
-  if (!castScalesAreFloats(cast.type) && blocks.coin()) cast.scales = moeScales128x4;
+  Rng place(mix(seed, 0x128));
+  if (!castScalesAreFloats(cast.type) && (blocks || place.coin())) cast.scales = moeScales128x4;
   return cast;
 }
 

@@ -72,8 +72,9 @@ class CastOutput {
   GuardedBytes expected_;
 };
 
-// Now and then a cast, if its rows fit. `seed` decides on the format, so that worlds stay what they are.
-CastCase drawCast(int rowBytesMax, std::uint64_t seed, Rng& rng);
+// Now and then a cast, if its rows fit. `seed` decides on the format, so that worlds stay what they are. `blocks`:
+// always, with scales in blocks.
+CastCase drawCast(int rowBytesMax, std::uint64_t seed, bool blocks, Rng& rng);
 // Takes another layout of the scales if blocks for what arrives at a rank, and for `spare` more rows, are larger.
 void keepSmall(CastCase& cast, const ReferenceRoute& route, std::int64_t spare, std::size_t bytes);
 // Parts of whole tiles, as a cast divides rows.
