@@ -154,7 +154,11 @@ enum {
 };
 
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
-enum { moeScalesRowMajor = 0, moeScalesTokenContiguous = 1 };
+enum {
+  moeScalesRowMajor = 0,
+  moeScalesTokenContiguous = 1,
+  moeScales128x4 = 2 /* blocks of 128 rows, as block-scaled tensor cores load them; for scales of one byte */
+};
 
 /* Who multiplies rows by their weights. */
 enum {
@@ -608,7 +612,7 @@ typedef struct moeHandleStatus {
  * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
  * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
  *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
- *    and zeros in outExpertOffsets. Arrival words count it.
+ *    and zeros in outExpertOffsets and outScaleBlockOffsets. Arrival words count it.
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
  * These are such faults, of moeRouteDispatch as of the two calls that it stands for:
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
@@ -753,7 +757,14 @@ typedef struct moeDispatchArgs {
    * hidden / 64:
    * ROW_MAJOR: [outRows][words].
    * TOKEN_CONTIGUOUS: [words][outRowsMax]; of RANK_MAJOR [words][nranks * tokensMax]; of EXPERT_MAJOR_PADDED
-   * [localExperts][words][nranks * tokensMax]. */
+   * [localExperts][words][nranks * tokensMax].
+   * 128x4: [blocks][words][512 bytes], not with fp32 scales. Each group of rows has blocks of its own: the rows of an
+   * expert, of a source in RANK_MAJOR, or all in FLAT. Scale k of the group's row m is byte
+   * (m / 128 * words + k / 4) * 512 + m % 32 * 16 + m / 32 % 4 * 4 + k % 4 behind the group's first block. In blocks
+   * that have a row, places of rows that do not exist are 0; with moePadRows in the others too. Blocks, with up(n) = (n
+   * + 127) / 128: FLAT up(outRowsMax); RANK_MAJOR [nranks][up(tokensMax)]; EXPERT_MAJOR_PADDED [localExperts][up(nranks
+   * * tokensMax)]; EXPERT_MAJOR (outRowsMax + localExperts * (128 - d)) / 128, where d is the greatest common divisor
+   * of expertAlignment and 128. */
   int32_t scaleLayout;
   /* moePad bits; 0: rows for which nothing arrived are left untouched. These are, of FLAT and EXPERT_MAJOR, alignment
    * rows and the rows from the last one up to outRowsMax; of the others, the unused ones of the layout's rows. With a
@@ -781,11 +792,16 @@ typedef struct moeDispatchArgs {
    * inputScale if they want to undo it. */
   const float* inputScale;  /* [1] elements are multiplied by it first */
   const float* globalScale; /* [1] moeCastNvfp4: such as 448 * 6 / the largest magnitude of all rows; else NULL */
+
+  /* EXPERT_MAJOR with moeScales128x4: [localExperts + 1] the block of outScales at which each expert's group begins,
+   * and where the last one ends; or NULL. An expert may have a block more than its rows need. If expertAlignment is a
+   * multiple of 128, they are the experts' offsets / 128. Others: NULL */
+  int32_t* outScaleBlockOffsets;
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
   {                                                                                                                   \
     sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                                      \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                                \
   }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.

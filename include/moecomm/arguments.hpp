@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <type_traits>
 
@@ -145,6 +146,7 @@ class DispatchArgs : public moeDispatchArgs_t {
   void setOutTopkWeights(Span<float> array) { set(outTopkWeights, weightsExtent_, array); }
   void setOutSourceIndex(Span<std::int32_t> array) { set(outSourceIndex, sourceIndexExtent_, array); }
   void setOutExpertOffsets(Span<std::int32_t> array) { set(outExpertOffsets, offsetsExtent_, array); }
+  void setOutScaleBlockOffsets(Span<std::int32_t> array) { set(outScaleBlockOffsets, blocksExtent_, array); }
   void setOutLayoutRange(Span<std::int64_t> array) { set(outLayoutRange, rangeExtent_, array); }
   void setOutSourceInfo(Span<std::int32_t> array) { set(outSourceInfo, infoExtent_, array); }
   void setOutRowExperts(Span<std::int32_t> array) { set(outRowExperts, expertsExtent_, array); }
@@ -196,7 +198,14 @@ class DispatchArgs : public moeDispatchArgs_t {
     sideExtent_.require("args.side", side, {token, {"sideBytes", sideBytes}});
     outRowsExtent_.require("args.outRows", outRows, {filled, rowAxis()});
     outSideExtent_.require("args.outSide", outSide, {filled, {"sideBytes", sideBytes}});
-    scalesExtent_.require("args.outScales", outScales, {filled, {"words", scaleWords()}});
+    if (scaleLayout == moeScales128x4) {
+      scalesExtent_.require("args.outScales", outScales,
+                            {{"blocks", scaleBlocks(shape)}, {"words", scaleWords()}, {"128", 128}});
+    } else {
+      scalesExtent_.require("args.outScales", outScales, {filled, {"words", scaleWords()}});
+    }
+    blocksExtent_.require("args.outScaleBlockOffsets", outScaleBlockOffsets,
+                          {{"localExperts + 1", shape.localExperts + 1}});
     inputScaleExtent_.require("args.inputScale", inputScale, {{"1", 1}});
     globalScaleExtent_.require("args.globalScale", globalScale, {{"1", 1}});
     if (topkIdxExtent_.data != nullptr && topkIdxExtent_.data == outTopkIdx)
@@ -227,9 +236,19 @@ class DispatchArgs : public moeDispatchArgs_t {
     return cast == moeCastFp8Ue8m0 ? (blocks + 3) / 4 : blocks;
   }
 
+  // Blocks of scales in all groups of rows, with moeScales128x4.
+  std::int64_t scaleBlocks(const detail::Shape& shape) const noexcept {
+    const auto blocks = [](std::int64_t count) { return (count + 127) / 128; };
+    const std::int64_t most = std::max<std::int64_t>(outRowsMax, 0), experts = shape.localExperts;
+    if (shape.layout == moeLayoutFlat) return blocks(most);
+    if (shape.layout == moeLayoutRankMajor) return shape.nranks * blocks(shape.bound);
+    if (shape.layout == moeLayoutExpertMajorPadded) return experts * blocks(std::int64_t{shape.nranks} * shape.bound);
+    return (most + experts * (128 - std::gcd(shape.alignment, 128))) / 128;
+  }
+
   detail::Extent rowsExtent_, sideExtent_, outRowsExtent_, outSideExtent_, scalesExtent_, topkIdxExtent_;
   detail::Extent weightsExtent_, sourceIndexExtent_, offsetsExtent_, rangeExtent_, infoExtent_, expertsExtent_;
-  detail::Extent cumulativeExtent_, waitExtent_, inputScaleExtent_, globalScaleExtent_;
+  detail::Extent cumulativeExtent_, waitExtent_, inputScaleExtent_, globalScaleExtent_, blocksExtent_;
   std::int32_t indexType_ = moeIndexInt32;
 };
 

@@ -101,6 +101,7 @@ namespace detail {
 // What a handle expects of arrays, as far as the host knows it.
 struct Shape {
   std::int32_t nranks = 0, localExperts = 0, topk = 0, layout = 0, indexType = 0;
+  std::int32_t alignment = 1;    // of EXPERT_MAJOR groups
   std::int32_t bound = 0;        // most tokens of a rank in the route
   std::int64_t tokens = -1;      // of the route; -1: there was none, which the library refuses
   std::int64_t layoutRows = -1;  // of the route; -1: not known

@@ -4,6 +4,7 @@
 
 #include <moecomm.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -114,6 +115,7 @@ class Handle {
     s.shape.localExperts = config.experts / info.nranks + (info.rank < config.experts % info.nranks ? 1 : 0);
     s.shape.topk = config.topk;
     s.shape.layout = config.layout;
+    s.shape.alignment = std::max(config.expertAlignment, 1);
     s.shape.indexType = config.indexType;
   }
 

@@ -23,7 +23,7 @@ std::int64_t windowBytesMax(const Options& options, int nranks) {
         rows = std::max(rows, makePlan(options, sessionSeed(options, session), load, version, 0).layoutRowsMax);
       }
     }
-    bytes += Session::windowBytes(options, rows);
+    bytes += Session::windowBytes(options, rows, nranks);
   }
   return bytes;
 }

@@ -49,6 +49,12 @@ bool wire(Given o) {
 bool scales(Given o) {
   return o.scales != moeScalesRowMajor;
 }
+bool scalesInBlocks(Given o) {
+  return o.scales == moeScales128x4;
+}
+bool byteScales(Given o) {
+  return !castScalesAreFloats(o.cast);
+}
 bool staysInSlots(Given o) {
   return o.staysInSlots();
 }
@@ -108,6 +114,8 @@ constexpr OptionRule kRules[] = {
     {wire, excludes, ceiling, "--ceiling is that of rows of the row type: it cannot be combined with --wire",
      "--wire fp8 --ceiling"},
     {scales, needs, cast, "--scales is the order of a cast's scales: it needs --cast", "--scales token-contiguous"},
+    {scalesInBlocks, needs, byteScales, "--scales 128x4 is for scales of one byte: not those of fp8 and fp8-pow2",
+     "--scales 128x4 --cast fp8"},
     {scales, excludes, staysInSlots,
      "--scales needs rows that do not stay in their slots: another --layout than rank-major, or --window 0",
      "--scales token-contiguous --cast fp8 --mode ll --layout rank-major"},

@@ -35,7 +35,8 @@ const Names<Cast> kCasts = {{"none", Cast::kNone},        {"fp8", Cast::kFp8},  
                             {"nvfp4", Cast::kNvfp4}};
 const Names<Wire> kWires = {
     {"row", Wire::kRow}, {"fp8", Wire::kFp8}, {"fp8-block", Wire::kFp8Block}, {"nvfp4", Wire::kNvfp4}};
-const Names<std::int32_t> kScales = {{"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}};
+const Names<std::int32_t> kScales = {
+    {"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}, {"128x4", moeScales128x4}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
                                   {"zipf", Routing::kZipf},
                                   {"group-limited", Routing::kGroupLimited},
@@ -93,7 +94,8 @@ void declareShape(CLI::App& app, Options& options) {
             "casts the rows on their way: to e4m3 with a scale per 128 columns (fp8: fp32, fp8-ue8m0 and "
             "fp8-pow2: powers of two), to mxfp8 or mxfp4 (per 32 columns), to nvfp4 (per 16)");
   addChoice(app, "--scales", options.scales, kScales,
-            "order of a cast's scales in the output: those of a row together, or those of a column block");
+            "order of a cast's scales in the output: those of a row together, those of a column block, or 128x4: "
+            "blocks of 128 rows, as block-scaled tensor cores load them");
   addChoice(app, "--wire", options.wire, kWires,
             "format in which the rows of a combine travel: the row type, e4m3 without or with an fp32 scale per 128 "
             "columns, or nvfp4; results are then checked against the errors of the format");

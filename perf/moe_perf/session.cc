@@ -41,10 +41,17 @@ OutputMemory::~OutputMemory() {
   }
 }
 
-std::int64_t Session::windowBytes(const Options& options, std::int64_t rows) {
+// In blocks each group of rows, an expert's or a rank's, may waste most of one.
+std::int64_t Session::scaleBytes(const Options& options, std::int64_t rows, int nranks) {
+  const std::int64_t rowBytes = std::int64_t{options.scaleWords()} * 4;
+  if (options.scales != moeScales128x4) return rows * rowBytes;
+  return (rows / 128 + std::max(options.experts, nranks)) * 128 * rowBytes;
+}
+
+std::int64_t Session::windowBytes(const Options& options, std::int64_t rows, int nranks) {
   if (options.staysInSlots()) return 0;
   return roundUp(rows * options.outRowBytes(), 256) + roundUp(rows * options.sideBytes(), 256) +
-         roundUp(rows * options.scaleWords() * 4, 256) + kVersions * roundUp(rows * options.combineRowBytes(), 256) +
+         roundUp(scaleBytes(options, rows, nranks), 256) + kVersions * roundUp(rows * options.combineRowBytes(), 256) +
          1024;
 }
 
@@ -53,7 +60,7 @@ Session::Session(const Options& options, Device& device, moeComm_t comm, const s
     : options_(options), device_(device), comm_(comm), iteration_(iteration), seed_(seed), shape_(options.rowShape()) {
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
   check(moeCommGetInfo(comm, &info), comm, "moeCommGetInfo");
-  rank_ = info.rank;
+  rank_ = info.rank, nranks_ = info.nranks;
   slotCount_ = info.nranks * load.tokensMax;
   domainSize_ = info.domainSize;
   for (std::size_t version = 0; version < kVersions; ++version) {
@@ -96,12 +103,15 @@ void Session::allocateOutputs() {
   combined_ = {device_, static_cast<std::size_t>(tokens) * combinedBytes};
   outRows_ = {device_, comm_, window, rows * rowBytes};
   outSide_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.sideBytes())};
-  outScales_ = {device_, comm_, window, rows * static_cast<std::size_t>(options_.scaleWords()) * 4};
+  const std::int64_t scales = inSlots_ ? 0 : scaleBytes(options_, static_cast<std::int64_t>(rows), nranks_);
+  outScales_ = {device_, comm_, window, static_cast<std::size_t>(scales)};
   const auto topk = static_cast<std::size_t>(options_.topk);
   if (!options_.expertMajor()) outTopkIdx_ = {device_, outRowCount_ * topk};
   outTopkWeights_ = {device_, outRowCount_ * (options_.expertMajor() ? 1 : topk)};
   outSources_ = {device_, outRowCount_};
-  if (options_.layout == moeLayoutExpertMajor) outExpertOffsets_ = {device_, plan(0).expertOffsets.size()};
+  if (options_.layout != moeLayoutExpertMajor) return;
+  outExpertOffsets_ = {device_, plan(0).expertOffsets.size()};
+  if (options_.scales == moeScales128x4) outScaleBlockOffsets_ = {device_, plan(0).expertOffsets.size()};
 }
 
 Session::~Session() {
@@ -163,6 +173,7 @@ moeDispatchArgs_t Session::dispatchArgs(int source) const {
   args.cast = static_cast<std::int32_t>(options_.cast);
   args.outScales = outScales_.get();
   args.scaleLayout = options_.scales;
+  args.outScaleBlockOffsets = outScaleBlockOffsets_.get();
   return args;
 }
 
@@ -212,7 +223,7 @@ void Session::verifyWords(const Version& version, const void* actual, const void
 }
 
 // Follows moeDispatchArgs_t. Rows in their slots have their scales behind the codes.
-ScaleAddress Session::scaleAddress() const {
+ScaleAddress Session::scaleAddress(const Version& version) const {
   constexpr std::int64_t kOneGroup = INT64_MAX, kWord = 4;
   const std::int64_t words = options_.scaleWords();
   if (inSlots_) {
@@ -220,17 +231,32 @@ ScaleAddress Session::scaleAddress() const {
             kWord};
   }
   if (options_.scales == moeScalesRowMajor) return {outScales_.get(), kOneGroup, 0, words * kWord, kWord};
+  if (options_.scales == moeScales128x4) return blockAddress(version);
   const bool padded = options_.layout == moeLayoutExpertMajorPadded;
   const bool fixed = padded || options_.layout == moeLayoutRankMajor;
   const std::int64_t rows = fixed ? slotCount_ : static_cast<std::int64_t>(outRowCount_);
   return {outScales_.get(), padded ? rows : kOneGroup, words * rows * kWord, kWord, rows * kWord};
 }
 
+ScaleAddress Session::blockAddress(const Version& version) const {
+  constexpr std::int64_t kColumnBytes = 512;
+  const std::int64_t blockBytes = options_.scaleWords() * kColumnBytes;
+  ScaleAddress at{outScales_.get(), INT64_MAX, 0, blockBytes, kColumnBytes, true};
+  if (options_.layout == moeLayoutExpertMajor) {
+    at.groupRows = version.expertOffsets.get(), at.groupBlocks = outScaleBlockOffsets_.get();
+    at.experts = static_cast<int>(version.expertOffsets.count()) - 1;
+  } else if (options_.layout != moeLayoutFlat) {
+    at.group = options_.layout == moeLayoutRankMajor ? slotCount_ / nranks_ : slotCount_;
+    at.groupStride = (at.group + 127) / 128 * blockBytes;
+  }
+  return at;
+}
+
 void Session::verifyCast(const Version& version, Findings* findings) {
   const std::int64_t rowBytes = inSlots_ ? options_.castRowBytes() : options_.codeBytes();
   device_.run(VerifyCast{payloadOf(), shape_, options_.cast, version.specs.get(),
-                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes, scaleAddress(),
-                         findings});
+                         static_cast<std::int64_t>(version.specs.count()), arrivedRows(), rowBytes,
+                         scaleAddress(version), findings});
 }
 
 void Session::verifyDispatch(int number, int stride, Findings* findings) {

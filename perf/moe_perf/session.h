@@ -44,7 +44,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // The window memory of one session whose layout has this many rows.
-  static std::int64_t windowBytes(const Options& options, std::int64_t layoutRows);
+  static std::int64_t windowBytes(const Options& options, std::int64_t layoutRows, int nranks);
 
   // Library calls. `source` picks the rows to send: those of the route's version, or equally many others.
   void route(int version);
@@ -74,6 +74,8 @@ class Session {
   const Plan& plan(int version) const { return versions_[static_cast<std::size_t>(version)].plan; }
 
  private:
+  // Enough for the scales of this many rows.
+  static std::int64_t scaleBytes(const Options& options, std::int64_t layoutRows, int nranks);
   moeDispatchArgs_t dispatchArgs(int source) const;
   struct Version {
     Plan plan;
@@ -103,7 +105,8 @@ class Session {
   }
   void makeHandle(int tokensMax);
   void allocateOutputs();
-  ScaleAddress scaleAddress() const;
+  ScaleAddress scaleAddress(const Version& version) const;
+  ScaleAddress blockAddress(const Version& version) const;
   void verifyCast(const Version& version, Findings* findings);
   void verifyWords(const Version& version, const void* actual, const void* expected, std::size_t perRow,
                    Findings* findings);
@@ -113,7 +116,7 @@ class Session {
   moeComm_t comm_;
   const std::uint32_t* iteration_;
   std::uint64_t seed_;
-  int rank_ = 0;
+  int rank_ = 0, nranks_ = 0;
   int domainSize_ = 0;
   bool lowLatency_ = false;
   RowShape shape_;
@@ -122,8 +125,9 @@ class Session {
   std::array<Buffer<float>, kVersions> sourceSides_;
   OutputMemory outRows_;
   OutputMemory outSide_;
-  OutputMemory outScales_;  // with a cast; rows in slots have their scales behind them instead
-  bool inSlots_ = false;    // LL RANK_MAJOR: rows stay in the handle's memory, and combine reads them there
+  OutputMemory outScales_;                     // with a cast; rows in slots have their scales behind them instead
+  Buffer<std::int32_t> outScaleBlockOffsets_;  // of EXPERT_MAJOR with scales in blocks
+  bool inSlots_ = false;  // LL RANK_MAJOR: rows stay in the handle's memory, and combine reads them there
   moeHandleView_t view_ = MOE_HANDLE_VIEW_INITIALIZER;
   int slotCount_ = 0;            // nranks * tokensMax
   std::size_t outRowCount_ = 0;  // of the larger version

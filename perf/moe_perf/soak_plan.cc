@@ -73,6 +73,8 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
   }
   options.cast = drawCast(draw, options);
   if (options.cast != Cast::kNone && drawOneOf(draw, 2)) options.scales = moeScalesTokenContiguous;
+  if (options.cast != Cast::kNone && !castScalesAreFloats(options.cast) && drawOneOf(draw, 2))
+    options.scales = moeScales128x4;
   if (options.hidden % kScaleColumns == 0) options.wire = drawAny(draw, kWires);
   options.topk = 1 + draw.below(limits.topk);
   options.experts = options.topk + drawMostlySmall(draw, limits.experts - options.topk);
@@ -156,7 +158,8 @@ void sizeForSoak(const Options& limits, int nranks, moeConfig_t& config) {
   for (const SoakShape& shape : drawSoak(limits, nranks)) {
     if (shape.options.window == 0) continue;
     const std::int64_t rows = layoutRows(shape.options, nranks, shape.load.tokensMax);
-    config.heapBytes = std::max(config.heapBytes, shape.options.sessions() * Session::windowBytes(shape.options, rows));
+    const std::int64_t bytes = Session::windowBytes(shape.options, rows, nranks);
+    config.heapBytes = std::max(config.heapBytes, shape.options.sessions() * bytes);
   }
 }
 

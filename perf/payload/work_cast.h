@@ -10,9 +10,23 @@ namespace moe::perf {
 struct ScaleAddress {
   const void* base;
   std::int64_t group, groupStride, rowStride, wordStride;
+  // In blocks of 128 rows, which rowStride then is for.
+  bool blocked = false;
+  // [experts + 1]: the rows and blocks at which the groups of experts begin; NULL: groups have one size.
+  const std::int32_t *groupRows = nullptr, *groupBlocks = nullptr;
+  int experts = 0;
 
   MOE_PERF_BOTH const char* word(std::int64_t row, int index) const {
-    return static_cast<const char*>(base) + row / group * groupStride + row % group * rowStride + index * wordStride;
+    const char* first = static_cast<const char*>(base) + index * wordStride;
+    if (groupRows == nullptr) return first + row / group * groupStride + inGroup(row % group);
+    int expert = 0;
+    while (expert + 1 < experts && groupRows[expert + 1] <= row) ++expert;
+    return first + groupBlocks[expert] * rowStride + inGroup(row - groupRows[expert]);
+  }
+
+ private:
+  MOE_PERF_BOTH std::int64_t inGroup(std::int64_t row) const {
+    return blocked ? row / 128 * rowStride + row % 32 * 16 + row % 128 / 32 * 4 : row * rowStride;
   }
 };
 

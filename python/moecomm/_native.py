@@ -48,8 +48,7 @@ CONSTANTS = {
     "moeCastMxfp4": 5,
     "moeCastNvfp4": 6,
     **dict(zip(("moeWireRow", "moeWireFp8", "moeWireFp8Block", "moeWireNvfp4"), range(4))),
-    "moeScalesRowMajor": 0,
-    "moeScalesTokenContiguous": 1,
+    **dict(zip(("moeScalesRowMajor", "moeScalesTokenContiguous", "moeScales128x4"), range(3))),
     "moeWeightsApplied": 0,
     "moeWeightsApply": 1,
     "moeSendOnly": 1,
@@ -296,6 +295,7 @@ class moeDispatchArgs_t(_Sized):
         ("invalidId", c_int32),
         *((name, c_void_p) for name in ("outLayoutRange", "outSourceInfo", "outRowExperts")),
         *((name, c_void_p) for name in ("cumulativeRows", "cumulativeWaitNs", "inputScale", "globalScale")),
+        ("outScaleBlockOffsets", c_void_p),
     ]
 
 

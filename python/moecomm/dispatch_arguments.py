@@ -44,6 +44,7 @@ class DispatchArguments(Arguments):
         exact: bool,
         out_scales: Any,
         scale_layout: str,
+        out_scale_block_offsets: Any,
         input_scale: Any,
         global_scale: Any,
         pad_indices: bool,
@@ -80,6 +81,7 @@ class DispatchArguments(Arguments):
         self._set_side(args, side, side_bytes, out_side)
         self._set_describing(args, describing, index_type)
         self._set_cast(args, out_scales, format, cast, scale_layout)
+        self._set_block_offsets(args, out_scale_block_offsets, cast and scale_layout)
         self._set_factors(args, cast, input_scale, global_scale)
         args.outRowsMax = self._capacity
         return args
@@ -181,6 +183,8 @@ class DispatchArguments(Arguments):
                 raise ValueError("out_scales is given, but cast is None")
             return
         args.cast, args.scaleLayout = CASTS[cast], SCALE_LAYOUTS[scale_layout]
+        if scale_layout == "128x4" and "float32" in SCALE_TYPES[cast]:
+            raise ValueError(f"scale_layout is '128x4', but cast is {cast!r}, whose scales have 4 bytes, not one")
         found = self._take(out_scales, "out_scales", SCALE_TYPES[cast], writes=True)
         args.outScales = found.address
         if not found.is_array:
@@ -188,6 +192,13 @@ class DispatchArguments(Arguments):
         rows = count_scales(self._layout, found, cast, format.hidden, scale_layout, self._capacity, self._least())
         if rows is not None:
             self._place_for(rows)
+
+    def _set_block_offsets(self, args, given: Any, scale_layout: Optional[str]) -> None:
+        if given is not None and (scale_layout != "128x4" or self._layout.name != "expert-major"):
+            raise ValueError("out_scale_block_offsets is given, but is for expert-major with a cast to '128x4' scales")
+        found = self._take(given, "out_scale_block_offsets", ("int32",), writes=True)
+        require_shape(found, "out_scale_block_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
+        args.outScaleBlockOffsets = found.address
 
     def _set_factors(self, args, cast: Optional[str], input_scale: Any, global_scale: Any) -> None:
         if input_scale is not None and cast is None:

@@ -93,8 +93,9 @@ class Handle(HandleQueries):
         limit = limits.ll_tokens_max if self.mode == "ll" else limits.tokens_max
         experts_here = config.experts // info.nranks + (1 if info.rank < config.experts % info.nranks else 0)
         self._tokens_max = config.tokensMax or limit
-        self._layout = Layout(layout, info.nranks, self._tokens_max, experts_here, self.topk)  # of the last route
-        self._next_layout = self._layout
+        alignment = config.expertAlignment or 1
+        self._layout = Layout(layout, info.nranks, self._tokens_max, experts_here, self.topk, alignment)
+        self._next_layout = self._layout  # the other one: of the last route
 
     @property
     def pointer(self) -> Optional[int]:
@@ -113,7 +114,7 @@ class Handle(HandleQueries):
         self._call("moeHandleSetTokensBound", integer(tokens_bound, "tokens_bound"))
         now = self._layout
         self._next_layout = Layout(
-            now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk
+            now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk, now.alignment
         )
 
     def _check(self, result, owner):
@@ -225,6 +226,7 @@ class Handle(HandleQueries):
         exact: bool = False,
         out_scales: Any = None,
         scale_layout: str = "row-major",
+        out_scale_block_offsets: Any = None,
         input_scale: Any = None,
         global_scale: Any = None,
         pad_indices: bool = False,
@@ -265,7 +267,10 @@ class Handle(HandleQueries):
                   kind of memory as out_rows. words is hidden / 128, of fp8-ue8m0 hidden / 512 rounded up, of nvfp4
                   hidden / 64. scale_layout "row-major" or "token-contiguous", which is [words, out_rows_max],
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words, nranks *
-                  tokens_max] words
+                  tokens_max] words; or "128x4", not with float32 scales: blocks of 128 rows as block-scaled tensor cores
+                  load them, of scale_shape() bytes
+        out_scale_block_offsets  expert-major with "128x4": [local experts + 1] int32, the block at which each expert
+                                 begins
         input_scale   float32, one number: elements are multiplied by it before the cast
         global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
                       when the rows are cast; None: 1

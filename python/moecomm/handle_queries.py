@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 from . import _native, errors
 from .arrays import stream_address
-from .checks import require_shape, take
+from .casts import CASTS, scale_words
+from .checks import choice, integer, require_shape, take
 from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
-from .layouts import Layout
+from .layouts import Layout, block_axes
 
 if TYPE_CHECKING:
     from .comm import Communicator
@@ -22,6 +23,7 @@ class HandleQueries:
 
     _comm: Communicator
     _layout: Layout
+    _next_layout: Layout
     _experts: int
     _tokens: Optional[int]  # of the last route
     _rows: Optional[Tuple[int, int]]  # of the last route, once asked for: arrived tokens, out rows
@@ -39,6 +41,17 @@ class HandleQueries:
     def local_experts(self) -> int:
         """The experts of this rank."""
         return self._layout.local_experts
+
+    def scale_shape(self, cast: str, hidden: int, out_rows_max: int = 0) -> Tuple[int, ...]:
+        """The shape of out_scales of one byte each with scale_layout "128x4": [blocks, words, 512], of rank-major and
+        expert-major-padded [groups, blocks, words, 512]. A next route's tokens bound counts.
+
+        cast          as for dispatch()
+        hidden        elements of a row
+        out_rows_max  rows that the output can hold; flat and expert-major"""
+        choice(CASTS, cast, "cast")
+        rows = integer(out_rows_max, "out_rows_max", 0)
+        return (*block_axes(self._next_layout, rows), scale_words(cast, integer(hidden, "hidden", 1)), 512)
 
     def counts(self) -> Counts:
         """Counts of what this rank receives. Waits for the last route. The lists are copies."""

@@ -18,6 +18,7 @@ LAYOUTS = {
 SCALE_LAYOUTS = {
     "row-major": _native.moeScalesRowMajor,
     "token-contiguous": _native.moeScalesTokenContiguous,
+    "128x4": _native.moeScales128x4,
 }
 
 
@@ -26,11 +27,14 @@ class Layout:
 
     by_expert  one row per expert of a token; otherwise one row per token
     slots      (groups, rows of each) if the rows do not depend on the route; otherwise None
-    rows       the product of the two"""
+    rows       the product of the two
+    alignment  the handle's expert_alignment"""
 
-    def __init__(self, name: str, nranks: int, tokens_max: int, local_experts: int, topk: int):
+    def __init__(
+        self, name: str, nranks: int, tokens_max: int, local_experts: int, topk: int, alignment: int = 1
+    ):
         self.name, self.nranks, self.tokens_max, self.topk = name, nranks, tokens_max, topk
-        self.local_experts = local_experts
+        self.local_experts, self.alignment = local_experts, alignment
         self.by_expert = name.startswith("expert-major")
         self.slots: Optional[Tuple[int, int]] = None
         if name == "rank-major":
@@ -73,11 +77,34 @@ class Layout:
         return self.count(found, what, "[out rows, topk]", 1, least)
 
 
+def block_axes(layout: Layout, rows: int) -> Tuple[int, ...]:
+    """The blocks of 128 rows that hold the scales of an output of `rows` rows: [blocks] or [groups, blocks]."""
+    if layout.slots is not None:
+        return layout.slots[0], -(-layout.slots[1] // 128)
+    if layout.name == "flat":
+        return (-(-rows // 128),)
+    return ((rows + layout.local_experts * (128 - math.gcd(layout.alignment, 128))) // 128,)
+
+
+def _require_blocks(layout: Layout, found: Array, words: int, capacity: int) -> None:
+    """Checks the shape of out_scales that are blocks: more of them than needed are welcome."""
+    least = block_axes(layout, capacity)
+    column = (words, 512 // found.itemsize)
+    lead = found.shape[:-2]
+    fits = lead[:-1] == least[:-1] and len(lead) == len(least) and (lead == least or layout.slots is None)
+    if not fits or found.shape[-2:] != column or lead[-1] < least[-1]:
+        axes = "[groups, blocks, words, block column]" if layout.slots else "[blocks, words, block column]"
+        raise ValueError(f"out_scales has shape {found.shape} of {found.dtype}, expected {axes} = {least + column}")
+
+
 def count_scales(
     layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
 ) -> Optional[int]:
     """Checks the shape of out_scales. Returns its rows if there may be more of them than arrive."""
     words = scale_words(cast, hidden)
+    if scale_layout == "128x4":
+        _require_blocks(layout, found, words, capacity)
+        return None
     last = words * 4 // found.itemsize
     if scale_layout == "row-major":
         if len(found.shape) < 2 or found.shape[-1] != last:

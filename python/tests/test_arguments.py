@@ -51,7 +51,7 @@ class Tensor:
 def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, **more):
     keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None,
                     describing={}, index_type="int32", stays_in_view=stays, cast=None, out_scales=None,
-                    exact=False, scale_layout="row-major", pad_indices=False, pad_rows=False, ids="local",
+                    exact=False, scale_layout="row-major", out_scale_block_offsets=None, pad_indices=False, pad_rows=False, ids="local",
                     invalid_id=-1, send_only=False, sms=0, input_scale=None, global_scale=None)  # fmt: skip
     keywords.update(more)
     keywords["describing"] = {name: keywords.pop(name, None) for name in DESCRIBING}
@@ -187,6 +187,33 @@ class CastTest(unittest.TestCase):
             self.accept("fp8", OnGpu(*groups, 5, *shape), layout, "token-contiguous")
             self.accept("fp8-ue8m0", OnGpu(*groups, 2, *shape, typestr="<u4"), layout, "token-contiguous")
             self.accept("nvfp4", OnGpu(*groups, 10, *shape, typestr="<u4"), layout, "token-contiguous")
+
+    def test_scales_in_blocks(self):
+        # Of 2 ranks with 4 tokens each, and 2 experts of each.
+        for layout, blocks in (("flat", (1,)), ("expert-major", (2,)), ("rank-major", (2, 1)), ("expert-major-padded", (2, 1))):
+            for cast, words in (("fp8-ue8m0", 2), ("mxfp8", 5), ("mxfp4", 5), ("nvfp4", 10)):
+                self.accept(cast, OnGpu(*blocks, words, 512, typestr="|u1"), layout, "128x4")
+                self.accept(cast, OnGpu(*blocks, words, 128, typestr="<u4"), layout, "128x4")
+                for wrong in ((0, *blocks[1:], words, 512), (*blocks, words, 511), (*blocks, words + 1, 512), (words, 512)):
+                    with self.assertRaisesRegex(ValueError, "^out_scales has shape .* expected "):
+                        self.accept(cast, OnGpu(*wrong, typestr="|u1"), layout, "128x4")
+        self.accept("nvfp4", OnGpu(9, 10, 512, typestr="|u1"), "expert-major", "128x4")
+        with self.assertRaisesRegex(ValueError, "^scale_layout is '128x4', but cast is 'fp8', whose scales have 4 bytes"):
+            self.accept("fp8", OnGpu(1, 5, 128), "flat", "128x4")
+
+    def test_offsets_of_blocks(self):
+        codes, scales, offsets = OnGpu(8, 320, typestr="|u1"), OnGpu(2, 10, 512, typestr="|u1"), OnGpu(3, typestr="<i4")
+        cast = dict(cast="nvfp4", out_scales=scales, scale_layout="128x4")
+        args = dispatch(self.ROWS, codes, layout="expert-major", out_scale_block_offsets=offsets, **cast)
+        self.assertEqual(args.outScaleBlockOffsets, ADDRESS)
+        for name, more, layout in (
+            ("given", cast, "flat"),
+            ("given", dict(cast, scale_layout="row-major", out_scales=OnGpu(8, 10, typestr="<i4")), "expert-major"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"^out_scale_block_offsets is {name}, but"):
+                dispatch(self.ROWS, codes, layout=layout, out_scale_block_offsets=offsets, **more)
+        with self.assertRaisesRegex(ValueError, "^out_scale_block_offsets has shape"):
+            dispatch(self.ROWS, codes, layout="expert-major", out_scale_block_offsets=OnGpu(2, typestr="<i4"), **cast)
 
     def test_the_exact_rule_is_a_flag_of_casts(self):
         args = dispatch(self.ROWS, self.CODES, cast="fp8", out_scales=OnGpu(8, 5), exact=True, send_only=True)

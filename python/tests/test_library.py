@@ -147,6 +147,33 @@ class LibraryTest(unittest.TestCase):
 
         world(body, row_bytes_max=512)
 
+    def test_scales_lie_in_blocks(self):
+        def body(comm):
+            rows = floats(*[448.0] * 64, *[-224.0] * 64)
+            experts = (ctypes.c_int32 * 1)(1 - comm.rank)
+            for mode in ("ll", "ht"):
+                with comm.handle(RANKS, 1, layout="expert-major", tokens_max=1, mode=mode) as handle:
+                    handle.route(ctypes.addressof(experts), tokens=1)
+                    self.assertEqual(handle.scale_shape("mxfp8", 128, 1), (1, 1, 512))
+                    codes, scales, offsets = (ctypes.c_uint8 * 128)(), (ctypes.c_uint8 * 512)(), (ctypes.c_int32 * 2)(7, 7)
+                    for i in range(512):
+                        scales[i] = 9
+                    handle.dispatch(
+                        ctypes.addressof(rows),
+                        ctypes.addressof(codes),
+                        out_rows_max=1,
+                        row_type="float32",
+                        hidden=128,
+                        cast="mxfp8",
+                        out_scales=ctypes.addressof(scales),
+                        scale_layout="128x4",
+                        out_scale_block_offsets=ctypes.addressof(offsets),
+                    )
+                    self.assertEqual(list(scales), [127, 127, 126, 126] + [0] * 508)
+                    self.assertEqual(list(offsets), [0, 1])
+
+        world(body, row_bytes_max=512)
+
     def test_send_only_is_completed(self):
         def body(comm):
             rows = floats(*[comm.rank + 1] * 4)

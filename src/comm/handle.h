@@ -95,6 +95,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void follow(Pending kind, const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const Call& call, const moeDispatchArgs_t& args) const;
   ScaleGrid scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const;
+  ScaleGrid blockedGrid(const Call& call, int words) const;
+  std::int64_t outScaleBytes(const Call& call, const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;

@@ -6,7 +6,6 @@
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
-#include "device/rows/cast_type.h"
 #include "device/rows/row_math.h"
 
 namespace moe {
@@ -73,7 +72,7 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))},
        {"args.inputScale", args.inputScale, sizeof(float)},
        {"args.globalScale", args.globalScale, sizeof(float)}}};
-  const std::array<Extent, 12> outputs = {
+  const std::array<Extent, 13> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},
        {"args.outTopkIdx", args.outTopkIdx, rows * shape_.topk * static_cast<std::int64_t>(indexBytes())},
@@ -85,8 +84,8 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"args.outRowExperts", args.outRowExperts, rows * 4},
        {"args.cumulativeRows", args.cumulativeRows, experts * 4},
        {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
-       {"args.outScales", args.outScales,
-        args.cast != moeCastNone ? rows * castScaleWords(args.cast, args.hidden) * 4 : 0}}};
+       {"args.outScaleBlockOffsets", args.outScaleBlockOffsets, (experts + 1) * 4},
+       {"args.outScales", args.outScales, outScaleBytes(call, args)}}};
   requireAligned(args.rows, "args.rows", kRowAlignment);
   requireAligned(args.side, "args.side", kRowAlignment);
   requireAligned(args.outRows, "args.outRows", kRowAlignment);

@@ -1,6 +1,9 @@
 // The cast of a dispatch: checks its arguments and says where scales go.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
 #include "device/rows/cast_type.h"
@@ -21,10 +24,16 @@ void refuseScale(const float* pointer, const char* name, const char* why) {
   if (pointer != nullptr) refuse(fmt::format("{} is {}, but {}", name, fmt::ptr(pointer), why));
 }
 
+void refuseOffsets(const moeDispatchArgs_t& args, const char* why) {
+  if (args.outScaleBlockOffsets == nullptr) return;
+  refuse(fmt::format("args.outScaleBlockOffsets is {}, but {}", fmt::ptr(args.outScaleBlockOffsets), why));
+}
+
 void checkNoScales(const moeDispatchArgs_t& args) {
   if ((args.flags & moeCastExact) != 0) refuse("args.flags has moeCastExact, but args.cast is none");
   refuseScale(args.inputScale, "args.inputScale", "args.cast is none");
   refuseScale(args.globalScale, "args.globalScale", "args.cast is none");
+  refuseOffsets(args, "args.cast is none");
   if (args.outScales == nullptr && args.scaleLayout == 0) return;
   refuse(fmt::format("args.outScales is {} and args.scaleLayout {}, but args.cast is none", args.outScales,
                      args.scaleLayout));
@@ -38,14 +47,19 @@ void checkCast(const moeDispatchArgs_t& args) {
   if (args.hidden % kCastRowMultiple != 0) {
     refuse(fmt::format("args.hidden is {}, must be a multiple of {} with args.cast", args.hidden, kCastRowMultiple));
   }
-  if (args.scaleLayout != moeScalesRowMajor && args.scaleLayout != moeScalesTokenContiguous) {
+  if (args.scaleLayout < moeScalesRowMajor || args.scaleLayout > moeScales128x4) {
     refuse(fmt::format("args.scaleLayout is {}, must be a moeScales value", args.scaleLayout));
+  }
+  if (args.scaleLayout == moeScales128x4 && castScalesAreFloats(args.cast)) {
+    refuse(fmt::format("args.scaleLayout is {} (moeScales128x4), but a scale of args.cast {} has 4 bytes, not one",
+                       args.scaleLayout, args.cast));
   }
   if (args.outRows != nullptr && args.outScales == nullptr) refuse("args.outScales is NULL with args.cast set");
   requireAligned(args.outScales, "args.outScales", sizeof(std::uint32_t));
   if (args.cast != moeCastNvfp4) refuseScale(args.globalScale, "args.globalScale", "args.cast is not moeCastNvfp4");
   requireAligned(args.inputScale, "args.inputScale", alignof(float));
   requireAligned(args.globalScale, "args.globalScale", alignof(float));
+  requireAligned(args.outScaleBlockOffsets, "args.outScaleBlockOffsets", alignof(std::int32_t));
 }
 
 // With the bit for small magnitudes, where the format has a bound that it takes away.
@@ -62,6 +76,8 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
     return {};
   }
   checkCast(args);
+  if (args.scaleLayout != moeScales128x4) refuseOffsets(args, "args.scaleLayout is not moeScales128x4");
+  if (shape_.layout != Layout::expertMajor) refuseOffsets(args, "the layout is not EXPERT_MAJOR");
   CastArgs out{};
   out.type = castOf(args);
   out.rowType = args.rowType;
@@ -70,17 +86,48 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
   out.inputScale = args.inputScale;
   out.globalScale = args.globalScale;
   out.outScales = static_cast<std::uint32_t*>(args.outScales);
+  out.outScaleBlockOffsets = args.outScaleBlockOffsets;
   out.words = castScaleWords(args.cast, args.hidden);
   out.grid = scaleGrid(call, args, out.words);
   return out;
 }
 
 ScaleGrid Handle::scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const {
-  if (args.scaleLayout == moeScalesRowMajor) return {INT32_MAX, 0, words, 1};
+  if (args.scaleLayout == moeScalesRowMajor) return {INT32_MAX, 0, 0, 0, 0, words, 1};
+  if (args.scaleLayout == moeScales128x4) return blockedGrid(call, words);
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
   const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * call.bound : args.outRowsMax;
-  if (shape_.layout != Layout::expertMajorPadded) return {INT32_MAX, 0, 1, rows};
-  return {static_cast<int>(rows), words * rows, 1, rows};
+  if (shape_.layout != Layout::expertMajorPadded) return {INT32_MAX, 0, 0, 0, 0, 1, rows};
+  return {static_cast<int>(rows), 0, 0, 0, words * rows, 1, rows};
+}
+
+// Each group of rows has blocks of its own.
+ScaleGrid Handle::blockedGrid(const Call& call, int words) const {
+  ScaleGrid grid{INT32_MAX, 1, 0, 0, 0, std::int64_t{words} * kScaleColumnWords, kScaleColumnWords};
+  if (shape_.layout == Layout::expertMajor) {
+    grid.experts = shape_.map.count(comm_.rank());
+    grid.slack = kScaleBlockRows - std::gcd(shape_.alignment, kScaleBlockRows);
+  } else if (shape_.layout != Layout::flat) {
+    grid.group = shape_.layout == Layout::rankMajor ? call.bound : comm_.shape().nranks * call.bound;
+    grid.groupStride = scaleBlocks(grid.group) * grid.rowStride;
+  }
+  return grid;
+}
+
+std::int64_t Handle::outScaleBytes(const Call& call, const moeDispatchArgs_t& args) const {
+  if (args.cast == moeCastNone) return 0;
+  const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
+  const std::int64_t rowBytes = std::int64_t{castScaleWords(args.cast, args.hidden)} * 4;
+  if (args.scaleLayout != moeScales128x4) return rows * rowBytes;
+  const ScaleGrid grid = blockedGrid(call, 1);
+  std::int64_t blocks = scaleBlocks(rows);
+  if (shape_.layout == Layout::expertMajor) {
+    blocks = (rows + std::int64_t{grid.slack} * grid.experts) / kScaleBlockRows;
+  } else if (shape_.layout != Layout::flat) {
+    const int groups = shape_.layout == Layout::rankMajor ? comm_.nranks() : shape_.map.count(comm_.rank());
+    blocks = groups * scaleBlocks(grid.group);
+  }
+  return blocks * kScaleBlockRows * rowBytes;
 }
 
 }  // namespace moe

@@ -29,11 +29,6 @@ bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
-// Of a row.
-std::uint64_t scaleBytes(const CastArgs& cast) {
-  return static_cast<std::uint64_t>(cast.words) * sizeof(std::uint32_t);
-}
-
 // Whether a one-step dispatch may store its own rows straight to the output. A cast needs slots, and side payload goes
 // the way of its rows.
 bool mayGoStraight(const DispatchArgs& d) {
@@ -57,7 +52,7 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
   const std::int64_t scalesAt =
       out->cast.outScales == nullptr
           ? at
-          : comm_.windowOffset(args.outScales, rows * scaleBytes(out->cast), "args.outScales");
+          : comm_.windowOffset(args.outScales, static_cast<std::uint64_t>(outScaleBytes(call, args)), "args.outScales");
   for (const auto& [beside, name] : {std::pair{sideAt, "args.outSide"}, {scalesAt, "args.outScales"}}) {
     if ((at < 0) == (beside < 0) || rows == 0) continue;
     throw Error(moeInvalidArgument,
@@ -142,6 +137,7 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.idBase = args.idKind == moeIdsGlobal ? shape_.map.first(comm_.rank()) : 0;
   out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
   out.cast = castArgs(call, args);
+  if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
   out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
   checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes);
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);

@@ -56,7 +56,7 @@ TEST_P(Step, ABoundForAStepMakesItsPlacesFewer) {
       c.padding = layout % 4, c.window = mode == moeModeHt, c.sideBytes = 16;
       c.seed = static_cast<std::uint64_t>(500 * mode + layout);
       runSteps(3, wide, c, 6);
-      c.cast = moeCastFp8, c.hidden = 256, c.tokenContiguous = true;
+      c.cast = moeCastMxfp8, c.hidden = 256, c.scales = layout % 2 == 0 ? moeScalesTokenContiguous : moeScales128x4;
       runSteps(3, wide, c, 6);
     }
   }
@@ -139,11 +139,11 @@ void runCasts(int mode, const moeConfig_t& wide) {
       c.rowType = moeRowBf16 + layout % 3;
       c.hidden = 128 * (layout * 5 + cast);  // whole and incomplete last tiles
       c.topk = 4;
-      c.tokenContiguous = (layout + cast) % 2 == 0;
+      c.scales = (layout + cast) % 2 == 0 ? moeScalesTokenContiguous : moeScalesRowMajor;
       c.sideBytes = 16 * (layout % 2);
       c.window = mode == moeModeHt && cast % 2 == 0;
       runSteps(4, wide, c, 3);
-      c.tokenContiguous = !c.tokenContiguous;
+      c.scales = moeScalesTokenContiguous - c.scales;
       c.exact = true;
       c.window = mode == moeModeHt;
       runSteps(1 + layout, wide, c, 2);
@@ -168,6 +168,42 @@ TEST_P(Step, RowsThatHtCastsOnTheirWayAreRight) {
   runCasts(moeModeHt, wide);
 }
 
+// Scales in blocks, in each layout, with each cast that has scales of one byte. Groups have more rows than a block and
+// fewer, and experts begin anywhere, at multiples of 32 and 128, or have no rows.
+void runBlocks(int mode, const moeConfig_t& wide) {
+  for (int cast : {moeCastFp8Ue8m0, moeCastMxfp8, moeCastMxfp4, moeCastNvfp4}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      StepCase c;
+      c.mode = mode;
+      c.layout = layout;
+      c.cast = cast;
+      c.scales = moeScales128x4;
+      c.hidden = 128 * (1 + (layout + cast) % 5);
+      c.experts = 5, c.topk = 3, c.tokensMax = 100;
+      c.window = mode == moeModeHt && cast % 2 == 0;
+      runSteps(3, wide, c, 2);
+      c.window = mode == moeModeHt && !c.window;
+      c.experts = 40, c.tokensMax = 8;
+      c.alignment = layout == moeLayoutExpertMajor ? cast % 2 == 0 ? 32 : 128 : 1;
+      c.padding = cast % 2 == 0 ? moePadRows : moePadIndices;
+      c.arrivals = hasRowPerExpert(static_cast<Layout>(layout));
+      runSteps(4, wide, c, 2);
+    }
+  }
+}
+
+TEST_P(Step, ScalesOfLlLieInBlocks) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192, wide.llTokensMax = 100;
+  runBlocks(moeModeLl, wide);
+}
+
+TEST_P(Step, ScalesOfHtLieInBlocks) {
+  moeConfig_t wide = config();
+  wide.rowBytesMax = 8192, wide.tokensMax = 100, wide.heapBytes = 32 << 20;
+  runBlocks(moeModeHt, wide);
+}
+
 TEST_P(Step, RowsThatNothingArrivesForArePadded) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 8192;
@@ -188,7 +224,7 @@ TEST_P(Step, RowsThatNothingArrivesForArePadded) {
         runSteps(3, wide, c, 3);
         c.cast = padding == 2 ? moeCastFp8Ue8m0 : padding == 3 ? moeCastNvfp4 : moeCastFp8;
         c.hidden = 128 * (1 + layout);
-        c.tokenContiguous = padding == 3;
+        c.scales = padding == 3 ? moeScalesTokenContiguous : moeScalesRowMajor;
         c.window = c.window && mode == moeModeHt;
         runSteps(3, wide, c, 2);
       }

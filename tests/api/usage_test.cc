@@ -198,19 +198,23 @@ TEST_P(Usage, BadArgumentsAreNamed) {
   });
 }
 
+void refuseDispatch(RankContext& context, int mode, const moeDispatchArgs_t& args, const char* sentence) {
+  moeHandle_t handle = nullptr;
+  moeHandleConfig_t shape = smallHandle();
+  shape.mode = mode;
+  MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+  MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
+  EXPECT_EQ(moeDispatch(handle, &args, context.stream()), moeInvalidArgument) << sentence;
+  EXPECT_TRUE(says(context.error(), sentence)) << context.error();
+  MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+}
+
 TEST_P(Usage, BadCastsAreNamed) {
   moeConfig_t wide = config();
   wide.rowBytesMax = 1024;
   world(1, wide, [](RankContext& context) {
-    const auto refuses = [&](int mode, moeDispatchArgs_t args, const char* sentence) {
-      moeHandle_t handle = nullptr;
-      moeHandleConfig_t shape = smallHandle();
-      shape.mode = mode;
-      MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
-      MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);
-      EXPECT_EQ(moeDispatch(handle, &args, context.stream()), moeInvalidArgument) << sentence;
-      EXPECT_TRUE(says(context.error(), sentence)) << context.error();
-      MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+    const auto refuses = [&](int mode, const moeDispatchArgs_t& args, const char* sentence) {
+      refuseDispatch(context, mode, args, sentence);
     };
     auto* memory = static_cast<std::uint8_t*>(context.arena.take(4096));
     moeDispatchArgs_t good = MOE_DISPATCH_ARGS_INITIALIZER;
@@ -241,8 +245,18 @@ TEST_P(Usage, BadCastsAreNamed) {
     refuses(moeModeLl, bad, "args.outScales is NULL");
     bad = good, bad.outScales = memory + 2;
     refuses(moeModeLl, bad, "not aligned to 4 bytes");
-    bad = good, bad.scaleLayout = 2;
-    refuses(moeModeLl, bad, "args.scaleLayout is 2");
+    bad = good, bad.scaleLayout = 3;
+    refuses(moeModeLl, bad, "args.scaleLayout is 3");
+    bad = good, bad.scaleLayout = moeScales128x4;
+    refuses(moeModeLl, bad, "args.scaleLayout is 2 (moeScales128x4), but a scale of args.cast 1 has 4 bytes, not one");
+    bad.cast = moeCastFp8Pow2;
+    refuses(moeModeHt, bad, "args.scaleLayout is 2 (moeScales128x4), but a scale of args.cast 3 has 4 bytes, not one");
+    bad.cast = moeCastMxfp8, bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
+    refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
+    bad = good, bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
+    refuses(moeModeLl, bad, "but args.scaleLayout is not moeScales128x4");
+    bad.cast = moeCastNone, bad.outScales = nullptr;
+    refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
     bad = good, bad.cast = moeCastNone;
     refuses(moeModeLl, bad, "but args.cast is none");
     const auto* factor = reinterpret_cast<const float*>(memory + 3072);

@@ -59,8 +59,8 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
   const std::int64_t rows = outputRows(rank);
   const int longer = rank == config_.oddRank ? 16 : 0;  // for the size that this rank states
   if (inWindow(rank)) {
-    const int scaleBytes = config_.cast ? config_.cast.words() * 4 : 0;
-    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + longer + config_.sideBytes + scaleBytes)))
+    const auto scaleBytes = static_cast<std::int64_t>(config_.cast ? scalesOf(rank, rows, rows).bytes() : 0);
+    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + longer + config_.sideBytes) + scaleBytes))
       report.add(rank, name_ + ": the output was written before it was offered");
   } else {
     own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * (config_.rowBytes + longer)));
@@ -71,6 +71,11 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
   own.outWeights = GuardedBytes(at(rows * (perExpert ? 1 : route_->config.topk)) * 4);
   own.outSources = GuardedBytes(at(rows) * 4);
   own.outOffsets = GuardedBytes(at(expertCount(route_->config, rank) + 1) * 4);
+  own.outBlocks = GuardedBytes(own.outOffsets.size());
+}
+
+CastOutput DispatchOperation::scalesOf(int rank, std::int64_t rows, std::int64_t capacity) const {
+  return {config_.cast, route_->config, route_->arrivals[at(rank)].expertOffsets, rows, capacity};
 }
 
 std::vector<std::uint8_t> DispatchOperation::sourceRow(int source, int token) const {
@@ -144,12 +149,15 @@ void DispatchOperation::placeScales(int rank) {
   const bool window = config_.cast && inWindow(rank);
   if (window && d.capacity > rows) d.capacity = rows;
   const bool wanted = !config_.inSlots || wants(config_.seed, rank, 4);
-  if (config_.cast) own.scales = CastOutput(config_.cast, route_->config, wanted ? rows : 0, wanted ? d.capacity : 0);
+  if (config_.cast) own.scales = scalesOf(rank, wanted ? rows : 0, wanted ? d.capacity : 0);
   own.outScales = GuardedBytes(window ? 0 : own.scales.bytes());
   const std::int64_t before = rows * (config_.rowBytes + config_.sideBytes);
   own.scalesAt = window ? areas_->data(rank, config_.area) + before : own.outScales.data();
   own.rule = config_.cast.ruleOf(rank);
   d.cast = own.scales.args(own.scalesAt, own.rule);
+  if (d.cast.grid.blocked != 0 && own.scales.bytes() > 0) d.padding |= kPadScales;
+  if (d.cast.grid.blocked != 0 && route_->config.layout == Layout::expertMajor && wants(config_.seed, rank, 7))
+    d.cast.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
   if (window) d.cast.outScalesOffset = areas_->offset(rank, config_.area) + static_cast<std::uint64_t>(before);
 }
 
@@ -220,6 +228,7 @@ void DispatchOperation::checkRows(int rank, const Arrivals& arrivals, Report& re
   }
   const int stride = config_.inSlots ? travellingBytes() : config_.rowBytes;
   bool padded = false;
+  own.scales.expectPads(arrivals, (d.padding & kPadRows) != 0);
   const auto isRow = [&](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
     if (token == nullptr && padded) return std::count(row, row + bytes, 0) == bytes;
     if (token == nullptr) return config_.inSlots || hearsOverRails(rank) || isPoison(row, at(bytes));
@@ -229,7 +238,7 @@ void DispatchOperation::checkRows(int rank, const Arrivals& arrivals, Report& re
   for (std::int64_t row = 0; row < outputRows(rank); ++row) {
     const ArrivedToken* token = tokenOf[at(row)];
     padded = (d.padding & kPadRows) != 0 && row < paddedRows(rank);
-    if (token == nullptr && config_.cast && padded)
+    if (token == nullptr && config_.cast && padded && config_.cast.scales != moeScales128x4)
       own.scales.expect(row, std::vector<std::uint32_t>(at(config_.cast.words()), 0));
     if (!isRow(token, config_.seed, outRows + row * stride, config_.rowBytes))
       return report.add(rank, fmt::format("{}: row {} is not that of token {}:{}", name_, row,
@@ -285,14 +294,19 @@ void DispatchOperation::checkEntries(int rank, const Arrivals& arrivals, Report&
   GuardedBytes offsets(own.outOffsets.size());
   std::memcpy(offsets.data(), arrivals.expertOffsets.data(), offsets.size());
   compare("expert offsets", d.outExpertOffsets != nullptr, own.outOffsets, offsets);
+  const std::vector<int> noBlocks(arrivals.expertOffsets.size(), 0);
+  const std::vector<int> blocks = fault_.at(rank) || !config_.cast ? noBlocks : own.scales.blockOffsets();
+  GuardedBytes blockOffsets(own.outBlocks.size());
+  std::memcpy(blockOffsets.data(), blocks.data(), blockOffsets.size());
+  compare("block offsets", d.cast.outScaleBlockOffsets != nullptr, own.outBlocks, blockOffsets);
 }
 
 void DispatchOperation::checkGuards(int rank, Report& report) {
   PerRank& own = ranks_[at(rank)];
   const bool released = !inWindow(rank) || areas_->release(rank, config_.area);
   bool good = released;
-  for (const GuardedBytes* bytes :
-       {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources, &own.outOffsets, &own.outScales})
+  for (const GuardedBytes* bytes : {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources,
+                                    &own.outOffsets, &own.outBlocks, &own.outScales})
     good = good && bytes->guardsAreIntact();
   if (!good) report.add(rank, name_ + ": something was written behind an output");
 }

@@ -33,21 +33,14 @@ std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
       "wide {} bounded {} budget {} "
-      "weighted {} late {} biases {} grads {} cast {} contiguous {} input {} global {} arrivals {} wire {} seed {}",
+      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} arrivals {} wire {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, tokenContiguous, scalesInput,
-      scalesAll, arrivals, wire, seed);
+      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput, scalesAll,
+      arrivals, wire, seed);
 }
 
 int MoeStep::rowBytes() const {
   return case_.hidden * elementBytes(case_.rowType);
-}
-CastCase MoeStep::castCase() const {
-  CastCase cast;
-  cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
-  cast.tokenContiguous = case_.tokenContiguous;
-  cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
-  return cast;
 }
 std::int64_t MoeStep::layoutRows() const {
   return arrivals().layoutRows;
@@ -90,7 +83,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   bias1_ = take(std::int64_t{c.tokensMax} * rowBytes());
   out_ = takeOutput(rowsMax_ * rowBytes());
   outSide_ = takeOutput(rowsMax_ * c.sideBytes);
-  outScales_ = takeOutput(rowsMax_ * castCase().words() * 4);
+  outScales_ = takeOutput(scaleBytesMax());
   factors_ = reinterpret_cast<float*>(take(8));  // input scale, global scale
   ids_ = take(entries * 8);
   weights_ = reinterpret_cast<float*>(take(entries * 4));
@@ -101,6 +94,7 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   outGrads_ = reinterpret_cast<float*>(take(entries * 4));
   outSource_ = reinterpret_cast<std::int32_t*>(take(rowsMax_ * 4));
   outOffsets_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
+  outBlocks_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
   if (c.describes) takeDescribed();
   context.meet();
 }
@@ -223,8 +217,8 @@ void MoeStep::prepare(int iteration) {
   const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
   arena.upload(out_, poison.data(), poison.size());
   if (case_.cast == moeCastNone) return;
-  arena.upload(outScales_, poison.data(),
-               static_cast<std::size_t>(rowsMax_) * static_cast<std::size_t>(castCase().words()) * 4);
+  const std::vector<std::uint8_t> scalePoison(static_cast<std::size_t>(scaleBytesMax()), 0xA5);
+  arena.upload(outScales_, scalePoison.data(), scalePoison.size());
   const ReferenceRule rule = castCase().ruleOf(context_.rank);
   const std::array<float, 2> factors = {rule.inputScale, rule.globalScale};
   arena.upload(factors_, factors.data(), sizeof factors);
@@ -263,7 +257,9 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.padding = case_.padding;
   args.idKind = case_.idKind;
   args.invalidId = case_.invalidId;
-  args.scaleLayout = case_.tokenContiguous ? moeScalesTokenContiguous : moeScalesRowMajor;
+  args.scaleLayout = case_.scales;
+  const bool blocks = case_.scales == moeScales128x4 && case_.layout == moeLayoutExpertMajor;
+  args.outScaleBlockOffsets = blocks ? outBlocks_ : nullptr;
   if (case_.describes) askFor(args);
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());

@@ -33,13 +33,13 @@ struct StepCase {
   int biases = 0;
   bool weightGrads = false;
   int cast = moeCastNone;
-  bool exact = false;            // the cast is exact
-  bool tokenContiguous = false;  // the layout of the scales
-  bool scalesInput = false;      // the cast has an input scale
-  bool scalesAll = false;        // and a global scale
-  int wire = moeWireRow;         // of the combine
-  bool arrivals = false;         // arrival words
-  int padding = 0;               // moePad bits
+  bool exact = false;  // the cast is exact
+  int scales = moeScalesRowMajor;
+  bool scalesInput = false;  // the cast has an input scale
+  bool scalesAll = false;    // and a global scale
+  int wire = moeWireRow;     // of the combine
+  bool arrivals = false;     // arrival words
+  int padding = 0;           // moePad bits
   int idKind = moeIdsLocal;
   int invalidId = -1;
   bool describes = false;  // asks for the arrays of a step of their own
@@ -94,6 +94,7 @@ class MoeStep {
   }
   float gradOf(int rank, std::int64_t row, int k) const;
   CastCase castCase() const;
+  std::int64_t scaleBytesMax() const;
   int outRowBytes() const { return case_.cast != moeCastNone ? castCase().codeBytes() : rowBytes(); }
   Watch watchArrivals();
   void checkExpert(int expert) const;
@@ -120,7 +121,7 @@ class MoeStep {
   std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;
   void *ids_, *outIds_;
   float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_, *factors_;
-  std::int32_t *outSource_, *outOffsets_;
+  std::int32_t *outSource_, *outOffsets_, *outBlocks_;
   std::int64_t* outRange_ = nullptr;
   std::int32_t *outInfo_ = nullptr, *outExperts_ = nullptr;
   std::uint8_t* sent_ = nullptr;

@@ -8,8 +8,26 @@
 
 namespace moe::test {
 
+CastCase MoeStep::castCase() const {
+  CastCase cast;
+  cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
+  cast.scales = case_.scales;
+  cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
+  return cast;
+}
+
+// Of blocks: with as many experts as the ranks have at most.
+std::int64_t MoeStep::scaleBytesMax() const {
+  const RouteConfig route{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
+                          case_.tokensMax, case_.alignment};
+  const int local = (case_.experts + context_.nranks - 1) / context_.nranks;
+  const std::vector<int> offsets(static_cast<std::size_t>(local) + 1, 0);
+  return static_cast<std::int64_t>(CastOutput(castCase(), route, offsets, rowsMax_, rowsMax_).bytes());
+}
+
 void MoeStep::checkCast() {
-  CastOutput scales(castCase(), reference_->config, rowsMax_, rowsMax_);
+  CastOutput scales(castCase(), reference_->config, arrivals().expertOffsets, rowsMax_, rowsMax_);
+  scales.expectPads(arrivals(), (case_.padding & moePadRows) != 0);
   const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * outRowBytes()));
   const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
     const auto row = inputRow(arrived.source, arrived.token);
@@ -19,11 +37,14 @@ void MoeStep::checkCast() {
         << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;
   };
   forEachLayoutRow(check);
-  if ((case_.padding & moePadRows) != 0) {
+  if ((case_.padding & moePadRows) != 0 && case_.scales != moeScales128x4) {
     for (const std::int64_t row : emptyRows())
       scales.expect(row, std::vector<std::uint32_t>(static_cast<std::size_t>(castCase().words()), 0));
   }
   EXPECT_TRUE(scales.isRight(context_.arena.get(outScales_, scales.bytes()).data())) << case_.name();
+  if (case_.scales != moeScales128x4 || case_.layout != moeLayoutExpertMajor) return;
+  const std::vector<int> blocks = scales.blockOffsets();
+  EXPECT_EQ(context_.arena.get(outBlocks_, blocks.size()), blocks) << case_.name();
 }
 
 void MoeStep::checkDispatch() {

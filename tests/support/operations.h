@@ -147,7 +147,7 @@ class DispatchOperation : public Operation {
 
  private:
   struct PerRank {
-    GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outScales;
+    GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outBlocks, outScales;
     CastOutput scales;
     std::uint8_t* scalesAt = nullptr;
     ReferenceRule rule{};
@@ -163,6 +163,7 @@ class DispatchOperation : public Operation {
   // Rows of the output that padding reaches.
   std::int64_t paddedRows(int rank) const;
   void poisonOutputs(int rank, Report& report);
+  CastOutput scalesOf(int rank, std::int64_t rows, std::int64_t capacity) const;
   void placeScales(int rank);
   void checkOutputs(int rank, Report& report);
   void checkRows(int rank, const Arrivals& arrivals, Report& report);

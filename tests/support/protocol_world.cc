@@ -56,6 +56,7 @@ void TestComm::listAreas() {
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
   add("htScales", at_.htScales, two * std::int64_t{sizeof(ScaleRecord)});
+  add("htScaleOffsets", at_.htScaleOffsets, s.ht ? two * 4 * ((s.expertsMax + n - 1) / n) : 0);
   add("htCombines", at_.htCombines, two * std::int64_t{sizeof(CombineRecord)});
   add("llSizes", at_.llSizes, sets * n * 8);
   add("llRows", at_.llRows, sets * n * ll * s.rowBytesMax);

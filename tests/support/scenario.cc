@@ -45,6 +45,7 @@ class Builder {
         casting_(mix(seed, 77)),
         coding_(mix(seed, 78)),
         landing_(seed % 4 != 0),
+        blocks_(isWorldOfBlocks(seed)),
         limits_(limits) {
     world_.trouble = trouble;
     const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
@@ -78,12 +79,12 @@ class Builder {
   std::string name(const char* what, const HandleTrack& track);
 
   Rng rng_;
-  Rng describing_;  // steps that describe: worlds are otherwise what they were without them
-  Rng weighing_;    // the same of weights at combine
-  Rng bounding_;    // of bounds ...
-  Rng casting_;     // ... of casts in HT ...
-  Rng coding_;      // ... and of wire formats
-  bool landing_;    // LL rows land where they can, as on GPUs
+  Rng describing_;         // steps that describe: worlds are otherwise what they were without them
+  Rng weighing_;           // the same of weights at combine
+  Rng bounding_;           // of bounds ...
+  Rng casting_;            // ... of casts in HT ...
+  Rng coding_;             // ... and of wire formats
+  bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;
   std::vector<HandleShape> handleShapes_;
@@ -251,7 +252,7 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.sideBytes = shape_.sideBytesMax == 0 || rng_.coin() ? 0 : drawBytes(shape_.sideBytesMax);
   config.parts = drawParts(config.rowBytes, rng_);
   Rng& casting = s.lowLatency ? rng_ : casting_;
-  config.cast = drawCast(shape_.rowBytesMax, config.seed, casting);
+  config.cast = drawCast(shape_.rowBytesMax, config.seed, blocks_, casting);
   if (config.cast) {
     config.rowBytes = config.cast.codeBytes();
     config.parts = drawTiles(config.cast.elements, casting);
@@ -260,8 +261,9 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
   for (int r = 0; r < shape_.nranks; ++r)
-    config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(100)));
+    config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(kSpareCapacity)));
   if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
+  keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
   addTrouble(track, config);
   track.area = freeArea();
@@ -271,9 +273,7 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   if (s.lowLatency) takeSlots(track);
   const bool faulty = config.oddRank >= 0 || track.fault.fault == Fault::capacity;
   config.inSlots = s.lowLatency && s.layout == Layout::rankMajor && !faulty && rng_.coin();
-  track.ownsSlots = s.lowLatency;
-  track.kind = kDispatch;
-  config.area = track.area;
+  track.ownsSlots = s.lowLatency, track.kind = kDispatch, config.area = track.area;
   const auto dispatch = std::make_shared<DispatchOperation>(*world_.comm, *track.handle, track.route,
                                                             world_.areas.get(), config, name("dispatch", track));
   dispatch->expect(track.fault);
@@ -379,9 +379,8 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   for (int i = 0; i < operations && !ended_; ++i) addOperation();
   const bool atOnce = world_.trouble == Trouble::stranger && shape_.nranks > 1;
   if (!ended_ && !atOnce) world_.trouble = Trouble::none;  // the trouble found no place, or ended nothing
-  for (HandleTrack& track : tracks_) {
+  for (HandleTrack& track : tracks_)
     if (track.outstanding) complete(track);
-  }
   world_.operations = operations_;
   world_.text =
       fmt::format("{} ranks in domains of {}, {} LL sets, rows of up to {} bytes, side {}, trouble {} at rank {}\n",

@@ -10,7 +10,12 @@ constexpr std::int64_t kOutputBytesMax = 256 << 10;
 class ShapeDrawer {
  public:
   ShapeDrawer(std::uint64_t seed, Protocol protocol, const ScenarioLimits& limits, Rng& rng)
-      : rng_(rng), weighing_(mix(seed, 70)), budgeting_(mix(seed, 73)), protocol_(protocol), limits_(limits) {
+      : rng_(rng),
+        weighing_(mix(seed, 70)),
+        budgeting_(mix(seed, 73)),
+        blocks_(isWorldOfBlocks(seed)),
+        protocol_(protocol),
+        limits_(limits) {
     shape_.llSets = 1 + static_cast<int>(seed / 4 % kLlSetsMax);
     shape_.stagingAreas = 1 + static_cast<int>(seed / 16 % kStagingAreasMax);
   }
@@ -24,6 +29,7 @@ class ShapeDrawer {
   Rng& rng_;
   Rng weighing_;   // so that worlds are otherwise what they were without weights at combine ...
   Rng budgeting_;  // ... and budgets
+  bool blocks_;
   Protocol protocol_;
   const ScenarioLimits& limits_;
   CommShape shape_;
@@ -37,6 +43,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   s.domains = shape_.domains();
   s.topk = mostly ? rng_.between(1, 8) : rng_.between(1, kTopkMax);
   s.layout = static_cast<Layout>(rng_.below(4));
+  if (blocks_) s.layout = Layout::expertMajor;
   s.lowLatency = protocol_ == Protocol::both ? rng_.coin() : protocol_ == Protocol::ll;
   const bool many = !mostly && rng_.oneIn(4);  // more than the 32 of a chunk
   s.tokensMax = rng_.between(1, mostly ? std::min(8, limits_.tokens) : many ? 3 * limits_.tokens : limits_.tokens);
@@ -64,8 +71,9 @@ void ShapeDrawer::limitRowBytes() {
   for (const HandleShape& s : handles_) rows = std::max(rows, layoutRowsMax(s));
   const int fits = static_cast<int>(std::clamp<std::int64_t>(kOutputBytesMax / rows / 16 * 16, 16, 16384));
   shape_.rowBytesMax = std::min(shape_.rowBytesMax, fits);
+  const auto blocks = static_cast<std::int64_t>(kBlockedScaleBytesMax);
   shape_.heapBytes =
-      shape_.ht ? kOutputAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + 256, 256) : 0;
+      shape_.ht ? kOutputAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + blocks + 256, 256) : 0;
 }
 
 WorldShapes ShapeDrawer::draw() {
@@ -75,6 +83,7 @@ WorldShapes ShapeDrawer::draw() {
   for (int i = 0; i < handles; ++i) handles_.push_back(drawHandle(shape_.nranks));
   shape_.rowBytesMax = 16 * (rng_.oneIn(8) ? rng_.between(1, 1024) : rng_.between(1, 12));
   if (rng_.oneIn(3)) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * rng_.between(9, 100));  // room for casts
+  if (blocks_) shape_.rowBytesMax = std::max(shape_.rowBytesMax, 16 * 32);
   shape_.sideBytesMax = rng_.coin() ? 0 : 16 * rng_.between(1, 3);
   for (const HandleShape& s : handles_) {
     shape_.topkMax = std::max(shape_.topkMax, s.topk);

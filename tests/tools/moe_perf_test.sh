@@ -43,6 +43,10 @@ run --mode ll --layout expert-major-padded --cast nvfp4 --scales token-contiguou
 for layout in flat expert-major expert-major-padded; do
   run --mode ll --layout $layout --cast fp8 --scales token-contiguous
 done
+for layout in flat expert-major expert-major-padded rank-major; do
+  run --mode ht --layout $layout --cast nvfp4 --scales 128x4
+  run --mode ll --layout $layout --window 0 --cast mxfp8 --scales 128x4
+done
 run --mode ll --layout rank-major --window 0 --cast fp8-ue8m0 --scales token-contiguous --json "$work/cast.json"
 [ "$(grep -c '"scales": "token-contiguous",' "$work/cast.json")" = 2 ] || fail 'the report does not name the scales'
 for wire in fp8 fp8-block nvfp4; do

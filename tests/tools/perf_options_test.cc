@@ -82,7 +82,8 @@ TEST(PerfOptions, EveryRuleIsRefusedWithItsSentence) {
 TEST(PerfOptions, NoRuleIsInTheWayOfWhatGoesTogether) {
   for (const char* arguments :
        {"", "--cast fp8 --mode ll --layout rank-major", "--scales token-contiguous --cast fp8 --mode ll --window 0",
-        "--topk 8 --experts 8", "--routing group-limited --experts 8", "--weights apply --layout expert-major",
+        "--scales 128x4 --cast nvfp4 --layout expert-major", "--topk 8 --experts 8",
+        "--routing group-limited --experts 8", "--weights apply --layout expert-major",
         "--ceiling --ranks-as-threads 2 --graph", "--soak 5 --hidden 16 --graph --mode auto",
         "--transport-test --backend host --plant-wrong --json x", "--from x,y --plot z",
         "--from x --compare y --compare-limit 0 --verbose", "--tokens 0,1 --plot x --compare y"}) {

@@ -109,8 +109,13 @@ TEST(PerfSoak, DrawsCornersNowAndThen) {
   for (int layout = 0; layout <= moeLayoutRankMajor; ++layout) {
     EXPECT_TRUE(drawn([&](const SoakShape& s) { return contiguous(s) && s.options.layout == layout; })) << layout;
   }
+  const auto blocked = [](const SoakShape& s) { return s.options.scales == moeScales128x4; };
+  for (int layout = 0; layout <= moeLayoutRankMajor; ++layout) {
+    EXPECT_TRUE(drawn([&](const SoakShape& s) { return blocked(s) && s.options.layout == layout; })) << layout;
+  }
+  EXPECT_FALSE(drawn([&](const SoakShape& s) { return blocked(s) && castScalesAreFloats(s.options.cast); }));
   EXPECT_FALSE(drawn([&](const SoakShape& s) {
-    return contiguous(s) && (s.options.cast == Cast::kNone || s.options.staysInSlots());
+    return (contiguous(s) || blocked(s)) && (s.options.cast == Cast::kNone || s.options.staysInSlots());
   }));
 }
 

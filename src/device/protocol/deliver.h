@@ -64,15 +64,21 @@ struct Delivered {
   }
 };
 
+// Word `word` of the scales of layout row `row`, in this rank's output. `offsets`: where the rows of experts begin.
+MOE_LANES std::uint32_t* scaleWord(const CastArgs& cast, const std::int32_t* offsets, int row, int word) {
+  const std::int64_t start = cast.grid.start(row, [&](int e) { return offsets[e]; });
+  return cast.outScales + start + word * cast.grid.wordStride;
+}
+
 // Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
-// a row are made, copies(row), which rows of the output those are, place(row, copy), and where its scales are,
-// scales(row). Word by word: neighbouring lanes take neighbouring rows of a token-contiguous output, else neighbouring
-// words.
+// a row are made, copies(row), which rows of the output those are, place(row, copy), where its scales are, scales(row),
+// and where the rows of experts begin, expertOffsets(). Word by word: neighbouring lanes take neighbouring rows if
+// those are closer to each other in the output than the words of a row, else neighbouring words.
 template <class Rows, class Places>
 MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
   const CastArgs& cast = s.p.dispatch.cast;
   const int count = rows.end - rows.begin;
-  const bool byRows = cast.grid.rowStride == 1;
+  const bool byRows = cast.grid.wordStride != 1;
   const Slice slice = sliceOf(count * cast.words, team);
   s.warp.forEach(slice.count, [&](int i) {
     const int item = slice.begin + i;
@@ -80,7 +86,9 @@ MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Place
     const int word = byRows ? item / count : item % cast.words;
     const ArrivedScales from = places.scales(row);
     const auto value = s.warp.laneLoad(from.words + word * from.stride);
-    for (int copy = 0; copy < places.copies(row); ++copy) *scaleWord(cast, places.place(row, copy), word) = value;
+    for (int copy = 0; copy < places.copies(row); ++copy) {
+      *scaleWord(cast, places.expertOffsets(), places.place(row, copy), word) = value;
+    }
   });
 }
 
@@ -113,18 +121,26 @@ MOE_LANES void laneDescribeNothing(const HandleView& h, const DispatchArgs& d, i
   laneStoreId(h, d, place, d.invalidId);
 }
 
+// The caller's offsets of experts, and those of the blocks of their scales.
 MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offsets) {
   std::int32_t* out = s.p.dispatch.outExpertOffsets;
-  if (out == nullptr) return;
-  s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) { out[e] = offsets[e]; });
+  std::int32_t* blocks = s.p.dispatch.cast.outScaleBlockOffsets;
+  if (out == nullptr && blocks == nullptr) return;
+  s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) {
+    if (out != nullptr) out[e] = offsets[e];
+    if (blocks != nullptr) blocks[e] = s.p.dispatch.cast.grid.firstBlock(offsets[e], e);
+  });
 }
 
 // What a dispatch that delivers nothing stores: as if no token went anywhere.
 template <Moves Warp>
 MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
   const DispatchArgs& d = p.dispatch;
-  if (team.index == 0 && d.outExpertOffsets != nullptr) {
-    warp.forEach(p.handle.map.count(p.comm.rank) + 1, [&](int e) { d.outExpertOffsets[e] = 0; });
+  if (team.index == 0) {
+    warp.forEach(p.handle.map.count(p.comm.rank) + 1, [&](int e) {
+      if (d.outExpertOffsets != nullptr) d.outExpertOffsets[e] = 0;
+      if (d.cast.outScaleBlockOffsets != nullptr) d.cast.outScaleBlockOffsets[e] = 0;
+    });
   }
   if (d.padding == 0) return;
   Padding<Warp>(warp, p, filled).runOverAll(team);

@@ -12,6 +12,12 @@ MOE_LANES ScaleRecord* scaleRecord(const CommView& c, int rank, std::uint64_t ep
   return c.in<ScaleRecord>(rank, c.at.htScales) + (parityOf(epoch) * c.nranks + from);
 }
 
+// Where the rows of experts of rank `from` begin: see ScaleRecord.
+MOE_LANES std::int32_t* scaleOffsets(const CommView& c, int rank, std::uint64_t epoch, int from) {
+  const std::int64_t first = std::int64_t{parityOf(epoch) * c.nranks + from} * c.at.scaleOffsetsStride;
+  return c.in<std::int32_t>(rank, c.at.htScaleOffsets) + first;
+}
+
 // Beside the output record, and told with it.
 MOE_LANES void offerScales(const Moving auto& s) {
   const CastArgs& cast = s.p.dispatch.cast;
@@ -19,6 +25,20 @@ MOE_LANES void offerScales(const Moving auto& s) {
   s.warp.forEach(s.comm.domainSize, [&](int i) {
     s.warp.laneStore(scaleRecord(s.comm, s.comm.domainFirst + i, s.epoch, s.comm.rank), mine);
   });
+  const int experts = s.p.dispatch.staged != 0 ? 0 : cast.grid.experts;
+  s.warp.forEach(s.comm.domainSize * experts, [&](int i) {
+    const int e = i / s.comm.domainSize, rank = s.comm.domainFirst + i % s.comm.domainSize;
+    s.warp.laneStore(scaleOffsets(s.comm, rank, s.epoch, s.comm.rank) + e, s.handle.arriving.expertOffsets[e]);
+  });
+}
+
+// Where the scales of a row go that is stored straight to its place.
+MOE_LANES CastSink scalePlace(const Moving auto& s, const Destination& to) {
+  const ScaleRecord record = s.warp.laneLoad(scaleRecord(s.comm, s.comm.rank, s.epoch, to.rank));
+  const std::int32_t* offsets = scaleOffsets(s.comm, s.comm.rank, s.epoch, to.rank);
+  const std::int64_t start = record.grid.start(to.row, [&](int e) { return s.warp.laneLoad(offsets + e); });
+  auto* words = s.comm.template in<std::uint32_t>(to.rank, record.scales) + start;
+  return {nullptr, reinterpret_cast<std::uint8_t*>(words), record.grid.wordStride};
 }
 
 // Where rows that are cast go.

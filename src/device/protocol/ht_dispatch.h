@@ -66,10 +66,11 @@ struct HtArrivedScales {
 
   MOE_LANES ArrivedScales scales(int row) const {
     if (rows.staged) return ArrivedScales::behind(rows.source(row), cast.codeBytes);
-    return {cast.outScales + cast.grid.rowStart(layoutRow(rows.h, row, 0)), cast.grid.wordStride};
+    return {scaleWord(cast, expertOffsets(), layoutRow(rows.h, row, 0), 0), cast.grid.wordStride};
   }
   MOE_LANES int copies(int row) const { return rows.copies(row); }
   MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
 };
 
 template <HtKind kKind, Moves Warp>
@@ -131,10 +132,16 @@ class HtDispatch {
     const OutputRecord out = outputOf(to.rank);
     auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
     if (out.staged != 0) return castPiece(rows + std::int64_t{to.flat} * d_.rowBytes, d_.cast.codeBytes);
-    const ScaleRecord scales = s.warp.laneLoad(scaleRecord(s.comm, s.comm.rank, s.epoch, to.rank));
-    auto* words = s.comm.template in<std::uint32_t>(to.rank, scales.scales) + scales.grid.rowStart(to.row);
-    return {rows + std::int64_t{to.row} * d_.cast.codeBytes, reinterpret_cast<std::uint8_t*>(words),
-            scales.grid.wordStride};
+    CastSink place = scalePlace(s, to);
+    place.codes = rows + std::int64_t{to.row} * d_.cast.codeBytes;
+    return place;
+  }
+  // Of such a row the codes alone.
+  MOE_LANES std::uint8_t* codePlace(const Destination& to) const {
+    const OutputRecord out = outputOf(to.rank);
+    auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
+    return out.staged != 0 ? rows + std::int64_t{to.flat} * d_.rowBytes
+                           : rows + std::int64_t{to.row} * d_.cast.codeBytes;
   }
   // Where the row of a token waits for the rails.
   MOE_LANES Sink railPlace(int token) const {

@@ -63,7 +63,7 @@ struct Forwarded {
     const RailRow row = railRowAt(rows, part.row);
     const int turn = (ordinal + here.s.comm.rank + row.index) % rows.h.rails.count[row.table];
     const Destination& which = rows.h.rails.to[row.table * rows.h.railDestinationsMax() + turn];
-    if constexpr (kCast) return {here.castPlace(which).codes + part.begin, nullptr, which.rank == here.s.comm.rank};
+    if constexpr (kCast) return {here.codePlace(which) + part.begin, nullptr, which.rank == here.s.comm.rank};
     const Sink to = here.finalPlace(which);
     return {(payload == Payload::rows ? to.row : to.side) + part.begin, nullptr, to.here};
   }

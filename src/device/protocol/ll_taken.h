@@ -185,6 +185,7 @@ struct LlTakenRows {
   }
   MOE_LANES int copies(int row) const { return expertRows(payload.h) ? headEntries(taken.laneHead(row)) : 1; }
   MOE_LANES int place(int row, int copy) const { return taken.place(row, copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return taken.expertOffsets(); }
 };
 
 }  // namespace moe

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "device/policy/contract.h"
-#include "device/protocol/shares.h"
+#include "device/protocol/scale_pads.h"
 
 namespace moe {
 
@@ -14,12 +14,6 @@ MOE_LANES void laneStoreId(const HandleView& h, const DispatchArgs& d, std::int6
   if (h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[place] = id;
   if (h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[place] = id;
 }
-
-// What the rows that arrive take up of an output.
-struct Filled {
-  const std::int32_t *rowsPerExpert, *expertOffsets, *rankOffsets;  // as in Arriving
-  int layoutRows;
-};
 
 // The rows of an output that no row arrives for: a gap at the end of each group of rows, and one behind the last row.
 struct Gaps {
@@ -74,10 +68,15 @@ class Padding {
   MOE_LANES void run(WarpIndex team) const {
     MOE_ROLLED
     for (int i = 0; i < gaps_.count(); ++i) fill(gaps_.share(i, team));
+    if ((d_.padding & kPadScales) != 0) ScalePads<Warp>(warp, h_, d_, gaps_.rank, gaps_.filled).run(team);
   }
 
   // As if nothing had come, as far as the output has room.
-  MOE_LANES void runOverAll(WarpIndex team) const { fill(gaps_.shareOfAll(team)); }
+  MOE_LANES void runOverAll(WarpIndex team) const {
+    fill(gaps_.shareOfAll(team));
+    constexpr int kAll = kPadRows | kPadScales;
+    if ((d_.padding & kAll) == kAll) ScalePads<Warp>(warp, h_, d_, gaps_.rank, gaps_.filled).runOverAll(team);
+  }
 
  private:
   MOE_LANES void fill(Range rows) const {
@@ -108,8 +107,13 @@ class Padding {
     for (int row = rows.begin; row < rows.end; ++row) {
       zero(d_.outRows + std::int64_t{row} * bytes, bytes);
       if (d_.sideBytes != 0) zero(d_.outSide + std::int64_t{row} * d_.sideBytes, d_.sideBytes);
-      if (casts) warp.forEach(d_.cast.words, [&](int word) { *scaleWord(d_.cast, row, word) = 0; });
+      if (casts && d_.cast.grid.blocked == 0) padScales(row);
     }
+  }
+
+  MOE_LANES void padScales(int row) const {
+    std::uint32_t* words = d_.cast.outScales + d_.cast.grid.rowStart(row);
+    warp.forEach(d_.cast.words, [&](int word) { words[word * d_.cast.grid.wordStride] = 0; });
   }
 
   MOE_LANES void zero(std::uint8_t* row, std::uint32_t bytes) const {

@@ -289,16 +289,15 @@ struct CastArgs {
   std::uint32_t codeBytes;                // of a row's codes
   const float *inputScale, *globalScale;  // as in CastRule
   std::uint32_t* outScales;
-  std::uint64_t outScalesOffset;  // window offset, HT and not staged
-  int words;                      // of a row's scales
-  ScaleGrid grid;                 // where they are in outScales
+  std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if grid.experts is not 0; or NULL
+  std::uint64_t outScalesOffset;       // window offset, HT and not staged
+  int words;                           // of a row's scales
+  ScaleGrid grid;                      // where they are in outScales
 };
-MOE_HOST_DEVICE std::uint32_t* scaleWord(const CastArgs& cast, int row, int word) {
-  return cast.outScales + cast.grid.rowStart(row) + word * cast.grid.wordStride;
-}
 
-// What is stored to rows of the output that no row arrives for.
-enum PadBits : int { kPadIndices = 1, kPadRows = 2 };
+// What is stored to rows of the output that no row arrives for. kPadScales: to the scales of those that share a block
+// with rows; if kPadRows is there too, to all scales of blocks.
+enum PadBits : int { kPadIndices = 1, kPadRows = 2, kPadScales = 4 };
 
 struct DispatchArgs {
   const std::uint8_t* rows;

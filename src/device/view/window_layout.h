@@ -6,6 +6,7 @@
 #pragma once
 
 #include "device/view/flag.h"
+#include "device/view/scale_grid.h"
 #include "device/view/shape.h"
 
 namespace moe {
@@ -23,12 +24,13 @@ struct WindowLayout {
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree, llWeightsReady;
 
   // Small records.
-  std::uint64_t routeCounts;  // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
-  std::uint64_t waveCounts;   // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
-  std::uint64_t htOutputs;    // OutputRecord [parity][from]
-  std::uint64_t htScales;     // ScaleRecord [parity][from]
-  std::uint64_t htCombines;   // CombineRecord [parity][from]
-  std::uint64_t llSizes;      // uint64 [set][from]: what must agree in a dispatch
+  std::uint64_t routeCounts;     // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
+  std::uint64_t waveCounts;      // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
+  std::uint64_t htOutputs;       // OutputRecord [parity][from]
+  std::uint64_t htScales;        // ScaleRecord [parity][from]
+  std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: of the rank's experts, see ScaleRecord
+  std::uint64_t htCombines;      // CombineRecord [parity][from]
+  std::uint64_t llSizes;         // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;  // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 
   // Rows. A handle uses the beginning of each [from] or [set] part, packed for its own sizes.
@@ -47,7 +49,7 @@ struct WindowLayout {
   std::uint64_t heap;
 
   std::uint64_t controlBytes, llBytes, htBytes, totalBytes;
-  int countStride, routeTokensMax;
+  int countStride, routeTokensMax, scaleOffsetsStride;
   int llToldHead, llToldBytes;  // bytes in front of the headers, and in all
 };
 
@@ -96,15 +98,8 @@ struct alignas(16) OutputRecord {
   std::uint64_t reserved;
 };
 
-// Where word w of the scales of a layout row is, in words from the first: rowStart(row) + w * wordStride.
-struct ScaleGrid {
-  int group;  // rows
-  std::int64_t groupStride, rowStride, wordStride;
-
-  MOE_HOST_DEVICE std::int64_t rowStart(int row) const { return row / group * groupStride + row % group * rowStride; }
-};
-
 // Where a rank wants the scales of rows that are cast, if they come straight to its output. Beside its output record.
+// If grid.experts is not 0, the offsets that it takes lie in htScaleOffsets.
 struct alignas(16) ScaleRecord {
   std::uint64_t scales;  // window offset
   ScaleGrid grid;
@@ -190,6 +185,8 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
   at.htScales = areas.take(kParities * n * std::int64_t{sizeof(ScaleRecord)});
+  at.scaleOffsetsStride = static_cast<int>((s.expertsMax + n - 1) / n);
+  at.htScaleOffsets = areas.take(s.ht ? kParities * n * at.scaleOffsetsStride * 4 : 0);
   at.htCombines = areas.take(kParities * n * std::int64_t{sizeof(CombineRecord)});
   at.llSizes = areas.take(s.llSets * n * std::int64_t{sizeof(std::uint64_t)});
   at.far.railSizes = areas.take(2 * rails);

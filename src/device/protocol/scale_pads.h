@@ -1,0 +1,84 @@
+// Scales in blocks have places for rows that no row arrives for. Their owner stores zeros there: a tensor core loads
+// whole blocks. docs/internals/protocol.md, "Scales in blocks of 128 rows".
+#pragma once
+
+#include "device/policy/contract.h"
+#include "device/protocol/shares.h"
+
+namespace moe {
+
+// What the rows that arrive take up of an output.
+struct Filled {
+  const std::int32_t *rowsPerExpert, *expertOffsets, *rankOffsets;  // as in Arriving
+  int layoutRows;
+};
+
+template <Moves Warp>
+class ScalePads {
+ public:
+  MOE_LANES ScalePads(const Warp& policy, const HandleView& h, const DispatchArgs& d, int rank, const Filled& filled)
+      : warp(policy), h_(h), d_(d), grid_(d.cast.grid), rank_(rank), filled_(filled) {}
+
+  // Behind the rows of each group: to the end of their last block or, with kPadRows, of all blocks.
+  MOE_LANES void run(WarpIndex team) const {
+    MOE_ROLLED
+    for (int i = 0; i <= groups(); ++i) {
+      const int first = firstBlock(i), rows = rowsOf(i);
+      const std::int64_t end = (d_.padding & kPadRows) != 0 ? firstBlock(i + 1) : first + scaleBlocks(rows);
+      // Most groups have one such block, so each is shared out from another warp on.
+      fill(first + rows / kScaleBlockRows, static_cast<int>(end), rows % kScaleBlockRows,
+           {(team.index + i) % team.count, team.count, team.blocks});
+    }
+  }
+  MOE_LANES void runOverAll(WarpIndex team) const { fill(0, blocks(), 0, team); }
+
+ private:
+  // Zeros to blocks [block, end), in the first of which `rows` rows are there.
+  MOE_LANES void fill(int block, int end, int rows, WarpIndex team) const {
+    if (block >= end) return;
+    const Slice columns = sliceOf((end - block) * d_.cast.words, team);
+    std::uint32_t* from = d_.cast.outScales + block * grid_.rowStride;
+    MOE_ROLLED
+    for (int i = columns.begin; i < columns.begin + columns.count; ++i) {
+      std::uint32_t* column = from + std::int64_t{i} * kScaleColumnWords;
+      const int there = i < d_.cast.words ? rows : 0;
+      warp.forEach(kScaleColumnWords, [&](int word) {
+        if (rowOfColumnWord(word) >= there) column[word] = 0;
+      });
+    }
+  }
+
+  // ---- Groups of rows. The last one, number groups(), is what lies behind all of them.
+
+  MOE_LANES int groups() const {
+    if (h_.layout == Layout::flat) return 1;
+    return h_.layout == Layout::rankMajor ? h_.map.nranks : h_.map.count(rank_);
+  }
+  MOE_LANES int rowsOf(int i) const {
+    if (i == groups()) return 0;
+    if (h_.layout == Layout::flat) return filled_.layoutRows;
+    if (h_.layout == Layout::rankMajor) return filled_.rankOffsets[i + 1] - filled_.rankOffsets[i];
+    return filled_.rowsPerExpert[i];
+  }
+  MOE_LANES int firstBlock(int i) const {
+    if (i > groups() || (h_.layout == Layout::flat && i > 0)) return blocks();
+    if (h_.layout == Layout::flat) return 0;
+    if (h_.layout == Layout::expertMajor) return grid_.firstBlock(filled_.expertOffsets[i], i);
+    return i * static_cast<int>(scaleBlocks(grid_.group));
+  }
+  // All that the output has room for.
+  MOE_LANES int blocks() const {
+    if (h_.layout == Layout::flat) return static_cast<int>(scaleBlocks(d_.capacity));
+    if (h_.layout != Layout::expertMajor) return groups() * static_cast<int>(scaleBlocks(grid_.group));
+    return static_cast<int>((d_.capacity + std::int64_t{grid_.slack} * groups()) / kScaleBlockRows);
+  }
+
+  const Warp& warp;
+  const HandleView& h_;
+  const DispatchArgs& d_;
+  const ScaleGrid& grid_;
+  const int rank_;
+  const Filled& filled_;
+};
+
+}  // namespace moe
