@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cuda_host_pages.h"
 #include "backend/cuda_driver.h"
+#include "backend/cuda_host_pages.h"
 #include "backend/cuda_memory.h"
 #include "backend/cuda_plan.h"
 #include "backend/cuda_raii.h"
