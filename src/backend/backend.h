@@ -68,11 +68,11 @@ class Backend {
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
   // Reads words of private or window memory that peers may write at the same time.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
-  // A reader or writer belongs to one thread. It allocates here and never again, because a later allocation could wait
-  // for a step that waits for this thread.
   // Whether the program's kernels may be loaded at their first launch. On a GPU that keeps copies of readers and
   // writers waiting until steps end, and steps may wait for those copies (decision 0082).
   virtual bool loadsKernelsLazily() const noexcept = 0;
+  // A reader or writer belongs to one thread. It allocates here and never again, because a later allocation could wait
+  // for a step that waits for this thread.
   virtual std::unique_ptr<WindowReader> makeReader(const std::uint8_t* window) = 0;
   virtual std::unique_ptr<WindowWriter> makeWriter(std::uint8_t* window) = 0;
 
