@@ -4,7 +4,8 @@
 
 The test is imported as it is. What differs is around it: `import deep_ep` finds moecomm.deep_ep; with --cpu its tensors
 are on the CPU (cuda_on_cpu.py); times that it takes from names of DeepEP's kernels are those of whole calls; and with
-other than 8 processes per node the assertions about this number are left out, which the first line of output tells."""
+other than 8 processes per node the assertions about this number are left out, which the first line of output tells.
+Nodes on GPUs may be joined by TCP, so their processes do what docs/reference/tuning.md asks for with it."""
 
 import argparse
 import ast
@@ -119,11 +120,14 @@ def serve(place: int, run: Run, arguments: Any) -> None:
     elif run.nodes > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(run.nodes * run.local_ranks)))
         gpus = visible.split(",")[node * run.local_ranks : (node + 1) * run.local_ranks]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        os.environ.update(CUDA_VISIBLE_DEVICES=",".join(gpus), CUDA_MODULE_LOADING="EAGER")
     prepare(run)
     module, removed = load(run)
     if removed and place == 0:
         print("left out:", "; ".join(removed), flush=True)
+    if run.nodes > 1 and not run.cpu:
+        torch.cuda.set_device(local_rank)
+        torch.cuda.set_stream(torch.cuda.Stream())
     module.test_loop(local_rank, *arguments)
 
 
