@@ -155,9 +155,9 @@ enum {
 
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */
 enum {
-  moeScalesRowMajor = 0,
-  moeScalesTokenContiguous = 1,
-  moeScales128x4 = 2 /* blocks of 128 rows, as block-scaled tensor cores load them; for scales of one byte */
+  moeScalesRowMajor = 0,        /* those of a row together */
+  moeScalesTokenContiguous = 1, /* those of a column together, for grouped GEMMs that load them with TMA */
+  moeScales128x4 = 2            /* blocks of 128 rows, as block-scaled tensor cores load them; scales of one byte */
 };
 
 /* Who multiplies rows by their weights. */

@@ -34,7 +34,7 @@ class CppBlocks {
  private:
   moecomm::Handle handle_;
   std::vector<float> row_ = std::vector<float>(128, 2.0f);
-  std::vector<std::uint8_t> codes_ = std::vector<std::uint8_t>(256 * 64);
+  std::vector<std::uint8_t> codes_ = std::vector<std::uint8_t>(std::size_t{256} * 64);
 };
 
 TEST(CppBlocks, HaveAsManyScalesAsTheLayoutNeeds) {
@@ -58,7 +58,7 @@ TEST(CppBlocks, HoldTheRowAndZeros) {
     CppBlocks step(comm, moeLayoutExpertMajor);
     step.dispatch(1024, {7, 7, 7, 7});
     EXPECT_EQ(step.blockOffsets, (std::vector<std::int32_t>{0, 0, 1, 2})) << "(offset + e * 127) / 128";
-    for (const std::size_t column : {0, 1}) {
+    for (std::size_t column = 0; column < 2; ++column) {
       EXPECT_EQ(step.scales[column * 128], kScales);
       EXPECT_EQ(step.scales[column * 128 + 1], 0u) << "row 32";
       EXPECT_EQ(step.scales[column * 128 + kLastRow], 0u);
