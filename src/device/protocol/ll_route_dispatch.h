@@ -27,8 +27,8 @@ class LlRouteDispatch {
   using S = LlSession<Warp>;
   using Block = LlBlock<typename Warp::Wide>;
 
-  // A warp among those that move rows. The first block has more to count than the others, and tells it. On a GPU it
-  // also stores the headers, and moves nothing, so that no block has both to do before it tells that all is there.
+  // A warp among those that move rows and headers. The first block has more to count than the others, and tells it. On
+  // a GPU it does nothing else, so that the others need not wait for it.
   static MOE_LANES WarpIndex moverOf(const StepParams& p, WarpIndex w) {
     if (!countsApart(p, w)) return w;
     const int blocks = w.blocks - 1, inBlock = w.index / w.blocks;
@@ -38,10 +38,6 @@ class LlRouteDispatch {
     return p.dispatch.countingBlock != 0 && w.blocks > 1;
   }
   MOE_LANES bool moves() const { return block_.w.index != 0 || !countsApart(s_.p, s_.w); }
-  MOE_LANES bool storesHeaders() const { return block_.w.index == 0 || !countsApart(s_.p, s_.w); }
-  MOE_LANES WarpIndex headersTeam() const {
-    return countsApart(s_.p, s_.w) ? WarpIndex{s_.w.index / s_.w.blocks, s_.w.count / s_.w.blocks, 1} : s_.w;
-  }
 
   // ---- Sending
 
@@ -51,9 +47,11 @@ class LlRouteDispatch {
     users.count();
     if (uncombined && !waitForSlots()) return false;
     const LlTelling<S, LlUsers<Block>> telling{mover_, users};
-    if (storesHeaders()) telling.storeHeaders(headersTeam());
     if (block_.w.index == 0) telling.storeCounts(s_.w, users.refuses());
-    if (moves()) llSendRows(mover_, users);
+    if (moves()) {
+      telling.storeHeaders();
+      llSendRows(mover_, users);
+    }
     s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
     if (s_.split()) putToRemoteRanks(telling);
     if (isLast(s_.w)) llEndSend(s_, false);

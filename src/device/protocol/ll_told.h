@@ -40,12 +40,12 @@ struct LlTelling {
   const S& s;
   const Users& users;
 
-  // The Quads of all headers, and with them the handle's tables of what is sent. `w`: among the warps that share them
-  // out.
-  MOE_LANES void storeHeaders(WarpIndex w) const {
+  // All warps share out the Quads of all headers, and with them the handle's tables of what is sent. Numbers begin at
+  // the middle warp, since the first ones have more parts of rows where those are few.
+  MOE_LANES void storeHeaders() const {
     const HandleView& h = s.handle;
     const int each = h.topk + h.destinationsMax;
-    const Slice slice = sliceOf(s.args.tokens * each, w);
+    const Slice slice = sliceOf(s.args.tokens * each, {(s.w.index + s.w.count / 2) % s.w.count, s.w.count, s.w.blocks});
     s.warp.forEach(slice.count, [&](int i) {
       const int token = h.byItems.of(slice.begin + i), k = slice.begin + i - token * each;
       if (k < h.topk) return laneStoreEntry(token, k);
