@@ -85,5 +85,7 @@ struct WireMemory {
     return false;
   }
 };
+template <class List, class Patience, class Report>
+WireMemory(const List&, int, Patience&, const Report&) -> WireMemory<List, Patience, Report>;
 
 }  // namespace moe::host_landing
