@@ -156,7 +156,7 @@ void storeTileScales(const CastSink& to, const std::uint8_t* scales, int cast, i
     store(to.scales + first, scales, kScatters ? static_cast<std::size_t>(words) * 4 : bytes);
     return;
   }
-  for (int word = 0; word < words; ++word) {
+  for (std::int64_t word = 0; word < words; ++word) {
     store(to.scales + (first + 4 * word) * to.wordStride, scales + 4 * word, std::size_t{4});
   }
 }

@@ -66,7 +66,7 @@ struct WirePiece {
   // Of 16 sums.
   static MOE_LANES WirePiece of(const float* sums) {
     WirePiece piece;
-    for (int i = 0; i < 4; ++i) piece.four[i] = fourOfSums(sums + 4 * i);
+    for (int i = 0; i < 4; ++i) piece.four[i] = fourOfSums(sums + std::ptrdiff_t{4} * i);
     return piece;
   }
   // The largest magnitude, as bits; of NaNs nothing.

@@ -138,7 +138,7 @@ class WireSum {
     for (int begin = 0; begin < wire_.elements; begin += kWireUnit) {
       if (!sumUnit(begin, sums)) return false;
       for (int piece = 0; piece < kWireUnitPieces; ++piece) {
-        amax = std::max(amax, WirePiece::of(sums.data() + piece * kWirePiece).amax());
+        amax = std::max(amax, WirePiece::of(sums.data() + std::ptrdiff_t{piece} * kWirePiece).amax());
       }
     }
     *factor = WireFactor::of(amax);
@@ -155,7 +155,7 @@ class WireSum {
     std::uint32_t amax = 0;
     for (int i = 0; i < kWireUnitPieces; ++i) {
       auto& piece = pieces[static_cast<std::size_t>(i)];
-      piece = WirePiece::of(sums.data() + i * kWirePiece);
+      piece = WirePiece::of(sums.data() + std::ptrdiff_t{i} * kWirePiece);
       amax = std::max(amax, piece.amax());
     }
     const Fp8Scale scale = wire_.type == kWireFp8Blocks ? wireFp8Scale(amax) : Fp8Scale{1.0f, 1.0f};
