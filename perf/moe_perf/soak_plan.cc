@@ -53,7 +53,19 @@ Cast drawCast(Draw& draw, const Options& options) {
   return may && drawOneOf(draw, 2) ? drawAny(draw, kCasts) : Cast::kNone;
 }
 
+// Of the options' cast.
+std::int32_t drawScales(Draw& draw, const Options& options) {
+  std::int32_t scales = moeScalesRowMajor;
+  if (options.cast != Cast::kNone && drawOneOf(draw, 2)) scales = moeScalesTokenContiguous;
+  if (options.cast != Cast::kNone && !castScalesAreFloats(options.cast) && drawOneOf(draw, 2)) scales = moeScales128x4;
+  return scales;
+}
+
 constexpr std::array kWires = {Wire::kRow, Wire::kRow, Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4};
+
+Wire drawWire(Draw& draw, const Options& options) {
+  return options.hidden % kScaleColumns == 0 ? drawAny(draw, kWires) : Wire::kRow;
+}
 
 // Draws how rows look and where they go.
 Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
@@ -72,10 +84,8 @@ Options drawOptions(Draw& draw, const Options& limits, std::int32_t mode) {
     options.hidden = (std::max(options.hidden, kScaleColumns)) / kScaleColumns * kScaleColumns;
   }
   options.cast = drawCast(draw, options);
-  if (options.cast != Cast::kNone && drawOneOf(draw, 2)) options.scales = moeScalesTokenContiguous;
-  if (options.cast != Cast::kNone && !castScalesAreFloats(options.cast) && drawOneOf(draw, 2))
-    options.scales = moeScales128x4;
-  if (options.hidden % kScaleColumns == 0) options.wire = drawAny(draw, kWires);
+  options.scales = drawScales(draw, options);
+  options.wire = drawWire(draw, options);
   options.topk = 1 + draw.below(limits.topk);
   options.experts = options.topk + drawMostlySmall(draw, limits.experts - options.topk);
   options.groups = 1 + draw.below(std::min(options.experts, kGroups));

@@ -90,6 +90,20 @@ TEST(PerfSoak, DrawsShapesThatTheLibraryTakes) {
   }
 }
 
+// Those that the command line asks for are drawn too: not every shape can have them.
+TEST(PerfSoak, DrawsWireFormatsAndScalesAnew) {
+  Options limits = makeLimits(2000);
+  limits.wire = Wire::kNvfp4;
+  limits.cast = Cast::kNvfp4;
+  limits.scales = moeScales128x4;
+  for (const SoakShape& shape : drawSoak(limits, kRanks)) {
+    const Options& options = shape.options;
+    SCOPED_TRACE(shape.describe());
+    EXPECT_TRUE(options.wire == Wire::kRow || options.hidden % kScaleColumns == 0);
+    EXPECT_TRUE(options.scales == moeScalesRowMajor || options.cast != Cast::kNone);
+  }
+}
+
 TEST(PerfSoak, DrawsCornersNowAndThen) {
   const auto shapes = drawMany();
   const auto drawn = [&](const std::function<bool(const SoakShape&)>& is) {
