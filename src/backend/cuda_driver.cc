@@ -21,10 +21,10 @@ Function* driverFunction(const char* name, unsigned version) noexcept {
 std::uint8_t* allocationOf(std::uint8_t* pointer) {
   auto* addressRange =
       driverFunction<int(unsigned long long*, std::size_t*, unsigned long long)>("cuMemGetAddressRange", 12000);
+  if (addressRange == nullptr) throw Error(moeCudaError, "cannot find cuMemGetAddressRange in the driver");
   unsigned long long base = 0;
   std::size_t bytes = 0;
-  const int error =
-      addressRange == nullptr ? -1 : addressRange(&base, &bytes, reinterpret_cast<unsigned long long>(pointer));
+  const int error = addressRange(&base, &bytes, reinterpret_cast<unsigned long long>(pointer));
   if (error != 0) {
     throw Error(moeCudaError,
                 "cuMemGetAddressRange failed with " + std::to_string(error) + ": the window must come from cudaMalloc");

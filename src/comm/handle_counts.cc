@@ -2,7 +2,6 @@
 // the host".
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <span>

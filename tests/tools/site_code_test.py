@@ -4,7 +4,6 @@ refuses what lacks a comment. Needs doxygen."""
 import pathlib
 import shutil
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
@@ -14,6 +13,7 @@ import cpp_interface  # noqa: E402
 import cpp_pages  # noqa: E402
 import make_pages  # noqa: E402
 import program_pages  # noqa: E402
+from site_test import Case  # noqa: E402
 
 CPP_HEADER = """// Things. They end.
 #ifndef SOME_HPP_
@@ -75,19 +75,6 @@ What is done:
 Examples:
   tool -n 4 x
 """
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def write(self, name, text):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
 
 
 class TheCppHeaders(Case):
