@@ -51,6 +51,13 @@ def floats(*values):
     return (ctypes.c_float * len(values))(*values)
 
 
+def dispatch_cast(handle, rows, codes, scales, cast, **places):
+    """One row of 128 floats."""
+    source, to, out_scales = (ctypes.addressof(memory) for memory in (rows, codes, scales))
+    shape = dict(out_rows_max=1, row_type="float32", hidden=128)
+    handle.dispatch(source, to, cast=cast, out_scales=out_scales, **shape, **places)
+
+
 @unittest.skipIf(MISSING, MISSING)
 class LibraryTest(unittest.TestCase):
     def test_the_version_is_that_of_the_package(self):
@@ -133,15 +140,7 @@ class LibraryTest(unittest.TestCase):
             with comm.handle(RANKS, 1, tokens_max=1, mode=mode) as handle:
                 handle.route(ctypes.addressof(experts), tokens=1)
                 codes, scales = (ctypes.c_uint8 * 128)(), floats(0)
-                handle.dispatch(
-                    ctypes.addressof(rows),
-                    ctypes.addressof(codes),
-                    out_rows_max=1,
-                    row_type="float32",
-                    hidden=128,
-                    cast="fp8",
-                    out_scales=ctypes.addressof(scales),
-                )
+                dispatch_cast(handle, rows, codes, scales, "fp8")
                 self.assertEqual(list(codes), [0x7E] * 64 + [0xF6] * 64)
                 self.assertEqual(scales[0], 1.0)
 
@@ -158,17 +157,8 @@ class LibraryTest(unittest.TestCase):
                     codes, scales, offsets = (ctypes.c_uint8 * 128)(), (ctypes.c_uint8 * 512)(), (ctypes.c_int32 * 2)(7, 7)
                     for i in range(512):
                         scales[i] = 9
-                    handle.dispatch(
-                        ctypes.addressof(rows),
-                        ctypes.addressof(codes),
-                        out_rows_max=1,
-                        row_type="float32",
-                        hidden=128,
-                        cast="mxfp8",
-                        out_scales=ctypes.addressof(scales),
-                        scale_layout="128x4",
-                        out_scale_block_offsets=ctypes.addressof(offsets),
-                    )
+                    places = dict(scale_layout="128x4", out_scale_block_offsets=ctypes.addressof(offsets))
+                    dispatch_cast(handle, rows, codes, scales, "mxfp8", **places)
                     self.assertEqual(list(scales), [127, 127, 126, 126] + [0] * 508)
                     self.assertEqual(list(offsets), [0, 1])
 
