@@ -1,5 +1,6 @@
 // The Device of the cuda backend: one GPU, one non-blocking stream, and a kernel with one block per row for each kind
 // of work.
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "backend/cuda_driver.h"
 #include "perf/payload/device.h"
 
 namespace moe::perf {
@@ -147,9 +149,13 @@ class GpuDevice : public Device {
     cudaGraphNodeType type{};
     check(cudaGraphNodeGetType(node, &type), "cannot ask what a graph's node is");
     if (type != cudaGraphNodeTypeKernel) return 0;
-    cudaKernelNodeParams kernel{};
-    check(cudaGraphKernelNodeGetParams(node, &kernel), "cannot ask how a graph's kernel is launched");
-    return static_cast<int>(kernel.gridDim.x);
+    // The runtime would not know the kernel, which is the shared library's.
+    auto* getParams = driverFunction<decltype(cuGraphKernelNodeGetParams)>("cuGraphKernelNodeGetParams", 12000);
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    if (getParams == nullptr || getParams(node, &kernel) != CUDA_SUCCESS) {
+      throw std::runtime_error("cannot ask how a graph's kernel is launched");
+    }
+    return static_cast<int>(kernel.gridDimX);
   }
 
   template <class Job>

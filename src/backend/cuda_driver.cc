@@ -1,20 +1,9 @@
 #include "backend/cuda_driver.h"
 
-#include "backend/cuda_raii.h"
-
 namespace moe {
 namespace {
 
 constexpr int kLazyLoading = 2;  // CU_MODULE_LAZY_LOADING
-
-// NULL if the driver does not have it as it was in `version`.
-template <class Function>
-Function* driverFunction(const char* name, unsigned version) noexcept {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  if (!cudaOk(cudaGetDriverEntryPointByVersion(name, &entry, version, cudaEnableDefault, &found))) return nullptr;
-  return reinterpret_cast<Function*>(entry);
-}
 
 }  // namespace
 
