@@ -685,7 +685,7 @@ typedef struct moeStatistics {
 
 /* The handle's statistics. The pointers are the same for the handle's life.
  *   statistics  host [1], out
- * Operations of such a handle take one launch more, and large HT operations copy no rows in bulk.
+ * Operations of such a handle take one launch more.
  * Any thread. Returns moeInvalidArgument, moeInvalidUsage (the handle was made without config.statistics). */
 MOE_API moeResult_t moeHandleGetStatistics(moeHandle_t handle, moeStatistics_t* statistics);
 

@@ -37,7 +37,6 @@ struct Workload {
   bool movesOnly = false;   // only rows that cross between ranks move; no copies or sums here
   std::int64_t bytes = 0;   // at most, that this rank's own tokens send between ranks
   bool lowLatency = false;  // rows go through registers
-  bool timed = false;       // waits note how long they last
 };
 
 // Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that

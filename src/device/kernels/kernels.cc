@@ -10,13 +10,6 @@ namespace {
 constexpr int kWarpThreads = 32;
 
 const void* kernelOf(const KernelChoice& choice) {
-  if (choice.timed) {
-    for (const auto ofFamily : {timedKernelOfRoute, timedKernelOfHtDispatch, timedKernelOfCast, timedKernelOfCombine,
-                                timedKernelOfLl, timedKernelOfCodedCombine}) {
-      if (const void* kernel = ofFamily(choice)) return kernel;
-    }
-    return nullptr;
-  }
   for (const auto ofFamily :
        {kernelOfRoute, kernelOfHtDispatch, kernelOfCast, kernelOfCombine, kernelOfLl, kernelOfCodedCombine}) {
     if (const void* kernel = ofFamily(choice)) return kernel;
@@ -35,10 +28,9 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
 
 // The kernels of a step for one domain or for several.
 cudaError_t loadStep(Step step, bool far, bool bulk, std::size_t sharedBytes) {
-  cudaError_t error = load({step, far, false, false, false}, 0);
-  if (error == cudaSuccess) error = load({step, far, false, false, true}, 0);
+  cudaError_t error = load({step, far, false, false}, 0);
   for (const bool longRows : {false, true}) {
-    if (bulk && error == cudaSuccess) error = load({step, far, true, longRows, false}, sharedBytes);
+    if (bulk && error == cudaSuccess) error = load({step, far, true, longRows}, sharedBytes);
   }
   return error;
 }
@@ -64,8 +56,7 @@ cudaError_t launchKernel(Step step, const StepParams& params, const KernelShape&
   const bool longRows = shape.bulk && shape.stages.bytes == kSumPiecesLong * kSumPieceBytes;
   // A step that reaches no other rank is the same in one domain and in several.
   const bool far = params.comm.split() && hasFarKernel(step);
-  const bool timed = params.comm.waits != nullptr && !neverWaits(step);
-  const void* kernel = kernelOf({step, far, shape.bulk, longRows, timed});
+  const void* kernel = kernelOf({step, far, shape.bulk, longRows});
   if (kernel == nullptr) return cudaErrorInvalidValue;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));

@@ -7,7 +7,7 @@
 #include "device/kernels/step_code.h"
 #include "device/policy/cuda/block.h"
 #include "device/policy/cuda/bulk_sums.h"
-#include "device/policy/cuda/timed.h"
+#include "device/policy/cuda/puts.h"
 
 namespace moe {
 namespace {
@@ -71,18 +71,15 @@ const void* addressOf(Kernel* kernel) {
   return reinterpret_cast<const void*>(kernel);
 }
 
-template <class Warp>
-using Plain = Warp;
-
-// NULL: there is none. `Made`: of the policy for one domain, or for several, the one that the kernel has.
-template <Step kStep, template <class> class Made>
+// NULL: there is none.
+template <Step kStep>
 const void* plainKernelOf(bool far) {
   using Warp = std::conditional_t<takesBlocks(kStep), CudaBlock, CudaWarp>;
   if constexpr (hasFarKernel(kStep)) {
-    if (far) return addressOf(stepKernel<kStep, Made<CudaPuts<Warp>>>);
+    if (far) return addressOf(stepKernel<kStep, CudaPuts<Warp>>);
   }
   if constexpr (hasNearKernel(kStep)) {
-    if (!far) return addressOf(stepKernel<kStep, Made<Warp>>);
+    if (!far) return addressOf(stepKernel<kStep, Warp>);
   }
   return nullptr;
 }
@@ -107,18 +104,7 @@ const void* kernelOf(Family family, const KernelChoice& choice) {
   const void* kernel = nullptr;
   withStep(family, choice.step, [&](auto tag) {
     constexpr Step kStep = decltype(tag)::value;
-    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep, Plain>(choice.far);
-  });
-  return kernel;
-}
-
-// The same with waits that note how long they last.
-template <class Family>
-const void* timedKernelOf(Family family, const KernelChoice& choice) {
-  const void* kernel = nullptr;
-  withStep(family, choice.step, [&](auto tag) {
-    constexpr Step kStep = decltype(tag)::value;
-    if constexpr (!neverWaits(kStep)) kernel = plainKernelOf<kStep, CudaTimed>(choice.far);
+    kernel = choice.bulk ? bulkKernelOf<kStep>(choice.far, choice.longRows) : plainKernelOf<kStep>(choice.far);
   });
   return kernel;
 }

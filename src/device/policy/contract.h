@@ -139,7 +139,7 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
   // awaited rank has left (both reported, naming the rank), or when this rank was stopped. Collective; meets after.
   // Within a step the same flags are waited for with the same phase for one epoch only. With comm.waits, unless it
   // waits for warps of its own rank: waits[rank] becomes at least the time for which that rank's flag was missing, as
-  // closely as the policy looks. On a GPU only policies for such communicators do this: CudaTimed.
+  // closely as the policy looks.
   { warp.waitAll(comm, flag, n, std::uint64_t{}, std::declval<Awaited>()) } -> std::same_as<bool>;
 
   // True if this rank has failed or was told to stop. Collective, with one result.

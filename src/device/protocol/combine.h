@@ -55,7 +55,7 @@ MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t e
   });
 }
 
-template <bool kCoded, Moves Warp>
+template <Moves Warp>
 MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
 template <int kWaves, Moves Warp, bool kCoded = false>
@@ -110,11 +110,11 @@ class Combine {
       if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
       return;
     }
-    if (zeros) {
-      if constexpr (kWaves == 1) prepareNothing<kCoded>(s.warp, s.p, s.w, s.operation());
-    } else if (!silent && mayPrepare()) {
-      if (s.args.inPlace == 0) prepareWave(wave);
-      if (s.args.grads != 0 && wave == 0) pushWeightGrads(s);
+    if (zeros && !kCoded) {
+      if constexpr (kWaves == 1 && !kCoded) prepareNothing(s.warp, s.p, s.w, s.operation());
+    } else if (zeros || (!silent && mayPrepare())) {
+      if (zeros || s.args.inPlace == 0) prepareWave(wave, zeros);
+      if (s.args.grads != 0 && wave == 0) pushWeightGrads(s, zeros);
     }
     announceWave(s, s.area.ready, wave, s.w);
   }
@@ -244,9 +244,9 @@ class Combine {
   MOE_LANES bool mayPrepare() const {
     return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
   }
-  MOE_LANES void prepareWave(int wave) const {
+  MOE_LANES void prepareWave(int wave, bool zeros) const {
     const ArrivingRows rows = arrivingRows(s.handle, kWaves, wave);
-    prepareRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)});
+    prepareRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)}, zeros);
   }
 
   MOE_LANES bool rowsAreThere(int wave) const {
@@ -255,9 +255,9 @@ class Combine {
   }
 };
 
-template <bool kCoded, Moves Warp>
+template <Moves Warp>
 MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  Combine<1, Warp, kCoded>(warp, p, w, operation).prepareZeros();
+  Combine<1, Warp>(warp, p, w, operation).prepareZeros();
 }
 
 }  // namespace moe

@@ -38,45 +38,38 @@ MOE_LANES PartOf wholeRow(const PartOf& part) {
 }
 
 // ---- The expert side: the coded sum of a token's rows here, in top-k order, of what Items are in combine_prepare.h.
+// Coding takes so many instructions that one list serves all cases: a weight of 1 changes no bit.
 
-template <bool kLand, class Items>
+template <bool kLand, class Items, class S>
 struct CodedSums {
   static constexpr bool kLanding = kLand, kCodes = true, kReads = false;
-  const StepParams& p;
+  const S& s;
   Items items;
   bool zeros;  // nothing is to count, and owners wait for rows
 
   MOE_LANES int count() const { return items.count(); }
-  MOE_LANES int rowType() const { return p.combine.rowType; }
-  MOE_LANES int termsMax() const { return p.handle.topk; }
-  MOE_LANES WireRow wire() const { return wireRowOf(p.combine); }
-  MOE_LANES WirePart part(int i) const { return wirePartOf(p.combine, items.parts(), items.at(i)); }
+  MOE_LANES int rowType() const { return s.args.rowType; }
+  MOE_LANES int termsMax() const { return s.handle.topk; }
+  MOE_LANES WireRow wire() const { return wireRowOf(s.args); }
+  MOE_LANES WirePart part(int i) const { return wirePartOf(s.args, items.parts(), items.at(i)); }
   MOE_LANES int coded(int) const { return 0; }
   MOE_LANES SumJob job(int i) const {
     const int row = items.at(i).row;
     std::uint8_t* to = items.place(row);
     if (to == nullptr) return {};
-    return {to, p.combine.rowBytes, zeros ? 0 : expertRows(p.handle) ? layoutCopies(p.handle, row) : 1};
+    return {to, s.args.rowBytes, zeros ? 0 : expertRows(s.handle) ? layoutCopies(s.handle, row) : 1};
   }
-  MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(p, wholeRow(items.at(i)), term); }
-};
-template <bool kLand, class Items, class S>
-struct CodedWeightedSums : CodedSums<kLand, Items> {
-  const S& s;
-
+  MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(s.p, wholeRow(items.at(i)), term); }
   MOE_LANES float weight(int i, int term) const {
-    const Quad* header = keptHeader(this->p.handle, this->items.at(i).row);
+    if (!expertRows(s.handle) || s.args.weighted == 0) return 1.0f;
+    const Quad* header = keptHeader(s.handle, items.at(i).row);
     return s.weights != 0 ? broughtWeight(s, header[0], header[1 + term]) : entryWeight(header[1 + term]);
   }
 };
 
 template <bool kLand, Combining S, class Items>
-MOE_LANES void prepareCoded(const S& s, const Items& items, bool zeros = false) {
-  if (!zeros && expertRows(s.handle) && s.args.weighted != 0) {
-    s.warp.reduceRows(s.comm, CodedWeightedSums<kLand, Items, S>{{s.p, items, false}, s});
-  } else {
-    s.warp.reduceRows(s.comm, CodedSums<kLand, Items>{s.p, items, zeros});
-  }
+MOE_LANES void prepareCoded(const S& s, const Items& items, bool zeros) {
+  s.warp.reduceRows(s.comm, CodedSums<kLand, Items, S>{s, items, zeros});
 }
 
 // ---- Sums of coded rows, from a list of sums of rows that has a `share` of parts, args(), and rows(i): how many terms

@@ -70,7 +70,7 @@ struct PreparedZeros {
   Items items;
 
   MOE_LANES int count() const { return items.count(); }
-  MOE_LANES int rowType() const { return p.combine.rowType; }
+  MOE_LANES int rowType() const { return kBf16; }  // zeros have the same bits in all types
   MOE_LANES int termsMax() const { return 1; }
   MOE_LANES SumJob job(int i) const {
     const PartOf part = items.at(i);
@@ -80,10 +80,11 @@ struct PreparedZeros {
   MOE_LANES const std::uint8_t* term(int, int) const { return nullptr; }
 };
 
+// `zeros`: instead, of rows in a wire format alone. Others have prepareZeroRows.
 template <bool kLand, Combining S, class Items>
-MOE_LANES void prepareRows(const S& s, const Items& items) {
+MOE_LANES void prepareRows(const S& s, const Items& items, bool zeros = false) {
   if constexpr (S::kCoded) {
-    prepareCoded<kLand>(s, items);
+    prepareCoded<kLand>(s, items, zeros);
   } else if (!expertRows(s.handle)) {
     s.warp.streamRows(PreparedCopies<kLand, Items>{s.p, items});
   } else if (s.args.weighted != 0) {
@@ -93,14 +94,9 @@ MOE_LANES void prepareRows(const S& s, const Items& items) {
   }
 }
 
-// Zeros instead.
 template <bool kLand, Combining S, class Items>
 MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
-  if constexpr (S::kCoded) {
-    prepareCoded<kLand>(s, items, true);
-  } else {
-    s.warp.reduceRows(s.comm, PreparedZeros<kLand, Items>{s.p, items});
-  }
+  s.warp.reduceRows(s.comm, PreparedZeros<kLand, Items>{s.p, items});
 }
 
 // A share of the rows, to where they are read.

@@ -27,6 +27,11 @@ MOE_LANES Filled filledRows(const HandleView& h, int rank) {
   return {h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets, h.sent.layoutRowsOf[rank]};
 }
 
+// The local expert whose copy that is, of layouts with a row per expert.
+MOE_LANES int copyExpert(const HandleView& h, int row, int copy) {
+  return entryExpert(keptHeader(h, row)[1 + copy]);
+}
+
 MOE_LANES int layoutCopies(const HandleView& h, int row) {
   return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
 }
@@ -64,15 +69,23 @@ struct Delivered {
   }
 };
 
-// Word `word` of the scales of layout row `row`, in this rank's output. `offsets`: where the rows of experts begin.
-MOE_LANES std::uint32_t* scaleWord(const CastArgs& cast, const std::int32_t* offsets, int row, int word) {
-  const std::int64_t start = cast.grid.start(row, [&](int e) { return offsets[e]; });
-  return cast.outScales + start + word * cast.grid.wordStride;
+// Word `word` of the scales of copy `copy` of a row that arrived, in this rank's output. `places`: as deliverScales
+// takes them.
+MOE_LANES std::uint32_t* scaleWord(const CastArgs& cast, const auto& places, int row, int copy, int word) {
+  const ScaleGrid& grid = cast.grid;
+  std::int64_t start = 0;
+  if (grid.experts == 0) {
+    start = grid.rowStart(places.place(row, copy));
+  } else {
+    const int expert = places.expert(row, copy);
+    start = grid.startOf(places.place(row, copy), expert, places.expertOffsets()[expert]);
+  }
+  return cast.outScales + start + word * grid.wordStride;
 }
 
 // Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
 // a row are made, copies(row), which rows of the output those are, place(row, copy), where its scales are, scales(row),
-// and where the rows of experts begin, expertOffsets(). Word by word: neighbouring lanes take neighbouring rows if
+// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). Word by word: neighbouring lanes take neighbouring rows if
 // those are closer to each other in the output than the words of a row, else neighbouring words.
 template <class Rows, class Places>
 MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
@@ -87,7 +100,7 @@ MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Place
     const ArrivedScales from = places.scales(row);
     const auto value = s.warp.laneLoad(from.words + word * from.stride);
     for (int copy = 0; copy < places.copies(row); ++copy) {
-      *scaleWord(cast, places.expertOffsets(), places.place(row, copy), word) = value;
+      *scaleWord(cast, places, row, copy, word) = value;
     }
   });
 }

@@ -18,6 +18,12 @@ MOE_LANES std::int32_t* scaleOffsets(const CommView& c, int rank, std::uint64_t 
   return c.in<std::int32_t>(rank, c.at.htScaleOffsets) + first;
 }
 
+// Whether the scales of each row are one piece of the output that whole Quads fill.
+MOE_LANES bool scalesAreRows(const CastArgs& cast) {
+  return cast.grid.blocked == 0 && cast.grid.wordStride == 1 && cast.words % 4 == 0 &&
+         reinterpret_cast<std::uintptr_t>(cast.outScales) % sizeof(Quad) == 0;
+}
+
 // Beside the output record, and told with it.
 MOE_LANES void offerScales(const Moving auto& s) {
   const CastArgs& cast = s.p.dispatch.cast;

@@ -57,6 +57,7 @@ struct HtArrived {
   }
   MOE_LANES int copies(int row) const { return layoutCopies(h, row) - inPlace(); }
   MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace() + copy); }
+  MOE_LANES int expert(int row, int copy) const { return copyExpert(h, row, inPlace() + copy); }
 };
 
 // The scales of such rows, for deliverScales.
@@ -66,10 +67,11 @@ struct HtArrivedScales {
 
   MOE_LANES ArrivedScales scales(int row) const {
     if (rows.staged) return ArrivedScales::behind(rows.source(row), cast.codeBytes);
-    return {scaleWord(cast, expertOffsets(), layoutRow(rows.h, row, 0), 0), cast.grid.wordStride};
+    return {scaleWord(cast, *this, row, -1, 0), cast.grid.wordStride};  // of the copy before the first further one
   }
   MOE_LANES int copies(int row) const { return rows.copies(row); }
   MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return rows.expert(row, copy); }
   MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
 };
 
@@ -266,12 +268,24 @@ class HtDispatch {
     const HtArrived side = arrived(d_.outSideOffset, d_.outSide, d_.sideBytes);
     placePayload(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
   }
-  // In the staging area a row that was cast is one piece.
+  // In the staging area a row that was cast is one piece. Scales that lie in one piece are copied as the codes are, by
+  // the same code.
   MOE_LANES void placeCast(const ArrivingRows& rows) const {
-    const std::uint32_t codeBytes = d_.cast.codeBytes;
-    const HtArrived from = arrived(d_.outRowsOffset, d_.outRows, d_.staged != 0 ? d_.rowBytes : codeBytes);
-    placePayload(rows, from, d_.outRows, codeBytes, d_.arriving);
-    deliverScales(s, rows, HtArrivedScales{from, d_.cast}, s.w);
+    const CastArgs& cast = d_.cast;
+    const bool staged = d_.staged != 0, together = scalesAreRows(cast);
+    const std::uint8_t* codes = staged ? s.comm.template mine<std::uint8_t>(d_.outRowsOffset) : d_.outRows;
+    MOE_ROLLED
+    for (int payload = 0; payload < (together ? 2 : 1); ++payload) {
+      const bool isCodes = payload == 0;
+      auto* out = isCodes ? d_.outRows : reinterpret_cast<std::uint8_t*>(cast.outScales);
+      const std::uint32_t bytes = isCodes ? cast.codeBytes : static_cast<std::uint32_t>(cast.words) * 4;
+      const std::uint8_t* in = isCodes ? codes : staged ? codes + cast.codeBytes : out;
+      placePayload(rows, {s.handle, staged, in, staged ? d_.rowBytes : bytes}, out, bytes,
+                   isCodes ? d_.arriving : Parts{1, bytes});
+    }
+    if (together) return;
+    const HtArrived from{s.handle, staged, codes, staged ? d_.rowBytes : cast.codeBytes};
+    deliverScales(s, rows, HtArrivedScales{from, cast}, s.w);
   }
   MOE_LANES HtArrived arrived(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
     const bool staged = d_.staged != 0;

@@ -8,10 +8,13 @@
 
 namespace moe {
 
-// Parts of the rows that came, and where they go back to: `here` those of this domain, to their owners; else those of
-// others, to where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks
-// would store to the same one at the same time.
-template <class S, bool kHere>
+// Whose rows.
+enum class Owners { here, elsewhere, all };
+
+// Parts of the rows that came, and where they go back to: those of this domain to their owners, those of others to
+// where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks would store
+// to the same one at the same time.
+template <class S, Owners kOwners>
 struct HandedBack {
   const S& s;
   PartShare share;
@@ -27,9 +30,10 @@ struct HandedBack {
   MOE_LANES std::uint8_t* place(int row) const {
     const CommView& c = s.comm;
     const Arrival at = arrivalOf(s.handle, row);
-    if (s.isRemote(at.from) == kHere) return nullptr;
-    return llSlot(c, s.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.wireBytes,
-                  kHere ? c.rank : at.from, at.index);
+    const bool here = kOwners == Owners::all ? !s.isRemote(at.from) : kOwners == Owners::here;
+    if (here == s.isRemote(at.from)) return nullptr;
+    return llSlot(c, s.handle, here ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.wireBytes,
+                  here ? c.rank : at.from, at.index);
   }
 };
 
@@ -68,7 +72,7 @@ struct LandedSums {
   }
 };
 
-template <bool kCoded, Lands Warp>
+template <Lands Warp>
 MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
 
 template <Lands Warp, bool kCoded = false>
@@ -84,11 +88,11 @@ class LlCombine {
     if (s.sends) {
       const bool silent = givesZeros(s);
       if (!begin()) return;
-      if (silent) {
-        handBackNothing<kCoded>(s.warp, s.p, s.w, s.operation());
+      if (silent && !kCoded) {
+        if constexpr (!kCoded) handBackNothing(s.warp, s.p, s.w, s.operation());
       } else {
-        handBack();
-        if (s.args.grads != 0) pushWeightGrads(s);
+        handBack(silent);
+        if (s.args.grads != 0) pushWeightGrads(s, silent);
       }
       if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
       if (s.split()) llPutSums(s);
@@ -99,8 +103,8 @@ class LlCombine {
 
   // The rows and gradients that owners wait for, if none of this rank counts.
   MOE_LANES void handBackZeros() const {
-    prepareZeroRows<true>(s, HandedBack<S, true>{s, arrivedShare()});
-    if (s.split()) prepareZeroRows<false>(s, HandedBack<S, false>{s, arrivedShare()});
+    prepareZeroRows<true>(s, HandedBack<S, Owners::here>{s, arrivedShare()});
+    if (s.split()) prepareZeroRows<false>(s, HandedBack<S, Owners::elsewhere>{s, arrivedShare()});
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -163,10 +167,15 @@ class LlCombine {
   MOE_LANES PartShare arrivedShare() const {
     return shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
   }
-  MOE_LANES void handBack() const {
+  // Rows in a wire format are stored alike wherever they go: none of their words is all ones.
+  MOE_LANES void handBack(bool zeros) const {
     const PartShare share = arrivedShare();
-    prepareRows<true>(s, HandedBack<S, true>{s, share});
-    if (s.split()) prepareRows<false>(s, HandedBack<S, false>{s, share});
+    if constexpr (kCoded) {
+      prepareRows<true>(s, HandedBack<S, Owners::all>{s, share}, zeros);
+    } else {
+      prepareRows<true>(s, HandedBack<S, Owners::here>{s, share});
+      if (s.split()) prepareRows<false>(s, HandedBack<S, Owners::elsewhere>{s, share});
+    }
   }
 
   // What a sending step leaves for the next one.
@@ -202,9 +211,9 @@ class LlCombine {
   const S s;
 };
 
-template <bool kCoded, Lands Warp>
+template <Lands Warp>
 MOE_SELDOM void handBackNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
-  LlCombine<Warp, kCoded>(warp, p, w, operation).handBackZeros();
+  LlCombine<Warp>(warp, p, w, operation).handBackZeros();
 }
 
 }  // namespace moe

@@ -26,6 +26,7 @@ struct LlArrived {
   }
   MOE_LANES int copies(int row) const { return layoutCopies(payload.h, row); }
   MOE_LANES int place(int row, int copy) const { return layoutRow(payload.h, row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return copyExpert(payload.h, row, copy); }
   MOE_LANES const std::int32_t* expertOffsets() const { return payload.h.arriving.expertOffsets; }
 };
 

@@ -189,6 +189,7 @@ struct LlScales {
   MOE_LANES ArrivedScales scales(int row) const { return ArrivedScales::behind(from.slot(row), codeBytes); }
   MOE_LANES int copies(int row) const { return from.copies(row); }
   MOE_LANES int place(int row, int copy) const { return from.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return from.expert(row, copy); }
   MOE_LANES const std::int32_t* expertOffsets() const { return from.expertOffsets(); }
 };
 

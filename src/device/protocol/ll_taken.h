@@ -78,12 +78,13 @@ class LlTaken {
     return reinterpret_cast<const Quad*>(llToldBy<std::uint8_t>(c_, h_, at.from) + llToldHeader(c_, h_, at.index));
   }
   MOE_LANES Quad laneHead(int row) const { return block_.warp.laneLoad(header(arrival(row))); }
+  MOE_LANES Quad laneEntry(const Arrival& at, int copy) const { return block_.warp.laneLoad(header(at) + 1 + copy); }
   // The row of the layout where arriving row `row` has its copy number `copy`.
   MOE_LANES int place(int row, int copy) const {
     if (h_.layout == Layout::flat) return row;
     const Arrival at = arrival(row);
     if (h_.layout == Layout::rankMajor) return at.from * h_.tokensMax + at.index;
-    return entryPlace(at.from, block_.warp.laneLoad(header(at) + 1 + copy));
+    return entryPlace(at.from, laneEntry(at, copy));
   }
 
   // Entry n of a row, if it has so many, for the handle and, `describing`, for the caller. The first one's lane keeps
@@ -185,6 +186,7 @@ struct LlTakenRows {
   }
   MOE_LANES int copies(int row) const { return expertRows(payload.h) ? headEntries(taken.laneHead(row)) : 1; }
   MOE_LANES int place(int row, int copy) const { return taken.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return entryExpert(taken.laneEntry(taken.arrival(row), copy)); }
   MOE_LANES const std::int32_t* expertOffsets() const { return taken.expertOffsets(); }
 };
 

@@ -19,20 +19,23 @@ class ScalePads {
   MOE_LANES ScalePads(const Warp& policy, const HandleView& h, const DispatchArgs& d, int rank, const Filled& filled)
       : warp(policy), h_(h), d_(d), grid_(d.cast.grid), rank_(rank), filled_(filled) {}
 
-  // Behind the rows of each group: to the end of their last block or, with kPadRows, of all blocks.
+  // Behind the rows of each group: to the end of their last block or, with kPadRows, of all blocks. Warps share out the
+  // groups, and what is behind all of them: a warp that went through all groups would wait for the rows of each.
   MOE_LANES void run(WarpIndex team) const {
+    const int n = groups(), each = n > 0 && n < team.count ? team.count / n : 1;  // warps for a group
+    const int own = team.index / each;  // idle ones have no group
     MOE_ROLLED
-    for (int i = 0; i <= groups(); ++i) {
-      const int first = firstBlock(i), rows = rowsOf(i);
-      const std::int64_t end = (d_.padding & kPadRows) != 0 ? firstBlock(i + 1) : first + scaleBlocks(rows);
-      // Most groups have one such block, so each is shared out from another warp on.
-      fill(first + rows / kScaleBlockRows, static_cast<int>(end), rows % kScaleBlockRows,
-           {(team.index + i) % team.count, team.count, team.blocks});
-    }
+    for (int i = own; i < n; i += team.count) fillGroup(i, {team.index % each, each, team.blocks});
+    fillGroup(n, team);
   }
   MOE_LANES void runOverAll(WarpIndex team) const { fill(0, blocks(), 0, team); }
 
  private:
+  MOE_LANES void fillGroup(int i, WarpIndex team) const {
+    const int first = firstBlock(i), rows = rowsOf(i);
+    const std::int64_t end = (d_.padding & kPadRows) != 0 ? firstBlock(i + 1) : first + scaleBlocks(rows);
+    fill(first + rows / kScaleBlockRows, static_cast<int>(end), rows % kScaleBlockRows, team);
+  }
   // Zeros to blocks [block, end), in the first of which `rows` rows are there.
   MOE_LANES void fill(int block, int end, int rows, WarpIndex team) const {
     if (block >= end) return;

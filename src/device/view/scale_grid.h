@@ -39,6 +39,10 @@ struct ScaleGrid {
     return static_cast<int>((static_cast<unsigned>(offset) + static_cast<unsigned>(slack) * static_cast<unsigned>(e)) /
                             kScaleBlockRows);
   }
+  // Of blocked EXPERT_MAJOR: a row of expert e, whose rows begin at `offset`.
+  MOE_HOST_DEVICE std::int64_t startOf(int row, int e, int offset) const {
+    return firstBlock(offset, e) * rowStride + inGroup(row - offset);
+  }
   // Of any layout. offsetOf(e): where the rows of local expert e begin.
   template <class OffsetOf>
   MOE_LANES std::int64_t start(int row, OffsetOf offsetOf) const {
@@ -49,8 +53,7 @@ struct ScaleGrid {
       const int middle = (expert + end) / 2;
       (offsetOf(middle) <= row ? expert : end) = middle;
     }
-    const int first = offsetOf(expert);
-    return firstBlock(first, expert) * rowStride + inGroup(row - first);
+    return startOf(row, expert, offsetOf(expert));
   }
 
  private:

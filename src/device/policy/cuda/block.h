@@ -94,7 +94,9 @@ class CudaBlock : public CudaWarp {
   }
 
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    return waitPolling(flags, n, awaited, [&] { return pollAll(comm, flags, n, epoch, awaited); });
+    bool good = true;
+    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, awaited);
+    return __syncthreads_and(good ? 1 : 0) != 0;
   }
 
   MOE_LANES bool stopped(const CommView& comm) const {
@@ -106,13 +108,6 @@ class CudaBlock : public CudaWarp {
   MOE_LANES bool gather() const {
     __syncthreads();
     return thread() < kLanes;
-  }
-
-  template <class Poll>
-  MOE_LANES bool waitPolling(Flag*, int, Awaited, Poll poll) const {
-    bool good = true;
-    if (thread() < kLanes) good = poll();
-    return __syncthreads_and(good ? 1 : 0) != 0;
   }
 
  private:

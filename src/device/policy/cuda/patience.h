@@ -1,4 +1,5 @@
-// How a lane waits on a GPU. Once in a while it looks at the clock and at the words that tell it to stop.
+// How a lane waits on a GPU, and what it reports of a wait in vain. Once in a while it looks at the clock and at the
+// words that tell it to stop.
 #pragma once
 
 #include "device/policy/cuda/flags.h"
@@ -45,5 +46,33 @@ class CudaPatience {
 
   std::uint32_t begin_ = 0, lookedAt_ = 0, leftLooks_ = 0;
 };
+
+namespace cuda_waits {
+
+MOE_LANES void fail(const CommView& comm, const Failure& failure) {
+  if (atomicAdd(&comm.state->failuresClaimed, 1u) != 0) return;
+  Failure* to = comm.failure;
+  to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
+  to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
+  cuda_flags::storeRelease(&to->ready, 1);
+}
+
+// What a wait reports that came to this end.
+MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
+  if (end == CudaPatience::End::left) late.fault = Fault::left;
+  return late;
+}
+MOE_LANES Failure lateFlag(const Flag* flag, std::uint64_t epoch, Awaited awaited, int index) {
+  return {0,
+          Fault::timeout,
+          awaited.phase,
+          awaited.rank(index),
+          0,
+          0,
+          static_cast<std::int64_t>(epoch),
+          static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
+}
+
+}  // namespace cuda_waits
 
 }  // namespace moe

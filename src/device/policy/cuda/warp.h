@@ -8,8 +8,8 @@
 
 #include "device/policy/contract.h"
 #include "device/policy/cuda/cast.h"
-#include "device/policy/cuda/patience.h"
 #include "device/policy/cuda/sums.h"
+#include "device/policy/cuda/watch.h"
 #include "device/policy/cuda/wire.h"
 #include "device/view/views.h"
 
@@ -163,7 +163,16 @@ class CudaWarp {
   // flags, on which the rows come as well. A block waits for one set of flags per phase, or for those of an operation's
   // waves, one set behind the other; who finds the place taken by other flags polls for itself.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
-    return waitPolling(flags, n, awaited, [&] { return pollAll(comm, flags, n, epoch, awaited); });
+    const auto key = reinterpret_cast<std::uint64_t>(flags);
+    const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
+    BlockWait* shared = blockWaits() + static_cast<int>(awaited.phase) * kHtWaves + set % kHtWaves;
+    std::uint64_t holder = 0;
+    if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
+    holder = __shfl_sync(kAll, holder, 0);
+    if (holder == key) return followWait(shared);
+    const bool good = pollAll(comm, flags, n, epoch, awaited);
+    if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
+    return good;
   }
 
   // The abort word is in host memory: it is looked at while waiting, not here.
@@ -174,29 +183,10 @@ class CudaWarp {
   }
 
   MOE_LANES void laneFail(const CommView& comm, const Failure& failure) const {
-    if (atomicAdd(&comm.state->failuresClaimed, 1u) != 0) return;
-    Failure* to = comm.failure;
-    to->fault = failure.fault, to->phase = failure.phase, to->peer = failure.peer;
-    to->index = failure.index, to->expected = failure.expected, to->actual = failure.actual;
-    cuda_flags::storeRelease(&to->ready, 1);
+    cuda_waits::fail(comm, failure);
   }
 
  protected:
-  // A wait whose poll() is done by one warp of the block.
-  template <class Poll>
-  MOE_LANES bool waitPolling(Flag* flags, int n, Awaited awaited, Poll poll) const {
-    const auto key = reinterpret_cast<std::uint64_t>(flags);
-    const auto set = static_cast<int>(static_cast<std::uint32_t>(key / sizeof(Flag)) / static_cast<std::uint32_t>(n));
-    BlockWait* shared = blockWaits() + static_cast<int>(awaited.phase) * kHtWaves + set % kHtWaves;
-    std::uint64_t holder = 0;
-    if (lane() == 0) holder = cuda_flags::claimInBlock(&shared->flags, key);
-    holder = __shfl_sync(kAll, holder, 0);
-    if (holder == key) return followWait(shared);
-    const bool good = poll();
-    if (holder == 0 && lane() == 0) cuda_flags::storeInBlock(&shared->state, good ? kGood : kBad);
-    return good;
-  }
-
   // All lanes come here, with what they have stored; true: this CUDA warp goes on for them.
   MOE_LANES bool gather() const {
     __syncwarp();
@@ -232,23 +222,9 @@ class CudaWarp {
     return static_cast<int>(threadIdx.x % kLanes);
   }
 
-  // What a wait reports that came to this end.
-  static MOE_LANES Failure inVain(Failure late, CudaPatience::End end) {
-    if (end == CudaPatience::End::left) late.fault = Fault::left;
-    return late;
-  }
-  static MOE_LANES Failure lateFlag(const Flag* flag, std::uint64_t epoch, Awaited awaited, int index) {
-    return {0,
-            Fault::timeout,
-            awaited.phase,
-            awaited.rank(index),
-            0,
-            0,
-            static_cast<std::int64_t>(epoch),
-            static_cast<std::int64_t>(flagEpoch(cuda_flags::loadRelaxed(flag)))};
-  }
-
   MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    const bool watches = comm.waits != nullptr && awaited.phase != Phase::ownWarps;
+    if (watches && !cuda_waits::watch(comm, flags, n, epoch, awaited)) return false;
     bool good = true;
     for (int begin = 0; begin < n && good; begin += kLanes) {
       const int i = begin + lane();
@@ -355,7 +331,7 @@ class CudaWarp {
         __nanosleep(kLandingNapNs);
         const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
         if (end == CudaPatience::End::notYet) continue;
-        if (end != CudaPatience::End::stopped) CudaWarp{}.laneFail(comm, inVain(lateOf(at), end));
+        if (end != CudaPatience::End::stopped) cuda_waits::fail(comm, cuda_waits::inVain(lateOf(at), end));
         return false;
       }
     }
@@ -382,7 +358,7 @@ class CudaWarp {
       const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
       if (end == CudaPatience::End::notYet) continue;
       if (end != CudaPatience::End::stopped) {
-        laneFail(comm, inVain(lateFlag(flag, epoch, awaited, index), end));
+        cuda_waits::fail(comm, cuda_waits::inVain(cuda_waits::lateFlag(flag, epoch, awaited, index), end));
       }
       return false;
     }

@@ -1,6 +1,0 @@
-#include "device/kernels/combine_steps.h"
-#include "device/kernels/step_kernels.h"
-
-const void* moe::timedKernelOfCombine(const KernelChoice& choice) {
-  return timedKernelOf(CombineSteps{}, choice);
-}

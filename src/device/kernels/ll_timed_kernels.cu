@@ -1,6 +1,0 @@
-#include "device/kernels/ll_steps.h"
-#include "device/kernels/step_kernels.h"
-
-const void* moe::timedKernelOfLl(const KernelChoice& choice) {
-  return timedKernelOf(LlSteps{}, choice);
-}
