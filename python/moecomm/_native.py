@@ -212,6 +212,17 @@ class moeHandleConfig_t(_Sized):
     ]
 
 
+class moePlacement_t(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("logicalExperts", c_int32),
+        ("physicalExperts", c_int32),
+        ("logical", POINTER(c_int32)),
+        ("ranks", POINTER(c_int32)),
+        ("localExperts", POINTER(c_int32)),
+    ]
+
+
 class moeStatistics_t(_Sized):
     _fields_ = [("size", c_size_t)] + [
         (name, c_void_p)
@@ -343,6 +354,7 @@ PROTOTYPES = {
     "moeHandleCreate": (moeResult_t, [POINTER(moeHandle_t), moeComm_t, POINTER(moeHandleConfig_t)]),
     "moeHandleDestroy": (moeResult_t, [moeHandle_t]),
     "moeHandleSetTokensBound": (moeResult_t, [moeHandle_t, c_int32]),
+    "moeHandleSetPlacement": (moeResult_t, [moeHandle_t, POINTER(moePlacement_t), moeStream_t]),
     # Weights are a device address, like all rows.
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Type
 
 from . import _native, errors
 from .arguments import Arguments
@@ -15,6 +15,7 @@ from .combine_arguments import CombineArguments
 from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
 from .layouts import LAYOUTS, Layout
+from .placements import placement_of
 from .values import choice, integer
 
 if TYPE_CHECKING:
@@ -116,6 +117,25 @@ class Handle(HandleQueries):
         self._next_layout = Layout(
             now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk, now.alignment
         )
+
+    def set_placement(
+        self,
+        logical: Optional[Sequence[int]],
+        ranks: Optional[Sequence[int]] = None,
+        local_experts: Optional[Sequence[int]] = None,
+        stream: Any = None,
+    ) -> None:
+        """Where the experts of a model are, for later routes, alike on all ranks: topk_idx then names logical experts,
+        and a route takes one physical expert, a copy, of each. All else names physical ones. Sequences of ints on the
+        host, such as numpy arrays; read by this call only.
+
+        logical        [physical experts] the logical expert of each; all of 0..max. None: no placement
+        ranks          [physical experts] its rank; None: physical experts are in the order of the handle's
+        local_experts  [physical experts] its number there; with ranks
+        stream         orders the change among routes; not while it is captured"""
+        placement = placement_of(logical, ranks, local_experts)
+        address = None if placement is None else ctypes.byref(placement)
+        self._call("moeHandleSetPlacement", address, stream_address(stream))
 
     def _check(self, result, owner):
         errors.check(_native.library(), result, owner)

@@ -73,8 +73,8 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   namespace handle = handle_terms;
   const std::string_view call = callOf(f.phase);
   if (call == "moeRoute") {
-    if (f.index == 1) return {handle::kTokensBound};
-    if (f.index == 2) return {handle::kAlignment};
+    if (f.index == 1) return {handle::kTokensBound, handle::kPlacement};
+    if (f.index == 2) return {handle::kAlignment, handle::kPlacementRest};
     if (f.index == 3) return {handle::kRowsBudget};
     return {handle::kExperts,  handle::kTopk,           handle::kLayout,      handle::kMode,
             handle::kArrivals, handle::kCombineWeights, handle::kExpertCounts};

@@ -17,6 +17,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Comm& comm() { return comm_; }
   int tokens() const { return tokens_; }
   void setTokensBound(std::int32_t bound);
+  // NULL: none.
+  void setPlacement(const moePlacement_t* placement, moeStream_t stream);
   void route(const RouteArgs& args, moeStream_t stream);
   void routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream);
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
@@ -122,7 +124,9 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Memory block_, hostCounts_, counterMemory_;
   Counters counters_{};
   HandleView view_{};  // its tokensMax and terms: of the last route
-  int tokens_ = -1;    // of the last route; -1: none yet
+  Placement* placementMemory_;     // for a placement's table; view_ names it while there is one
+  bool placementWritten_ = false;  // captured routes may use the table from now on
+  int tokens_ = -1;                // of the last route; -1: none yet
   int tokensBound_;    // of the next one
   bool routesInDispatch_;
   Tickets tickets_;

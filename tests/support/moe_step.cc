@@ -32,10 +32,10 @@ float offsetOf(int expert) {
 std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
-      "wide {} bounded {} budget {} "
+      "wide {} bounded {} budget {} placed {} "
       "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} arrivals {} wire {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput, scalesAll,
+      wideIndex, bounded, rowsBudget, placed, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput, scalesAll,
       arrivals, wire, seed);
 }
 
@@ -130,7 +130,7 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
 std::vector<int> MoeStep::drawExperts(Rng& rng, bool skewed) const {
   std::vector<int> chosen;
   for (int k = 0; k < case_.topk; ++k) {
-    int expert = rng.oneIn(9) ? -1 : rng.below(skewed ? std::max(1, case_.experts / 4) : case_.experts);
+    int expert = rng.oneIn(9) ? -1 : rng.below(skewed ? std::max(1, namedExperts() / 4) : namedExperts());
     if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = -1;
     chosen.push_back(expert);
   }
@@ -158,12 +158,44 @@ std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
   return chosen;
 }
 
+// Two steps in three have another placement than the one before, some of them none.
+void MoeStep::swapPlacement(const RouteConfig& config) {
+  Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_) + (std::uint64_t{84} << 32)));
+  if (!case_.placed || (iteration_ > 0 && rng.oneIn(3))) return;
+  placed_.reset();
+  if (!rng.oneIn(4)) placed_ = drawPlacement(config, rng);
+  MOE_EXPECT_OK(tellPlacement(), context_);
+}
+
+// Experts in any order, with their ranks; or, if each place has one, in that of the places.
+moeResult_t MoeStep::tellPlacement() const {
+  if (!placed_) return moeHandleSetPlacement(handle_, nullptr, context_.stream());
+  const ExpertMap map{case_.experts, context_.nranks};
+  std::vector<std::int32_t> logical, ranks, localExperts;
+  for (int i = case_.experts - 1; i >= 0; --i) {
+    const int expert = placed_->logicalOf[static_cast<std::size_t>(i)], rank = map.rankOf(i);
+    if (expert < 0) continue;
+    logical.push_back(expert), ranks.push_back(rank), localExperts.push_back(i - map.first(rank));
+  }
+  moePlacement_t placement = MOE_PLACEMENT_INITIALIZER;
+  placement.logicalExperts = placed_->logicalExperts;
+  placement.physicalExperts = static_cast<std::int32_t>(logical.size());
+  placement.logical = logical.data();
+  if (placement.physicalExperts == case_.experts && iteration_ % 2 == 0) {
+    placement.logical = placed_->logicalOf.data();
+  } else {
+    placement.ranks = ranks.data(), placement.localExperts = localExperts.data();
+  }
+  return moeHandleSetPlacement(handle_, &placement, context_.stream());
+}
+
 void MoeStep::makeRouting() {
   RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
                      bound(),         case_.alignment};
   config.domainSize = context_.domainSize();
   config.railSums = case_.mode == moeModeHt;
   config.rowsBudget = case_.rowsBudget;
+  swapPlacement(config);
   std::vector<RouteInput> inputs;
   for (int source = 0; source < context_.nranks; ++source) {
     Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_ * 1000 + source)));
@@ -179,6 +211,7 @@ void MoeStep::makeRouting() {
     inputs.push_back(std::move(in));
   }
   givenExperts_ = inputs[static_cast<std::size_t>(context_.rank)].experts;
+  if (placed_) inputs = placedInputs(config, *placed_, std::move(inputs));
   reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
 }
 

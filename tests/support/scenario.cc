@@ -20,7 +20,7 @@ enum Kind { kDispatch, kCombine };
 
 // What the builder knows about a handle.
 struct HandleTrack {
-  TestHandle* handle;
+  TestHandle* handle = nullptr;
   std::shared_ptr<const ReferenceRoute> route;
   std::shared_ptr<Operation> outstanding;
   Kind kind = kDispatch;  // of its latest operation ...
@@ -31,6 +31,8 @@ struct HandleTrack {
   bool ownsSlots = false;                           // LL: the slots of its set are the caller's
   std::shared_ptr<std::vector<Counters>> counters;  // of a handle that asks for waits
   HandleFault fault;                                // until its next route
+  bool places = false;                              // its routes have placements, now and then
+  std::optional<PlacedExperts> placed;              // that of its next one
 
   void askForWaits() { handle->askForWaits(), counters = std::make_shared<std::vector<Counters>>(); }
 };
@@ -44,6 +46,7 @@ class Builder {
         bounding_(mix(seed, 72)),
         casting_(mix(seed, 77)),
         coding_(mix(seed, 78)),
+        placing_(mix(seed, 84)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         limits_(limits) {
@@ -56,8 +59,10 @@ class Builder {
 
  private:
   void addOperation();
+  void drawPlacement(HandleTrack& track, const RouteConfig& config);
   std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
   void addDescribe(const HandleTrack& track);
+  void makeStranger(const HandleTrack& track);
   bool draws(Trouble trouble);
   HandleFault spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs);
   void addRoute(HandleTrack& track);
@@ -83,7 +88,8 @@ class Builder {
   Rng weighing_;           // the same of weights at combine
   Rng bounding_;           // of bounds ...
   Rng casting_;            // ... of casts in HT ...
-  Rng coding_;             // ... and of wire formats
+  Rng coding_;             // ... of wire formats ...
+  Rng placing_;            // ... and of placements
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;
@@ -158,21 +164,32 @@ HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std:
   return {};
 }
 
+// Another placement before the next route, now and then.
+void Builder::drawPlacement(HandleTrack& track, const RouteConfig& config) {
+  if (!track.places || placing_.oneIn(3)) return;
+  track.placed.reset();
+  if (!placing_.oneIn(4)) track.placed = test::drawPlacement(config, placing_);
+}
+
 // A new route of a handle.
 std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   const int bound = bounding_.oneIn(3) ? bounding_.between(1, s.tokensMax) : s.tokensMax;
   RouteConfig config{s.map.nranks, s.map.experts,     s.topk,        s.layout,    bound,
                      s.alignment,  shape_.domainSize, !s.lowLatency, s.rowsBudget};
+  drawPlacement(track, config);
+  RouteConfig named = config;
+  if (track.placed) named.experts = track.placed->logicalExperts;
   const bool weights = rng_.coin();
-  std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
-  if (s.merges) repeatExperts(config, inputs, rng_);
-  track.fault = spoil(s, config, inputs);
+  std::vector<RouteInput> inputs = drawRouteInputs(named, weights, rng_);
+  if (s.merges) repeatExperts(named, inputs, rng_);
+  track.fault = spoil(s, named, inputs);
   std::vector<RouteInput> counts = s.merges ? merged(config, inputs) : inputs;
+  if (track.placed) counts = placedInputs(config, *track.placed, std::move(counts));
   if (track.fault.fault != Fault::none) counts = withoutExperts(inputs);
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(counts)));
   auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights,
-                                                    name("route", track), std::move(inputs));
+                                                    name("route", track), std::move(inputs), track.placed);
   operation->expect(track.fault);
   return operation;
 }
@@ -359,6 +376,12 @@ void Builder::addOperation() {
   if (mayStart(kDispatch, track)) addDispatch(track);
 }
 
+// In what it was made with, or in its placements alone.
+void Builder::makeStranger(const HandleTrack& track) {
+  if (shape_.nranks > 1 && placing_.coin()) return track.handle->makePlacementStranger(world_.culprit);
+  track.handle->makeStranger(world_.culprit);
+}
+
 Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
   world_.culprit = rng_.below(shape_.nranks);
@@ -366,13 +389,15 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false, nullptr, {}});
+    tracks_.emplace_back();
+    tracks_.back().handle = world_.handles.back().get();
     if (describing_.coin()) tracks_.back().askForWaits();
-    if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
+    tracks_.back().places = placing_.oneIn(3);
+    if (world_.trouble == Trouble::stranger) makeStranger(tracks_.back());
     world_.text +=
-        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}\n", tracks_.size() - 1,
+        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}{}\n", tracks_.size() - 1,
                     s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT", s.tokensMax,
-                    s.alignment, s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
+                    s.alignment, tracks_.back().places ? ", placements" : "", s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
                     s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);

@@ -28,8 +28,11 @@ inline constexpr TermField kExperts{"config.experts", 0, 16}, kTopk{"config.topk
     kLayout{"config.layout", 22, 2, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
     kMode{"config.mode", 24, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 25, 1},
     kCombineWeights{"config.combineWeights", 26, 1}, kExpertCounts{"config.expertCounts", 27, 1};
-inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 32},
-    kAlignment{"config.expertAlignment", 0, 32}, kRowsBudget{"config.rowsBudget", 0, 31};
+inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 24},
+    kAlignment{"config.expertAlignment", 0, 17}, kRowsBudget{"config.rowsBudget", 0, 31};
+// A placement's fingerprint, in what the second and the third word have left. No part of it is 0.
+inline constexpr TermField kPlacement{"the fingerprint of the placement (moeHandleSetPlacement)", 24, 8, {"none"}},
+    kPlacementRest{"the rest of the placement's fingerprint (moeHandleSetPlacement)", 17, 15, {"none"}};
 }  // namespace handle_terms
 
 // Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
