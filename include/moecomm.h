@@ -116,7 +116,7 @@ enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 /* What dispatch makes of the elements on their way. H is hidden; the bytes are those of a row.
  *
  * The rule of all casts, for each block (docs/guide/formats.md has examples, errors and the sources):
- *  - An element is multiplied by inputScale first, and that rounded to fp32.
+ *  - An element is multiplied by inputScale first (see moeWeightsOnInput, too), and that rounded to fp32.
  *  - amax is the largest magnitude in the block, at most FLT_MAX. The casts to fp8 take at least 1e-4.
  *  - The fp32 scale is amax / 448, rounded. A power of two is 2^ceil(log2(amax / M)), M being 448, or 6 of E2M1. The
  *    scale of NVFP4 is globalScale * amax / 6, rounded to e4m3.
@@ -177,7 +177,11 @@ enum {
   moeCombineGrads = 2,
   /* Dispatch with a cast: amax has no lower bound to speak of (of fp8 5.3e-36). For gradients. MX and NVFP4 casts never
    * have one. */
-  moeCastExact = 4
+  moeCastExact = 4,
+  /* Dispatch with a cast, of routes with one expert per token: each row is multiplied by its token's weight of moeRoute
+   * before it is cast. On all ranks. With inputScale, elements are multiplied once, by inputScale times the weight,
+   * rounded to fp32. Combine then takes moeWeightsApplied. */
+  moeWeightsOnInput = 8
 };
 
 /* How a rank reaches another one. Those from moeTransportTcp on carry rows between domains. */
@@ -758,7 +762,7 @@ typedef struct moeDispatchArgs {
   int32_t hidden;    /* elements of a row; hidden times the element size is a multiple of 16 */
   const void* side;  /* [tokens][sideBytes]: travels with the rows, such as the caller's scales; or NULL */
   int32_t sideBytes; /* a multiple of 16; 0: none */
-  int32_t flags;     /* moeSendOnly, moeCastExact */
+  int32_t flags;     /* moeSendOnly, moeCastExact, moeWeightsOnInput */
 
   /* [outRows][hidden]. HT: peers write window memory themselves; other memory costs a local copy. LL RANK_MAJOR: NULL
    * leaves the rows where they came, see moeHandleGetView. */

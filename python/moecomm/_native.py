@@ -54,6 +54,7 @@ CONSTANTS = {
     "moeSendOnly": 1,
     "moeCombineGrads": 2,
     "moeCastExact": 4,
+    "moeWeightsOnInput": 8,
     "moePadIndices": 1,
     "moePadRows": 2,
     "moeIdsLocal": 0,

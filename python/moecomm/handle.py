@@ -244,6 +244,7 @@ class Handle(HandleQueries):
         cumulative_wait_ns: Any = None,
         cast: Optional[str] = None,
         exact: bool = False,
+        weights_on_input: bool = False,
         out_scales: Any = None,
         scale_layout: str = "row-major",
         out_scale_block_offsets: Any = None,
@@ -295,6 +296,8 @@ class Handle(HandleQueries):
         global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
                       when the rows are cast; None: 1
         exact     with cast: no lower bound for a block's magnitude, for gradients
+        weights_on_input  with cast, in a handle with topk 1: each row is multiplied by its token's weight of the route
+                          first, on all ranks; combine then takes "applied"
         pad_indices  in rows that nothing arrived for: out_topk_idx and out_row_experts invalid_id, out_topk_weights 0,
                      out_source_index and out_source_info -1
         pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row

@@ -82,7 +82,7 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   if (call == "moeCombine") {
     return {combine_terms::kRowType, combine_terms::kWire, combine_terms::kPieces, combine_terms::kGrads};
   }
-  return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,
+  return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kWeightsOnInput, dispatch_terms::kRowType, dispatch_terms::kHidden,
           dispatch_terms::kSideBytes};
 }
 

@@ -96,6 +96,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // The steps behind an operation, for those who ask.
   void follow(Pending kind, const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const Call& call, const moeDispatchArgs_t& args) const;
+  const float* rowWeights(const Call& call) const;
   ScaleGrid scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const;
   ScaleGrid blockedGrid(const Call& call, int words) const;
   std::int64_t outScaleBytes(const Call& call, const moeDispatchArgs_t& args) const;

@@ -33,9 +33,9 @@ std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
       "wide {} bounded {} budget {} placed {} "
-      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} arrivals {} wire {} seed {}",
+      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} weighs {} arrivals {} wire {} seed {}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, placed, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput, scalesAll,
+      wideIndex, bounded, rowsBudget, placed, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput, scalesAll, weighsInput,
       arrivals, wire, seed);
 }
 
@@ -283,7 +283,7 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.outSourceIndex = outSource_;
   args.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
   args.cast = case_.cast;
-  args.flags |= case_.exact ? moeCastExact : 0;
+  args.flags |= (case_.exact ? moeCastExact : 0) | (case_.weighsInput ? moeWeightsOnInput : 0);
   args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
   args.inputScale = case_.scalesInput ? factors_ : nullptr;
   args.globalScale = case_.scalesAll ? factors_ + 1 : nullptr;

@@ -39,6 +39,7 @@ struct StepCase {
   int scales = moeScalesRowMajor;
   bool scalesInput = false;  // the cast has an input scale
   bool scalesAll = false;    // and a global scale
+  bool weighsInput = false;  // rows are multiplied by their weights first; topk is 1
   int wire = moeWireRow;     // of the combine
   bool arrivals = false;     // arrival words
   int padding = 0;           // moePad bits

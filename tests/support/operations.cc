@@ -153,6 +153,7 @@ void RouteDispatchOperation::start(int rank, Report& report) {
 StepParams RouteDispatchOperation::params(int rank, int phases) {
   StepParams params = dispatch_->params(rank, phases);
   params.route = route_->params(rank, phases).route;
+  if (params.dispatch.cast.rowWeights != nullptr) params.dispatch.cast.rowWeights = params.route.topkWeights;
   return params;
 }
 

@@ -47,6 +47,7 @@ class Builder {
         casting_(mix(seed, 77)),
         coding_(mix(seed, 78)),
         placing_(mix(seed, 84)),
+        scaling_(mix(seed, 85)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         limits_(limits) {
@@ -89,7 +90,8 @@ class Builder {
   Rng bounding_;           // of bounds ...
   Rng casting_;            // ... of casts in HT ...
   Rng coding_;             // ... of wire formats ...
-  Rng placing_;            // ... and of placements
+  Rng placing_;            // ... of placements ...
+  Rng scaling_;            // ... and of weights on the input
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;
@@ -272,6 +274,7 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.cast = drawCast(shape_.rowBytesMax, config.seed, blocks_, casting);
   if (config.cast) {
     config.rowBytes = config.cast.codeBytes();
+    config.cast.weighsInput = s.topk == 1 && !scaling_.oneIn(3);
     config.parts = drawTiles(config.cast.elements, casting);
   }
   config.stagingArea = freeStaging();

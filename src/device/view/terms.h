@@ -46,7 +46,7 @@ inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
           3,
           {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
     kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 6, 19},
-    kHidden{"args.hidden", 25, 39};
+    kHidden{"args.hidden", 25, 38}, kWeightsOnInput{"moeWeightsOnInput", 63, 1, {"not set", "set"}};
 }  // namespace dispatch_terms
 
 // Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
@@ -58,10 +58,12 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
 }  // namespace combine_terms
 
 // `cast` as in CastArgs: its type in three bits and a bit beside it.
-inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast) {
+inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast,
+                                       bool weightsOnInput) {
   namespace terms = dispatch_terms;
   return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
-         terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3);
+         terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3) |
+         terms::kWeightsOnInput.packed(weightsOnInput ? 1 : 0);
 }
 
 // `rowBytes`: of the row type. `wire`: a WireType.

@@ -291,7 +291,7 @@ struct CastArgs {
   int rowType;                            // of the rows that are cast
   int elements;                           // of a row
   std::uint32_t codeBytes;                // of a row's codes
-  const float *inputScale, *globalScale;  // as in CastRule
+  const float *inputScale, *globalScale, *rowWeights;  // as in CastRule
   std::uint32_t* outScales;
   std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if grid.experts is not 0; or NULL
   std::uint64_t outScalesOffset;       // window offset, HT and not staged
