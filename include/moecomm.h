@@ -559,10 +559,10 @@ typedef struct moePlacement {
  *   placement  host [1], read by this call only; NULL: none, topkIdx names physical experts
  * Local, stream-ordered, but not to be captured. A captured route that had a placement when it was captured follows
  * later ones, and NULL, in replays; one that had none does not.
- * All ranks set the same placement before the same route. Ranks that route with different ones fail as with handles that
- * differ: see moeRoute. They compare 23 bits of a fingerprint.
- * Returns moeInvalidArgument (names the field and its value), moeInvalidUsage (an operation of this handle awaits
- * moeComplete; the stream is being captured), moeCudaError, or the communicator's failure. */
+ * All ranks set the same placement before the same route. Ranks that route with different ones fail as with handles
+ * that differ: see moeRoute. They compare 23 bits of a fingerprint. Returns moeInvalidArgument (names the field and its
+ * value), moeInvalidUsage (an operation of this handle awaits moeComplete; the stream is being captured), moeCudaError,
+ * or the communicator's failure. */
 MOE_API moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement_t* placement, moeStream_t stream);
 
 /* Decides which token goes to which row of which rank. Any number of dispatches and combines may then use the route.

@@ -216,11 +216,8 @@ class moeHandleConfig_t(_Sized):
 class moePlacement_t(_Sized):
     _fields_ = [
         ("size", c_size_t),
-        ("logicalExperts", c_int32),
-        ("physicalExperts", c_int32),
-        ("logical", POINTER(c_int32)),
-        ("ranks", POINTER(c_int32)),
-        ("localExperts", POINTER(c_int32)),
+        *((name, c_int32) for name in ("logicalExperts", "physicalExperts")),
+        *((name, POINTER(c_int32)) for name in ("logical", "ranks", "localExperts")),
     ]
 
 
@@ -244,12 +241,8 @@ class moeArrivals_t(_Sized):
 class moeCounts_t(_Sized):
     _fields_ = [
         ("size", c_size_t),
-        ("rows", c_int32),
-        ("layoutRows", c_int32),
-        ("localExperts", c_int32),
-        ("firstExpert", c_int32),
-        ("rowsPerRank", POINTER(c_int32)),
-        ("rowsPerExpert", POINTER(c_int32)),
+        *((name, c_int32) for name in ("rows", "layoutRows", "localExperts", "firstExpert")),
+        *((name, POINTER(c_int32)) for name in ("rowsPerRank", "rowsPerExpert")),
         ("rowsWanted", c_int32),
         ("reserved", c_int32),
         ("rowsWantedPerExpert", POINTER(c_int32)),
@@ -261,16 +254,10 @@ class moeDeviceCounts_t(_Sized):
     # Addresses of device memory, which Python must not dereference.
     _fields_ = [
         ("size", c_size_t),
-        ("rows", c_void_p),
-        ("rankOffsets", c_void_p),
-        ("rowsPerExpert", c_void_p),
-        ("expertOffsets", c_void_p),
+        *((name, c_void_p) for name in ("rows", "rankOffsets", "rowsPerExpert", "expertOffsets")),
         ("mode", c_int32),
         ("reserved", c_int32),
-        ("fault", c_void_p),
-        ("rowsWanted", c_void_p),
-        ("rowsWantedPerExpert", c_void_p),
-        ("rowsOfAllExperts", c_void_p),
+        *((name, c_void_p) for name in ("fault", "rowsWanted", "rowsWantedPerExpert", "rowsOfAllExperts")),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
 
 from . import _native, errors
 from .arguments import Arguments
@@ -14,8 +14,8 @@ from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
+from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
-from .placements import placement_of
 from .values import choice, integer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
 
 
-class Handle(HandleQueries):
+class Handle(HandleSettings, HandleQueries):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
@@ -107,35 +107,6 @@ class Handle(HandleQueries):
     def tokens_max(self) -> int:
         """The most tokens of a rank."""
         return self._tokens_max
-
-    def set_tokens_bound(self, tokens_bound: int) -> None:
-        """Sets how many tokens a rank has at most in later routes, alike on all ranks; 0: tokens_max. Rank-major out rows
-        are then [nranks, tokens_bound], those of expert-major-padded [local experts, nranks * tokens_bound], and
-        out_source_index is rank * tokens_bound + token. Until the next route, that of the last one counts."""
-        self._call("moeHandleSetTokensBound", integer(tokens_bound, "tokens_bound"))
-        now = self._layout
-        self._next_layout = Layout(
-            now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk, now.alignment
-        )
-
-    def set_placement(
-        self,
-        logical: Optional[Sequence[int]],
-        ranks: Optional[Sequence[int]] = None,
-        local_experts: Optional[Sequence[int]] = None,
-        stream: Any = None,
-    ) -> None:
-        """Where the experts of a model are, for later routes, alike on all ranks: topk_idx then names logical experts,
-        and a route takes one physical expert, a copy, of each. All else names physical ones. Sequences of ints on the
-        host, such as numpy arrays; read by this call only.
-
-        logical        [physical experts] the logical expert of each; all of 0..max. None: no placement
-        ranks          [physical experts] its rank; None: physical experts are in the order of the handle's
-        local_experts  [physical experts] its number there; with ranks
-        stream         orders the change among routes; not while it is captured"""
-        placement = placement_of(logical, ranks, local_experts)
-        address = None if placement is None else ctypes.byref(placement)
-        self._call("moeHandleSetPlacement", address, stream_address(stream))
 
     def _check(self, result, owner):
         errors.check(_native.library(), result, owner)

@@ -146,8 +146,8 @@ void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
                            : placementTable(room, placement->logicalExperts, logicalExpertsOf(*placement, shape_.map));
   checkNotPending(kCall);
   if (comm_.backend().capturing(stream)) {
-    throw Error(moeInvalidUsage, fmt::format("{}: the stream is being captured, and a placement is not part of a graph",
-                                             kCall));
+    throw Error(moeInvalidUsage,
+                fmt::format("{}: the stream is being captured, and a placement is not part of a graph", kCall));
   }
   if (placement != nullptr || placementWritten_) {
     comm_.backend().copyToPrivate(placementMemory_, table.data(), table.size(), stream);

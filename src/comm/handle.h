@@ -124,11 +124,11 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   HandleShape shape_;
   Memory block_, hostCounts_, counterMemory_;
   Counters counters_{};
-  HandleView view_{};  // its tokensMax and terms: of the last route
+  HandleView view_{};              // its tokensMax and terms: of the last route
   Placement* placementMemory_;     // for a placement's table; view_ names it while there is one
   bool placementWritten_ = false;  // captured routes may use the table from now on
   int tokens_ = -1;                // of the last route; -1: none yet
-  int tokensBound_;    // of the next one
+  int tokensBound_;                // of the next one
   bool routesInDispatch_;
   Tickets tickets_;
   std::vector<std::int32_t> countsOnHost_;  // of the latest moeHandleGetCounts, in the order of the words

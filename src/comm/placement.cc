@@ -14,8 +14,7 @@ std::size_t at(std::int64_t index) {
 
 void requireElement(const char* array, int index, std::int32_t value, int end) {
   if (value >= 0 && value < end) return;
-  throw Error(moeInvalidArgument,
-              fmt::format("placement.{}[{}] is {}, must be 0..{}", array, index, value, end - 1));
+  throw Error(moeInvalidArgument, fmt::format("placement.{}[{}] is {}, must be 0..{}", array, index, value, end - 1));
 }
 
 // Where physical expert `i` of the caller's list is, among the handle's.
@@ -40,9 +39,10 @@ void checkSizes(const moePlacement_t& p, const ExpertMap& map) {
                             static_cast<const void*>(p.ranks), static_cast<const void*>(p.localExperts)));
   }
   if (p.ranks == nullptr && p.physicalExperts != map.experts) {
-    throw Error(moeInvalidArgument, fmt::format("placement.physicalExperts is {}, but the handle has {} experts: without "
-                                                "placement.ranks it has to name all of them",
-                                                p.physicalExperts, map.experts));
+    throw Error(moeInvalidArgument,
+                fmt::format("placement.physicalExperts is {}, but the handle has {} experts: without "
+                            "placement.ranks it has to name all of them",
+                            p.physicalExperts, map.experts));
   }
 }
 

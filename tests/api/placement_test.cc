@@ -144,7 +144,8 @@ TEST_P(Placements, ThatCannotBeAreRefusedAndChangeNothing) {
       EXPECT_EQ(moeHandleSetPlacement(calls.handle(), &placement, context.stream()), moeInvalidArgument);
       EXPECT_TRUE(says(context.error(), sentence));
     };
-    const auto refusesElement = [&](std::vector<std::int32_t>& of, int index, std::int32_t value, const char* sentence) {
+    const auto refusesElement = [&](std::vector<std::int32_t>& of, int index, std::int32_t value,
+                                    const char* sentence) {
       std::int32_t& element = of[static_cast<std::size_t>(index)];
       const std::int32_t before = std::exchange(element, value);
       refuses(right(), sentence);

@@ -205,8 +205,8 @@ void DispatchOperation::checkExpert(int rank, int expert, Report& report) const 
 bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row,
                                   const std::uint8_t* codes) const {
   const CastCase& cast = config_.cast;
-  const ReferenceCast expected = referenceCast(cast.ruleOf(token), cast.rowType,
-                                               sourceRow(token.source, token.token).data(), cast.elements);
+  const ReferenceCast expected =
+      referenceCast(cast.ruleOf(token), cast.rowType, sourceRow(token.source, token.token).data(), cast.elements);
   scales.expect(row, expected.scales);
   const std::size_t behind = config_.inSlots ? expected.scales.size() * 4 : 0;
   return std::memcmp(codes, expected.codes.data(), expected.codes.size()) == 0 &&

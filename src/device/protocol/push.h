@@ -102,9 +102,7 @@ struct CastOut {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return d.cast.rowType; }
-  MOE_LANES CastRule rule() const {
-    return {d.cast.type, d.cast.inputScale, d.cast.globalScale, d.cast.rowWeights};
-  }
+  MOE_LANES CastRule rule() const { return {d.cast.type, d.cast.inputScale, d.cast.globalScale, d.cast.rowWeights}; }
   MOE_LANES CastJob job(int i) const {
     const PartOf part = share.at(i);
     const std::int64_t first = std::int64_t{part.row} * d.cast.elements + part.begin;

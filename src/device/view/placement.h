@@ -1,6 +1,6 @@
-// A placement of experts: which copies of an expert there are, and which of them a rank's tokens go to. The host makes a
-// table of it for its rank (placement_table.h) in the handle's memory, and the steps that read expert ids look up there.
-// Decision 0084.
+// A placement of experts: which copies of an expert there are, and which of them a rank's tokens go to. The host makes
+// a table of it for its rank (placement_table.h) in the handle's memory, and the steps that read expert ids look up
+// there. Decision 0084.
 #pragma once
 
 #include "device/lanes.h"

@@ -58,8 +58,7 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
 }  // namespace combine_terms
 
 // `cast` as in CastArgs: its type in three bits and a bit beside it.
-inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast,
-                                       bool weightsOnInput) {
+inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast, bool weightsOnInput) {
   namespace terms = dispatch_terms;
   return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
          terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3) |

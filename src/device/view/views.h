@@ -219,13 +219,13 @@ struct HandleView {
   int tokensMax;   // of a rank, in this route: what strides are made of; memory is for the handle's tokensMax
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
-  int wideIndex;      // 1: int64
-  int merges;         // 1: an expert that a token names again counts once
-  int arrivals;       // 1: there are arrival words
-  int rowsBudget;     // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
-  int countsExperts;  // 1: a route tells how many rows all experts get
-  int weighted;       // 1: combines bring the weights of their rows, which are of experts
-  Quad terms;         // what must agree between ranks, but for the placement: terms.h
+  int wideIndex;         // 1: int64
+  int merges;            // 1: an expert that a token names again counts once
+  int arrivals;          // 1: there are arrival words
+  int rowsBudget;        // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
+  int countsExperts;     // 1: a route tells how many rows all experts get
+  int weighted;          // 1: combines bring the weights of their rows, which are of experts
+  Quad terms;            // what must agree between ranks, but for the placement: terms.h
   Placement* placement;  // in the handle's memory, and written while no step reads it; NULL: ids are physical
 
   Sent sent;
@@ -287,10 +287,10 @@ struct RouteArgs {
 };
 
 struct CastArgs {
-  int type;                               // a CastType; none: all else is 0
-  int rowType;                            // of the rows that are cast
-  int elements;                           // of a row
-  std::uint32_t codeBytes;                // of a row's codes
+  int type;                                            // a CastType; none: all else is 0
+  int rowType;                                         // of the rows that are cast
+  int elements;                                        // of a row
+  std::uint32_t codeBytes;                             // of a row's codes
   const float *inputScale, *globalScale, *rowWeights;  // as in CastRule
   std::uint32_t* outScales;
   std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if grid.experts is not 0; or NULL
