@@ -110,23 +110,30 @@ TEST_P(Placements, AnIdThatIsNoLogicalExpertIsNamedAsItWasGiven) {
   });
 }
 
-TEST_P(Placements, ThatDifferAreNamed) {
+// Rank 1 has a placement that rank 0 has not, or has otherwise.
+void routeByDifferentOnes(RankContext& context, int mode, bool both) {
+  Calls calls(context, handleOf(mode, moeLayoutFlat));
+  const std::vector<std::int32_t> ours = {0, 1, 2, 0}, theirs = {1, 0, 2, 0};
+  const moePlacement_t placement = twoCopies(context.rank == 0 ? ours : theirs);
+  if (both || context.rank == 1) {
+    MOE_EXPECT_OK(moeHandleSetPlacement(calls.handle(), &placement, context.stream()), context);
+  }
+  context.meet();
+  calls.routeDispatch(calls.dispatchArgs(), 0);
+}
+
+TEST_P(Placements, ThatDifferAreNamedAcrossDomainsToo) {
+  const std::string what = "ranks disagree: the fingerprint of the placement (moeHandleSetPlacement) is ";
   for (const int mode : {moeModeHt, moeModeLl}) {
-    for (const bool some : {false, true}) {
-      world(2, small(), [&](RankContext& context) {
-        Calls calls(context, handleOf(mode, moeLayoutFlat));
-        const std::vector<std::int32_t> ours = {0, 1, 2, 0}, theirs = {1, 0, 2, 0};
-        const moePlacement_t placement = twoCopies(context.rank == 0 ? ours : theirs);
-        if (some || context.rank == 1) {
-          MOE_EXPECT_OK(moeHandleSetPlacement(calls.handle(), &placement, context.stream()), context);
-        }
-        context.meet();
-        calls.routeDispatch(calls.dispatchArgs(), 0);
-        expectFailure(context, moeInvalidUsage,
-                      some ? "ranks disagree: the fingerprint of the placement (moeHandleSetPlacement) is "
-                           : "ranks disagree: the fingerprint of the placement (moeHandleSetPlacement) is none on rank "
-                             "0 and ");
-      });
+    for (const int domainSize : {2, 1}) {
+      moeConfig_t cut = small();
+      cut.domainSize = domainSize, cut.transport = domainSize == 1 ? moeTransportTcp : 0;
+      for (const bool both : {false, true}) {
+        world(2, cut, [&](RankContext& context) {
+          routeByDifferentOnes(context, mode, both);
+          expectFailure(context, moeInvalidUsage, what + (both ? "" : "none on rank 0 and "));
+        });
+      }
     }
   }
 }
