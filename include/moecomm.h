@@ -116,7 +116,7 @@ enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
 /* What dispatch makes of the elements on their way. H is hidden; the bytes are those of a row.
  *
  * The rule of all casts, for each block (docs/guide/formats.md has examples, errors and the sources):
- *  - An element is multiplied by inputScale first, and that rounded to fp32.
+ *  - An element is multiplied by inputScale first (see moeWeightsOnInput, too), and that rounded to fp32.
  *  - amax is the largest magnitude in the block, at most FLT_MAX. The casts to fp8 take at least 1e-4.
  *  - The fp32 scale is amax / 448, rounded. A power of two is 2^ceil(log2(amax / M)), M being 448, or 6 of E2M1. The
  *    scale of NVFP4 is globalScale * amax / 6, rounded to e4m3.
@@ -177,7 +177,11 @@ enum {
   moeCombineGrads = 2,
   /* Dispatch with a cast: amax has no lower bound to speak of (of fp8 5.3e-36). For gradients. MX and NVFP4 casts never
    * have one. */
-  moeCastExact = 4
+  moeCastExact = 4,
+  /* Dispatch with a cast, of routes with one expert per token: each row is multiplied by its token's weight of moeRoute
+   * before it is cast. On all ranks. With inputScale, elements are multiplied once, by inputScale times the weight,
+   * rounded to fp32. Combine then takes moeWeightsApplied. */
+  moeWeightsOnInput = 8
 };
 
 /* How a rank reaches another one. Those from moeTransportTcp on carry rows between domains. */
@@ -202,7 +206,7 @@ enum {
 };
 
 /* Expert ids of moeDispatchArgs_t.outTopkIdx and outRowExperts. */
-enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx */ };
+enum { moeIdsLocal = 0 /* 0..localExperts - 1 */, moeIdsGlobal = 1 /* as in topkIdx; with a placement: physical */ };
 
 /* An expert that a token names again, as in the dummy batch of an idle rank, whose ids are all equal. */
 enum {
@@ -530,10 +534,41 @@ MOE_API moeResult_t moeHandleDestroy(moeHandle_t handle);
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleSetTokensBound(moeHandle_t handle, int32_t tokensBound);
 
+/* Where the experts of a model are, of which there may be several copies. A logical expert is what topkIdx names. A
+ * physical expert is one copy: a local expert of a rank. The library knows physical experts by their number in the
+ * spread of moeHandleConfig_t.experts, which is the number of places for them. A placement may leave places empty. */
+typedef struct moePlacement {
+  size_t size;
+  int32_t logicalExperts;  /* 1..physicalExperts */
+  int32_t physicalExperts; /* 1..config.experts */
+  const int32_t* logical;  /* host [physicalExperts]: the logical expert of each, 0..logicalExperts - 1; each at least
+                            * once */
+  /* host [physicalExperts]: where each is, at most one in a place. Both NULL: physical expert p is number p, and
+   * physicalExperts is config.experts. */
+  const int32_t* ranks;        /* 0..nranks - 1 */
+  const int32_t* localExperts; /* of that rank: 0..localExperts - 1 */
+} moePlacement_t;
+#define MOE_PLACEMENT_INITIALIZER \
+  { sizeof(moePlacement_t), 0, 0, NULL, NULL, NULL }
+
+/* Gives the later routes of a handle a placement, which takes the place of its earlier one. In them topkIdx names
+ * logical experts, 0..logicalExperts - 1, and the route takes one copy of each: among this rank's own if it has one,
+ * else among those of its domain if there is one, else among all, copy number (token + rank) mod how many these are, in
+ * the order of their numbers. All else names physical experts: counts and outputs of the route and of its dispatches
+ * and combines, moeIdsGlobal too. An entry keeps its position in topkIdx, and so do weights and gradients.
+ *   placement  host [1], read by this call only; NULL: none, topkIdx names physical experts
+ * Local, stream-ordered, but not to be captured. A captured route that had a placement when it was captured follows
+ * later ones, and NULL, in replays; one that had none does not.
+ * All ranks set the same placement before the same route. Ranks that route with different ones fail as with handles
+ * that differ: see moeRoute. They compare 23 bits of a fingerprint. Returns moeInvalidArgument (names the field and its
+ * value), moeInvalidUsage (an operation of this handle awaits moeComplete; the stream is being captured), moeCudaError,
+ * or the communicator's failure. */
+MOE_API moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement_t* placement, moeStream_t stream);
+
 /* Decides which token goes to which row of which rank. Any number of dispatches and combines may then use the route.
  * Collective, stream-ordered, graph-safe.
- *   topkIdx      device [tokens][topk] int32 or int64: global expert, -1 = unused; an expert at most once per token,
- *                unless config.duplicates allows more. Read by this call only
+ *   topkIdx      device [tokens][topk] int32 or int64: global expert (of a placement: logical), -1 = unused; an expert
+ *                at most once per token, unless config.duplicates allows more. Read by this call only
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
  *   tokens       0..tokensMax or moeHandleSetTokensBound; may differ per rank and call. With 0 the pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
@@ -727,7 +762,7 @@ typedef struct moeDispatchArgs {
   int32_t hidden;    /* elements of a row; hidden times the element size is a multiple of 16 */
   const void* side;  /* [tokens][sideBytes]: travels with the rows, such as the caller's scales; or NULL */
   int32_t sideBytes; /* a multiple of 16; 0: none */
-  int32_t flags;     /* moeSendOnly, moeCastExact */
+  int32_t flags;     /* moeSendOnly, moeCastExact, moeWeightsOnInput */
 
   /* [outRows][hidden]. HT: peers write window memory themselves; other memory costs a local copy. LL RANK_MAJOR: NULL
    * leaves the rows where they came, see moeHandleGetView. */

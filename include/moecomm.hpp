@@ -14,7 +14,7 @@
 //  - Where a call there returns anything but moeSuccess, the call here throws Error, which has that result and the
 //    sentence of moeGetLastError. Questions whose answer may be a failure throw nothing for it:
 //    Communicator::asyncError, Handle::status.
-//  - Config, HandleConfig, DispatchArgs and CombineArgs are the C structs with their defaults filled in.
+//  - Config, HandleConfig, Placement, DispatchArgs and CombineArgs are the C structs with their defaults filled in.
 //  - Arrays may come as Span, or as a container that converts to it. Their sizes are compared with the handle before
 //    the library is called. A rank whose call was refused has not taken part in it.
 //  - Owners are move-only. One that was destroyed or moved from is empty, and its calls throw moeInvalidUsage.

@@ -31,6 +31,24 @@ struct HandleConfig : moeHandleConfig_t {
   }
 };
 
+// moePlacement_t of host arrays, which a call reads before it returns: an expert for each place of the handle, or
+// experts with their ranks and local experts.
+struct Placement : moePlacement_t {
+  Placement(std::int32_t logicalCount, Span<const std::int32_t> logicalOf) : moePlacement_t MOE_PLACEMENT_INITIALIZER {
+    logicalExperts = logicalCount;
+    physicalExperts = detail::toInt32("the number of physical experts", logicalOf.size());
+    logical = logicalOf.data();
+  }
+  Placement(std::int32_t logicalCount, Span<const std::int32_t> logicalOf, Span<const std::int32_t> ranksOf,
+            Span<const std::int32_t> localExpertsOf)
+      : Placement(logicalCount, logicalOf) {
+    ranks = ranksOf.data();
+    localExperts = localExpertsOf.data();
+    detail::Extent(ranksOf).require("ranks", ranks, {{"physicalExperts", physicalExperts}});
+    detail::Extent(localExpertsOf).require("localExperts", localExperts, {{"physicalExperts", physicalExperts}});
+  }
+};
+
 // Where the tokens of a rank go: topkIdx [tokens][topk], and topkWeights [tokens][topk], empty for 1.0 everywhere. Both
 // are device memory, as in moeRoute. The number of tokens follows from the size of topkIdx; a rank without tokens
 // passes {}.

@@ -145,6 +145,16 @@ class Handle {
     state_->nextBound = tokensBound != 0 ? tokensBound : state_->tokensMax;
   }
 
+  // moeHandleSetPlacement: for later routes, the same on all ranks.
+  void setPlacement(const moePlacement_t& placement, moeStream_t stream = nullptr) {
+    const moeComm_t comm = require();
+    check(moeHandleSetPlacement(state_->handle, &placement, stream), comm);
+  }
+  void clearPlacement(moeStream_t stream = nullptr) {
+    const moeComm_t comm = require();
+    check(moeHandleSetPlacement(state_->handle, nullptr, stream), comm);
+  }
+
   // moeHandleGetCounts: of the last route, on the host. Waits for them. Ask again after a graph with a route has run.
   moeCounts_t counts() {
     moeCounts_t found = MOE_COUNTS_INITIALIZER;

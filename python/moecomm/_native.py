@@ -54,6 +54,7 @@ CONSTANTS = {
     "moeSendOnly": 1,
     "moeCombineGrads": 2,
     "moeCastExact": 4,
+    "moeWeightsOnInput": 8,
     "moePadIndices": 1,
     "moePadRows": 2,
     "moeIdsLocal": 0,
@@ -212,6 +213,14 @@ class moeHandleConfig_t(_Sized):
     ]
 
 
+class moePlacement_t(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        *((name, c_int32) for name in ("logicalExperts", "physicalExperts")),
+        *((name, POINTER(c_int32)) for name in ("logical", "ranks", "localExperts")),
+    ]
+
+
 class moeStatistics_t(_Sized):
     _fields_ = [("size", c_size_t)] + [
         (name, c_void_p)
@@ -232,12 +241,8 @@ class moeArrivals_t(_Sized):
 class moeCounts_t(_Sized):
     _fields_ = [
         ("size", c_size_t),
-        ("rows", c_int32),
-        ("layoutRows", c_int32),
-        ("localExperts", c_int32),
-        ("firstExpert", c_int32),
-        ("rowsPerRank", POINTER(c_int32)),
-        ("rowsPerExpert", POINTER(c_int32)),
+        *((name, c_int32) for name in ("rows", "layoutRows", "localExperts", "firstExpert")),
+        *((name, POINTER(c_int32)) for name in ("rowsPerRank", "rowsPerExpert")),
         ("rowsWanted", c_int32),
         ("reserved", c_int32),
         ("rowsWantedPerExpert", POINTER(c_int32)),
@@ -249,16 +254,10 @@ class moeDeviceCounts_t(_Sized):
     # Addresses of device memory, which Python must not dereference.
     _fields_ = [
         ("size", c_size_t),
-        ("rows", c_void_p),
-        ("rankOffsets", c_void_p),
-        ("rowsPerExpert", c_void_p),
-        ("expertOffsets", c_void_p),
+        *((name, c_void_p) for name in ("rows", "rankOffsets", "rowsPerExpert", "expertOffsets")),
         ("mode", c_int32),
         ("reserved", c_int32),
-        ("fault", c_void_p),
-        ("rowsWanted", c_void_p),
-        ("rowsWantedPerExpert", c_void_p),
-        ("rowsOfAllExperts", c_void_p),
+        *((name, c_void_p) for name in ("fault", "rowsWanted", "rowsWantedPerExpert", "rowsOfAllExperts")),
     ]
 
 
@@ -343,6 +342,7 @@ PROTOTYPES = {
     "moeHandleCreate": (moeResult_t, [POINTER(moeHandle_t), moeComm_t, POINTER(moeHandleConfig_t)]),
     "moeHandleDestroy": (moeResult_t, [moeHandle_t]),
     "moeHandleSetTokensBound": (moeResult_t, [moeHandle_t, c_int32]),
+    "moeHandleSetPlacement": (moeResult_t, [moeHandle_t, POINTER(moePlacement_t), moeStream_t]),
     # Weights are a device address, like all rows.
     "moeRoute": (moeResult_t, [moeHandle_t, c_void_p, c_void_p, c_int32, moeStream_t]),
     "moeHandleGetCounts": (moeResult_t, [moeHandle_t, POINTER(moeCounts_t)]),

@@ -42,6 +42,7 @@ class DispatchArguments(Arguments):
         stays_in_view: bool,
         cast: Optional[str],
         exact: bool,
+        weights_on_input: bool,
         out_scales: Any,
         scale_layout: str,
         out_scale_block_offsets: Any,
@@ -58,15 +59,18 @@ class DispatchArguments(Arguments):
         arrive."""
         choice(CASTS, cast, "cast")
         choice(SCALE_LAYOUTS, scale_layout, "scale_layout")
-        if exact and cast is None:
-            raise ValueError("exact is True, but cast is None")
+        for bit, name in ((exact, "exact"), (weights_on_input, "weights_on_input")):
+            if bit and cast is None:
+                raise ValueError(f"{name} is True, but cast is None")
         source, out = self._take(rows, "rows"), self._take(out_rows, "out_rows", writes=True)
         format = self._row_format(source, out, row_type, hidden, cast)
         args = _native.moeDispatchArgs_t(
             rows=self._per_token(source, "rows", format),
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
-            flags=(_native.moeSendOnly if send_only else 0) | (_native.moeCastExact if exact else 0),
+            flags=(_native.moeSendOnly if send_only else 0)
+            | (_native.moeCastExact if exact else 0)
+            | (_native.moeWeightsOnInput if weights_on_input else 0),
             outRows=out.address,
             sms=integer(sms, "sms"),
             padding=(_native.moePadIndices if pad_indices else 0) | (_native.moePadRows if pad_rows else 0),

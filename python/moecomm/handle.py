@@ -14,6 +14,7 @@ from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
+from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
 from .values import choice, integer
 
@@ -25,7 +26,7 @@ INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
 
 
-class Handle(HandleQueries):
+class Handle(HandleSettings, HandleQueries):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
@@ -106,16 +107,6 @@ class Handle(HandleQueries):
     def tokens_max(self) -> int:
         """The most tokens of a rank."""
         return self._tokens_max
-
-    def set_tokens_bound(self, tokens_bound: int) -> None:
-        """Sets how many tokens a rank has at most in later routes, alike on all ranks; 0: tokens_max. Rank-major out rows
-        are then [nranks, tokens_bound], those of expert-major-padded [local experts, nranks * tokens_bound], and
-        out_source_index is rank * tokens_bound + token. Until the next route, that of the last one counts."""
-        self._call("moeHandleSetTokensBound", integer(tokens_bound, "tokens_bound"))
-        now = self._layout
-        self._next_layout = Layout(
-            now.name, now.nranks, tokens_bound or self._tokens_max, now.local_experts, self.topk, now.alignment
-        )
 
     def _check(self, result, owner):
         errors.check(_native.library(), result, owner)
@@ -224,6 +215,7 @@ class Handle(HandleQueries):
         cumulative_wait_ns: Any = None,
         cast: Optional[str] = None,
         exact: bool = False,
+        weights_on_input: bool = False,
         out_scales: Any = None,
         scale_layout: str = "row-major",
         out_scale_block_offsets: Any = None,
@@ -275,6 +267,8 @@ class Handle(HandleQueries):
         global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
                       when the rows are cast; None: 1
         exact     with cast: no lower bound for a block's magnitude, for gradients
+        weights_on_input  with cast, in a handle with topk 1: each row is multiplied by its token's weight of the route
+                          first, on all ranks; combine then takes "applied"
         pad_indices  in rows that nothing arrived for: out_topk_idx and out_row_experts invalid_id, out_topk_weights 0,
                      out_source_index and out_source_info -1
         pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row

@@ -51,7 +51,7 @@ class Tensor:
 def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, **more):
     keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None,
                     describing={}, index_type="int32", stays_in_view=stays, cast=None, out_scales=None,
-                    exact=False, scale_layout="row-major", out_scale_block_offsets=None, pad_indices=False, pad_rows=False, ids="local",
+                    exact=False, weights_on_input=False, scale_layout="row-major", out_scale_block_offsets=None, pad_indices=False, pad_rows=False, ids="local",
                     invalid_id=-1, send_only=False, sms=0, input_scale=None, global_scale=None)  # fmt: skip
     keywords.update(more)
     keywords["describing"] = {name: keywords.pop(name, None) for name in DESCRIBING}
@@ -220,6 +220,12 @@ class CastTest(unittest.TestCase):
         self.assertEqual(args.flags, _native.moeCastExact | _native.moeSendOnly)
         with self.assertRaisesRegex(ValueError, "^exact is True, but cast is None$"):
             dispatch(self.ROWS, OnGpu(8, 640, typestr="<f4"), exact=True)
+
+    def test_weights_on_the_input_are_a_flag_of_casts(self):
+        args = dispatch(self.ROWS, self.CODES, cast="fp8", out_scales=OnGpu(8, 5), weights_on_input=True)
+        self.assertEqual(args.flags, _native.moeWeightsOnInput)
+        with self.assertRaisesRegex(ValueError, "^weights_on_input is True, but cast is None$"):
+            dispatch(self.ROWS, OnGpu(8, 640, typestr="<f4"), weights_on_input=True)
 
     def test_factors_are_one_number_each(self):
         codes, scales = OnGpu(8, 320, typestr="|u1"), OnGpu(8, 10, typestr="<i4")

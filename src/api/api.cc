@@ -215,6 +215,16 @@ moeResult_t moeHandleSetTokensBound(moeHandle_t handle, int32_t tokensBound) {
   return moe::guardAlive(&handleOf(handle)->comm(), [&] { handleOf(handle)->setTokensBound(tokensBound); });
 }
 
+moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement_t* placement, moeStream_t stream) {
+  if (!Handle::is(handle)) return moe::refuseHandle(handle);
+  return moe::guardAlive(&handleOf(handle)->comm(), [&] {
+    if (placement == nullptr) return handleOf(handle)->setPlacement(nullptr, stream);
+    const moePlacement_t defaults = MOE_PLACEMENT_INITIALIZER;
+    const moePlacement_t own = moe::readStruct(placement, "placement", defaults);
+    handleOf(handle)->setPlacement(&own, stream);
+  });
+}
+
 moeResult_t moeRoute(moeHandle_t handle, const void* topkIdx, const float* topkWeights, int32_t tokens,
                      moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);

@@ -65,6 +65,9 @@ class Backend {
   // pages. Throws moeUnsupported if steps cannot reach it.
   virtual Memory shareWithSteps(void* begin, std::size_t bytes, HostPages kind) = 0;
   virtual void copyToPrivate(void* to, const void* from, std::size_t bytes) = 0;
+  // The same behind the stream's earlier work and before its later work. `from` may be reused at once. Not while the
+  // stream records a graph. Throws moeCudaError.
+  virtual void copyToPrivate(void* to, const void* from, std::size_t bytes, moeStream_t stream) = 0;
   // Reads words of private or window memory that peers may write at the same time.
   virtual void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) = 0;
   // Whether the program's kernels may be loaded at their first launch. On a GPU that keeps copies of readers and

@@ -54,6 +54,12 @@ class CudaBackend final : public Backend {
     checkCuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cannot copy to the device");
   }
 
+  // Memory that is not pinned has been read when the call returns.
+  void copyToPrivate(void* to, const void* from, std::size_t bytes, moeStream_t stream) override {
+    const DeviceScope scope(device_);
+    checkCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "cannot copy to the device");
+  }
+
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     const DeviceScope scope(device_);
     checkCuda(cudaMemcpy(to, from, count * sizeof *to, cudaMemcpyDeviceToHost), "cannot copy from the device");

@@ -121,6 +121,9 @@ class HostBackend final : public Backend {
   }
 
   void copyToPrivate(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copyToPrivate(void* to, const void* from, std::size_t bytes, moeStream_t) override {
+    std::memcpy(to, from, bytes);
+  }
 
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     for (std::size_t i = 0; i < count; ++i) {

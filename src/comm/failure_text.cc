@@ -73,8 +73,8 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   namespace handle = handle_terms;
   const std::string_view call = callOf(f.phase);
   if (call == "moeRoute") {
-    if (f.index == 1) return {handle::kTokensBound};
-    if (f.index == 2) return {handle::kAlignment};
+    if (f.index == 1) return {handle::kTokensBound, handle::kPlacement};
+    if (f.index == 2) return {handle::kAlignment, handle::kPlacementRest};
     if (f.index == 3) return {handle::kRowsBudget};
     return {handle::kExperts,  handle::kTopk,           handle::kLayout,      handle::kMode,
             handle::kArrivals, handle::kCombineWeights, handle::kExpertCounts};
@@ -82,8 +82,8 @@ std::vector<TermField> fieldsOf(const Failure& f) {
   if (call == "moeCombine") {
     return {combine_terms::kRowType, combine_terms::kWire, combine_terms::kPieces, combine_terms::kGrads};
   }
-  return {dispatch_terms::kCast, dispatch_terms::kExact, dispatch_terms::kRowType, dispatch_terms::kHidden,
-          dispatch_terms::kSideBytes};
+  return {dispatch_terms::kCast,    dispatch_terms::kExact,  dispatch_terms::kWeightsOnInput,
+          dispatch_terms::kRowType, dispatch_terms::kHidden, dispatch_terms::kSideBytes};
 }
 
 std::string valueOf(const TermField& field, std::uint64_t word) {

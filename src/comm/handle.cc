@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/deadline.h"
 #include "comm/argument_checks.h"
 #include "comm/limits.h"
 #include "comm/mode_choice.h"
+#include "comm/placement.h"
 #include "device/rows/row_math.h"
 #include "device/view/ll_slots.h"
+#include "device/view/placement_table.h"
 
 namespace moe {
 namespace {
@@ -80,6 +83,7 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
   countsOnHost_.resize(static_cast<std::size_t>(hostCountWords(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
+  placementMemory_ = std::exchange(view_.placement, nullptr);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
   view_.number = comm.takeHandleNumber();
   tokensBound_ = shape_.tokensMax;
@@ -131,6 +135,25 @@ void Handle::launch(Step step, const StepParams& params, const LaunchShape& shap
 void Handle::setTokensBound(std::int32_t bound) {
   requireRange("tokensBound", bound, 0, shape_.tokensMax);
   tokensBound_ = bound > 0 ? bound : shape_.tokensMax;
+}
+
+// The table is written where it is, so that captured routes follow it when they are replayed.
+void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
+  constexpr const char* kCall = "moeHandleSetPlacement";
+  const PlacementRoom room{shape_.map, shape_.rank, comm_.shape().domainRanks()};
+  const std::vector<std::uint8_t> table =
+      placement == nullptr ? noPlacementTable(room)
+                           : placementTable(room, placement->logicalExperts, logicalExpertsOf(*placement, shape_.map));
+  checkNotPending(kCall);
+  if (comm_.backend().capturing(stream)) {
+    throw Error(moeInvalidUsage,
+                fmt::format("{}: the stream is being captured, and a placement is not part of a graph", kCall));
+  }
+  if (placement != nullptr || placementWritten_) {
+    comm_.backend().copyToPrivate(placementMemory_, table.data(), table.size(), stream);
+    placementWritten_ = true;
+  }
+  view_.placement = placement != nullptr ? placementMemory_ : nullptr;
 }
 
 StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {

@@ -17,6 +17,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Comm& comm() { return comm_; }
   int tokens() const { return tokens_; }
   void setTokensBound(std::int32_t bound);
+  // NULL: none.
+  void setPlacement(const moePlacement_t* placement, moeStream_t stream);
   void route(const RouteArgs& args, moeStream_t stream);
   void routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream);
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
@@ -94,6 +96,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   // The steps behind an operation, for those who ask.
   void follow(Pending kind, const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const Call& call, const moeDispatchArgs_t& args) const;
+  const float* rowWeights(const Call& call) const;
   ScaleGrid scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const;
   ScaleGrid blockedGrid(const Call& call, int words) const;
   std::int64_t outScaleBytes(const Call& call, const moeDispatchArgs_t& args) const;
@@ -121,9 +124,11 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   HandleShape shape_;
   Memory block_, hostCounts_, counterMemory_;
   Counters counters_{};
-  HandleView view_{};  // its tokensMax and terms: of the last route
-  int tokens_ = -1;    // of the last route; -1: none yet
-  int tokensBound_;    // of the next one
+  HandleView view_{};              // its tokensMax and terms: of the last route
+  Placement* placementMemory_;     // for a placement's table; view_ names it while there is one
+  bool placementWritten_ = false;  // captured routes may use the table from now on
+  int tokens_ = -1;                // of the last route; -1: none yet
+  int tokensBound_;                // of the next one
   bool routesInDispatch_;
   Tickets tickets_;
   std::vector<std::int32_t> countsOnHost_;  // of the latest moeHandleGetCounts, in the order of the words

@@ -31,6 +31,8 @@ void refuseOffsets(const moeDispatchArgs_t& args, const char* why) {
 
 void checkNoScales(const moeDispatchArgs_t& args) {
   if ((args.flags & moeCastExact) != 0) refuse("args.flags has moeCastExact, but args.cast is none");
+  if ((args.flags & moeWeightsOnInput) != 0)
+    refuse("args.flags has moeWeightsOnInput, but args.cast is none: rows are multiplied where they are cast");
   refuseScale(args.inputScale, "args.inputScale", "args.cast is none");
   refuseScale(args.globalScale, "args.globalScale", "args.cast is none");
   refuseOffsets(args, "args.cast is none");
@@ -85,11 +87,21 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
   out.codeBytes = static_cast<std::uint32_t>(castCodeBytes(args.cast, args.hidden));
   out.inputScale = args.inputScale;
   out.globalScale = args.globalScale;
+  if ((args.flags & moeWeightsOnInput) != 0) out.rowWeights = rowWeights(call);
   out.outScales = static_cast<std::uint32_t*>(args.outScales);
   out.outScaleBlockOffsets = args.outScaleBlockOffsets;
   out.words = castScaleWords(args.cast, args.hidden);
   out.grid = scaleGrid(call, args, out.words);
   return out;
+}
+
+// A step that routes keeps the route's weights while it casts, so it reads the caller's.
+const float* Handle::rowWeights(const Call& call) const {
+  if (shape_.topk != 1) {
+    refuse(fmt::format("args.flags has moeWeightsOnInput, but config.topk is {}, must be 1: a row has one weight",
+                       shape_.topk));
+  }
+  return call.route != nullptr && routesInDispatch_ ? call.route->topkWeights : view_.sent.weights;
 }
 
 ScaleGrid Handle::scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const {

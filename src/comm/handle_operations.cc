@@ -112,7 +112,8 @@ Workload Handle::workload(const Call& call, Step step, std::uint32_t rowBytes, s
 
 DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const {
   checkRow(args.rowType, args.hidden, call.name);
-  checkFlags(args.flags, moeSendOnly | moeCastExact, "made of moeSendOnly and moeCastExact", args.sms);
+  checkFlags(args.flags, moeSendOnly | moeCastExact | moeWeightsOnInput,
+             "made of moeSendOnly, moeCastExact and moeWeightsOnInput", args.sms);
   checkPadding(args);
   DispatchArgs out{};
   if (args.sideBytes < 0 || args.sideBytes % kRowAlignment != 0 || args.sideBytes > comm_.shape().sideBytesMax) {
@@ -138,7 +139,8 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
   out.cast = castArgs(call, args);
   if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
-  out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type);
+  out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type,
+                                (args.flags & moeWeightsOnInput) != 0);
   checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes);
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
   placeOutput(call, args, &out);

@@ -190,6 +190,30 @@ TEST(CppOwner, RoutesOfAWrongSizeAreRefused) {
   });
 }
 
+TEST(CppOwner, APlacementGivesExpertsTheirPlaces) {
+  cppWorld(1, cppConfig(), [](Communicator& comm, int) {
+    Handle handle(comm, HandleConfig(4, 2));
+    const std::vector<std::int32_t> idx = {0, 1}, places = {2, 1, 0, 1}, two = {0, 1}, ranks = {0, 0}, local = {3, 1};
+    const auto rows = [&] {
+      const moeCounts_t counts = handle.counts();
+      return std::vector<std::int32_t>(counts.rowsPerExpert, counts.rowsPerExpert + counts.localExperts);
+    };
+    handle.setPlacement(moecomm::Placement(3, places));
+    handle.route({idx});
+    EXPECT_EQ(rows(), (std::vector<std::int32_t>{0, 1, 1, 0}));
+    handle.setPlacement(moecomm::Placement(2, two, ranks, local));
+    handle.route({idx});
+    EXPECT_EQ(rows(), (std::vector<std::int32_t>{0, 1, 0, 1}));
+    handle.clearPlacement();
+    handle.route({idx});
+    EXPECT_EQ(rows(), (std::vector<std::int32_t>{1, 1, 0, 0}));
+    expectError(moeInvalidArgument, "placement.logical does not name expert 3 of 0..3",
+                [&] { handle.setPlacement(moecomm::Placement(4, places)); });
+    expectError(moeInvalidArgument, "localExperts has 2 elements, must have [physicalExperts] = [4]",
+                [&] { moecomm::Placement(3, places, places, local); });
+  });
+}
+
 TEST(CppOwner, OutputsOfADispatchThatAreTooSmallAreRefused) {
   cppWorld(1, cppConfig(), [](Communicator& comm, int) {
     Handle flat(comm, HandleConfig(4, 2));

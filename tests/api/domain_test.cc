@@ -44,11 +44,13 @@ StepCase randomCase(Rng& rng, int mode) {
   if (c.seed % 3 == 0) c.cast = static_cast<int>(1 + c.seed / 3 % moeCastNvfp4), c.hidden = 128, c.exact = rng.coin();
   if (c.cast != moeCastNone && rng.coin()) c.scales = moeScalesTokenContiguous;
   if (c.cast == moeCastFp8Ue8m0 || c.cast > moeCastFp8Pow2) c.scales = rng.below(3);
+  c.placed = c.seed % 5 < 2;
   return c;
 }
 
 // A token's experts lie in few domains, as they do where routing is limited to some groups of experts.
 void limitToDomains(StepCase& c, int domains, Rng& rng) {
+  c.placed = false;  // groups of experts are on the ranks of their numbers
   c.groups = std::min(c.experts, domains);
   c.groupsPerToken = rng.between(1, std::max(c.groups - 1, 1));
 }

@@ -21,6 +21,12 @@ ReferenceRule CastCase::ruleOf(int rank) const {
   return {type, exact, scalesInput ? input : 1.0f, scalesAll ? 300.0f : 1.0f};
 }
 
+ReferenceRule CastCase::ruleOf(const ArrivedToken& token) const {
+  ReferenceRule rule = ruleOf(token.source);
+  if (weighsInput) rule.inputScale = static_cast<float>(double{rule.inputScale} * double{token.entries[0].weight});
+  return rule;
+}
+
 CastOutput::CastOutput(const CastCase& cast, const RouteConfig& route, const std::vector<int>& experts,
                        std::int64_t rows, std::int64_t capacity)
     : cast_(cast), route_(route), experts_(experts), capacity_(capacity) {

@@ -19,6 +19,7 @@ struct CastCase {
   int elements = 0;
   int scales = 0;                               // a moeScales value
   bool scalesInput = false, scalesAll = false;  // with an input scale, a global scale
+  bool weighsInput = false;                     // with the weights of the rows' tokens, which have one expert each
 
   explicit operator bool() const { return type != 0; }
   std::int64_t sourceBytes() const { return std::int64_t{elements} * elementBytes(rowType); }
@@ -28,6 +29,8 @@ struct CastCase {
   int travellingBytes() const { return sizes().rowBytes; }
   // Each rank has an input scale of its own.
   ReferenceRule ruleOf(int rank) const;
+  // The rule for a token that has arrived.
+  ReferenceRule ruleOf(const ArrivedToken& token) const;
 
  private:
   ReferenceSizes sizes() const { return type == 0 ? ReferenceSizes{} : referenceSizes(type, elements); }

@@ -126,7 +126,8 @@ void DispatchOperation::start(int rank, Report& report) {
   if (config_.padding != 0 && d.capacity >= arrivals.layoutRows) d.capacity = rows;
   if (config_.inSlots) d.outRows = d.outSide = nullptr;
   placeScales(rank);
-  d.terms = packDispatchTerms(sourceBytes() + longer, config_.cast.rowType, config_.sideBytes, d.cast.type);
+  d.terms = packDispatchTerms(sourceBytes() + longer, config_.cast.rowType, config_.sideBytes, d.cast.type,
+                              config_.cast.weighsInput);
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
     if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
@@ -155,6 +156,7 @@ void DispatchOperation::placeScales(int rank) {
   own.scalesAt = window ? areas_->data(rank, config_.area) + before : own.outScales.data();
   own.rule = config_.cast.ruleOf(rank);
   d.cast = own.scales.args(own.scalesAt, own.rule);
+  if (config_.cast.weighsInput) d.cast.rowWeights = handle_.view(rank).sent.weights;
   if (d.cast.grid.blocked != 0 && own.scales.bytes() > 0) d.padding |= kPadScales;
   if (d.cast.grid.blocked != 0 && route_->config.layout == Layout::expertMajor && wants(config_.seed, rank, 7))
     d.cast.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
@@ -203,8 +205,8 @@ void DispatchOperation::checkExpert(int rank, int expert, Report& report) const 
 bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row,
                                   const std::uint8_t* codes) const {
   const CastCase& cast = config_.cast;
-  const ReferenceCast expected = referenceCast(cast.ruleOf(token.source), cast.rowType,
-                                               sourceRow(token.source, token.token).data(), cast.elements);
+  const ReferenceCast expected =
+      referenceCast(cast.ruleOf(token), cast.rowType, sourceRow(token.source, token.token).data(), cast.elements);
   scales.expect(row, expected.scales);
   const std::size_t behind = config_.inSlots ? expected.scales.size() * 4 : 0;
   return std::memcmp(codes, expected.codes.data(), expected.codes.size()) == 0 &&

@@ -5,10 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
-#include <set>
-
-#include "device/view/shape.h"
 
 namespace moe::test {
 namespace {
@@ -32,11 +28,12 @@ float offsetOf(int expert) {
 std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
-      "wide {} bounded {} budget {} "
-      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} arrivals {} wire {} seed {}",
+      "wide {} bounded {} budget {} placed {} "
+      "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} weighs {} arrivals {} wire {} seed "
+      "{}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput, scalesAll,
-      arrivals, wire, seed);
+      wideIndex, bounded, rowsBudget, placed, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput,
+      scalesAll, weighsInput, arrivals, wire, seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -126,62 +123,6 @@ std::vector<std::uint8_t> MoeStep::inputRow(int source, int token) const {
   return row;
 }
 
-// Draws a token's entries. Some are unused.
-std::vector<int> MoeStep::drawExperts(Rng& rng, bool skewed) const {
-  std::vector<int> chosen;
-  for (int k = 0; k < case_.topk; ++k) {
-    int expert = rng.oneIn(9) ? -1 : rng.below(skewed ? std::max(1, case_.experts / 4) : case_.experts);
-    if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) expert = -1;
-    chosen.push_back(expert);
-  }
-  return chosen;
-}
-
-// Draws as a router with limited groups does. Experts have scores. A token takes the best groups by their best experts,
-// then the best experts of those groups. Entries are unused if there are too few experts.
-std::vector<int> MoeStep::drawInGroups(Rng& rng) const {
-  const ExpertMap groups{case_.experts, case_.groups};
-  std::vector<int> ranking(static_cast<std::size_t>(case_.experts));
-  std::iota(ranking.begin(), ranking.end(), 0);
-  for (int i = 0; i + 1 < case_.experts; ++i) {
-    std::swap(ranking[static_cast<std::size_t>(i)],
-              ranking[static_cast<std::size_t>(rng.between(i, case_.experts - 1))]);
-  }
-  std::set<int> taken;
-  std::vector<int> chosen;
-  for (const int expert : ranking) {
-    if (static_cast<int>(taken.size()) < case_.groupsPerToken) taken.insert(groups.rankOf(expert));
-    if (taken.count(groups.rankOf(expert)) != 0 && static_cast<int>(chosen.size()) < case_.topk)
-      chosen.push_back(expert);
-  }
-  chosen.resize(static_cast<std::size_t>(case_.topk), -1);
-  return chosen;
-}
-
-void MoeStep::makeRouting() {
-  RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
-                     bound(),         case_.alignment};
-  config.domainSize = context_.domainSize();
-  config.railSums = case_.mode == moeModeHt;
-  config.rowsBudget = case_.rowsBudget;
-  std::vector<RouteInput> inputs;
-  for (int source = 0; source < context_.nranks; ++source) {
-    Rng rng(mix(case_.seed, static_cast<std::uint64_t>(iteration_ * 1000 + source)));
-    RouteInput in;
-    in.tokens = rng.oneIn(5) ? 0 : rng.between(0, bound());
-    const bool skewed = rng.oneIn(4);
-    for (int t = 0; t < in.tokens; ++t) {
-      for (const int expert : case_.groups > 0 ? drawInGroups(rng) : drawExperts(rng, skewed)) {
-        in.experts.push_back(expert);
-        in.weights.push_back(static_cast<float>(rng.between(1, 64)) / 64.0f);
-      }
-    }
-    inputs.push_back(std::move(in));
-  }
-  givenExperts_ = inputs[static_cast<std::size_t>(context_.rank)].experts;
-  reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
-}
-
 std::vector<float> MoeStep::lateWeights() const {
   std::vector<float> weights;
   for (const float given : input().weights) weights.push_back(1.25f - given);
@@ -250,7 +191,7 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.outSourceIndex = outSource_;
   args.outExpertOffsets = case_.layout == moeLayoutExpertMajor ? outOffsets_ : nullptr;
   args.cast = case_.cast;
-  args.flags |= case_.exact ? moeCastExact : 0;
+  args.flags |= (case_.exact ? moeCastExact : 0) | (case_.weighsInput ? moeWeightsOnInput : 0);
   args.outScales = case_.cast != moeCastNone ? outScales_ : nullptr;
   args.inputScale = case_.scalesInput ? factors_ : nullptr;
   args.globalScale = case_.scalesAll ? factors_ + 1 : nullptr;

@@ -5,6 +5,7 @@
 
 #include "support/api_world.h"
 #include "support/cast_case.h"
+#include "support/placed_experts.h"
 #include "support/reference.h"
 #include "support/rng.h"
 #include "support/watch.h"
@@ -24,6 +25,7 @@ struct StepCase {
   bool bounded = false;  // each step has a bound of its own
   int rowsBudget = 0;
   bool expertCounts = false;
+  bool placed = false;  // steps have placements, and swap them
   int alignment = 1;
   int sideBytes = 0;
   bool window = true;  // outputs are in window memory
@@ -37,6 +39,7 @@ struct StepCase {
   int scales = moeScalesRowMajor;
   bool scalesInput = false;  // the cast has an input scale
   bool scalesAll = false;    // and a global scale
+  bool weighsInput = false;  // rows are multiplied by their weights first; topk is 1
   int wire = moeWireRow;     // of the combine
   bool arrivals = false;     // arrival words
   int padding = 0;           // moePad bits
@@ -70,6 +73,9 @@ class MoeStep {
 
  private:
   void makeRouting();
+  void swapPlacement(const RouteConfig& config);
+  moeResult_t tellPlacement() const;
+  int namedExperts() const { return placed_ ? placed_->logicalExperts : case_.experts; }
   template <class Call>
   void callDispatch(int flags, Call call);
   std::vector<int> drawExperts(Rng& rng, bool skewed) const;
@@ -116,6 +122,7 @@ class MoeStep {
   std::uint64_t dispatches_ = 0;
   moeHandle_t handle_ = nullptr;
   std::unique_ptr<ReferenceRoute> reference_;
+  std::optional<PlacedExperts> placed_;
   std::vector<int> givenExperts_;  // of this rank, before a budget leaves some out
   std::int64_t rowsMax_ = 0;
   std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;

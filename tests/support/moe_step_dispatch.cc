@@ -13,6 +13,7 @@ CastCase MoeStep::castCase() const {
   cast.type = case_.cast, cast.exact = case_.exact, cast.rowType = case_.rowType, cast.elements = case_.hidden;
   cast.scales = case_.scales;
   cast.scalesInput = case_.scalesInput, cast.scalesAll = case_.scalesAll;
+  cast.weighsInput = case_.weighsInput;
   return cast;
 }
 
@@ -31,7 +32,7 @@ void MoeStep::checkCast() {
   const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * outRowBytes()));
   const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {
     const auto row = inputRow(arrived.source, arrived.token);
-    const auto expected = referenceCast(castCase().ruleOf(arrived.source), case_.rowType, row.data(), case_.hidden);
+    const auto expected = referenceCast(castCase().ruleOf(arrived), case_.rowType, row.data(), case_.hidden);
     scales.expect(at, expected.scales);
     EXPECT_EQ(std::memcmp(out.data() + at * outRowBytes(), expected.codes.data(), expected.codes.size()), 0)
         << "rank " << context_.rank << " row " << at << "; " << case_.name() << " iteration " << iteration_;

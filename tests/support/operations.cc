@@ -95,10 +95,12 @@ bool OutputAreas::release(int rank, int area) {
 // ---- Route
 
 RouteOperation::RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route,
-                               bool giveWeights, std::string name, std::vector<RouteInput> given)
+                               bool giveWeights, std::string name, std::vector<RouteInput> given,
+                               std::optional<PlacedExperts> placed)
     : Operation(comm, handle, std::move(name)),
       route_(std::move(route)),
       given_(std::move(given)),
+      placed_(std::move(placed)),
       giveWeights_(giveWeights),
       ids_(at(comm.nranks())),
       weights_(at(comm.nranks())) {}
@@ -110,6 +112,7 @@ const RouteInput& RouteOperation::inputOf(int rank) const {
 void RouteOperation::start(int rank, Report&) {
   handle_.takeTicket(rank);
   handle_.setTokensBound(rank, route_->config.tokensMax);
+  handle_.setPlacement(rank, placed_);
   const RouteInput& input = inputOf(rank);
   const bool wide = handle_.shape().wideIndex;
   GuardedBytes& ids = ids_[at(rank)] = GuardedBytes(input.experts.size() * (wide ? 8 : 4));
@@ -150,6 +153,7 @@ void RouteDispatchOperation::start(int rank, Report& report) {
 StepParams RouteDispatchOperation::params(int rank, int phases) {
   StepParams params = dispatch_->params(rank, phases);
   params.route = route_->params(rank, phases).route;
+  if (params.dispatch.cast.rowWeights != nullptr) params.dispatch.cast.rowWeights = params.route.topkWeights;
   return params;
 }
 

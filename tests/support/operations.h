@@ -101,9 +101,9 @@ class OutputAreas {
 
 class RouteOperation : public Operation {
  public:
-  // `given`: what the ranks pass, if that is refused and `route` is what it comes to.
+  // `given`: what the ranks pass, if `route` is what it comes to. `placed`: by which placement.
   RouteOperation(TestComm& comm, TestHandle& handle, std::shared_ptr<const ReferenceRoute> route, bool giveWeights,
-                 std::string name, std::vector<RouteInput> given = {});
+                 std::string name, std::vector<RouteInput> given = {}, std::optional<PlacedExperts> placed = {});
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
   void finish(int rank, Report& report) override;
@@ -113,6 +113,7 @@ class RouteOperation : public Operation {
 
   std::shared_ptr<const ReferenceRoute> route_;
   std::vector<RouteInput> given_;
+  std::optional<PlacedExperts> placed_;
   bool giveWeights_;
   std::vector<GuardedBytes> ids_, weights_;
 };

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "device/view/placement_table.h"
 
 namespace moe::test {
 
@@ -162,7 +165,7 @@ bool TestComm::isFlag(const void* address) const {
 }
 
 TestHandle::TestHandle(TestComm& comm, const HandleShape& shape)
-    : shape_(shape), waits_(static_cast<std::size_t>(comm.nranks())) {
+    : shape_(shape), domainSize_(comm.shape().domainRanks()), waits_(static_cast<std::size_t>(comm.nranks())) {
   const int llSet = shape.lowLatency ? comm.takeLlSet() : 0;
   for (int r = 0; r < comm.nranks(); ++r) {
     shape_.rank = r;
@@ -170,6 +173,7 @@ TestHandle::TestHandle(TestComm& comm, const HandleShape& shape)
     memory_.emplace_back(static_cast<std::size_t>(layOutHandle(shape_, nullptr, &view)));
     counts_.emplace_back(static_cast<std::size_t>(hostCountsBytes(shape_)));
     layOutHandle(shape_, memory_.back().data(), &view);
+    placements_.push_back(std::exchange(view.placement, nullptr));
     *view.state = HandleState{};
     if (shape_.arrivals) std::fill_n(view.arriving.complete, shape_.map.count(r), Flag{0});
     dispatches_.push_back(0);
@@ -178,6 +182,18 @@ TestHandle::TestHandle(TestComm& comm, const HandleShape& shape)
     view.llSet = llSet;
     views_.push_back(view);
   }
+}
+
+void TestHandle::setPlacement(int rank, const std::optional<PlacedExperts>& placed) {
+  HandleView& view = views_[static_cast<std::size_t>(rank)];
+  std::optional<PlacedExperts> own = placed;
+  if (rank == stranger_) own = placed ? otherPlacement(*placed) : std::optional(spreadExperts(shape_.map.experts));
+  view.placement = nullptr;
+  if (!own) return;
+  view.placement = placements_[static_cast<std::size_t>(rank)];
+  const std::vector<std::int32_t> logicalOf(own->logicalOf.begin(), own->logicalOf.end());
+  const auto table = placementTable({shape_.map, rank, domainSize_}, own->logicalExperts, logicalOf);
+  std::memcpy(view.placement, table.data(), table.size());
 }
 
 std::string TestHandle::findStrayWrite() const {

@@ -9,6 +9,7 @@
 #include "device/view/handle_layout.h"
 #include "device/view/views.h"
 #include "support/guarded_bytes.h"
+#include "support/placed_experts.h"
 
 namespace moe::test {
 
@@ -84,6 +85,8 @@ class TestHandle {
     HandleView& view = views_[static_cast<std::size_t>(rank)];
     view.tokensMax = bound, view.terms.y = static_cast<std::uint32_t>(bound);
   }
+  // Where this rank's next route finds experts; none: ids are physical.
+  void setPlacement(int rank, const std::optional<PlacedExperts>& placed);
   // Numbers this rank's dispatches, which its arrival words count.
   std::uint64_t startDispatch(int rank) { return ++dispatches_[static_cast<std::size_t>(rank)]; }
   std::uint64_t dispatches(int rank) const { return dispatches_[static_cast<std::size_t>(rank)]; }
@@ -95,10 +98,15 @@ class TestHandle {
   std::uint64_t* waits(int rank) { return waits_[static_cast<std::size_t>(rank)].data(); }
   // Makes this rank's handle differ from its peers' in something that must agree.
   void makeStranger(int rank) { views_[static_cast<std::size_t>(rank)].terms.w ^= 1; }
+  // The same, in its placements.
+  void makePlacementStranger(int rank) { stranger_ = rank; }
   std::string findStrayWrite() const;
 
  private:
   HandleShape shape_;
+  int domainSize_;
+  int stranger_ = -1;                   // whose placements are others
+  std::vector<Placement*> placements_;  // [nranks], the memory for them
   std::vector<GuardedBytes> memory_, counts_;
   std::vector<HandleView> views_;
   std::vector<std::uint64_t> dispatches_;

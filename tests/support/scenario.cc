@@ -10,103 +10,30 @@
 #include "support/index.h"
 #include "support/routing_input.h"
 #include "support/sanitizers.h"
+#include "support/scenario_builder.h"
 #include "support/spoil_call.h"
-#include "support/world_shapes.h"
 
 namespace moe::test {
 namespace {
-
-enum Kind { kDispatch, kCombine };
-
-// What the builder knows about a handle.
-struct HandleTrack {
-  TestHandle* handle;
-  std::shared_ptr<const ReferenceRoute> route;
-  std::shared_ptr<Operation> outstanding;
-  Kind kind = kDispatch;  // of its latest operation ...
-  Step step{};            // ... and that one's step
-  std::uint64_t epoch = 0;
-  int area = -1;
-  int staging = -1;                                 // the staging area that its operation uses
-  bool ownsSlots = false;                           // LL: the slots of its set are the caller's
-  std::shared_ptr<std::vector<Counters>> counters;  // of a handle that asks for waits
-  HandleFault fault;                                // until its next route
-
-  void askForWaits() { handle->askForWaits(), counters = std::make_shared<std::vector<Counters>>(); }
-};
-
-class Builder {
- public:
-  Builder(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits)
-      : rng_(seed),
-        describing_(mix(seed, 68)),
-        weighing_(mix(seed, 71)),
-        bounding_(mix(seed, 72)),
-        casting_(mix(seed, 77)),
-        coding_(mix(seed, 78)),
-        landing_(seed % 4 != 0),
-        blocks_(isWorldOfBlocks(seed)),
-        limits_(limits) {
-    world_.trouble = trouble;
-    const WorldShapes shapes = drawWorldShapes(seed, protocol, limits, rng_);
-    shape_ = shapes.comm, handleShapes_ = shapes.handles;
-  }
-
-  Scenario build(std::uint64_t timeoutNs);
-
- private:
-  void addOperation();
-  std::shared_ptr<RouteOperation> drawRoute(HandleTrack& track);
-  void addDescribe(const HandleTrack& track);
-  bool draws(Trouble trouble);
-  HandleFault spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs);
-  void addRoute(HandleTrack& track);
-  void addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing = nullptr);
-  void addCombine(HandleTrack& track);
-  void start(HandleTrack& track, const std::shared_ptr<Operation>& operation);
-  void complete(HandleTrack& track);
-  bool endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const;
-  bool draws(const HandleTrack& track, Kind kind, Trouble trouble);
-  void note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault);
-  void addTrouble(HandleTrack& track, DispatchCase& config);
-  void addTrouble(HandleTrack& track, CombineOptions& options);
-  bool mayStart(Kind kind, const HandleTrack& track);
-  void takeSlots(const HandleTrack& track);
-  int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
-  int drawWarps() { return rng_.between(1, limits_.warps); }
-  int freeStaging() const;
-  int freeArea();
-  std::string name(const char* what, const HandleTrack& track);
-
-  Rng rng_;
-  Rng describing_;         // steps that describe: worlds are otherwise what they were without them
-  Rng weighing_;           // the same of weights at combine
-  Rng bounding_;           // of bounds ...
-  Rng casting_;            // ... of casts in HT ...
-  Rng coding_;             // ... and of wire formats
-  bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
-  ScenarioLimits limits_;
-  CommShape shape_;
-  std::vector<HandleShape> handleShapes_;
-  std::vector<HandleTrack> tracks_;
-  std::uint64_t htStarted_[2] = {};
-  int operations_ = 0;
-  bool ended_ = false;
-  Scenario world_;
-};
-
-std::string Builder::name(const char* what, const HandleTrack& track) {
-  return fmt::format("#{} {} handle {}{}", ++operations_, what, &track - tracks_.data(),
-                     track.handle->shape().lowLatency ? " LL" : " HT");
-}
 
 int llSetOf(const HandleTrack& track) {
   return track.handle->view(0).llSet;
 }
 
+// If ranks send rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in the
+// slots, which nobody reads. ThreadSanitizer would report this as a race.
+constexpr bool kLlSizesMayDiffer = !MOE_TEST_TSAN;
+
+}  // namespace
+
+std::string ScenarioBuilder::name(const char* what, const HandleTrack& track) {
+  return fmt::format("#{} {} handle {}{}", ++operations_, what, &track - tracks_.data(),
+                     track.handle->shape().lowLatency ? " LL" : " HT");
+}
+
 // A set of LL slots serves one operation at a time. HT operations keep records of two generations, so the one of epoch
 // e must be complete when epoch e + 2 starts. Of what combines put over the rails there is one generation.
-bool Builder::mayStart(Kind kind, const HandleTrack& track) {
+bool ScenarioBuilder::mayStart(Kind kind, const HandleTrack& track) {
   const bool lowLatency = track.handle->shape().lowLatency;
   return std::all_of(tracks_.begin(), tracks_.end(), [&](const HandleTrack& other) {
     if (!other.outstanding || other.handle->shape().lowLatency != lowLatency) return true;
@@ -117,14 +44,14 @@ bool Builder::mayStart(Kind kind, const HandleTrack& track) {
 }
 
 // From now on another operation uses the slots of this handle's set.
-void Builder::takeSlots(const HandleTrack& track) {
+void ScenarioBuilder::takeSlots(const HandleTrack& track) {
   for (HandleTrack& other : tracks_) {
     if (other.handle->shape().lowLatency && llSetOf(other) == llSetOf(track)) other.ownsSlots = false;
   }
 }
 
 // A staging area that no outstanding operation uses; -1: there is none.
-int Builder::freeStaging() const {
+int ScenarioBuilder::freeStaging() const {
   for (int area = 0; area < shape_.stagingAreas; ++area) {
     const auto uses = [&](const HandleTrack& t) { return t.outstanding && t.staging == area; };
     if (std::none_of(tracks_.begin(), tracks_.end(), uses)) return area;
@@ -132,7 +59,7 @@ int Builder::freeStaging() const {
   return -1;
 }
 
-int Builder::freeArea() {
+int ScenarioBuilder::freeArea() {
   for (int area = rng_.below(kOutputAreas);; area = (area + 1) % kOutputAreas) {
     if (std::none_of(tracks_.begin(), tracks_.end(),
                      [&](const HandleTrack& t) { return t.outstanding && t.area == area; }))
@@ -141,13 +68,13 @@ int Builder::freeArea() {
 }
 
 // Whether the next operation is to have this trouble, if it can. It is not the world's first ones.
-bool Builder::draws(Trouble trouble) {
+bool ScenarioBuilder::draws(Trouble trouble) {
   if (operations_ <= 2) return false;
   return world_.trouble == trouble ? rng_.coin() : world_.trouble == Trouble::none && rng_.oneIn(limits_.faultsOneIn);
 }
 
 // Gives a rank an entry that cannot be, now and then.
-HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
+HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
   for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
     if (!draws(trouble) || (s.merges && trouble == Trouble::twice)) continue;
     const int culprit = rng_.below(shape_.nranks);
@@ -158,27 +85,38 @@ HandleFault Builder::spoil(const HandleShape& s, const RouteConfig& config, std:
   return {};
 }
 
+// Another placement before the next route, now and then.
+void ScenarioBuilder::drawPlacement(HandleTrack& track, const RouteConfig& config) {
+  if (!track.places || placing_.oneIn(3)) return;
+  track.placed.reset();
+  if (!placing_.oneIn(4)) track.placed = test::drawPlacement(config, placing_);
+}
+
 // A new route of a handle.
-std::shared_ptr<RouteOperation> Builder::drawRoute(HandleTrack& track) {
+std::shared_ptr<RouteOperation> ScenarioBuilder::drawRoute(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   const int bound = bounding_.oneIn(3) ? bounding_.between(1, s.tokensMax) : s.tokensMax;
   RouteConfig config{s.map.nranks, s.map.experts,     s.topk,        s.layout,    bound,
                      s.alignment,  shape_.domainSize, !s.lowLatency, s.rowsBudget};
+  drawPlacement(track, config);
+  RouteConfig named = config;
+  if (track.placed) named.experts = track.placed->logicalExperts;
   const bool weights = rng_.coin();
-  std::vector<RouteInput> inputs = drawRouteInputs(config, weights, rng_);
-  if (s.merges) repeatExperts(config, inputs, rng_);
-  track.fault = spoil(s, config, inputs);
+  std::vector<RouteInput> inputs = drawRouteInputs(named, weights, rng_);
+  if (s.merges) repeatExperts(named, inputs, rng_);
+  track.fault = spoil(s, named, inputs);
   std::vector<RouteInput> counts = s.merges ? merged(config, inputs) : inputs;
+  if (track.placed) counts = placedInputs(config, *track.placed, std::move(counts));
   if (track.fault.fault != Fault::none) counts = withoutExperts(inputs);
   track.route = std::make_shared<const ReferenceRoute>(makeReferenceRoute(config, std::move(counts)));
   auto operation = std::make_shared<RouteOperation>(*world_.comm, *track.handle, track.route, weights,
-                                                    name("route", track), std::move(inputs));
+                                                    name("route", track), std::move(inputs), track.placed);
   operation->expect(track.fault);
   return operation;
 }
 
 // Its step is a route, or a dispatch that routes.
-void Builder::addRoute(HandleTrack& track) {
+void ScenarioBuilder::addRoute(HandleTrack& track) {
   const std::shared_ptr<RouteOperation> routing = drawRoute(track);
   if (dispatchRoutes(track.handle->view(0)) && mayStart(kDispatch, track) && rng_.coin()) {
     return addDispatch(track, routing);
@@ -187,16 +125,12 @@ void Builder::addRoute(HandleTrack& track) {
 }
 
 // LL combines of different sizes end the world.
-bool Builder::endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const {
+bool ScenarioBuilder::endsWorld(const HandleTrack& track, Kind kind, Trouble trouble) const {
   return track.handle->shape().lowLatency && kind == kCombine && trouble == Trouble::rowSize;
 }
 
-// If ranks send rows of different sizes, LL detects it when the rows have arrived. Until then they may overlap in the
-// slots, which nobody reads. ThreadSanitizer would report this as a race.
-constexpr bool kLlSizesMayDiffer = !MOE_TEST_TSAN;
-
 // Whether this operation is to have this trouble, if it can: its handle has none yet.
-bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
+bool ScenarioBuilder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
   if (track.fault.fault != Fault::none) return false;
   if (trouble == Trouble::rowSize && track.handle->shape().lowLatency && !kLlSizesMayDiffer) return false;
   if (!endsWorld(track, kind, trouble)) return draws(trouble);
@@ -204,7 +138,7 @@ bool Builder::draws(const HandleTrack& track, Kind kind, Trouble trouble) {
 }
 
 // Says how the handle, or the world, takes what its operation got.
-void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
+void ScenarioBuilder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault) {
   if (endsWorld(track, kind, trouble)) {
     ended_ = true, world_.culprit = fault.culprit;
     return;
@@ -214,7 +148,7 @@ void Builder::note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault f
 }
 
 // Gives this dispatch a fault, now and then. LL has no staging area.
-void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
+void ScenarioBuilder::addTrouble(HandleTrack& track, DispatchCase& config) {
   const int culprit = rng_.below(shape_.nranks);
   const bool lowLatency = track.handle->shape().lowLatency;
   const Arrivals& arrivals = track.route->arrivals[at(culprit)];
@@ -228,7 +162,7 @@ void Builder::addTrouble(HandleTrack& track, DispatchCase& config) {
   }
 }
 
-void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
+void ScenarioBuilder::addTrouble(HandleTrack& track, CombineOptions& options) {
   const int culprit = rng_.below(shape_.nranks);
   const bool lowLatency = track.handle->shape().lowLatency;
   if (!track.route->arrivals[at(culprit)].tokens.empty() && draws(track, kCombine, Trouble::capacity)) {
@@ -244,7 +178,7 @@ void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
 }
 
 // With `routing`: of a dispatch that routes.
-void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
+void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
   DispatchCase config;
   config.seed = rng_.next();
@@ -255,6 +189,7 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
   config.cast = drawCast(shape_.rowBytesMax, config.seed, blocks_, casting);
   if (config.cast) {
     config.rowBytes = config.cast.codeBytes();
+    config.cast.weighsInput = s.topk == 1 && !scaling_.oneIn(3);
     config.parts = drawTiles(config.cast.elements, casting);
   }
   config.stagingArea = freeStaging();
@@ -288,13 +223,13 @@ void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperati
 }
 
 // A step of track.kind, whole or its first phase.
-void Builder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
+void ScenarioBuilder::start(HandleTrack& track, const std::shared_ptr<Operation>& operation) {
   const bool split = rng_.oneIn(2);
   world_.program->addStep(operation, track.step, split ? kSendPhase : kSendPhase | kReceivePhase, drawWarps());
   if (split) track.outstanding = operation;
 }
 
-void Builder::addCombine(HandleTrack& track) {
+void ScenarioBuilder::addCombine(HandleTrack& track) {
   const HandleShape& s = track.handle->shape();
   CombineOptions options;
   options.seed = rng_.next();
@@ -324,13 +259,13 @@ void Builder::addCombine(HandleTrack& track) {
   start(track, operation);
 }
 
-void Builder::complete(HandleTrack& track) {
+void ScenarioBuilder::complete(HandleTrack& track) {
   world_.program->addStep(track.outstanding, track.step, kReceivePhase, drawWarps());
   track.outstanding.reset();
 }
 
 // Asks about the route of a handle, whatever else goes on.
-void Builder::addDescribe(const HandleTrack& track) {
+void ScenarioBuilder::addDescribe(const HandleTrack& track) {
   Rng& rng = describing_;
   DescribeCase config{rng.next()};
   if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
@@ -345,7 +280,7 @@ void Builder::addDescribe(const HandleTrack& track) {
 }
 
 // Adds one legal operation of a random handle.
-void Builder::addOperation() {
+void ScenarioBuilder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
   // What a dispatch that routes brings is known when it is complete.
@@ -359,20 +294,29 @@ void Builder::addOperation() {
   if (mayStart(kDispatch, track)) addDispatch(track);
 }
 
-Scenario Builder::build(std::uint64_t timeoutNs) {
+// In what it was made with, or in its placements alone.
+void ScenarioBuilder::makeStranger(const HandleTrack& track) {
+  if (shape_.nranks > 1 && placing_.coin()) return track.handle->makePlacementStranger(world_.culprit);
+  track.handle->makeStranger(world_.culprit);
+}
+
+Scenario ScenarioBuilder::build(std::uint64_t timeoutNs) {
   world_.comm = std::make_unique<TestComm>(shape_, timeoutNs);
   world_.culprit = rng_.below(shape_.nranks);
   world_.areas = std::make_unique<OutputAreas>(*world_.comm, kOutputAreas, shape_.heapBytes / kOutputAreas);
   world_.program = std::make_unique<Program>(shape_.nranks);
   for (const HandleShape& s : handleShapes_) {
     world_.handles.push_back(std::make_unique<TestHandle>(*world_.comm, s));
-    tracks_.push_back({world_.handles.back().get(), nullptr, nullptr, kDispatch, {}, 0, -1, -1, false, nullptr, {}});
+    tracks_.emplace_back();
+    tracks_.back().handle = world_.handles.back().get();
     if (describing_.coin()) tracks_.back().askForWaits();
-    if (world_.trouble == Trouble::stranger) world_.handles.back()->makeStranger(world_.culprit);
+    tracks_.back().places = placing_.oneIn(3);
+    if (world_.trouble == Trouble::stranger) makeStranger(tracks_.back());
     world_.text +=
-        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}\n", tracks_.size() - 1,
-                    s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT", s.tokensMax,
-                    s.alignment, s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
+        fmt::format("handle {}: {} experts, top {}, layout {}, {}, {} tokens, alignment {}{}{}{}{}\n",
+                    tracks_.size() - 1, s.map.experts, s.topk, static_cast<int>(s.layout), s.lowLatency ? "LL" : "HT",
+                    s.tokensMax, s.alignment, tracks_.back().places ? ", placements" : "",
+                    s.arrivals ? ", arrival words" : "", s.combineWeights ? ", weights at combine" : "",
                     s.rowsBudget > 0 ? fmt::format(", budget {}", s.rowsBudget) : "");
   }
   const int operations = rng_.between(limits_.operations / 2, limits_.operations);
@@ -390,11 +334,9 @@ Scenario Builder::build(std::uint64_t timeoutNs) {
   return std::move(world_);
 }
 
-}  // namespace
-
 Scenario makeScenario(std::uint64_t seed, Protocol protocol, Trouble trouble, const ScenarioLimits& limits,
                       std::uint64_t timeoutNs) {
-  return Builder(seed, protocol, trouble, limits).build(timeoutNs);
+  return ScenarioBuilder(seed, protocol, trouble, limits).build(timeoutNs);
 }
 
 }  // namespace moe::test

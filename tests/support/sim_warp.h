@@ -135,7 +135,7 @@ class SimWarp {
         const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
           castTile<decltype(type), ScattersScales<Casts>>(
-              job, factors, tile, [&](int sink) { return casts.sink(i, sink); },
+              job, factors.forRow(job.weight), tile, [&](int sink) { return casts.sink(i, sink); },
               [&](std::uint8_t* to, const void* from, std::size_t bytes) {
                 sim_.store(to, from, static_cast<std::uint32_t>(bytes));
               });

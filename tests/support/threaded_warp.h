@@ -137,7 +137,7 @@ class ThreadedWarp {
         for (int sink = 0; sink < job.sinks; ++sink) note(15, sink, casts.sink(i, sink).codes);
         for (int tile = lane_; tile < castTiles(job.elements); tile += kLanes) {
           castTile<decltype(type), ScattersScales<Casts>>(
-              job, factors, tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
+              job, factors.forRow(job.weight), tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }
     });

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <vector>
 
 #include "bootstrap/group/unique_id.h"
 #include "comm/handle.h"
@@ -29,7 +30,7 @@ class Alone {
   Comm& comm() { return *comm_; }
   Handle& makeHandle(int mode, int layout) {
     moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
-    config.experts = 4;
+    config.experts = kExperts;
     config.topk = 1;
     config.mode = mode;
     config.layout = layout;
@@ -55,7 +56,7 @@ class Alone {
   }
   void* other() { return other_; }
 
-  static constexpr int kTokens = 4;
+  static constexpr int kTokens = 4, kExperts = 4;
   Spy spy;
 
  private:
@@ -100,6 +101,31 @@ TEST(Handle, CapturedRoutesAreWaitedForOnlyWhileThereIsNoOther) {
   rank.spy.captures = false;
   rank.route(handle);
   EXPECT_EQ(handle.counts().rows, Alone::kTokens);
+}
+
+// The table stays where it is, and without a placement it is that of the even spread: for graphs that use it.
+TEST(Handle, ACapturedRouteFollowsLaterPlacements) {
+  Alone rank;
+  Handle& handle = rank.makeHandle(moeModeHt, moeLayoutFlat);
+  std::vector<std::int32_t> logical(Alone::kExperts, 0);
+  moePlacement_t placement = MOE_PLACEMENT_INITIALIZER;
+  placement.logicalExperts = 1, placement.physicalExperts = Alone::kExperts, placement.logical = logical.data();
+  handle.setPlacement(&placement, nullptr);
+  rank.spy.captures = true;
+  EXPECT_EQ(resultOf([&] { handle.setPlacement(&placement, nullptr); }), moeInvalidUsage);
+  EXPECT_EQ(resultOf([&] { handle.setPlacement(nullptr, nullptr); }), moeInvalidUsage);
+  rank.spy.captures = false;
+  rank.route(handle);
+  const Placement* table = rank.spy.latest.handle.placement;
+  ASSERT_NE(table, nullptr);
+  EXPECT_EQ(table->logicalExperts, 1);
+  EXPECT_NE(table->boundWord, 0u);
+  handle.setPlacement(nullptr, nullptr);
+  EXPECT_EQ(table->logicalExperts, Alone::kExperts);
+  EXPECT_EQ(table->boundWord | table->alignmentWord, 0u);
+  EXPECT_EQ(table->replicas()[Alone::kExperts - 1].first, Alone::kExperts - 1);
+  rank.route(handle);
+  EXPECT_EQ(rank.spy.latest.handle.placement, nullptr);
 }
 
 TEST(Handle, ALaunchThatFailsLeavesNothingOutstanding) {

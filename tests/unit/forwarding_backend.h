@@ -20,6 +20,9 @@ class ForwardingBackend : public Backend {
     return host_->shareWithSteps(begin, bytes, kind);
   }
   void copyToPrivate(void* to, const void* from, std::size_t bytes) override { host_->copyToPrivate(to, from, bytes); }
+  void copyToPrivate(void* to, const void* from, std::size_t bytes, moeStream_t stream) override {
+    host_->copyToPrivate(to, from, bytes, stream);
+  }
   void readWords(std::uint64_t* to, const std::uint64_t* from, std::size_t count) override {
     host_->readWords(to, from, count);
   }

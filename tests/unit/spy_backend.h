@@ -13,6 +13,7 @@ struct Spy {
   bool captures = false;
   std::vector<Workload> asked;  // the workloads that a launch shape was asked for
   std::vector<Step> launched;
+  StepParams latest{};  // of these
 };
 
 class SpyBackend final : public ForwardingBackend {
@@ -30,6 +31,7 @@ class SpyBackend final : public ForwardingBackend {
       return moeCudaError;
     }
     spy_.launched.push_back(step);
+    spy_.latest = params;
     return ForwardingBackend::launch(step, params, shape, stream, what);
   }
   bool capturing(moeStream_t) const noexcept override { return spy_.captures; }

@@ -128,7 +128,7 @@ class LlTaken {
     t_.rankRows[from] = static_cast<int>(dispatch.z);
     if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(t_.faulty + 1, kLlRefused);
     handle.w &= ~kRouteRefused;
-    const Failure why = handleFault(h_.terms, handle, from);
+    const Failure why = handleFault(termsOf(h_), handle, from);
     if (why.fault != Fault::none) {
       block_.warp.laneFail(c_, why);
       block_.warp.laneOr(t_.faulty + 1, kLlStranger);

@@ -58,7 +58,7 @@ struct LlTelling {
   MOE_LANES void storeCounts(WarpIndex w, bool refuses) const {
     const HandleView& h = s.handle;
     const Slice slice = sliceOf(h.map.experts + h.map.nranks, {w.index / w.blocks, w.count / w.blocks, 1});
-    Quad handle = h.terms;
+    Quad handle = termsOf(h);
     if (refuses) handle.w |= kRouteRefused;
     s.warp.forEach(slice.count, [&](int i) {
       const int bucket = slice.begin + i, count = users.total(bucket), experts = h.map.experts;

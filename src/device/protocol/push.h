@@ -102,12 +102,13 @@ struct CastOut {
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return d.cast.rowType; }
-  MOE_LANES CastRule rule() const { return {d.cast.type, d.cast.inputScale, d.cast.globalScale}; }
+  MOE_LANES CastRule rule() const { return {d.cast.type, d.cast.inputScale, d.cast.globalScale, d.cast.rowWeights}; }
   MOE_LANES CastJob job(int i) const {
     const PartOf part = share.at(i);
     const std::int64_t first = std::int64_t{part.row} * d.cast.elements + part.begin;
     const int elements = to.goes(part.row) ? static_cast<int>(part.bytes) : 0;
-    return {d.rows + first * elementBytes(d.cast.rowType), elements, to.placesMax()};
+    const float weight = d.cast.rowWeights != nullptr ? d.cast.rowWeights[part.row] : 1.0f;
+    return {d.rows + first * elementBytes(d.cast.rowType), elements, to.placesMax(), weight};
   }
   MOE_LANES CastSink sink(int i, int ordinal) const {
     const PartOf part = share.at(i);

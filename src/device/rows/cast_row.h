@@ -17,6 +17,7 @@ struct CastJob {
   const std::uint8_t* source;
   int elements;
   int sinks;
+  float weight = 1.0f;  // of the row
 };
 // Where the codes go, and the scales in words of 32 bits: word w to `scales` + w * `wordStride` words.
 struct CastSink {
@@ -50,6 +51,8 @@ struct CastFactors {
     return {rule.cast, rule.inputScale != nullptr ? *rule.inputScale : 1.0f,
             rule.globalScale != nullptr ? *rule.globalScale : 1.0f};
   }
+  // Of one row: an element is multiplied once, by the rounded product of both.
+  MOE_LANES CastFactors forRow(float weight) const { return {cast, multiplyRounded(input, weight), global}; }
 };
 
 template <class Type>

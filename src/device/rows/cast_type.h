@@ -63,8 +63,9 @@ MOE_HOST_DEVICE constexpr std::uint32_t castRowBytes(int cast, int elements) {
 // A cast, and the numbers that a step reads when it begins to cast. NULL: 1.
 struct CastRule {
   int cast;
-  const float* inputScale;   // elements are multiplied by it first
-  const float* globalScale;  // of NVFP4
+  const float* inputScale;            // elements are multiplied by it first, and by the weight of their row
+  const float* globalScale;           // of NVFP4
+  const float* rowWeights = nullptr;  // [tokens]
 };
 
 }  // namespace moe

@@ -28,8 +28,11 @@ inline constexpr TermField kExperts{"config.experts", 0, 16}, kTopk{"config.topk
     kLayout{"config.layout", 22, 2, {"FLAT", "EXPERT_MAJOR", "EXPERT_MAJOR_PADDED", "RANK_MAJOR"}},
     kMode{"config.mode", 24, 1, {"HT", "LL"}}, kArrivals{"config.arrivals", 25, 1},
     kCombineWeights{"config.combineWeights", 26, 1}, kExpertCounts{"config.expertCounts", 27, 1};
-inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 32},
-    kAlignment{"config.expertAlignment", 0, 32}, kRowsBudget{"config.rowsBudget", 0, 31};
+inline constexpr TermField kTokensBound{"config.tokensMax or tokensBound", 0, 24},
+    kAlignment{"config.expertAlignment", 0, 17}, kRowsBudget{"config.rowsBudget", 0, 31};
+// A placement's fingerprint, in what the second and the third word have left. No part of it is 0.
+inline constexpr TermField kPlacement{"the fingerprint of the placement (moeHandleSetPlacement)", 24, 8, {"none"}},
+    kPlacementRest{"the rest of the placement's fingerprint (moeHandleSetPlacement)", 17, 15, {"none"}};
 }  // namespace handle_terms
 
 // Beside the last word of a handle's terms, as a route tells them: an entry of the rank's tokens cannot be.
@@ -43,7 +46,7 @@ inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
           3,
           {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
     kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 6, 19},
-    kHidden{"args.hidden", 25, 39};
+    kHidden{"args.hidden", 25, 38}, kWeightsOnInput{"moeWeightsOnInput", 63, 1, {"not set", "set"}};
 }  // namespace dispatch_terms
 
 // Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
@@ -55,10 +58,11 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
 }  // namespace combine_terms
 
 // `cast` as in CastArgs: its type in three bits and a bit beside it.
-inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast) {
+inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast, bool weightsOnInput) {
   namespace terms = dispatch_terms;
   return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
-         terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3);
+         terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3) |
+         terms::kWeightsOnInput.packed(weightsOnInput ? 1 : 0);
 }
 
 // `rowBytes`: of the row type. `wire`: a WireType.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/view/failure.h"
+#include "device/view/placement.h"
 #include "device/view/remote_view.h"
 #include "device/view/window_layout.h"
 
@@ -218,13 +219,14 @@ struct HandleView {
   int tokensMax;   // of a rank, in this route: what strides are made of; memory is for the handle's tokensMax
   int alignment;   // EXPERT_MAJOR
   Divisor byAlignment;
-  int wideIndex;      // 1: int64
-  int merges;         // 1: an expert that a token names again counts once
-  int arrivals;       // 1: there are arrival words
-  int rowsBudget;     // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
-  int countsExperts;  // 1: a route tells how many rows all experts get
-  int weighted;       // 1: combines bring the weights of their rows, which are of experts
-  Quad terms;         // what must agree between ranks: terms.h
+  int wideIndex;         // 1: int64
+  int merges;            // 1: an expert that a token names again counts once
+  int arrivals;          // 1: there are arrival words
+  int rowsBudget;        // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
+  int countsExperts;     // 1: a route tells how many rows all experts get
+  int weighted;          // 1: combines bring the weights of their rows, which are of experts
+  Quad terms;            // what must agree between ranks, but for the placement: terms.h
+  Placement* placement;  // in the handle's memory, and written while no step reads it; NULL: ids are physical
 
   Sent sent;
   Arriving arriving;
@@ -259,6 +261,8 @@ struct HandleView {
   MOE_HOST_DEVICE bool wavesByExpert() const { return arrivals != 0 && domains == 1 && lowLatency == 0; }
   MOE_HOST_DEVICE int railDestinationsMax() const { return destinationsPerToken(topk, map.nranks / domains); }
   MOE_HOST_DEVICE int headerStride() const { return static_cast<int>(headerQuads(topk)); }
+  // The experts that a route may name.
+  MOE_HOST_DEVICE int namedExperts() const { return placement != nullptr ? placement->logicalExperts : map.experts; }
   // Rows of an expert's group in which `full` rows have something in them.
   MOE_HOST_DEVICE int groupRows(int full) const { return byAlignment.of(full + alignment - 1) * alignment; }
 };
@@ -283,11 +287,11 @@ struct RouteArgs {
 };
 
 struct CastArgs {
-  int type;                               // a CastType; none: all else is 0
-  int rowType;                            // of the rows that are cast
-  int elements;                           // of a row
-  std::uint32_t codeBytes;                // of a row's codes
-  const float *inputScale, *globalScale;  // as in CastRule
+  int type;                                            // a CastType; none: all else is 0
+  int rowType;                                         // of the rows that are cast
+  int elements;                                        // of a row
+  std::uint32_t codeBytes;                             // of a row's codes
+  const float *inputScale, *globalScale, *rowWeights;  // as in CastRule
   std::uint32_t* outScales;
   std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if grid.experts is not 0; or NULL
   std::uint64_t outScalesOffset;       // window offset, HT and not staged

@@ -30,7 +30,7 @@ MOE_LANES Tiles<Type> load(const CastJob& job, int tile, int lane) {
 }
 
 // Rows by `format`, which says what a lane makes of its piece: code(piece), with the block's lanes, and what lane s
-// stores of a tile's scales, storeScales(). Lane s holds sink s.
+// stores of a tile's scales, storeScales(). Lane s holds sink s. forRow(weight): the format for a row with this weight.
 template <bool kScatters, class Type, class Format>
 MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format& format, int tile, const CastSink& mine,
                      int lane) {
@@ -56,12 +56,13 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
   const int n = casts.count();
   for (int i = 0; i < n; ++i) {
     const CastJob job = casts.job(i);
+    const Format ofRow = format.forRow(job.weight);
     CastSink mine{};
 #pragma unroll 1
     for (int tile = 0; tile < castTiles(job.elements); tile += kTilesAtOnce) {
       const Tiles<Type> tiles = load<Type>(job, tile, lane);
       if (tile == 0 && lane < job.sinks) mine = casts.sink(i, lane);  // while the row is on its way
-      store<ScattersScales<Casts>>(tiles, job, format, tile, mine, lane);
+      store<ScattersScales<Casts>>(tiles, job, ofRow, tile, mine, lane);
     }
   }
 }
@@ -70,7 +71,7 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
 template <class Type, CastList Casts>
 MOE_LANES void rows(const Casts& casts, int lane) {
   const CastRule rule = casts.rule();
-  if (castBlockElements(rule.cast) == 128 && rule.inputScale == nullptr) {
+  if (castBlockElements(rule.cast) == 128 && rule.inputScale == nullptr && rule.rowWeights == nullptr) {
     rowsBy<Type>(casts, LargeBlocks{rule.cast}, lane);
   } else {
     rowsBy<Type>(casts, AnyBlocks{CastFactors::of(rule), lane}, lane);

@@ -63,6 +63,7 @@ struct LargeBlocks {
     return {piece.codes(scale.inverse), floatToBits(scale.scale)};
   }
   MOE_LANES int cast() const { return type; }
+  MOE_LANES LargeBlocks forRow(float) const { return *this; }
   MOE_LANES void storeCodes(std::uint8_t* to, int piece, const Coded& coded) const {
     reinterpret_cast<Quad*>(to)[piece] = coded.codes;
   }
@@ -89,6 +90,7 @@ struct AnyBlocks {
     std::uint32_t scale;
   };
   MOE_LANES int cast() const { return factors.cast; }
+  MOE_LANES AnyBlocks forRow(float weight) const { return {factors.forRow(weight), lane}; }
   MOE_LANES int blockLanes() const { return castBlockElements(factors.cast) / kCastPieceElements; }
 
   template <class Type>

@@ -95,7 +95,7 @@ class HostWarpOver {
         const CastJob job = casts.job(i);
         for (int tile = 0; tile < castTiles(job.elements); ++tile) {
           castTile<decltype(type), ScattersScales<Casts>>(
-              job, factors, tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
+              job, factors.forRow(job.weight), tile, [&](int sink) { return casts.sink(i, sink); }, std::memcpy);
         }
       }
     });

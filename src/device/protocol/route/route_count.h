@@ -7,12 +7,28 @@
 
 namespace moe {
 
-MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entry) {
+// The expert of an entry as the caller has named it.
+MOE_LANES std::int64_t givenIndexAt(const HandleView& h, const RouteArgs& a, int entry) {
   return h.wideIndex != 0 ? static_cast<const std::int64_t*>(a.topkIdx)[entry]
                           : static_cast<const std::int32_t*>(a.topkIdx)[entry];
 }
 
-// An entry as it counts: its expert as it was given, its weight, and the entry of its token that it counts with.
+// The physical expert of an entry that names expert `id` of a placement, or a number that no expert has.
+MOE_LANES std::int64_t placedIndex(const HandleView& h, int entry, std::int64_t id) {
+  if (id < 0 || id >= h.map.experts) return id;
+  const Replicas replicas = h.placement->replicas()[id];
+  if (replicas.count == 0) return h.map.experts;
+  if (replicas.count == 1) return replicas.first;
+  const int token = h.byTopk.of(entry), turn = token - replicas.byCount.of(token) * replicas.count;
+  return h.placement->list(h.map.experts)[replicas.first + turn];
+}
+// The physical expert of an entry. What cannot be stays what cannot be.
+MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entry) {
+  const std::int64_t id = givenIndexAt(h, a, entry);
+  return h.placement == nullptr ? id : placedIndex(h, entry, id);
+}
+
+// An entry as it counts: its physical expert, its weight, and the entry of its token that it counts with.
 struct TakenEntry {
   std::int64_t id;
   float weight;

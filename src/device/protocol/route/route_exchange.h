@@ -19,7 +19,7 @@ MOE_LANES void writeCounts(const Routing auto& r) {
       r.warp.laneStore(routeCounts(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank) + bucket, count);
     }
   });
-  Quad terms = r.handle.terms;
+  Quad terms = termsOf(r.handle);
   const bool refused = r.own.totals[r.handle.faultBucket()] != 0;
   if (refused) terms.w |= kRouteRefused;
   r.warp.forEach(r.comm.domainSize, [&](int i) {
@@ -70,7 +70,7 @@ MOE_LANES int laneJudgeTerms(const Routing auto& r, int from) {
   Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from));
   const bool refused = (theirs.w & kRouteRefused) != 0;
   theirs.w &= ~kRouteRefused;
-  const Failure why = handleFault(r.handle.terms, theirs, from);
+  const Failure why = handleFault(termsOf(r.handle), theirs, from);
   if (why.fault != Fault::none) r.warp.laneFail(r.comm, why);
   return why.fault != Fault::none ? kOneStranger : refused ? 1 : 0;
 }

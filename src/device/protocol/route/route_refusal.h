@@ -22,7 +22,7 @@ MOE_LANES Fault givenFault(const StepParams& p, int entry) {
 
 MOE_LANES Quad badEntryWords(const StepParams& p, int entry) {
   const int token = p.handle.byTopk.of(entry), k = entry - token * p.handle.topk;
-  const auto id = static_cast<std::uint64_t>(indexAt(p.handle, p.route, entry));
+  const auto id = static_cast<std::uint64_t>(givenIndexAt(p.handle, p.route, entry));
   return {static_cast<std::uint32_t>(givenFault(p, entry)), static_cast<std::uint32_t>(token << 8 | k),
           static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)};
 }
@@ -30,7 +30,7 @@ MOE_LANES Quad badEntryWords(const StepParams& p, int entry) {
 // Of rank `from`, as it came with its counts.
 MOE_LANES Failure faultTold(const HandleView& h, int from, const Quad& words) {
   const auto id = static_cast<std::int64_t>(std::uint64_t{words.w} << 32 | words.z);
-  return {0, static_cast<Fault>(words.x), Phase::none, from, 0, words.y, h.map.experts, id};
+  return {0, static_cast<Fault>(words.x), Phase::none, from, 0, words.y, h.namedExperts(), id};
 }
 
 // The first entry that cannot be, to where each rank of [begin, end) reads it, placeAt(rank). One warp.

@@ -19,6 +19,13 @@ MOE_LANES Quad* routeTerms(const CommView& c, int rank, std::uint64_t epoch, int
   return c.in<Quad>(rank, countsOffset(c, epoch, from));
 }
 
+// What all ranks must have alike in a route: of the handle, and of its placement as the route finds it.
+MOE_LANES Quad termsOf(const HandleView& h) {
+  Quad terms = h.terms;
+  if (h.placement != nullptr) terms.y |= h.placement->boundWord, terms.z |= h.placement->alignmentWord;
+  return terms;
+}
+
 // The rows that rank `from` sends here in each wave by experts.
 MOE_LANES std::int32_t* waveCounts(const CommView& c, int rank, std::uint64_t epoch, int from) {
   return c.in<std::int32_t>(rank, c.at.waveCounts) + std::int64_t{parityOf(epoch) * c.nranks + from} * kHtWaves;

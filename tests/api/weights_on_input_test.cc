@@ -1,0 +1,116 @@
+// Rows that are multiplied by their tokens' weights before they are cast (moeWeightsOnInput).
+#include "support/refusal_calls.h"
+
+namespace moe::test {
+namespace {
+
+class WeightsOnInput : public Refusal {};
+
+StepCase weighedCase(int mode, int layout, int cast, bool scalesInput) {
+  StepCase c;
+  c.mode = mode, c.layout = layout, c.cast = cast, c.topk = 1, c.tokensMax = 9, c.weighsInput = true;
+  c.rowType = 1 + (layout + cast) % 3;
+  c.hidden = 128 * (1 + (layout + cast) % 5);
+  c.exact = cast == moeCastFp8 && layout % 2 == 0;
+  c.scalesInput = scalesInput, c.scalesAll = cast == moeCastNvfp4;
+  c.scales = layout % 2 == 0 ? moeScalesTokenContiguous : moeScalesRowMajor;
+  c.window = mode == moeModeHt && cast % 2 == 0;
+  c.seed = static_cast<std::uint64_t>(850 + 40 * mode + 8 * layout + cast);
+  return c;
+}
+
+// A step that routes as it dispatches reads the weights where the caller has them, others where the route kept them.
+TEST_P(WeightsOnInput, CountBeforeEveryCast) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      world(3, config(), [&](RankContext& context) {
+        for (int cast = moeCastFp8; cast <= moeCastNvfp4; ++cast) {
+          for (const bool scalesInput : {false, true}) {
+            MoeStep step(context, weighedCase(mode, layout, cast, scalesInput));
+            for (int i = 0; i < 4; ++i) {
+              step.prepare(i);
+              if (i % 2 == 0) {
+                step.route();
+                step.dispatch(i == 2 ? moeSendOnly : 0);
+              } else {
+                step.routeDispatch(i == 3 ? moeSendOnly : 0);
+              }
+              if (i >= 2) step.complete();
+              step.checkDispatch();
+            }
+          }
+        }
+      });
+    }
+  }
+}
+
+// Weights that the route was not given are 1.
+TEST_P(WeightsOnInput, WithoutWeightsRowsStayAsTheyAre) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    world(2, small(), [&](RankContext& context) {
+      moeHandleConfig_t shape = handleOf(mode, moeLayoutFlat);
+      shape.topk = 1;
+      moeHandle_t handle = nullptr;
+      MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
+      const std::vector<float> ones(128, 1.0f);
+      const std::vector<std::int32_t> ids = {2 * context.rank};
+      moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+      args.rows = context.arena.put<float>(ones), args.rowType = moeRowFp32, args.hidden = 128;
+      args.cast = moeCastFp8Pow2, args.flags = moeWeightsOnInput;
+      args.outRows = context.arena.take(4 * 128), args.outScales = context.arena.take(4 * 4), args.outRowsMax = 4;
+      const auto* idsThere = context.arena.put<std::int32_t>(ids);
+      context.meet();
+      MOE_EXPECT_OK(moeRouteDispatch(handle, idsThere, nullptr, 1, &args, context.stream()), context);
+      EXPECT_EQ(context.arena.get(static_cast<float*>(args.outScales), 1)[0], 0x1p-8f);  // 2^ceil(log2(1 / 448))
+      MOE_EXPECT_OK(moeDispatch(handle, &args, context.stream()), context);
+      EXPECT_EQ(context.arena.get(static_cast<float*>(args.outScales), 1)[0], 0x1p-8f);
+      context.meet();
+      MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+    });
+  }
+}
+
+TEST_P(WeightsOnInput, NeedACastAndOneExpertPerToken) {
+  world(1, small(), [](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+    Calls two(context, shape);
+    MOE_EXPECT_OK(two.route(), context);
+    moeDispatchArgs_t args = two.dispatchArgs();
+    args.flags = moeWeightsOnInput;
+    EXPECT_EQ(two.dispatch(args), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "args.flags has moeWeightsOnInput, but args.cast is none"));
+    args.hidden = 128, args.rowType = moeRowBf16, args.cast = moeCastFp8, args.outScales = two.take(4096);
+    EXPECT_EQ(two.dispatch(args), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "args.flags has moeWeightsOnInput, but config.topk is 2, must be 1"));
+    EXPECT_EQ(two.routeDispatch(args), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "config.topk is 2, must be 1"));
+    args.flags = 16;
+    EXPECT_EQ(two.dispatch(args), moeInvalidArgument);
+    EXPECT_TRUE(says(context.error(), "args.flags is 16"));
+  });
+}
+
+TEST_P(WeightsOnInput, IfRanksDifferTheFlagIsNamed) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    world(2, small(), [&](RankContext& context) {
+      moeHandleConfig_t shape = handleOf(mode, moeLayoutFlat);
+      shape.topk = 1;
+      Calls calls(context, shape);
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      args.hidden = 128, args.rowType = moeRowBf16, args.cast = moeCastFp8;
+      args.rows = calls.take(kTokens * 256), args.outRows = calls.take(kRowsMax * 128);
+      args.outScales = calls.take(kRowsMax * 4);
+      args.flags = context.rank == 0 ? moeWeightsOnInput : 0;
+      context.meet();
+      MOE_EXPECT_OK(calls.routeDispatch(args), context);
+      calls.expectStatus(moeInvalidUsage, "ranks disagree: moeWeightsOnInput is set on rank 0 and not set on rank 1");
+      context.meet();
+    });
+  }
+}
+
+MOE_INSTANTIATE_BACKENDS(WeightsOnInput);
+
+}  // namespace
+}  // namespace moe::test
