@@ -44,6 +44,7 @@ class Builder {
         bounding_(mix(seed, 72)),
         casting_(mix(seed, 77)),
         coding_(mix(seed, 78)),
+        waiting_(mix(seed, 83)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         limits_(limits) {
@@ -70,6 +71,7 @@ class Builder {
   void note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault);
   void addTrouble(HandleTrack& track, DispatchCase& config);
   void addTrouble(HandleTrack& track, CombineOptions& options);
+  void addWaits(const HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
@@ -83,7 +85,8 @@ class Builder {
   Rng weighing_;           // the same of weights at combine
   Rng bounding_;           // of bounds ...
   Rng casting_;            // ... of casts in HT ...
-  Rng coding_;             // ... and of wire formats
+  Rng coding_;             // ... of wire formats ...
+  Rng waiting_;            // ... and of rows that are made beside a combine
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;
@@ -243,6 +246,17 @@ void Builder::addTrouble(HandleTrack& track, CombineOptions& options) {
   note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
 }
 
+// Lets this combine wait for its rows, now and then, and end the world if they never come.
+void Builder::addWaits(const HandleTrack& track, CombineOptions& options) {
+  if (!hasRowPerExpert(track.handle->shape().layout) || !waiting_.oneIn(3)) return;
+  drawReady(options, track.handle->shape(), shape_.nranks, waiting_);
+  const int culprit = world_.culprit;
+  if (world_.trouble != Trouble::unready || track.fault.fault != Fault::none || operations_ <= 2) return;
+  if (track.route->arrivals[at(culprit)].tokens.empty()) return;
+  options.ready.ranks[at(culprit)] = true, options.ready.never = culprit;
+  ended_ = true;
+}
+
 // With `routing`: of a dispatch that routes.
 void Builder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
@@ -311,6 +325,7 @@ void Builder::addCombine(HandleTrack& track) {
   for (int r = 0; r < shape_.nranks; ++r)
     options.inPlace.push_back(mayReadRows && !coded && (allInPlace || (!s.lowLatency && rng_.coin())));
   addTrouble(track, options);
+  addWaits(track, options);
   if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
   if (s.lowLatency) takeSlots(track);
   track.kind = kCombine;
@@ -320,6 +335,7 @@ void Builder::addCombine(HandleTrack& track) {
   auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
                                                       options, name("combine", track));
   operation->expect(track.fault);
+  if (options.ready.never >= 0) world_.missingWord = operation->missingWord();
   track.step = combineStep(track.handle->view(0), landing_, coded);
   start(track, operation);
 }

@@ -87,7 +87,7 @@ class LlCombine {
       if (silent) {
         handBackNothing<kCoded>(s.warp, s.p, s.w, s.operation());
       } else {
-        handBack();
+        if (!handBack()) return;
         if (s.args.grads != 0) pushWeightGrads(s);
       }
       if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
@@ -163,10 +163,11 @@ class LlCombine {
   MOE_LANES PartShare arrivedShare() const {
     return shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
   }
-  MOE_LANES void handBack() const {
+  // False if a wait failed.
+  MOE_LANES bool handBack() const {
     const PartShare share = arrivedShare();
-    prepareRows<true>(s, HandedBack<S, true>{s, share});
-    if (s.split()) prepareRows<false>(s, HandedBack<S, false>{s, share});
+    if (!prepareRows<true>(s, HandedBack<S, true>{s, share})) return false;
+    return !s.split() || prepareRows<false>(s, HandedBack<S, false>{s, share});
   }
 
   // What a sending step leaves for the next one.
