@@ -326,6 +326,13 @@ class CombineArgs : public moeCombineArgs_t {
     cumulativeWaitNs = array.data();
     waitExtent_ = detail::Extent(array);
   }
+  // Words of blocks of `blockRows` rows (0: of experts), which are there when their word has reached `value`. With
+  // blocks the size of the array is checked in the layout EXPERT_MAJOR_PADDED alone.
+  void setReady(Span<const std::uint32_t> words, std::int32_t blockRows, std::uint32_t value) {
+    ready = words.data();
+    readyRows = blockRows, readyValue = value;
+    readyExtent_ = detail::Extent(words);
+  }
 
  private:
   friend class Handle;
@@ -354,10 +361,18 @@ class CombineArgs : public moeCombineArgs_t {
     outGradsExtent_.require("args.outWeightGrads", outWeightGrads, {token, topk});
     topkWeightsExtent_.require("args.topkWeights", topkWeights, {token, topk});
     waitExtent_.require("args.cumulativeWaitNs", cumulativeWaitNs, {{"nranks", shape.nranks}});
+    requireReady(shape);
+  }
+  void requireReady(const detail::Shape& shape) const {
+    const detail::Axis experts{"localExperts", shape.localExperts};
+    if (readyRows <= 0) return readyExtent_.require("args.ready", ready, {experts});
+    if (shape.layout != moeLayoutExpertMajorPadded) return;
+    const std::int64_t places = std::int64_t{shape.nranks} * shape.bound;
+    readyExtent_.require("args.ready", ready, {experts, {"blocks", (places + readyRows - 1) / readyRows}});
   }
 
   detail::Extent rowsExtent_, outExtent_, bias0Extent_, bias1Extent_, gradsExtent_, outGradsExtent_;
-  detail::Extent topkWeightsExtent_, waitExtent_;
+  detail::Extent topkWeightsExtent_, waitExtent_, readyExtent_;
 };
 
 }  // namespace moecomm

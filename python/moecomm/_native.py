@@ -7,7 +7,7 @@ import ctypes.util
 import functools
 import os
 import pathlib
-from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Dict, List
 
 # ---- Constants -------------------------------------------------------------------------------------------------------
@@ -315,6 +315,9 @@ class moeCombineArgs_t(_Sized):
         ("wire", c_int32),
         ("cumulativeWaitNs", c_void_p),
         ("topkWeights", c_void_p),
+        ("ready", c_void_p),
+        ("readyRows", c_int32),
+        ("readyValue", c_uint32),
     ]
 
 

@@ -38,6 +38,9 @@ class CombineArguments(Arguments):
         weight_grads: Any,
         out_weight_grads: Any,
         cumulative_wait_ns: Any,
+        ready: Any,
+        ready_rows: int,
+        ready_value: int,
         capacity: Optional[int],
         send_only: bool,
         sms: int,
@@ -70,7 +73,17 @@ class CombineArguments(Arguments):
         require_shape(given, "topk_weights", (self._tokens, self._layout.topk), "[tokens, topk]")
         args.topkWeights = given.address
         self._set_grads(args, weight_grads, out_weight_grads)
+        self._set_ready(args, ready, ready_rows, ready_value)
         return args
+
+    def _set_ready(self, args, ready: Any, ready_rows: int, ready_value: int) -> None:
+        """Of blocks, the library knows how many words there are."""
+        words = self._take(ready, "ready", ("int32", "uint32"))
+        rows = integer(ready_rows, "ready_rows")
+        if rows == 0:
+            require_shape(words, "ready", (self._layout.local_experts,), "[local experts]")
+        args.ready, args.readyRows = words.address, rows
+        args.readyValue = integer(ready_value, "ready_value") & 0xFFFFFFFF  # words wrap
 
     def _require_rows(self, found: Array, what: str, count: Any) -> None:
         """Requires enough rows in an array that is read. `count` is called with the required number."""

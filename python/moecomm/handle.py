@@ -327,6 +327,9 @@ class Handle(HandleSettings, HandleQueries):
         weight_grads: Any = None,
         out_weight_grads: Any = None,
         cumulative_wait_ns: Any = None,
+        ready: Any = None,
+        ready_rows: int = 0,
+        ready_value: int = 1,
         send_only: bool = False,
         sms: int = 0,
         stream: Any = None,
@@ -347,6 +350,10 @@ class Handle(HandleSettings, HandleQueries):
         weight_grads      float32, gradients of the weights, as out_topk_weights of dispatch; with out_weight_grads, on
                           all ranks or on none. A rank where nothing came passes an array without rows
         out_weight_grads  [tokens, topk] float32
+        ready             int32 words that a kernel on another stream counts up as it makes the rows, in a layout with a
+                          row per expert: a row is read when its word has reached ready_value. Limit sms with it
+        ready_rows        64 or 128: words are of blocks of so many rows of an expert, as moecomm.h says; 0: [local
+                          experts], a word for each
         cumulative_wait_ns, row_type, hidden  as in dispatch
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
@@ -364,6 +371,9 @@ class Handle(HandleSettings, HandleQueries):
             weight_grads=weight_grads,
             out_weight_grads=out_weight_grads,
             cumulative_wait_ns=cumulative_wait_ns,
+            ready=ready,
+            ready_rows=ready_rows,
+            ready_value=ready_value,
             capacity=self._capacity,
             send_only=send_only,
             sms=sms,

@@ -43,6 +43,7 @@ const char* missing(Phase phase) {
     case Phase::combineRailsFree:
       return "take the sums of an earlier moeCombine";
     case Phase::puts:
+    case Phase::expertRows:
     case Phase::ownWarps:
       return "finish its own part";
     case Phase::count:
@@ -117,6 +118,13 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
       }
       if (f.phase == Phase::ownWarps) {
         return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs), rank};
+      }
+      if (f.phase == Phase::expertRows) {
+        return {moeTimeout,
+                fmt::format("rank {}: moeCombine: rows of its local expert {} were not ready within {} ms (args.ready[{}] "
+                            "is {}, which has not reached {})",
+                            rank, f.index >> 32, timeoutMs, f.index & 0xffffffff, f.actual, f.expected),
+                rank};
       }
       return {moeTimeout,
               fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank, f.peer,

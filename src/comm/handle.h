@@ -79,6 +79,9 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void checkGrads(const moeCombineArgs_t& args) const;
   void checkWeights(const moeCombineArgs_t& args) const;
   void checkWire(const moeCombineArgs_t& args) const;
+  void checkReady(const moeCombineArgs_t& args) const;
+  ReadyWords readyWords(const moeCombineArgs_t& args) const;
+  std::int64_t readyWordCount(const moeCombineArgs_t& args) const;
   Parts wireParts(const LaunchShape& shape, int rows, const CombineArgs& args) const;
   void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();

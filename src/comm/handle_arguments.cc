@@ -155,13 +155,14 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
       {{"args.out", args.out, sums},
        {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
        {"args.outWeightGrads", args.outWeightGrads, entries}}};
-  const std::array<Extent, 5> inputs = {{{"args.rows", args.rows, rowBytes},
+  const std::array<Extent, 6> inputs = {{{"args.rows", args.rows, rowBytes},
                                          bias("args.bias0", args.bias0),
                                          bias("args.bias1", args.bias1),
                                          {"args.topkWeights", args.topkWeights, entries},
+                                         {"args.ready", args.ready, readyWordCount(args) * 4},
                                          {"args.weightGrads", args.weightGrads, 4}}};
   requireBlocks(comm_, outputs);
-  requireBlocks(comm_, std::array<Extent, 3>{inputs[1], inputs[2], inputs[3]});
+  requireBlocks(comm_, std::array<Extent, 4>{inputs[1], inputs[2], inputs[3], inputs[4]});
   requireAllApart(outputs, inputs);
 }
 

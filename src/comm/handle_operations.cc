@@ -201,6 +201,7 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   checkGrads(args);
   checkWeights(args);
   checkWire(args);
+  checkReady(args);
   CombineArgs out{};
   out.rows = bytesOf(args.rows);
   out.tokens = tokens_;
@@ -219,6 +220,7 @@ CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   out.bias1 = bytesOf(args.bias1);
   out.weightGrads = args.weightGrads;
   out.outWeightGrads = args.outWeightGrads;
+  out.ready = readyWords(args);
   placeRows(args, &out);
   return out;
 }

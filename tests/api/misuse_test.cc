@@ -187,6 +187,7 @@ class Misuser {
     add("args.bias1 is ", [this](auto& args) { args.bias1 = misaligned(16); });
     add("args.weightGrads is ", [this](auto& args) { args.weightGrads = reinterpret_cast<float*>(misaligned(4)); });
     add("args.topkWeights is ", [this](auto& args) { args.topkWeights = reinterpret_cast<float*>(misaligned(4)); });
+    add("args.ready is ", [this](auto& args) { args.ready = reinterpret_cast<std::uint32_t*>(misaligned(4)); });
     add("args.outWeightGrads is ",
         [this](auto& args) { args.outWeightGrads = reinterpret_cast<float*>(misaligned(4)); });
   }

@@ -1,5 +1,6 @@
 #include "protocol/fixed_shape.h"
 
+#include "support/draw_parts.h"
 #include "support/routing_input.h"
 
 namespace moe::test {
@@ -98,6 +99,7 @@ class Rounds {
     options.area = 0;
     const bool mayReadRows = !hasRowPerExpert(shape_.layout) && !shape_.lowLatency;
     for (int r = 0; r < shape_.ranks; ++r) options.inPlace.push_back(mayReadRows && (round + r) % 2 == 0);
+    if (shape_.awaitsRows && hasRowPerExpert(shape_.layout)) drawReady(options, handle().shape(), shape_.ranks, rng_);
     addSteps(std::make_shared<CombineOperation>(*world_.comm, handle(), route_, world_.areas.get(), options, "combine"),
              combineStep(handle().view(0), shape_.landing));
   }

@@ -26,6 +26,7 @@ struct FixedShape {
   bool routesInside = false;  // LL: the first dispatch of a round routes
   bool combineFirst = false;  // HT: combine before dispatch, as in a backward pass
   bool timed = false;         // operations note how long they wait, which is added up after each
+  bool awaitsRows = false;    // layouts with rows per expert: combines start before their rows are made
   int rounds = 3;
 };
 

@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
                                               {"bad-index", Mishap::badIndex},
                                               {"twice", Mishap::twice},
                                               {"stranger", Mishap::stranger},
-                                              {"row-size", Mishap::rowSize}};
+                                              {"row-size", Mishap::rowSize},
+                                              {"unready", Mishap::unready}};
   Options options;
   app.add_option("--protocol", options.protocol, "ht, ll or both")->transform(CLI::CheckedTransformer(protocols));
   app.add_option("--mishap", options.mishap, "what happens to the worlds")->transform(CLI::CheckedTransformer(mishaps));

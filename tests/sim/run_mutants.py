@@ -22,7 +22,8 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_operation.cc",
           "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc",
-          "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/reference.cc", "support/reference_describe.cc",
+          "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/ready_combine.cc",
+          "support/reference.cc", "support/reference_describe.cc",
           "support/routing_input.cc", "support/scenario.cc", "support/spoil_call.cc",
           "support/tally_operation.cc", "support/wire_reference.cc", "support/world_shapes.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
@@ -47,6 +48,7 @@ SIM_ARGUMENTS = {
     "sim-row-size": ["--mishap", "row-size"],
     "sim-death": ["--mishap", "death"],
     "sim-twice": ["--mishap", "twice"],
+    "sim-unready": ["--mishap", "unready"],
 }
 
 

@@ -66,6 +66,11 @@ TEST(Simulation, RefusesRowsOfDifferentSizesOnEveryRank) {
   expectGoodWorlds(Protocol::ll, Mishap::rowSize, 300);
 }
 
+TEST(Simulation, NamesTheRowsOfAnExpertThatAreNeverMade) {
+  expectGoodWorlds(Protocol::ht, Mishap::unready, 300);
+  expectGoodWorlds(Protocol::ll, Mishap::unready, 300);
+}
+
 TEST(Simulation, RepeatsItselfFromTheSameSeed) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Verdict first = runWorld(seed, Protocol::both, Mishap::any, false);

@@ -79,7 +79,7 @@ Mishap drawMishap(Rng& rng) {
   const int kind = rng.below(16);
   return kind < 2    ? Mishap::death
          : kind == 2 ? Mishap::leave
-         : kind < 9  ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
+         : kind < 10 ? static_cast<Mishap>(static_cast<int>(Mishap::abort) + kind - 3)
                      : Mishap::nothing;
 }
 
@@ -95,6 +95,8 @@ Trouble troubleOf(Mishap mishap) {
       return Trouble::stranger;
     case Mishap::rowSize:
       return Trouble::rowSize;
+    case Mishap::unready:
+      return Trouble::unready;
     default:
       return Trouble::none;
   }

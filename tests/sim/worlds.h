@@ -10,7 +10,7 @@
 namespace moe::sim {
 
 // What happens to a world. `any` draws one, which is mostly nothing.
-enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize };
+enum class Mishap { any, nothing, death, leave, abort, capacity, badIndex, twice, stranger, rowSize, unready };
 
 struct Verdict {
   std::string wrong;  // empty if the world behaved as it must

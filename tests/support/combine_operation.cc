@@ -110,6 +110,7 @@ std::uint8_t* CombineOperation::makeRows(int rank, Report& report) {
     own.rows = GuardedBytes(at(route_->arrivals[at(rank)].layoutRows * rowBytesSaid(rank)));
     rows = bytes == 0 ? nullptr : own.rows.data();
   }
+  if (isReadyLater(rank)) return rows;
   forEachRow(*route_, rank, [&](const ArrivedToken& token, const ArrivedEntry* entry, std::int64_t row) {
     makeRow(rank, token, entry, rows + row * rowBytes);
   });
@@ -170,6 +171,7 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   const bool given = grads && rank != options_.noGrads;
   a.weightGrads = given ? reinterpret_cast<const float*>(own.grads.data()) : nullptr;
   a.outWeightGrads = grads ? reinterpret_cast<float*>(own.outGrads.data()) : nullptr;
+  if (isReadyLater(rank)) fillReady(rank);
 }
 
 StepParams CombineOperation::params(int rank, int phases) {

@@ -1,4 +1,5 @@
-// Draws how the rows of an operation are cut among warps, and the wire format of some combines.
+// Draws how the rows of an operation are cut among warps, and of some combines the wire format, and which rows are made
+// beside them.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +28,16 @@ inline bool drawWire(CombineOptions& options, int rowBytesMax, Rng& rng) {
   sum.rowBytes = std::int64_t{used} * unitBytes;
   options.parts = {(used + each - 1) / each, static_cast<std::uint32_t>(each * unitBytes)};
   return true;
+}
+
+// Lets a combine start before its rows are made, on some ranks. Blocks of an EXPERT_MAJOR group are whole.
+inline void drawReady(CombineOptions& options, const HandleShape& shape, int ranks, Rng& rng) {
+  ReadyCase& ready = options.ready;
+  for (int rank = 0; rank < ranks; ++rank) ready.ranks.push_back(!rng.oneIn(3));
+  ready.value = rng.coin() ? 2 : static_cast<std::uint32_t>(rng.next());
+  const int block = 1 << rng.between(1, 4);
+  const bool whole = shape.layout == Layout::expertMajorPadded || shape.alignment % block == 0;
+  ready.blockRows = whole && !rng.oneIn(4) ? block : 0;
 }
 
 }  // namespace moe::test

@@ -39,7 +39,25 @@ std::string judgeDisagreement(Scenario& world, const std::vector<Ending>& ending
   return wrong;
 }
 
+// The rank whose rows are not made says so itself, and which. Of the others some wait for it.
+std::string judgeUnready(const Scenario& world, const std::vector<Ending>& endings) {
+  std::string wrong;
+  for (int r = 0; r < static_cast<int>(endings.size()); ++r) {
+    const Ending& ending = endings[static_cast<std::size_t>(r)];
+    if (r != world.culprit) {
+      if (!ending.finished) wrong += followBlame(endings, r, world.culprit);
+      continue;
+    }
+    const Failure& f = ending.failure;
+    const bool named = f.phase == Phase::expertRows && f.peer == r && f.index == world.missingWord;
+    if (ending.finished || f.fault != Fault::timeout || !named)
+      wrong += describe(r, ending) + fmt::format(" and not with word {:#x}; ", world.missingWord);
+  }
+  return wrong;
+}
+
 std::string judgeEndings(Scenario& world, const std::vector<Ending>& endings) {
+  if (world.trouble == Trouble::unready) return judgeUnready(world, endings);
   if (world.trouble != Trouble::none) return judgeDisagreement(world, endings);
   std::string wrong;
   for (std::size_t r = 0; r < endings.size(); ++r) {

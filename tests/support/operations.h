@@ -196,6 +196,14 @@ class RouteDispatchOperation : public Operation {
   std::shared_ptr<DispatchOperation> dispatch_;
 };
 
+// A combine that starts before the rows of the experts are made, on some ranks.
+struct ReadyCase {
+  std::vector<bool> ranks;  // [nranks]; empty: on none
+  int blockRows = 0;        // a power of two; 0: a word for each local expert
+  std::uint32_t value = 1;  // that a word reaches; it begins two below that
+  int never = -1;           // a block of this rank that has rows is never made
+};
+
 struct CombineOptions {
   std::uint64_t seed = 1;
   CombineCase sum;
@@ -211,6 +219,7 @@ struct CombineOptions {
   int noGrads = -1;           // this rank passes no gradients though the combine carries them
   int oddRank = -1;           // this rank calls with another ...
   enum class Odd { rowBytes, rowType, grads, wire } odd = Odd::rowBytes;
+  ReadyCase ready;
 };
 
 class CombineOperation : public Operation {
@@ -219,13 +228,21 @@ class CombineOperation : public Operation {
                    CombineOptions options, std::string name);
   void start(int rank, Report& report) override;
   StepParams params(int rank, int phases) override;
+  Watch watch(int rank, int phases, Report& report) override;
   void finish(int rank, Report& report) override;
+  // The ready word that does not come: expert << 32 | word. -1: all do.
+  std::int64_t missingWord() const;
 
  private:
   struct PerRank {
-    GuardedBytes rows, grads, weights, bias0, bias1, out, outGrads;
+    GuardedBytes rows, grads, weights, bias0, bias1, out, outGrads, words;
     StepParams params{};
   };
+  bool isReadyLater(int rank) const { return !options_.ready.ranks.empty() && options_.ready.ranks[static_cast<std::size_t>(rank)]; }
+  std::int64_t readyWords(int rank) const;
+  std::int64_t readyWord(const ArrivedEntry& entry) const;
+  void fillReady(int rank);
+  void makeBlock(int rank, std::int64_t word) const;
   // Writes to `row` what `rank` passes for a token that arrived there, or for one of its entries.
   const std::uint8_t* makeRow(int rank, const ArrivedToken& token, const ArrivedEntry* entry, std::uint8_t* row) const;
   bool inPlace(int rank) const { return !options_.inPlace.empty() && options_.inPlace[static_cast<std::size_t>(rank)]; }

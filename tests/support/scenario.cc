@@ -177,6 +177,17 @@ void ScenarioBuilder::addTrouble(HandleTrack& track, CombineOptions& options) {
   note(track, kCombine, Trouble::rowSize, {Fault::disagreement, culprit});
 }
 
+// Lets this combine wait for its rows, now and then, and end the world if they never come.
+void ScenarioBuilder::addWaits(const HandleTrack& track, CombineOptions& options) {
+  if (!hasRowPerExpert(track.handle->shape().layout) || !waiting_.oneIn(3)) return;
+  drawReady(options, track.handle->shape(), shape_.nranks, waiting_);
+  const int culprit = world_.culprit;
+  if (world_.trouble != Trouble::unready || track.fault.fault != Fault::none || operations_ <= 2) return;
+  if (track.route->arrivals[at(culprit)].tokens.empty()) return;
+  options.ready.ranks[at(culprit)] = true, options.ready.never = culprit;
+  ended_ = true;
+}
+
 // With `routing`: of a dispatch that routes.
 void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<RouteOperation>& routing) {
   const HandleShape& s = track.handle->shape();
@@ -246,6 +257,7 @@ void ScenarioBuilder::addCombine(HandleTrack& track) {
   for (int r = 0; r < shape_.nranks; ++r)
     options.inPlace.push_back(mayReadRows && !coded && (allInPlace || (!s.lowLatency && rng_.coin())));
   addTrouble(track, options);
+  addWaits(track, options);
   if (!s.lowLatency) track.epoch = ++htStarted_[kCombine];
   if (s.lowLatency) takeSlots(track);
   track.kind = kCombine;
@@ -255,6 +267,7 @@ void ScenarioBuilder::addCombine(HandleTrack& track) {
   auto operation = std::make_shared<CombineOperation>(*world_.comm, *track.handle, track.route, world_.areas.get(),
                                                       options, name("combine", track));
   operation->expect(track.fault);
+  if (options.ready.never >= 0) world_.missingWord = operation->missingWord();
   track.step = combineStep(track.handle->view(0), landing_, coded);
   start(track, operation);
 }

@@ -22,6 +22,7 @@ enum class Trouble {
   twice,     // a token names an expert twice
   stranger,  // a rank's handle differs from the others'
   rowSize,   // a rank dispatches longer rows than the others, or combines rows of another size or type
+  unready,   // rows of an expert, for which a combine waits, are never made
 };
 
 struct ScenarioLimits {
@@ -39,6 +40,7 @@ struct Scenario {
   std::unique_ptr<Program> program;
   Trouble trouble = Trouble::none;
   int culprit = -1;
+  std::int64_t missingWord = -1;  // of rows that are never made: as Failure::index has it
   std::shared_ptr<std::vector<Counters>> counters = std::make_shared<std::vector<Counters>>();  // of a fixed world
   int tallies = 0;                 // that have added to them
   int operations = 0, faults = 0;  // of these operations, how many have a fault that the world survives

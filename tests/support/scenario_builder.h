@@ -44,6 +44,7 @@ class ScenarioBuilder {
         bounding_(mix(seed, 72)),
         casting_(mix(seed, 77)),
         coding_(mix(seed, 78)),
+        waiting_(mix(seed, 83)),
         placing_(mix(seed, 84)),
         scaling_(mix(seed, 85)),
         landing_(seed % 4 != 0),
@@ -74,6 +75,7 @@ class ScenarioBuilder {
   void note(HandleTrack& track, Kind kind, Trouble trouble, HandleFault fault);
   void addTrouble(HandleTrack& track, DispatchCase& config);
   void addTrouble(HandleTrack& track, CombineOptions& options);
+  void addWaits(const HandleTrack& track, CombineOptions& options);
   bool mayStart(Kind kind, const HandleTrack& track);
   void takeSlots(const HandleTrack& track);
   int drawBytes(int bytesMax) { return 16 * rng_.between(1, bytesMax / 16); }
@@ -88,6 +90,7 @@ class ScenarioBuilder {
   Rng bounding_;           // of bounds ...
   Rng casting_;            // ... of casts in HT ...
   Rng coding_;             // ... of wire formats ...
+  Rng waiting_;            // ... of rows that are made beside a combine ...
   Rng placing_;            // ... of placements ...
   Rng scaling_;            // ... and of weights on the input
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks

@@ -159,6 +159,25 @@ class SimWarp {
     return good;
   }
 
+  // Looks again and again, less and less often.
+  template <ReadyList List>
+  ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
+    const auto load = [](const std::uint32_t* word) { return *word; };
+    sim_.pause();
+    if (scan.since == 0) scan.since = static_cast<std::int64_t>(sim_.now());
+    const std::uint64_t timeout = comm.orders->timeoutNs;
+    const std::uint64_t end = static_cast<std::uint64_t>(scan.since) + timeout - timeout / kOwnWorkEarlier;
+    for (int naps = 0;; ++naps) {
+      if (scan.open == 0 && scan.atEnd(list.count())) return {list.count(), 0};
+      if (scan.open == 0) scan.openWindow(list.count(), kLanes, 0);
+      if (const int i = pickOne(list, scan, load); i >= 0) return {i, 1};
+      const bool late = sim_.now() >= end;
+      if (late) laneFail(comm, lateItem(list, scan.firstOpen(kLanes, 0), load));
+      if (late || stopped(comm)) return {ReadyPick::kInVain, 0};
+      sim_.nap(naps);
+    }
+  }
+
   // One release for all flags. Then they land in any order.
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {

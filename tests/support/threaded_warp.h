@@ -171,6 +171,33 @@ class ThreadedWarp {
     return true;
   }
 
+  template <ReadyList List>
+  ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
+    const auto load = [](const std::uint32_t* word) {
+      return std::atomic_ref(*const_cast<std::uint32_t*>(word)).load(std::memory_order_acquire);
+    };
+    const auto late = [&] { return lateItem(list, scan.firstOpen(kLanes, lane_), load); };
+    note(20, list.count());
+    HostPatience patience(comm, nullptr, &scan.since);
+    for (;;) {
+      if (lanesThatSay(scan.open != 0) == 0) {
+        if (scan.atEnd(list.count())) return {list.count(), 0};
+        scan.openWindow(list.count(), kLanes, lane_);
+      }
+      for (int look = 0; look < scan.turns(kLanes); ++look) {
+        const int turn = scan.turnAt(look, kLanes), i = scan.item(turn, kLanes, lane_);
+        const bool ready = scan.isOpen(turn) && missingWord(list, i, load) == list.words(i);
+        const std::uint32_t mask = lanesThatSay(ready);
+        if (mask == 0) continue;
+        if (ready) scan.close(turn);
+        scan.lookNextAt(turn, kLanes);
+        return {scan.item(turn, kLanes, 0), mask};
+      }
+      const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+      if (!allSay(scan.open == 0 || patience.goesOn(late, report))) return {ReadyPick::kInVain, 0};
+    }
+  }
+
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
     note(n, word);
@@ -275,6 +302,13 @@ class ThreadedWarp {
   bool allSay(bool good) const {
     const auto& words = group_.barrier.meet(lane_, digest_, good ? 1 : 0);
     return std::all_of(words.begin(), words.end(), [](const auto& word) { return word.value != 0; });
+  }
+
+  std::uint32_t lanesThatSay(bool so) const {
+    const auto& words = group_.barrier.meet(lane_, digest_, so ? 1 : 0);
+    std::uint32_t mask = 0;
+    for (std::uint32_t lane = 0; lane < kLanes; ++lane) mask |= words[lane].value != 0 ? 1u << lane : 0u;
+    return mask;
   }
 
   template <bool kLanding>

@@ -1,7 +1,9 @@
-// Watches while a step runs, as a consumer kernel would.
+// What runs beside a step, as a kernel of the caller would: it consumes what the step has made, or makes what the step
+// waits for.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -9,9 +11,10 @@
 
 namespace moe::test {
 
-// For each i, waits until words[i] reaches `number` and then calls look(i). The first i is arbitrary.
+// For each i, waits until words[i] reaches `number` and then calls look(i). The first i is arbitrary. Without words it
+// lets some time pass instead.
 struct Watch {
-  const Flag* words = nullptr;
+  const Flag* words = nullptr;  // NULL: there are none
   int count = 0;  // 0: nothing is watched
   std::uint64_t number = 0;
   std::function<void(int)> look;
@@ -35,6 +38,11 @@ class Watcher {
   void look(const Watch& watch) const {
     for (int n = 0; n < watch.count; ++n) {
       const auto i = static_cast<int>((watch.number + static_cast<unsigned>(n)) % static_cast<unsigned>(watch.count));
+      if (watch.words == nullptr) {
+        if (n % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        watch.look(i);
+        continue;
+      }
       while (!reached(watch, i) && !ended_.load(std::memory_order_acquire)) std::this_thread::yield();
       if (reached(watch, i)) watch.look(i);
     }

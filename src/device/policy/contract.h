@@ -15,6 +15,7 @@
 #include <concepts>
 
 #include "device/rows/cast_row.h"
+#include "device/rows/ready_rows.h"
 #include "device/rows/row_jobs.h"
 #include "device/rows/wire_sums.h"
 #include "device/view/views.h"
@@ -75,6 +76,13 @@ struct SumToLand : SumOne {
 struct SumLanded : SumOne {
   MOE_LANES int landed(int) const { return 1; }
   MOE_LANES Failure late(int, int) const { return {}; }
+};
+struct WaitForOne {
+  MOE_LANES int count() const { return 1; }
+  MOE_LANES int words(int) const { return 1; }
+  MOE_LANES const std::uint32_t* word(int, int) const { return nullptr; }
+  MOE_LANES std::uint32_t target() const { return 1; }
+  MOE_LANES Failure late(int, int, std::uint32_t) const { return {}; }
 };
 struct SumCoded : SumOne {
   static constexpr bool kCodes = true, kReads = false;
@@ -175,7 +183,7 @@ concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, 
 // What dispatches and combines need besides. Bytes and addresses are multiples of 16; sources and places do not
 // overlap. Stores are visible as those of laneStore are. What a list is: rows/row_jobs.h.
 template <class Warp>
-concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm) {
+concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, ReadyScan& scan) {
   // Copies each job's bytes from its source to each of its places that is one; at most 32 places. Collective; meets
   // before.
   warp.streamRows(contract::CopyOne{});
@@ -191,6 +199,12 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm) {
   // written, and so is the result. Collective; meets before.
   { warp.reduceRows(comm, contract::SumOne{}) } -> std::same_as<bool>;
   { warp.reduceRows(comm, contract::SumWeighted{}) } -> std::same_as<bool>;
+
+  // Picks items of a list whose words have reached the target, each once over all calls with the same scan, in no
+  // order; of at least 64 items that were not picked it looks at all. If there is none it waits for one: all calls with
+  // a scan together somewhat less than the timeout (kOwnWorkEarlier), which is then reported. An acquire, for all lanes, of what was stored on this device before the words were
+  // counted up. Collective, with one result; meets before and after.
+  { warp.pickReady(comm, contract::WaitForOne{}, scan) } -> std::same_as<ReadyPick>;
 };
 
 // What combines whose rows travel in a wire format need besides: sums that are coded, and sums of rows that were. The

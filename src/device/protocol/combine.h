@@ -73,9 +73,7 @@ class Combine {
     const bool known = lowLatency() ? s.sends && givesZeros(s) : deliversNothing(s);
     bool silent = known;
     if (s.sends && !begin(uncombined, silent)) return;
-    const auto handOver = [&](int wave) {
-      if (s.sends) sendWave(wave, silent);
-    };
+    const auto handOver = [&](int wave) { return !s.sends || sendWave(wave, silent); };
     const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
     if (!inWaves<kWaves>(handOver, take, takesLater(s.w)) || !s.receives) return;
     if (!lowLatency() && silent) {
@@ -103,20 +101,21 @@ class Combine {
     return true;
   }
 
-  // One wave of the expert side.
-  MOE_LANES void handOver(int wave, bool silent = false) const {
+  // One wave of the expert side. False if a wait failed.
+  MOE_LANES bool handOver(int wave, bool silent = false) const {
     const bool zeros = silent && lowLatency();
     if (!prepares(s.args) && s.receives && !zeros) {  // nothing to wait for: one warp speaks for all
       if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
-      return;
+      return true;
     }
     if (zeros && !kCoded) {
       if constexpr (kWaves == 1 && !kCoded) prepareNothing(s.warp, s.p, s.w, s.operation());
     } else if (zeros || (!silent && mayPrepare())) {
-      if (zeros || s.args.inPlace == 0) prepareWave(wave, zeros);
+      if ((zeros || s.args.inPlace == 0) && !prepareWave(wave, zeros)) return false;
       if (s.args.grads != 0 && wave == 0) pushWeightGrads(s, zeros);
     }
     announceWave(s, s.area.ready, wave, s.w);
+    return true;
   }
 
   MOE_LANES Failure faultOf(int from) const { return combineFault(s.p, recordOf(from), from); }
@@ -234,19 +233,20 @@ class Combine {
   MOE_LANES std::uint64_t doneFlags() const { return waveFlags(s.comm, s.comm.at.htCombineDone, parityOf(s.epoch)); }
   MOE_LANES std::uint64_t doneCount() const { return (s.epoch + 1) / kParities; }
 
-  MOE_LANES void sendWave(int wave, bool silent) const {
-    handOver(wave, silent);
+  MOE_LANES bool sendWave(int wave, bool silent) const {
+    if (!handOver(wave, silent)) return false;
     if (s.split() && lowLatency()) llPutSums(s);
     if (wave == kWaves - 1) endSend(silent);
+    return true;
   }
 
   // Where something is lacking nothing is read or made; every rank finds out from the record.
   MOE_LANES bool mayPrepare() const {
     return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
   }
-  MOE_LANES void prepareWave(int wave, bool zeros) const {
+  MOE_LANES bool prepareWave(int wave, bool zeros) const {
     const ArrivingRows rows = arrivingRows(s.handle, kWaves, wave);
-    prepareRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)}, zeros);
+    return prepareRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)}, zeros);
   }
 
   MOE_LANES bool rowsAreThere(int wave) const {

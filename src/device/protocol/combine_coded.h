@@ -55,7 +55,7 @@ struct CodedSums {
   MOE_LANES int coded(int) const { return 0; }
   MOE_LANES SumJob job(int i) const {
     const int row = items.at(i).row;
-    std::uint8_t* to = items.place(row);
+    std::uint8_t* to = items.place(i, row);
     if (to == nullptr) return {};
     return {to, s.args.rowBytes, zeros ? 0 : expertRows(s.handle) ? layoutCopies(s.handle, row) : 1};
   }

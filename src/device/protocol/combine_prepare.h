@@ -13,7 +13,59 @@ MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, i
 }
 
 // ---- One row per token of those that came. `Items` are parts of rows in FLAT order, at(0) to at(count() - 1), and say
-// where such a row is made, place(row): nowhere if that is NULL.
+// where such a row is made, place(row): nowhere if that is NULL. Sums take ChosenItems.
+
+// Those of the items that are made now: of `count` from `begin` on, each for which `mask` has a bit, again and again.
+template <class Items>
+struct ChosenItems {
+  Items items;
+  int begin, n;
+  std::uint32_t mask;
+
+  MOE_LANES int count() const { return n; }
+  MOE_LANES PartOf at(int i) const { return items.at(begin + i); }
+  MOE_LANES std::uint8_t* place(int i, int row) const {
+    return (mask >> (i % 32) & 1) != 0 ? items.place(row) : nullptr;
+  }
+  MOE_LANES const Parts& parts() const { return items.parts(); }
+  MOE_LANES void choose(const ReadyPick& pick) {
+    begin = pick.begin, n = 1, mask = pick.mask;
+    MOE_ROLLED
+    for (std::uint32_t behind = mask >> 1; behind != 0; behind >>= 1) ++n;
+  }
+};
+template <class Items>
+MOE_LANES ChosenItems<Items> allOf(const Items& items) {
+  return {items, 0, items.count(), ~0u};
+}
+
+// The items, as such that wait until the kernel that makes the rows of this rank's experts has made theirs: an item
+// needs all of its token's rows here. One that is made nowhere needs none.
+template <class Items>
+struct AwaitedItems {
+  const StepParams& p;
+  Items items;
+
+  MOE_LANES int count() const { return items.count(); }
+  MOE_LANES int words(int i) const {
+    const int row = items.at(i).row;
+    return items.place(row) != nullptr ? layoutCopies(p.handle, row) : 0;
+  }
+  MOE_LANES const std::uint32_t* word(int i, int copy) const {
+    return p.combine.ready.words + number(entryOf(i, copy));
+  }
+  MOE_LANES std::uint32_t target() const { return p.combine.ready.value; }
+  MOE_LANES Failure late(int i, int copy, std::uint32_t seen) const {
+    const Quad& entry = entryOf(i, copy);
+    return lateExpert(p.comm.rank, entryExpert(entry), number(entry), target(), seen);
+  }
+
+ private:
+  MOE_LANES const Quad& entryOf(int i, int copy) const { return keptHeader(p.handle, items.at(i).row)[1 + copy]; }
+  MOE_LANES std::int64_t number(const Quad& entry) const {
+    return p.combine.ready.number(entryExpert(entry), entryRow(entry));
+  }
+};
 
 // A copy, of layouts with a row per token.
 template <bool kLand, class Items>
@@ -47,7 +99,7 @@ struct PreparedSums {
   MOE_LANES int termsMax() const { return p.handle.topk; }
   MOE_LANES SumJob job(int i) const {
     const PartOf part = items.at(i);
-    std::uint8_t* row = items.place(part.row);
+    std::uint8_t* row = items.place(i, part.row);
     return row == nullptr ? SumJob{} : SumJob{row + part.begin, part.bytes, layoutCopies(p.handle, part.row)};
   }
   MOE_LANES const std::uint8_t* term(int i, int term) const { return givenRow(p, items.at(i), term); }
@@ -80,18 +132,36 @@ struct PreparedZeros {
   MOE_LANES const std::uint8_t* term(int, int) const { return nullptr; }
 };
 
-// `zeros`: instead, of rows in a wire format alone. Others have prepareZeroRows.
 template <bool kLand, Combining S, class Items>
-MOE_LANES void prepareRows(const S& s, const Items& items, bool zeros = false) {
+MOE_LANES void prepareChosen(const S& s, const ChosenItems<Items>& chosen, bool zeros) {
   if constexpr (S::kCoded) {
-    prepareCoded<kLand>(s, items, zeros);
+    prepareCoded<kLand>(s, chosen, zeros);
   } else if (!expertRows(s.handle)) {
-    s.warp.streamRows(PreparedCopies<kLand, Items>{s.p, items});
+    s.warp.streamRows(PreparedCopies<kLand, Items>{s.p, chosen.items});
   } else if (s.args.weighted != 0) {
-    s.warp.reduceRows(s.comm, PreparedWeightedSums<kLand, Items, S>{{s.p, items}, s});
+    s.warp.reduceRows(s.comm, PreparedWeightedSums<kLand, ChosenItems<Items>, S>{{s.p, chosen}, s});
   } else {
-    s.warp.reduceRows(s.comm, PreparedSums<kLand, Items>{s.p, items});
+    s.warp.reduceRows(s.comm, PreparedSums<kLand, ChosenItems<Items>>{s.p, chosen});
   }
+}
+
+// All of them, as they become ready; at once if the caller says nothing of that. False if some did not. `zeros`:
+// instead, of rows in a wire format alone. Others have prepareZeroRows.
+template <bool kLand, Combining S, class Items>
+MOE_LANES bool prepareRows(const S& s, const Items& items, bool zeros = false) {
+  const bool waits = s.args.ready.words != nullptr && !zeros;
+  ChosenItems<Items> now = allOf(items);
+  ReadyScan scan;
+  MOE_ROLLED
+  do {
+    if (waits) {
+      const ReadyPick pick = s.warp.pickReady(s.comm, AwaitedItems<Items>{s.p, items}, scan);
+      if (pick.mask == 0) return pick.begin != ReadyPick::kInVain;
+      now.choose(pick);
+    }
+    prepareChosen<kLand>(s, now, zeros);  // here alone: it is long when compiled
+  } while (waits);
+  return true;
 }
 
 template <bool kLand, Combining S, class Items>

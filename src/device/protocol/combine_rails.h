@@ -52,10 +52,7 @@ class CombineRails {
     if (s.stopped()) return;
     bool silent = deliversNothing(s);
     if (s.sends && !(here_.begin(false) && railsAreFree(s, words()))) return;
-    const auto handOver = [&](int wave) {
-      if (s.sends) here_.handOver(wave, silent);
-      return true;
-    };
+    const auto handOver = [&](int wave) { return !s.sends || here_.handOver(wave, silent); };
     const auto forward = [&](int wave) { return !s.sends || forwardSums(wave, silent); };
     const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
     if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;

@@ -102,6 +102,7 @@ class HtDispatch {
     }
     const auto handOver = [&](int wave) {
       if (s.sends) sendWave(wave);
+      return true;
     };
     inWaves<kWaves>(handOver, [&](int wave) { return !s.receives || take(wave); });
   }

@@ -91,7 +91,7 @@ class LlCombine {
       if (silent && !kCoded) {
         if constexpr (!kCoded) handBackNothing(s.warp, s.p, s.w, s.operation());
       } else {
-        handBack(silent);
+        if (!handBack(silent)) return;
         if (s.args.grads != 0) pushWeightGrads(s, silent);
       }
       if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
@@ -167,14 +167,14 @@ class LlCombine {
   MOE_LANES PartShare arrivedShare() const {
     return shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
   }
-  // Rows in a wire format are stored alike wherever they go: none of their words is all ones.
-  MOE_LANES void handBack(bool zeros) const {
+  // False if a wait failed. Rows in a wire format are stored alike wherever they go: none of their words is all ones.
+  MOE_LANES bool handBack(bool zeros) const {
     const PartShare share = arrivedShare();
     if constexpr (kCoded) {
-      prepareRows<true>(s, HandedBack<S, Owners::all>{s, share}, zeros);
+      return prepareRows<true>(s, HandedBack<S, Owners::all>{s, share}, zeros);
     } else {
-      prepareRows<true>(s, HandedBack<S, Owners::here>{s, share});
-      if (s.split()) prepareRows<false>(s, HandedBack<S, Owners::elsewhere>{s, share});
+      if (!prepareRows<true>(s, HandedBack<S, Owners::here>{s, share})) return false;
+      return !s.split() || prepareRows<false>(s, HandedBack<S, Owners::elsewhere>{s, share});
     }
   }
 

@@ -47,17 +47,17 @@ MOE_LANES bool takesLater(WarpIndex w) {
   return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
 }
 
-// What is taken is a wave behind what is handed over, or, `later`, two. If take(wave) is false, that is the end.
+// What is taken is a wave behind what is handed over, or, `later`, two. If handOver(wave) or take(wave) is false, that
+// is the end.
 template <int kWaves, class HandOver, class Take>
 MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
   if constexpr (kWaves == 1) {
-    handOver(0);
-    return take(0);
+    return handOver(0) && take(0);
   } else {
     const int behind = later ? 2 : 1;
     MOE_ROLLED
     for (int wave = 0; wave < kWaves + behind; ++wave) {
-      if (wave < kWaves) handOver(wave);
+      if (wave < kWaves && !handOver(wave)) return false;
       if (wave >= behind && !take(wave - behind)) return false;
     }
     return true;

@@ -23,6 +23,7 @@ enum class Phase : std::int32_t {
   combineRails,       // HT: the rail peer's sums
   combineRailsFree,   // HT: the rail peer still reads the sums of an earlier combine
   puts,               // the transport has not taken earlier puts
+  expertRows,         // rows of one of this rank's own experts
   count
 };
 
@@ -49,6 +50,10 @@ enum class Fault : std::int32_t {
 
 // What a rank has sent is there before its goodbye is heard. This much longer a wait for it still lasts.
 inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
+
+// Peers, and other warps of this rank, wait for what it makes of its experts' rows. So that it is its own wait for those
+// that ends first and names them, that one is shorter by this part of the timeout.
+inline constexpr int kOwnWorkEarlier = 32;
 
 // The reasons that a handle's fault word has: moeResult values.
 inline constexpr std::uint32_t kBadArgument = 1, kBadUsage = 2;
@@ -83,6 +88,12 @@ MOE_HOST_DEVICE constexpr Failure tooLittle(Fault fault, Phase phase, int peer, 
 // A rank for which `phase` waits in vain.
 MOE_HOST_DEVICE constexpr Failure lateRank(Phase phase, int peer, std::uint64_t awaited, std::uint64_t seen) {
   return {0, Fault::timeout, phase, peer, 0, 0, static_cast<std::int64_t>(awaited), static_cast<std::int64_t>(seen)};
+}
+
+// Rows of a local expert of this rank, of which word `word` of CombineArgs::ready tells: expert << 32 | word.
+MOE_HOST_DEVICE constexpr Failure lateExpert(int rank, int expert, std::int64_t word, std::uint32_t awaited,
+                                             std::uint32_t seen) {
+  return {0, Fault::timeout, Phase::expertRows, rank, 0, std::int64_t{expert} << 32 | word, awaited, seen};
 }
 
 }  // namespace moe

@@ -329,6 +329,20 @@ struct DispatchArgs {
 
 inline constexpr std::int64_t kAnyRows = INT64_MAX;
 
+// Words that a kernel beside a combine counts up as it makes the rows of local experts, in the layout of the handle. A
+// row's word is number expert * wordsEach + (row - expert * rowsEach) >> shift.
+struct ReadyWords {
+  const std::uint32_t* words;  // NULL: the rows are there
+  std::uint32_t value;         // what a word must have reached
+  int shift;                   // of a row number: a block has 2^shift rows
+  int wordsEach, rowsEach;     // of an expert whose rows and words begin at a place of their own; else 0
+
+  MOE_HOST_DEVICE std::int64_t number(int expert, int row) const {
+    return std::int64_t{expert} * wordsEach + ((row - expert * rowsEach) >> shift);
+  }
+};
+inline constexpr int kShiftsRowsAway = 31;  // a word for each expert
+
 struct CombineArgs {
   const std::uint8_t* rows;
   std::int64_t held;         // rows of the layout that `rows` can hold; kAnyRows: not known, and enough
@@ -351,6 +365,7 @@ struct CombineArgs {
   int grads;  // 1: gradients of the weights are carried, though a rank without rows or tokens has no array
   const float* weightGrads;
   float* outWeightGrads;
+  ReadyWords ready;
 };
 
 // Arrays about the handle's route, for a step of their own. NULL: not asked for.

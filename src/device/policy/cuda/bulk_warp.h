@@ -87,6 +87,12 @@ class CudaBulk : public CudaWarp {
     cuda_bulk::fenceProxy();
     return good;
   }
+  template <ReadyList List>
+  MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
+    const ReadyPick pick = CudaWarp::pickReady(comm, list, scan);
+    cuda_bulk::fenceProxy();
+    return pick;
+  }
 };
 
 class CudaBulkWarp : public CudaBulk {

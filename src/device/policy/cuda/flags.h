@@ -10,6 +10,8 @@
 //   waitAll     One warp of a block polls for all of them, lane i flag i: 16 times with ld.acquire.sys, then with
 //               ld.relaxed.sys 64 ns apart, and at the end with ld.acquire.sys. The others poll that warp's word in
 //               shared memory, 20 ns apart: polls of many warps would crowd the way to the flags, which rows take too.
+//   pickReady   A lane looks at an item's words with ld.relaxed.gpu. When some items are there, all lanes do one
+//               fence.acq_rel.gpu and meet.
 //   stopped     Lane 0 looks at the failure counter. The abort word lies in host memory: only lanes that poll flags
 //               look at it, once per millisecond, and raise the failure counter for the others.
 //   laneFail    atomicAdd claims the record; it is filled and released with st.release.sys.
@@ -41,6 +43,15 @@ MOE_LANES std::uint32_t loadRelaxed(const std::uint32_t* from) {
   std::uint32_t word;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
   return word;
+}
+// Words of another kernel of this GPU. fenceOnDevice behind such loads makes them acquire.
+MOE_LANES std::uint32_t loadOnDevice(const std::uint32_t* from) {
+  std::uint32_t word;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
+}
+MOE_LANES void fenceOnDevice() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 MOE_LANES void addReleaseOnDevice(Flag* flag, Flag share) {
   asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(flag), "l"(share) : "memory");

@@ -11,6 +11,13 @@ class CudaPatience {
  public:
   enum class End { notYet, stopped, late, left };
 
+  CudaPatience() = default;
+  // One of several waits that are one, for this rank's own work: they began at `since`, 0: not yet, and give up
+  // somewhat earlier than those that wait for the rank.
+  explicit MOE_LANES CudaPatience(std::int64_t since)
+      : begin_(static_cast<std::uint32_t>(since)), sooner_(1) {}
+  MOE_LANES std::int64_t since() const { return begin_; }
+
   // To be called between polls, of which this is number `polls`, for rank rankOf().
   template <class RankOf>
   MOE_LANES End look(const CommView& comm, unsigned polls, RankOf rankOf) {
@@ -20,7 +27,8 @@ class CudaPatience {
     if (now == lookedAt_) return End::notYet;
     lookedAt_ = now;
     if (!mayWait(comm)) return End::stopped;
-    const bool late = now - begin_ > ticksOf(cuda_flags::loadRelaxed(&comm.orders->timeoutNs));
+    const std::uint32_t timeout = ticksOf(cuda_flags::loadRelaxed(&comm.orders->timeoutNs));
+    const bool late = now - begin_ > timeout - sooner_ * (timeout / kOwnWorkEarlier);
     if (cuda_flags::loadRelaxed(comm.departed + rankOf()) == 0) return late ? End::late : End::notYet;
     return late || ++leftLooks_ > kLeftGrace ? End::left : End::notYet;
   }
@@ -44,7 +52,7 @@ class CudaPatience {
   // So many looks must find that a rank has left.
   static constexpr std::uint32_t kLeftGrace = 1 + (kLeftGraceNs >> kTickShift);
 
-  std::uint32_t begin_ = 0, lookedAt_ = 0, leftLooks_ = 0;
+  std::uint32_t begin_ = 0, lookedAt_ = 0, leftLooks_ = 0, sooner_ = 0;
 };
 
 namespace cuda_waits {

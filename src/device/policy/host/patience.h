@@ -16,7 +16,10 @@ namespace moe {
 class HostPatience {
  public:
   // `pace`: what the calling thread has found out so far; NULL: nothing.
-  explicit HostPatience(const CommView& comm, HostPace* pace = nullptr) : comm_(comm), pace_(pace) {}
+  // `since`: of several waits that are one, when the first began, in ns of the clock; 0: not yet. They are for this
+  // rank's own work, and give up somewhat earlier than those that wait for the rank.
+  explicit HostPatience(const CommView& comm, HostPace* pace = nullptr, std::int64_t* since = nullptr)
+      : comm_(comm), pace_(pace), since_(since) {}
 
   // True if this rank has failed or was told to stop.
   static bool stopped(const CommView& comm) {
@@ -54,9 +57,10 @@ class HostPatience {
   bool mayGoOn(LateOf lateOf, Report report) {
     if (stopped(comm_)) return false;
     const auto now = Clock::now();
-    if (begin_ == Clock::time_point{}) begin_ = now;
+    if (begin_ == Clock::time_point{}) begin(now);
     const bool left = hasLeft(lateOf().peer, now);
-    if (!left && now - begin_ < timeoutOf(*comm_.orders)) return true;
+    const std::chrono::nanoseconds timeout = timeoutOf(*comm_.orders);
+    if (!left && now - begin_ < (since_ != nullptr ? timeout - timeout / kOwnWorkEarlier : timeout)) return true;
     Failure failure = lateOf();
     if (left) failure.fault = Fault::left;
     report(failure);
@@ -67,6 +71,13 @@ class HostPatience {
   using Clock = HostPace::Clock;
 
   HostPace& pace() { return pace_ != nullptr ? *pace_ : own_; }
+
+  void begin(Clock::time_point now) {
+    begin_ = now;
+    if (since_ == nullptr) return;
+    if (*since_ == 0) *since_ = std::chrono::nanoseconds(now.time_since_epoch()).count();
+    begin_ = Clock::time_point(std::chrono::nanoseconds(*since_));
+  }
 
   // For so long that what it has sent would have been seen.
   bool hasLeft(int rank, Clock::time_point now) {
@@ -81,6 +92,7 @@ class HostPatience {
 
   const CommView& comm_;
   HostPace* pace_;
+  std::int64_t* since_;
   HostPace own_;
   int spins_ = 0;
   Clock::duration nap_{};

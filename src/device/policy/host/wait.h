@@ -14,7 +14,9 @@ inline const PutHelper* putHelper(const CommView& comm) {
 class HostWait {
  public:
   // `pace`: of the calling thread, see HostPatience.
-  explicit HostWait(const CommView& comm, HostPace* pace = nullptr) : patience_(comm, pace), helper_(putHelper(comm)) {}
+  // `since`: see there as well.
+  explicit HostWait(const CommView& comm, HostPace* pace = nullptr, std::int64_t* since = nullptr)
+      : patience_(comm, pace, since), helper_(putHelper(comm)) {}
 
   // The next thing may come soon again. The time goes on.
   void anew() {

@@ -120,6 +120,22 @@ class HostWarpOver {
     return good;
   }
 
+  template <ReadyList List>
+  ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
+    const auto load = [](const std::uint32_t* word) {
+      return std::atomic_ref(*const_cast<std::uint32_t*>(word)).load(std::memory_order_acquire);
+    };
+    const auto report = [&](const Failure& failure) { laneFail(comm, failure); };
+    HostWait patience(comm, pace_, &scan.since);
+    for (;;) {
+      if (scan.open == 0 && scan.atEnd(list.count())) return {list.count(), 0};
+      if (scan.open == 0) scan.openWindow(list.count(), kLanes, 0);
+      if (const int i = pickOne(list, scan, load); i >= 0) return {i, 1};
+      const auto late = [&] { return lateItem(list, scan.firstOpen(kLanes, 0), load); };
+      if (!patience.goesOn(late, report)) return {ReadyPick::kInVain, 0};
+    }
+  }
+
   template <class FlagOf>
   void publishAll(int n, FlagOf flagOf, Flag word) const {
     for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).store(word, std::memory_order_release);

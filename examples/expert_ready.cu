@@ -1,0 +1,282 @@
+// A combine that sends rows while the experts still make them. A kernel stands for the experts' second GEMM: it makes
+// tiles of 64 rows and 128 columns, and adds 1 to the word of its 64 rows behind each. On a second stream, moeCombine
+// runs beside it on a few multiprocessors and takes rows when all tiles of theirs have counted. The program compares
+// the bits of both ways with each other and with the right sums, and prints what the second way saves.
+//   moerun -n 4 ./expert_ready [tokens [hidden [sms [passes [ht]]]]]
+// `sms`: multiprocessors of the combine that runs beside. `passes`: how long the kernel works on a tile. Low latency,
+// in which each row leaves by itself, unless the last argument is ht.
+#include <cuda_runtime.h>
+#include <moecomm.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#define CHECK(comm, call)                                           \
+  if (const moeResult_t result = (call); result != moeSuccess) {    \
+    std::fprintf(stderr, "%s: %s\n", #call, moeGetLastError(comm)); \
+    std::exit(1);                                                   \
+  }
+#define CHECK_CUDA(call)                                                \
+  if (const cudaError_t error = (call); error != cudaSuccess) {         \
+    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
+    std::exit(1);                                                       \
+  }
+
+namespace {
+
+constexpr int kTopk = 8, kExpertsPerRank = 16, kBlockRows = 64, kTileColumns = 128, kRuns = 20, kWarmUp = 3, kSkipped = 77;
+
+struct Options {
+  int tokens = 512, hidden = 4096, sms = 8, passes = 100;
+  int mode = moeModeLl;
+};
+
+// Tiles are taken in turn, those of a block of rows one behind the other. A tile is made several times over, which takes
+// as long as a GEMM might.
+__global__ void makeRows(const float* rows, float* made, const int32_t* layoutRows, const int32_t* offsets,
+                         int firstExpert, int hidden, int passes, uint32_t* ready) {
+  const int tiles = hidden / kTileColumns, blocks = (*layoutRows + kBlockRows - 1) / kBlockRows;
+  for (int tile = static_cast<int>(blockIdx.x); tile < blocks * tiles; tile += static_cast<int>(gridDim.x)) {
+    const int block = tile / tiles, row = block * kBlockRows;
+    int expert = 0;
+    while (expert + 1 < kExpertsPerRank && offsets[expert + 1] <= row) ++expert;
+    const float factor = static_cast<float>(firstExpert + expert + 1);
+    const int64_t begin = int64_t{row} * hidden + tile % tiles * kTileColumns;
+    for (int pass = 0; pass < passes; ++pass) {
+      for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * kTileColumns; i += static_cast<int>(blockDim.x)) {
+        const int64_t at = begin + int64_t{i / kTileColumns} * hidden + i % kTileColumns;
+        *static_cast<volatile float*>(made + at) = factor * rows[at];
+      }
+    }
+    __syncthreads();  // the whole tile is stored ...
+    if (threadIdx.x == 0) {
+      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(ready + block) : "memory");  // ... before this
+    }
+  }
+}
+
+template <class T>
+T* onDevice(std::size_t count) {
+  void* memory = nullptr;
+  CHECK_CUDA(cudaMalloc(&memory, count * sizeof(T)));
+  CHECK_CUDA(cudaMemset(memory, 0, count * sizeof(T)));
+  return static_cast<T*>(memory);
+}
+
+struct Routing {
+  std::vector<int32_t> experts;
+  std::vector<float> sums;  // sums of the factors of a token's experts
+};
+Routing drawRouting(int rank, int tokens, int experts) {
+  Routing routing;
+  unsigned state = 12345u + 977u * static_cast<unsigned>(rank);
+  for (int t = 0; t < tokens; ++t) {
+    float sum = 0;
+    std::vector<int32_t> chosen;
+    while (static_cast<int>(chosen.size()) < kTopk) {
+      state = state * 1664525u + 1013904223u;
+      const auto expert = static_cast<int32_t>((state >> 8) % static_cast<unsigned>(experts));
+      if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) continue;
+      chosen.push_back(expert);
+      sum += static_cast<float>(expert + 1);
+    }
+    routing.experts.insert(routing.experts.end(), chosen.begin(), chosen.end());
+    routing.sums.push_back(sum);
+  }
+  return routing;
+}
+
+// A rank with its rows, and the two ways of combining them.
+class Rank {
+ public:
+  Rank(moeComm_t comm, const moeCommInfo_t& info, const Options& options)
+      : comm_(comm), info_(info), options_(options) {
+    CHECK_CUDA(cudaSetDevice(info.device));
+    CHECK_CUDA(cudaStreamCreate(&stream_));
+    CHECK_CUDA(cudaStreamCreate(&expertStream_));
+    for (cudaEvent_t* event : {&begin_, &made_, &end_}) CHECK_CUDA(cudaEventCreate(event));
+    cudaDeviceProp properties{};
+    CHECK_CUDA(cudaGetDeviceProperties(&properties, info.device));
+    multiprocessors_ = properties.multiProcessorCount;
+    makeHandle();
+    makeMemory();
+  }
+
+  int run() {
+    dispatch();
+    const double kernel = measure([&] { makeRowsOn(multiprocessors_); });
+    const double behind = measure([&] { combineBehind(); });
+    const std::vector<float> first = sums();
+    const double beside = measure([&] { combineBeside(); });
+    const std::vector<float> second = sums();
+    const bool same = std::memcmp(first.data(), second.data(), first.size() * 4) == 0;
+    const int wrong = wrongElements(first);
+    const double combine = behind - kernel;
+    std::printf(
+        "rank %d: %d elements are wrong, bits are %s; kernel %.1f us, then combine %.1f us: %.1f us; beside on %d SMs: "
+        "%.1f us, which saves %.0f %% of the combine\n",
+        info_.rank, wrong, same ? "the same" : "NOT the same", kernel, combine, behind, options_.sms, beside,
+        100 * (behind - beside) / combine);
+    return same && wrong == 0 ? 0 : 1;
+  }
+
+ private:
+  void makeHandle() {
+    moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
+    shape.experts = kExpertsPerRank * info_.nranks, shape.topk = kTopk;
+    shape.layout = moeLayoutExpertMajor, shape.expertAlignment = kBlockRows, shape.mode = options_.mode;
+    CHECK(comm_, moeHandleCreate(&handle_, comm_, &shape));
+    CHECK(comm_, moeHandleGetDeviceCounts(handle_, &counts_));
+    routing_ = drawRouting(info_.rank, options_.tokens, shape.experts);
+  }
+  void makeMemory() {
+    const auto hidden = static_cast<std::size_t>(options_.hidden);
+    const std::size_t arriving = static_cast<std::size_t>(options_.tokens) * kTopk * static_cast<std::size_t>(info_.nranks);
+    rowsMax_ = arriving + kExpertsPerRank * kBlockRows;
+    input_.resize(static_cast<std::size_t>(options_.tokens) * hidden);
+    for (std::size_t i = 0; i < input_.size(); ++i) {
+      input_[i] = static_cast<float>(i % 31) + static_cast<float>(info_.rank);
+    }
+    experts_ = onDevice<int32_t>(routing_.experts.size());
+    rows_ = onDevice<float>(input_.size()), out_ = onDevice<float>(input_.size());
+    arrived_ = onDevice<float>(rowsMax_ * hidden), results_ = onDevice<float>(rowsMax_ * hidden);
+    ready_ = onDevice<uint32_t>(rowsMax_ / kBlockRows + 1);
+    CHECK_CUDA(cudaMemcpy(experts_, routing_.experts.data(), routing_.experts.size() * 4, cudaMemcpyHostToDevice));
+    CHECK_CUDA(cudaMemcpy(rows_, input_.data(), input_.size() * 4, cudaMemcpyHostToDevice));
+  }
+
+  void dispatch() {
+    moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
+    args.rows = rows_, args.rowType = moeRowFp32, args.hidden = options_.hidden;
+    args.outRows = arrived_, args.outRowsMax = static_cast<int64_t>(rowsMax_);
+    CHECK(comm_, moeRoute(handle_, experts_, nullptr, options_.tokens, stream_));
+    CHECK(comm_, moeDispatch(handle_, &args, stream_));
+    moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+    CHECK(comm_, moeHandleGetCounts(handle_, &counts));
+    CHECK_CUDA(cudaStreamSynchronize(stream_));
+  }
+
+  // Each run counts every block's word up by as many as it has tiles, so the next one has a higher target.
+  void makeRowsOn(int blocks) {
+    ++runs_;
+    CHECK_CUDA(cudaMemsetAsync(results_, 0xff, rowsMax_ * static_cast<std::size_t>(options_.hidden) * 4, expertStream_));
+    CHECK_CUDA(cudaEventRecord(begin_, expertStream_));
+    makeRows<<<blocks, 512, 0, expertStream_>>>(arrived_, results_, counts_.expertOffsets + kExpertsPerRank,
+                                                counts_.expertOffsets, kExpertsPerRank * info_.rank, options_.hidden,
+                                                options_.passes, ready_);
+    CHECK_CUDA(cudaGetLastError());
+    CHECK_CUDA(cudaEventRecord(made_, expertStream_));
+    last_ = made_;
+  }
+  moeCombineArgs_t combineArgs() const {
+    moeCombineArgs_t args = MOE_COMBINE_ARGS_INITIALIZER;
+    args.rows = results_, args.rowType = moeRowFp32, args.hidden = options_.hidden, args.out = out_;
+    return args;
+  }
+  void combine(const moeCombineArgs_t& args) {
+    CHECK(comm_, moeCombine(handle_, &args, stream_));
+    CHECK_CUDA(cudaEventRecord(end_, stream_));
+    last_ = end_;
+  }
+  void combineBehind() {
+    makeRowsOn(multiprocessors_);
+    CHECK_CUDA(cudaStreamWaitEvent(stream_, made_));
+    combine(combineArgs());
+  }
+  // The kernel leaves the multiprocessors of the combine free: it must be able to run while the combine waits. The
+  // combine starts when the rows of the run before were wiped.
+  void combineBeside() {
+    moeCombineArgs_t args = combineArgs();
+    args.sms = options_.sms, args.ready = ready_, args.readyRows = kBlockRows;
+    makeRowsOn(std::max(multiprocessors_ - options_.sms, 1));
+    args.readyValue = runs_ * static_cast<uint32_t>(options_.hidden / kTileColumns);
+    CHECK_CUDA(cudaStreamWaitEvent(stream_, begin_));
+    combine(args);
+  }
+
+  // The median time of a way, in microseconds. Ranks run it together, because each combine waits for all.
+  template <class Way>
+  double measure(Way way) {
+    std::vector<float> times;
+    for (int run = 0; run < kWarmUp + kRuns; ++run) {
+      way();
+      CHECK_CUDA(cudaEventSynchronize(last_));
+      CHECK_CUDA(cudaStreamSynchronize(expertStream_));
+      float ms = 0;
+      CHECK_CUDA(cudaEventElapsedTime(&ms, begin_, last_));
+      if (run >= kWarmUp) times.push_back(1000 * ms);
+    }
+    std::sort(times.begin(), times.end());
+    return static_cast<double>(times[times.size() / 2]);
+  }
+  std::vector<float> sums() const {
+    std::vector<float> values(input_.size());
+    CHECK_CUDA(cudaMemcpy(values.data(), out_, values.size() * 4, cudaMemcpyDeviceToHost));
+    return values;
+  }
+  int wrongElements(const std::vector<float>& values) const {
+    int wrong = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      wrong += values[i] != routing_.sums[i / static_cast<std::size_t>(options_.hidden)] * input_[i];
+    }
+    return wrong;
+  }
+
+  moeComm_t comm_;
+  moeCommInfo_t info_;
+  Options options_;
+  int multiprocessors_ = 0;
+  cudaStream_t stream_ = nullptr, expertStream_ = nullptr;
+  cudaEvent_t begin_ = nullptr, made_ = nullptr, end_ = nullptr, last_ = nullptr;
+  moeHandle_t handle_ = nullptr;
+  moeDeviceCounts_t counts_ = MOE_DEVICE_COUNTS_INITIALIZER;
+  Routing routing_;
+  std::size_t rowsMax_ = 0;
+  std::vector<float> input_;
+  int32_t* experts_ = nullptr;
+  float *rows_ = nullptr, *out_ = nullptr, *arrived_ = nullptr, *results_ = nullptr;
+  uint32_t *ready_ = nullptr, runs_ = 0;
+};
+
+Options optionsOf(int argc, char** argv) {
+  Options options;
+  int* fields[] = {&options.tokens, &options.hidden, &options.sms, &options.passes};
+  for (int i = 1; i < argc && i <= 4; ++i) {
+    *fields[i - 1] = std::atoi(argv[i]);
+    if (*fields[i - 1] > 0 && options.hidden % kTileColumns == 0) continue;
+    std::fprintf(stderr, "argument %d is %s, must be a number above 0, and hidden a multiple of %d\n", i, argv[i],
+                 kTileColumns);
+    std::exit(2);
+  }
+  if (argc > 5 && std::strcmp(argv[5], "ht") == 0) options.mode = moeModeHt;
+  return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = optionsOf(argc, argv);
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "there is no GPU\n");
+    return kSkipped;
+  }
+  const char* localRank = std::getenv("MOECOMM_LOCAL_RANK"); /* moerun's */
+  moeConfig_t config = MOE_CONFIG_INITIALIZER;
+  config.backend = moeBackendCuda;
+  config.device = localRank != nullptr ? std::atoi(localRank) % devices : 0;
+  config.modes = options.mode;
+  (options.mode == moeModeHt ? config.tokensMax : config.llTokensMax) = options.tokens;
+  config.rowBytesMax = options.hidden * static_cast<int>(sizeof(float));
+  config.topkMax = kTopk;
+  moeComm_t comm = nullptr;
+  CHECK(nullptr, moeCommInitFromEnv(&comm, &config));
+  moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;
+  CHECK(comm, moeCommGetInfo(comm, &info));
+  const int status = Rank(comm, info, options).run();
+  CHECK(comm, moeCommDestroy(comm)); /* frees the handle too */
+  return status;
+}
