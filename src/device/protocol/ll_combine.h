@@ -14,25 +14,26 @@ enum class Owners { here, elsewhere, all };
 // Parts of the rows that came, and where they go back to: those of this domain to their owners, those of others to
 // where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks would store
 // to the same one at the same time.
-template <class S, Owners kOwners>
+template <Lands Warp, Owners kOwners>
 struct HandedBack {
-  const S& s;
+  const StepParams& p;
   PartShare share;
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES const Parts& parts() const { return share.parts; }
   MOE_LANES PartOf at(int i) const {
-    const int rows = *s.handle.arriving.rows, first = s.handle.arriving.rankOffsets[s.comm.rank];
+    const int rows = *p.handle.arriving.rows, first = p.handle.arriving.rankOffsets[p.comm.rank];
     PartOf part = share.at(i);
     part.row += part.row < rows - first ? first : first - rows;
     return part;
   }
   MOE_LANES std::uint8_t* place(int row) const {
-    const CommView& c = s.comm;
-    const Arrival at = arrivalOf(s.handle, row);
-    const bool here = kOwners == Owners::all ? !s.isRemote(at.from) : kOwners == Owners::here;
-    if (here == s.isRemote(at.from)) return nullptr;
-    return llSlot(c, s.handle, here ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.wireBytes,
+    const CommView& c = p.comm;
+    const Arrival at = arrivalOf(p.handle, row);
+    const bool remote = Warp::kPuts && c.split() && !c.inDomain(at.from);
+    const bool here = kOwners == Owners::all ? !remote : kOwners == Owners::here;
+    if (here == remote) return nullptr;
+    return llSlot(c, p.handle, here ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, p.combine.wireBytes,
                   here ? c.rank : at.from, at.index);
   }
 };
@@ -103,8 +104,8 @@ class LlCombine {
 
   // The rows and gradients that owners wait for, if none of this rank counts.
   MOE_LANES void handBackZeros() const {
-    prepareZeroRows<true>(s, HandedBack<S, Owners::here>{s, arrivedShare()});
-    if (s.split()) prepareZeroRows<false>(s, HandedBack<S, Owners::elsewhere>{s, arrivedShare()});
+    prepareZeroRows<true>(s, HandedBack<Warp, Owners::here>{s.p, arrivedShare()});
+    if (s.split()) prepareZeroRows<false>(s, HandedBack<Warp, Owners::elsewhere>{s.p, arrivedShare()});
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -171,10 +172,10 @@ class LlCombine {
   MOE_LANES bool handBack(bool zeros) const {
     const PartShare share = arrivedShare();
     if constexpr (kCoded) {
-      return prepareRows<true>(s, HandedBack<S, Owners::all>{s, share}, zeros);
+      return prepareRows<true>(s, HandedBack<Warp, Owners::all>{s.p, share}, zeros);
     } else {
-      if (!prepareRows<true>(s, HandedBack<S, Owners::here>{s, share})) return false;
-      return !s.split() || prepareRows<false>(s, HandedBack<S, Owners::elsewhere>{s, share});
+      if (!prepareRows<true>(s, HandedBack<Warp, Owners::here>{s.p, share})) return false;
+      return !s.split() || prepareRows<false>(s, HandedBack<Warp, Owners::elsewhere>{s.p, share});
     }
   }
 
