@@ -8,13 +8,10 @@
 
 namespace moe {
 
-// Whose rows.
-enum class Owners { here, elsewhere, all };
-
-// Parts of the rows that came, and where they go back to: those of this domain to their owners, those of others to
-// where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks would store
-// to the same one at the same time.
-template <Lands Warp, Owners kOwners>
+// Parts of the rows that came, and where they go back to: `here` those of this domain, to their owners; else those of
+// others, to where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks
+// would store to the same one at the same time.
+template <Lands Warp, bool kHere>
 struct HandedBack {
   const StepParams& p;
   PartShare share;
@@ -31,10 +28,9 @@ struct HandedBack {
     const CommView& c = p.comm;
     const Arrival at = arrivalOf(p.handle, row);
     const bool remote = Warp::kPuts && c.split() && !c.inDomain(at.from);
-    const bool here = kOwners == Owners::all ? !remote : kOwners == Owners::here;
-    if (here == remote) return nullptr;
-    return llSlot(c, p.handle, here ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, p.combine.wireBytes,
-                  here ? c.rank : at.from, at.index);
+    if (remote == kHere) return nullptr;
+    return llSlot(c, p.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, p.combine.wireBytes,
+                  kHere ? c.rank : at.from, at.index);
   }
 };
 
@@ -104,8 +100,8 @@ class LlCombine {
 
   // The rows and gradients that owners wait for, if none of this rank counts.
   MOE_LANES void handBackZeros() const {
-    prepareZeroRows<true>(s, HandedBack<Warp, Owners::here>{s.p, arrivedShare()});
-    if (s.split()) prepareZeroRows<false>(s, HandedBack<Warp, Owners::elsewhere>{s.p, arrivedShare()});
+    prepareZeroRows<true>(s, HandedBack<Warp, true>{s.p, arrivedShare()});
+    if (s.split()) prepareZeroRows<false>(s, HandedBack<Warp, false>{s.p, arrivedShare()});
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -168,15 +164,11 @@ class LlCombine {
   MOE_LANES PartShare arrivedShare() const {
     return shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
   }
-  // False if a wait failed. Rows in a wire format are stored alike wherever they go: none of their words is all ones.
+  // False if a wait failed.
   MOE_LANES bool handBack(bool zeros) const {
     const PartShare share = arrivedShare();
-    if constexpr (kCoded) {
-      return prepareRows<true>(s, HandedBack<Warp, Owners::all>{s.p, share}, zeros);
-    } else {
-      if (!prepareRows<true>(s, HandedBack<Warp, Owners::here>{s.p, share})) return false;
-      return !s.split() || prepareRows<false>(s, HandedBack<Warp, Owners::elsewhere>{s.p, share});
-    }
+    if (!prepareRows<true>(s, HandedBack<Warp, true>{s.p, share}, zeros)) return false;
+    return !s.split() || prepareRows<false>(s, HandedBack<Warp, false>{s.p, share}, zeros);
   }
 
   // What a sending step leaves for the next one.
