@@ -145,6 +145,12 @@ MOE_LANES void prepareChosen(const S& s, const ChosenItems<Items>& chosen) {
   }
 }
 
+// A function of its own: what waits must not take registers from what moves rows.
+template <Moves Warp, class Items>
+MOE_SELDOM ReadyPick nextReady(Warp warp, const StepParams& p, Items items, ReadyScan& scan) {
+  return warp.pickReady(p.comm, AwaitedItems<Items>{p, items}, scan);
+}
+
 // All of them, as they become ready; at once if the caller says nothing of that. False if some did not.
 template <bool kLand, Combining S, class Items>
 MOE_LANES bool prepareRows(const S& s, const Items& items) {
@@ -154,7 +160,7 @@ MOE_LANES bool prepareRows(const S& s, const Items& items) {
   MOE_ROLLED
   do {
     if (waits) {
-      const ReadyPick pick = s.warp.pickReady(s.comm, AwaitedItems<Items>{s.p, items}, scan);
+      const ReadyPick pick = nextReady(s.warp, s.p, items, scan);
       if (pick.mask == 0) return pick.begin != ReadyPick::kInVain;
       now.choose(pick);
     }

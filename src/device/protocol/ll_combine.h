@@ -11,24 +11,25 @@ namespace moe {
 // Parts of the rows that came, and where they go back to: `here` those of this domain, to their owners; else those of
 // others, to where they are put from. The rest is left out. They begin with this rank's own: in FLAT order all ranks
 // would store to the same one at the same time.
-template <class S, bool kHere>
+template <Lands Warp, bool kHere>
 struct HandedBack {
-  const S& s;
+  const StepParams& p;
   PartShare share;
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES const Parts& parts() const { return share.parts; }
   MOE_LANES PartOf at(int i) const {
-    const int rows = *s.handle.arriving.rows, first = s.handle.arriving.rankOffsets[s.comm.rank];
+    const int rows = *p.handle.arriving.rows, first = p.handle.arriving.rankOffsets[p.comm.rank];
     PartOf part = share.at(i);
     part.row += part.row < rows - first ? first : first - rows;
     return part;
   }
   MOE_LANES std::uint8_t* place(int row) const {
-    const CommView& c = s.comm;
-    const Arrival at = arrivalOf(s.handle, row);
-    if (s.isRemote(at.from) == kHere) return nullptr;
-    return llSlot(c, s.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, s.args.wireBytes,
+    const CommView& c = p.comm;
+    const Arrival at = arrivalOf(p.handle, row);
+    const bool isRemote = Warp::kPuts && c.split() && !c.inDomain(at.from);
+    if (isRemote == kHere) return nullptr;
+    return llSlot(c, p.handle, kHere ? at.from : c.rank, c.at.llCombineRows, c.rowBytesMax, p.combine.wireBytes,
                   kHere ? c.rank : at.from, at.index);
   }
 };
@@ -99,8 +100,8 @@ class LlCombine {
 
   // The rows and gradients that owners wait for, if none of this rank counts.
   MOE_LANES void handBackZeros() const {
-    prepareZeroRows<true>(s, HandedBack<S, true>{s, arrivedShare()});
-    if (s.split()) prepareZeroRows<false>(s, HandedBack<S, false>{s, arrivedShare()});
+    prepareZeroRows<true>(s, HandedBack<Warp, true>{s.p, arrivedShare()});
+    if (s.split()) prepareZeroRows<false>(s, HandedBack<Warp, false>{s.p, arrivedShare()});
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -166,8 +167,8 @@ class LlCombine {
   // False if a wait failed.
   MOE_LANES bool handBack() const {
     const PartShare share = arrivedShare();
-    if (!prepareRows<true>(s, HandedBack<S, true>{s, share})) return false;
-    return !s.split() || prepareRows<false>(s, HandedBack<S, false>{s, share});
+    if (!prepareRows<true>(s, HandedBack<Warp, true>{s.p, share})) return false;
+    return !s.split() || prepareRows<false>(s, HandedBack<Warp, false>{s.p, share});
   }
 
   // What a sending step leaves for the next one.
