@@ -27,15 +27,16 @@
 
 namespace {
 
-constexpr int kTopk = 8, kExpertsPerRank = 16, kBlockRows = 64, kTileColumns = 128, kRuns = 20, kWarmUp = 3, kSkipped = 77;
+constexpr int kTopk = 8, kExpertsPerRank = 16, kBlockRows = 64, kTileColumns = 128, kRuns = 20, kWarmUp = 3,
+              kSkipped = 77;
 
 struct Options {
   int tokens = 512, hidden = 4096, sms = 8, passes = 100;
   int mode = moeModeLl;
 };
 
-// Tiles are taken in turn, those of a block of rows one behind the other. A tile is made several times over, which takes
-// as long as a GEMM might.
+// Tiles are taken in turn, those of a block of rows one behind the other. A tile is made several times over, which
+// takes as long as a GEMM might.
 __global__ void makeRows(const float* rows, float* made, const int32_t* layoutRows, const int32_t* offsets,
                          int firstExpert, int hidden, int passes, uint32_t* ready) {
   const int tiles = hidden / kTileColumns, blocks = (*layoutRows + kBlockRows - 1) / kBlockRows;
@@ -134,7 +135,8 @@ class Rank {
   }
   void makeMemory() {
     const auto hidden = static_cast<std::size_t>(options_.hidden);
-    const std::size_t arriving = static_cast<std::size_t>(options_.tokens) * kTopk * static_cast<std::size_t>(info_.nranks);
+    const std::size_t arriving =
+        static_cast<std::size_t>(options_.tokens) * kTopk * static_cast<std::size_t>(info_.nranks);
     rowsMax_ = arriving + kExpertsPerRank * kBlockRows;
     input_.resize(static_cast<std::size_t>(options_.tokens) * hidden);
     for (std::size_t i = 0; i < input_.size(); ++i) {
@@ -162,7 +164,8 @@ class Rank {
   // Each run counts every block's word up by as many as it has tiles, so the next one has a higher target.
   void makeRowsOn(int blocks) {
     ++runs_;
-    CHECK_CUDA(cudaMemsetAsync(results_, 0xff, rowsMax_ * static_cast<std::size_t>(options_.hidden) * 4, expertStream_));
+    CHECK_CUDA(
+        cudaMemsetAsync(results_, 0xff, rowsMax_ * static_cast<std::size_t>(options_.hidden) * 4, expertStream_));
     CHECK_CUDA(cudaEventRecord(begin_, expertStream_));
     makeRows<<<blocks, 512, 0, expertStream_>>>(arrived_, results_, counts_.expertOffsets + kExpertsPerRank,
                                                 counts_.expertOffsets, kExpertsPerRank * info_.rank, options_.hidden,

@@ -120,11 +120,12 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
         return {moeTimeout, fmt::format("rank {}: its own warps did not finish within {} ms", rank, timeoutMs), rank};
       }
       if (f.phase == Phase::expertRows) {
-        return {moeTimeout,
-                fmt::format("rank {}: moeCombine: rows of its local expert {} were not ready within {} ms (args.ready[{}] "
-                            "is {}, which has not reached {})",
-                            rank, f.index >> 32, timeoutMs, f.index & 0xffffffff, f.actual, f.expected),
-                rank};
+        return {
+            moeTimeout,
+            fmt::format("rank {}: moeCombine: rows of its local expert {} were not ready within {} ms (args.ready[{}] "
+                        "is {}, which has not reached {})",
+                        rank, f.index >> 32, timeoutMs, f.index & 0xffffffff, f.actual, f.expected),
+            rank};
       }
       return {moeTimeout,
               fmt::format("rank {}: rank {} did not {} within {} ms (operation {}, it is at {})", rank, f.peer,

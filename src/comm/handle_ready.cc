@@ -12,19 +12,21 @@ void Handle::checkReady(const moeCombineArgs_t& args) const {
   if (args.ready == nullptr) return;
   requireAligned(args.ready, "args.ready", alignof(std::uint32_t));
   if (!rowsPerExpert()) {
-    throw Error(moeInvalidArgument, fmt::format("args.ready is {}, but only layouts with a row per expert (EXPERT_MAJOR, "
-                                                "EXPERT_MAJOR_PADDED) wait for their rows",
-                                                fmt::ptr(args.ready)));
+    throw Error(moeInvalidArgument,
+                fmt::format("args.ready is {}, but only layouts with a row per expert (EXPERT_MAJOR, "
+                            "EXPERT_MAJOR_PADDED) wait for their rows",
+                            fmt::ptr(args.ready)));
   }
   if (args.readyRows != 0 && args.readyRows != 64 && args.readyRows != 128) {
     throw Error(moeInvalidArgument, fmt::format("args.readyRows is {}, must be 0, 64 or 128", args.readyRows));
   }
-  const bool whole = args.readyRows == 0 || shape_.layout == Layout::expertMajorPadded ||
-                     shape_.alignment % args.readyRows == 0;
+  const bool whole =
+      args.readyRows == 0 || shape_.layout == Layout::expertMajorPadded || shape_.alignment % args.readyRows == 0;
   if (whole) return;
-  throw Error(moeInvalidArgument, fmt::format("args.readyRows is {}, but config.expertAlignment is {}, not a multiple of "
-                                              "it, so that a block would have rows of two experts",
-                                              args.readyRows, shape_.alignment));
+  throw Error(moeInvalidArgument,
+              fmt::format("args.readyRows is {}, but config.expertAlignment is {}, not a multiple of "
+                          "it, so that a block would have rows of two experts",
+                          args.readyRows, shape_.alignment));
 }
 
 ReadyWords Handle::readyWords(const moeCombineArgs_t& args) const {

@@ -94,7 +94,9 @@ class ReadyStep {
     moeCounts_t counts = MOE_COUNTS_INITIALIZER;
     EXPECT_EQ(moeHandleGetCounts(handle_, &counts), moeSuccess);
     const bool padded = waiting_.layout == moeLayoutExpertMajorPadded;
-    return static_cast<std::size_t>(padded ? block * kGroupPlaces : counts.expertOffsets[block]);
+    int first = 0;  // a group of EXPERT_MAJOR has a multiple of 128 rows
+    for (int e = 0; e < block; ++e) first += padded ? kGroupPlaces : (counts.rowsPerExpert[e] + 127) / 128 * 128;
+    return static_cast<std::size_t>(first);
   }
 
   RankContext& context_;

@@ -59,7 +59,13 @@ TYPED_TEST(Protocol, CutsRowsAmongSeveralWarps) {
 
 TYPED_TEST(Protocol, SendsRowsAsTheirBlocksBecomeReady) {
   this->run({.ranks = 2, .experts = 4, .topk = 3, .tokens = 12, .warps = 2, .alignment = 8, .awaitsRows = true});
-  this->run({.ranks = 3, .experts = 6, .topk = 4, .rowBytes = 160, .parts = 2, .split = true, .landing = false,
+  this->run({.ranks = 3,
+             .experts = 6,
+             .topk = 4,
+             .rowBytes = 160,
+             .parts = 2,
+             .split = true,
+             .landing = false,
              .awaitsRows = true});
   this->run({.ranks = 4, .domainSize = 2, .experts = 8, .topk = 3, .warps = 2, .alignment = 2, .awaitsRows = true});
 }

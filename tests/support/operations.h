@@ -238,7 +238,9 @@ class CombineOperation : public Operation {
     GuardedBytes rows, grads, weights, bias0, bias1, out, outGrads, words;
     StepParams params{};
   };
-  bool isReadyLater(int rank) const { return !options_.ready.ranks.empty() && options_.ready.ranks[static_cast<std::size_t>(rank)]; }
+  bool isReadyLater(int rank) const {
+    return !options_.ready.ranks.empty() && options_.ready.ranks[static_cast<std::size_t>(rank)];
+  }
   std::int64_t readyWords(int rank) const;
   std::int64_t readyWord(const ArrivedEntry& entry) const;
   void fillReady(int rank);

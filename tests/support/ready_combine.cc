@@ -44,10 +44,11 @@ void CombineOperation::fillReady(int rank) {
   std::fill_n(words, readyWords(rank), ready.value - 2);
   const int shift = ready.blockRows == 0 ? kShiftsRowsAway : std::countr_zero(static_cast<unsigned>(ready.blockRows));
   const bool perExpert = ready.blockRows == 0, each = rowsEach(route_->config) != 0;
-  own.params.combine.ready = {
-      words, ready.value, shift,
-      perExpert ? 1 : each ? static_cast<int>(wordsEach(route_->config, ready.blockRows)) : 0,
-      perExpert ? 0 : static_cast<int>(rowsEach(route_->config))};
+  own.params.combine.ready = {words, ready.value, shift,
+                              perExpert ? 1
+                              : each    ? static_cast<int>(wordsEach(route_->config, ready.blockRows))
+                                        : 0,
+                              perExpert ? 0 : static_cast<int>(rowsEach(route_->config))};
 }
 
 std::int64_t CombineOperation::missingWord() const {
@@ -62,7 +63,8 @@ Watch CombineOperation::watch(int rank, int phases, Report&) {
   const auto words = static_cast<int>(readyWords(rank));
   const auto look = [this, rank, words](int i) {
     // A step that has no factor with the number of words visits each once.
-    const int word = static_cast<int>((std::int64_t{i % words} * 7919 + static_cast<int>(options_.seed % 1009)) % words);
+    const int word =
+        static_cast<int>((std::int64_t{i % words} * 7919 + static_cast<int>(options_.seed % 1009)) % words);
     if (missingWord() != -1 && rank == options_.ready.never && word == (missingWord() & 0xffffffff)) return;
     if (i >= words) makeBlock(rank, word);
     std::atomic_ref(reinterpret_cast<std::uint32_t*>(ranks_[at(rank)].words.data())[word])

@@ -223,7 +223,8 @@ void Simulator::lookOn(Rank& rank) {
     Flag* word = const_cast<Flag*>(watch.words + i);
     if (watch.words == nullptr) {
       for (int pauses = rng_.below(8); pauses >= 0; --pauses) pause();
-    } else if (wait(rank.params.comm, word, 1, watch.number, self, &missing, [](int, std::uint64_t) {}) != WaitEnd::reached) {
+    } else if (wait(rank.params.comm, word, 1, watch.number, self, &missing, [](int, std::uint64_t) {}) !=
+               WaitEnd::reached) {
       return;
     }
     watch.look(i);

@@ -15,7 +15,7 @@ namespace moe::test {
 // lets some time pass instead.
 struct Watch {
   const Flag* words = nullptr;  // NULL: there are none
-  int count = 0;  // 0: nothing is watched
+  int count = 0;                // 0: nothing is watched
   std::uint64_t number = 0;
   std::function<void(int)> look;
 };

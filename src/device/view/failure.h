@@ -51,8 +51,8 @@ enum class Fault : std::int32_t {
 // What a rank has sent is there before its goodbye is heard. This much longer a wait for it still lasts.
 inline constexpr std::uint64_t kLeftGraceNs = 20'000'000;
 
-// Peers, and other warps of this rank, wait for what it makes of its experts' rows. So that it is its own wait for those
-// that ends first and names them, that one is shorter by this part of the timeout.
+// Peers, and other warps of this rank, wait for what it makes of its experts' rows. So that it is its own wait for
+// those that ends first and names them, that one is shorter by this part of the timeout.
 inline constexpr int kOwnWorkEarlier = 32;
 
 // The reasons that a handle's fault word has: moeResult values.

@@ -14,8 +14,7 @@ class CudaPatience {
   CudaPatience() = default;
   // One of several waits that are one, for this rank's own work: they began at `since`, 0: not yet, and give up
   // somewhat earlier than those that wait for the rank.
-  explicit MOE_LANES CudaPatience(std::int64_t since)
-      : begin_(static_cast<std::uint32_t>(since)), sooner_(1) {}
+  explicit MOE_LANES CudaPatience(std::int64_t since) : begin_(static_cast<std::uint32_t>(since)), sooner_(1) {}
   MOE_LANES std::int64_t since() const { return begin_; }
 
   // To be called between polls, of which this is number `polls`, for rank rankOf().
