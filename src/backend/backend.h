@@ -30,13 +30,14 @@ struct LaunchShape {
 // What one operation moves: everything that the choice of its shape needs.
 struct Workload {
   Step step;
-  int tokensMax;            // the handle's: tells whether latency or bandwidth counts
-  int rows;                 // at most, that this rank's warps share
-  std::uint32_t rowBytes;   // 0: no payload
-  int sms;                  // 0: the backend's choice
-  bool movesOnly = false;   // only rows that cross between ranks move; no copies or sums here
-  std::int64_t bytes = 0;   // at most, that this rank's own tokens send between ranks
-  bool lowLatency = false;  // rows go through registers
+  int tokensMax;              // the handle's: tells whether latency or bandwidth counts
+  int rows;                   // at most, that this rank's warps share
+  std::uint32_t rowBytes;     // 0: no payload
+  int sms;                    // 0: the backend's choice
+  bool movesOnly = false;     // only rows that cross between ranks move; no copies or sums here
+  std::int64_t bytes = 0;     // at most, that this rank's own tokens send between ranks
+  bool lowLatency = false;    // rows go through registers
+  bool waitsForRows = false;  // of a combine: rows of experts come meanwhile
 };
 
 // Memory that belongs neither to the backend nor to the caller: a driver's queues, or the registers of an adapter that

@@ -127,7 +127,7 @@ inline void addCountingBlock(const GpuMachine& machine, const Workload& work, La
 inline LaunchShape planLaunch(const GpuMachine& machine, const Workload& work, bool bulk) {
   if (takesBlocks(work.step)) return planRoute(machine, work);
   LaunchShape shape =
-      work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk);
+      work.tokensMax <= kSmallTokens ? planSmall(machine, work) : planLarge(machine, work, bulk && !work.waitsForRows);
   shape.straight = work.tokensMax >= kStraightTokensMin;
   if (work.step == Step::llRouteDispatch) addCountingBlock(machine, work, &shape);
   return shape;

@@ -161,7 +161,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
   const std::uint32_t arriving = casts ? cast.codeBytes : p.dispatch.rowBytes;
   count(Pending::dispatch, {args.cumulativeRows, args.cumulativeWaitNs}, &p);
-  Workload work = workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
+  const Workload work = workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
   made.shape = comm_.backend().shapeFor(work);
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), arriving);
@@ -259,6 +259,7 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   const Call call{"moeCombine", tokens_, view_.tokensMax, args.sms, nullptr};
   count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
   Workload work = workload(call, summing.step, bytes, p.combine.wireBytes, onlyMoves(p.combine));
+  work.waitsForRows = p.combine.ready.words != nullptr;
   summing.shape = comm_.backend().shapeFor(work);
   const auto parts = [&](int rows) {
     return coded ? wireParts(summing.shape, rows, p.combine) : comm_.backend().partsFor(summing.shape, rows, bytes);

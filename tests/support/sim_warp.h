@@ -56,7 +56,7 @@ class SimQueueMemory {
 class SimWarp {
  public:
   static constexpr int kLanes = 1;
-  static constexpr bool kPuts = true;
+  static constexpr bool kPuts = true, kPicks = true, kLandsRows = false;
   static constexpr int kScratchBytes = 0;
   static constexpr bool kWholeTokens = false;
 

@@ -39,7 +39,7 @@ template <int kLaneCount>
 class ThreadedWarp {
  public:
   static constexpr int kLanes = kLaneCount;
-  static constexpr bool kPuts = true;
+  static constexpr bool kPuts = true, kPicks = true, kLandsRows = false;
   static constexpr int kScratchBytes = 1024;
   static constexpr bool kWholeTokens = false;
 

@@ -184,6 +184,11 @@ concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, 
 // overlap. Stores are visible as those of laneStore are. What a list is: rows/row_jobs.h.
 template <class Warp>
 concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, ReadyScan& scan) {
+  // Whether every LL combine that can land does, so that others never wait for rows of experts.
+  { Warp::kLandsRows } -> std::convertible_to<bool>;
+  // Whether pickReady may be called: a kernel without it has no code for it.
+  { Warp::kPicks } -> std::convertible_to<bool>;
+
   // Copies each job's bytes from its source to each of its places that is one; at most 32 places. Collective; meets
   // before.
   warp.streamRows(contract::CopyOne{});

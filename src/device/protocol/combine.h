@@ -163,8 +163,7 @@ class Combine {
 
   // LL: the rows and gradients that owners wait for.
   MOE_LANES void prepareZeros() const {
-    const ArrivingRows rows = arrivingRows(s.handle, 1, 0);
-    prepareZeroRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)});
+    prepareZeroRows<false>(s, PreparedWave<1>{s.w, 0}.items(s.p));
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -199,6 +198,8 @@ class Combine {
   // What TokenSums reads in a wave.
   struct From;
   using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>>, TokenSums<From>>;
+  // Rows of experts go in waves, or they are LL rows, which may land.
+  static constexpr bool kWaits = Warp::kPicks && (kWaves > 1 || !Warp::kLandsRows);
   struct From {
     const Combine& combine;
     int wave;
@@ -245,8 +246,7 @@ class Combine {
     return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
   }
   MOE_LANES bool prepareWave(int wave, bool zeros) const {
-    const ArrivingRows rows = arrivingRows(s.handle, kWaves, wave);
-    return prepareRows<false>(s, PreparedShare{s.p, partsOf(rows, s.args.arriving, s.args.rowBytes, s.w)}, zeros);
+    return prepareRows<false, kWaits>(s, PreparedWave<kWaves>{s.w, wave}, zeros);
   }
 
   MOE_LANES bool rowsAreThere(int wave) const {

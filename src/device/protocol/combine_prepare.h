@@ -145,25 +145,37 @@ MOE_LANES void prepareChosen(const S& s, const ChosenItems<Items>& chosen, bool 
   }
 }
 
-// A function of its own: what waits must not take registers from what moves rows.
-template <Moves Warp, class Items>
-MOE_SELDOM ReadyPick nextReady(Warp warp, const StepParams& p, Items items, ReadyScan& scan) {
-  return warp.pickReady(p.comm, AwaitedItems<Items>{p, items}, scan);
+// A pick, and the scan behind it.
+struct NextReady {
+  ReadyPick pick;
+  ReadyScan scan;
+};
+// A function of its own: what waits must not take registers from what moves rows. By value, as what is referred to
+// would lie in memory. It finds the items again, for the same reason.
+template <Moves Warp, class Share>
+MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, ReadyScan scan) {
+  using Items = decltype(share.items(p));
+  const ReadyPick pick = warp.pickReady(p.comm, AwaitedItems<Items>{p, share.items(p)}, scan);
+  return {pick, scan};
 }
 
 // All of them, as they become ready; at once if the caller says nothing of that. False if some did not. `zeros`:
-// instead, of rows in a wire format alone. Others have prepareZeroRows.
-template <bool kLand, Combining S, class Items>
-MOE_LANES bool prepareRows(const S& s, const Items& items, bool zeros = false) {
-  const bool waits = s.args.ready.words != nullptr && !zeros;
-  ChosenItems<Items> now = allOf(items);
+// instead, of rows in a wire format alone. Others have prepareZeroRows. Without kWaits there is no such wait.
+// `share` has this warp's: items(params).
+template <bool kLand, bool kWaits = true, Combining S, class Share>
+MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros = false) {
+  const bool waits = kWaits && s.args.ready.words != nullptr && !zeros;
+  auto now = allOf(share.items(s.p));
   ReadyScan scan;
   MOE_ROLLED
   do {
-    if (waits) {
-      const ReadyPick pick = nextReady(s.warp, s.p, items, scan);
-      if (pick.mask == 0) return pick.begin != ReadyPick::kInVain;
-      now.choose(pick);
+    if constexpr (kWaits) {
+      if (waits) {
+        const NextReady next = nextReady(s.warp, s.p, share, scan);
+        if (next.pick.mask == 0) return next.pick.begin != ReadyPick::kInVain;
+        now.choose(next.pick);
+        scan = next.scan;
+      }
     }
     prepareChosen<kLand>(s, now, zeros);  // here alone: it is long when compiled
   } while (waits);
@@ -192,6 +204,17 @@ struct PreparedShare {
     }
     const Arrival at = arrivalOf(h, row);
     return llSlot(c, h, c.rank, c.at.llCombineRows, c.rowBytesMax, bytes, at.from, at.index);
+  }
+};
+
+// A warp's share of one wave of them.
+template <int kWaves>
+struct PreparedWave {
+  WarpIndex w;
+  int wave;
+
+  MOE_LANES PreparedShare items(const StepParams& p) const {
+    return {p, partsOf(arrivingRows(p.handle, kWaves, wave), p.combine.arriving, p.combine.rowBytes, w)};
   }
 };
 

@@ -34,6 +34,16 @@ struct HandedBack {
   }
 };
 
+// A warp's share of them.
+template <Lands Warp, bool kHere>
+struct SharedBack {
+  WarpIndex w;
+
+  MOE_LANES HandedBack<Warp, kHere> items(const StepParams& p) const {
+    return {p, shareOf({0, *p.handle.arriving.rows}, p.combine.arriving, p.combine.rowBytes, w)};
+  }
+};
+
 // A token's rows in the order of its destinations, then the biases: a list for reduceRows.
 template <class S>
 struct LandedSums {
@@ -100,8 +110,8 @@ class LlCombine {
 
   // The rows and gradients that owners wait for, if none of this rank counts.
   MOE_LANES void handBackZeros() const {
-    prepareZeroRows<true>(s, HandedBack<Warp, true>{s.p, arrivedShare()});
-    if (s.split()) prepareZeroRows<false>(s, HandedBack<Warp, false>{s.p, arrivedShare()});
+    prepareZeroRows<true>(s, SharedBack<Warp, true>{s.w}.items(s.p));
+    if (s.split()) prepareZeroRows<false>(s, SharedBack<Warp, false>{s.w}.items(s.p));
     if (s.args.grads != 0) pushWeightGrads(s, true);
   }
 
@@ -161,14 +171,10 @@ class LlCombine {
     }
   }
 
-  MOE_LANES PartShare arrivedShare() const {
-    return shareOf({0, *s.handle.arriving.rows}, s.args.arriving, s.args.rowBytes, s.w);
-  }
   // False if a wait failed.
   MOE_LANES bool handBack(bool zeros) const {
-    const PartShare share = arrivedShare();
-    if (!prepareRows<true>(s, HandedBack<Warp, true>{s.p, share}, zeros)) return false;
-    return !s.split() || prepareRows<false>(s, HandedBack<Warp, false>{s.p, share}, zeros);
+    if (!prepareRows<true>(s, SharedBack<Warp, true>{s.w}, zeros)) return false;
+    return !s.split() || prepareRows<false>(s, SharedBack<Warp, false>{s.w}, zeros);
   }
 
   // What a sending step leaves for the next one.

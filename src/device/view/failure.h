@@ -22,6 +22,7 @@ enum class Phase : std::int32_t {
   dispatchRailsFree,  // HT: the rail peer still forwards rows of an earlier dispatch
   combineRails,       // HT: the rail peer's sums
   combineRailsFree,   // HT: the rail peer still reads the sums of an earlier combine
+  // Without flags.
   puts,               // the transport has not taken earlier puts
   expertRows,         // rows of one of this rank's own experts
   count

@@ -82,16 +82,12 @@ MOE_LANES void fenceProxy() {
 class CudaBulk : public CudaWarp {
  public:
   // What was acquired is next read by the bulk-copy engine, through another proxy.
+  static constexpr bool kPicks = false;  // it takes registers: combines behind ready words take CudaWarp
+
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
     cuda_bulk::fenceProxy();
     return good;
-  }
-  template <ReadyList List>
-  MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
-    const ReadyPick pick = CudaWarp::pickReady(comm, list, scan);
-    cuda_bulk::fenceProxy();
-    return pick;
   }
 };
 

@@ -24,7 +24,7 @@ class CudaWarp {
   MOE_LANES Wide wide() const;
 
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
-  static constexpr bool kPuts = false;
+  static constexpr bool kPuts = false, kPicks = true, kLandsRows = true;
 
   // A kernel that was launched as a dependent one may begin before the kernel ahead of it in the stream has ended: here
   // it waits for that, and lets its own successor begin. All threads, before anything else.
@@ -235,7 +235,7 @@ class CudaWarp {
     std::uint64_t flags;  // what is waited for; 0: nothing yet
     std::uint32_t state, reserved;
   };
-  static constexpr int kBlockWaits = static_cast<int>(Phase::count) * kHtWaves;
+  static constexpr int kBlockWaits = static_cast<int>(Phase::puts) * kHtWaves;  // phases behind wait for no flags
   static constexpr std::uint32_t kWaiting = 0, kGood = 1, kBad = 2;
   static MOE_LANES BlockWait* blockWaits() {
     __shared__ BlockWait waits[kBlockWaits];

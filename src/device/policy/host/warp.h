@@ -26,7 +26,7 @@ template <class QueueMemory>
 class HostWarpOver {
  public:
   static constexpr int kLanes = 1;
-  static constexpr bool kPuts = true;
+  static constexpr bool kPuts = true, kPicks = true, kLandsRows = false;
   static constexpr int kScratchBytes = 0;
   static constexpr bool kWholeTokens = true;
 
