@@ -91,10 +91,16 @@ struct LlTelling {
 
   // How many of a token's entries are for experts of `rank`: before entry k, and in all.
   MOE_LANES Sums entriesFor(int token, int k, int rank) const {
+    const auto given = [&](int entry) { return givenIndexAt(s.handle, s.p.route, entry); };
+    if (s.handle.placement == nullptr) return entriesBy(token, k, rank, given);
+    return entriesBy(token, k, rank, [&](int entry) { return placed(s.handle, entry, given(entry)); });
+  }
+  template <class IdOf>
+  MOE_LANES Sums entriesBy(int token, int k, int rank, IdOf idOf) const {
     const HandleView& h = s.handle;
     return laneSums<8>(h.topk, k, [&](int other) {
       const int entry = token * h.topk + other;
-      const std::int64_t id = indexAt(h, s.p.route, entry);
+      const std::int64_t id = idOf(entry);
       if (id < 0 || id >= h.map.experts || !h.map.isOn(static_cast<int>(id), rank)) return 0;
       return h.merges == 0 || takenEntry(h, s.p.route, entry).with == other ? 1 : 0;
     });

@@ -47,8 +47,8 @@ class LlUsers {
     const int chunks = chunkCount(), cleared = static_cast<int>(t_.users - t_.ranks) + chunks * buckets();
     warp_.forEach(cleared, [&](int i) { t_.ranks[i] = 0; });
     warp_.template collect<4>(
-        route_.tokens * h_.topk, [&](int i) { return indexAt(h_, route_, i); },
-        [&](int i, std::int64_t id) { laneMark(i, id); });
+        route_.tokens * h_.topk, [&](int i) { return givenIndexAt(h_, route_, i); },
+        [&](int i, std::int64_t given) { laneMark(i, given); });
     warp_.forEach(buckets() - firstBucket(), [&](int i) { laneSum(firstBucket() + i); });
   }
   // The first block: whether an entry cannot be.
@@ -116,8 +116,9 @@ class LlUsers {
     return count;
   }
 
-  MOE_LANES void laneMark(int entry, std::int64_t id) const {
-    if (leads_ && cannotBe(entry, id)) return warp_.laneOr(t_.faulty, 1);
+  MOE_LANES void laneMark(int entry, std::int64_t given) const {
+    const std::int64_t id = placed(h_, entry, given);
+    if (leads_ && cannotBe(entry, id, given)) return warp_.laneOr(t_.faulty, 1);
     if (id < 0 || id >= h_.map.experts) return;
     const auto expert = static_cast<int>(id);
     const int token = h_.byTopk.of(entry), rank = h_.map.rankOf(expert), bit = bitOf(rank);
@@ -128,11 +129,11 @@ class LlUsers {
     warp_.laneOr(ranksOf(token) + bit / 32, 1u << bit % 32);
   }
 
-  // As givenFault, with look-ups side by side.
-  MOE_LANES bool cannotBe(int entry, std::int64_t id) const {
+  // As givenFault, with look-ups side by side. Entries of a token have one copy of one expert.
+  MOE_LANES bool cannotBe(int entry, std::int64_t id, std::int64_t given) const {
     if (id < 0 || h_.merges != 0) return indexFault(h_, id) != Fault::none;
     const int k = entry - h_.byTopk.of(entry) * h_.topk;
-    const auto isSame = [&](int other) { return indexAt(h_, route_, entry - k + other) == id ? 1 : 0; };
+    const auto isSame = [&](int other) { return givenIndexAt(h_, route_, entry - k + other) == given ? 1 : 0; };
     return indexFault(h_, id) != Fault::none || laneSums<8>(k, 0, isSame).all != 0;
   }
 

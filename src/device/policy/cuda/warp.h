@@ -8,6 +8,7 @@
 
 #include "device/policy/contract.h"
 #include "device/policy/cuda/cast.h"
+#include "device/policy/cuda/pick.h"
 #include "device/policy/cuda/sums.h"
 #include "device/policy/cuda/watch.h"
 #include "device/policy/cuda/wire.h"
@@ -127,39 +128,9 @@ class CudaWarp {
     return n > 0 ? good : mayRead(list);
   }
 
-  // All lanes look at an item each, turn by turn, until a turn has some that are there.
   template <ReadyList List>
   MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
-    const int n = list.count();
-    const auto load = [](const std::uint32_t* word) { return cuda_flags::loadOnDevice(word); };
-    CudaPatience patience(scan.since);
-    __syncwarp();
-    for (unsigned polls = 1;; ++polls) {
-      if (__any_sync(kAll, scan.open != 0 ? 1 : 0) == 0) {
-        if (scan.atEnd(n)) return {n, 0};
-        scan.openWindow(n, kLanes, lane());
-      }
-      MOE_ROLLED
-      for (int look = 0; look < scan.turns(kLanes); ++look) {
-        const int turn = scan.turnAt(look, kLanes), i = scan.item(turn, kLanes, lane());
-        const bool ready = scan.isOpen(turn) && missingWord(list, i, load) == list.words(i);
-        const unsigned mask = __ballot_sync(kAll, ready ? 1 : 0);
-        if (mask == 0) continue;
-        if (ready) scan.close(turn);
-        scan.lookNextAt(turn, kLanes);
-        cuda_flags::fenceOnDevice();
-        __syncwarp();  // what one lane acquired is now every lane's
-        return {scan.item(turn, kLanes, 0), mask};
-      }
-      __nanosleep(kNapNs);
-      const CudaPatience::End end = patience.look(comm, polls, [&] { return comm.rank; });
-      scan.since = patience.since();
-      if (__any_sync(kAll, end != CudaPatience::End::notYet ? 1 : 0) == 0) continue;
-      const bool stops = __any_sync(kAll, end == CudaPatience::End::stopped ? 1 : 0) != 0;
-      if (!stops && scan.open != 0) laneFail(comm, lateItem(list, scan.firstOpen(kLanes, lane()), load));
-      __syncwarp();
-      return {ReadyPick::kInVain, 0};
-    }
+    return cuda_pick::pickReady(comm, list, scan, lane());
   }
 
   template <class FlagOf>

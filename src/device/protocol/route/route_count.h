@@ -22,10 +22,13 @@ MOE_LANES std::int64_t placedIndex(const HandleView& h, int entry, std::int64_t 
   const int token = h.byTopk.of(entry), turn = token - replicas.byCount.of(token) * replicas.count;
   return h.placement->list(h.map.experts)[replicas.first + turn];
 }
-// The physical expert of an entry. What cannot be stays what cannot be.
-MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entry) {
-  const std::int64_t id = givenIndexAt(h, a, entry);
+// The physical expert of an entry that the caller has named `id`. What cannot be stays what cannot be.
+MOE_LANES std::int64_t placed(const HandleView& h, int entry, std::int64_t id) {
   return h.placement == nullptr ? id : placedIndex(h, entry, id);
+}
+// The same by the entry alone. Look-ups side by side take givenIndexAt: a branch among them would part their loads.
+MOE_LANES std::int64_t indexAt(const HandleView& h, const RouteArgs& a, int entry) {
+  return placed(h, entry, givenIndexAt(h, a, entry));
 }
 
 // An entry as it counts: its physical expert, its weight, and the entry of its token that it counts with.
