@@ -243,8 +243,7 @@ class moeCounts_t(_Sized):
         ("size", c_size_t),
         *((name, c_int32) for name in ("rows", "layoutRows", "localExperts", "firstExpert")),
         *((name, POINTER(c_int32)) for name in ("rowsPerRank", "rowsPerExpert")),
-        ("rowsWanted", c_int32),
-        ("reserved", c_int32),
+        *((name, c_int32) for name in ("rowsWanted", "reserved")),
         ("rowsWantedPerExpert", POINTER(c_int32)),
         ("rowsOfAllExperts", POINTER(c_int32)),
     ]
@@ -255,8 +254,7 @@ class moeDeviceCounts_t(_Sized):
     _fields_ = [
         ("size", c_size_t),
         *((name, c_void_p) for name in ("rows", "rankOffsets", "rowsPerExpert", "expertOffsets")),
-        ("mode", c_int32),
-        ("reserved", c_int32),
+        *((name, c_int32) for name in ("mode", "reserved")),
         *((name, c_void_p) for name in ("fault", "rowsWanted", "rowsWantedPerExpert", "rowsOfAllExperts")),
     ]
 
@@ -313,9 +311,7 @@ class moeCombineArgs_t(_Sized):
         ("outWeightGrads", c_void_p),
         ("sms", c_int32),
         ("wire", c_int32),
-        ("cumulativeWaitNs", c_void_p),
-        ("topkWeights", c_void_p),
-        ("ready", c_void_p),
+        *((name, c_void_p) for name in ("cumulativeWaitNs", "topkWeights", "ready")),
         ("readyRows", c_int32),
         ("readyValue", c_uint32),
     ]
