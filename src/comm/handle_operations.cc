@@ -161,7 +161,8 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   const std::uint32_t bytes = casts ? static_cast<std::uint32_t>(args.hidden) : p.dispatch.rowBytes;
   const std::uint32_t arriving = casts ? cast.codeBytes : p.dispatch.rowBytes;
   count(Pending::dispatch, {args.cumulativeRows, args.cumulativeWaitNs}, &p);
-  const Workload work = workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
+  const Workload work =
+      workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
   made.shape = comm_.backend().shapeFor(work);
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), arriving);

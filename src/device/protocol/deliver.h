@@ -85,8 +85,9 @@ MOE_LANES std::uint32_t* scaleWord(const CastArgs& cast, const auto& places, int
 
 // Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
 // a row are made, copies(row), which rows of the output those are, place(row, copy), where its scales are, scales(row),
-// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). Word by word: neighbouring lanes take neighbouring rows if
-// those are closer to each other in the output than the words of a row, else neighbouring words.
+// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). Word by word:
+// neighbouring lanes take neighbouring rows if those are closer to each other in the output than the words of a row,
+// else neighbouring words.
 template <class Rows, class Places>
 MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
   const CastArgs& cast = s.p.dispatch.cast;

@@ -23,7 +23,7 @@ class ScalePads {
   // groups, and what is behind all of them: a warp that went through all groups would wait for the rows of each.
   MOE_LANES void run(WarpIndex team) const {
     const int n = groups(), each = n > 0 && n < team.count ? team.count / n : 1;  // warps for a group
-    const int own = team.index / each;  // idle ones have no group
+    const int own = team.index / each;                                            // idle ones have no group
     MOE_ROLLED
     for (int i = own; i < n; i += team.count) fillGroup(i, {team.index % each, each, team.blocks});
     fillGroup(n, team);

@@ -23,8 +23,8 @@ enum class Phase : std::int32_t {
   combineRails,       // HT: the rail peer's sums
   combineRailsFree,   // HT: the rail peer still reads the sums of an earlier combine
   // Without flags.
-  puts,               // the transport has not taken earlier puts
-  expertRows,         // rows of one of this rank's own experts
+  puts,        // the transport has not taken earlier puts
+  expertRows,  // rows of one of this rank's own experts
   count
 };
 
