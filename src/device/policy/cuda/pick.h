@@ -1,6 +1,6 @@
 // How a CUDA warp picks items whose rows another kernel of this GPU makes meanwhile: pickReady, for
-// device/policy/cuda/warp.h alone. Its naps grow: a GEMM's words lie close together, and many warps that looked at them
-// all the time would keep the GEMM's own stores waiting.
+// device/policy/cuda/warp.h alone. The words of a GEMM lie in a few lines of one slice of the second-level cache. What
+// waits there keeps the GEMM's own traffic waiting, so warps nap the longer, the more of them there are.
 #pragma once
 
 #include "device/policy/cuda/patience.h"
@@ -8,7 +8,7 @@
 
 namespace moe::cuda_pick {
 
-inline constexpr unsigned kAll = 0xffffffffu, kReadyNapNs = 500, kReadyNapMaxNs = 4000;
+inline constexpr unsigned kAll = 0xffffffffu, kNapNsPerWarp = 32;
 inline constexpr int kLanes = 32;
 
 // All lanes look at an item each, turn by turn, until a turn has some that are there.
@@ -17,7 +17,7 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
   const int n = list.count();
   const auto load = [](const std::uint32_t* word) { return cuda_flags::loadOnDevice(word); };
   CudaPatience patience(scan.since);
-  unsigned nap = kReadyNapNs;
+  const unsigned nap = gridDim.x * (blockDim.x / kLanes) * kNapNsPerWarp;
   __syncwarp();
   for (unsigned polls = 1;; ++polls) {
     if (__any_sync(kAll, scan.open != 0 ? 1 : 0) == 0) {
@@ -37,7 +37,6 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
       return {scan.item(turn, kLanes, 0), mask};
     }
     __nanosleep(nap);
-    nap = nap < kReadyNapMaxNs ? 2 * nap : nap;
     const CudaPatience::End end = patience.look(comm, polls, [&] { return comm.rank; });
     scan.since = patience.since();
     if (__any_sync(kAll, end != CudaPatience::End::notYet ? 1 : 0) == 0) continue;
