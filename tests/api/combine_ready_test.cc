@@ -177,7 +177,7 @@ TEST(CombineReady, IsRefusedWhereItCannotCount) {
       MOE_EXPECT_OK(calls->combine(calls->combineArgs()), context);
       calls->expectSums(2.0f);
     }
-    MOE_EXPECT_OK(aligned.combine(aligned.combineArgs()), context);
+    MOE_EXPECT_OK(aligned.combine(aligned.combineArgs()), context);  // its aligned rows had no room in the output
   });
 }
 
