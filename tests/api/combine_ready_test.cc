@@ -27,7 +27,7 @@ moeConfig_t wideConfig() {
 // A rank's rows of one route, in host memory.
 class ReadyStep {
  public:
-  ReadyStep(RankContext& context, const Waiting& waiting) : context_(context), waiting_(waiting) {
+  ReadyStep(RankContext& context, const Waiting& waiting) : waiting_(waiting) {
     moeHandleConfig_t shape = handleOf(waiting.mode, waiting.layout);
     shape.tokensMax = kPerRank, shape.expertAlignment = waiting.layout == moeLayoutExpertMajor ? 128 : 0;
     EXPECT_EQ(moeHandleCreate(&handle_, context.comm, &shape), moeSuccess) << context.error();
@@ -99,7 +99,6 @@ class ReadyStep {
     return static_cast<std::size_t>(first);
   }
 
-  RankContext& context_;
   Waiting waiting_;
   moeHandle_t handle_ = nullptr;
   std::vector<std::int32_t> ids_;
