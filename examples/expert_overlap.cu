@@ -5,21 +5,11 @@
 #include <cuda_runtime.h>
 #include <moecomm.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
-#define CHECK(comm, call)                                           \
-  if (const moeResult_t result = (call); result != moeSuccess) {    \
-    std::fprintf(stderr, "%s: %s\n", #call, moeGetLastError(comm)); \
-    std::exit(1);                                                   \
-  }
-#define CHECK_CUDA(call)                                                \
-  if (const cudaError_t error = (call); error != cudaSuccess) {         \
-    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
-    std::exit(1);                                                       \
-  }
+#include "expert_example.h"
 
 namespace {
 
@@ -83,36 +73,6 @@ void launchExperts(int experts, cudaStream_t stream, moeArrivals_t arrivals, moe
   CHECK_CUDA(cudaLaunchKernelEx(&config, runExperts, arrivals, counts, firstExpert, dispatches, rows, out, came));
 }
 
-template <class T>
-T* onDevice(std::size_t count) {
-  void* memory = nullptr;
-  CHECK_CUDA(cudaMalloc(&memory, count * sizeof(T)));
-  return static_cast<T*>(memory);
-}
-
-struct Routing {
-  std::vector<int32_t> experts;
-  std::vector<float> sums;  // sums of the factors of a token's experts
-};
-Routing drawRouting(int rank, int experts) {
-  Routing routing;
-  unsigned state = 12345u + 977u * static_cast<unsigned>(rank);
-  for (int t = 0; t < kTokens; ++t) {
-    float sum = 0;
-    std::vector<int32_t> chosen;
-    while (static_cast<int>(chosen.size()) < kTopk) {
-      state = state * 1664525u + 1013904223u;
-      const auto expert = static_cast<int32_t>((state >> 8) % static_cast<unsigned>(experts));
-      if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) continue;
-      chosen.push_back(expert);
-      sum += static_cast<float>(expert + 1);
-    }
-    routing.experts.insert(routing.experts.end(), chosen.begin(), chosen.end());
-    routing.sums.push_back(sum);
-  }
-  return routing;
-}
-
 // A rank's work: `kRuns` steps, the last of which is verified.
 int runRank(moeComm_t comm, const moeCommInfo_t& info) {
   CHECK_CUDA(cudaSetDevice(info.device));
@@ -131,7 +91,7 @@ int runRank(moeComm_t comm, const moeCommInfo_t& info) {
   moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
   CHECK(comm, moeHandleGetDeviceCounts(handle, &counts));
 
-  const Routing routing = drawRouting(info.rank, shape.experts);
+  const Routing routing = drawRouting(info.rank, kTokens, kTopk, shape.experts);
   std::vector<float> input(std::size_t{kTokens} * kHidden), output(input.size());
   for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 31) + static_cast<float>(info.rank);
   const std::size_t rowsMax = std::size_t{kTokens} * kTopk * static_cast<std::size_t>(info.nranks);

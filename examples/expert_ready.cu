@@ -14,16 +14,7 @@
 #include <cstring>
 #include <vector>
 
-#define CHECK(comm, call)                                           \
-  if (const moeResult_t result = (call); result != moeSuccess) {    \
-    std::fprintf(stderr, "%s: %s\n", #call, moeGetLastError(comm)); \
-    std::exit(1);                                                   \
-  }
-#define CHECK_CUDA(call)                                                \
-  if (const cudaError_t error = (call); error != cudaSuccess) {         \
-    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
-    std::exit(1);                                                       \
-  }
+#include "expert_example.h"
 
 namespace {
 
@@ -57,37 +48,6 @@ __global__ void makeRows(const float* rows, float* made, const int32_t* layoutRo
       asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(ready + block) : "memory");  // ... before this
     }
   }
-}
-
-template <class T>
-T* onDevice(std::size_t count) {
-  void* memory = nullptr;
-  CHECK_CUDA(cudaMalloc(&memory, count * sizeof(T)));
-  CHECK_CUDA(cudaMemset(memory, 0, count * sizeof(T)));
-  return static_cast<T*>(memory);
-}
-
-struct Routing {
-  std::vector<int32_t> experts;
-  std::vector<float> sums;  // sums of the factors of a token's experts
-};
-Routing drawRouting(int rank, int tokens, int experts) {
-  Routing routing;
-  unsigned state = 12345u + 977u * static_cast<unsigned>(rank);
-  for (int t = 0; t < tokens; ++t) {
-    float sum = 0;
-    std::vector<int32_t> chosen;
-    while (static_cast<int>(chosen.size()) < kTopk) {
-      state = state * 1664525u + 1013904223u;
-      const auto expert = static_cast<int32_t>((state >> 8) % static_cast<unsigned>(experts));
-      if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) continue;
-      chosen.push_back(expert);
-      sum += static_cast<float>(expert + 1);
-    }
-    routing.experts.insert(routing.experts.end(), chosen.begin(), chosen.end());
-    routing.sums.push_back(sum);
-  }
-  return routing;
 }
 
 // A rank with its rows, and the two ways of combining them.
@@ -131,7 +91,7 @@ class Rank {
     shape.layout = moeLayoutExpertMajor, shape.expertAlignment = kBlockRows, shape.mode = options_.mode;
     CHECK(comm_, moeHandleCreate(&handle_, comm_, &shape));
     CHECK(comm_, moeHandleGetDeviceCounts(handle_, &counts_));
-    routing_ = drawRouting(info_.rank, options_.tokens, shape.experts);
+    routing_ = drawRouting(info_.rank, options_.tokens, kTopk, shape.experts);
   }
   void makeMemory() {
     const auto hidden = static_cast<std::size_t>(options_.hidden);
