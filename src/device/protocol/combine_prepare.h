@@ -163,7 +163,7 @@ MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, Read
 // instead, of rows in a wire format alone. Others have prepareZeroRows. Without kWaits there is no such wait.
 // `share` has this warp's: items(params).
 template <bool kLand, bool kWaits = true, Combining S, class Share>
-MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros = false) {
+MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros) {
   const bool waits = kWaits && s.args.ready.words != nullptr && !zeros;
   auto now = allOf(share.items(s.p));
   ReadyScan scan;

@@ -111,7 +111,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.sent.wavesOf, v.wavesByExpert() ? s.tokensMax : 0);
   take(v.sent.layoutRowsOf, n);
   take(v.sent.flatRowsOf, n);
-  std::uint8_t* placement = nullptr;  // no route uses it before it is filled: see placementOf
+  std::uint8_t* placement = nullptr;  // no route uses it before Handle::setPlacement has filled it
   take(placement, placementBytes(s.map.experts));
   v.placement = reinterpret_cast<Placement*>(placement);
   take(v.arriving.rows, 1);

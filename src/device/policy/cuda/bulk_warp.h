@@ -81,9 +81,9 @@ MOE_LANES void fenceProxy() {
 // What the policies with bulk copies share.
 class CudaBulk : public CudaWarp {
  public:
-  // What was acquired is next read by the bulk-copy engine, through another proxy.
   static constexpr bool kPicks = false;  // it takes registers: combines behind ready words take CudaWarp
 
+  // What was acquired is next read by the bulk-copy engine, through another proxy.
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
     const bool good = CudaWarp::waitAll(comm, flags, n, epoch, awaited);
     cuda_bulk::fenceProxy();
