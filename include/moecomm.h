@@ -906,7 +906,7 @@ typedef struct moeCombineArgs {
    * has word r / readyRows. EXPERT_MAJOR_PADDED: each local expert has places / readyRows words, rounded up, where
    * places is nranks * the route's bound of tokens. */
   int32_t readyRows;
-  uint32_t readyValue;
+  uint32_t readyValue; /* what a word must have reached */
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
   { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0 }

@@ -220,12 +220,12 @@ void Simulator::lookOn(Rank& rank) {
   const int first = rng_.below(watch.count);
   for (int n = 0; n < watch.count; ++n) {
     const int i = (first + n) % watch.count;
-    Flag* word = const_cast<Flag*>(watch.words + i);
     if (watch.words == nullptr) {
       for (int pauses = rng_.below(8); pauses >= 0; --pauses) pause();
-    } else if (wait(rank.params.comm, word, 1, watch.number, self, &missing, [](int, std::uint64_t) {}) !=
-               WaitEnd::reached) {
-      return;
+    } else {
+      Flag* word = const_cast<Flag*>(watch.words + i);
+      const auto end = wait(rank.params.comm, word, 1, watch.number, self, &missing, [](int, std::uint64_t) {});
+      if (end != WaitEnd::reached) return;
     }
     watch.look(i);
   }
