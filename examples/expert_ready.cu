@@ -1,10 +1,13 @@
-// A combine that sends rows while the experts still make them. A kernel stands for the experts' second GEMM: it makes
-// tiles of 64 rows and 128 columns, and adds 1 to the word of its 64 rows behind each. On a second stream, moeCombine
-// runs beside it on a few multiprocessors and takes rows when all tiles of theirs have counted. The program compares
-// the bits of both ways with each other and with the right sums, and prints what the second way saves.
-//   moerun -n 4 ./expert_ready [tokens [hidden [sms [passes [ht]]]]]
-// `sms`: multiprocessors of the combine that runs beside. `passes`: how long the kernel works on a tile. Low latency,
-// in which each row leaves by itself, unless the last argument is ht.
+// A combine that sends rows while the experts still make them. A kernel stands for the experts' second GEMM as it is
+// when few tokens come to each expert: it is as slow as it reads the weights. It makes tiles of 128 rows and 128
+// columns and adds 1 to the word of its 128 rows behind each. On a second stream, moeCombine runs beside it on a few
+// multiprocessors and takes rows when all tiles of theirs have counted. The program compares the bits of both ways with
+// each other and with the right sums, and prints what the second way saves.
+//   moerun -n 4 ./expert_ready [tokens [hidden [sms [inner [topk [ht]]]]]]
+// `sms`: multiprocessors of the combine that runs beside. `inner`: weights of a column, a byte each. A row leaves
+// when all experts of its token that are on this rank have made it, so a large `topk` on few ranks leaves little to do
+// beside the kernel. Low latency, in
+// which each row leaves by itself, unless the last argument is ht.
 #include <cuda_runtime.h>
 #include <moecomm.h>
 
@@ -18,30 +21,41 @@
 
 namespace {
 
-constexpr int kTopk = 8, kExpertsPerRank = 16, kBlockRows = 64, kTileColumns = 128, kRuns = 20, kWarmUp = 3,
+constexpr int kExpertsPerRank = 16, kBlockRows = 128, kTileColumns = 128, kThreads = 1024, kRuns = 20, kWarmUp = 3,
               kSkipped = 77;
 
 struct Options {
-  int tokens = 512, hidden = 4096, sms = 8, passes = 100;
+  int tokens = 512, hidden = 4096, sms = 16, inner = 2048, topk = 2;
   int mode = moeModeLl;
 };
 
-// Tiles are taken in turn, those of a block of rows one behind the other. A tile is made several times over, which
-// takes as long as a GEMM might.
-__global__ void makeRows(const float* rows, float* made, const int32_t* layoutRows, const int32_t* offsets,
-                         int firstExpert, int hidden, int passes, uint32_t* ready) {
-  const int tiles = hidden / kTileColumns, blocks = (*layoutRows + kBlockRows - 1) / kBlockRows;
+// The weights of a tile's columns are zeros here: what they add to the rows changes no bit.
+__device__ float sumOfWeights(const uint4* weights, int64_t first, int count) {
+  unsigned sum = 0;
+#pragma unroll 8
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+    const uint4 piece = weights[first + i];
+    sum |= piece.x | piece.y | piece.z | piece.w;
+  }
+  return static_cast<float>(sum);
+}
+
+// Tiles are taken in turn, those of a block of rows one behind the other.
+__global__ void makeRows(const float* rows, float* made, const int32_t* offsets, const uint4* weights, int inner,
+                         int firstExpert, int hidden, uint32_t* ready) {
+  const int tiles = hidden / kTileColumns, blocks = (offsets[kExpertsPerRank] + kBlockRows - 1) / kBlockRows;
+  const int tileWeights = kTileColumns * inner / static_cast<int>(sizeof(uint4));
   for (int tile = static_cast<int>(blockIdx.x); tile < blocks * tiles; tile += static_cast<int>(gridDim.x)) {
-    const int block = tile / tiles, row = block * kBlockRows;
+    const int block = tile / tiles, column = tile % tiles, row = block * kBlockRows;
     int expert = 0;
     while (expert + 1 < kExpertsPerRank && offsets[expert + 1] <= row) ++expert;
+    const float zero = sumOfWeights(weights, (int64_t{expert} * tiles + column) * tileWeights, tileWeights);
     const float factor = static_cast<float>(firstExpert + expert + 1);
-    const int64_t begin = int64_t{row} * hidden + tile % tiles * kTileColumns;
-    for (int pass = 0; pass < passes; ++pass) {
-      for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * kTileColumns; i += static_cast<int>(blockDim.x)) {
-        const int64_t at = begin + int64_t{i / kTileColumns} * hidden + i % kTileColumns;
-        *static_cast<volatile float*>(made + at) = factor * rows[at];
-      }
+    const int64_t begin = int64_t{row} * hidden + column * kTileColumns;
+#pragma unroll 8
+    for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * kTileColumns; i += kThreads) {
+      const int64_t at = begin + int64_t{i / kTileColumns} * hidden + i % kTileColumns;
+      made[at] = factor * rows[at] + zero;
     }
     __syncthreads();  // the whole tile is stored ...
     if (threadIdx.x == 0) {
@@ -87,16 +101,16 @@ class Rank {
  private:
   void makeHandle() {
     moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
-    shape.experts = kExpertsPerRank * info_.nranks, shape.topk = kTopk;
+    shape.experts = kExpertsPerRank * info_.nranks, shape.topk = options_.topk;
     shape.layout = moeLayoutExpertMajor, shape.expertAlignment = kBlockRows, shape.mode = options_.mode;
     CHECK(comm_, moeHandleCreate(&handle_, comm_, &shape));
     CHECK(comm_, moeHandleGetDeviceCounts(handle_, &counts_));
-    routing_ = drawRouting(info_.rank, options_.tokens, kTopk, shape.experts);
+    routing_ = drawRouting(info_.rank, options_.tokens, options_.topk, shape.experts);
   }
   void makeMemory() {
     const auto hidden = static_cast<std::size_t>(options_.hidden);
     const std::size_t arriving =
-        static_cast<std::size_t>(options_.tokens) * kTopk * static_cast<std::size_t>(info_.nranks);
+        static_cast<std::size_t>(options_.tokens) * options_.topk * static_cast<std::size_t>(info_.nranks);
     rowsMax_ = arriving + kExpertsPerRank * kBlockRows;
     input_.resize(static_cast<std::size_t>(options_.tokens) * hidden);
     for (std::size_t i = 0; i < input_.size(); ++i) {
@@ -106,6 +120,7 @@ class Rank {
     rows_ = onDevice<float>(input_.size()), out_ = onDevice<float>(input_.size());
     arrived_ = onDevice<float>(rowsMax_ * hidden), results_ = onDevice<float>(rowsMax_ * hidden);
     ready_ = onDevice<uint32_t>(rowsMax_ / kBlockRows + 1);
+    weights_ = onDevice<uint4>(kExpertsPerRank * hidden * static_cast<std::size_t>(options_.inner) / sizeof(uint4));
     CHECK_CUDA(cudaMemcpy(experts_, routing_.experts.data(), routing_.experts.size() * 4, cudaMemcpyHostToDevice));
     CHECK_CUDA(cudaMemcpy(rows_, input_.data(), input_.size() * 4, cudaMemcpyHostToDevice));
   }
@@ -127,9 +142,9 @@ class Rank {
     CHECK_CUDA(
         cudaMemsetAsync(results_, 0xff, rowsMax_ * static_cast<std::size_t>(options_.hidden) * 4, expertStream_));
     CHECK_CUDA(cudaEventRecord(begin_, expertStream_));
-    makeRows<<<blocks, 512, 0, expertStream_>>>(arrived_, results_, counts_.expertOffsets + kExpertsPerRank,
-                                                counts_.expertOffsets, kExpertsPerRank * info_.rank, options_.hidden,
-                                                options_.passes, ready_);
+    makeRows<<<blocks, kThreads, 0, expertStream_>>>(arrived_, results_, counts_.expertOffsets, weights_,
+                                                     options_.inner, kExpertsPerRank * info_.rank, options_.hidden,
+                                                     ready_);
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaEventRecord(made_, expertStream_));
     last_ = made_;
@@ -201,20 +216,21 @@ class Rank {
   std::vector<float> input_;
   int32_t* experts_ = nullptr;
   float *rows_ = nullptr, *out_ = nullptr, *arrived_ = nullptr, *results_ = nullptr;
+  uint4* weights_ = nullptr;
   uint32_t *ready_ = nullptr, runs_ = 0;
 };
 
 Options optionsOf(int argc, char** argv) {
   Options options;
-  int* fields[] = {&options.tokens, &options.hidden, &options.sms, &options.passes};
-  for (int i = 1; i < argc && i <= 4; ++i) {
+  int* fields[] = {&options.tokens, &options.hidden, &options.sms, &options.inner, &options.topk};
+  for (int i = 1; i < argc && i <= 5; ++i) {
     *fields[i - 1] = std::atoi(argv[i]);
     if (*fields[i - 1] > 0 && options.hidden % kTileColumns == 0) continue;
     std::fprintf(stderr, "argument %d is %s, must be a number above 0, and hidden a multiple of %d\n", i, argv[i],
                  kTileColumns);
     std::exit(2);
   }
-  if (argc > 5 && std::strcmp(argv[5], "ht") == 0) options.mode = moeModeHt;
+  if (argc > 6 && std::strcmp(argv[6], "ht") == 0) options.mode = moeModeHt;
   return options;
 }
 
@@ -234,7 +250,7 @@ int main(int argc, char** argv) {
   config.modes = options.mode;
   (options.mode == moeModeHt ? config.tokensMax : config.llTokensMax) = options.tokens;
   config.rowBytesMax = options.hidden * static_cast<int>(sizeof(float));
-  config.topkMax = kTopk;
+  config.topkMax = options.topk;
   moeComm_t comm = nullptr;
   CHECK(nullptr, moeCommInitFromEnv(&comm, &config));
   moeCommInfo_t info = MOE_COMM_INFO_INITIALIZER;

@@ -126,7 +126,9 @@ void Comm::lookAtSteps() noexcept {
 // Ends waits for ranks that do nothing any more. Steps look at this word after they have waited for a while.
 void Comm::lookForLeavers() noexcept {
   for (int rank = 0; rank < nranks(); ++rank) {
-    if (bootstrap_->isLeaving(rank)) std::atomic_ref(view_.departed[rank]).store(1, std::memory_order_release);
+    if (!bootstrap_->isLeaving(rank)) continue;
+    std::atomic_ref(view_.departed[rank]).store(1, std::memory_order_release);
+    std::atomic_ref(orders()->left).store(1, std::memory_order_release);
   }
 }
 

@@ -55,6 +55,12 @@ struct AwaitedItems {
     return p.combine.ready.words + number(entryOf(i, copy));
   }
   MOE_LANES std::uint32_t target() const { return p.combine.ready.value; }
+  MOE_LANES AllWords all() const {
+    const ReadyWords& ready = p.combine.ready;
+    const int experts = p.handle.map.count(p.comm.rank);
+    const int each = ready.wordsEach, blocks = each == 0 ? ready.blocks(p.handle.arriving.expertOffsets[experts]) : 0;
+    return {ready.words, each == 0 ? blocks : experts * each};
+  }
   MOE_LANES Failure late(int i, int copy, std::uint32_t seen) const {
     const Quad& entry = entryOf(i, copy);
     return lateExpert(p.comm.rank, entryExpert(entry), number(entry), target(), seen);

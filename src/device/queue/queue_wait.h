@@ -19,6 +19,7 @@ namespace moe {
 struct WaitOrders {
   std::uint64_t abort;      // not 0: give up
   std::uint64_t timeoutNs;  // a wait ends when it has taken so long
+  std::uint64_t left = 0;   // not 0: some rank has left
 };
 
 // When a wait gives up.

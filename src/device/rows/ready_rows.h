@@ -8,14 +8,21 @@
 
 namespace moe {
 
+// The words of all items of all warps.
+struct AllWords {
+  const std::uint32_t* words;
+  int count;
+};
+
 // For pickReady: count() items, of which item i waits for words(i) words, word(i, 0..words-1), until all of them have
-// reached target(). The one that never does is reported as late(i, n, what the word is).
+// reached target(). The one that never does is reported as late(i, n, what the word is). The words are among all().
 template <class List>
 concept ReadyList = requires(const List list, int i, std::uint32_t word) {
   { list.count() } -> std::same_as<int>;
   { list.words(i) } -> std::same_as<int>;
   { list.word(i, i) } -> std::same_as<const std::uint32_t*>;
   { list.target() } -> std::same_as<std::uint32_t>;
+  { list.all() } -> std::same_as<AllWords>;
   { list.late(i, i, word) } -> std::same_as<Failure>;
 };
 

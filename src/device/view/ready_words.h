@@ -17,6 +17,7 @@ struct ReadyWords {
   MOE_HOST_DEVICE std::int64_t number(int expert, int row) const {
     return std::int64_t{expert} * wordsEach + ((row - expert * rowsEach) >> shift);
   }
+  MOE_HOST_DEVICE int blocks(int rows) const { return (rows + (1 << shift) - 1) >> shift; }
 };
 inline constexpr int kShiftsRowsAway = 31;  // a word for each expert
 

@@ -40,6 +40,13 @@ enum class Meeting : int {
 };
 
 // Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
+// GPU: what the first waiting lane of a tick has read in WaitOrders, for all others.
+struct OrdersSeen {
+  std::uint32_t tick;     // of which a lane was the first
+  std::uint32_t timeout;  // in ticks, and 1; 0: nobody has looked yet
+  std::uint32_t left;     // 1: some rank has left
+};
+
 struct CommState {
   std::uint64_t epoch[kChannels];          // operations started so far
   Flag begun[kChannels];                   // warps of a step that have read these words: all of epoch e
@@ -54,6 +61,7 @@ struct CommState {
   // Of the warps among themselves, by HT operations across domains: a wave is ready to be put on the rails, and all
   // that came by them has been read. [dispatch, combine]
   Flag railStaged[2][kHtWaves], railsTaken[2];
+  OrdersSeen ordersSeen;
 };
 
 // So many ranks' windows are in the view itself: on a GPU that is constant memory, and saves a load per address.

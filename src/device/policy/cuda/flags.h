@@ -11,9 +11,10 @@
 //               ld.relaxed.sys 64 ns apart, and at the end with ld.acquire.sys. The others poll that warp's word in
 //               shared memory, 20 ns apart: polls of many warps would crowd the way to the flags, which rows take too.
 //   pickReady   A lane looks at an item's words with ld.relaxed.gpu. When some items are there, all lanes do one
-//               fence.acq_rel.gpu and meet.
-//   stopped     Lane 0 looks at the failure counter. The abort word lies in host memory: only lanes that poll flags
-//               look at it, once per millisecond, and raise the failure counter for the others.
+//               fence.acq_rel.gpu and meet. When there are none, one warp of the block counts the words that are there,
+//               and the others look at that number in shared memory.
+//   stopped     Lane 0 looks at the failure counter. The abort word lies in host memory: one of the lanes that wait
+//               looks at it once per millisecond, and raises the failure counter for the others.
 //   laneFail    atomicAdd claims the record; it is filled and released with st.release.sys.
 #pragma once
 
@@ -76,6 +77,11 @@ MOE_LANES std::uint64_t claimInBlock(std::uint64_t* key, std::uint64_t value) {
                : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(key))), "l"(value)
                : "memory");
   return before;
+}
+MOE_LANES void giveUpInBlock(std::uint64_t* key) {
+  asm volatile(
+      "atom.relaxed.cta.shared.exch.b64 _, [%0], 0;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(key)))
+      : "memory");
 }
 // Atomics, as compute-sanitizer takes plain accesses of two warps for a race.
 MOE_LANES void storeInBlock(std::uint32_t* word, std::uint32_t value) {

@@ -1,5 +1,7 @@
 // How a lane waits on a GPU, and what it reports of a wait in vain. Once in a while it looks at the clock and at the
-// words that tell it to stop.
+// words that tell it to stop. What the host orders lies in host memory, where loads of one line are served one behind
+// the other, a microsecond each, and whatever else goes through that slice of the second-level cache stands behind
+// them. Thousands of lanes may wait, beside kernels of the caller. So one lane of each tick reads it for all.
 #pragma once
 
 #include "device/policy/cuda/flags.h"
@@ -25,18 +27,33 @@ class CudaPatience {
     if (begin_ == 0) begin_ = lookedAt_ = now;
     if (now == lookedAt_) return End::notYet;
     lookedAt_ = now;
-    if (!mayWait(comm)) return End::stopped;
-    const std::uint32_t timeout = ticksOf(cuda_flags::loadRelaxed(&comm.orders->timeoutNs));
+    CommState* state = comm.state;
+    if (cuda_flags::loadRelaxed(&state->failuresClaimed) != 0) return End::stopped;
+    if (isFirst(state, now) && !readOrders(comm)) return End::stopped;
+    const std::uint32_t limit = cuda_flags::loadRelaxed(&state->ordersSeen.timeout);
+    if (limit == 0) return End::notYet;
+    const std::uint32_t timeout = limit - 1;
     const bool late = now - begin_ > timeout - sooner_ * (timeout / kOwnWorkEarlier);
-    if (cuda_flags::loadRelaxed(comm.departed + rankOf()) == 0) return late ? End::late : End::notYet;
+    if (cuda_flags::loadRelaxed(&state->ordersSeen.left) == 0 ||
+        cuda_flags::loadRelaxed(comm.departed + rankOf()) == 0) {
+      return late ? End::late : End::notYet;
+    }
     return late || ++leftLooks_ > kLeftGrace ? End::left : End::notYet;
   }
 
  private:
-  // The orders are in host memory: they are looked at rarely.
-  static MOE_LANES bool mayWait(const CommView& comm) {
-    if (cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0) return false;
-    if (cuda_flags::loadRelaxed(&comm.orders->abort) == 0) return true;
+  static MOE_LANES bool isFirst(CommState* state, std::uint32_t tick) {
+    std::uint32_t* seen = &state->ordersSeen.tick;
+    return cuda_flags::loadRelaxed(seen) != tick && atomicExch(seen, tick) != tick;
+  }
+  // False: waits are to end.
+  static MOE_LANES bool readOrders(const CommView& comm) {
+    const WaitOrders& orders = *comm.orders;
+    OrdersSeen* seen = &comm.state->ordersSeen;
+    const std::uint64_t abort = cuda_flags::loadRelaxed(&orders.abort), left = cuda_flags::loadRelaxed(&orders.left);
+    atomicExch(&seen->timeout, 1 + ticksOf(cuda_flags::loadRelaxed(&orders.timeoutNs)));
+    if (left != 0) atomicExch(&seen->left, 1u);
+    if (abort == 0) return true;
     atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
     return false;
   }

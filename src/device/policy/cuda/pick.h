@@ -1,6 +1,8 @@
 // How a CUDA warp picks items whose rows another kernel of this GPU makes meanwhile: pickReady, for
 // device/policy/cuda/warp.h alone. The words of a GEMM lie in a few lines of one slice of the second-level cache. What
-// waits there keeps the GEMM's own traffic waiting, so warps nap the longer, the more of them there are.
+// waits there keeps the GEMM's own traffic waiting, so one warp of a block polls for all others. It counts the words
+// that have reached the target, all of them, and tells the number in shared memory. When that changes, each warp looks
+// at its own items again.
 #pragma once
 
 #include "device/policy/cuda/patience.h"
@@ -8,18 +10,67 @@
 
 namespace moe::cuda_pick {
 
-inline constexpr unsigned kAll = 0xffffffffu, kNapNsPerWarp = 32;
+inline constexpr unsigned kAll = 0xffffffffu, kNapNsPerBlock = 32, kFollowNs = 100;
 inline constexpr int kLanes = 32;
+
+// Of the block, in shared memory: whether a warp polls, and how many words had reached the target when one last did.
+struct Watch {
+  std::uint64_t* poller;
+  std::uint32_t* reached;
+};
+
+// How many words have reached the target: the same for all lanes.
+template <ReadyList List>
+MOE_LANES std::uint32_t countReached(const List& list, int lane) {
+  const AllWords all = list.all();
+  std::uint32_t count = 0;
+  MOE_ROLLED
+  for (int i = lane; i < all.count; i += kLanes) {
+    count += hasReached(cuda_flags::loadOnDevice(all.words + i), list.target()) ? 1 : 0;
+  }
+  return __reduce_add_sync(kAll, count);
+}
+
+// Waits until more words have reached the target than the block knew when `seen` was read. notYet: they have.
+template <ReadyList List>
+MOE_LANES CudaPatience::End waitForMore(const CommView& comm, const List& list, const Watch& watch, std::uint32_t seen,
+                                        CudaPatience& patience, int lane) {
+  bool polls = false;
+  CudaPatience::End end = CudaPatience::End::notYet;
+  MOE_ROLLED
+  for (unsigned turn = 1;; ++turn) {
+    std::uint32_t now = 0;
+    bool claims = polls;
+    if (lane == 0) {
+      now = cuda_flags::loadInBlock(watch.reached);
+      if (now == seen && !polls) claims = cuda_flags::claimInBlock(watch.poller, 1) == 0;
+    }
+    now = __shfl_sync(kAll, now, 0);
+    polls = __shfl_sync(kAll, claims ? 1 : 0, 0) != 0;
+    if (polls && now == seen) {
+      now = countReached(list, lane);
+      if (now != seen && lane == 0) cuda_flags::storeInBlock(watch.reached, now);
+    }
+    if (now != seen) break;
+    __nanosleep(polls ? gridDim.x * kNapNsPerBlock : kFollowNs);
+    end = patience.look(comm, turn, [&] { return comm.rank; });
+    if (__any_sync(kAll, end != CudaPatience::End::notYet ? 1 : 0) != 0) break;
+  }
+  if (polls && lane == 0) cuda_flags::giveUpInBlock(watch.poller);
+  return end;
+}
 
 // All lanes look at an item each, turn by turn, until a turn has some that are there.
 template <ReadyList List>
-MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan, int lane) {
+MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan, const Watch& watch, int lane) {
   const int n = list.count();
   const auto load = [](const std::uint32_t* word) { return cuda_flags::loadOnDevice(word); };
   CudaPatience patience(scan.since);
-  const unsigned nap = gridDim.x * (blockDim.x / kLanes) * kNapNsPerWarp;
   __syncwarp();
-  for (unsigned polls = 1;; ++polls) {
+  for (;;) {
+    std::uint32_t seen = 0;
+    if (lane == 0) seen = cuda_flags::loadInBlock(watch.reached);
+    seen = __shfl_sync(kAll, seen, 0);
     if (__any_sync(kAll, scan.open != 0 ? 1 : 0) == 0) {
       if (scan.atEnd(n)) return {n, 0};
       scan.openWindow(n, kLanes, lane);
@@ -36,8 +87,7 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
       __syncwarp();  // what one lane acquired is now every lane's
       return {scan.item(turn, kLanes, 0), mask};
     }
-    __nanosleep(nap);
-    const CudaPatience::End end = patience.look(comm, polls, [&] { return comm.rank; });
+    const CudaPatience::End end = waitForMore(comm, list, watch, seen, patience, lane);
     scan.since = patience.since();
     if (__any_sync(kAll, end != CudaPatience::End::notYet ? 1 : 0) == 0) continue;
     const bool stops = __any_sync(kAll, end == CudaPatience::End::stopped ? 1 : 0) != 0;

@@ -41,7 +41,7 @@ class CudaWarp {
     followPredecessor();
     static_assert(static_cast<int>(Meeting::count) <= kLanes, "a thread for each, as a block may be one warp");
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < kBlockWaits; i += static_cast<int>(blockDim.x)) {
+    for (int i = static_cast<int>(threadIdx.x); i <= kBlockWaits; i += static_cast<int>(blockDim.x)) {
       blockWaits()[i] = {0, kWaiting, 0};
     }
     __syncthreads();
@@ -130,7 +130,8 @@ class CudaWarp {
 
   template <ReadyList List>
   MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
-    return cuda_pick::pickReady(comm, list, scan, lane());
+    BlockWait* wait = blockWaits() + kBlockWaits;
+    return cuda_pick::pickReady(comm, list, scan, {&wait->flags, &wait->state}, lane());
   }
 
   template <class FlagOf>
@@ -209,7 +210,7 @@ class CudaWarp {
   static constexpr int kBlockWaits = static_cast<int>(Phase::puts) * kHtWaves;  // phases behind wait for no flags
   static constexpr std::uint32_t kWaiting = 0, kGood = 1, kBad = 2;
   static MOE_LANES BlockWait* blockWaits() {
-    __shared__ BlockWait waits[kBlockWaits];
+    __shared__ BlockWait waits[kBlockWaits + 1];  // the last is pickReady's
     return waits;
   }
   static MOE_LANES cuda_sums::Desk* sumDesk() {
@@ -321,6 +322,12 @@ class CudaWarp {
     }
   }
 
+  // Naps grow with the wait: in a long one the polls of all warps would take the second-level cache from the kernel
+  // that makes the rows.
+  static MOE_LANES unsigned landingNap(unsigned polls) {
+    const unsigned late = polls < kShortPolls ? 1 : polls - kShortPolls + 1;
+    return kLandingNapNs * (late < kLandingNapsMax ? late : kLandingNapsMax);
+  }
   // How a lane waits for landing words of a term that is at place `at` of the desk.
   template <class LateOf>
   struct Landing {
@@ -334,7 +341,7 @@ class CudaWarp {
       for (unsigned polls = 1;; ++polls) {
         *piece = cuda_landing::load(place);
         if (hasLanded(*piece)) return true;
-        __nanosleep(kLandingNapNs);
+        __nanosleep(landingNap(polls));
         const CudaPatience::End end = patience.look(comm, polls, [&] { return lateOf(at).peer; });
         if (end == CudaPatience::End::notYet) continue;
         if (end != CudaPatience::End::stopped) cuda_waits::fail(comm, cuda_waits::inVain(lateOf(at), end));
@@ -373,6 +380,7 @@ class CudaWarp {
   }
 
   static constexpr unsigned kPollsAtOnce = 16, kNapNs = 64, kFollowNs = 20, kLandingNapNs = 20;
+  static constexpr unsigned kShortPolls = 32, kLandingNapsMax = 100;
 };
 
 static_assert(Lands<CudaWarp> && Codes<CudaWarp>);
