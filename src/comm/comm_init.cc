@@ -194,8 +194,8 @@ class CommInit {
     farLayout_ = plan.far;
     const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);
     comm.room_.window = comm.backend_->kind() == moeBackendCuda
-                       ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
-                       : makeHostWindow(bytes, comm.allocator());
+                            ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
+                            : makeHostWindow(bytes, comm.allocator());
     comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.room_.shape.heapBytes));
     comm.room_.state = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
     comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.config_.recorder != 0);
@@ -205,7 +205,7 @@ class CommInit {
     comm.departed_ =
         comm.backend_->allocateHostVisible(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint32_t));
     comm.room_.table = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
-                                                 comm.allocator());
+                                                      comm.allocator());
   }
 
   void exchangeCards() {

@@ -18,9 +18,9 @@ const char* nameOfLayout(Layout layout) {
 void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
   const Log& log = comm_.log();
   if (!log.enabled(moeLogInfo)) return;
-  const char* why = config.mode != moeModeAuto             ? "asked for"
+  const char* why = config.mode != moeModeAuto         ? "asked for"
                     : room_.shape.ht && room_.shape.ll ? "chosen"
-                                                           : "the communicator's only one";
+                                                       : "the communicator's only one";
   std::string where;
   if (comm_.backend().kind() == moeBackendCuda) {
     const auto rowBytes = static_cast<std::uint32_t>(room_.shape.rowBytesMax);

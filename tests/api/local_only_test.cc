@@ -19,7 +19,7 @@ StepCase ownCase(int mode, int layout, int rank, int nranks, int allExperts) {
   c.topk = 4, c.tokensMax = 11;
   c.alignment = layout == moeLayoutExpertMajor ? 4 : 1;
   c.weighted = layout == moeLayoutExpertMajor, c.lateWeights = c.weighted && mode == moeModeHt;
-  c.weightGrads = layout % 2 == 0, c.wideIndex = layout == moeLayoutFlat, c.biases = layout % 3;
+  c.weightGrads = layout % 2 == 0, c.wideIndex = hasRowPerExpert(static_cast<Layout>(layout)), c.biases = layout % 3;
   c.idKind = layout % 2 == 0 ? moeIdsGlobal : moeIdsLocal;
   c.padding = moePadIndices | moePadRows;
   c.arrivals = layout == moeLayoutExpertMajorPadded || (layout == moeLayoutExpertMajor && mode == moeModeHt);
@@ -30,7 +30,7 @@ StepCase ownCase(int mode, int layout, int rank, int nranks, int allExperts) {
   return c;
 }
 
-// Ranks make as many steps as they like: rank r makes r + 2, or none.
+// With ranks that make different numbers of steps.
 void ownSteps(RankContext& context, const StepCase& c, int steps) {
   std::barrier<> alone(1);
   RankContext own{0, 1, context.comm, context.arena, alone};
@@ -46,8 +46,9 @@ void ownSteps(RankContext& context, const StepCase& c, int steps) {
     }
     step.checkDispatch();
     step.runExperts();
-    step.combine(i % 3 == 1 ? moeSendOnly : 0);
-    if (i % 3 == 1) step.complete();
+    const bool parted = i % 3 == 1 && !c.arrivals;  // complete() looks at arrival words, whose rows are used by now
+    step.combine(parted ? moeSendOnly : 0);
+    if (parted) step.complete();
     step.checkCombine();
   }
 }

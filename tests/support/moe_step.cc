@@ -32,8 +32,8 @@ std::string StepCase::name() const {
       "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} weighs {} arrivals {} wire {} seed "
       "{}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, placed, allExperts, firstOwn, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput,
-      scalesAll, weighsInput, arrivals, wire, seed);
+      wideIndex, bounded, rowsBudget, placed, allExperts, firstOwn, weighted, lateWeights, biases, weightGrads, cast,
+      scales, scalesInput, scalesAll, weighsInput, arrivals, wire, seed);
 }
 
 int MoeStep::rowBytes() const {

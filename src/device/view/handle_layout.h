@@ -75,8 +75,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.placesNamed = s.named > 0 ? s.named : s.map.experts;
   v.topk = s.topk;
   v.destinationsMax = destinationsPerToken(s.topk, s.map.nranks);
-  v.byTopk = divisorOf(v.topk);
-  v.byItems = divisorOf(v.topk + v.destinationsMax);
+  v.byTopk = divisorOf(v.topk), v.byItems = divisorOf(v.topk + v.destinationsMax);
   v.layout = s.layout;
   v.lowLatency = s.lowLatency ? 1 : 0;
   v.tokensMax = s.tokensMax;

@@ -7,8 +7,8 @@
 
 namespace moe {
 
-// An expert's copies as a rank takes them. Of one: `first` is its physical expert, or -1: it is on no rank of these. Of several, token t takes place
-// `first` + t mod count of the list behind the table.
+// An expert's copies as a rank takes them. Of one: `first` is its physical expert; -1: it is on no rank of the map. Of
+// several, token t takes place `first` + t mod count of the list behind the table.
 struct alignas(16) Replicas {
   std::int32_t count;  // 0: there is no such expert
   std::int32_t first;

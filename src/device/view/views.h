@@ -212,7 +212,7 @@ struct RailTables {
 
 struct HandleView {
   ExpertMap map;
-  int placesNamed;            // experts that a placement may have: those of the map, or more if some are of no rank here
+  int placesNamed;            // experts that a placement may have: the map's, or more if some are on no rank of it
   int topk, destinationsMax;  // of a token
   Divisor byTopk, byItems;    // byItems: what the route writes of a token's headers, its entries and its destinations
   Layout layout;
