@@ -1,6 +1,8 @@
 // Handles of this rank's experts alone (moeHandleConfig_t.localOnly): all ranks have the same tokens, and none waits.
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
+#include <set>
 
 #include "device/view/shape.h"
 #include "support/refusal_calls.h"
@@ -330,6 +332,45 @@ TEST_P(LocalOnly, AStepThatFailsEndsTheGroup) {
                     context.rank == 0 ? "rank 1" : "rank 1: moeCombine: rows of its local expert 1 were not ready");
     });
   }
+}
+
+// The caller's allocator, which counts.
+struct Blocks {
+  static void* take(void* user, std::size_t bytes, std::int32_t) {
+    static_cast<Blocks*>(user)->sizes.insert(bytes);
+    return std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  }
+  static void giveBack(void* user, void* memory, std::size_t bytes, std::int32_t) {
+    auto& sizes = static_cast<Blocks*>(user)->sizes;
+    sizes.erase(sizes.find(bytes));
+    std::free(memory);
+  }
+  std::multiset<std::size_t> sizes;  // of the blocks that are out
+};
+
+// One block for all such handles, as large as the documents say, and it goes with the communicator.
+TEST(LocalOnlyMemory, IsTakenForTheFirstHandleAndGivenBackWithTheCommunicator) {
+  Blocks blocks;
+  moeConfig_t config = testConfig(moeBackendHost);
+  config.allocate = Blocks::take, config.free = Blocks::giveBack, config.allocateUser = &blocks;
+  config.stagingRows = -1;
+  moeConfig_t same = config;
+  same.heapBytes = 0, same.stagingRows = 0;
+  moeMemorySize_t size = MOE_MEMORY_SIZE_INITIALIZER;
+  ASSERT_EQ(moeCommGetMemorySize(1, &same, &size), moeSuccess) << moeGetLastError(nullptr);
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess) << moeGetLastError(nullptr);
+  moeComm_t comm = nullptr;
+  ASSERT_EQ(moeCommInit(&comm, 1, 0, &id, &config), moeSuccess) << moeGetLastError(nullptr);
+  moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+  moeHandle_t handle = nullptr;
+  ASSERT_EQ(moeHandleCreate(&handle, comm, &shape), moeSuccess);
+  EXPECT_EQ(blocks.sizes.count(size.windowBytes), 0u);
+  shape.localOnly = 1;
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(moeHandleCreate(&handle, comm, &shape), moeSuccess);
+  EXPECT_EQ(blocks.sizes.count(size.windowBytes), 1u);
+  EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
+  EXPECT_TRUE(blocks.sizes.empty());
 }
 
 MOE_INSTANTIATE_BACKENDS(LocalOnly);
