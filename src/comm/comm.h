@@ -145,6 +145,9 @@ void requireRanks(int nranks);
 // The shape that a configuration asks for, with domains of `domainSize` ranks.
 CommShape shapeOf(int nranks, int domainSize, const Config& config);
 
+// That of a communicator's local room.
+CommShape localShape(CommShape shape);
+
 // How many ranks a domain of this configuration has. If that depends on the hosts: all.
 int domainSizeOf(int nranks, const Config& config);
 

@@ -24,8 +24,9 @@ bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm, bool
                     comm.llTokensMax, host) == moeModeLl;
 }
 
-HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Room& room, const Backend& backend) {
-  const CommShape& c = room.shape;
+HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Backend& backend) {
+  const bool localOnly = config.localOnly != 0;
+  const CommShape c = localOnly ? localShape(comm.shape()) : comm.shape();
   requireRange("config.experts", config.experts, 1, c.expertsMax);
   requireRange("config.topk", config.topk, 1, c.topkMax);
   requireRange("config.layout", config.layout, moeLayoutFlat, moeLayoutRankMajor);
@@ -47,9 +48,9 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Roo
   const int limit = shape.lowLatency ? c.llTokensMax : c.tokensMax;
   requireRange("config.tokensMax", config.tokensMax, 0, limit);
   const ExpertMap all(config.experts, comm.nranks());
-  shape.map = config.localOnly != 0 ? ExpertMap(all.count(comm.rank()), 1) : all;
+  shape.map = localOnly ? ExpertMap(all.count(comm.rank()), 1) : all;
   shape.named = config.experts;
-  shape.rank = room.view.rank;
+  shape.rank = localOnly ? 0 : comm.rank();
   shape.domains = c.domains();
   shape.topk = config.topk;
   shape.layout = static_cast<Layout>(config.layout);
@@ -85,9 +86,9 @@ bool isLocalOnly(const moeHandleConfig_t& config) {
 Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
     : comm_(comm),
       localOnly_(isLocalOnly(config)),
-      room_(localOnly_ ? comm.localRoom() : comm.room()),
-      shape_(shapeOf(config, comm, room_, comm.backend())),
-      firstExpert_(ExpertMap(config.experts, comm.nranks()).first(comm.rank())) {
+      shape_(shapeOf(config, comm, comm.backend())),
+      firstExpert_(ExpertMap(config.experts, comm.nranks()).first(comm.rank())),
+      room_(localOnly_ ? comm.localRoom() : comm.room()) {
   Backend& backend = comm.backend();
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());

@@ -128,9 +128,9 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
 
   Comm& comm_;
   const bool localOnly_;
-  Room& room_;
   HandleShape shape_;
   int firstExpert_;  // among all ranks' experts: this rank's first one
+  Room& room_;
   Memory block_, hostCounts_, counterMemory_;
   Counters counters_{};
   HandleView view_{};              // its tokensMax and terms: of the last route

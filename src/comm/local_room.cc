@@ -5,11 +5,10 @@
 #include "comm/comm.h"
 
 namespace moe {
-namespace {
 
-// The communicator's for one rank. Rows for the caller's memory pass through a staging area, however much of that the
-// group has: peers of the group may do without it, if they write to the heap.
-CommShape aloneShape(CommShape shape) {
+// Rows for the caller's memory pass through a staging area, however much of that the group has: peers of the group may
+// do without it, if they write to the heap.
+CommShape localShape(CommShape shape) {
   shape.nranks = 1;
   shape.domainSize = 1;
   shape.stagingRows = shape.tokensMax;
@@ -17,12 +16,10 @@ CommShape aloneShape(CommShape shape) {
   return shape;
 }
 
-}  // namespace
-
 Room& Comm::localRoom() {
   if (localRoom_) return *localRoom_;
   auto made = std::make_unique<Room>();
-  made->shape = aloneShape(shape());
+  made->shape = localShape(shape());
   const WindowPlan plan = WindowPlan::of(made->shape);
   const auto bytes = static_cast<std::size_t>(plan.totalBytes);
   made->own = backend_->allocatePrivate(bytes, allocator());

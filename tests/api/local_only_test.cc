@@ -56,11 +56,10 @@ void ownSteps(RankContext& context, const StepCase& c, int steps) {
 }
 
 TEST_P(LocalOnly, TakesThisRanksEntriesInEveryLayoutAndMode) {
-  constexpr int kRanks = 3;
   for (const int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
-      world(kRanks, config(), [&](RankContext& context) {
-        const StepCase c = ownCase(mode, layout, context.rank, kRanks, 11);
+      world(3, config(), [&](RankContext& context) {
+        const StepCase c = ownCase(mode, layout, context.rank, context.nranks, 11);
         SCOPED_TRACE(c.name());
         ownSteps(context, c, 4 + 3 * context.rank);
       });
@@ -72,7 +71,7 @@ TEST_P(LocalOnly, CastsAndCodesRowsAsOthersDo) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
       world(2, config(), [&](RankContext& context) {
-        StepCase c = ownCase(mode, layout, context.rank, 2, 7);
+        StepCase c = ownCase(mode, layout, context.rank, context.nranks, 7);
         c.hidden = 256, c.cast = layout % 2 == 0 ? moeCastFp8 : moeCastMxfp8, c.expertCounts = false;
         c.scales = layout == moeLayoutExpertMajor ? moeScales128x4 : moeScalesTokenContiguous;
         SCOPED_TRACE(c.name());
@@ -101,10 +100,7 @@ std::vector<std::int32_t> sameIds(int tokens, int topk, int experts) {
   return ids;
 }
 
-struct SumShape {
-  int experts, topk, tokens, hidden;
-};
-constexpr SumShape kSums{10, 4, 12, 8};
+constexpr struct { int experts, topk, tokens, hidden; } kSums{10, 4, 12, 8};
 
 moeHandleConfig_t sumHandle(int mode, int layout, bool localOnly) {
   moeHandleConfig_t shape = MOE_HANDLE_CONFIG_INITIALIZER;
@@ -155,7 +151,7 @@ TEST_P(LocalOnly, SumsOfAllRanksAreThoseOfAnOrdinaryHandle) {
         if (context.rank == 1) {
           MOE_ASSERT_OK(moeHandleCreate(&local, context.comm, &alone), context);
         }
-        const int each = layout == moeLayoutExpertMajorPadded ? 4 : layout == moeLayoutExpertMajor ? 4 : 1;
+        const int each = hasRowPerExpert(static_cast<Layout>(layout)) ? 4 : 1;  // local experts, at most
         const int weights = each == 4 ? moeWeightsApply : moeWeightsApplied;
         const auto at = static_cast<std::size_t>(context.rank);
         for (int step = 0; step < kSteps; ++step) {
@@ -193,8 +189,7 @@ TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
       context.arena.synchronize();
       MOE_EXPECT_OK(moeHandleGetCounts(handle, &counts), context);
       const int own = context.rank == 0 ? 1 : 0;
-      EXPECT_EQ(counts.localExperts, own);
-      EXPECT_EQ(counts.rows, own);
+      EXPECT_EQ(std::pair(counts.localExperts, counts.rows), std::pair(own, own));
       moeCombineArgs_t combine = MOE_COMBINE_ARGS_INITIALIZER;
       combine.rows = sending.outRows, combine.rowType = moeRowFp32, combine.hidden = kHidden;
       combine.out = context.arena.take(2 * kRowBytes);
@@ -223,7 +218,7 @@ TEST_P(LocalOnly, IdsOutOfRangeAreNamedWithTheirRank) {
       MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
       calls.expectSums(0.0f);
       moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;
-      MOE_EXPECT_OK(moeHandleGetStatus(calls.handle(), &status), context);
+      moeHandleGetStatus(calls.handle(), &status);
       EXPECT_EQ(status.rank, context.rank);
       ids = calls.ids();
       ids[4] = ids[5] = 3;  // of rank 1
@@ -334,6 +329,28 @@ TEST_P(LocalOnly, AStepThatFailsEndsTheGroup) {
   }
 }
 
+// The slots of such a handle are its own room's, and the caller's between dispatch and combine as those of others.
+TEST_P(LocalOnly, RowsMayStayInTheirSlots) {
+  world(2, small(), [](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeLl, moeLayoutRankMajor);
+    shape.localOnly = 1;
+    Calls calls(context, shape);
+    moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
+    MOE_ASSERT_OK(moeHandleGetView(calls.handle(), &view), context);
+    moeDispatchArgs_t sending = calls.dispatchArgs();
+    sending.outRows = nullptr, sending.outRowsMax = 0;
+    MOE_EXPECT_OK(calls.routeDispatch(sending), context);
+    const auto rows = context.arena.get(static_cast<const float*>(view.rows), kTokens * kHidden);
+    EXPECT_EQ(rows, std::vector<float>(kTokens * kHidden, 1.0f));
+    const std::vector<float> made(kTokens * kHidden, 5.0f);
+    context.arena.upload(view.combineRows, made.data(), made.size() * 4);
+    moeCombineArgs_t combine = calls.combineArgs();
+    combine.rows = view.combineRows;
+    MOE_EXPECT_OK(calls.combine(combine), context);
+    calls.expectSums(5.0f);
+  });
+}
+
 // The caller's allocator, which counts.
 struct Blocks {
   static void* take(void* user, std::size_t bytes, std::int32_t) {
@@ -365,8 +382,10 @@ TEST(LocalOnlyMemory, IsTakenForTheFirstHandleAndGivenBackWithTheCommunicator) {
   moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
   moeHandle_t handle = nullptr;
   ASSERT_EQ(moeHandleCreate(&handle, comm, &shape), moeSuccess);
+  shape.localOnly = 1, shape.topk = 9;  // refused, which changes nothing
+  EXPECT_EQ(moeHandleCreate(&handle, comm, &shape), moeInvalidArgument);
   EXPECT_EQ(blocks.sizes.count(size.windowBytes), 0u);
-  shape.localOnly = 1;
+  shape.topk = kTopk;
   for (int i = 0; i < 3; ++i) ASSERT_EQ(moeHandleCreate(&handle, comm, &shape), moeSuccess);
   EXPECT_EQ(blocks.sizes.count(size.windowBytes), 1u);
   EXPECT_EQ(moeCommDestroy(comm), moeSuccess);
