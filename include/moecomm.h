@@ -512,9 +512,17 @@ typedef struct moeHandleConfig {
   /* 1: with moeCounts_t.rowsOfAllExperts, for who places experts; 0: without. A moeRouteDispatch of an LL handle takes
    * two kernels for it. */
   int32_t expertCounts;
+  /* 1: this rank's experts alone; 0: those of all ranks. For ranks that have the same tokens, such as a tensor parallel
+   * group or one behind an all-gather. Entries of other ranks' experts count as unused, so combine sums the rows of
+   * this rank's experts, zeros if a token has none, and the caller adds the sums of all ranks (give the biases to one
+   * rank). No call of the handle reaches other ranks or waits for them: what is called collective is local here, and
+   * ranks may make such handles or not. In all shapes nranks is 1 and experts are this rank's. Its rank is 0, and
+   * moeIdsGlobal and firstExpert still count all ranks' experts. Equal foreign entries are no fault. No placements. The
+   * communicator's first such handle allocates memory for all of them: docs/reference/memory.md. */
+  int32_t localOnly;
 } moeHandleConfig_t;
 #define MOE_HANDLE_CONFIG_INITIALIZER \
-  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(moeHandleConfig_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Makes a handle and its memory. Local, but all ranks must make the same handles.
  *   handle  host [1], out; set on success only

@@ -111,7 +111,7 @@ class Handle {
     s.onHost = info.backend == moeBackendHost;
     s.tokensMax = config.tokensMax != 0 ? config.tokensMax : s.mode == moeModeLl ? most.llTokensMax : most.tokensMax;
     s.nextBound = s.tokensMax;
-    s.shape.nranks = info.nranks;
+    s.shape.nranks = config.localOnly != 0 ? 1 : info.nranks;
     s.shape.localExperts = config.experts / info.nranks + (info.rank < config.experts % info.nranks ? 1 : 0);
     s.shape.topk = config.topk;
     s.shape.layout = config.layout;

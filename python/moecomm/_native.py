@@ -208,7 +208,7 @@ class moeHandleConfig_t(_Sized):
         (name, c_int32)
         for name in (
             *("experts", "topk", "layout", "mode", "tokensMax", "expertAlignment", "indexType"),
-            *("arrivals", "duplicates", "statistics", "combineWeights", "rowsBudget", "expertCounts"),
+            *("arrivals", "duplicates", "statistics", "combineWeights", "rowsBudget", "expertCounts", "localOnly"),
         )
     ]
 

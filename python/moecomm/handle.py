@@ -33,6 +33,7 @@ class Handle(HandleSettings, HandleQueries):
     `statistics` adds up rows and waits: see statistics(). `combine_weights` lets combine bring topk_weights.
     `rows_budget` is the most tokens that arrive at a rank (0: all do): the last ones are left out. counts().rows_wanted
     tells how many there were. `expert_counts` tells the rows of all experts on every rank: counts().rows_of_all_experts.
+    `local_only` takes this rank's experts alone, and nranks and experts in shapes are then 1 and local_experts.
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -60,15 +61,15 @@ class Handle(HandleSettings, HandleQueries):
         combine_weights: bool = False,
         rows_budget: int = 0,
         expert_counts: bool = False,
+        local_only: bool = False,
     ):
         self._comm = comm
         self._pointer = None
         self.topk = integer(topk, "topk")
         self.layout = layout
         self._index_type = index_type
-        self._experts = integer(experts, "experts")
         config = _native.moeHandleConfig_t(
-            experts=self._experts,
+            experts=integer(experts, "experts"),
             topk=self.topk,
             layout=choice(LAYOUTS, layout, "layout"),
             mode=choice(HANDLE_MODES, mode, "mode"),
@@ -81,6 +82,7 @@ class Handle(HandleSettings, HandleQueries):
             combineWeights=1 if combine_weights else 0,
             rowsBudget=integer(rows_budget, "rows_budget"),
             expertCounts=1 if expert_counts else 0,
+            localOnly=1 if local_only else 0,
         )
         pointer = _native.moeHandle_t()
         with comm.native as owner:
@@ -93,9 +95,10 @@ class Handle(HandleSettings, HandleQueries):
         info, limits = comm.info, comm.limits
         limit = limits.ll_tokens_max if self.mode == "ll" else limits.tokens_max
         experts_here = config.experts // info.nranks + (1 if info.rank < config.experts % info.nranks else 0)
+        self._experts = experts_here if local_only else config.experts
         self._tokens_max = config.tokensMax or limit
-        alignment = config.expertAlignment or 1
-        self._layout = Layout(layout, info.nranks, self._tokens_max, experts_here, self.topk, alignment)
+        nranks, alignment = 1 if local_only else info.nranks, config.expertAlignment or 1
+        self._layout = Layout(layout, nranks, self._tokens_max, experts_here, self.topk, alignment)
         self._next_layout = self._layout  # the other one: of the last route
 
     @property

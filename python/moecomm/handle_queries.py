@@ -101,7 +101,8 @@ class HandleQueries:
 
         tokens_per_rank, tokens_per_domain, tokens_per_expert  [nranks], [domains], [experts] int32
         token_to_rank  [tokens, nranks] bool or uint8: 1 if the token goes to the rank"""
-        info = self._comm.info
+        nranks = self._layout.nranks
+        domains = min(self._comm.info.domain_count, nranks)
 
         def address(array: Any, what: str, shape: Tuple[int, ...], axes: str, dtypes: Sequence[str] = ("int32",)) -> int:
             found = take(array, what, self._comm.place, dtypes, True)
@@ -110,11 +111,11 @@ class HandleQueries:
             return found.address
 
         sent = _native.moeSent_t(
-            tokensPerRank=address(tokens_per_rank, "tokens_per_rank", (info.nranks,), "[nranks]"),
-            tokensPerDomain=address(tokens_per_domain, "tokens_per_domain", (info.domain_count,), "[domains]"),
+            tokensPerRank=address(tokens_per_rank, "tokens_per_rank", (nranks,), "[nranks]"),
+            tokensPerDomain=address(tokens_per_domain, "tokens_per_domain", (domains,), "[domains]"),
             tokensPerExpert=address(tokens_per_expert, "tokens_per_expert", (self._experts,), "[experts]"),
             tokenToRank=address(
-                token_to_rank, "token_to_rank", (self._tokens or 0, info.nranks), "[tokens, nranks]", ("bool", "uint8")
+                token_to_rank, "token_to_rank", (self._tokens or 0, nranks), "[tokens, nranks]", ("bool", "uint8")
             ),
         )
         self._call("moeHandleGetSent", ctypes.byref(sent), stream_address(stream))

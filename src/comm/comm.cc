@@ -65,7 +65,7 @@ Comm::~Comm() {
 // that leaves too has ended its steps.
 bootstrap::Company Comm::readers() noexcept {
   if (!hasReaders_ || status() != moeSuccess) return {};
-  return {view_.domainFirst, view_.domainSize, std::min(kReadersEnd, timeout())};
+  return {room_.view.domainFirst, room_.view.domainSize, std::min(kReadersEnd, timeout())};
 }
 
 // Waits until this rank's puts have arrived everywhere, before it takes its window away. After a failure many never
@@ -105,14 +105,25 @@ void Comm::transportFailed(moeResult_t result, const std::string& sentence) noex
   }
 }
 
+// The record of a step that has failed; NULL: none has.
+const Failure* Comm::stepFailure() const noexcept {
+  if (room_.view.failure == nullptr) return nullptr;
+  for (Failure* failure : {room_.view.failure, localFailure()}) {
+    if (std::atomic_ref(failure->ready).load(std::memory_order_acquire) != 0) return failure;
+  }
+  return nullptr;
+}
+
 // A failed step writes a record. The first thread that looks turns it into the communicator's failure. Threads that
 // look meanwhile wait for that, because their own step may be the one that failed and must not seem to have succeeded.
 void Comm::lookAtSteps() noexcept {
-  Failure* failure = view_.failure;
-  if (failure == nullptr || std::atomic_ref(failure->ready).load(std::memory_order_acquire) == 0) return;
+  const Failure* failure = stepFailure();
+  if (failure == nullptr) return;
   if (stepFailureTaken_.exchange(true)) return errors_.awaitFailure();
   try {
-    const FailureText text = describeFailure(*failure, rank(), timeout().count());
+    Failure known = *failure;
+    if (failure == localFailure()) known.peer = rank();  // the only rank of that room
+    const FailureText text = describeFailure(known, rank(), timeout().count());
     if (!text.awaited) return fail(text.result, text.sentence, true);
     // Reports the wait to the others before anyone here can see the failure and leave because of it.
     bootstrap_->reportLateWait(*text.awaited, text.result, text.sentence);
@@ -127,7 +138,7 @@ void Comm::lookAtSteps() noexcept {
 void Comm::lookForLeavers() noexcept {
   for (int rank = 0; rank < nranks(); ++rank) {
     if (!bootstrap_->isLeaving(rank)) continue;
-    std::atomic_ref(view_.departed[rank]).store(1, std::memory_order_release);
+    std::atomic_ref(room_.view.departed[rank]).store(1, std::memory_order_release);
     std::atomic_ref(orders()->left).store(1, std::memory_order_release);
   }
 }
@@ -161,12 +172,12 @@ void Comm::setTimeout(std::int32_t timeoutMs) {
 
 void* Comm::allocateWindow(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  return window_->base() + view_.at.heap + heap_->take(bytes);
+  return room_.base() + room_.view.at.heap + heap_->take(bytes);
 }
 
 void Comm::freeWindow(void* memory) {
   if (memory == nullptr) return;
-  const auto* heap = window_->base() + view_.at.heap;
+  const auto* heap = room_.base() + room_.view.at.heap;
   const auto* byte = static_cast<const std::uint8_t*>(memory);
   if (byte < heap || byte >= heap + heap_->bytes()) {
     throw Error(moeInvalidArgument, "memory was not returned by moeMemAlloc of this communicator");
@@ -176,7 +187,7 @@ void Comm::freeWindow(void* memory) {
 
 // The offset in the heap; -1 for other memory.
 std::int64_t Comm::heapOffset(const void* memory) const {
-  const auto begin = reinterpret_cast<std::uintptr_t>(window_->base()) + view_.at.heap;
+  const auto begin = reinterpret_cast<std::uintptr_t>(room_.base()) + room_.view.at.heap;
   const auto at = reinterpret_cast<std::uintptr_t>(memory);
   return at < begin || at >= begin + heap_->bytes() ? -1 : static_cast<std::int64_t>(at - begin);
 }
@@ -189,19 +200,13 @@ std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const c
     throw Error(moeInvalidArgument,
                 fmt::format("{} needs {} bytes, but moeMemAlloc has given only {} there", name, bytes, room));
   }
-  return static_cast<std::int64_t>(view_.at.heap) + at;
+  return static_cast<std::int64_t>(room_.view.at.heap) + at;
 }
 
 std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const {
   const std::int64_t at = heapOffset(memory);
   if (at < 0) return kAnyRows;
   return static_cast<std::int64_t>(heap_->roomAt(static_cast<std::uint64_t>(at)) / rowBytes);
-}
-
-int Comm::takeLlSet() {
-  int* least = std::min_element(llHandles_, llHandles_ + shape_.llSets);
-  ++*least;
-  return static_cast<int>(least - llHandles_);
 }
 
 Handle* Comm::add(std::unique_ptr<Handle> handle) {

@@ -16,10 +16,9 @@
 #include "comm/flight_recorder.h"
 #include "comm/heap.h"
 #include "comm/kept_back.h"
-#include "comm/outstanding.h"
+#include "comm/room.h"
 #include "comm/watch.h"
 #include "transport/remote.h"
-#include "transport/window.h"
 
 namespace moe {
 
@@ -42,13 +41,15 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
-  int rank() const { return view_.rank; }
-  int nranks() const { return view_.nranks; }
+  int rank() const { return room_.view.rank; }
+  int nranks() const { return room_.view.nranks; }
   const Config& config() const { return config_; }
-  const CommShape& shape() const { return shape_; }
-  const WindowLayout& layout() const { return view_.at; }
-  const CommView& view() const { return view_; }
-  std::uint8_t* windowBase() const { return window_->base(); }
+  const CommShape& shape() const { return room_.shape; }
+  const WindowLayout& layout() const { return room_.view.at; }
+  const CommView& view() const { return room_.view; }
+  Room& room() { return room_; }
+  // That of this rank alone, which is made for its first handle.
+  Room& localRoom();
   const Log& log() const { return *log_; }
   const std::vector<Peer>& peers() const { return peers_; }
   // The moeTransport value in use towards a peer.
@@ -83,21 +84,13 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // known, and the answer is kAnyRows.
   std::int64_t windowRoom(const void* memory, std::uint64_t rowBytes) const;
 
-  OutstandingOperations& operations() { return operations_; }
-  const OutstandingOperations& operations() const { return operations_; }
-
-  // The set of LL slots for a new handle: the one with the fewest handles. Ranks that make and destroy the same handles
-  // in the same order choose alike.
-  int takeLlSet();
-  void giveBackLlSet(int set) { --llHandles_[set]; }
-
   // Notes that peers of the domain read this rank's rows in their own steps, and that no step here waits for the last
   // of those reads.
   void noteReaders() noexcept { hasReaders_ = true; }
   bool hasReaders() const { return hasReaders_; }
 
-  // The next handle's, from 0.
-  int takeHandleNumber() { return handlesMade_++; }
+  // The next handle's: from 0. Of those of localOnly, which other ranks need not have: from -1 down.
+  int takeHandleNumber(bool localOnly) { return localOnly ? --localHandlesMade_ : handlesMade_++; }
   Handle* add(std::unique_ptr<Handle> handle);
   void remove(Handle* handle);
 
@@ -108,6 +101,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
   void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
   void lookAtSteps() noexcept;
+  const Failure* stepFailure() const noexcept;
   std::string job() const;
   std::string recorded(const char* reason);
   void startWatch();
@@ -118,31 +112,30 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::int64_t heapOffset(const void* memory) const;
   // NULL until there is memory for it.
   WaitOrders* orders() const { return reinterpret_cast<WaitOrders*>(orders_.get()); }
+  // What steps of the local room write: behind that of the group's.
+  Failure* localFailure() const { return reinterpret_cast<Failure*>(failure_.get()) + 1; }
 
   const pid_t process_ = ::getpid();
 
   // Declaration order is lifetime order. The bootstrap's monitor uses everything above it, and goes first.
   Config config_;
   std::unique_ptr<Log> log_;
-  CommShape shape_;
-  CommView view_{};
   ErrorState errors_;
   KeptBack transportReports_;
   std::unique_ptr<Watch> watch_;  // if it is watched. Transports may report failures to it until they are gone
   std::unique_ptr<Backend> backend_;
-  Memory state_, failure_, orders_, departed_, table_, far_;
-  std::unique_ptr<Window> window_;
+  Memory failure_, orders_, departed_, far_;
+  Room room_;
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
   std::unique_ptr<Heap> heap_;
-  OutstandingOperations operations_;
+  std::unique_ptr<Room> localRoom_;
   std::vector<std::unique_ptr<Handle>> handles_;
-  int llHandles_[kLlSetsMax] = {};
   bool hasReaders_ = false;
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<FlightRecorder> recorder_;
   ClockOffset toRank0_;
-  int handlesMade_ = 0;
+  int handlesMade_ = 0, localHandlesMade_ = 0;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
 };
 
@@ -151,6 +144,9 @@ void requireRanks(int nranks);
 
 // The shape that a configuration asks for, with domains of `domainSize` ranks.
 CommShape shapeOf(int nranks, int domainSize, const Config& config);
+
+// That of a communicator's local room.
+CommShape localShape(CommShape shape);
 
 // How many ranks a domain of this configuration has. If that depends on the hosts: all.
 int domainSizeOf(int nranks, const Config& config);

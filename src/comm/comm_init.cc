@@ -60,8 +60,8 @@ class CommInit {
         std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
     logEnvironment(*comm_->log_, config, namesInEnvironment());
     const std::chrono::milliseconds timeout(config.timeoutMs);
-    comm_->view_.rank = rank;
-    comm_->view_.nranks = nranks;
+    comm_->room_.view.rank = rank;
+    comm_->room_.view.nranks = nranks;
     comm_->backend_ = std::move(backend);
     if (!comm_->backend_) chooseBackend();
     comm_->bootstrap_ = bootstrap::Bootstrap::join(
@@ -90,14 +90,14 @@ class CommInit {
     together([&] { openWindows(); });
     logStage("all ranks of a domain have mapped their windows");
     comm_->bootstrap_->stopServingFd();
-    if (comm_->shape_.domains() > 1) connectDomains();
+    if (comm_->room_.shape.domains() > 1) connectDomains();
     makeView();
     together([&] { comm_->startWatch(); });  // others may look from now on
     comm_->bootstrap_->barrier();            // no rank writes to a window before its owner is ready
     startMonitor();
     comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
                        milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
-                       comm_->view_.at.totalBytes);
+                       comm_->room_.view.at.totalBytes);
     comm_->log_->write(moeLogInfo, "init", "peers: {}", describePeers(*comm_));
     return std::move(comm_);
   }
@@ -182,30 +182,30 @@ class CommInit {
                                                "consecutive ranks lie on one host each",
                                                size));
     }
-    comm_->shape_ = shapeOf(nranks, size, comm_->config_);
+    comm_->room_.shape = shapeOf(nranks, size, comm_->config_);
     // What combines put over the rails has one generation.
-    if (comm_->shape_.domains() > 1) comm_->operations_ = OutstandingOperations(1);
+    if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
   }
 
   void makeWindow() {
     Comm& comm = *comm_;
-    const WindowPlan plan = WindowPlan::of(comm.shape_);
-    comm.view_.at = static_cast<const WindowLayout&>(plan);
+    const WindowPlan plan = WindowPlan::of(comm.room_.shape);
+    comm.room_.view.at = static_cast<const WindowLayout&>(plan);
     farLayout_ = plan.far;
-    const auto bytes = static_cast<std::size_t>(comm.view_.at.totalBytes);
-    comm.window_ = comm.backend_->kind() == moeBackendCuda
-                       ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
-                       : makeHostWindow(bytes, comm.allocator());
-    comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.shape_.heapBytes));
-    comm.state_ = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
+    const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);
+    comm.room_.window = comm.backend_->kind() == moeBackendCuda
+                            ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
+                            : makeHostWindow(bytes, comm.allocator());
+    comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.room_.shape.heapBytes));
+    comm.room_.state = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
     comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.config_.recorder != 0);
-    comm.failure_ = comm.backend_->allocateHostVisible(sizeof(Failure));
+    comm.failure_ = comm.backend_->allocateHostVisible(2 * sizeof(Failure));
     comm.orders_ = comm.backend_->allocateHostVisible(sizeof(WaitOrders));
     comm.orders()->timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
     comm.departed_ =
         comm.backend_->allocateHostVisible(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint32_t));
-    comm.table_ = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
-                                                 comm.allocator());
+    comm.room_.table = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
+                                                      comm.allocator());
   }
 
   void exchangeCards() {
@@ -213,11 +213,11 @@ class CommInit {
     WindowCard mine;
     mine.host = self_;
     mine.device = comm.backend_->device();
-    comm.window_->describe(&mine);
-    if (comm.window_->fd() >= 0) comm.bootstrap_->serveFd(comm.window_->fd());
+    comm.room_.window->describe(&mine);
+    if (comm.room_.window->fd() >= 0) comm.bootstrap_->serveFd(comm.room_.window->fd());
     const auto all = comm.bootstrap_->allGather(asBytes(mine));
     for (int rank = 0; rank < comm.nranks(); ++rank) {
-      const bool inDomain = rank / comm.shape_.domainSize == comm.rank() / comm.shape_.domainSize;
+      const bool inDomain = rank / comm.room_.shape.domainSize == comm.rank() / comm.room_.shape.domainSize;
       comm.peers_.push_back({readCard<WindowCard>(all[static_cast<std::size_t>(rank)], rank), {}, inDomain});
     }
   }
@@ -234,14 +234,14 @@ class CommInit {
       const bool sameDevice = peer.card.deviceUuid == mine.deviceUuid && mine.host.sameHost(peer.card.host);
       sharers += sameDevice ? 1 : 0;
       if (rank == comm.rank()) {
-        peer.window = {comm.window_->memory(), moeTransportSelf};
+        peer.window = {comm.room_.window->memory(), moeTransportSelf};
       } else if (peer.inDomain) {
-        peer.window = comm.window_->open(rank, mine, peer.card, fetch);
+        peer.window = comm.room_.window->open(rank, mine, peer.card, fetch);
       }
       table.push_back(peer.window.memory.get());
     }
     comm.backend_->setSharers(sharers);
-    comm.backend_->copyToPrivate(comm.table_.get(), table.data(), table.size() * sizeof(table[0]));
+    comm.backend_->copyToPrivate(comm.room_.table.get(), table.data(), table.size() * sizeof(table[0]));
   }
 
   void connectDomains() {
@@ -252,8 +252,8 @@ class CommInit {
     together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
     const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
     together([&] { connectTo(cards); });
-    comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.shape_.domains(),
-                     comm.shape_.domainSize, nameOfTransport(comm.remote_->kind()));
+    comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.room_.shape.domains(),
+                     comm.room_.shape.domainSize, nameOfTransport(comm.remote_->kind()));
   }
 
   // Connects to the others. They wait for this rank, so they must learn at once if it gives up.
@@ -283,8 +283,8 @@ class CommInit {
     RemoteSetup setup{comm.rank(),
                       comm.nranks(),
                       {},
-                      comm.window_->base(),
-                      static_cast<std::size_t>(comm.view_.at.totalBytes),
+                      comm.room_.window->base(),
+                      static_cast<std::size_t>(comm.room_.view.at.totalBytes),
                       *comm.backend_,
                       *comm.log_,
                       *comm.orders(),
@@ -309,8 +309,8 @@ class CommInit {
 
   void makeView() {
     Comm& comm = *comm_;
-    CommView& view = comm.view_;
-    view.domainSize = comm.shape_.domainSize;
+    CommView& view = comm.room_.view;
+    view.domainSize = comm.room_.shape.domainSize;
     view.domainFirst = comm.rank() / view.domainSize * view.domainSize;
     if (comm.remote_) {
       const FarView far{farLayout_, comm.remote_->view()};
@@ -318,19 +318,15 @@ class CommInit {
       comm.backend_->copyToPrivate(comm.far_.get(), &far, sizeof far);
       view.far = reinterpret_cast<const FarView*>(comm.far_.get());
     }
-    view.windows = reinterpret_cast<std::uint8_t* const*>(comm.table_.get());
+    view.windows = reinterpret_cast<std::uint8_t* const*>(comm.room_.table.get());
     for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kInlineWindows}; ++i) {
       view.inlineWindows[i] = comm.peers_[i].window.memory.get();
     }
-    view.state = reinterpret_cast<CommState*>(comm.state_.get());
+    view.state = reinterpret_cast<CommState*>(comm.room_.state.get());
     view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
     view.orders = comm.orders();
     view.departed = reinterpret_cast<std::uint32_t*>(comm.departed_.get());
-    view.tokensMax = comm.shape_.tokensMax;
-    view.llTokensMax = comm.shape_.llTokensMax;
-    view.rowBytesMax = comm.shape_.rowBytesMax;
-    view.sideBytesMax = comm.shape_.sideBytesMax;
-    view.topkMax = comm.shape_.topkMax;
+    showSizes(comm.room_.shape, &view);
     view.recorder = comm.recorder_->ring();
   }
 

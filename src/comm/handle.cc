@@ -25,7 +25,8 @@ bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm, bool
 }
 
 HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Backend& backend) {
-  const CommShape& c = comm.shape();
+  const bool localOnly = config.localOnly != 0;
+  const CommShape c = localOnly ? localShape(comm.shape()) : comm.shape();
   requireRange("config.experts", config.experts, 1, c.expertsMax);
   requireRange("config.topk", config.topk, 1, c.topkMax);
   requireRange("config.layout", config.layout, moeLayoutFlat, moeLayoutRankMajor);
@@ -46,8 +47,10 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   }
   const int limit = shape.lowLatency ? c.llTokensMax : c.tokensMax;
   requireRange("config.tokensMax", config.tokensMax, 0, limit);
-  shape.map = {config.experts, c.nranks};
-  shape.rank = comm.rank();
+  const ExpertMap all(config.experts, comm.nranks());
+  shape.map = localOnly ? ExpertMap(all.count(comm.rank()), 1) : all;
+  shape.named = config.experts;
+  shape.rank = localOnly ? 0 : comm.rank();
   shape.domains = c.domains();
   shape.topk = config.topk;
   shape.layout = static_cast<Layout>(config.layout);
@@ -73,10 +76,19 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   return shape;
 }
 
+bool isLocalOnly(const moeHandleConfig_t& config) {
+  requireRange("config.localOnly", config.localOnly, 0, 1);
+  return config.localOnly != 0;
+}
+
 }  // namespace
 
 Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
-    : comm_(comm), shape_(shapeOf(config, comm, comm.backend())) {
+    : comm_(comm),
+      localOnly_(isLocalOnly(config)),
+      shape_(shapeOf(config, comm, comm.backend())),
+      firstExpert_(ExpertMap(config.experts, comm.nranks()).first(comm.rank())),
+      room_(localOnly_ ? comm.localRoom() : comm.room()) {
   Backend& backend = comm.backend();
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
@@ -85,18 +97,31 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   layOutHandle(shape_, block_.get(), &view_);
   placementMemory_ = std::exchange(view_.placement, nullptr);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
-  view_.number = comm.takeHandleNumber();
+  view_.number = comm.takeHandleNumber(localOnly_);
   tokensBound_ = shape_.tokensMax;
   routesInDispatch_ = dispatchRoutes(view_);
   makeCounters(config.statistics != 0);
-  if (lowLatency()) view_.llSet = comm.takeLlSet();
+  if (localOnly_) placeOwnExperts();
+  if (lowLatency()) view_.llSet = room_.takeLlSet();
   tell(config, bytes);
 }
 
 Handle::~Handle() {
   comm_.log().write(moeLogDebug, "dev", "handle {} is destroyed", fmt::ptr(this));
   forgetPending();
-  if (lowLatency()) comm_.giveBackLlSet(view_.llSet);
+  if (lowLatency()) room_.giveBackLlSet(view_.llSet);
+}
+
+// Entries that name experts of other ranks count as unused.
+void Handle::placeOwnExperts() {
+  const std::vector<std::uint8_t> table = ownExpertsTable(shape_.named, firstExpert_, shape_.map.experts);
+  comm_.backend().copyToPrivate(placementMemory_, table.data(), table.size());
+  view_.placement = placementMemory_;
+}
+
+std::int64_t Handle::windowOffset(const void* memory, std::uint64_t bytes, const char* name) const {
+  const std::int64_t at = comm_.windowOffset(memory, bytes, name);
+  return localOnly_ ? -1 : at;
 }
 
 Series Handle::seriesOf(Pending kind) const {
@@ -109,18 +134,18 @@ int Handle::stagingOf(Pending kind, const StepParams& p) const {
   const bool staged = dispatch ? p.dispatch.staged != 0 : p.combine.inPlace == 0 && p.combine.rows != nullptr;
   if (lowLatency() || !staged) return kNotStaged;
   const std::uint64_t rows = dispatch ? p.dispatch.outRowsOffset : p.combine.rowsOffset;
-  return rows == stagingAt(comm_.shape(), comm_.layout(), 0).rows ? 0 : 1;
+  return rows == stagingAt(room_.shape, room_.view.at, 0).rows ? 0 : 1;
 }
 
 void Handle::forgetPending() {
   if (pending_ == Pending::nothing) return;
-  comm_.operations().complete(seriesOf(pending_), pendingNumber_, stagingOf(pending_, pendingParams_));
+  room_.operations.complete(seriesOf(pending_), pendingNumber_, stagingOf(pending_, pendingParams_));
   pending_ = Pending::nothing;
 }
 
 StepParams Handle::params() const {
   StepParams p{};
-  p.comm = comm_.view();
+  p.comm = room_.view;
   p.handle = view_;
   p.phases = kSendPhase | kReceivePhase;
   return p;
@@ -140,7 +165,12 @@ void Handle::setTokensBound(std::int32_t bound) {
 // The table is written where it is, so that captured routes follow it when they are replayed.
 void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
   constexpr const char* kCall = "moeHandleSetPlacement";
-  const PlacementRoom room{shape_.map, shape_.rank, comm_.shape().domainRanks()};
+  if (localOnly_) {
+    throw Error(moeInvalidUsage, fmt::format("{}: the handle was made with config.localOnly, and takes the experts of "
+                                             "this rank in the spread of config.experts",
+                                             kCall));
+  }
+  const PlacementRoom room{shape_.map, shape_.rank, room_.shape.domainRanks()};
   const std::vector<std::uint8_t> table =
       placement == nullptr ? noPlacementTable(room)
                            : placementTable(room, placement->logicalExperts, logicalExpertsOf(*placement, shape_.map));
@@ -194,11 +224,11 @@ void Handle::route(const RouteArgs& args, moeStream_t stream) {
 void Handle::checkRow(std::int32_t rowType, std::int32_t hidden, const char* call) const {
   requireRange("args.rowType", rowType, moeRowBytes, moeRowFp32);
   const std::int64_t bytes = std::int64_t{hidden} * elementBytes(rowType);
-  if (hidden < 1 || bytes % kRowAlignment != 0 || bytes > comm_.shape().rowBytesMax) {
+  if (hidden < 1 || bytes % kRowAlignment != 0 || bytes > room_.shape.rowBytesMax) {
     throw Error(moeInvalidArgument,
                 fmt::format("{}: args.hidden is {}, so a row has {} bytes; it must be a multiple of {} and at most {} "
                             "(config.rowBytesMax)",
-                            call, hidden, bytes, kRowAlignment, comm_.shape().rowBytesMax));
+                            call, hidden, bytes, kRowAlignment, room_.shape.rowBytesMax));
   }
 }
 
@@ -213,7 +243,7 @@ void Handle::checkNotPending(const char* call) const {
 }
 
 void Handle::checkOutstanding(Pending kind, const char* call) const {
-  const Outstanding& outstanding = comm_.operations().of(seriesOf(kind));
+  const Outstanding& outstanding = room_.operations.of(seriesOf(kind));
   if (outstanding.mayStart()) return;
   throw Error(
       moeInvalidUsage,
@@ -227,9 +257,9 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   StepParams& p = operation.params;
   if (operation.sendOnly) p.phases = kSendPhase;
   launch(operation.step, p, operation.shape, stream);
-  const std::uint64_t number = comm_.operations().start(seriesOf(kind), operation.sendOnly, stagingOf(kind, p));
+  const std::uint64_t number = room_.operations.start(seriesOf(kind), operation.sendOnly, stagingOf(kind, p));
   const bool read = operation.step == Step::combine || operation.step == Step::combineCoded;
-  if (lowLatency() && read) comm_.noteReaders();
+  if (lowLatency() && read && !localOnly_) comm_.noteReaders();
   if (!operation.sendOnly) return follow(kind, p, stream);
   pending_ = kind;
   pendingNumber_ = number;
@@ -252,9 +282,9 @@ moeHandleView_t Handle::slots() const {
   if (!lowLatency() || shape_.layout != Layout::rankMajor) {
     throw Error(moeInvalidUsage, "moeHandleGetView: only a LL handle of layout RANK_MAJOR leaves rows in their slots");
   }
-  const CommView& c = comm_.view();
+  const CommView& c = room_.view;
   moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
-  std::uint8_t* window = comm_.windowBase();
+  std::uint8_t* window = room_.base();
   view.rows = window + llSetOffset(c, view_, c.at.llRows, c.rowBytesMax);
   view.combineRows = window + llSetOffset(c, view_, c.at.llCombineRows, c.rowBytesMax);
   if (c.sideBytesMax > 0) view.side = window + llSetOffset(c, view_, c.at.llSide, c.sideBytesMax);
@@ -267,7 +297,7 @@ moeArrivals_t Handle::arrivals() const {
     throw Error(moeInvalidUsage, "moeHandleGetArrivals: the handle was made without config.arrivals");
   moeArrivals_t arrivals = MOE_ARRIVALS_INITIALIZER;
   arrivals.words = view_.arriving.complete;
-  arrivals.failed = &comm_.view().state->failuresClaimed;
+  arrivals.failed = &room_.view.state->failuresClaimed;
   return arrivals;
 }
 

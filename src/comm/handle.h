@@ -35,6 +35,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
  private:
   enum class Pending { nothing, dispatch, combine };
   void waitForCounts();
+  // As Comm's. Steps of a room of its own reach no heap: there memory is checked, but has no offset.
+  std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
   // The staging area that an operation uses, or kNotStaged.
   int stagingOf(Pending kind, const StepParams& p) const;
 
@@ -63,6 +65,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     bool sendOnly;
   };
 
+  void placeOwnExperts();
   // Logs how this handle was made.
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
   StepParams params() const;
@@ -124,7 +127,10 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   int arrivingRowsGuess(int tokens) const { return tokens * view_.destinationsMax; }
 
   Comm& comm_;
+  const bool localOnly_;
   HandleShape shape_;
+  int firstExpert_;  // among all ranks' experts: this rank's first one
+  Room& room_;
   Memory block_, hostCounts_, counterMemory_;
   Counters counters_{};
   HandleView view_{};              // its tokensMax and terms: of the last route

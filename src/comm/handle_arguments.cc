@@ -62,7 +62,7 @@ void Handle::checkOutputs(const Call& call, const moeDispatchArgs_t& args) const
 void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::int64_t rowBytes,
                          std::int64_t outBytes) const {
   const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
-  const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(comm_.rank());
+  const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(room_.view.rank);
   const RouteArgs route = call.route != nullptr ? *call.route : RouteArgs{};
   const std::int64_t entries = std::int64_t{route.tokens} * shape_.topk;
   const std::array<Extent, 6> inputs = {
@@ -79,11 +79,11 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"args.outTopkWeights", args.outTopkWeights, rows * weights * 4},
        {"args.outSourceIndex", args.outSourceIndex, rows * 4},
        {"args.outExpertOffsets", args.outExpertOffsets, (experts + 1) * 4},
-       {"args.outLayoutRange", args.outLayoutRange, experts * comm_.nranks() * 8},
+       {"args.outLayoutRange", args.outLayoutRange, experts * room_.view.nranks * 8},
        {"args.outSourceInfo", args.outSourceInfo, rows * 12},
        {"args.outRowExperts", args.outRowExperts, rows * 4},
        {"args.cumulativeRows", args.cumulativeRows, experts * 4},
-       {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
+       {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{room_.view.nranks} * 8},
        {"args.outScaleBlockOffsets", args.outScaleBlockOffsets, (experts + 1) * 4},
        {"args.outScales", args.outScales, outScaleBytes(call, args)}}};
   requireAligned(args.rows, "args.rows", kRowAlignment);
@@ -153,7 +153,7 @@ void Handle::checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) co
   };
   const std::array<Extent, 3> outputs = {
       {{"args.out", args.out, sums},
-       {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{comm_.nranks()} * 8},
+       {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{room_.view.nranks} * 8},
        {"args.outWeightGrads", args.outWeightGrads, entries}}};
   const std::array<Extent, 6> inputs = {{{"args.rows", args.rows, rowBytes},
                                          bias("args.bias0", args.bias0),

@@ -108,7 +108,7 @@ ScaleGrid Handle::scaleGrid(const Call& call, const moeDispatchArgs_t& args, int
   if (args.scaleLayout == moeScalesRowMajor) return {INT32_MAX, 0, 0, 0, 0, words, 1};
   if (args.scaleLayout == moeScales128x4) return blockedGrid(call, words);
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
-  const std::int64_t rows = fixed ? std::int64_t{comm_.shape().nranks} * call.bound : args.outRowsMax;
+  const std::int64_t rows = fixed ? std::int64_t{room_.shape.nranks} * call.bound : args.outRowsMax;
   if (shape_.layout != Layout::expertMajorPadded) return {INT32_MAX, 0, 0, 0, 0, 1, rows};
   return {static_cast<int>(rows), 0, 0, 0, words * rows, 1, rows};
 }
@@ -117,10 +117,10 @@ ScaleGrid Handle::scaleGrid(const Call& call, const moeDispatchArgs_t& args, int
 ScaleGrid Handle::blockedGrid(const Call& call, int words) const {
   ScaleGrid grid{INT32_MAX, 1, 0, 0, 0, std::int64_t{words} * kScaleColumnWords, kScaleColumnWords};
   if (shape_.layout == Layout::expertMajor) {
-    grid.experts = shape_.map.count(comm_.rank());
+    grid.experts = shape_.map.count(room_.view.rank);
     grid.slack = kScaleBlockRows - std::gcd(shape_.alignment, kScaleBlockRows);
   } else if (shape_.layout != Layout::flat) {
-    grid.group = shape_.layout == Layout::rankMajor ? call.bound : comm_.shape().nranks * call.bound;
+    grid.group = shape_.layout == Layout::rankMajor ? call.bound : room_.shape.nranks * call.bound;
     grid.groupStride = scaleBlocks(grid.group) * grid.rowStride;
   }
   return grid;
@@ -136,7 +136,7 @@ std::int64_t Handle::outScaleBytes(const Call& call, const moeDispatchArgs_t& ar
   if (shape_.layout == Layout::expertMajor) {
     blocks = (rows + std::int64_t{grid.slack} * grid.experts) / kScaleBlockRows;
   } else if (shape_.layout != Layout::flat) {
-    const int groups = shape_.layout == Layout::rankMajor ? comm_.nranks() : shape_.map.count(comm_.rank());
+    const int groups = shape_.layout == Layout::rankMajor ? room_.view.nranks : shape_.map.count(room_.view.rank);
     blocks = groups * scaleBlocks(grid.group);
   }
   return blocks * kScaleBlockRows * rowBytes;

@@ -48,12 +48,12 @@ moeCounts_t Handle::counts() {
   const auto onHost = [&](const CountWord* word) {
     return &countsOnHost_[static_cast<std::size_t>(word - &view_.hostCounts->rows)];
   };
-  const int rank = comm_.rank();
+  const int rank = room_.view.rank;
   moeCounts_t counts = MOE_COUNTS_INITIALIZER;
   counts.rows = *onHost(&view_.hostCounts->rows);
   counts.layoutRows = *onHost(&view_.hostCounts->layoutRows);
   counts.localExperts = shape_.map.count(rank);
-  counts.firstExpert = shape_.map.first(rank);
+  counts.firstExpert = firstExpert_;
   counts.rowsPerRank = onHost(view_.hostPerRank());
   counts.rowsPerExpert = onHost(view_.hostPerExpert());
   const bool budget = shape_.rowsBudget > 0;

@@ -13,13 +13,13 @@ void Handle::describeSent(const moeSent_t& sent, moeStream_t stream) {
     throw Error(moeInvalidUsage, "moeHandleGetSent: moeRoute has not been called on this handle");
   }
   const std::array<Extent, 4> outputs = {
-      {{"sent.tokensPerRank", sent.tokensPerRank, std::int64_t{comm_.nranks()} * 4},
+      {{"sent.tokensPerRank", sent.tokensPerRank, std::int64_t{room_.view.nranks} * 4},
        {"sent.tokensPerDomain", sent.tokensPerDomain, std::int64_t{view_.domains} * 4},
        {"sent.tokensPerExpert", sent.tokensPerExpert, std::int64_t{shape_.map.experts} * 4},
-       {"sent.tokenToRank", sent.tokenToRank, std::int64_t{tokens_} * comm_.nranks()}}};
+       {"sent.tokenToRank", sent.tokenToRank, std::int64_t{tokens_} * room_.view.nranks}}};
   for (const Extent& output : outputs) {
     if (output.begin != sent.tokenToRank) requireAligned(output.begin, output.name, alignof(std::int32_t));
-    comm_.windowOffset(output.begin, static_cast<std::uint64_t>(output.bytes), output.name);
+    windowOffset(output.begin, static_cast<std::uint64_t>(output.bytes), output.name);
     for (const Extent* other = outputs.data(); other != &output; ++other) requireApart(output, *other);
   }
   StepParams p = params();
@@ -52,7 +52,7 @@ void Handle::describeArrived(const StepParams& p, moeStream_t stream) {
   const DescribeArgs& d = p.describe;
   if (d.layoutRange == nullptr && d.sourceInfo == nullptr && d.rowExperts == nullptr) return;
   // An expert's rows are looked for by one warp, as a chunk of tokens would be.
-  const int rows = arrivingRowsGuess(p.dispatch.tokens) + kChunkTokens * shape_.map.count(comm_.rank());
+  const int rows = arrivingRowsGuess(p.dispatch.tokens) + kChunkTokens * shape_.map.count(room_.view.rank);
   launch(Step::describe, p, comm_.backend().shapeFor({Step::describe, shape_.tokensMax, rows, 0, comm_.config().sms}),
          stream);
 }

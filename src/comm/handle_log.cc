@@ -18,12 +18,12 @@ const char* nameOfLayout(Layout layout) {
 void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
   const Log& log = comm_.log();
   if (!log.enabled(moeLogInfo)) return;
-  const char* why = config.mode != moeModeAuto             ? "asked for"
-                    : comm_.shape().ht && comm_.shape().ll ? "chosen"
-                                                           : "the communicator's only one";
+  const char* why = config.mode != moeModeAuto         ? "asked for"
+                    : room_.shape.ht && room_.shape.ll ? "chosen"
+                                                       : "the communicator's only one";
   std::string where;
   if (comm_.backend().kind() == moeBackendCuda) {
-    const auto rowBytes = static_cast<std::uint32_t>(comm_.shape().rowBytesMax);
+    const auto rowBytes = static_cast<std::uint32_t>(room_.shape.rowBytesMax);
     const auto blocks = [&](Step step) {
       const std::int64_t rows = std::int64_t{shape_.tokensMax} * view_.destinationsMax;
       return comm_.backend()
@@ -35,9 +35,9 @@ void Handle::tell(const moeHandleConfig_t& config, std::int64_t bytes) const {
         fmt::format("; the largest dispatch uses {} multiprocessors, the largest combine {}",
                     blocks(dispatchStep(view_, false)), blocks(combineStep(view_, comm_.backend().landingCombines())));
   }
-  log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts, {} per token, at most {} tokens{}",
-            fmt::ptr(this), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.map.experts,
-            shape_.topk, shape_.tokensMax, where);
+  log.write(moeLogInfo, "dev", "handle {}: mode {} ({}), layout {}, {} experts{}, {} per token, at most {} tokens{}",
+            fmt::ptr(this), lowLatency() ? "LL" : "HT", why, nameOfLayout(shape_.layout), shape_.named,
+            localOnly_ ? ", this rank's only" : "", shape_.topk, shape_.tokensMax, where);
   log.write(moeLogDebug, "dev", "handle {}: {} bytes of private memory, {} for counts{}", fmt::ptr(this), bytes,
             hostCountsBytes(shape_), lowLatency() ? fmt::format(", LL buffers {}", view_.llSet) : "");
 }

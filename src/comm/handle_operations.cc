@@ -46,13 +46,13 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
   }
   const auto rows = static_cast<std::uint64_t>(out->capacity);
   const std::uint32_t outBytes = out->cast.type != kNoCast ? out->cast.codeBytes : out->rowBytes;
-  const std::int64_t at = comm_.windowOffset(args.outRows, rows * outBytes, "args.outRows");
+  const std::int64_t at = windowOffset(args.outRows, rows * outBytes, "args.outRows");
   const std::int64_t sideAt =
-      out->sideBytes == 0 ? at : comm_.windowOffset(args.outSide, rows * out->sideBytes, "args.outSide");
+      out->sideBytes == 0 ? at : windowOffset(args.outSide, rows * out->sideBytes, "args.outSide");
   const std::int64_t scalesAt =
       out->cast.outScales == nullptr
           ? at
-          : comm_.windowOffset(args.outScales, static_cast<std::uint64_t>(outScaleBytes(call, args)), "args.outScales");
+          : windowOffset(args.outScales, static_cast<std::uint64_t>(outScaleBytes(call, args)), "args.outScales");
   for (const auto& [beside, name] : {std::pair{sideAt, "args.outSide"}, {scalesAt, "args.outScales"}}) {
     if ((at < 0) == (beside < 0) || rows == 0) continue;
     throw Error(moeInvalidArgument,
@@ -65,22 +65,22 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
     out->cast.outScalesOffset = offset(scalesAt);
     return;
   }
-  out->staged = comm_.shape().stagingRows;
+  out->staged = room_.shape.stagingRows;
   const int area = requireStaging(call.name, "args.outRows");
-  const StagingArea staging = stagingAt(comm_.shape(), comm_.layout(), area);
+  const StagingArea staging = stagingAt(room_.shape, room_.view.at, area);
   out->outRowsOffset = staging.rows;
   out->outSideOffset = staging.side;
 }
 
 // Returns a staging area that no other operation uses.
 int Handle::requireStaging(const char* call, const char* name) const {
-  if (comm_.shape().stagingRows == 0) {
+  if (room_.shape.stagingRows == 0) {
     throw Error(moeInvalidArgument,
                 fmt::format("{}: {} need the staging area (window memory of moeMemAlloc would not, if the layout has "
                             "one row per token), but config.stagingRows is none",
                             call, name));
   }
-  const int areas = comm_.shape().stagingAreas, area = comm_.operations().freeStaging(areas);
+  const int areas = room_.shape.stagingAreas, area = room_.operations.freeStaging(areas);
   if (area != kNotStaged) return area;
   throw Error(moeInvalidUsage, fmt::format("{}: another operation that uses the staging area awaits moeComplete, and "
                                            "config.stagingAreas is {}",
@@ -116,10 +116,10 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
              "made of moeSendOnly, moeCastExact and moeWeightsOnInput", args.sms);
   checkPadding(args);
   DispatchArgs out{};
-  if (args.sideBytes < 0 || args.sideBytes % kRowAlignment != 0 || args.sideBytes > comm_.shape().sideBytesMax) {
+  if (args.sideBytes < 0 || args.sideBytes % kRowAlignment != 0 || args.sideBytes > room_.shape.sideBytesMax) {
     throw Error(moeInvalidArgument, fmt::format("args.sideBytes is {}, must be a multiple of {} and at most {} "
                                                 "(config.sideBytesMax)",
-                                                args.sideBytes, kRowAlignment, comm_.shape().sideBytesMax));
+                                                args.sideBytes, kRowAlignment, room_.shape.sideBytesMax));
   }
   checkOutputs(call, args);
   out.rows = bytesOf(args.rows);
@@ -135,7 +135,7 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.outSourceIndex = args.outSourceIndex;
   out.outExpertOffsets = args.outExpertOffsets;
   out.padding = args.padding;
-  out.idBase = args.idKind == moeIdsGlobal ? shape_.map.first(comm_.rank()) : 0;
+  out.idBase = args.idKind == moeIdsGlobal ? firstExpert_ : 0;
   out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
   out.cast = castArgs(call, args);
   if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
@@ -237,14 +237,14 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
     return;
   }
   const bool makes = rowsPerExpert() || args.wire != moeWireRow;
-  const std::int64_t at = makes ? -1 : comm_.windowOffset(args.rows, 0, "args.rows");
+  const std::int64_t at = makes ? -1 : windowOffset(args.rows, 0, "args.rows");
   out->inPlace = at >= 0 ? 1 : 0;
-  out->capacity = comm_.shape().stagingRows;
+  out->capacity = room_.shape.stagingRows;
   if (at >= 0) {
     out->rowsOffset = static_cast<std::uint64_t>(at);
   } else {
     const int area = args.rows != nullptr ? requireStaging("moeCombine", "args.rows") : 0;
-    out->rowsOffset = stagingAt(comm_.shape(), comm_.layout(), area).rows;
+    out->rowsOffset = stagingAt(room_.shape, room_.view.at, area).rows;
   }
 }
 

@@ -41,7 +41,7 @@ ReadyWords Handle::readyWords(const moeCombineArgs_t& args) const {
 // Only the device knows how many blocks EXPERT_MAJOR has: of those one word is checked.
 std::int64_t Handle::readyWordCount(const moeCombineArgs_t& args) const {
   const std::int64_t each = readyWords(args).wordsEach;
-  return each == 0 ? 1 : each * shape_.map.count(comm_.rank());
+  return each == 0 ? 1 : each * shape_.map.count(room_.view.rank);
 }
 
 }  // namespace moe

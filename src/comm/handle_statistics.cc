@@ -7,7 +7,7 @@ namespace moe {
 static_assert(MOE_LATE_NS == kLateNs);
 
 void Handle::makeCounters(bool statistics) {
-  const std::int64_t n = comm_.nranks(), experts = shape_.map.count(comm_.rank());
+  const std::int64_t n = room_.view.nranks, experts = shape_.map.count(room_.view.rank);
   const std::int64_t words = statistics ? 5 * n + experts : n;
   counterMemory_ = comm_.backend().allocatePrivate(static_cast<std::size_t>(words) * 8, comm_.allocator());
   counters_.waits = reinterpret_cast<std::uint64_t*>(counterMemory_.get());

@@ -33,7 +33,8 @@ moeHandleStatus_t Handle::status() {
   moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;
   status.rank = -1;
   sentence_.clear();
-  if (const std::optional<Failure> fault = readFault(view_.hostCounts)) {
+  if (std::optional<Failure> fault = readFault(view_.hostCounts)) {
+    if (localOnly_) fault->peer = comm_.rank();  // the only rank that the step knows
     const FailureText text = describeFailure(*fault, comm_.rank(), comm_.timeout().count());
     status.result = text.result;
     status.rank = fault->peer;

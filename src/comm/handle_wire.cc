@@ -22,8 +22,8 @@ void Handle::checkWire(const moeCombineArgs_t& args) const {
                 fmt::format("args.hidden is {}, must be a multiple of {} with args.wire", args.hidden, kWireUnit));
   }
   if (!lowLatency() || args.rows == nullptr) return;
-  const CommView& c = comm_.view();
-  const auto* slots = comm_.windowBase() + llSetOffset(c, view_, c.at.llCombineRows, c.rowBytesMax);
+  const CommView& c = room_.view;
+  const auto* slots = room_.base() + llSetOffset(c, view_, c.at.llCombineRows, c.rowBytesMax);
   const auto* rows = static_cast<const std::uint8_t*>(args.rows);
   if (rows < slots || rows >= slots + std::int64_t{c.nranks} * c.llTokensMax * c.rowBytesMax) return;
   throw Error(moeInvalidArgument,

@@ -366,5 +366,29 @@ TEST(CppStep, FaultsAreAskedForAndEndNothing) {
   });
 }
 
+// In shapes nranks is 1, so arrays for one rank do.
+TEST(CppStep, HandlesOfThisRankAloneHaveArraysForOneRank) {
+  cppWorld(2, cppConfig(), [](moecomm::Communicator& comm, int rank) {
+    moecomm::HandleConfig shape(3, 2, moeLayoutExpertMajorPadded);
+    shape.localOnly = 1, shape.tokensMax = 2;
+    moecomm::Handle handle(comm, shape);
+    const std::vector<std::int32_t> topk = {0, 2, 1, -1};
+    const std::vector<float> rows(2 * 4, 3.0f);
+    const int experts = rank == 0 ? 2 : 1;
+    std::vector<float> arrived(static_cast<std::size_t>(experts * 2 * 4)), sums(2 * 4);
+    std::vector<std::int64_t> ranges(static_cast<std::size_t>(experts)), waits(1);
+    moecomm::DispatchArgs args(rows, arrived, 4);
+    args.setOutLayoutRange(ranges);
+    args.setCumulativeWaitNs(waits);
+    handle.routeDispatch({topk}, args);
+    EXPECT_EQ(handle.counts().rows, rank == 0 ? 2 : 1);
+    EXPECT_EQ(handle.counts().firstExpert, rank == 0 ? 0 : 2);
+    EXPECT_EQ(ranges[0], 1);
+    handle.combine({arrived, sums, 4});
+    EXPECT_EQ(sums[0], 3);
+    EXPECT_EQ(sums[4], rank == 0 ? 3 : 0);
+  });
+}
+
 }  // namespace
 }  // namespace moe::test

@@ -76,6 +76,25 @@ TEST_P(FlightRecorder, TellsOfEveryStepWhatItWasAndWhen) {
   });
 }
 
+// A rank may have more of these handles than others, and ordinary ones have the same numbers everywhere.
+TEST_P(FlightRecorder, NumbersHandlesOfThisRankAloneBelowZero) {
+  const TemporaryFolder folder;
+  world(2, config(), [&](RankContext& context) {
+    moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+    shape.localOnly = 1;
+    std::vector<std::unique_ptr<Calls>> local;
+    for (int i = 0; i <= context.rank; ++i) local.push_back(std::make_unique<Calls>(context, shape));
+    Calls ordinary(context, handleOf(moeModeHt, moeLayoutFlat));
+    MOE_ASSERT_OK(local.back()->route(), context);
+    MOE_ASSERT_OK(ordinary.route(), context);
+    context.arena.synchronize();
+    const Json dump = dumped(context, folder);
+    EXPECT_EQ(field(dump, 0, "handle"), -1 - context.rank);
+    EXPECT_EQ(field(dump, 1, "handle"), 0);
+    EXPECT_EQ(field(dump, 1, "epoch"), 1) << "local steps have epochs of their own";
+  });
+}
+
 TEST_P(FlightRecorder, TellsPhasesApart) {
   const TemporaryFolder folder;
   world(2, config(), [&](RankContext& context) {

@@ -28,12 +28,12 @@ float offsetOf(int expert) {
 std::string StepCase::name() const {
   return fmt::format(
       "mode {} layout {} type {} hidden {} experts {} topk {} groups {} of {} tokens {} align {} side {} window {} "
-      "wide {} bounded {} budget {} placed {} "
+      "wide {} bounded {} budget {} placed {} own of {} from {} "
       "weighted {} late {} biases {} grads {} cast {} scales {} input {} global {} weighs {} arrivals {} wire {} seed "
       "{}",
       mode, layout, rowType, hidden, experts, topk, groupsPerToken, groups, tokensMax, alignment, sideBytes, window,
-      wideIndex, bounded, rowsBudget, placed, weighted, lateWeights, biases, weightGrads, cast, scales, scalesInput,
-      scalesAll, weighsInput, arrivals, wire, seed);
+      wideIndex, bounded, rowsBudget, placed, allExperts, firstOwn, weighted, lateWeights, biases, weightGrads, cast,
+      scales, scalesInput, scalesAll, weighsInput, arrivals, wire, seed);
 }
 
 int MoeStep::rowBytes() const {
@@ -45,7 +45,8 @@ std::int64_t MoeStep::layoutRows() const {
 
 MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), case_(c) {
   moeHandleConfig_t config = MOE_HANDLE_CONFIG_INITIALIZER;
-  config.experts = c.experts;
+  config.experts = c.allExperts != 0 ? c.allExperts : c.experts;
+  config.localOnly = c.allExperts != 0 ? 1 : 0;
   config.topk = c.topk;
   config.layout = c.layout;
   config.mode = c.mode;

@@ -26,6 +26,10 @@ struct StepCase {
   int rowsBudget = 0;
   bool expertCounts = false;
   bool placed = false;  // steps have placements, and swap them
+  // Not 0: localOnly, of a world that is one rank. So many experts have all ranks; `experts` of them from `firstOwn` on
+  // are this rank's.
+  int allExperts = 0;
+  int firstOwn = 0;
   int alignment = 1;
   int sideBytes = 0;
   bool window = true;  // outputs are in window memory
@@ -75,7 +79,13 @@ class MoeStep {
   void makeRouting();
   void swapPlacement(const RouteConfig& config);
   moeResult_t tellPlacement() const;
-  int namedExperts() const { return placed_ ? placed_->logicalExperts : case_.experts; }
+  int namedExperts() const {
+    if (case_.allExperts != 0) return case_.allExperts;
+    return placed_ ? placed_->logicalExperts : case_.experts;
+  }
+  void leaveOutForeign(std::vector<int>* ids) const;
+  // What local expert 0 is in moeIdsGlobal.
+  int firstGlobal() const { return case_.firstOwn + firstExpert(reference_->config, context_.rank); }
   template <class Call>
   void callDispatch(int flags, Call call);
   std::vector<int> drawExperts(Rng& rng, bool skewed) const;

@@ -25,7 +25,7 @@ void MoeStep::checkDescribed() {
   const bool perExpert = hasRowPerExpert(static_cast<Layout>(case_.layout));
   const auto infos = context_.arena.get(outInfo_, at(rowsMax_ * 3));
   const auto experts = context_.arena.get(outExperts_, at(rowsMax_));
-  const int base = case_.idKind == moeIdsGlobal ? firstExpert(reference_->config, rank) : 0;
+  const int base = case_.idKind == moeIdsGlobal ? firstGlobal() : 0;
   const auto infoOf = [&](std::int64_t row) {
     return std::vector<std::int32_t>(infos.begin() + 3 * row, infos.begin() + 3 * row + 3);
   };

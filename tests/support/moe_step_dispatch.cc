@@ -105,7 +105,7 @@ void MoeStep::checkArrays() {
     }
     EXPECT_EQ(sources[static_cast<std::size_t>(arrived.row)], source) << case_.name();
     std::vector<std::int64_t> expectedIds(topk, case_.invalidId);
-    const int first = case_.idKind == moeIdsGlobal ? firstExpert(reference_->config, context_.rank) : 0;
+    const int first = case_.idKind == moeIdsGlobal ? firstGlobal() : 0;
     std::vector<float> expectedWeights(topk, 0.0f);
     for (const ArrivedEntry& entry : arrived.entries) {
       expectedIds[static_cast<std::size_t>(entry.topk)] = first + entry.localExpert;
@@ -171,6 +171,7 @@ void MoeStep::checkCounts() {
   MOE_ASSERT_OK(moeHandleGetCounts(handle_, &counts), context_);
   EXPECT_EQ(counts.rows, static_cast<int>(arrivals().tokens.size())) << case_.name();
   EXPECT_EQ(counts.layoutRows, layoutRows()) << case_.name();
+  EXPECT_EQ(counts.firstExpert, firstGlobal()) << case_.name();
   const Arrivals& wanted = reference_->wanted[static_cast<std::size_t>(context_.rank)];
   EXPECT_EQ(counts.rowsWanted, static_cast<int>(wanted.tokens.size())) << case_.name();
   EXPECT_EQ(counts.rowsOfAllExperts != nullptr, case_.expertCounts);

@@ -72,10 +72,18 @@ moeResult_t MoeStep::tellPlacement() const {
   return moeHandleSetPlacement(handle_, &placement, context_.stream());
 }
 
+// Ids of all ranks' experts, as those of this rank alone.
+void MoeStep::leaveOutForeign(std::vector<int>* ids) const {
+  for (int& id : *ids) {
+    const bool own = id >= case_.firstOwn && id < case_.firstOwn + case_.experts;
+    id = own ? id - case_.firstOwn : -1;
+  }
+}
+
 void MoeStep::makeRouting() {
   RouteConfig config{context_.nranks, case_.experts,  case_.topk, static_cast<Layout>(case_.layout),
                      bound(),         case_.alignment};
-  config.domainSize = context_.domainSize();
+  config.domainSize = case_.allExperts != 0 ? 1 : context_.domainSize();
   config.railSums = case_.mode == moeModeHt;
   config.rowsBudget = case_.rowsBudget;
   swapPlacement(config);
@@ -94,6 +102,7 @@ void MoeStep::makeRouting() {
     inputs.push_back(std::move(in));
   }
   givenExperts_ = inputs[static_cast<std::size_t>(context_.rank)].experts;
+  if (case_.allExperts != 0) leaveOutForeign(&inputs[0].experts);
   if (placed_) inputs = placedInputs(config, *placed_, std::move(inputs));
   reference_ = std::make_unique<ReferenceRoute>(makeReferenceRoute(config, std::move(inputs)));
 }

@@ -28,6 +28,12 @@ PlacedExperts spreadExperts(int experts) {
   return placed;
 }
 
+PlacedExperts ownExperts(int experts, int logicalExperts, int first) {
+  PlacedExperts placed{logicalExperts, std::vector<int>(at(experts)), logicalExperts - experts};
+  std::iota(placed.logicalOf.begin(), placed.logicalOf.end(), first);
+  return placed;
+}
+
 int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token, int logical) {
   enum Distance { own, domain, far, kinds };
   std::vector<int> copies[kinds];
@@ -38,6 +44,7 @@ int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int r
     if (config.domainOf(other) == config.domainOf(rank)) copies[domain].push_back(physical);
     if (other == rank) copies[own].push_back(physical);
   }
+  if (copies[far].empty()) return -1;
   const std::vector<int>& nearest = *std::find_if(copies, copies + kinds, [](const auto& c) { return !c.empty(); });
   return nearest[at(token + rank) % nearest.size()];
 }
@@ -55,6 +62,7 @@ std::vector<RouteInput> placedInputs(const RouteConfig& config, const PlacedExpe
 }
 
 std::optional<PlacedExperts> otherPlacement(const PlacedExperts& placed) {
+  if (placed.foreign > 0) return placed;  // of one rank
   PlacedExperts other = placed;
   std::rotate(other.logicalOf.begin(), other.logicalOf.begin() + 1, other.logicalOf.end());
   if (other == placed) return std::nullopt;

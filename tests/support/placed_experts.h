@@ -12,6 +12,7 @@ namespace moe::test {
 struct PlacedExperts {
   int logicalExperts = 0;
   std::vector<int> logicalOf;  // [config.experts], of each physical expert; -1: the place is empty
+  int foreign = 0;             // logical experts that no rank has
 
   bool operator==(const PlacedExperts&) const = default;
 };
@@ -21,8 +22,12 @@ PlacedExperts drawPlacement(const RouteConfig& config, Rng& rng);
 // Each expert in its own place, as without a placement.
 PlacedExperts spreadExperts(int experts);
 
+// Physical experts in order are logical ones from `first` on. No rank has the others: as of a handle of localOnly.
+PlacedExperts ownExperts(int experts, int logicalExperts, int first);
+
 // The physical expert that a token of a rank takes for a logical one.
-int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token, int logical);
+int physicalExpert(const RouteConfig& config, const PlacedExperts& placed, int rank, int token,
+                   int logical);  // -1: no rank has it
 // Inputs whose ids are logical, with physical ones. What is no expert stays as it is.
 std::vector<RouteInput> placedInputs(const RouteConfig& config, const PlacedExperts& placed,
                                      std::vector<RouteInput> inputs);

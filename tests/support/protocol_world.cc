@@ -192,7 +192,8 @@ void TestHandle::setPlacement(int rank, const std::optional<PlacedExperts>& plac
   if (!own) return;
   view.placement = placements_[static_cast<std::size_t>(rank)];
   const std::vector<std::int32_t> logicalOf(own->logicalOf.begin(), own->logicalOf.end());
-  const auto table = placementTable({shape_.map, rank, domainSize_}, own->logicalExperts, logicalOf);
+  const auto table = own->foreign > 0 ? ownExpertsTable(shape_.named, own->logicalOf.front(), shape_.map.experts)
+                                      : placementTable({shape_.map, rank, domainSize_}, own->logicalExperts, logicalOf);
   std::memcpy(view.placement, table.data(), table.size());
 }
 

@@ -76,7 +76,7 @@ bool ScenarioBuilder::draws(Trouble trouble) {
 // Gives a rank an entry that cannot be, now and then.
 HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& config, std::vector<RouteInput>& inputs) {
   for (const Trouble trouble : {Trouble::badIndex, Trouble::twice}) {
-    if (!draws(trouble) || (s.merges && trouble == Trouble::twice)) continue;
+    if (!draws(trouble) || ((s.merges || s.named > 0) && trouble == Trouble::twice)) continue;  // foreign ones may
     const int culprit = rng_.below(shape_.nranks);
     if (!spoilInput(config, trouble == Trouble::twice, inputs, culprit, rng_)) continue;
     ++world_.faults;
@@ -87,6 +87,10 @@ HandleFault ScenarioBuilder::spoil(const HandleShape& s, const RouteConfig& conf
 
 // Another placement before the next route, now and then.
 void ScenarioBuilder::drawPlacement(HandleTrack& track, const RouteConfig& config) {
+  if (const HandleShape& s = track.handle->shape(); s.named > 0) {
+    track.placed = ownExperts(s.map.experts, s.named, placing_.between(0, s.named - s.map.experts));
+    return;
+  }
   if (!track.places || placing_.oneIn(3)) return;
   track.placed.reset();
   if (!placing_.oneIn(4)) track.placed = test::drawPlacement(config, placing_);

@@ -13,6 +13,7 @@ class ShapeDrawer {
       : rng_(rng),
         weighing_(mix(seed, 70)),
         budgeting_(mix(seed, 73)),
+        naming_(mix(seed, 86)),
         blocks_(isWorldOfBlocks(seed)),
         protocol_(protocol),
         limits_(limits) {
@@ -28,7 +29,8 @@ class ShapeDrawer {
 
   Rng& rng_;
   Rng weighing_;   // so that worlds are otherwise what they were without weights at combine ...
-  Rng budgeting_;  // ... and budgets
+  Rng budgeting_;  // ... and budgets ...
+  Rng naming_;     // ... and experts that no rank has
   bool blocks_;
   Protocol protocol_;
   const ScenarioLimits& limits_;
@@ -54,6 +56,7 @@ HandleShape ShapeDrawer::drawHandle(int nranks) {
   s.combineWeights = !weighing_.oneIn(3);
   s.expertCounts = budgeting_.oneIn(3);
   if (budgeting_.oneIn(3)) s.rowsBudget = budgeting_.between(1, static_cast<int>(allTokensMax(s)));
+  if (nranks == 1 && naming_.coin()) s.named = s.map.experts + naming_.between(1, 9);  // as a handle of localOnly
   s.routeWarpsMax = rng_.between(1, limits_.warps);
   s.tableBlocks = limits_.warps;
   return s;

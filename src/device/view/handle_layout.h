@@ -12,6 +12,7 @@ namespace moe {
 
 struct HandleShape {
   ExpertMap map;
+  int named = 0;  // experts that topkIdx may name; 0: those of the map
   int rank = 0;
   int domains = 1;
   int topk = 0;
@@ -71,10 +72,10 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   };
   HandleView& v = *view;
   v.map = s.map;
+  v.placesNamed = s.named > 0 ? s.named : s.map.experts;
   v.topk = s.topk;
   v.destinationsMax = destinationsPerToken(s.topk, s.map.nranks);
-  v.byTopk = divisorOf(v.topk);
-  v.byItems = divisorOf(v.topk + v.destinationsMax);
+  v.byTopk = divisorOf(v.topk), v.byItems = divisorOf(v.topk + v.destinationsMax);
   v.layout = s.layout;
   v.lowLatency = s.lowLatency ? 1 : 0;
   v.tokensMax = s.tokensMax;
@@ -112,7 +113,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.sent.layoutRowsOf, n);
   take(v.sent.flatRowsOf, n);
   std::uint8_t* placement = nullptr;  // no route uses it before Handle::setPlacement has filled it
-  take(placement, placementBytes(s.map.experts));
+  take(placement, placementBytes(v.placesNamed));
   v.placement = reinterpret_cast<Placement*>(placement);
   take(v.arriving.rows, 1);
   take(v.arriving.rankOffsets, n + 1);

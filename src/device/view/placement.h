@@ -7,8 +7,8 @@
 
 namespace moe {
 
-// An expert's copies as a rank takes them. Of one: `first` is its physical expert. Of several, token t takes place
-// `first` + t mod count of the list behind the table.
+// An expert's copies as a rank takes them. Of one: `first` is its physical expert; -1: it is on no rank of the map. Of
+// several, token t takes place `first` + t mod count of the list behind the table.
 struct alignas(16) Replicas {
   std::int32_t count;  // 0: there is no such expert
   std::int32_t first;
@@ -24,15 +24,14 @@ struct alignas(16) Placement {
   std::uint32_t reserved;
 
   MOE_HOST_DEVICE const Replicas* replicas() const { return reinterpret_cast<const Replicas*>(this + 1); }
-  // `physicalExperts`: of the handle, as many as the table has places for.
-  MOE_HOST_DEVICE const std::int32_t* list(int physicalExperts) const {
-    return reinterpret_cast<const std::int32_t*>(replicas() + physicalExperts);
+  // `places`: experts that the table has room for, HandleView::placesNamed.
+  MOE_HOST_DEVICE const std::int32_t* list(int places) const {
+    return reinterpret_cast<const std::int32_t*>(replicas() + places);
   }
 };
 
-constexpr std::int64_t placementBytes(int physicalExperts) {
-  return std::int64_t{sizeof(Placement)} +
-         std::int64_t{physicalExperts} * std::int64_t{sizeof(Replicas) + sizeof(std::int32_t)};
+constexpr std::int64_t placementBytes(int places) {
+  return std::int64_t{sizeof(Placement)} + std::int64_t{places} * std::int64_t{sizeof(Replicas) + sizeof(std::int32_t)};
 }
 
 }  // namespace moe

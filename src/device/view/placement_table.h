@@ -102,4 +102,16 @@ inline std::vector<std::uint8_t> noPlacementTable(const PlacementRoom& room) {
   return parts.packed();
 }
 
+// The table of a rank that takes its own experts alone, which are numbers 0..ownExperts - 1 of a map of their own: of
+// `named` experts those from `first` on. The others are on no rank of that map.
+inline std::vector<std::uint8_t> ownExpertsTable(int named, int first, int ownExperts) {
+  PlacementParts parts(named);
+  parts.head.logicalExperts = named;
+  for (int e = 0; e < named; ++e) {
+    const int own = e - first;
+    parts.replicas[static_cast<std::size_t>(e)] = {1, own >= 0 && own < ownExperts ? own : -1, divisorOf(1)};
+  }
+  return parts.packed();
+}
+
 }  // namespace moe

@@ -220,6 +220,7 @@ struct RailTables {
 
 struct HandleView {
   ExpertMap map;
+  int placesNamed;            // experts that a placement may have: the map's, or more if some are on no rank of it
   int topk, destinationsMax;  // of a token
   Divisor byTopk, byItems;    // byItems: what the route writes of a token's headers, its entries and its destinations
   Layout layout;

@@ -13,14 +13,15 @@ MOE_LANES std::int64_t givenIndexAt(const HandleView& h, const RouteArgs& a, int
                           : static_cast<const std::int32_t*>(a.topkIdx)[entry];
 }
 
-// The physical expert of an entry that names expert `id` of a placement, or a number that no expert has.
+// The physical expert of an entry that names expert `id` of a placement; -1: it is on no rank of these; or a number
+// that no expert has.
 MOE_LANES std::int64_t placedIndex(const HandleView& h, int entry, std::int64_t id) {
-  if (id < 0 || id >= h.map.experts) return id;
+  if (id < 0 || id >= h.placesNamed) return id;
   const Replicas replicas = h.placement->replicas()[id];
   if (replicas.count == 0) return h.map.experts;
   if (replicas.count == 1) return replicas.first;
   const int token = h.byTopk.of(entry), turn = token - replicas.byCount.of(token) * replicas.count;
-  return h.placement->list(h.map.experts)[replicas.first + turn];
+  return h.placement->list(h.placesNamed)[replicas.first + turn];
 }
 // The physical expert of an entry that the caller has named `id`. What cannot be stays what cannot be.
 MOE_LANES std::int64_t placed(const HandleView& h, int entry, std::int64_t id) {
