@@ -157,7 +157,8 @@ TEST(FormatsDocument, SaysWhatEachWireLoses) {
   for (const float size : {1.0f, 0.001f}) {
     table += wireErrorRow("`moeWireRow`, bf16", moeWireRow, size) + wireErrorRow("`moeWireFp8`", moeWireFp8, size) +
              wireErrorRow("`moeWireFp8Block`", moeWireFp8Block, size) +
-             wireErrorRow("`moeWireNvfp4`", moeWireNvfp4, size);
+             wireErrorRow("`moeWireNvfp4`", moeWireNvfp4, size) +
+             wireErrorRow("`moeWireLogfmt10`", moeWireLogfmt10, size);
   }
   EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
 }
