@@ -133,7 +133,6 @@ TEST(LogFmt, CodesAndValuesAreThoseOfTheFormula) {
   }
   EXPECT_GT(worst.place, kPlaceError / 4) << "the header says too much";
   EXPECT_GT(worst.value, kValueError / 4) << "the header says too much";
-  RecordProperty("place", std::to_string(worst.place)), RecordProperty("value", std::to_string(worst.value));
 }
 
 // The worst of an element: half a step, up or down, or all of it far below the largest.
