@@ -145,12 +145,16 @@ enum {
  *    amax / (6 * F), rounded to e4m3; element ~ code * (scale * F).
  *  - Codes are rounded to nearest even and saturate. A NaN stays one, of NVFP4 with its block; an infinity counts as
  *    FLT_MAX and becomes the largest code. moeWireFp8 has no scale: what is above 448 becomes 448.
- * docs/guide/formats.md has the errors. */
+ *  - LogFMT-10: |element| ~ amax * 2^((code - 511) * step), codes 1 to 511; 0 is zero. step is log2(amax / amin) / 510,
+ *    where log2(amax / amin) counts as at least 1 and at most 32: amax and amin are the largest and the least magnitude
+ * of 128 elements. A NaN makes its 128 NaN; an infinity counts as the largest bf16. docs/guide/formats.md has the
+ * errors. */
 enum {
   moeWireRow = 0,      /* the row type, rounded once more */
   moeWireFp8 = 1,      /* e4m3: H bytes */
   moeWireFp8Block = 2, /* e4m3, an fp32 scale for 128 elements: H + H/32 */
-  moeWireNvfp4 = 3     /* E2M1, e4m3 scales for 16 elements, one float: H/2 + H/16 + 16 */
+  moeWireNvfp4 = 3,    /* E2M1, e4m3 scales for 16 elements, one float: H/2 + H/16 + 16 */
+  moeWireLogfmt10 = 4  /* sign and logarithm in 10 bits, two bf16 for 128 elements: H + H/4 + H/32 */
 };
 
 /* Where the scales of a cast lie: see moeDispatchArgs_t.scaleLayout. */

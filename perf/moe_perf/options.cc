@@ -33,8 +33,11 @@ const Names<Format> kFormats = {
 const Names<Cast> kCasts = {{"none", Cast::kNone},        {"fp8", Cast::kFp8},     {"fp8-ue8m0", Cast::kFp8Ue8m0},
                             {"fp8-pow2", Cast::kFp8Pow2}, {"mxfp8", Cast::kMxfp8}, {"mxfp4", Cast::kMxfp4},
                             {"nvfp4", Cast::kNvfp4}};
-const Names<Wire> kWires = {
-    {"row", Wire::kRow}, {"fp8", Wire::kFp8}, {"fp8-block", Wire::kFp8Block}, {"nvfp4", Wire::kNvfp4}};
+const Names<Wire> kWires = {{"row", Wire::kRow},
+                            {"fp8", Wire::kFp8},
+                            {"fp8-block", Wire::kFp8Block},
+                            {"nvfp4", Wire::kNvfp4},
+                            {"logfmt10", Wire::kLogfmt10}};
 const Names<std::int32_t> kScales = {
     {"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}, {"128x4", moeScales128x4}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
@@ -98,7 +101,7 @@ void declareShape(CLI::App& app, Options& options) {
             "blocks of 128 rows, as block-scaled tensor cores load them");
   addChoice(app, "--wire", options.wire, kWires,
             "format in which the rows of a combine travel: the row type, e4m3 without or with an fp32 scale per 128 "
-            "columns, or nvfp4; results are then checked against the errors of the format");
+            "columns, nvfp4, or logfmt10; results are then checked against the errors of the format");
   app.add_option("--weights", options.weights,
                  "where rows are multiplied by the weights: in combine (apply) or by the expert (applied)")
       ->check(CLI::IsMember({"auto", "apply", "applied"}))
@@ -271,6 +274,8 @@ int Options::combineTravellingBytes() const {
       return hidden + (hidden / 32 + 15) / 16 * 16;
     case Wire::kNvfp4:
       return hidden / 2 + (hidden / 16 + 15) / 16 * 16 + 16;
+    case Wire::kLogfmt10:
+      return hidden / 4 * 5 + (hidden / 32 + 15) / 16 * 16;
     default:
       return combineRowBytes();
   }

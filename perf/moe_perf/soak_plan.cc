@@ -61,7 +61,7 @@ std::int32_t drawScales(Draw& draw, const Options& options) {
   return scales;
 }
 
-constexpr std::array kWires = {Wire::kRow, Wire::kRow, Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4};
+constexpr std::array kWires = {Wire::kRow, Wire::kRow, Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4, Wire::kLogfmt10};
 
 Wire drawWire(Draw& draw, const Options& options) {
   return options.hidden % kScaleColumns == 0 ? drawAny(draw, kWires) : Wire::kRow;

@@ -70,7 +70,7 @@ MOE_PERF_BOTH constexpr bool castScalesAreFloats(Cast cast) {
 }
 
 // The format of combine's rows on their way: moeWire values.
-enum class Wire : int { kRow, kFp8, kFp8Block, kNvfp4 };
+enum class Wire : int { kRow, kFp8, kFp8Block, kNvfp4, kLogfmt10 };
 
 // A power of two from 1/4 to 2 for each block of kScaleColumns columns.
 MOE_PERF_BOTH float scaleOf(std::uint64_t key, int block) {

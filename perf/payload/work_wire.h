@@ -17,8 +17,9 @@ struct WireSums {
 
 // Compares each element of combine's result with the sum of its rows, as far as the formats tell: an e4m3 code is off
 // by at most 1/16 of its value, or half of the least code; an E2M1 code by half of what lies between codes, whose unit
-// is a sixth of the block's largest magnitude. Other scales and small blocks of large rows cost a little more, for
-// which rows have at most kLargest.
+// is a sixth of the block's largest magnitude; one of LogFMT-10 by half a step of at most 2^(32/510), or 32 octaves
+// below the largest by all of it. Other scales and small blocks of large rows cost a little more, for which rows have
+// at most kLargest.
 struct VerifyWire {
   VerifyCombine sums;
   Wire wire;
@@ -116,6 +117,7 @@ struct VerifyWire {
   }
   // Of an element of at most this magnitude, in a block whose largest is `amax`.
   MOE_PERF_BOTH float lossOf(float magnitude, float amax) const {
+    if (wire == Wire::kLogfmt10) return magnitude * 0.0223F + kLargest * 0x1p-32F;
     if (wire != Wire::kNvfp4) {
       const float least = wire == Wire::kFp8 ? 0x1p-10F : kLargest / 448 * 0x1p-10F;
       return magnitude / 16 * 1.001F + least;

@@ -47,7 +47,7 @@ CONSTANTS = {
     "moeCastMxfp8": 4,
     "moeCastMxfp4": 5,
     "moeCastNvfp4": 6,
-    **dict(zip(("moeWireRow", "moeWireFp8", "moeWireFp8Block", "moeWireNvfp4"), range(4))),
+    **dict(zip(("moeWireRow", "moeWireFp8", "moeWireFp8Block", "moeWireNvfp4", "moeWireLogfmt10"), range(5))),
     **dict(zip(("moeScalesRowMajor", "moeScalesTokenContiguous", "moeScales128x4"), range(3))),
     "moeWeightsApplied": 0,
     "moeWeightsApply": 1,

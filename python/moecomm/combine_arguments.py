@@ -16,6 +16,7 @@ WIRES = {
     "fp8": _native.moeWireFp8,
     "fp8-block": _native.moeWireFp8Block,
     "nvfp4": _native.moeWireNvfp4,
+    "logfmt10": _native.moeWireLogfmt10,
 }
 
 

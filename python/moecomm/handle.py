@@ -345,8 +345,8 @@ class Handle(HandleSettings, HandleQueries):
         out      [tokens, hidden] of the same dtype. None or without rows if this rank routed 0 tokens
         weights  "applied": a plain sum; "apply": each expert's row times its weight; in flat and rank-major
                  layouts, where a row stands for several experts, weights count as 1
-        wire     the format in which rows travel: "row", the row type; "fp8", "fp8-block" or "nvfp4", which lose digits
-                 and read no rows in place. hidden is then a multiple of 128. Alike on all ranks
+        wire     the format in which rows travel: "row", the row type; "fp8", "fp8-block", "nvfp4" or "logfmt10",
+                 which lose digits and read no rows in place. hidden is then a multiple of 128. Alike on all ranks
         topk_weights      [tokens, topk] float32, for "apply" in a handle with combine_weights: instead of those that the
                           route was given, which would be cheaper
         bias0, bias1      [tokens, hidden] of the same dtype, added to the sum

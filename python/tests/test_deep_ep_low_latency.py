@@ -163,6 +163,25 @@ def two_batches(rank):
     buffer.destroy()
 
 
+def logfmt(rank):
+    """Rows lose digits on their way, as many as LogFMT-10 costs and not as many as fp8 would."""
+    buffer = make()
+    _, ids, weights = inputs(rank)
+    x = torch.randn(TOKENS, HIDDEN, generator=torch.Generator().manual_seed(rank)).to(torch.bfloat16).to(device())
+    due = x.float() * torch.where(ids >= 0, weights, 0.0).sum(dim=1, keepdim=True)
+    for hooked in (False, True):
+        recv, _, handle, event, hook = buffer.low_latency_dispatch(x, ids, NUM_MAX, EXPERTS, use_fp8=False)
+        finish(event, hook, False)
+        errors = []
+        for use_logfmt in (False, True):
+            options = dict(use_logfmt=use_logfmt, return_recv_hook=hooked)
+            sums, event, hook = buffer.low_latency_combine(recv, ids, weights, handle, **options)
+            finish(event, hook, hooked)
+            errors.append(((sums.float() - due).norm() / due.norm()).item())
+        assert errors[0] < 0.003 < errors[1] < 0.008, errors
+    buffer.destroy()
+
+
 def refusals(rank):
     buffer = make()
     x, ids, weights = inputs(rank)
@@ -180,7 +199,6 @@ def refusals(rank):
     refuses(ValueError, "num_experts is 7", buffer.low_latency_dispatch, x, ids, NUM_MAX, 7)
     y, _, handle, _, _ = go(x, ids, use_fp8=False)  # the ranks are still in step
     combine = buffer.low_latency_combine
-    refuses(NotImplementedError, "use_logfmt is True", combine, y, ids, weights, handle, use_logfmt=True)
     refuses(ValueError, "zero_copy is True, but get_next", combine, y, ids, weights, handle, zero_copy=True)
     refuses(ValueError, "x has shape", combine, y[:, 1:].contiguous(), ids, weights, handle)
     refuses(TypeError, "topk_weights holds", combine, y, ids, weights.double(), handle)
@@ -231,6 +249,9 @@ class DeepEpLowLatencyTest(RanksTest):
 
     def test_two_micro_batches(self):
         self.run_ranks(two_batches)
+
+    def test_rows_may_travel_as_logfmt(self):
+        self.run_ranks(logfmt)
 
     def test_refusals_name_argument_and_value(self):
         self.run_ranks(refusals)

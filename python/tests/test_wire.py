@@ -23,6 +23,7 @@ class WireTest(unittest.TestCase):
                         ("fp8", 0.001, 1 / 16),
                         ("fp8-block", 0.001, 1 / 16),
                         ("nvfp4", 0.01, 0.2),
+                        ("logfmt10", 0.0005, 0.012),
                     ):
                         sums = numpy.zeros((TOKENS, HIDDEN), numpy.float32)
                         handle.route_dispatch(ids, None, values, out)

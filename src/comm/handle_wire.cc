@@ -12,10 +12,11 @@
 namespace moe {
 
 static_assert(int{kWireRow} == int{moeWireRow} && int{kWireFp8} == int{moeWireFp8} &&
-              int{kWireFp8Blocks} == int{moeWireFp8Block} && int{kWireNvfp4} == int{moeWireNvfp4});
+              int{kWireFp8Blocks} == int{moeWireFp8Block} && int{kWireNvfp4} == int{moeWireNvfp4} &&
+              int{kWireLogfmt10} == int{moeWireLogfmt10});
 
 void Handle::checkWire(const moeCombineArgs_t& args) const {
-  requireRange("args.wire", args.wire, moeWireRow, moeWireNvfp4);
+  requireRange("args.wire", args.wire, moeWireRow, moeWireLogfmt10);
   if (args.wire == moeWireRow) return;
   if (args.hidden % kWireUnit != 0) {
     throw Error(moeInvalidArgument,

@@ -31,7 +31,7 @@ class CombineWire : public Refusal {
   }
   template <class Body>
   static void inEveryFormat(Body body) {
-    for (int wire = moeWireFp8; wire <= moeWireNvfp4; ++wire) {
+    for (int wire = moeWireFp8; wire <= moeWireLogfmt10; ++wire) {
       for (int mode : {moeModeHt, moeModeLl}) {
         for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) body(stepCase(mode, layout, wire));
       }
@@ -71,7 +71,7 @@ TEST_P(CombineWire, PartsOfARowAreRight) {
   moeConfig_t config = wide();
   config.rowBytesMax = 16384;
   world(2, config, [](RankContext& context) {
-    for (int wire = moeWireFp8; wire <= moeWireNvfp4; ++wire) {
+    for (int wire = moeWireFp8; wire <= moeWireLogfmt10; ++wire) {
       for (int mode : {moeModeHt, moeModeLl}) {
         StepCase c = stepCase(mode, moeLayoutExpertMajor, wire);
         c.rowType = moeRowBf16, c.hidden = 7168, c.tokensMax = 2;
@@ -86,12 +86,12 @@ TEST_P(CombineWire, FormatsMayChangeBetweenSteps) {
   for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
     world(3, wide(), [&](RankContext& context) {
       std::vector<std::unique_ptr<MoeStep>> steps;
-      for (int wire : {moeWireNvfp4, moeWireRow, moeWireFp8Block}) {
+      for (int wire : {moeWireNvfp4, moeWireRow, moeWireFp8Block, moeWireLogfmt10}) {
         StepCase c = stepCase(moeModeLl, layout, wire);
         steps.push_back(std::make_unique<MoeStep>(context, c));
       }
-      for (int i = 0; i < 9; ++i) {
-        MoeStep& step = *steps[static_cast<std::size_t>(i * 2 % 3)];
+      for (int i = 0; i < 12; ++i) {
+        MoeStep& step = *steps[static_cast<std::size_t>(i * 3 % 4)];
         step.prepare(i);
         step.route();
         step.dispatch();
@@ -107,7 +107,8 @@ TEST_P(CombineWire, FormatsMayChangeBetweenSteps) {
 TEST_P(CombineWire, RanksThatDifferAreNamedByTheField) {
   moeConfig_t config = small(64);
   config.rowBytesMax = 1024;
-  for (const auto& [theirs, name] : {std::pair{moeWireRow, "the row type"}, {moeWireNvfp4, "NVFP4"}}) {
+  for (const auto& [theirs, name] :
+       {std::pair{moeWireRow, "the row type"}, {moeWireNvfp4, "NVFP4"}, {moeWireLogfmt10, "LogFMT-10"}}) {
     const std::string sentence =
         std::string("moeCombine: ranks disagree: args.wire is fp8 on rank 0 and ") + name + " on rank 1";
     inEveryLayout([&, theirs = theirs](const moeHandleConfig_t& shape) {

@@ -151,7 +151,7 @@ TEST_P(HostRefusal, OfACombineLetsTheCommunicatorGoOn) {
         EXPECT_EQ(calls.combine(args), moeInvalidArgument) << sentence;
         EXPECT_TRUE(says(context.error(), sentence));
       };
-      refusesSum("args.wire is -1, must be 0..3", [](auto& args) { args.wire = -1; });
+      refusesSum("args.wire is -1, must be 0..4", [](auto& args) { args.wire = -1; });
       refusesSum("must be a multiple of 128 with args.wire", [](auto& args) { args.wire = moeWireFp8; });
       refusesSum("args.flags is 4, must be made of moeSendOnly and moeCombineGrads",
                  [](auto& args) { args.flags = 4; });

@@ -62,7 +62,7 @@ TEST_F(WireOnGpu, HasTheBitsOfTheCpu) {
   Rng rng(20261125);
   for (int round = 0; round < 3000; ++round) {
     WireQuestion question{};
-    question.type = rng.between(kWireFp8, kWireNvfp4);
+    question.type = rng.between(kWireFp8, kWireLogfmt10);
     question.rowType = rng.between(kBf16, kFp32);
     question.elements = round % 50 == 0 ? 7168 : kWireUnit * rng.between(1, 12);
     question.terms = rng.between(0, 9);

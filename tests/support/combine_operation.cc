@@ -89,7 +89,7 @@ int CombineOperation::rowTypeSaid(int rank) const {
 int CombineOperation::wireSaid(int rank) const {
   const int wire = options_.sum.wire;
   if (isOdd(rank, CombineOptions::Odd::rowBytes)) return 0;
-  return !isOdd(rank, CombineOptions::Odd::wire) ? wire : wire % moeWireNvfp4 + 1;
+  return !isOdd(rank, CombineOptions::Odd::wire) ? wire : wire % moeWireLogfmt10 + 1;
 }
 bool CombineOperation::gradsSaid(int rank) const {
   return options_.grads != isOdd(rank, CombineOptions::Odd::grads);

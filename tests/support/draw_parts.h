@@ -24,7 +24,7 @@ inline bool drawWire(CombineOptions& options, int rowBytesMax, Rng& rng) {
   if (units == 0 || !rng.oneIn(3)) return false;
   const int used = rng.between(1, units), parts = rng.between(1, std::min(used, kWireFactors));
   const int each = (used + parts - 1) / parts, unitBytes = kWireUnit * elementBytes(sum.rowType);
-  sum.wire = rng.between(moeWireFp8, moeWireNvfp4);
+  sum.wire = rng.between(moeWireFp8, moeWireLogfmt10);
   sum.rowBytes = std::int64_t{used} * unitBytes;
   options.parts = {(used + each - 1) / each, static_cast<std::uint32_t>(each * unitBytes)};
   return true;

@@ -49,7 +49,7 @@ for layout in flat expert-major expert-major-padded rank-major; do
 done
 run --mode ll --layout rank-major --window 0 --cast fp8-ue8m0 --scales token-contiguous --json "$work/cast.json"
 [ "$(grep -c '"scales": "token-contiguous",' "$work/cast.json")" = 2 ] || fail 'the report does not name the scales'
-for wire in fp8 fp8-block nvfp4; do
+for wire in fp8 fp8-block logfmt10 nvfp4; do
   for layout in flat expert-major rank-major; do
     run --mode ll --layout $layout --wire $wire
     run --mode ht --layout $layout --wire $wire --json "$work/wire.json"

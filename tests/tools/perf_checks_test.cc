@@ -180,7 +180,7 @@ std::vector<Options> allOptions() {
 
 // What a format costs is no fault. Rows in wrong places are, and one element that is too far off.
 TEST(PerfChecks, FindSumsThatAWireFormatDoesNotExplain) {
-  for (const Wire wire : {Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4}) {
+  for (const Wire wire : {Wire::kFp8, Wire::kFp8Block, Wire::kNvfp4, Wire::kLogfmt10}) {
     for (Options options : allOptions()) {
       options.wire = wire;
       World world(options);

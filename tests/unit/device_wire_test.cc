@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kWireInfinity = std::numeric_limits<float>::infinity(),
                 kWireNan = std::numeric_limits<float>::quiet_NaN();
-constexpr std::array kAllWires = {moeWireFp8, moeWireFp8Block, moeWireNvfp4};
+constexpr std::array kAllWires = {moeWireFp8, moeWireFp8Block, moeWireNvfp4, moeWireLogfmt10};
 
 void expectWireOfTheReference(int wire, const std::vector<float>& row) {
   const auto elements = static_cast<int>(row.size());
@@ -53,6 +53,8 @@ TEST(Wire, RowsHaveTheseBytes) {
   EXPECT_EQ((WireRow{moeWireNvfp4, 7168}.bytes()), 4048u);
   EXPECT_EQ((WireRow{moeWireFp8Block, 128}.bytes()), 144u);
   EXPECT_EQ((WireRow{moeWireNvfp4, 128}.bytes()), 96u);
+  EXPECT_EQ((WireRow{moeWireLogfmt10, 7168}.bytes()), 8960u + 224u);
+  EXPECT_EQ((WireRow{moeWireLogfmt10, 128}.bytes()), 176u);
   for (const int wire : kAllWires) {
     for (int elements = 128; elements <= 16384; elements += 128) {
       const WireRow row{wire, elements};
@@ -83,6 +85,10 @@ TEST(Wire, TheBytesOfARowArePinned) {
     std::memcpy(&factor, nvfp4.data() + 80 + 4 * copy, 4);
     EXPECT_EQ(factor, 64.0f / 2688.0f);
   }
+  const Bytes log = wireOfLibrary(moeWireLogfmt10, sums);
+  EXPECT_EQ((Bytes{log.begin() + 160, log.begin() + 164}), (Bytes{0x80, 0x42, 0x00, 0x00})) << "amax 64, amin 0";
+  EXPECT_EQ((Bytes{log.begin(), log.begin() + 4}), (Bytes{0x00, 0x02, 0x18, 0xa0}))
+      << "-64, -63, -62: signs, and 0, 0, 1 steps; of -49, 6 steps, the low bits";
 }
 
 TEST(Wire, IsThatOfTheReferenceForRandomRows) {

@@ -157,9 +157,32 @@ TEST(FormatsDocument, SaysWhatEachWireLoses) {
   for (const float size : {1.0f, 0.001f}) {
     table += wireErrorRow("`moeWireRow`, bf16", moeWireRow, size) + wireErrorRow("`moeWireFp8`", moeWireFp8, size) +
              wireErrorRow("`moeWireFp8Block`", moeWireFp8Block, size) +
-             wireErrorRow("`moeWireNvfp4`", moeWireNvfp4, size);
+             wireErrorRow("`moeWireNvfp4`", moeWireNvfp4, size) +
+             wireErrorRow("`moeWireLogfmt10`", moeWireLogfmt10, size);
   }
   EXPECT_NE(document().find(table + "\n"), std::string::npos) << "the table is now:\n" << table;
+}
+
+// The worst element of a LogFMT-10 group whose magnitudes are of so many octaves.
+TEST(FormatsDocument, SaysWhatAStepOfALogarithmCosts) {
+  for (const auto& [octaves, error] : {std::pair{1, "0.07"}, {4, "0.27"}, {8, "0.55"}, {16, "1.1"}, {32, "2.2"}}) {
+    const std::string row = fmt::format("| {}/510 | {} % |\n", octaves, error);
+    EXPECT_NE(document().find(row), std::string::npos) << row;
+    const double most = 50 * (std::exp2(octaves / 510.0) - 1);
+    EXPECT_LT(std::abs(std::stod(error) - most), most / 20);
+    std::vector<float> sums;
+    for (int i = 0; i < 4096; ++i) {
+      const double log = i % 128 == 0 ? 0.0 : i % 128 == 1 ? -octaves : -octaves * (i / 4096.0);
+      sums.push_back(static_cast<float>(std::exp2(log)));
+    }
+    double worst = 0;
+    const auto values = readByLibrary(moeWireLogfmt10, wireOfLibrary(moeWireLogfmt10, sums), 4096);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      worst = std::max(worst, 100 * std::abs(double{values[i]} / double{sums[i]} - 1));
+    }
+    EXPECT_LT(worst, most + 0.001);
+    EXPECT_GT(worst, most * 0.9);
+  }
 }
 
 TEST(FormatsDocument, SaysWhatSmallBlocksMakeOfAnElement) {

@@ -4,22 +4,27 @@
 //
 // A row is one piece of memory: its codes; then, of formats with scales, a word for each block of 128 elements, or of
 // NVFP4 two words with the scales of 8 blocks of 16, padded to 16 bytes; then, of NVFP4, the row's float, four times.
+// Codes of LogFMT-10 are 16 bytes for each piece, then four more for each.
 //
 //   fp8         element ~ code                    code = e4m3, saturating at 448
 //   fp8 blocks  element ~ code * scale            as the exact cast: amax / 448, at least 2^-126 (fp8.h)
 //   NVFP4       element ~ code * (scale * float)  float = amax of the row / (6 * 448); scales as those of the cast with
 //                                                 the global scale 6 * 448 / amax of the row (block_scales.h)
+//   LogFMT-10   |element| ~ amax * 2^((code - 511) * step)    of a block of 128 (logfmt.h)
 //
-// A NaN stays one; of NVFP4, with its block of 16. An infinity counts as the largest finite float, and becomes the
-// largest code. No word of a row is all ones, which landing words could not carry (queue/landing.h): NaNs are coded
-// without a sign, as machines differ in it, and E2M1 codes have their magnitude bits inverted and no negative zero.
+// A NaN stays one; of NVFP4, with its block of 16, of LogFMT-10 with its block of 128. An infinity counts as the
+// largest finite float, of LogFMT-10 bf16, and becomes the largest code. No word of a row is all ones, which landing
+// words could not carry (queue/landing.h): NaNs are coded without a sign, as machines differ in it, and E2M1 codes and
+// those of LogFMT-10 have their magnitude bits inverted and no negative zero.
 #pragma once
 
 #include "device/rows/block_scales.h"
+#include "device/rows/logfmt.h"
 
 namespace moe {
 
-enum WireType : int { kWireRow, kWireFp8, kWireFp8Blocks, kWireNvfp4 };  // moeWire values; kWireRow: as it is
+// moeWire values; kWireRow: as it is.
+enum WireType : int { kWireRow, kWireFp8, kWireFp8Blocks, kWireNvfp4, kWireLogfmt10 };
 
 inline constexpr int kWirePiece = 16;   // elements that a lane codes at once
 inline constexpr int kWireUnit = 128;   // rows are cut into whole ones
@@ -32,17 +37,23 @@ struct WireRow {
 
   MOE_HOST_DEVICE constexpr bool packsTwo() const { return type == kWireNvfp4; }
   MOE_HOST_DEVICE constexpr bool hasFactor() const { return type == kWireNvfp4; }
+  MOE_HOST_DEVICE constexpr bool isLog() const { return type == kWireLogfmt10; }
   // Words of scales of a unit.
-  MOE_HOST_DEVICE constexpr int scaleWords() const { return type == kWireNvfp4 ? 2 : type == kWireFp8Blocks ? 1 : 0; }
+  MOE_HOST_DEVICE constexpr int scaleWords() const {
+    return type == kWireNvfp4 ? 2 : type == kWireFp8Blocks || isLog() ? 1 : 0;
+  }
   MOE_HOST_DEVICE constexpr int codesAt(int element) const { return packsTwo() ? element / 2 : element; }
+  // The fifth words of LogFMT-10's pieces.
+  MOE_HOST_DEVICE constexpr int fifthAt(int element) const { return elements + element / kWirePiece * 4; }
+  MOE_HOST_DEVICE constexpr int codeBytes() const { return isLog() ? fifthAt(elements) : codesAt(elements); }
   // The word with the scale of a piece.
   MOE_HOST_DEVICE constexpr int scaleAt(int element) const {
     const int unit = element / kWireUnit, half = element / (kWireUnit / 2) % 2;
-    return codesAt(elements) + 4 * (packsTwo() ? 2 * unit + half : unit);
+    return codeBytes() + 4 * (packsTwo() ? 2 * unit + half : unit);
   }
   MOE_HOST_DEVICE constexpr int factorAt() const {
     const int scales = elements / kWireUnit * scaleWords() * 4;
-    return codesAt(elements) + static_cast<int>(roundUp(scales, sizeof(Quad)));
+    return codeBytes() + static_cast<int>(roundUp(scales, sizeof(Quad)));
   }
   MOE_HOST_DEVICE constexpr std::uint32_t bytes() const {
     return static_cast<std::uint32_t>(factorAt() + (hasFactor() ? int{sizeof(float)} * kWireFactors : 0));
@@ -81,6 +92,11 @@ struct WirePiece {
     for (int i = 0; i < kWirePiece; ++i) largest = magnitude(i) > largest ? magnitude(i) : largest;
     return largest;
   }
+  MOE_LANES std::uint32_t amin() const {
+    std::uint32_t least = magnitude(0);
+    for (int i = 1; i < kWirePiece; ++i) least = magnitude(i) < least ? magnitude(i) : least;
+    return least;
+  }
   MOE_LANES Quad codes(float inverse) const {
     return {fp8::quantiseFour(four[0], inverse), fp8::quantiseFour(four[1], inverse),
             fp8::quantiseFour(four[2], inverse), fp8::quantiseFour(four[3], inverse)};
@@ -88,6 +104,9 @@ struct WirePiece {
   MOE_LANES HalfQuad codesE2m1(float inverse) const {
     return {wireNibbles(quantiseFourE2m1(four[0], inverse) | quantiseFourE2m1(four[1], inverse) << 16),
             wireNibbles(quantiseFourE2m1(four[2], inverse) | quantiseFourE2m1(four[3], inverse) << 16)};
+  }
+  MOE_LANES LogPiece codesLog(const LogCoder& coder) const {
+    return LogPiece::of([&](int i) { return coder.fieldOf(four[i / 4].value[i % 4]); });
   }
 
  private:

@@ -101,6 +101,7 @@ class WireSum {
 
   bool addCoded(int term, int begin, Sums& sums) const {
     const std::uint8_t* row = list_.term(i_, term);
+    if (wire_.isLog()) return addLog(term, begin, sums);
     std::array<std::uint32_t, kWireUnit / 4> codes;
     std::array<std::uint32_t, 2> scales{};
     std::uint32_t factor = 0;
@@ -113,6 +114,25 @@ class WireSum {
     for (int piece = 0; piece < kWireUnitPieces; ++piece) {
       const std::uint32_t word = scales[wire_.packsTwo() && piece * kWirePiece >= kWireUnit / 2 ? 1 : 0];
       addPiece(codes.data(), piece, wireScale(wire_, piece * kWirePiece, word, factor), sums);
+    }
+    return true;
+  }
+
+  bool addLog(int term, int begin, Sums& sums) const {
+    const std::uint8_t* row = list_.term(i_, term);
+    std::array<Quad, kWireUnitPieces> codes;
+    std::array<std::uint32_t, kWireUnitPieces> fifths;
+    std::uint32_t word = 0;
+    if (!memory_.load(term, codes.data(), row + wire_.codesAt(begin), sizeof codes)) return false;
+    if (!memory_.load(term, fifths.data(), row + wire_.fifthAt(begin), sizeof fifths)) return false;
+    if (!memory_.load(term, &word, row + wire_.scaleAt(begin), sizeof word)) return false;
+    const LogGroup group = LogGroup::of(word);
+    for (std::size_t at = 0; at < codes.size(); ++at) {
+      const LogPiece piece{codes[at].x, codes[at].y, codes[at].z, codes[at].w, fifths[at]};
+      for (int e = 0; e < kWirePiece; ++e) {
+        float& sum = sums[at * kWirePiece + static_cast<std::size_t>(e)];
+        sum = addRounded(sum, group.valueOf(piece.fieldAt(e)));
+      }
     }
     return true;
   }
@@ -150,6 +170,24 @@ class WireSum {
     memory_.store(job_.out + wire_.factorAt(), copies.data(), sizeof copies);
   }
 
+  void storeLog(int begin, const std::array<WirePiece, kWireUnitPieces>& pieces) const {
+    std::uint32_t amax = 0, amin = kInfinityBits;
+    for (const WirePiece& piece : pieces) {
+      amax = std::max(amax, piece.amaxOrNan()), amin = std::min(amin, piece.amin());
+    }
+    const std::uint32_t word = logWord(amax, amin);
+    const LogCoder coder = LogCoder::of(LogGroup::of(word));
+    std::array<Quad, kWireUnitPieces> codes;
+    std::array<std::uint32_t, kWireUnitPieces> fifths;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const LogPiece coded = pieces[i].codesLog(coder);
+      codes[i] = {coded.word[0], coded.word[1], coded.word[2], coded.word[3]}, fifths[i] = coded.word[4];
+    }
+    memory_.store(job_.out + wire_.codesAt(begin), codes.data(), sizeof codes);
+    memory_.store(job_.out + wire_.fifthAt(begin), fifths.data(), sizeof fifths);
+    memory_.store(job_.out + wire_.scaleAt(begin), &word, sizeof word);
+  }
+
   void storeCodes(int begin, const Sums& sums, const WireFactor& factor) const {
     std::array<WirePiece, kWireUnitPieces> pieces;
     std::uint32_t amax = 0;
@@ -158,6 +196,7 @@ class WireSum {
       piece = WirePiece::of(sums.data() + std::ptrdiff_t{i} * kWirePiece);
       amax = std::max(amax, piece.amax());
     }
+    if (wire_.isLog()) return storeLog(begin, pieces);
     const Fp8Scale scale = wire_.type == kWireFp8Blocks ? wireFp8Scale(amax) : Fp8Scale{1.0f, 1.0f};
     std::array<std::uint32_t, 2> words{floatToBits(scale.scale), 0};
     if (wire_.packsTwo()) words = storeE2m1(begin, pieces, factor);

@@ -53,7 +53,7 @@ inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
 namespace combine_terms {
 inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 0, 1, {"without", "with"}},
     kRowType{"args.rowType", 1, 2, kRowTypeNames},
-    kWire{"args.wire", 3, 3, {"the row type", "fp8", "fp8 with a scale per 128 elements", "NVFP4"}},
+    kWire{"args.wire", 3, 3, {"the row type", "fp8", "fp8 with a scale per 128 elements", "NVFP4", "LogFMT-10"}},
     kPieces{"row size in units of 16 bytes", 6, 18};
 }  // namespace combine_terms
 

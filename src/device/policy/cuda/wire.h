@@ -19,7 +19,8 @@ inline constexpr int kTermsAtOnce = 4;
 // What a lane needs of a coded row.
 struct Coded {
   Quad codes;  // of E2M1 the first half
-  std::uint32_t scale, factor;
+  std::uint32_t scale;
+  std::uint32_t more;  // of NVFP4 the row's float, of LogFMT-10 the fifth word
 };
 
 template <class Type, WireList List, class Wait>
@@ -125,9 +126,12 @@ class Sum {
     if (Wait::kTakes && term < landed_) return cuda_landing::load(from);
     return *from;
   }
-  // The copy of the row's float that this part looks at.
-  MOE_LANES int factorAt() const {
-    return wire_.factorAt() + 4 * part_.index;
+  // A word beside codes and scale: the copy of the row's float that this part looks at, or the piece's fifth.
+  MOE_LANES bool hasMore() const {
+    return wire_.hasFactor() || wire_.isLog();
+  }
+  MOE_LANES int moreAt(int element) const {
+    return wire_.isLog() ? wire_.fifthAt(element) : wire_.factorAt() + 4 * part_.index;
   }
   MOE_LANES Coded load(int term, int element) const {
     Coded piece{};
@@ -138,7 +142,7 @@ class Sum {
       piece.codes = loadPiece<Quad>(term, wire_.codesAt(element));
     }
     if (wire_.scaleWords() != 0) piece.scale = loadPiece<std::uint32_t>(term, wire_.scaleAt(element));
-    if (wire_.hasFactor()) piece.factor = loadPiece<std::uint32_t>(term, factorAt());
+    if (hasMore()) piece.more = loadPiece<std::uint32_t>(term, moreAt(element));
     return piece;
   }
 
@@ -174,7 +178,7 @@ class Sum {
       good = await(piece.codes, term, wire_.codesAt(element));
     }
     if (wire_.scaleWords() != 0) good = await(piece.scale, term, wire_.scaleAt(element)) && good;
-    if (wire_.hasFactor()) good = await(piece.factor, term, factorAt()) && good;
+    if (hasMore()) good = await(piece.more, term, moreAt(element)) && good;
     return good;
   }
   MOE_LANES void empty(int term, int element) const {
@@ -186,6 +190,7 @@ class Sum {
       cuda_landing::store(reinterpret_cast<Quad*>(from + wire_.codesAt(element)),
                           Quad{kNothingLanded, kNothingLanded, kNothingLanded, kNothingLanded});
     }
+    if (wire_.isLog()) cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + moreAt(element)), kNothingLanded);
     if (wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
     cuda_landing::store(reinterpret_cast<std::uint32_t*>(from + wire_.scaleAt(element)), kNothingLanded);
   }
@@ -210,7 +215,8 @@ class Sum {
   }
 
   MOE_LANES void add(Sums& sums, const Coded& piece, int element) const {
-    const float scale = wireScale(wire_, element, piece.scale, piece.factor);
+    if (wire_.isLog()) return addLog(sums, piece);
+    const float scale = wireScale(wire_, element, piece.scale, piece.more);
     const std::uint32_t words[4] = {piece.codes.x, piece.codes.y, piece.codes.z, piece.codes.w};
     if (wire_.packsTwo()) {
 #pragma unroll
@@ -219,6 +225,12 @@ class Sum {
 #pragma unroll
       for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, wireE4m3(words[e / 4], e % 4, scale));
     }
+  }
+  static MOE_LANES void addLog(Sums& sums, const Coded& piece) {
+    const LogGroup group = LogGroup::of(piece.scale);
+    const LogPiece fields{{piece.codes.x, piece.codes.y, piece.codes.z, piece.codes.w, piece.more}};
+#pragma unroll
+    for (int e = 0; e < kWirePiece; ++e) addElement(sums, e, group.valueOf(fields.fieldAt(e)));
   }
   static MOE_LANES void addElement(Sums& sums, int e, float value) {
     float& sum = sums[e / Accumulator<Type>::kFloats].sum[e % Accumulator<Type>::kFloats];
@@ -275,6 +287,8 @@ class Sum {
       word |= __shfl_xor_sync(kAll, word, 1);
       word |= __shfl_xor_sync(kAll, word, 2);
       if (there) put(codes, piece.codesE2m1(scale.inverse));
+    } else if (wire_.isLog()) {
+      word = storeLog(piece, element, there);
     } else {
       Fp8Scale scale{1.0f, 1.0f};
       if (wire_.type == kWireFp8Blocks) scale = wireFp8Scale(blockMax(piece.amax(), kWireUnitPieces));
@@ -283,6 +297,17 @@ class Sum {
     }
     if (!there || wire_.scaleWords() == 0 || element % scaleElements() != 0) return;
     put(job_.out + wire_.scaleAt(element), word);
+  }
+  // The word of the group.
+  MOE_LANES std::uint32_t storeLog(const WirePiece& piece, int element, bool there) const {
+    const std::uint32_t amax = blockMax(piece.amaxOrNan(), kWireUnitPieces);
+    const std::uint32_t word = logWord(amax, ~blockMax(~piece.amin(), kWireUnitPieces));
+    const LogPiece coded = piece.codesLog(LogCoder::of(LogGroup::of(word)));
+    if (there) {
+      put(job_.out + wire_.codesAt(element), Quad{coded.word[0], coded.word[1], coded.word[2], coded.word[3]});
+      put(job_.out + wire_.fifthAt(element), coded.word[4]);
+    }
+    return word;
   }
   template <class Piece>
   static MOE_LANES void put(std::uint8_t* to, const Piece& piece) {
