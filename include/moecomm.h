@@ -147,8 +147,8 @@ enum {
  *    FLT_MAX and becomes the largest code. moeWireFp8 has no scale: what is above 448 becomes 448.
  *  - LogFMT-10: |element| ~ amax * 2^((code - 511) * step), codes 1 to 511; 0 is zero. step is log2(amax / amin) / 510,
  *    where log2(amax / amin) counts as at least 1 and at most 32: amax and amin are the largest and the least magnitude
- * of 128 elements. A NaN makes its 128 NaN; an infinity counts as the largest bf16. docs/guide/formats.md has the
- * errors. */
+ *    of 128 elements. A NaN makes its 128 NaN; an infinity counts as the largest bf16.
+ * docs/guide/formats.md has the errors. */
 enum {
   moeWireRow = 0,      /* the row type, rounded once more */
   moeWireFp8 = 1,      /* e4m3: H bytes */
