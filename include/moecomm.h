@@ -573,8 +573,8 @@ typedef struct moePlacement {
  * later ones, and NULL, in replays; one that had none does not.
  * All ranks set the same placement before the same route. Ranks that route with different ones fail as with handles
  * that differ: see moeRoute. They compare 23 bits of a fingerprint. Returns moeInvalidArgument (names the field and its
- * value), moeInvalidUsage (an operation of this handle awaits moeComplete; the stream is being captured), moeCudaError,
- * or the communicator's failure. */
+ * value), moeInvalidUsage (an operation of this handle awaits moeComplete; the stream is being captured; a handle of
+ * localOnly), moeCudaError, or the communicator's failure. */
 MOE_API moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement_t* placement, moeStream_t stream);
 
 /* Decides which token goes to which row of which rank. Any number of dispatches and combines may then use the route.

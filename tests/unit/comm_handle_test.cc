@@ -141,7 +141,7 @@ TEST(Handle, ALaunchThatFailsLeavesNothingOutstanding) {
     rank.spy.launchesFail = false;
     handle.dispatch(args, nullptr);
     handle.complete(nullptr);
-    EXPECT_EQ(rank.comm().operations().freeStaging(1), 0);
+    EXPECT_EQ(rank.comm().room().operations.freeStaging(1), 0);
   }
 }
 
