@@ -267,7 +267,7 @@ void Simulator::pause() {
 }
 
 void Simulator::nap(int before) {
-  sleepUntil(now_ + ((50 + rng_.next() % 100) << std::min(before, 8)));
+  sleepUntil(now_ + ((50 + rng_.next() % 100) << std::min(before, 11)));
 }
 
 void Simulator::sleepUntil(std::uint64_t until) {
