@@ -171,18 +171,19 @@ MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, Read
 template <bool kLand, bool kWaits = true, Combining S, class Share>
 MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros) {
   const bool waits = kWaits && s.args.ready.words != nullptr && !zeros;
-  auto now = allOf(share.items(s.p));
   ReadyScan scan;
   MOE_ROLLED
   do {
+    NextReady next{};
     if constexpr (kWaits) {
       if (waits) {
-        const NextReady next = nextReady(s.warp, s.p, share, scan);
+        next = nextReady(s.warp, s.p, share, scan);
         if (next.pick.mask == 0) return next.pick.begin != ReadyPick::kInVain;
-        now.choose(next.pick);
         scan = next.scan;
       }
     }
+    auto now = allOf(share.items(s.p));  // behind the wait, during which its registers are free
+    if (waits) now.choose(next.pick);
     prepareChosen<kLand>(s, now, zeros);  // here alone: it is long when compiled
   } while (waits);
   return true;
