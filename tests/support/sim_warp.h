@@ -164,9 +164,10 @@ class SimWarp {
   ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan) const {
     const auto load = [](const std::uint32_t* word) { return *word; };
     sim_.pause();
-    if (scan.since == 0) scan.since = static_cast<std::int64_t>(sim_.now());
+    constexpr int kTickShift = 10;
+    if (scan.since == 0) scan.since = std::max(static_cast<std::uint32_t>(sim_.now() >> kTickShift), 1u);
     const std::uint64_t timeout = comm.orders->timeoutNs;
-    const std::uint64_t end = static_cast<std::uint64_t>(scan.since) + timeout - timeout / kOwnWorkEarlier;
+    const std::uint64_t end = (std::uint64_t{scan.since} << kTickShift) + timeout - timeout / kOwnWorkEarlier;
     for (int naps = 0;; ++naps) {
       if (scan.open == 0 && scan.atEnd(list.count())) return {list.count(), 0};
       if (scan.open == 0) scan.openWindow(list.count(), kLanes, 0);

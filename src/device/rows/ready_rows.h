@@ -42,10 +42,10 @@ struct ReadyPick {
 // How far a warp has come with a list, as one of its lanes sees it. A lane has every kLanes-th item of a window.
 struct ReadyScan {
   static constexpr int kTurns = 64;
-  int base = 0, next = 0;  // the window's items
-  int turn = 0;            // where the next look begins, so that none is looked at twice before all others are
-  std::uint64_t open = 0;  // bit t: this lane's item of turn t was not picked
-  std::int64_t since = 0;  // when the policy first waited, by its own clock
+  int base = 0, next = 0;   // the window's items
+  int turn = 0;             // where the next look begins, so that none is looked at twice before all others are
+  std::uint64_t open = 0;   // bit t: this lane's item of turn t was not picked
+  std::uint32_t since = 0;  // when the policy first waited, in ticks of its own; 0: not yet
 
   MOE_HOST_DEVICE bool atEnd(int n) const { return next >= n; }
   MOE_HOST_DEVICE int item(int t, int lanes, int lane) const { return base + t * lanes + lane; }

@@ -51,6 +51,9 @@ MOE_LANES std::uint32_t loadOnDevice(const std::uint32_t* from) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
   return word;
 }
+MOE_LANES void storeOnDevice(std::uint32_t* to, std::uint32_t word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
 MOE_LANES void fenceOnDevice() {
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }

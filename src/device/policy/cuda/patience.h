@@ -16,17 +16,17 @@ class CudaPatience {
   CudaPatience() = default;
   // One of several waits that are one, for this rank's own work: they began at `since`, 0: not yet, and give up
   // somewhat earlier than those that wait for the rank.
-  explicit MOE_LANES CudaPatience(std::int64_t since) : begin_(static_cast<std::uint32_t>(since)), sooner_(1) {}
-  MOE_LANES std::int64_t since() const { return begin_; }
+  explicit MOE_LANES CudaPatience(std::uint32_t since) : begin_(since), sooner_(1) {}
+  MOE_LANES std::uint32_t since() const { return begin_; }
 
   // To be called between polls, of which this is number `polls`, for rank rankOf().
   template <class RankOf>
   MOE_LANES End look(const CommView& comm, unsigned polls, RankOf rankOf) {
     if (polls % kPollsPerLook != 0) return End::notYet;
     const std::uint32_t now = ticksOf(cuda_flags::nanoseconds());
-    if (begin_ == 0) begin_ = lookedAt_ = now;
-    if (now == lookedAt_) return End::notYet;
-    lookedAt_ = now;
+    if (begin_ == 0) begin_ = now, looked_ = now & kTickBits;
+    if (((looked_ ^ now) & kTickBits) == 0) return End::notYet;
+    looked_ = (looked_ & ~kTickBits) | (now & kTickBits);
     CommState* state = comm.state;
     if (cuda_flags::loadRelaxed(&state->failuresClaimed) != 0) return End::stopped;
     if (isFirst(state, now) && !readOrders(comm)) return End::stopped;
@@ -38,7 +38,8 @@ class CudaPatience {
         cuda_flags::loadRelaxed(comm.departed + rankOf()) == 0) {
       return late ? End::late : End::notYet;
     }
-    return late || ++leftLooks_ > kLeftGrace ? End::left : End::notYet;
+    looked_ += kTickBits + 1;
+    return late || looked_ / (kTickBits + 1) > kLeftGrace ? End::left : End::notYet;
   }
 
  private:
@@ -50,10 +51,9 @@ class CudaPatience {
   static MOE_LANES bool readOrders(const CommView& comm) {
     const WaitOrders& orders = *comm.orders;
     OrdersSeen* seen = &comm.state->ordersSeen;
-    const std::uint64_t abort = cuda_flags::loadRelaxed(&orders.abort), left = cuda_flags::loadRelaxed(&orders.left);
-    atomicExch(&seen->timeout, 1 + ticksOf(cuda_flags::loadRelaxed(&orders.timeoutNs)));
-    if (left != 0) atomicExch(&seen->left, 1u);
-    if (abort == 0) return true;
+    cuda_flags::storeOnDevice(&seen->timeout, 1 + ticksOf(cuda_flags::loadRelaxed(&orders.timeoutNs)));
+    if (cuda_flags::loadRelaxed(&orders.left) != 0) cuda_flags::storeOnDevice(&seen->left, 1);
+    if (cuda_flags::loadRelaxed(&orders.abort) == 0) return true;
     atomicAdd(&comm.state->failuresClaimed, 1u);  // the host knows why; later steps stop at once
     return false;
   }
@@ -68,7 +68,12 @@ class CudaPatience {
   // So many looks must find that a rank has left.
   static constexpr std::uint32_t kLeftGrace = 1 + (kLeftGraceNs >> kTickShift);
 
-  std::uint32_t begin_ = 0, lookedAt_ = 0, leftLooks_ = 0, sooner_ = 0;
+  // Low bits of the tick of the last look, and above them how many looks have found that the rank has left: one
+  // register less in loops that have none to spare.
+  static constexpr std::uint32_t kTickBits = 0xfffff;
+  static_assert(kLeftGrace < ~kTickBits / (kTickBits + 1));
+  std::uint32_t looked_ = 0;
+  std::uint32_t begin_ = 0, sooner_ = 0;
 };
 
 namespace cuda_waits {

@@ -292,10 +292,17 @@ class CudaWarp {
     }
   }
 
+  // lane(), anew: what follows from it need not stay in registers while rows are summed.
+  static MOE_LANES int laneAgain() {
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+  }
   // The lanes share out the sums from `begin` on, at most `batch`: each looks up some terms of one.
   template <class List>
   static MOE_LANES void lookUpSums(const List& list, int begin, int batch, cuda_sums::Desk* desk) {
-    const int lanesEach = kLanes / batch, own = lane() / lanesEach, first = lane() % lanesEach, i = begin + own;
+    const int lane = laneAgain(), lanesEach = kLanes / batch, own = lane / lanesEach, first = lane % lanesEach;
+    const int i = begin + own;
     __syncwarp();
     if (own < batch && i < list.count()) {
       const SumJob job = list.job(i);

@@ -1,7 +1,7 @@
 // How a CUDA warp makes sums in a wire format (rows/wire_sums.h), for device/policy/cuda/warp.h alone. A lane has a
 // piece of 16 elements, so that a warp has 512. Lanes of a block find its largest magnitude by shuffles, and its first
-// lane stores the scale. Codes, scales and the row's float of four coded terms are loaded side by side, or of four rows
-// of the row type.
+// lane stores the scale. Codes, scales and the row's float of four coded terms (of three that land) are loaded side by
+// side, or of four rows of the row type.
 //
 // Of a row in landing words each lane empties its codes, and the first lane of a scale's word that word, when all lanes
 // have what they need. The row's float stays until the part is made.
@@ -14,7 +14,6 @@ namespace moe::cuda_wire {
 
 inline constexpr unsigned kAll = 0xffffffffu;
 inline constexpr int kLanes = 32, kStep = kLanes * kWirePiece;
-inline constexpr int kTermsAtOnce = 4;
 
 // What a lane needs of a coded row.
 struct Coded {
@@ -27,6 +26,7 @@ template <class Type, WireList List, class Wait>
 class Sum {
   static constexpr int kQuads = 4 / Type::kPerWord, kElement = 4 / Type::kPerWord;
   using Sums = Accumulator<Type>[kQuads];
+  static constexpr int kTermsAtOnce = Wait::kTakes ? 3 : 4;  // what waits for rows has few registers left
 
  public:
   MOE_LANES Sum(const List& list, int i, const cuda_sums::Desk& desk, int item, int first, int lane, const Wait& wait)

@@ -15,7 +15,7 @@ class HostWait {
  public:
   // `pace`: of the calling thread, see HostPatience.
   // `since`: see there as well.
-  explicit HostWait(const CommView& comm, HostPace* pace = nullptr, std::int64_t* since = nullptr)
+  explicit HostWait(const CommView& comm, HostPace* pace = nullptr, std::uint32_t* since = nullptr)
       : patience_(comm, pace, since), helper_(putHelper(comm)) {}
 
   // The next thing may come soon again. The time goes on.
