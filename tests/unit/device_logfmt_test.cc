@@ -46,9 +46,9 @@ struct LogRow {
   const Bytes& bytes;
   std::size_t elements;
 
-  int bits(std::size_t at, int count) const {
+  int bits(std::size_t at, std::size_t count) const {
     int value = 0;
-    for (int i = 0; i < count; ++i) value |= (bytes[(at + i) / 8] >> (at + i) % 8 & 1) << i;
+    for (std::size_t i = 0; i < count; ++i) value |= (bytes[(at + i) / 8] >> (at + i) % 8 & 1) << i;
     return value;
   }
   int half(std::size_t group, std::size_t which) const {
