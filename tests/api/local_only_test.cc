@@ -174,8 +174,8 @@ TEST_P(LocalOnly, SumsOfAllRanksAreThoseOfAnOrdinaryHandle) {
 // Ranks with fewer experts than ranks: one has none.
 TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
   inEveryLayout([&](moeHandleConfig_t shape) {
+    shape.experts = 1, shape.topk = 1, shape.localOnly = 1;
     world(2, small(), [&](RankContext& context) {
-      shape.experts = 1, shape.topk = 1, shape.localOnly = 1;
       moeHandle_t handle = nullptr;
       MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &shape), context);
       const auto* ids = context.arena.put<std::int32_t>(std::vector<std::int32_t>{0, -1});
@@ -205,8 +205,8 @@ TEST_P(LocalOnly, ARankWithoutExpertsHasNoRowsAndSumsOfZero) {
 // foreign one that comes twice is unused twice.
 TEST_P(LocalOnly, IdsOutOfRangeAreNamedWithTheirRank) {
   inEveryLayout([&](moeHandleConfig_t shape) {
+    shape.localOnly = 1;
     world(2, small(), [&](RankContext& context) {
-      shape.localOnly = 1;
       Calls calls(context, shape);
       const std::string rank = std::to_string(context.rank);
       std::vector<std::int32_t> ids = calls.ids();
@@ -269,8 +269,9 @@ TEST_P(LocalOnly, NobodyWaitsForARankThatNeverCalls) {
       Calls ordinary(context, shape);
       context.meet();
       if (context.rank == 0) {
-        shape.localOnly = 1;
-        Calls local(context, shape);
+        moeHandleConfig_t alone = shape;
+        alone.localOnly = 1;
+        Calls local(context, alone);
         for (int i = 0; i < 20; ++i) {
           MOE_EXPECT_OK(local.route(), context);
           local.roundTrip(1.0f);
@@ -286,8 +287,8 @@ TEST_P(LocalOnly, NobodyWaitsForARankThatNeverCalls) {
 // A handle of localOnly is a handle of the communicator: it fails with it, and goes with it.
 TEST_P(LocalOnly, EndsWithItsCommunicator) {
   inEveryLayout([&](moeHandleConfig_t shape) {
+    shape.localOnly = 1;
     world(2, small(), [&](RankContext& context) {
-      shape.localOnly = 1;
       Calls calls(context, shape);
       MOE_EXPECT_OK(calls.route(), context);
       calls.roundTrip(1.0f);
