@@ -206,7 +206,7 @@ enum { moeLogNone = 0, moeLogError = 1, moeLogWarn = 2, moeLogInfo = 3, moeLogDe
 enum {
   /* outTopkIdx and outRowExperts: invalidId, outTopkWeights: 0, outSourceIndex and outSourceInfo: -1 */
   moePadIndices = 1,
-  moePadRows = 2 /* outRows, outSide, outScales: 0 */
+  moePadRows = 2 /* outRows, outSide, outScales, the payloads' outputs: 0 */
 };
 
 /* Expert ids of moeDispatchArgs_t.outTopkIdx and outRowExperts. */
@@ -760,6 +760,23 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
 
 /* ---- Dispatch and combine --------------------------------------------------------------------------------------- */
 
+/* A payload that travels with each row: words of 4 bytes, from anywhere to anywhere, such as scales in columns. Strides
+ * are in bytes, multiples of 4. Memory is device memory, aligned to 4 bytes. */
+typedef struct moePayload {
+  size_t size;
+  int32_t bytes; /* of a row; a multiple of 4; on all ranks the same */
+  int32_t
+      outLayout;  /* moeScales value; with words = bytes / 4, `out` has the shape that scaleLayout gives to outScales */
+  const void* in; /* word w of token t is at in + t * inRowStride + w * inWordStride; NULL if 0 tokens are routed */
+  int64_t inRowStride;   /* 0: bytes */
+  int64_t inWordStride;  /* 0: 4 */
+  void* out;             /* in the same kind of memory as outRows; NULL if outRows is NULL */
+  int64_t outRowStride;  /* from row to row; 0: as dense as outLayout can be. Of moeScales128x4: 0 */
+  int64_t outWordStride; /* from word to word, such as columns whose length is a multiple of 16 bytes; 0 likewise */
+} moePayload_t;
+#define MOE_PAYLOAD_INITIALIZER \
+  { sizeof(moePayload_t), 0, 0, NULL, 0, 0, NULL, 0, 0 }
+
 /* The arguments of moeDispatch and moeRouteDispatch. For these and for moeCombineArgs_t:
  *  - Arrays are device memory and stay valid until the work has run. Rows and side payload are aligned to 16 bytes, all
  *    other arrays to their elements, topkIdx too.
@@ -840,23 +857,29 @@ typedef struct moeDispatchArgs {
   const float* inputScale;  /* [1] elements are multiplied by it first */
   const float* globalScale; /* [1] moeCastNvfp4: such as 448 * 6 / the largest magnitude of all rows; else NULL */
 
-  /* EXPERT_MAJOR with moeScales128x4: [localExperts + 1] the block of outScales at which each expert's group begins,
-   * and where the last one ends; or NULL. An expert may have a block more than its rows need. If expertAlignment is a
-   * multiple of 128, they are the experts' offsets / 128. Others: NULL */
+  /* EXPERT_MAJOR with moeScales128x4, of scales or a payload: [localExperts + 1] the block at which each expert's group
+   * begins, and where the last one ends; or NULL. An expert may have a block more than its rows need. If
+   * expertAlignment is a multiple of 128, they are the experts' offsets / 128. Others: NULL */
   int32_t* outScaleBlockOffsets;
+
+  /* host [payloadCount], read by the call: up to 4 payloads instead of `side`. On the wire they are one side payload,
+   * word behind word: together, rounded up to 16 bytes, at most config.sideBytesMax and 16384 bytes, and so they lie in
+   * moeHandleView_t.side. `side` is faster for one array of whole rows. */
+  const moePayload_t* payloads;
+  int32_t payloadCount;
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
   {                                                                                                                   \
     sizeof(moeDispatchArgs_t), NULL, 0, 0, NULL, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, \
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                                                \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0                                                       \
   }
 
 /* Sends each token to the ranks that hold its experts, once per rank. Collective, stream-ordered, graph-safe.
  * Rows arrive in the order of source rank, then source token, on every run.
- * hidden, rowType, sideBytes and cast must be the same on all ranks. If they differ, nothing is delivered, and
- * moeHandleGetStatus names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no route; an
- * operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's failure.
- * docs/internals/protocol.md, "HT dispatch" and "LL dispatch". */
+ * hidden, rowType, sideBytes, cast and the sizes of payloads must be the same on all ranks. If they differ, nothing is
+ * delivered, and moeHandleGetStatus names the field and two values. Returns moeInvalidArgument, moeInvalidUsage (no
+ * route; an operation of this handle awaits moeComplete; too many outstanding), moeCudaError, or the communicator's
+ * failure. docs/internals/protocol.md, "HT dispatch" and "LL dispatch". */
 MOE_API moeResult_t moeDispatch(moeHandle_t handle, const moeDispatchArgs_t* args, moeStream_t stream);
 
 /* moeRoute and moeDispatch in one call, for layers that have other experts in every step. Afterwards the handle is as

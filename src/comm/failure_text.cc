@@ -84,7 +84,8 @@ std::vector<TermField> fieldsOf(const Failure& f) {
     return {combine_terms::kRowType, combine_terms::kWire, combine_terms::kPieces, combine_terms::kGrads};
   }
   return {dispatch_terms::kCast,    dispatch_terms::kExact,  dispatch_terms::kWeightsOnInput,
-          dispatch_terms::kRowType, dispatch_terms::kHidden, dispatch_terms::kSideBytes};
+          dispatch_terms::kRowType, dispatch_terms::kHidden, dispatch_terms::kSideBytes,
+          dispatch_terms::kPayloads};
 }
 
 std::string valueOf(const TermField& field, std::uint64_t word) {

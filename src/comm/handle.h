@@ -2,6 +2,7 @@
 // and launches them. Everything that depends on the routing happens on the device.
 #pragma once
 
+#include "comm/argument_checks.h"
 #include "comm/comm.h"
 #include "comm/tickets.h"
 #include "device/view/handle_layout.h"
@@ -103,9 +104,18 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void follow(Pending kind, const StepParams& params, moeStream_t stream);
   CastArgs castArgs(const Call& call, const moeDispatchArgs_t& args) const;
   const float* rowWeights(const Call& call) const;
-  ScaleGrid scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const;
+  void checkBlockOffsets(const moeDispatchArgs_t& args) const;
+  ScaleGrid wordGrid(const Call& call, std::int64_t outRowsMax, int layout, int words) const;
   ScaleGrid blockedGrid(const Call& call, int words) const;
+  std::int64_t blockedBytes(const Call& call, std::int64_t rows, std::int64_t rowBytes) const;
   std::int64_t outScaleBytes(const Call& call, const moeDispatchArgs_t& args) const;
+  void checkPayloads(const Call& call, const moeDispatchArgs_t& args) const;
+  PayloadArgs payloadArgs(const Call& call, const moeDispatchArgs_t& args) const;
+  ScaleGrid payloadGrid(const Call& call, const moeDispatchArgs_t& args, int i) const;
+  std::int64_t payloadOutBytes(const Call& call, const moeDispatchArgs_t& args, int i) const;
+  void placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) const;
+  std::vector<Extent> payloadInputs(const Call& call, const moeDispatchArgs_t& args) const;
+  std::vector<Extent> payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;

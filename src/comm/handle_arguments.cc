@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
@@ -17,17 +18,15 @@ void refuseOutput(const void* pointer, const char* name, const char* why) {
 }
 
 // Checks that memory in the window lies in one block.
-template <std::size_t kCount>
-void requireBlocks(const Comm& comm, const std::array<Extent, kCount>& extents) {
+void requireBlocks(const Comm& comm, const auto& extents) {
   for (const Extent& extent : extents) {
     comm.windowOffset(extent.begin, static_cast<std::uint64_t>(extent.bytes), extent.name);
   }
 }
 
 // Checks that outputs share memory with no input and no other output.
-template <std::size_t kOutputs, std::size_t kInputs>
-void requireAllApart(const std::array<Extent, kOutputs>& outputs, const std::array<Extent, kInputs>& inputs) {
-  for (std::size_t i = 0; i < kOutputs; ++i) {
+void requireAllApart(const auto& outputs, const auto& inputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (const Extent& input : inputs) requireApart(outputs[i], input);
     for (std::size_t j = 0; j < i; ++j) requireApart(outputs[i], outputs[j]);
   }
@@ -65,14 +64,13 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
   const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(room_.view.rank);
   const RouteArgs route = call.route != nullptr ? *call.route : RouteArgs{};
   const std::int64_t entries = std::int64_t{route.tokens} * shape_.topk;
-  const std::array<Extent, 6> inputs = {
-      {{"args.rows", args.rows, call.tokens * rowBytes},
-       {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
-       {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
-       {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))},
-       {"args.inputScale", args.inputScale, sizeof(float)},
-       {"args.globalScale", args.globalScale, sizeof(float)}}};
-  const std::array<Extent, 13> outputs = {
+  std::vector<Extent> inputs = {{{"args.rows", args.rows, call.tokens * rowBytes},
+                                 {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
+                                 {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
+                                 {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))},
+                                 {"args.inputScale", args.inputScale, sizeof(float)},
+                                 {"args.globalScale", args.globalScale, sizeof(float)}}};
+  std::vector<Extent> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},
        {"args.outTopkIdx", args.outTopkIdx, rows * shape_.topk * static_cast<std::int64_t>(indexBytes())},
@@ -86,6 +84,8 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{room_.view.nranks} * 8},
        {"args.outScaleBlockOffsets", args.outScaleBlockOffsets, (experts + 1) * 4},
        {"args.outScales", args.outScales, outScaleBytes(call, args)}}};
+  for (const Extent& input : payloadInputs(call, args)) inputs.push_back(input);
+  for (const Extent& output : payloadOutputs(call, args)) outputs.push_back(output);
   requireAligned(args.rows, "args.rows", kRowAlignment);
   requireAligned(args.side, "args.side", kRowAlignment);
   requireAligned(args.outRows, "args.outRows", kRowAlignment);

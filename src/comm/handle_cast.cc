@@ -35,7 +35,6 @@ void checkNoScales(const moeDispatchArgs_t& args) {
     refuse("args.flags has moeWeightsOnInput, but args.cast is none: rows are multiplied where they are cast");
   refuseScale(args.inputScale, "args.inputScale", "args.cast is none");
   refuseScale(args.globalScale, "args.globalScale", "args.cast is none");
-  refuseOffsets(args, "args.cast is none");
   if (args.outScales == nullptr && args.scaleLayout == 0) return;
   refuse(fmt::format("args.outScales is {} and args.scaleLayout {}, but args.cast is none", args.outScales,
                      args.scaleLayout));
@@ -61,7 +60,6 @@ void checkCast(const moeDispatchArgs_t& args) {
   if (args.cast != moeCastNvfp4) refuseScale(args.globalScale, "args.globalScale", "args.cast is not moeCastNvfp4");
   requireAligned(args.inputScale, "args.inputScale", alignof(float));
   requireAligned(args.globalScale, "args.globalScale", alignof(float));
-  requireAligned(args.outScaleBlockOffsets, "args.outScaleBlockOffsets", alignof(std::int32_t));
 }
 
 // With the bit for small magnitudes, where the format has a bound that it takes away.
@@ -73,13 +71,12 @@ int castOf(const moeDispatchArgs_t& args) {
 }  // namespace
 
 CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const {
+  checkBlockOffsets(args);
   if (args.cast == moeCastNone) {
     checkNoScales(args);
     return {};
   }
   checkCast(args);
-  if (args.scaleLayout != moeScales128x4) refuseOffsets(args, "args.scaleLayout is not moeScales128x4");
-  if (shape_.layout != Layout::expertMajor) refuseOffsets(args, "the layout is not EXPERT_MAJOR");
   CastArgs out{};
   out.type = castOf(args);
   out.rowType = args.rowType;
@@ -91,8 +88,19 @@ CastArgs Handle::castArgs(const Call& call, const moeDispatchArgs_t& args) const
   out.outScales = static_cast<std::uint32_t*>(args.outScales);
   out.outScaleBlockOffsets = args.outScaleBlockOffsets;
   out.words = castScaleWords(args.cast, args.hidden);
-  out.grid = scaleGrid(call, args, out.words);
+  out.grid = args.scaleLayout == moeScales128x4 ? blockedGrid(call, out.words)
+                                                : wordGrid(call, args.outRowsMax, args.scaleLayout, out.words);
   return out;
+}
+
+// Scales and payloads in blocks have the same offsets.
+void Handle::checkBlockOffsets(const moeDispatchArgs_t& args) const {
+  if (args.outScaleBlockOffsets == nullptr) return;
+  bool blocked = args.cast != moeCastNone && args.scaleLayout == moeScales128x4;
+  for (int i = 0; i < args.payloadCount; ++i) blocked = blocked || args.payloads[i].outLayout == moeScales128x4;
+  if (!blocked) refuseOffsets(args, "neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
+  if (shape_.layout != Layout::expertMajor) refuseOffsets(args, "the layout is not EXPERT_MAJOR");
+  requireAligned(args.outScaleBlockOffsets, "args.outScaleBlockOffsets", alignof(std::int32_t));
 }
 
 // A step that routes keeps the route's weights while it casts, so it reads the caller's.
@@ -104,11 +112,10 @@ const float* Handle::rowWeights(const Call& call) const {
   return call.route != nullptr && routesInDispatch_ ? call.route->topkWeights : view_.sent.weights;
 }
 
-ScaleGrid Handle::scaleGrid(const Call& call, const moeDispatchArgs_t& args, int words) const {
-  if (args.scaleLayout == moeScalesRowMajor) return {INT32_MAX, 0, 0, 0, 0, words, 1};
-  if (args.scaleLayout == moeScales128x4) return blockedGrid(call, words);
+ScaleGrid Handle::wordGrid(const Call& call, std::int64_t outRowsMax, int layout, int words) const {
+  if (layout == moeScalesRowMajor) return {INT32_MAX, 0, 0, 0, 0, words, 1};
   const bool fixed = shape_.layout == Layout::rankMajor || shape_.layout == Layout::expertMajorPadded;
-  const std::int64_t rows = fixed ? std::int64_t{room_.shape.nranks} * call.bound : args.outRowsMax;
+  const std::int64_t rows = fixed ? std::int64_t{room_.shape.nranks} * call.bound : outRowsMax;
   if (shape_.layout != Layout::expertMajorPadded) return {INT32_MAX, 0, 0, 0, 0, 1, rows};
   return {static_cast<int>(rows), 0, 0, 0, words * rows, 1, rows};
 }
@@ -130,7 +137,11 @@ std::int64_t Handle::outScaleBytes(const Call& call, const moeDispatchArgs_t& ar
   if (args.cast == moeCastNone) return 0;
   const std::int64_t rows = std::min<std::int64_t>(args.outRowsMax, INT32_MAX);
   const std::int64_t rowBytes = std::int64_t{castScaleWords(args.cast, args.hidden)} * 4;
-  if (args.scaleLayout != moeScales128x4) return rows * rowBytes;
+  return args.scaleLayout == moeScales128x4 ? blockedBytes(call, rows, rowBytes) : rows * rowBytes;
+}
+
+// In an output with room for `rows` rows, `rowBytes` of each.
+std::int64_t Handle::blockedBytes(const Call& call, std::int64_t rows, std::int64_t rowBytes) const {
   const ScaleGrid grid = blockedGrid(call, 1);
   std::int64_t blocks = scaleBlocks(rows);
   if (shape_.layout == Layout::expertMajor) {

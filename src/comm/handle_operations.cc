@@ -29,10 +29,11 @@ bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
-// Whether a one-step dispatch may store its own rows straight to the output. A cast needs slots, and side payload goes
-// the way of its rows.
+// Whether a one-step dispatch may store its own rows straight to the output. A cast and payloads need slots, and side
+// payload goes the way of its rows.
 bool mayGoStraight(const DispatchArgs& d) {
-  return d.cast.type == kNoCast && d.outRows != nullptr && (d.sideBytes == 0 || d.outSide != nullptr);
+  return d.cast.type == kNoCast && d.payloads.count == 0 && d.outRows != nullptr &&
+         (d.sideBytes == 0 || d.outSide != nullptr);
 }
 
 }  // namespace
@@ -47,24 +48,21 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
   const auto rows = static_cast<std::uint64_t>(out->capacity);
   const std::uint32_t outBytes = out->cast.type != kNoCast ? out->cast.codeBytes : out->rowBytes;
   const std::int64_t at = windowOffset(args.outRows, rows * outBytes, "args.outRows");
-  const std::int64_t sideAt =
-      out->sideBytes == 0 ? at : windowOffset(args.outSide, rows * out->sideBytes, "args.outSide");
-  const std::int64_t scalesAt =
-      out->cast.outScales == nullptr
-          ? at
-          : windowOffset(args.outScales, static_cast<std::uint64_t>(outScaleBytes(call, args)), "args.outScales");
-  for (const auto& [beside, name] : {std::pair{sideAt, "args.outSide"}, {scalesAt, "args.outScales"}}) {
-    if ((at < 0) == (beside < 0) || rows == 0) continue;
+  // What lies beside the rows: window offsets, or 0 if it is not there.
+  const auto beside = [&](const Extent& output) -> std::uint64_t {
+    if (output.begin == nullptr) return 0;
+    const std::int64_t where = windowOffset(output.begin, static_cast<std::uint64_t>(output.bytes), output.name);
+    if ((at < 0) == (where < 0) || rows == 0) return static_cast<std::uint64_t>(std::max<std::int64_t>(where, 0));
     throw Error(moeInvalidArgument,
-                fmt::format("args.outRows and {} must both be window memory (moeMemAlloc) or neither", name));
-  }
-  if (at >= 0 || rows == 0) {
-    const auto offset = [](std::int64_t where) { return static_cast<std::uint64_t>(std::max<std::int64_t>(where, 0)); };
-    out->outRowsOffset = offset(at);
-    out->outSideOffset = offset(sideAt);
-    out->cast.outScalesOffset = offset(scalesAt);
-    return;
-  }
+                fmt::format("args.outRows and {} must both be window memory (moeMemAlloc) or neither", output.name));
+  };
+  const auto sideBytes = static_cast<std::int64_t>(rows * out->sideBytes);
+  out->outRowsOffset = static_cast<std::uint64_t>(std::max<std::int64_t>(at, 0));
+  out->outSideOffset = beside({"args.outSide", out->outSide, sideBytes});
+  out->cast.outScalesOffset = beside({"args.outScales", out->cast.outScales, outScaleBytes(call, args)});
+  const std::vector<Extent> payloads = payloadOutputs(call, args);
+  for (std::size_t i = 0; i < payloads.size(); ++i) out->payloads.payload[i].outOffset = beside(payloads[i]);
+  if (at >= 0 || rows == 0) return;
   out->staged = room_.shape.stagingRows;
   const int area = requireStaging(call.name, "args.outRows");
   const StagingArea staging = stagingAt(room_.shape, room_.view.at, area);
@@ -89,7 +87,7 @@ int Handle::requireStaging(const char* call, const char* name) const {
 
 bool Handle::onlyMoves(const DispatchArgs& d) const {
   if (lowLatency()) return d.outRows == nullptr && d.cast.outScales == nullptr;
-  return d.cast.type == kNoCast && d.staged == 0 && !rowsPerExpert() && !view_.hasRails();
+  return d.cast.type == kNoCast && d.payloads.count == 0 && d.staged == 0 && !rowsPerExpert() && !view_.hasRails();
 }
 
 bool Handle::onlyMoves(const CombineArgs& a) const {
@@ -137,10 +135,12 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   out.padding = args.padding;
   out.idBase = args.idKind == moeIdsGlobal ? firstExpert_ : 0;
   out.invalidId = args.invalidId != 0 ? args.invalidId : -1;
+  out.payloads = payloadArgs(call, args);
   out.cast = castArgs(call, args);
   if (out.cast.grid.blocked != 0 && out.cast.outScales != nullptr) out.padding |= kPadScales;
-  out.terms = packDispatchTerms(args.hidden, args.rowType, args.sideBytes, out.cast.type,
-                                (args.flags & moeWeightsOnInput) != 0);
+  if (out.payloads.count != 0) placePayloads(args, &out);
+  out.terms = packDispatchTerms(args.hidden, args.rowType, static_cast<int>(out.sideBytes), out.cast.type,
+                                (args.flags & moeWeightsOnInput) != 0, payloadFingerprint(out.payloads));
   checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes);
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
   placeOutput(call, args, &out);
@@ -150,7 +150,8 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
 Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchArgs_t& args) const {
   checkOutstanding(Pending::dispatch, call.name);
   const bool routes = call.route != nullptr && routesInDispatch_;
-  const Step step = routes ? Step::llRouteDispatch : dispatchStep(view_, args.cast != moeCastNone);
+  const Step step =
+      routes ? Step::llRouteDispatch : dispatchStep(view_, args.cast != moeCastNone || args.payloadCount != 0);
   Operation made{step, params(), {}, (args.flags & moeSendOnly) != 0};
   StepParams& p = made.params;
   p.describe = describeArgs(args);

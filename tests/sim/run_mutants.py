@@ -21,11 +21,12 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_operation.cc",
-          "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc",
+          "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/payload_case.cc",
           "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/ready_combine.cc",
           "support/reference.cc", "support/reference_describe.cc",
           "support/routing_input.cc", "support/scenario.cc", "support/spoil_call.cc",
-          "support/tally_operation.cc", "support/wire_reference.cc", "support/world_shapes.cc"]
+          "support/tally_operation.cc", "support/wire_reference.cc", "support/words_output.cc",
+          "support/world_shapes.cc"]
 FLAGS = ["-std=c++20", "-Og", "-ffp-contract=off", "-w"]  # compiling takes most of the time
 TSAN = ["-fsanitize=thread", "-g1"]
 JOB_SECONDS = 90

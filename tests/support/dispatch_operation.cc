@@ -60,7 +60,8 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
   const int longer = rank == config_.oddRank ? 16 : 0;  // for the size that this rank states
   if (inWindow(rank)) {
     const auto scaleBytes = static_cast<std::int64_t>(config_.cast ? scalesOf(rank, rows, rows).bytes() : 0);
-    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + longer + config_.sideBytes) + scaleBytes))
+    const std::int64_t beside = roundUp(scaleBytes, 16) + payloadsOf(rank, rows, rows).bytes();
+    if (!areas_->acquire(rank, config_.area, rows * (config_.rowBytes + longer + config_.sideBytes) + beside))
       report.add(rank, name_ + ": the output was written before it was offered");
   } else {
     own.outRows = GuardedBytes(config_.inSlots ? 0 : at(rows * (config_.rowBytes + longer)));
@@ -74,8 +75,23 @@ void DispatchOperation::poisonOutputs(int rank, Report& report) {
   own.outBlocks = GuardedBytes(own.outOffsets.size());
 }
 
-CastOutput DispatchOperation::scalesOf(int rank, std::int64_t rows, std::int64_t capacity) const {
-  return {config_.cast, route_->config, route_->arrivals[at(rank)].expertOffsets, rows, capacity};
+WordsOutput DispatchOperation::scalesOf(int rank, std::int64_t rows, std::int64_t capacity) const {
+  return {config_.cast.form(), route_->config, route_->arrivals[at(rank)].expertOffsets, rows, capacity};
+}
+PayloadArrays DispatchOperation::payloadsOf(int rank, std::int64_t rows, std::int64_t capacity) const {
+  return {config_.payloads, route_->config, route_->arrivals[at(rank)].expertOffsets, rows, capacity};
+}
+
+std::vector<std::uint8_t> DispatchOperation::sideRow(int source, int token) const {
+  std::vector<std::uint8_t> row(at(config_.sideBytes));
+  fillRow(rowKey(config_.seed ^ kSideSeed, source, token), row.data(), config_.sideBytes);
+  if (config_.payloads) std::fill(row.begin() + std::ptrdiff_t{4} * config_.payloads.words(), row.end(), 0);
+  return row;
+}
+std::vector<std::uint32_t> DispatchOperation::payloadWords(int source, int token) const {
+  std::vector<std::uint32_t> words(at(config_.sideBytes / 4));
+  if (!words.empty()) std::memcpy(words.data(), sideRow(source, token).data(), words.size() * 4);
+  return words;
 }
 
 std::vector<std::uint8_t> DispatchOperation::sourceRow(int source, int token) const {
@@ -99,8 +115,8 @@ void DispatchOperation::start(int rank, Report& report) {
   for (int t = 0; t < tokens; ++t) {
     const std::vector<std::uint8_t> row = sourceRow(rank, t);
     std::memcpy(own.rows.data() + std::int64_t{t} * sourceBytes(), row.data(), row.size());
-    fillRow(rowKey(config_.seed ^ kSideSeed, rank, t), own.side.data() + std::int64_t{t} * config_.sideBytes,
-            config_.sideBytes);
+    const std::vector<std::uint8_t> side = sideRow(rank, t);
+    if (!side.empty()) std::memcpy(own.side.data() + std::int64_t{t} * config_.sideBytes, side.data(), side.size());
   }
   const Arrivals& arrivals = route_->arrivals[at(rank)];
   const std::int64_t rows = outputRows(rank);
@@ -126,8 +142,9 @@ void DispatchOperation::start(int rank, Report& report) {
   if (config_.padding != 0 && d.capacity >= arrivals.layoutRows) d.capacity = rows;
   if (config_.inSlots) d.outRows = d.outSide = nullptr;
   placeScales(rank);
+  if (config_.payloads) placePayloads(rank);
   d.terms = packDispatchTerms(sourceBytes() + longer, config_.cast.rowType, config_.sideBytes, d.cast.type,
-                              config_.cast.weighsInput);
+                              config_.cast.weighsInput, payloadFingerprint(d.payloads));
   if (!handle_.shape().lowLatency) {
     d.staged = window ? 0 : comm_.shape().stagingRows;
     if (rank == config_.smallStaging) d.staged = static_cast<std::int64_t>(arrivals.tokens.size()) - 1;
@@ -152,10 +169,10 @@ void DispatchOperation::placeScales(int rank) {
   const bool wanted = !config_.inSlots || wants(config_.seed, rank, 4);
   if (config_.cast) own.scales = scalesOf(rank, wanted ? rows : 0, wanted ? d.capacity : 0);
   own.outScales = GuardedBytes(window ? 0 : own.scales.bytes());
-  const std::int64_t before = rows * (config_.rowBytes + config_.sideBytes);
+  const std::int64_t before = scalesBegin(rank);
   own.scalesAt = window ? areas_->data(rank, config_.area) + before : own.outScales.data();
   own.rule = config_.cast.ruleOf(rank);
-  d.cast = own.scales.args(own.scalesAt, own.rule);
+  d.cast = castArgs(config_.cast, own.scales, own.scalesAt, own.rule);
   if (config_.cast.weighsInput) d.cast.rowWeights = handle_.view(rank).sent.weights;
   if (d.cast.grid.blocked != 0 && own.scales.bytes() > 0) d.padding |= kPadScales;
   if (d.cast.grid.blocked != 0 && route_->config.layout == Layout::expertMajor && wants(config_.seed, rank, 7))
@@ -163,11 +180,33 @@ void DispatchOperation::placeScales(int rank) {
   if (window) d.cast.outScalesOffset = areas_->offset(rank, config_.area) + static_cast<std::uint64_t>(before);
 }
 
+// Behind the scales, if any, those of a window output.
+void DispatchOperation::placePayloads(int rank) {
+  PerRank& own = ranks_[at(rank)];
+  DispatchArgs& d = own.params.dispatch;
+  const std::int64_t rows = outputRows(rank);
+  const bool window = inWindow(rank);
+  if (window && d.capacity > rows) d.capacity = rows;
+  own.payloads = payloadsOf(rank, config_.inSlots ? 0 : rows, config_.inSlots ? 0 : d.capacity);
+  const std::int64_t before = scalesBegin(rank) + roundUp(static_cast<std::int64_t>(own.scales.bytes()), 16);
+  own.payloads.place(window ? areas_->data(rank, config_.area) + before : nullptr,
+                     window ? areas_->offset(rank, config_.area) + static_cast<std::uint64_t>(before) : 0);
+  std::vector<std::vector<std::uint32_t>> tokens;
+  for (int t = 0; t < d.tokens; ++t) tokens.push_back(payloadWords(rank, t));
+  d.payloads = own.payloads.args(tokens);
+  d.side = nullptr, d.outSide = nullptr;
+  if (!config_.cast) d.cast.codeBytes = d.rowBytes;
+  if (!own.payloads.inBlocks() || config_.inSlots || own.payloads.bytes() == 0) return;
+  d.padding |= kPadScales;
+  if (route_->config.layout == Layout::expertMajor && wants(config_.seed, rank, 7))
+    d.cast.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(own.outBlocks.data());
+}
+
 StepParams DispatchOperation::params(int rank, int phases) {
   if ((phases & kSendPhase) != 0) handle_.startDispatch(rank);
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
-  const bool delivers = handle_.shape().lowLatency && !config_.inSlots && !config_.cast;
+  const bool delivers = handle_.shape().lowLatency && !config_.inSlots && !config_.cast && !config_.payloads;
   params.dispatch.countingBlock = wants(config_.seed, rank, 6) ? 1 : 0;
   params.dispatch.straight = phases == (kSendPhase | kReceivePhase) && delivers && wants(config_.seed, rank, 5) ? 1 : 0;
   return params;
@@ -180,7 +219,8 @@ Watch DispatchOperation::watch(int rank, int phases, Report& report) {
           [this, rank, &report](int expert) { checkExpert(rank, expert, report); }};
 }
 
-// Checks rows, side payload and description of an expert whose arrival word has come. Casts are checked at the end.
+// Checks rows, side payload and description of an expert whose arrival word has come. Casts and payloads are checked at
+// the end.
 void DispatchOperation::checkExpert(int rank, int expert, Report& report) const {
   const DispatchArgs& d = ranks_[at(rank)].params.dispatch;
   for (const ArrivedToken& token : shown(rank).tokens) {
@@ -191,7 +231,7 @@ void DispatchOperation::checkExpert(int rank, int expert, Report& report) const 
       };
       const int source = token.source * route_->config.tokensMax + token.token;
       const bool good = (config_.cast || is(config_.seed, d.outRows, config_.rowBytes)) &&
-                        is(config_.seed ^ kSideSeed, d.outSide, config_.sideBytes) &&
+                        (config_.payloads || is(config_.seed ^ kSideSeed, d.outSide, config_.sideBytes)) &&
                         (d.outTopkWeights == nullptr || d.outTopkWeights[entry.row] == entry.weight) &&
                         (d.outSourceIndex == nullptr || d.outSourceIndex[entry.row] == source);
       if (good) continue;
@@ -202,7 +242,7 @@ void DispatchOperation::checkExpert(int rank, int expert, Report& report) const 
 }
 
 // Checks the codes of a row, and the scales behind them if the row is in a slot. Notes which scales it must have.
-bool DispatchOperation::checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row,
+bool DispatchOperation::checkCast(WordsOutput& scales, const ArrivedToken& token, std::int64_t row,
                                   const std::uint8_t* codes) const {
   const CastCase& cast = config_.cast;
   const ReferenceCast expected =
@@ -231,10 +271,12 @@ void DispatchOperation::checkRows(int rank, const Arrivals& arrivals, Report& re
   const int stride = config_.inSlots ? travellingBytes() : config_.rowBytes;
   bool padded = false;
   own.scales.expectPads(arrivals, (d.padding & kPadRows) != 0);
+  own.payloads.expectPads(arrivals, (d.padding & kPadRows) != 0);
   const auto isRow = [&](const ArrivedToken* token, std::uint64_t seed, const std::uint8_t* row, std::int64_t bytes) {
     if (token == nullptr && padded) return std::count(row, row + bytes, 0) == bytes;
     if (token == nullptr) return config_.inSlots || hearsOverRails(rank) || isPoison(row, at(bytes));
     if (config_.cast && seed == config_.seed) return checkCast(own.scales, *token, (row - outRows) / stride, row);
+    if (seed != config_.seed) return std::memcmp(row, sideRow(token->source, token->token).data(), at(bytes)) == 0;
     return rowIs(rowKey(seed, token->source, token->token), row, bytes);
   };
   for (std::int64_t row = 0; row < outputRows(rank); ++row) {
@@ -245,10 +287,15 @@ void DispatchOperation::checkRows(int rank, const Arrivals& arrivals, Report& re
     if (!isRow(token, config_.seed, outRows + row * stride, config_.rowBytes))
       return report.add(rank, fmt::format("{}: row {} is not that of token {}:{}", name_, row,
                                           token ? token->source : -1, token ? token->token : -1));
-    if (!isRow(token, config_.seed ^ kSideSeed, outSide + row * config_.sideBytes, config_.sideBytes))
+    if (config_.payloads && token != nullptr) own.payloads.expect(row, payloadWords(token->source, token->token));
+    if (config_.payloads && token == nullptr && padded) own.payloads.expectZeros(row);
+    const bool arrays = config_.payloads && !config_.inSlots;
+    if (!arrays && !isRow(token, config_.seed ^ kSideSeed, outSide + row * config_.sideBytes, config_.sideBytes))
       return report.add(rank, fmt::format("{}: side payload of row {} is wrong", name_, row));
   }
-  if (!hearsOverRails(rank) && !own.scales.isRight(own.scalesAt)) report.add(rank, name_ + ": scales are wrong");
+  if (hearsOverRails(rank)) return;
+  if (!own.scales.isRight(own.scalesAt)) report.add(rank, name_ + ": scales are wrong");
+  if (!own.payloads.isRight()) report.add(rank, name_ + ": payloads are wrong");
 }
 
 void DispatchOperation::checkEntries(int rank, const Arrivals& arrivals, Report& report) const {
@@ -297,7 +344,9 @@ void DispatchOperation::checkEntries(int rank, const Arrivals& arrivals, Report&
   std::memcpy(offsets.data(), arrivals.expertOffsets.data(), offsets.size());
   compare("expert offsets", d.outExpertOffsets != nullptr, own.outOffsets, offsets);
   const std::vector<int> noBlocks(arrivals.expertOffsets.size(), 0);
-  const std::vector<int> blocks = fault_.at(rank) || !config_.cast ? noBlocks : own.scales.blockOffsets();
+  const bool ofScales = d.cast.grid.blocked != 0;
+  std::vector<int> blocks = ofScales ? own.scales.blockOffsets() : own.payloads.blockOffsets();
+  if (fault_.at(rank) || blocks.empty()) blocks = noBlocks;
   GuardedBytes blockOffsets(own.outBlocks.size());
   std::memcpy(blockOffsets.data(), blocks.data(), blockOffsets.size());
   compare("block offsets", d.cast.outScaleBlockOffsets != nullptr, own.outBlocks, blockOffsets);
@@ -310,6 +359,7 @@ void DispatchOperation::checkGuards(int rank, Report& report) {
   for (const GuardedBytes* bytes : {&own.outRows, &own.outSide, &own.outIds, &own.outWeights, &own.outSources,
                                     &own.outOffsets, &own.outBlocks, &own.outScales})
     good = good && bytes->guardsAreIntact();
+  good = good && own.payloads.guardsAreIntact();
   if (!good) report.add(rank, name_ + ": something was written behind an output");
 }
 

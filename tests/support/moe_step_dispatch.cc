@@ -23,11 +23,11 @@ std::int64_t MoeStep::scaleBytesMax() const {
                           case_.tokensMax, case_.alignment};
   const int local = (case_.experts + context_.nranks - 1) / context_.nranks;
   const std::vector<int> offsets(static_cast<std::size_t>(local) + 1, 0);
-  return static_cast<std::int64_t>(CastOutput(castCase(), route, offsets, rowsMax_, rowsMax_).bytes());
+  return static_cast<std::int64_t>(WordsOutput(castCase().form(), route, offsets, rowsMax_, rowsMax_).bytes());
 }
 
 void MoeStep::checkCast() {
-  CastOutput scales(castCase(), reference_->config, arrivals().expertOffsets, rowsMax_, rowsMax_);
+  WordsOutput scales(castCase().form(), reference_->config, arrivals().expertOffsets, rowsMax_, rowsMax_);
   scales.expectPads(arrivals(), (case_.padding & moePadRows) != 0);
   const auto out = context_.arena.get(out_, static_cast<std::size_t>(layoutRows() * outRowBytes()));
   const auto check = [&](const ArrivedToken& arrived, std::int64_t at) {

@@ -9,6 +9,7 @@
 
 #include "device/view/step_names.h"
 #include "support/cast_case.h"
+#include "support/payload_case.h"
 #include "support/protocol_world.h"
 #include "support/reference.h"
 #include "support/watch.h"
@@ -125,6 +126,7 @@ struct DispatchCase {
   Parts parts{1, 16};
   int area = 0;                        // HT: index in OutputAreas
   CastCase cast;                       // rowBytes is then the size of the codes
+  PayloadCase payloads;                // of the sideBytes
   bool inSlots = false;                // LL RANK_MAJOR: rows stay where they arrive
   std::vector<bool> staged;            // HT, [nranks]
   std::vector<std::int64_t> capacity;  // [nranks]; empty: exactly what arrives
@@ -149,7 +151,8 @@ class DispatchOperation : public Operation {
  private:
   struct PerRank {
     GuardedBytes rows, side, outRows, outSide, outIds, outWeights, outSources, outOffsets, outBlocks, outScales;
-    CastOutput scales;
+    WordsOutput scales;
+    PayloadArrays payloads;
     std::uint8_t* scalesAt = nullptr;
     ReferenceRule rule{};
     StepParams params{};
@@ -164,12 +167,18 @@ class DispatchOperation : public Operation {
   // Rows of the output that padding reaches.
   std::int64_t paddedRows(int rank) const;
   void poisonOutputs(int rank, Report& report);
-  CastOutput scalesOf(int rank, std::int64_t rows, std::int64_t capacity) const;
+  WordsOutput scalesOf(int rank, std::int64_t rows, std::int64_t capacity) const;
+  PayloadArrays payloadsOf(int rank, std::int64_t rows, std::int64_t capacity) const;
+  // A row's side payload, as it travels.
+  std::vector<std::uint8_t> sideRow(int source, int token) const;
+  std::vector<std::uint32_t> payloadWords(int source, int token) const;
+  std::int64_t scalesBegin(int rank) const { return outputRows(rank) * (config_.rowBytes + config_.sideBytes); }
   void placeScales(int rank);
+  void placePayloads(int rank);
   void checkOutputs(int rank, Report& report);
   void checkRows(int rank, const Arrivals& arrivals, Report& report);
   void checkExpert(int rank, int expert, Report& report) const;
-  bool checkCast(CastOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
+  bool checkCast(WordsOutput& scales, const ArrivedToken& token, std::int64_t row, const std::uint8_t* codes) const;
   void checkEntries(int rank, const Arrivals& arrivals, Report& report) const;
   void checkGuards(int rank, Report& report);
   void writeBack(int rank);

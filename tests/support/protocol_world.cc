@@ -58,7 +58,7 @@ void TestComm::listAreas() {
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});
-  add("htScales", at_.htScales, two * std::int64_t{sizeof(ScaleRecord)});
+  add("htScales", at_.htScales, two * kScaleRecords * std::int64_t{sizeof(ScaleRecord)});
   add("htScaleOffsets", at_.htScaleOffsets, s.ht ? two * 4 * ((s.expertsMax + n - 1) / n) : 0);
   add("htCombines", at_.htCombines, two * std::int64_t{sizeof(CombineRecord)});
   add("llSizes", at_.llSizes, sets * n * 8);

@@ -207,6 +207,8 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
     config.cast.weighsInput = s.topk == 1 && !scaling_.oneIn(3);
     config.parts = drawTiles(config.cast.elements, casting);
   }
+  config.payloads = drawPayloads(config.sideBytes, config.seed);
+  if (config.payloads) config.sideBytes = static_cast<int>(roundUp(config.payloads.words() * 4, 16));
   config.stagingArea = freeStaging();
   const bool direct = config.stagingArea < 0 || rng_.oneIn(3);
   for (int r = 0; r < shape_.nranks; ++r) config.staged.push_back(!direct && rng_.coin());
@@ -214,6 +216,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
     config.capacity.push_back(track.route->arrivals[at(r)].layoutRows + (rng_.coin() ? 0 : rng_.below(kSpareCapacity)));
   if (rng_.oneIn(3)) config.padding = rng_.between(1, 3), config.spareRows = rng_.below(4);
   keepSmall(config.cast, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
+  keepSmall(config.payloads, *track.route, config.spareRows + kSpareCapacity, kBlockedScaleBytesMax);
   if (rng_.oneIn(3)) config.globalIds = true, config.invalidId = rng_.coin() ? s.map.experts : -7;
   addTrouble(track, config);
   track.area = freeArea();
@@ -233,7 +236,7 @@ void ScenarioBuilder::addDispatch(HandleTrack& track, const std::shared_ptr<Rout
     operation = std::make_shared<RouteDispatchOperation>(*world_.comm, *track.handle, routing, dispatch,
                                                          name("dispatch that routes", track));
   }
-  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0), bool{config.cast});
+  track.step = routing ? Step::llRouteDispatch : dispatchStep(track.handle->view(0), config.cast || config.payloads);
   start(track, operation);
 }
 

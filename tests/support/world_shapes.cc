@@ -74,7 +74,7 @@ void ShapeDrawer::limitRowBytes() {
   for (const HandleShape& s : handles_) rows = std::max(rows, layoutRowsMax(s));
   const int fits = static_cast<int>(std::clamp<std::int64_t>(kOutputBytesMax / rows / 16 * 16, 16, 16384));
   shape_.rowBytesMax = std::min(shape_.rowBytesMax, fits);
-  const auto blocks = static_cast<std::int64_t>(kBlockedScaleBytesMax);
+  const auto blocks = static_cast<std::int64_t>(2 * kBlockedScaleBytesMax);  // of scales, and of payloads
   shape_.heapBytes =
       shape_.ht ? kOutputAreas * roundUp(rows * (shape_.rowBytesMax + shape_.sideBytesMax) + blocks + 256, 256) : 0;
 }

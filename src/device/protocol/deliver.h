@@ -69,18 +69,16 @@ struct Delivered {
   }
 };
 
-// Word `word` of the scales of copy `copy` of a row that arrived, in this rank's output. `places`: as deliverScales
-// takes them.
+// Where the words of copy `copy` of a row that arrived begin, in this rank's output. `places`: as deliverScales takes
+// them.
+MOE_LANES std::int64_t gridStart(const ScaleGrid& grid, const auto& places, int row, int copy) {
+  if (grid.experts == 0) return grid.rowStart(places.place(row, copy));
+  const int expert = places.expert(row, copy);
+  return grid.startOf(places.place(row, copy), expert, places.expertOffsets()[expert]);
+}
+// Word `word` of such a row's scales.
 MOE_LANES std::uint32_t* scaleWord(const CastArgs& cast, const auto& places, int row, int copy, int word) {
-  const ScaleGrid& grid = cast.grid;
-  std::int64_t start = 0;
-  if (grid.experts == 0) {
-    start = grid.rowStart(places.place(row, copy));
-  } else {
-    const int expert = places.expert(row, copy);
-    start = grid.startOf(places.place(row, copy), expert, places.expertOffsets()[expert]);
-  }
-  return cast.outScales + start + word * grid.wordStride;
+  return cast.outScales + gridStart(cast.grid, places, row, copy) + word * cast.grid.wordStride;
 }
 
 // Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
@@ -140,9 +138,10 @@ MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offse
   std::int32_t* out = s.p.dispatch.outExpertOffsets;
   std::int32_t* blocks = s.p.dispatch.cast.outScaleBlockOffsets;
   if (out == nullptr && blocks == nullptr) return;
+  const ScaleGrid* grid = gridOfExperts(s.p.dispatch);
   s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) {
     if (out != nullptr) out[e] = offsets[e];
-    if (blocks != nullptr) blocks[e] = s.p.dispatch.cast.grid.firstBlock(offsets[e], e);
+    if (blocks != nullptr) blocks[e] = grid != nullptr ? grid->firstBlock(offsets[e], e) : 0;
   });
 }
 

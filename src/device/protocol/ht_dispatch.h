@@ -60,6 +60,27 @@ struct HtArrived {
   MOE_LANES int expert(int row, int copy) const { return copyExpert(h, row, inPlace() + copy); }
 };
 
+// The payloads of such rows, for deliverPayloads: staged ones are side payload.
+template <class Warp>
+struct HtArrivedPayloads {
+  const Warp& warp;
+  HtArrived rows;
+  const PayloadArgs& payloads;
+
+  MOE_LANES Quad piece(int row, int number) const {
+    if (rows.staged) return warp.laneLoad(reinterpret_cast<const Quad*>(rows.source(row)) + number);
+    // Of the copy before the first further one.
+    return laneGather(payloads, number, [&](const PayloadWords& from, int word) {
+      const WordPlace place = outputPlace(from, *this, row, -1);
+      return warp.laneLoad(static_cast<const std::uint32_t*>(place.at + word * place.wordStride));
+    });
+  }
+  MOE_LANES int copies(int row) const { return rows.copies(row); }
+  MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return rows.expert(row, copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
+};
+
 // The scales of such rows, for deliverScales.
 struct HtArrivedScales {
   HtArrived rows;
@@ -145,6 +166,10 @@ class HtDispatch {
     auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
     return out.staged != 0 ? rows + std::int64_t{to.flat} * d_.rowBytes
                            : rows + std::int64_t{to.row} * d_.cast.codeBytes;
+  }
+  // One lane stores a piece of a row's payloads to its place in this domain.
+  MOE_LANES void storePiece(const Destination& to, int piece, const Quad& quad) const {
+    laneStorePiece(s, to, outputOf(to.rank).staged != 0 ? finalPlace(to).side : nullptr, piece, quad);
   }
   // Where the row of a token waits for the rails.
   MOE_LANES Sink railPlace(int token) const {
@@ -232,17 +257,44 @@ class HtDispatch {
     return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
   }
 
-  // Each row is cast where it is loaded, and stored as codes and scales. Side payload goes by itself.
+  // Each row is cast where it is loaded, and stored as codes and scales. Side payload, and rows that are not cast, go
+  // by themselves.
   template <class Rows>
   MOE_LANES void pushCast(Range tokens, Rows rows) const {
-    using To = Outgoing<Session<Warp>, Rows, HtCastPlaces<HtDispatch>>;
-    const To to{s, rows, {*this}, {s.handle}};
-    const auto elements = static_cast<std::uint32_t>(d_.cast.elements);
-    s.warp.castRows(CastOut<To>{to, d_, shareOf(tokens, d_.parts, elements, team_)});
-    if (d_.sideBytes == 0) return;
-    using Side = Outgoing<Session<Warp>, Rows, HtSidePlaces<HtDispatch>>;
-    const Side side{s, rows, {*this}, {s.handle}};
-    s.warp.streamRows(PayloadOut<Side>{side, d_.side, shareOf(tokens, Parts{1, d_.sideBytes}, d_.sideBytes, team_)});
+    const bool casts = d_.cast.type != kNoCast;
+    if (casts) {
+      using To = Outgoing<Session<Warp>, Rows, HtCastPlaces<HtDispatch>>;
+      const To to{s, rows, {*this}, {s.handle}};
+      const auto elements = static_cast<std::uint32_t>(d_.cast.elements);
+      s.warp.castRows(CastOut<To>{to, d_, shareOf(tokens, d_.parts, elements, team_)});
+    }
+    using Piece = Outgoing<Session<Warp>, Rows, HtPiecePlaces<HtDispatch>>;
+    MOE_ROLLED
+    for (int side = casts ? 1 : 0; side < 2; ++side) {
+      if (side != 0 && d_.side == nullptr) break;
+      const Piece to{s, rows, {*this, side != 0}, {s.handle}};
+      const std::uint32_t bytes = side != 0 ? d_.sideBytes : d_.rowBytes;
+      const Parts parts = side != 0 ? Parts{1, bytes} : d_.parts;
+      s.warp.streamRows(PayloadOut<Piece>{to, side != 0 ? d_.side : d_.rows, shareOf(tokens, parts, bytes, team_)});
+    }
+    if (d_.payloads.count != 0) pushPayloads(tokens, rows);
+  }
+  template <class Rows>
+  MOE_LANES void pushPayloads(Range tokens, Rows rows) const {
+    const bool byRows = d_.payloads.byRows != 0 && d_.staged == 0;
+    forPieces(s, tokens, byRows, team_, [&](int token, int piece) {
+      if (!rows.any(token)) return;
+      const Quad quad = laneTokenPiece(d_.payloads, token, piece);
+      for (int i = 0; i < s.handle.destinationsMax; ++i) {
+        const Destination to = s.handle.sent.destinations[std::int64_t{token} * s.handle.destinationsMax + i];
+        if (to.rank == kNoRank) return;
+        if (!rows.takes(to)) continue;
+        if (s.isRemote(to.rank)) {
+          return s.warp.laneStore(reinterpret_cast<Quad*>(railPlace(token).side) + piece, quad);
+        }
+        storePiece(to, piece, quad);
+      }
+    });
   }
 
   MOE_LANES void sendWave(int wave) const {
@@ -267,6 +319,11 @@ class HtDispatch {
     }
     if (d_.sideBytes == 0) return;
     const HtArrived side = arrived(d_.outSideOffset, d_.outSide, d_.sideBytes);
+    if constexpr (kKind.casts) {
+      if (d_.payloads.count != 0) {
+        return deliverPayloads(s, rows, HtArrivedPayloads<Warp>{s.warp, side, d_.payloads}, s.w);
+      }
+    }
     placePayload(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
   }
   // In the staging area a row that was cast is one piece. Scales that lie in one piece are copied as the codes are, by
@@ -284,7 +341,7 @@ class HtDispatch {
       placePayload(rows, {s.handle, staged, in, staged ? d_.rowBytes : bytes}, out, bytes,
                    isCodes ? d_.arriving : Parts{1, bytes});
     }
-    if (together) return;
+    if (together || cast.words == 0) return;
     const HtArrived from{s.handle, staged, codes, staged ? d_.rowBytes : cast.codeBytes};
     deliverScales(s, rows, HtArrivedScales{from, cast}, s.w);
   }

@@ -171,7 +171,18 @@ class HtDispatchRails {
     const PartShare share = shareOf({0, rows.count()}, codeParts(), d_.cast.codeBytes, s.w);
     s.warp.streamRows(Forwarded<Here, true>{here_, rows, Payload::rows, rail, share});
     forwardScales(rows);
+    if (d_.payloads.count != 0) return forwardPayloads(rows);
     if (d_.sideBytes != 0) forward(wave, Payload::side, Parts{1, d_.sideBytes});
+  }
+  MOE_LANES void forwardPayloads(const RailRows& rows) const {
+    const RailPayload rail = railPayload(s.p, Payload::side);
+    forPieces(s, {0, rows.count()}, false, s.w, [&](int number, int piece) {
+      const RailRow row = railRowAt(rows, number);
+      const auto* from = s.comm.template mine<std::uint8_t>(rail.arriving(s.comm, row.domain, row.index));
+      const Quad quad = s.warp.laneLoad(reinterpret_cast<const Quad*>(from) + piece);
+      const Destination* to = s.handle.rails.to + row.table * s.handle.railDestinationsMax();
+      for (int n = 0; n < s.handle.rails.count[row.table]; ++n) here_.storePiece(to[n], piece, quad);
+    });
   }
   // The parts of a row's elements, of its codes.
   MOE_LANES Parts codeParts() const {

@@ -1,7 +1,7 @@
 // Low-latency dispatch of a handle that was routed before.
 #pragma once
 
-#include "device/protocol/ll_exchange.h"
+#include "device/protocol/ll_payloads.h"
 
 namespace moe {
 
@@ -43,6 +43,16 @@ MOE_SELDOM void keepTermsFault(Warp warp, const StepParams& p) {
 }
 
 template <Moves Warp>
+MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w) {
+  llSendPieces(LlSlots<Warp>(warp, p), RoutedLists{p.handle}, w);
+}
+template <Moves Warp>
+MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w) {
+  const LlSlots<Warp> s(warp, p);
+  llTakePieces(s, LlArrived{s.side(), nullptr, 0}, *p.handle.arriving.rows, w);
+}
+
+template <Moves Warp>
 class LlDispatch {
  public:
   MOE_LANES LlDispatch(const Warp& warp, const StepParams& p, WarpIndex w) : s(warp, p, w), d_(p.dispatch) {}
@@ -54,6 +64,7 @@ class LlDispatch {
       if (uncombined && !waitForSlots()) return;
       if (s.w.index == 0) sendTerms();
       llSendRows(s, RoutedLists{s.handle});
+      if (d_.payloads.count != 0) llSendPayloads(s.warp, s.p, s.w);
       s.announce(s.rowFlags(), Meeting::rows, s.w);
       if (s.split()) putToRemoteRanks();
       if (isLast(s.w)) llEndSend(s, silent);
@@ -117,6 +128,7 @@ class LlDispatch {
     }
     if (delivers) {
       llDeliverScales(s, LlArrived{s.rows(), nullptr, 0}, *s.handle.arriving.rows);
+      if (d_.payloads.count != 0) llTakePayloads(s.warp, s.p, s.w);
     } else if (!silent) {
       keepRefusal(rows);
     }

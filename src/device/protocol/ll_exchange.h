@@ -60,6 +60,12 @@ struct LlRows {
   MOE_LANES int row(int number) const { return number < gapAt ? number : number + gap; }
 };
 
+// The slots of side payload. `split`: there are other domains.
+MOE_LANES LlPayload llSide(const StepParams& p, bool split) {
+  const CommView& c = p.comm;
+  return {c, p.handle, c.at.llSide, split ? c.far->at.llSideOut : 0, c.sideBytesMax, p.dispatch.sideBytes};
+}
+
 // A session of an LL dispatch.
 template <Moves Warp>
 struct LlSession : Session<Warp> {
@@ -78,10 +84,7 @@ struct LlSession : Session<Warp> {
     const CommView& c = this->comm;
     return {c, this->handle, c.at.llRows, this->split() ? c.far->at.llRowsOut : 0, c.rowBytesMax, args.rowBytes};
   }
-  MOE_LANES LlPayload side() const {
-    const CommView& c = this->comm;
-    return {c, this->handle, c.at.llSide, this->split() ? c.far->at.llSideOut : 0, c.sideBytesMax, args.sideBytes};
-  }
+  MOE_LANES LlPayload side() const { return llSide(this->p, this->split()); }
 };
 template <class S>
 concept LlSending = Moving<S> && requires(const S s) {
@@ -108,7 +111,7 @@ MOE_LANES void llSendRows(const LlSending auto& s, const Lists& lists) {
     const To to{s, which, s.rows(), lists};
     s.warp.streamRows(PayloadOut<To>{to, d.rows, shareOf(tokens, d.parts, d.rowBytes, s.w)});
   }
-  if (d.sideBytes == 0) return;
+  if (d.side == nullptr) return;
   const To sideTo{s, which, s.side(), lists};
   const Parts whole{1, d.sideBytes};
   s.warp.streamRows(PayloadOut<To>{sideTo, d.side, shareOf(tokens, whole, d.sideBytes, s.w)});

@@ -4,10 +4,27 @@
 // routes".
 #pragma once
 
+#include "device/protocol/ll_payloads.h"
 #include "device/protocol/ll_users.h"
 #include "device/protocol/ll_verdict.h"
 
 namespace moe {
+
+// `w`: among all warps; `mover`: among those that move rows. A block's tables are looked at, not made.
+template <Gathers Warp>
+MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, WarpIndex mover) {
+  const auto& wide = warp.wide();
+  const LlBlock<typename Warp::Wide> block(wide, p, w, {});
+  llSendPieces(LlSlots<Warp>(warp, p), LlUsers(block), mover);
+}
+template <Gathers Warp>
+MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, WarpIndex mover) {
+  const auto& wide = warp.wide();
+  const LlBlock<typename Warp::Wide> block(wide, p, w, {});
+  const LlTaken taken(block);
+  const LlSlots<Warp> s(warp, p);
+  llTakePieces(s, LlTakenRows<LlBlock<typename Warp::Wide>>{taken, s.side(), nullptr, 0}, taken.rows(), mover);
+}
 
 template <Gathers Warp>
 class LlRouteDispatch {
@@ -51,6 +68,7 @@ class LlRouteDispatch {
     if (moves()) {
       telling.storeHeaders();
       llSendRows(mover_, users);
+      if (s_.args.payloads.count != 0) llSendPayloads(s_.warp, s_.p, s_.w, mover_.w);
     }
     s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
     if (s_.split()) putToRemoteRanks(telling);
@@ -117,6 +135,7 @@ class LlRouteDispatch {
                 return LlTakenRows<Block>{taken, payload, s_.args.straight != 0 ? in : nullptr, bytes};
               });
     llDeliverScales(mover_, LlTakenRows<Block>{taken, s_.rows(), nullptr, 0}, taken.rows());
+    if (s_.args.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, mover_.w);
   }
 
   // The handle keeps the headers, with final rows, and `describing` the caller's arrays are filled from them. Numbers

@@ -68,17 +68,33 @@ class Padding {
   MOE_LANES void run(WarpIndex team) const {
     MOE_ROLLED
     for (int i = 0; i < gaps_.count(); ++i) fill(gaps_.share(i, team));
-    if ((d_.padding & kPadScales) != 0) ScalePads<Warp>(warp, h_, d_, gaps_.rank, gaps_.filled).run(team);
+    if ((d_.padding & kPadScales) == 0) return;
+    forBlocked([&](const ScalePads<Warp>& pads) { pads.run(team); });
   }
 
   // As if nothing had come, as far as the output has room.
   MOE_LANES void runOverAll(WarpIndex team) const {
     fill(gaps_.shareOfAll(team));
     constexpr int kAll = kPadRows | kPadScales;
-    if ((d_.padding & kAll) == kAll) ScalePads<Warp>(warp, h_, d_, gaps_.rank, gaps_.filled).runOverAll(team);
+    if ((d_.padding & kAll) != kAll) return;
+    forBlocked([&](const ScalePads<Warp>& pads) { pads.runOverAll(team); });
   }
 
  private:
+  // What lies in blocks of 128 rows: scales, and payloads.
+  template <class Body>
+  MOE_LANES void forBlocked(Body body) const {
+    MOE_ROLLED
+    for (int i = 0; i <= d_.payloads.count; ++i) {
+      const PayloadWords* payload = i > 0 ? d_.payloads.payload + (i - 1) : nullptr;
+      const ScaleGrid& grid = payload != nullptr ? payload->grid : d_.cast.grid;
+      std::uint32_t* out = payload != nullptr ? payload->out : d_.cast.outScales;
+      if (grid.blocked == 0 || out == nullptr) continue;
+      const int words = payload != nullptr ? payload->end - payload->first : d_.cast.words;
+      body(ScalePads<Warp>(warp, h_, d_, {grid, out, words}, gaps_.rank, gaps_.filled));
+    }
+  }
+
   MOE_LANES void fill(Range rows) const {
     if ((d_.padding & kPadIndices) != 0) padIndices(rows);
     if ((d_.padding & kPadRows) != 0) padRows(rows);
@@ -106,14 +122,21 @@ class Padding {
     MOE_ROLLED
     for (int row = rows.begin; row < rows.end; ++row) {
       zero(d_.outRows + std::int64_t{row} * bytes, bytes);
-      if (d_.sideBytes != 0) zero(d_.outSide + std::int64_t{row} * d_.sideBytes, d_.sideBytes);
-      if (casts && d_.cast.grid.blocked == 0) padScales(row);
+      if (d_.outSide != nullptr) zero(d_.outSide + std::int64_t{row} * d_.sideBytes, d_.sideBytes);
+      if (casts) padWords(d_.cast.outScales, d_.cast.grid, d_.cast.words, row);
+      MOE_ROLLED
+      for (int i = 0; i < d_.payloads.count; ++i) {
+        const PayloadWords& payload = d_.payloads.payload[i];
+        padWords(payload.out, payload.grid, payload.end - payload.first, row);
+      }
     }
   }
 
-  MOE_LANES void padScales(int row) const {
-    std::uint32_t* words = d_.cast.outScales + d_.cast.grid.rowStart(row);
-    warp.forEach(d_.cast.words, [&](int word) { words[word * d_.cast.grid.wordStride] = 0; });
+  // Those in blocks are ScalePads' work.
+  MOE_LANES void padWords(std::uint32_t* out, const ScaleGrid& grid, int count, int row) const {
+    if (grid.blocked != 0) return;
+    std::uint32_t* words = out + grid.rowStart(row);
+    warp.forEach(count, [&](int word) { words[word * grid.wordStride] = 0; });
   }
 
   MOE_LANES void zero(std::uint8_t* row, std::uint32_t bytes) const {

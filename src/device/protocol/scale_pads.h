@@ -1,5 +1,5 @@
-// Scales in blocks have places for rows that no row arrives for. Their owner stores zeros there: a tensor core loads
-// whole blocks. docs/internals/protocol.md, "Scales in blocks of 128 rows".
+// Scales in blocks, and payloads, have places for rows that no row arrives for. Their owner stores zeros there: a
+// tensor core loads whole blocks. docs/internals/protocol.md, "Scales in blocks of 128 rows".
 #pragma once
 
 #include "device/policy/contract.h"
@@ -13,11 +13,19 @@ struct Filled {
   int layoutRows;
 };
 
+// What lies in blocks: `words` of each row.
+struct Blocked {
+  const ScaleGrid& grid;
+  std::uint32_t* out;
+  int words;
+};
+
 template <Moves Warp>
 class ScalePads {
  public:
-  MOE_LANES ScalePads(const Warp& policy, const HandleView& h, const DispatchArgs& d, int rank, const Filled& filled)
-      : warp(policy), h_(h), d_(d), grid_(d.cast.grid), rank_(rank), filled_(filled) {}
+  MOE_LANES ScalePads(const Warp& policy, const HandleView& h, const DispatchArgs& d, const Blocked& blocked, int rank,
+                      const Filled& filled)
+      : warp(policy), h_(h), d_(d), blocked_(blocked), grid_(blocked.grid), rank_(rank), filled_(filled) {}
 
   // Behind the rows of each group: to the end of their last block or, with kPadRows, of all blocks. Warps share out the
   // groups, and what is behind all of them: a warp that went through all groups would wait for the rows of each.
@@ -39,12 +47,12 @@ class ScalePads {
   // Zeros to blocks [block, end), in the first of which `rows` rows are there.
   MOE_LANES void fill(int block, int end, int rows, WarpIndex team) const {
     if (block >= end) return;
-    const Slice columns = sliceOf((end - block) * d_.cast.words, team);
-    std::uint32_t* from = d_.cast.outScales + block * grid_.rowStride;
+    const Slice columns = sliceOf((end - block) * blocked_.words, team);
+    std::uint32_t* from = blocked_.out + block * grid_.rowStride;
     MOE_ROLLED
     for (int i = columns.begin; i < columns.begin + columns.count; ++i) {
       std::uint32_t* column = from + std::int64_t{i} * kScaleColumnWords;
-      const int there = i < d_.cast.words ? rows : 0;
+      const int there = i < blocked_.words ? rows : 0;
       warp.forEach(kScaleColumnWords, [&](int word) {
         if (rowOfColumnWord(word) >= there) column[word] = 0;
       });
@@ -79,6 +87,7 @@ class ScalePads {
   const Warp& warp;
   const HandleView& h_;
   const DispatchArgs& d_;
+  const Blocked blocked_;
   const ScaleGrid& grid_;
   const int rank_;
   const Filled& filled_;

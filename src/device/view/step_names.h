@@ -62,7 +62,8 @@ MOE_HOST_DEVICE bool combineLands(const HandleView& h) {
   return h.lowLatency != 0 && h.layout != Layout::rankMajor;
 }
 
-// `casts`: rows are cast on their way. The steps that cast are steps of their own, so that others carry nothing of it.
+// `casts`: rows are cast on their way, or have payloads. The steps for that are steps of their own, so that others
+// carry nothing of it.
 inline Step dispatchStep(const HandleView& h, bool casts) {
   if (h.lowLatency != 0) return Step::llDispatch;
   if (h.hasRails()) return casts ? Step::htCastRails : Step::htDispatchRails;

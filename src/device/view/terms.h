@@ -5,6 +5,7 @@
 #include <array>
 
 #include "device/lanes.h"
+#include "device/view/payloads.h"
 
 namespace moe {
 
@@ -46,7 +47,8 @@ inline constexpr TermField kRowType{"args.rowType", 3, 2, kRowTypeNames},
           3,
           {"none", "fp8", "fp8 with UE8M0 scales", "fp8 with powers of two", "MXFP8", "MXFP4", "NVFP4"}},
     kExact{"moeCastExact", 5, 1, {"not set", "set"}}, kSideBytes{"args.sideBytes", 6, 19},
-    kHidden{"args.hidden", 25, 38}, kWeightsOnInput{"moeWeightsOnInput", 63, 1, {"not set", "set"}};
+    kHidden{"args.hidden", 25, 31}, kPayloads{"the fingerprint of the sizes in args.payloads", 56, 7, {"none"}},
+    kWeightsOnInput{"moeWeightsOnInput", 63, 1, {"not set", "set"}};
 }  // namespace dispatch_terms
 
 // Of a combine, in the 24 bits that a flag has for a value. Row sizes are counted in pieces of 16 bytes.
@@ -57,11 +59,20 @@ inline constexpr TermField kGrads{"gradients of the weights (moeCombineGrads)", 
     kPieces{"row size in units of 16 bytes", 6, 18};
 }  // namespace combine_terms
 
+// 1 to 127, and 0 without payloads: what terms say of how many words each payload has.
+inline int payloadFingerprint(const PayloadArgs& payloads) {
+  if (payloads.count == 0) return 0;
+  unsigned all = 0;
+  for (int i = 0; i < payloads.count; ++i) all = all * 31 + static_cast<unsigned>(payloads.payload[i].end);
+  return static_cast<int>(1 + all % 127);
+}
+
 // `cast` as in CastArgs: its type in three bits and a bit beside it.
-inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast, bool weightsOnInput) {
+inline std::uint64_t packDispatchTerms(std::int64_t hidden, int rowType, int sideBytes, int cast, bool weightsOnInput,
+                                       int payloads = 0) {
   namespace terms = dispatch_terms;
   return terms::kHidden.packed(hidden) | terms::kSideBytes.packed(sideBytes) | terms::kRowType.packed(rowType) |
-         terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3) |
+         terms::kPayloads.packed(payloads) | terms::kCast.packed(cast & 7) | terms::kExact.packed(cast >> 3) |
          terms::kWeightsOnInput.packed(weightsOnInput ? 1 : 0);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/view/failure.h"
+#include "device/view/payloads.h"
 #include "device/view/placement.h"
 #include "device/view/ready_words.h"
 #include "device/view/remote_view.h"
@@ -297,13 +298,13 @@ struct RouteArgs {
 };
 
 struct CastArgs {
-  int type;                                            // a CastType; none: all else is 0
+  int type;                                            // a CastType
   int rowType;                                         // of the rows that are cast
   int elements;                                        // of a row
-  std::uint32_t codeBytes;                             // of a row's codes
+  std::uint32_t codeBytes;                             // of a row's codes; without a cast, of a row with payloads
   const float *inputScale, *globalScale, *rowWeights;  // as in CastRule
   std::uint32_t* outScales;
-  std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if grid.experts is not 0; or NULL
+  std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], with gridOfExperts(); or NULL
   std::uint64_t outScalesOffset;       // window offset, HT and not staged
   int words;                           // of a row's scales
   ScaleGrid grid;                      // where they are in outScales
@@ -315,7 +316,7 @@ enum PadBits : int { kPadIndices = 1, kPadRows = 2, kPadScales = 4 };
 
 struct DispatchArgs {
   const std::uint8_t* rows;
-  const std::uint8_t* side;
+  const std::uint8_t* side;  // NULL with payloads
   int tokens;
   std::uint32_t rowBytes, sideBytes;  // as they travel
   std::uint64_t terms;                // what must agree: packDispatchTerms
@@ -324,8 +325,9 @@ struct DispatchArgs {
   int countingBlock;                  // LL that routes: 1: the first block counts, and moves no rows
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
   CastArgs cast;
+  PayloadArgs payloads;
   std::uint8_t* outRows;  // NULL: LL RANK_MAJOR rows stay in their slots
-  std::uint8_t* outSide;
+  std::uint8_t* outSide;  // NULL with payloads
   std::int64_t capacity;
   std::uint64_t outRowsOffset, outSideOffset;  // window offsets, HT and not staged
   std::int64_t staged;                         // 0: the output is in the window; else the rows of the staging area
@@ -336,6 +338,15 @@ struct DispatchArgs {
   int padding;            // PadBits
   int idBase, invalidId;  // outTopkIdx: of this rank's first expert; of none here
 };
+
+// The grid of scales or payloads in blocks of experts' rows, all of which lie in the same places; NULL: there are none.
+MOE_HOST_DEVICE const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
+  const ScaleGrid* found = d.cast.grid.experts != 0 ? &d.cast.grid : nullptr;
+  for (int i = 0; i < d.payloads.count; ++i) {
+    if (d.payloads.payload[i].grid.experts != 0) found = &d.payloads.payload[i].grid;
+  }
+  return found;
+}
 
 inline constexpr std::int64_t kAnyRows = INT64_MAX;
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "device/view/flag.h"
-#include "device/view/scale_grid.h"
+#include "device/view/payloads.h"
 #include "device/view/shape.h"
 
 namespace moe {
@@ -27,7 +27,7 @@ struct WindowLayout {
   std::uint64_t routeCounts;     // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
   std::uint64_t waveCounts;      // int32 [parity][from][kHtWaves]: rows that come in each wave by experts
   std::uint64_t htOutputs;       // OutputRecord [parity][from]
-  std::uint64_t htScales;        // ScaleRecord [parity][from]
+  std::uint64_t htScales;        // ScaleRecord [parity][from][kScaleRecords]
   std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: of the rank's experts, see ScaleRecord
   std::uint64_t htCombines;      // CombineRecord [parity][from]
   std::uint64_t llSizes;         // uint64 [set][from]: what must agree in a dispatch
@@ -98,12 +98,14 @@ struct alignas(16) OutputRecord {
   std::uint64_t reserved;
 };
 
-// Where a rank wants the scales of rows that are cast, if they come straight to its output. Beside its output record.
-// If grid.experts is not 0, the offsets that it takes lie in htScaleOffsets.
+// Where a rank wants the scales of rows that are cast, or a payload, if they come straight to its output. Beside its
+// output record. If grid.experts is not 0, the offsets that it takes lie in htScaleOffsets.
 struct alignas(16) ScaleRecord {
   std::uint64_t scales;  // window offset
   ScaleGrid grid;
+  int first, end;  // of a payload: its words among the row's
 };
+inline constexpr int kScaleRecords = 1 + kPayloadsMax;  // of a rank: of scales, then of payloads
 
 // Where a rank has the rows of a combine, sent to every peer with "rows ready".
 struct alignas(16) CombineRecord {
@@ -184,7 +186,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});
-  at.htScales = areas.take(kParities * n * std::int64_t{sizeof(ScaleRecord)});
+  at.htScales = areas.take(kParities * n * kScaleRecords * std::int64_t{sizeof(ScaleRecord)});
   at.scaleOffsetsStride = static_cast<int>((s.expertsMax + n - 1) / n);
   at.htScaleOffsets = areas.take(s.ht ? kParities * n * at.scaleOffsetsStride * 4 : 0);
   at.htCombines = areas.take(kParities * n * std::int64_t{sizeof(CombineRecord)});

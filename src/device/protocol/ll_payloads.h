@@ -1,0 +1,63 @@
+// Payloads in LL: pieces go to the slots of side payload, and from there to the caller's arrays. Functions of their
+// own, so that dispatches without payloads carry a test alone.
+#pragma once
+
+#include "device/protocol/ll_exchange.h"
+#include "device/protocol/payloads.h"
+
+namespace moe {
+
+// What is needed of a session, which a function of its own cannot have from its caller in registers.
+template <Moves Warp>
+struct LlSlots {
+  using Policy = Warp;
+
+  const Warp& warp;
+  const StepParams& p;
+  const CommView& comm;
+  const HandleView& handle;
+
+  MOE_LANES LlSlots(const Warp& policy, const StepParams& params)
+      : warp(policy), p(params), comm(params.comm), handle(params.handle) {}
+
+  MOE_LANES bool isRemote(int other) const { return Warp::kPuts && comm.split() && !comm.inDomain(other); }
+  MOE_LANES LlPayload side() const { return llSide(p, Warp::kPuts && comm.split()); }
+};
+
+// Stores this warp's share of pieces. `lists`: as Outgoing wants it.
+template <Moves Warp, class Lists>
+MOE_LANES void llSendPieces(const LlSlots<Warp>& s, const Lists& lists, WarpIndex w) {
+  const DispatchArgs& d = s.p.dispatch;
+  using To = Outgoing<LlSlots<Warp>, LlSlotRows, LlPayload, Lists>;
+  const To to{s, LlSlotRows{kNoRank}, s.side(), lists};
+  forPieces(s, {0, d.tokens}, false, w, [&](int token, int piece) {
+    const Quad quad = laneTokenPiece(d.payloads, token, piece);
+    for (int i = 0; i < to.placesMax(); ++i) {
+      std::uint8_t* row = to.place(token, i).row;
+      if (row != nullptr) s.warp.laneStore(reinterpret_cast<Quad*>(row) + piece, quad);
+    }
+  });
+}
+
+// Pieces of rows that lie in slots, as deliverPayloads wants them. `From`: as Delivered wants it.
+template <class Warp, class From>
+struct LlPieces {
+  const Warp& warp;
+  const From& from;
+
+  MOE_LANES Quad piece(int row, int number) const {
+    return warp.laneLoad(reinterpret_cast<const Quad*>(from.slot(row)) + number);
+  }
+  MOE_LANES int copies(int row) const { return from.copies(row); }
+  MOE_LANES int place(int row, int copy) const { return from.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return from.expert(row, copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return from.expertOffsets(); }
+};
+
+template <Moves Warp, class From>
+MOE_LANES void llTakePieces(const LlSlots<Warp>& s, const From& from, int rows, WarpIndex w) {
+  if (s.p.dispatch.outRows == nullptr) return;
+  deliverPayloads(s, LlRows{s.handle, 0, rows, 0, 0}, LlPieces<Warp, From>{s.warp, from}, w);
+}
+
+}  // namespace moe
