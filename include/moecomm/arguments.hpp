@@ -94,6 +94,20 @@ class Routing {
   std::int32_t tokens_ = -1;  // -1: as the size of topkIdx says
 };
 
+// moePayload_t with its defaults: rows of `rowBytes` bytes that lie behind one another on both sides. All fields are
+// there; addresses are passed on unchecked.
+struct Payload : moePayload_t {
+  Payload() noexcept : moePayload_t MOE_PAYLOAD_INITIALIZER {}
+  Payload(const void* source, void* sink, std::int32_t rowBytes, std::int32_t layout = moeScalesRowMajor) noexcept
+      : Payload() {
+    in = source;
+    out = sink;
+    bytes = rowBytes;
+    outLayout = layout;
+  }
+};
+static_assert(sizeof(Payload) == sizeof(moePayload_t));
+
 // ---- Dispatch -------------------------------------------------------------------------------------------------------
 
 // moeDispatchArgs_t with its defaults. All fields are there; moecomm.h says what they mean, which memory arrays are in,
@@ -157,6 +171,12 @@ class DispatchArgs : public moeDispatchArgs_t {
     sideBytes = bytes;
     sideExtent_ = detail::Extent(source), sideExtent_.elements *= sizeof(*source.data());
     outSideExtent_ = detail::Extent(sink), outSideExtent_.elements *= sizeof(*sink.data());
+  }
+
+  // Instead of side: up to four payloads, which are read by each call. The array lives as long.
+  void setPayloads(Span<const Payload> array) {
+    payloads = array.data();
+    payloadCount = detail::toInt32("the number of payloads", array.size());
   }
 
   void setOutTopkIdx(Span<std::int32_t> array) { setTopkIdx(array, moeIndexInt32); }

@@ -40,6 +40,9 @@ bool cuda(Given o) {
 bool fp8(Given o) {
   return o.format == Format::kFp8;
 }
+bool payload(Given o) {
+  return o.side != Side::kArray;
+}
 bool cast(Given o) {
   return o.cast != Cast::kNone;
 }
@@ -108,6 +111,7 @@ constexpr OptionRule kRules[] = {
     {always, needs, wholePieces, "--hidden {hidden}: a row of {row} bytes is no multiple of 16", "--hidden 7"},
     {cast, excludes, fp8, "--cast makes other numbers of rows: it cannot be combined with --format fp8",
      "--cast fp8 --mode ll --format fp8"},
+    {payload, needs, fp8, "--side says how the scales of fp8 rows travel: it needs --format fp8", "--side columns"},
     {cast, needs, wholeScaleBlocks, "--cast needs --hidden to be a multiple of {block}",
      "--cast fp8 --mode ll --hidden 200"},
     {wire, needs, wholeScaleBlocks, "--wire needs --hidden to be a multiple of {block}", "--wire fp8 --hidden 200"},

@@ -38,6 +38,7 @@ const Names<Wire> kWires = {{"row", Wire::kRow},
                             {"fp8-block", Wire::kFp8Block},
                             {"nvfp4", Wire::kNvfp4},
                             {"logfmt10", Wire::kLogfmt10}};
+const Names<Side> kSides = {{"array", Side::kArray}, {"rows", Side::kRows}, {"columns", Side::kColumns}};
 const Names<std::int32_t> kScales = {
     {"row-major", moeScalesRowMajor}, {"token-contiguous", moeScalesTokenContiguous}, {"128x4", moeScales128x4}};
 const Names<Routing> kRoutings = {{"uniform", Routing::kUniform},
@@ -93,6 +94,8 @@ void declareShape(CLI::App& app, Options& options) {
   app.add_option("--experts", options.experts, "experts over all ranks")->check(wholeNumber(1))->capture_default_str();
   addChoice(app, "--format", options.format, kFormats,
             "row type; fp8 is e4m3 bytes with an fp32 scale per 128 columns as side payload, combined in bf16");
+  addChoice(app, "--side", options.side, kSides,
+            "how the scales of --format fp8 travel: as one array, or as a payload that lies in rows or in columns");
   addChoice(app, "--cast", options.cast, kCasts,
             "casts the rows on their way: to e4m3 with a scale per 128 columns (fp8: fp32, fp8-ue8m0 and "
             "fp8-pow2: powers of two), to mxfp8 or mxfp4 (per 32 columns), to nvfp4 (per 16)");
@@ -295,7 +298,7 @@ std::string Options::layoutName() const {
   return nameOf(kLayouts, layout);
 }
 std::string Options::formatName() const {
-  return nameOf(kFormats, format);
+  return nameOf(kFormats, format) + (side == Side::kArray ? "" : " in " + nameOf(kSides, side));
 }
 std::string Options::castName() const {
   return nameOf(kCasts, cast);

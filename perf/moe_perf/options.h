@@ -11,6 +11,9 @@
 
 namespace moe::perf {
 
+// How the scales of fp8 rows travel: as one array of side payload, or as a payload of rows or of columns.
+enum class Side : int { kArray, kRows, kColumns };
+
 enum class Routing : int { kUniform, kZipf, kGroupLimited, kOneRank, kEmpty };
 
 struct Options {
@@ -18,6 +21,7 @@ struct Options {
   std::int32_t mode = 0;     // moeMode value
   std::int32_t layout = 0;   // moeLayout value
   Format format = Format::kBf16;
+  Side side = Side::kArray;
   Cast cast = Cast::kNone;
   Wire wire = Wire::kRow;
   std::int32_t scales = 0;  // moeScales value: where a cast's scales go

@@ -154,17 +154,31 @@ void Session::routeDispatch(int version) {
         comm_, "moeRouteDispatch");
 }
 
-moeDispatchArgs_t Session::dispatchArgs(int source) const {
+void Session::setSide(int source, moeDispatchArgs_t* args) {
+  const float* from = sourceSides_[static_cast<std::size_t>(source)].get();
+  if (options_.side == Side::kArray) {
+    args->side = from, args->outSide = outSide_.get();
+    args->sideBytes = options_.sideBytes();
+    return;
+  }
+  const bool columns = options_.side == Side::kColumns;
+  payload_.bytes = options_.sideBytes();
+  payload_.in = from, payload_.out = outSide_.get();
+  payload_.inRowStride = payload_.outRowStride = columns ? 4 : 0;
+  payload_.inWordStride = columns ? std::int64_t{plan(source).tokens()} * 4 : 0;
+  payload_.outWordStride = columns ? static_cast<std::int64_t>(outRowCount_) * 4 : 0;
+  args->payloads = &payload_, args->payloadCount = 1;
+}
+
+moeDispatchArgs_t Session::dispatchArgs(int source) {
   moeDispatchArgs_t args = MOE_DISPATCH_ARGS_INITIALIZER;
   const bool fp8 = options_.format == Format::kFp8;
   args.rows = sources_[static_cast<std::size_t>(source)].get();
   args.rowType = fp8 ? moeRowBytes : static_cast<std::int32_t>(options_.format) + moeRowBf16;
   args.hidden = options_.hidden;
-  args.side = sourceSides_[static_cast<std::size_t>(source)].get();
-  args.sideBytes = options_.sideBytes();
+  setSide(source, &args);
   args.flags = options_.sendOnly ? moeSendOnly : 0;
   args.outRows = outRows_.get();
-  args.outSide = outSide_.get();
   args.outRowsMax = inSlots_ ? 0 : static_cast<std::int64_t>(outRowCount_);
   args.outTopkIdx = outTopkIdx_.get();
   args.outTopkWeights = outTopkWeights_.get();
@@ -197,7 +211,8 @@ void Session::fill(int source) {
   const auto index = static_cast<std::size_t>(source);
   const int tokens = plan(source).tokens();
   device_.run(FillRows{payloadOf(), shape_, rank_, tokens, sources_[index].get()});
-  device_.run(FillSide{payloadOf(), shape_, rank_, tokens, sourceSides_[index].get()});
+  device_.run(FillSide{payloadOf(), shape_, rank_, tokens,
+                       sideArray(sourceSides_[index].get(), true, static_cast<std::size_t>(tokens))});
 }
 
 void Session::runExperts(int version, const std::uint32_t* iteration) {

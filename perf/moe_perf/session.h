@@ -76,7 +76,7 @@ class Session {
  private:
   // Enough for the scales of this many rows.
   static std::int64_t scaleBytes(const Options& options, std::int64_t layoutRows, int nranks);
-  moeDispatchArgs_t dispatchArgs(int source) const;
+  moeDispatchArgs_t dispatchArgs(int source);
   struct Version {
     Plan plan;
     Buffer<std::int32_t> topkIdx;
@@ -99,10 +99,17 @@ class Session {
   void* expertRows(int version) const { return combinesInSlots() ? view_.combineRows : at(version).expertRows.get(); }
   bool combinesInSlots() const { return inSlots_ && options_.wire == Wire::kRow; }
   // NULL without scales. The handle has memory for scales whenever the communicator has.
-  const float* arrivedSide() const {
-    if (shape_.sideFloats == 0) return nullptr;
-    return static_cast<const float*>(inSlots_ ? view_.side : outSide_.get());
+  SideArray<const float> arrivedSide() const {
+    if (shape_.sideFloats == 0) return {};
+    return sideArray(static_cast<const float*>(inSlots_ ? view_.side : outSide_.get()), !inSlots_, outRowCount_);
   }
+  // Scales of so many rows; columns if they may lie so.
+  template <class T>
+  SideArray<T> sideArray(T* first, bool mayBeColumns, std::size_t rows) const {
+    if (!mayBeColumns || options_.side != Side::kColumns) return {first, shape_.sideFloats, 1};
+    return {first, 1, static_cast<std::int64_t>(rows)};
+  }
+  void setSide(int source, moeDispatchArgs_t* args);
   void makeHandle(int tokensMax);
   void allocateOutputs();
   ScaleAddress scaleAddress(const Version& version) const;
@@ -123,6 +130,7 @@ class Session {
   std::array<Version, kVersions> versions_;
   std::array<Buffer<std::byte>, kVersions> sources_;
   std::array<Buffer<float>, kVersions> sourceSides_;
+  moePayload_t payload_ = MOE_PAYLOAD_INITIALIZER;  // of the call that is made
   OutputMemory outRows_;
   OutputMemory outSide_;
   OutputMemory outScales_;                     // with a cast; rows in slots have their scales behind them instead

@@ -37,12 +37,12 @@ struct FillSide {
   RowShape shape;
   std::int32_t source;
   std::int32_t tokens;
-  float* side;
+  SideArray<float> side;
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return shape.sideFloats == 0 ? 0 : tokens; }
   MOE_PERF_BOTH void operator()(std::int64_t token, int first, int step) const {
     const std::uint64_t key = payloadOf.key(source, static_cast<int>(token));
-    for (int i = first; i < shape.sideFloats; i += step) side[token * shape.sideFloats + i] = sideValue(key, shape, i);
+    for (int i = first; i < shape.sideFloats; i += step) side.at(token, i) = sideValue(key, shape, i);
   }
 };
 
@@ -87,7 +87,7 @@ struct VerifySide {
   RowShape shape;
   const RowSpec* specs;
   std::int64_t specCount;
-  const float* side;
+  SideArray<const float> side;
   Findings* findings;
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return shape.sideFloats == 0 ? 0 : specCount; }
@@ -96,7 +96,7 @@ struct VerifySide {
     const std::uint64_t key = payloadOf.key(spec.source, spec.token);
     unsigned long long wrong = 0;
     for (int i = first; i < shape.sideFloats; i += step) {
-      wrong += side[spec.row * shape.sideFloats + i] == sideValue(key, shape, i) ? 0 : 1;
+      wrong += side.at(spec.row, i) == sideValue(key, shape, i) ? 0 : 1;
     }
     addTo(&findings->wrongPayloads, wrong);
   }
@@ -160,9 +160,9 @@ struct RunExperts {
   const RowSpec* specs;
   std::int64_t specCount;
   const Entry* entries;
-  const void* rows;   // as dispatched; NULL: the payload itself, for rows that are no longer exact
-  const float* side;  // scales, or NULL
-  void* out;          // in the same layout, in combineFormat
+  const void* rows;             // as dispatched; NULL: the payload itself, for rows that are no longer exact
+  SideArray<const float> side;  // scales
+  void* out;                    // in the same layout, in combineFormat
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return specCount; }
   MOE_PERF_BOTH void operator()(std::int64_t index, int first, int step) const {
@@ -172,7 +172,7 @@ struct RunExperts {
     const void* from = rows == nullptr ? nullptr : static_cast<const char*>(rows) + spec.row * shape.rowBytes();
     void* to = static_cast<char*>(out) + spec.row * shape.hidden * elementBytes(format);
     for (int group = first; group < shape.groups(); group += step) {
-      const float scale = side == nullptr ? 1.0F : side[spec.row * shape.sideFloats + group * kGroup / kScaleColumns];
+      const float scale = side.first == nullptr ? 1.0F : side.at(spec.row, group * kGroup / kScaleColumns);
       GroupValues values = rows == nullptr ? payload(key, group) : loadGroup(shape.format, from, group);
       for (int i = 0; i < kGroup; ++i) values.value[i] = output(spec, format, values.value[i] * scale);
       storeGroup(format, to, group, values);
@@ -195,7 +195,7 @@ struct RunExperts {
 // ---- No work, but as many bytes of parameters as a step of the library: the cost of a launch ----
 
 struct Nothing {
-  static constexpr int kBytes = 1616;
+  static constexpr int kBytes = 1968;
   std::uint8_t parameters[kBytes];
 
   MOE_PERF_BOTH std::int64_t rowCount() const { return 1; }

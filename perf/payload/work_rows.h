@@ -95,6 +95,15 @@ struct RowShape {
   MOE_PERF_BOTH int scaleBlocks() const { return (hidden + kScaleColumns - 1) / kScaleColumns; }
 };
 
+// Where the side payload of rows lies. NULL: there is none.
+template <class T>
+struct SideArray {
+  T* first;
+  std::int64_t rowStride, wordStride;
+
+  MOE_PERF_BOTH T& at(std::int64_t row, int index) const { return first[row * rowStride + index * wordStride]; }
+};
+
 MOE_PERF_BOTH float sideValue(std::uint64_t key, const RowShape& shape, int index) {
   return index < shape.scaleBlocks() ? scaleOf(key, index) : 0.0F;
 }

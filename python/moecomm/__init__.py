@@ -27,6 +27,7 @@ from .errors import (
 )
 from .handle import Handle
 from .handle_answers import Counts, DeviceCounts, HandleView
+from .payloads import Payload
 from .window import WindowMemory
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Limits",
     "MemorySize",
     "MoeError",
+    "Payload",
     "Peer",
     "RemoteError",
     "SystemFailure",

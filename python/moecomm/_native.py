@@ -267,22 +267,22 @@ class moeHandleView_t(_Sized):
     _fields_ = [("size", c_size_t), ("rows", c_void_p), ("side", c_void_p), ("combineRows", c_void_p)]
 
 
+class moePayload_t(_Sized):
+    _fields_ = [
+        *(("size", c_size_t), ("bytes", c_int32), ("outLayout", c_int32)),
+        *(("in", c_void_p), ("inRowStride", c_int64), ("inWordStride", c_int64)),
+        *(("out", c_void_p), ("outRowStride", c_int64), ("outWordStride", c_int64)),
+    ]
+
+
 class moeDispatchArgs_t(_Sized):
     _fields_ = [
         ("size", c_size_t),
-        ("rows", c_void_p),
-        ("rowType", c_int32),
-        ("hidden", c_int32),
-        ("side", c_void_p),
-        ("sideBytes", c_int32),
+        *(("rows", c_void_p), ("rowType", c_int32), ("hidden", c_int32)),
+        *(("side", c_void_p), ("sideBytes", c_int32)),
         ("flags", c_int32),
-        ("outRows", c_void_p),
-        ("outSide", c_void_p),
-        ("outRowsMax", c_int64),
-        ("outTopkIdx", c_void_p),
-        ("outTopkWeights", c_void_p),
-        ("outSourceIndex", c_void_p),
-        ("outExpertOffsets", c_void_p),
+        *(("outRows", c_void_p), ("outSide", c_void_p), ("outRowsMax", c_int64)),
+        *((name, c_void_p) for name in ("outTopkIdx", "outTopkWeights", "outSourceIndex", "outExpertOffsets")),
         ("sms", c_int32),
         ("cast", c_int32),
         ("outScales", c_void_p),
@@ -292,7 +292,7 @@ class moeDispatchArgs_t(_Sized):
         ("invalidId", c_int32),
         *((name, c_void_p) for name in ("outLayoutRange", "outSourceInfo", "outRowExperts")),
         *((name, c_void_p) for name in ("cumulativeRows", "cumulativeWaitNs", "inputScale", "globalScale")),
-        ("outScaleBlockOffsets", c_void_p),
+        *(("outScaleBlockOffsets", c_void_p), ("payloads", POINTER(moePayload_t)), ("payloadCount", c_int32)),
     ]
 
 

@@ -26,11 +26,13 @@ class Arguments:
         self._known_rows = known_rows
         self.arrays: List[Any] = []  # all arrays given, to be kept alive
 
-    def _take(self, array: Any, what: str, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
+    def _take(
+        self, array: Any, what: str, dtypes: Sequence[str] = (), writes: bool = False, strided: bool = False
+    ) -> Array:
         if array is None:
             return NOTHING
         self.arrays.append(array)
-        return take(array, what, self._place, dtypes, writes)
+        return take(array, what, self._place, dtypes, writes, strided)
 
     def _per_token(self, found: Array, what: str, format: RowFormat, axes: str = "[tokens, hidden]") -> int:
         """The address of an array [tokens, row], which is required if there are tokens."""

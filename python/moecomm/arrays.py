@@ -1,6 +1,7 @@
 """The values that may be passed where the C interface takes an address: an int, a numpy array, an object with
 data_ptr() (torch), or one with __cuda_array_interface__ or __dlpack__. describe() describes all of them in the same
-terms. All but ints must be contiguous, because the library sees plain memory. No framework is imported."""
+terms. All but ints must be contiguous, because the library sees plain memory, unless strides are asked for. No framework
+is imported."""
 
 from __future__ import annotations
 
@@ -26,15 +27,18 @@ class Array(NamedTuple):
     writable: bool = True
     given: bool = True  # not None
     is_array: bool = True  # otherwise an address or None
+    strides: Optional[Tuple[int, ...]] = None  # in bytes; None: contiguous
 
 
 NOTHING = Array(0, given=False, is_array=False)
 
 
-def describe(array: Any, what: str = "array") -> Array:
-    """Describes an argument. `what` names it in errors."""
+def describe(array: Any, what: str = "array", strided: bool = False) -> Array:
+    """Describes an argument. `what` names it in errors. `strided`: it need not be contiguous."""
     if array is None:
         return NOTHING
+    if strided:
+        return _of_strided(array, what)
     interface = getattr(array, "__array_interface__", None)  # first, because it takes the longest
     if interface is not None and interface["shape"]:
         return _of_interface(array, interface, "cpu", what)
@@ -54,6 +58,21 @@ def describe(array: Any, what: str = "array") -> Array:
     raise TypeError(
         f"{what}: expected an address, a numpy array, a tensor or None, not {type(array).__name__}{of_what}"
     )
+
+
+def _of_strided(array, what):
+    """An array of any strides: of what tells its strides. Others must be contiguous."""
+    if hasattr(array, "data_ptr") and hasattr(array, "stride") and not hasattr(array, "__array_interface__"):
+        strides, step = tuple(array.stride()), int(array.element_size())
+        found = _of_tensor(array, what, contiguous=False)
+        return found._replace(strides=tuple(int(stride) * step for stride in strides))
+    for name, device in (("__array_interface__", "cpu"), ("__cuda_array_interface__", "cuda")):
+        interface = getattr(array, name, None)
+        if interface is None or not interface["shape"] or not interface.get("strides"):
+            continue
+        found = _of_interface(array, {**interface, "strides": None}, device, what)
+        return found._replace(strides=tuple(int(stride) for stride in interface["strides"]))
+    return describe(array, what)
 
 
 def address(array: Any, what: str = "array") -> int:
@@ -107,9 +126,9 @@ def _of_interface(array, interface, device, what):
     return Array(int(pointer), shape, name, itemsize, device, None, not read_only)
 
 
-def _of_tensor(tensor, what):
+def _of_tensor(tensor, what, contiguous=True):
     shape = tuple(int(extent) for extent in getattr(tensor, "shape", ()))
-    if hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
+    if contiguous and hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
         raise ValueError(f"{what} is not contiguous: shape {shape}")
     if not hasattr(tensor, "dtype"):
         return Array(tensor.data_ptr(), shape)

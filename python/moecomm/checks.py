@@ -37,9 +37,11 @@ def _place_of(found: Array) -> str:
     )
 
 
-def take(array: Any, what: str, place: Place, dtypes: Sequence[str] = (), writes: bool = False) -> Array:
+def take(
+    array: Any, what: str, place: Place, dtypes: Sequence[str] = (), writes: bool = False, strided: bool = False
+) -> Array:
     """Describes an argument and checks all but its shape. `dtypes` empty: any."""
-    found = describe(array, what)
+    found = describe(array, what, strided)
     if not found.is_array:
         return found
     if found.dtype is None:

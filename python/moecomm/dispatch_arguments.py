@@ -11,6 +11,7 @@ from .arrays import Array
 from .casts import CASTS, SCALE_TYPES, code_bytes, code_types, is_packed
 from .checks import ROW_TYPES, RowFormat, require_shape, row_format, side_format
 from .layouts import SCALE_LAYOUTS, count_scales
+from .payloads import MOST, Least, Payload, make_payload
 from .values import INT64_MAX, choice, integer
 
 ID_KINDS = {"local": _native.moeIdsLocal, "global": _native.moeIdsGlobal}
@@ -37,6 +38,7 @@ class DispatchArguments(Arguments):
         side: Any,
         side_bytes: Optional[int],
         out_side: Any,
+        payloads: Sequence[Payload],
         describing: Dict[str, Any],
         index_type: str,
         stays_in_view: bool,
@@ -83,9 +85,10 @@ class DispatchArguments(Arguments):
         self._require_output(out, format, cast)
         self._capacity = self._rows_of_output(out, out_rows_max, stays_in_view)
         self._set_side(args, side, side_bytes, out_side)
+        blocked = self._set_payloads(args, payloads) or (cast is not None and scale_layout == "128x4")
         self._set_describing(args, describing, index_type)
         self._set_cast(args, out_scales, format, cast, scale_layout)
-        self._set_block_offsets(args, out_scale_block_offsets, cast and scale_layout)
+        self._set_block_offsets(args, out_scale_block_offsets, blocked)
         self._set_factors(args, cast, input_scale, global_scale)
         args.outRowsMax = self._capacity
         return args
@@ -146,6 +149,33 @@ class DispatchArguments(Arguments):
         if out.is_array:
             self._place_for(self._layout.count(out, "out_side", "[out rows, side payload]", 1, self._least()))
 
+    def _set_payloads(self, args, payloads: Sequence[Payload]) -> bool:
+        """Returns whether a payload lies in blocks."""
+        if not payloads:
+            return False
+        if args.sideBytes:
+            raise ValueError("payloads is given, but side too: side payload is one or the other")
+        if len(payloads) > MOST:
+            raise ValueError(f"payloads has {len(payloads)} of them, expected at most {MOST}")
+        made = (_native.moePayload_t * len(payloads))()
+        for i, payload in enumerate(payloads):
+            what = f"payloads[{i}]"
+            if not isinstance(payload, Payload):
+                raise TypeError(f"{what} is a {type(payload).__name__}, expected a Payload")
+            source = self._take(payload.rows, f"{what}.rows", strided=True)
+            plain = payload.layout == "row-major"
+            out = self._take(payload.out, f"{what}.out", writes=True, strided=plain)
+            if not source.given and self._tokens > 0:
+                raise ValueError(f"{what}.rows is None, expected [tokens, elements] with {self._tokens} tokens")
+            if not out.given and args.outRows and self._capacity > 0:
+                raise ValueError(f"{what}.out is None, expected an array, since out_rows is given")
+            least = Least(self._capacity, self._least())
+            made[i], rows = make_payload(source, out, payload.layout, what, self._tokens, self._layout, least)
+            if rows is not None:
+                self._place_for(rows)
+        args.payloads, args.payloadCount = made, len(payloads)
+        return any(payload.layout == "128x4" for payload in payloads)
+
     def _set_describing(self, args, given: Dict[str, Any], index_type: str) -> None:
         absent = "out_topk_idx" if self._layout.by_expert else "out_expert_offsets"
         names = [absent] if self._layout.name != "expert-major-padded" else ["out_topk_idx", "out_expert_offsets"]
@@ -197,9 +227,11 @@ class DispatchArguments(Arguments):
         if rows is not None:
             self._place_for(rows)
 
-    def _set_block_offsets(self, args, given: Any, scale_layout: Optional[str]) -> None:
-        if given is not None and (scale_layout != "128x4" or self._layout.name != "expert-major"):
-            raise ValueError("out_scale_block_offsets is given, but is for expert-major with a cast to '128x4' scales")
+    def _set_block_offsets(self, args, given: Any, blocked: bool) -> None:
+        if given is not None and not (blocked and self._layout.name == "expert-major"):
+            raise ValueError(
+                "out_scale_block_offsets is given, but is for expert-major with scales or a payload in '128x4'"
+            )
         found = self._take(given, "out_scale_block_offsets", ("int32",), writes=True)
         require_shape(found, "out_scale_block_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
         args.outScaleBlockOffsets = found.address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Type
 
 from . import _native, errors
 from .arguments import Arguments
@@ -16,6 +16,7 @@ from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
 from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
+from .payloads import Payload
 from .values import choice, integer
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ class Handle(HandleSettings, HandleQueries):
         side: Any = None,
         side_bytes: Optional[int] = None,
         out_side: Any = None,
+        payloads: Sequence[Payload] = (),
         out_topk_idx: Any = None,
         out_topk_weights: Any = None,
         out_source_index: Any = None,
@@ -239,6 +241,7 @@ class Handle(HandleSettings, HandleQueries):
         out_rows  [out rows, hidden] of the same dtype, in the handle's layout. Low-latency rank-major handles: None, with
                   out_rows_max 0, leaves the rows in view().rows
         side      [tokens, any] of any dtype, carried along, to out_side [out rows, any] of the same dtype
+        payloads  instead of side: up to four Payload, together, rounded up to 16 bytes, at most side_bytes_max
         out_topk_idx        flat, rank-major: [out rows, topk] local expert or -1, of the handle's index type
         out_topk_weights    float32; flat, rank-major: [out rows, topk]; expert-major layouts: [out rows]
         out_source_index    [out rows] int32
@@ -264,8 +267,7 @@ class Handle(HandleSettings, HandleQueries):
                   rank-major [words, nranks * tokens_max], expert-major-padded [local experts, words, nranks *
                   tokens_max] words; or "128x4", not with float32 scales: blocks of 128 rows as block-scaled tensor cores
                   load them, of scale_shape() bytes
-        out_scale_block_offsets  expert-major with "128x4": [local experts + 1] int32, the block at which each expert
-                                 begins
+        out_scale_block_offsets  expert-major with "128x4": [local experts + 1] int32, where each expert's blocks begin
         input_scale   float32, one number: elements are multiplied by it before the cast
         global_scale  float32, one number, with "nvfp4": scales are made of it times a block's magnitude. Both are read
                       when the rows are cast; None: 1

@@ -86,32 +86,39 @@ def block_axes(layout: Layout, rows: int) -> Tuple[int, ...]:
     return ((rows + layout.local_experts * (128 - math.gcd(layout.alignment, 128))) // 128,)
 
 
-def _require_blocks(layout: Layout, found: Array, words: int, capacity: int) -> None:
-    """Checks the shape of out_scales that are blocks: more of them than needed are welcome."""
+def _require_blocks(layout: Layout, found: Array, what: str, words: int, capacity: int) -> None:
+    """Checks the shape of words that are in blocks: more of them than needed are welcome."""
     least = block_axes(layout, capacity)
     column = (words, 512 // found.itemsize)
     lead = found.shape[:-2]
     fits = lead[:-1] == least[:-1] and len(lead) == len(least) and (lead == least or layout.slots is None)
     if not fits or found.shape[-2:] != column or lead[-1] < least[-1]:
         axes = "[groups, blocks, words, block column]" if layout.slots else "[blocks, words, block column]"
-        raise ValueError(f"out_scales has shape {found.shape} of {found.dtype}, expected {axes} = {least + column}")
+        raise ValueError(f"{what} has shape {found.shape} of {found.dtype}, expected {axes} = {least + column}")
 
 
 def count_scales(
     layout: Layout, found: Array, cast: str, hidden: int, scale_layout: str, capacity: int, least: Optional[int]
 ) -> Optional[int]:
     """Checks the shape of out_scales. Returns its rows if there may be more of them than arrive."""
-    words = scale_words(cast, hidden)
-    if scale_layout == "128x4":
-        _require_blocks(layout, found, words, capacity)
+    return count_words(layout, found, "out_scales", scale_words(cast, hidden), scale_layout, capacity, least)
+
+
+def count_words(
+    layout: Layout, found: Array, what: str, words: int, name: str, capacity: int, least: Optional[int]
+) -> Optional[int]:
+    """The same of any words that belong to rows. `name` is that of a scale layout."""
+    if name == "128x4":
+        _require_blocks(layout, found, what, words, capacity)
         return None
     last = words * 4 // found.itemsize
-    if scale_layout == "row-major":
+    if name == "row-major":
         if len(found.shape) < 2 or found.shape[-1] != last:
-            raise ValueError(f"out_scales has shape {found.shape} of {found.dtype}, expected [out rows, {last}]")
-        return layout.count(found, "out_scales", f"[out rows, {last}]", 1, least)
+            raise ValueError(f"{what} has shape {found.shape} of {found.dtype}, expected [out rows, {last}]")
+        return layout.count(found, what, f"[out rows, {last}]", 1, least)
     if found.itemsize != 4:
-        raise TypeError(f"out_scales holds {found.dtype}, expected 32-bit words with scale_layout 'token-contiguous'")
+        option = "scale_layout" if what == "out_scales" else "layout"
+        raise TypeError(f"{what} holds {found.dtype}, expected 32-bit words with {option} 'token-contiguous'")
     expected: Tuple[int, ...] = (words, capacity)
     axes = "[words, out_rows_max]"
     if layout.slots is not None:
@@ -120,5 +127,5 @@ def count_scales(
         if layout.by_expert:
             expected, axes = (groups, words, rows), "[local experts, words, nranks * tokens_max]"
     if found.shape != expected:
-        raise ValueError(f"out_scales has shape {found.shape}, expected {axes} = {expected}")
+        raise ValueError(f"{what} has shape {found.shape}, expected {axes} = {expected}")
     return None

@@ -49,7 +49,7 @@ class Tensor:
 
 
 def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, **more):
-    keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None,
+    keywords = dict(row_type=None, hidden=None, out_rows_max=None, side=None, side_bytes=None, out_side=None, payloads=(),
                     describing={}, index_type="int32", stays_in_view=stays, cast=None, out_scales=None,
                     exact=False, weights_on_input=False, scale_layout="row-major", out_scale_block_offsets=None, pad_indices=False, pad_rows=False, ids="local",
                     invalid_id=-1, send_only=False, sms=0, input_scale=None, global_scale=None)  # fmt: skip

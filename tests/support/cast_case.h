@@ -25,7 +25,7 @@ struct CastCase {
   std::int64_t sourceBytes() const { return std::int64_t{elements} * elementBytes(rowType); }
   int words() const { return sizes().scaleWords; }
   int scalesOfRow() const { return elements / sizes().block; }
-  WordsForm form() const { return {words(), scalesOfRow(), scales, 0}; }
+  WordsForm form() const { return type == 0 ? WordsForm{} : WordsForm{words(), scalesOfRow(), scales, 0}; }
   int codeBytes() const { return sizes().codeBytes; }
   int travellingBytes() const { return sizes().rowBytes; }
   // Each rank has an input scale of its own.

@@ -94,12 +94,14 @@ MoeStep::MoeStep(RankContext& context, const StepCase& c) : context_(context), c
   outOffsets_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
   outBlocks_ = reinterpret_cast<std::int32_t*>(take((local + 1) * 4));
   if (c.describes) takeDescribed();
+  takePayloads();
   context.meet();
 }
 
 MoeStep::~MoeStep() {
   context_.arena.synchronize();
   context_.meet();
+  freePayloads();
   if (case_.window) {
     EXPECT_EQ(moeMemFree(context_.comm, out_), moeSuccess) << context_.error();
     EXPECT_EQ(moeMemFree(context_.comm, case_.sideBytes > 0 ? outSide_ : nullptr), moeSuccess) << context_.error();
@@ -158,6 +160,7 @@ void MoeStep::prepare(int iteration) {
   arena.upload(lateWeights_, lateWeights().data(), in.weights.size() * 4);
   const std::vector<std::uint8_t> poison(static_cast<std::size_t>(rowsMax_ * rowBytes()), 0xA5);
   arena.upload(out_, poison.data(), poison.size());
+  preparePayloads();
   if (case_.cast == moeCastNone) return;
   const std::vector<std::uint8_t> scalePoison(static_cast<std::size_t>(scaleBytesMax()), 0xA5);
   arena.upload(outScales_, scalePoison.data(), scalePoison.size());
@@ -200,8 +203,10 @@ void MoeStep::callDispatch(int flags, Call call) {
   args.idKind = case_.idKind;
   args.invalidId = case_.invalidId;
   args.scaleLayout = case_.scales;
-  const bool blocks = case_.scales == moeScales128x4 && case_.layout == moeLayoutExpertMajor;
-  args.outScaleBlockOffsets = blocks ? outBlocks_ : nullptr;
+  args.outScaleBlockOffsets = asksForBlocks() ? outBlocks_ : nullptr;
+  const std::vector<moePayload_t> payloads = payloadArgs();
+  args.payloads = payloads.empty() ? nullptr : payloads.data();
+  args.payloadCount = static_cast<std::int32_t>(payloads.size());
   if (case_.describes) askFor(args);
   ++dispatches_;
   const Watcher watcher((flags & moeSendOnly) != 0 ? Watch{} : watchArrivals());

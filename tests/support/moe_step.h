@@ -5,6 +5,7 @@
 
 #include "support/api_world.h"
 #include "support/cast_case.h"
+#include "support/payload_case.h"
 #include "support/placed_experts.h"
 #include "support/reference.h"
 #include "support/rng.h"
@@ -32,7 +33,8 @@ struct StepCase {
   int firstOwn = 0;
   int alignment = 1;
   int sideBytes = 0;
-  bool window = true;  // outputs are in window memory
+  PayloadCase payloads;  // instead of it
+  bool window = true;    // outputs are in window memory
   bool wideIndex = false;
   bool weighted = false;     // combine applies the weights
   bool lateWeights = false;  // which it brings: others than those of the route
@@ -117,6 +119,14 @@ class MoeStep {
   void checkArrivals();
   void checkRows();
   void checkCast();
+  std::uint32_t payloadWord(int source, int token, int word) const;
+  WordsOutput payloadOutput(const WordsForm& form, const RouteConfig& route, const std::vector<int>& offsets) const;
+  void takePayloads();
+  void freePayloads();
+  void preparePayloads();
+  std::vector<moePayload_t> payloadArgs() const;
+  bool asksForBlocks() const;
+  void checkPayloads();
   void checkArrays();
   void takeDescribed();
   void askFor(moeDispatchArgs_t& args) const;
@@ -135,6 +145,11 @@ class MoeStep {
   std::optional<PlacedExperts> placed_;
   std::vector<int> givenExperts_;  // of this rank, before a budget leaves some out
   std::int64_t rowsMax_ = 0;
+  struct PayloadMemory {
+    std::uint8_t *in, *out;
+    std::size_t outBytes;
+  };
+  std::vector<PayloadMemory> payloads_;
   std::uint8_t *rows_, *side_, *out_, *outSide_, *combined_, *bias0_, *bias1_, *outScales_;
   void *ids_, *outIds_;
   float *weights_, *lateWeights_, *outWeights_, *grads_, *outGrads_, *factors_;

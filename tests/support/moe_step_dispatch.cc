@@ -54,6 +54,7 @@ void MoeStep::checkDispatch() {
   } else {
     checkRows();
   }
+  checkPayloads();
   checkArrays();
   checkPadding();
   checkCounts();

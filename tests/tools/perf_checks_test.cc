@@ -37,7 +37,7 @@ struct World {
       sources.emplace_back(static_cast<std::size_t>(kTokens * options.rowBytes()));
       sides.emplace_back(static_cast<std::size_t>(kTokens * shape().sideFloats));
       run(FillRows{payloadOf(), shape(), rank, kTokens, sources.back().data()});
-      run(FillSide{payloadOf(), shape(), rank, kTokens, sides.back().data()});
+      run(FillSide{payloadOf(), shape(), rank, kTokens, {sides.back().data(), shape().sideFloats, 1}});
     }
     for (int rank = 0; rank < kRanks; ++rank) dispatch(rank);
   }
@@ -69,7 +69,12 @@ struct World {
     const auto i = static_cast<std::size_t>(rank);
     const auto specs = static_cast<std::int64_t>(plan(rank).specs.size());
     run(VerifyRows{payloadOf(), shape(), plan(rank).specs.data(), specs, stride, arrived[i].data(), &findings});
-    run(VerifySide{payloadOf(), shape(), plan(rank).specs.data(), specs, arrivedSides[i].data(), &findings});
+    run(VerifySide{payloadOf(),
+                   shape(),
+                   plan(rank).specs.data(),
+                   specs,
+                   {arrivedSides[i].data(), shape().sideFloats, 1},
+                   &findings});
     return findings.wrongPayloads;
   }
 
@@ -91,9 +96,15 @@ struct World {
     const auto i = static_cast<std::size_t>(rank);
     const std::int64_t rowBytes = options.hidden * elementBytes(format);
     std::vector<std::byte> outputs(static_cast<std::size_t>(plan(rank).layoutRows * rowBytes));
-    run(RunExperts{payloadOf(), shape(), options.style(), plan(rank).specs.data(),
-                   static_cast<std::int64_t>(plan(rank).specs.size()), plan(rank).specEntries.data(), arrived[i].data(),
-                   shape().sideFloats > 0 ? arrivedSides[i].data() : nullptr, outputs.data()});
+    run(RunExperts{payloadOf(),
+                   shape(),
+                   options.style(),
+                   plan(rank).specs.data(),
+                   static_cast<std::int64_t>(plan(rank).specs.size()),
+                   plan(rank).specEntries.data(),
+                   arrived[i].data(),
+                   {shape().sideFloats > 0 ? arrivedSides[i].data() : nullptr, shape().sideFloats, 1},
+                   outputs.data()});
     std::vector<float> partial(sums.size());
     for (int token = 0; token < kTokens; ++token) {
       for (const Entry& entry : entriesOn(token, rank)) addRow(rank, token, entry, format, outputs, partial);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "device/view/failure.h"
-#include "device/view/payloads.h"
 #include "device/view/placement.h"
 #include "device/view/ready_words.h"
 #include "device/view/remote_view.h"
@@ -304,7 +303,7 @@ struct CastArgs {
   std::uint32_t codeBytes;                             // of a row's codes; without a cast, of a row with payloads
   const float *inputScale, *globalScale, *rowWeights;  // as in CastRule
   std::uint32_t* outScales;
-  std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], with gridOfExperts(); or NULL
+  std::int32_t* outScaleBlockOffsets;  // [localExperts + 1], if anything lies in blocks of experts; or NULL
   std::uint64_t outScalesOffset;       // window offset, HT and not staged
   int words;                           // of a row's scales
   ScaleGrid grid;                      // where they are in outScales
@@ -338,15 +337,6 @@ struct DispatchArgs {
   int padding;            // PadBits
   int idBase, invalidId;  // outTopkIdx: of this rank's first expert; of none here
 };
-
-// The grid of scales or payloads in blocks of experts' rows, all of which lie in the same places; NULL: there are none.
-MOE_HOST_DEVICE const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
-  const ScaleGrid* found = d.cast.grid.experts != 0 ? &d.cast.grid : nullptr;
-  for (int i = 0; i < d.payloads.count; ++i) {
-    if (d.payloads.payload[i].grid.experts != 0) found = &d.payloads.payload[i].grid;
-  }
-  return found;
-}
 
 inline constexpr std::int64_t kAnyRows = INT64_MAX;
 

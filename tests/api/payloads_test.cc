@@ -1,0 +1,191 @@
+// Several payloads beside a row, as words from anywhere to anywhere.
+#include "support/refusal_calls.h"
+
+namespace moe::test {
+namespace {
+
+class Payloads : public Refusal {};
+
+// Four payloads of 17 words, in every layout: blocks, columns with a gap, rows with a gap, and dense rows.
+PayloadCase fourPayloads(bool columns) {
+  PayloadCase payloads;
+  payloads.columns = columns;
+  payloads.forms = {{3, 12, moeScales128x4, 0},
+                    {1, 4, moeScalesRowMajor, 0},
+                    {5, 20, moeScalesTokenContiguous, 3},
+                    {8, 32, moeScalesRowMajor, columns ? 2 : 0}};
+  return payloads;
+}
+
+StepCase payloadCase(int mode, int layout, bool columns) {
+  StepCase c;
+  c.mode = mode, c.layout = layout, c.payloads = fourPayloads(columns);
+  c.tokensMax = 9, c.alignment = columns ? 8 : 1;
+  c.window = mode == moeModeHt && columns;
+  c.padding = columns ? moePadRows : 0;
+  c.seed = static_cast<std::uint64_t>(4000 + 40 * mode + 2 * layout + (columns ? 1 : 0));
+  return c;
+}
+
+moeConfig_t withRoom(moeConfig_t config) {
+  config.sideBytesMax = 80;  // 17 words, rounded up
+  return config;
+}
+
+void runStep(MoeStep& step, int iteration) {
+  step.prepare(iteration);
+  const int flags = iteration >= 2 ? moeSendOnly : 0;
+  if (iteration % 2 == 0) {
+    step.route();
+    step.dispatch(flags);
+  } else {
+    step.routeDispatch(flags);
+  }
+  if (flags != 0) step.complete();
+  step.checkDispatch();
+}
+
+TEST_P(Payloads, ReachTheirPlacesInEveryLayout) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      world(3, withRoom(config()), [&](RankContext& context) {
+        for (const bool columns : {false, true}) {
+          MoeStep step(context, payloadCase(mode, layout, columns));
+          for (int i = 0; i < 4; ++i) runStep(step, i);
+        }
+      });
+    }
+  }
+}
+
+TEST_P(Payloads, TravelBesideACast) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      world(3, withRoom(config()), [&](RankContext& context) {
+        for (const int cast : {moeCastFp8, moeCastMxfp8, moeCastNvfp4}) {
+          StepCase c = payloadCase(mode, layout, cast == moeCastMxfp8);
+          c.cast = cast, c.hidden = 256;
+          c.scales = cast == moeCastMxfp8 ? moeScales128x4 : moeScalesTokenContiguous;
+          MoeStep step(context, c);
+          for (int i = 0; i < 2; ++i) runStep(step, i);
+        }
+      });
+    }
+  }
+}
+
+TEST_P(Payloads, AreSidePayloadInAView) {
+  world(2, withRoom(small()), [](RankContext& context) {
+    Calls calls(context, handleOf(moeModeLl, moeLayoutRankMajor));
+    std::vector<std::int32_t> words(kTokens * 3);
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = 1000 * context.rank + static_cast<int>(i);
+    moePayload_t payload = MOE_PAYLOAD_INITIALIZER;
+    payload.bytes = 12, payload.in = context.arena.put<std::int32_t>(words);
+    moeDispatchArgs_t args = calls.dispatchArgs();
+    args.outRows = nullptr, args.outRowsMax = 0, args.payloads = &payload, args.payloadCount = 1;
+    context.meet();
+    MOE_EXPECT_OK(calls.routeDispatch(args), context);
+    context.arena.synchronize();
+    moeHandleView_t view = MOE_HANDLE_VIEW_INITIALIZER;
+    MOE_EXPECT_OK(moeHandleGetView(calls.handle(), &view), context);
+    const auto side = context.arena.get(static_cast<const std::int32_t*>(view.side), 2 * 8 * 4);
+    for (int source = 0; source < 2; ++source) {
+      for (int t = 0; t < kTokens; ++t) {
+        const auto row = static_cast<std::size_t>((source * 8 + t) * 4);
+        for (int w = 0; w < 3; ++w) EXPECT_EQ(side[row + static_cast<std::size_t>(w)], 1000 * source + 3 * t + w);
+        EXPECT_EQ(side[row + 3], 0);
+      }
+    }
+    context.meet();
+  });
+}
+
+// What a call says of payloads that it refuses. Each spoils one argument of a right call.
+struct Spoiled {
+  void (*spoil)(moeDispatchArgs_t&, moePayload_t*);
+  const char* sentence;
+};
+constexpr Spoiled kSpoiled[] = {
+    {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloadCount = 5; }, "args.payloadCount is 5, must be 0..4"},
+    {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloadCount = -1; }, "args.payloadCount is -1"},
+    {[](moeDispatchArgs_t& args, moePayload_t*) { args.payloads = nullptr; }, "args.payloads is NULL"},
+    {[](moeDispatchArgs_t& args, moePayload_t* p) {
+       args.sideBytes = 16, args.side = p[0].in, args.outSide = p[0].out;
+     },
+     "args.sideBytes is 16, but args.payloadCount 2"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].size = 8; }, "args.payloads[1].size is 8"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].bytes = 6; },
+     "args.payloads[1].bytes is 6, must be a multiple of 4"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].bytes = 0; }, "args.payloads[0].bytes is 0"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].bytes = 80; }, "args.payloads have 84 bytes for a row"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].in = nullptr; }, "args.payloads[0].in is NULL with tokens"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].out = nullptr; }, "args.payloads[1].out is NULL"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].in = static_cast<const char*>(p[0].in) + 2; },
+     "not aligned to 4 bytes"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outLayout = 3; }, "args.payloads[0].outLayout is 3"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].inRowStride = 6; }, "args.payloads[0].inRowStride is 6"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outWordStride = -4; }, "args.payloads[0].outWordStride is -4"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outLayout = moeScales128x4, p[0].outRowStride = 64; },
+     "but outLayout is moeScales128x4, which has its own"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[0].outRowStride = 4; }, "share memory"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].out = p[0].out; }, "overlaps"},
+    {[](moeDispatchArgs_t&, moePayload_t* p) { p[1].out = const_cast<void*>(p[0].in); }, "overlaps"},
+    {[](moeDispatchArgs_t& args, moePayload_t*) { args.outRows = nullptr, args.outRowsMax = 0; },
+     "args.payloads[0].out is"},
+};
+
+TEST_P(Payloads, ThatCannotBeAreRefusedAndTheHandleGoesOn) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    moeConfig_t roomy = withRoom(small());
+    world(1, roomy, [&](RankContext& context) {
+      Calls calls(context, handleOf(mode, moeLayoutFlat));
+      MOE_EXPECT_OK(calls.route(), context);
+      for (const Spoiled& spoiled : kSpoiled) {
+        moePayload_t payloads[2] = {MOE_PAYLOAD_INITIALIZER, MOE_PAYLOAD_INITIALIZER};
+        for (int i = 0; i < 2; ++i) {
+          payloads[i].bytes = i == 0 ? 8 : 4;
+          payloads[i].in = calls.take(kTokens * 8), payloads[i].out = calls.take(kRowsMax * 8);
+        }
+        moeDispatchArgs_t args = calls.dispatchArgs();
+        args.payloads = payloads, args.payloadCount = 2;
+        spoiled.spoil(args, payloads);
+        EXPECT_EQ(calls.dispatch(args), moeInvalidArgument) << spoiled.sentence;
+        EXPECT_TRUE(says(context.error(), spoiled.sentence));
+      }
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      args.outScaleBlockOffsets = static_cast<std::int32_t*>(calls.take(64));
+      EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
+      EXPECT_TRUE(says(context.error(), "neither args.scaleLayout nor a payload's outLayout is moeScales128x4"));
+      MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
+      calls.expectStatus(moeSuccess, "");
+    });
+  }
+}
+
+TEST_P(Payloads, OfOtherSizesOnAnotherRankDeliverNothing) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    world(2, withRoom(small()), [&](RankContext& context) {
+      Calls calls(context, handleOf(mode, moeLayoutFlat));
+      moePayload_t payloads[2] = {MOE_PAYLOAD_INITIALIZER, MOE_PAYLOAD_INITIALIZER};
+      for (int i = 0; i < 2; ++i) {
+        payloads[i].bytes = context.rank == i ? 8 : 4;  // the same sum on both ranks
+        payloads[i].in = calls.take(kTokens * 8), payloads[i].out = calls.take(kRowsMax * 8);
+      }
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      args.payloads = payloads, args.payloadCount = 2;
+      context.meet();
+      MOE_EXPECT_OK(calls.routeDispatch(args), context);
+      calls.expectStatus(moeInvalidUsage, "ranks disagree: the fingerprint of the sizes in args.payloads is");
+      context.meet();
+      payloads[0].bytes = payloads[1].bytes = 4;
+      MOE_EXPECT_OK(calls.routeDispatch(args), context);
+      calls.expectStatus(moeSuccess, "");
+      context.meet();
+    });
+  }
+}
+
+MOE_INSTANTIATE_BACKENDS(Payloads);
+
+}  // namespace
+}  // namespace moe::test
