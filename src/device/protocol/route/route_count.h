@@ -58,16 +58,6 @@ MOE_LANES TakenEntry takenEntry(const HandleView& h, const RouteArgs& a, int ent
 MOE_LANES Fault indexFault(const HandleView& h, std::int64_t id) {
   return id < -1 || id >= h.map.experts ? Fault::badIndex : Fault::none;
 }
-// An entry of a token, as it was given.
-struct GivenEntry {
-  int token, k;
-  std::int64_t id;
-};
-MOE_LANES Failure entryFault(const HandleView& h, int rank, Fault fault, const GivenEntry& entry) {
-  const std::int64_t index = static_cast<std::int64_t>(entry.token) << 8 | entry.k;
-  return {0, fault, Phase::none, rank, 0, index, h.map.experts, entry.id};
-}
-
 // The words of the chunk of this warp's token `token`, and the token's bit in them.
 MOE_LANES std::uint32_t* usersOf(const Routing auto& r, int token) {
   return r.own.users + std::int64_t{token / kChunkTokens} * r.handle.buckets();
