@@ -92,7 +92,7 @@ set(CPACK_DEBIAN_DEV_DESCRIPTION "expert-parallel communication for MoE models (
 This is what programs in C and C++ are built with, and the documents.")
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${same_library}")
-set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "${package_tools}, ${package_python}, pkg-config")
+set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "${package_tools}, ${package_python}, pkgconf")
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME ${package_tools})
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "expert-parallel communication for MoE models (tools)${about}\
