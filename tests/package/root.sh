@@ -16,6 +16,13 @@ find_ubuntu_keys() { # folder for the package
   keyring=$1/keys$keyring
 }
 
+# A wrong signature is a failure. Anything else may be the network, or a container that may not mount.
+refuse_or_skip() { # debootstrap's output
+  tail -5 "$1"
+  if grep -q '^E: .*sign' "$1"; then exit 1; fi
+  skip 'debootstrap failed'
+}
+
 # Sets root to the folder of a new root, or to the given one, which is kept and reused. Exits with 77 if that cannot be.
 make_root() { # [--ubuntu] [folder]
   local suite=bookworm mirror=http://deb.debian.org/debian script=sid components=main work
@@ -35,7 +42,7 @@ make_root() { # [--ubuntu] [folder]
     wget -q --spider "$mirror/dists/$suite/InRelease" || skip "no $mirror/dists/$suite"
     [ $suite != noble ] || find_ubuntu_keys "$work"
     debootstrap --variant=minbase --components=$components --keyring="$keyring" $suite "$root" $mirror $script \
-      >"$work/log" 2>&1 || { tail -5 "$work/log"; skip 'debootstrap failed'; }
+      >"$work/log" 2>&1 || refuse_or_skip "$work/log"
   fi
   grep -qs "^VERSION_CODENAME=$suite\$" "$root/etc/os-release" || { echo "FAILED: $root is no $suite"; exit 1; }
   cp /etc/resolv.conf "$root/etc/"
