@@ -27,7 +27,7 @@ double megabytesOfVersion(unsigned version) {
 }  // namespace
 
 struct Nvml::Functions {
-  // Not in the namespace without a name: GCC 13.2 crashes when a file that includes this one is compiled.
+  // Not in the unnamed namespace: GCC 13.2 crashes on that in unity builds, such as that of scripts/demo.sh.
   struct FieldValue {
     unsigned field, scope;
     long long timestamp, latency;
