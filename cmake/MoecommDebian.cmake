@@ -3,6 +3,14 @@
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
   message(FATAL_ERROR "MOECOMM_DEBIAN is for CMAKE_INSTALL_PREFIX=/usr, and this is ${CMAKE_INSTALL_PREFIX}")
 endif()
+# Without these cpack makes packages that depend on nothing, or none.
+foreach(tool dpkg-shlibdeps file)
+  find_program(MOECOMM_PROGRAM_${tool} ${tool})
+  mark_as_advanced(MOECOMM_PROGRAM_${tool})
+  if(NOT MOECOMM_PROGRAM_${tool})
+    message(FATAL_ERROR "Debian's packages need ${tool}, which is not installed: scripts/install_deps.sh deb")
+  endif()
+endforeach()
 set(MOECOMM_MAINTAINER "maintainers of moecomm <moecomm@localhost.localdomain>" CACHE STRING "Maintainer of the packages")
 
 # Debian names a library's package after the SONAME.
@@ -84,7 +92,7 @@ set(CPACK_DEBIAN_DEV_DESCRIPTION "expert-parallel communication for MoE models (
 This is what programs in C and C++ are built with, and the documents.")
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${same_library}")
-set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "${package_tools}, ${package_python}, pkg-config")
+set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS "${package_tools}, ${package_python}, pkgconf")
 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME ${package_tools})
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION "expert-parallel communication for MoE models (tools)${about}\

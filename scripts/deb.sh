@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the preset debian and packs it: libmoecomm0.1, libmoecomm-dev, moecomm-tools and python3-moecomm. Prints paths
-# and sizes. Usage: deb.sh OUT_DIR [CMAKE_OPTION...]
+# and sizes. Needs what install_deps.sh deb installs. Usage: deb.sh OUT_DIR [CMAKE_OPTION...]
 set -eu
 [ $# -ge 1 ] || { sed -n '2,3s/^# //p' "$0"; exit 2; }
 mkdir -p "$1"

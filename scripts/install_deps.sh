@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs with apt what is missing for building, testing and checking, on Debian 12 and Ubuntu 24.04 or later. It needs
 # root or sudo if something is missing. If there is a CUDA compiler without its disassemblers, `all` also fetches those
-# from PyPI into build/nvdisasm. Usage: install_deps.sh [build|numpy|peers|all]
+# from PyPI into build/nvdisasm. Usage: install_deps.sh [build|deb|numpy|peers|all]
 #   build  for building, testing and running
+#   deb    for building packages (scripts/deb.sh)
 #   numpy  for the Python examples
 #   peers  for building, with an MPI, which scripts/host_peers.py measures beside the library
 #   all    build and numpy, and the tools of scripts/test.sh (the default)
@@ -30,6 +31,7 @@ if [ "$what" = all ]; then
   packages="$packages libbenchmark-dev python3-venv iproute2 qemu-system-x86 busybox-static" # test networks; tests/rxe_vm
   packages="$packages doxygen" # scripts/site.sh
 fi
+[ "$what" != deb ] || packages="$packages dpkg-dev file"
 [ "$what" != peers ] || packages="$packages libopenmpi-dev openmpi-bin"
 
 if ! command -v dpkg-query >/dev/null; then

@@ -45,7 +45,7 @@ const char* nameOfPhases(int phases) {
 }
 
 // Names and sentences may contain any bytes.
-std::string quoted(std::string_view text) {
+std::string jsonString(std::string_view text) {
   std::string json = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -90,9 +90,10 @@ std::string recorderText(const RecorderOwner& owner, std::uint64_t steps, const 
   const auto out = std::back_inserter(json);
   fmt::format_to(out, "{{\"format\":\"moecomm recorder\",\"version\":1,\n");
   fmt::format_to(out, "\"job\":{},\"rank\":{},\"nranks\":{},\"domain_size\":{},\"host\":{},\"process\":{},\n",
-                 quoted(owner.job), owner.rank, owner.nranks, owner.domainSize, quoted(owner.host), owner.processId);
-  fmt::format_to(out, "\"backend\":{},\"reason\":{},\"result\":{},\"failure\":{},\n", quoted(owner.backend),
-                 quoted(owner.reason), static_cast<int>(owner.result), quoted(owner.sentence));
+                 jsonString(owner.job), owner.rank, owner.nranks, owner.domainSize, jsonString(owner.host),
+                 owner.processId);
+  fmt::format_to(out, "\"backend\":{},\"reason\":{},\"result\":{},\"failure\":{},\n", jsonString(owner.backend),
+                 jsonString(owner.reason), static_cast<int>(owner.result), jsonString(owner.sentence));
   fmt::format_to(out, "\"clock\":{{\"step_ns\":{},\"wall_ns\":{},\"error_ns\":{}}},\n", owner.clock.stepNs,
                  owner.clock.wallNs, owner.clock.errorNs);
   fmt::format_to(out, "\"to_rank0\":{{\"offset_ns\":{},\"error_ns\":{}}},\n", owner.toRank0.offsetNs,

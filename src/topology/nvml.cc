@@ -18,18 +18,6 @@ constexpr int kStatusOk = 0;            // NVML_P2P_STATUS_OK
 constexpr unsigned kNvlinkSpeed = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: MB/s of the link given as scope
 constexpr int kUnsignedValue = 1;       // NVML_VALUE_TYPE_UNSIGNED_INT
 
-struct FieldValue {
-  unsigned field, scope;
-  long long timestamp, latency;
-  int type;
-  Result result;
-  union {
-    unsigned number;
-    unsigned long long largest;
-  } value;
-};
-static_assert(sizeof(FieldValue) == 40);
-
 // MB/s of a link of this version, for drivers that do not report it.
 double megabytesOfVersion(unsigned version) {
   constexpr double kMegabytes[] = {0, 20000, 25000, 25000, 26562.5, 53125};
@@ -39,6 +27,19 @@ double megabytesOfVersion(unsigned version) {
 }  // namespace
 
 struct Nvml::Functions {
+  // Not in the unnamed namespace: GCC 13.2 crashes on that in unity builds, such as that of scripts/demo.sh.
+  struct FieldValue {
+    unsigned field, scope;
+    long long timestamp, latency;
+    int type;
+    Result result;
+    union {
+      unsigned number;
+      unsigned long long largest;
+    } value;
+  };
+  static_assert(sizeof(FieldValue) == 40);
+
   DynamicLibrary library{"libnvidia-ml.so.1"};
   Result (*initialize)() = nullptr;
   Result (*shutdown)() = nullptr;

@@ -1,19 +1,15 @@
 #!/bin/bash
-# Makes Debian's packages, and in a clean Debian 12 has lintian look at them, installs them with apt, uses them, and
-# removes them. Needs root, debootstrap and Debian's mirror, and exits with 77 if one is missing. Builds the preset debian
-# without kernels. Usage: debian_test.sh [FOLDER_FOR_THE_ROOT]   (a given folder is kept; a root there is reused)
+# Makes the packages in a clean Debian 12 or Ubuntu 24.04, without kernels. There lintian looks at them, apt installs
+# them, four ranks of the examples use them, and apt removes them. Needs root, debootstrap and the distribution's mirror,
+# and exits with 77 if one is missing.
+# Usage: debian_test.sh [--ubuntu] [FOLDER]   (the root's folder is kept; a root that is already there is reused)
 set -u
 source=$(realpath "$(dirname "$0")/../..")
 . "$source/tests/package/root.sh"
 make_root "$@"
 
 folder=$root/root/packages
-rm -rf "$folder"
-mkdir -p "$folder"
-options=(-DMOECOMM_CUDA=OFF)
-! command -v ccache >/dev/null || options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-"$source/scripts/deb.sh" "$folder" "${options[@]}" || exit 1
-cp "$source/tests/package/consumer.c" "$folder/"
+copy_checkout "$source" "$folder/checkout"
 
 cat >"$folder/test.sh" <<'SCRIPT'
 export DEBIAN_FRONTEND=noninteractive PYTHONDONTWRITEBYTECODE=1
@@ -24,7 +20,9 @@ try() { "$@" >log 2>&1 || { tail -40 log; fail "$*"; }; }
 list() { find / -xdev \( -path /root -o -path /tmp -o -path '/var/*/apt' -o -path /var/lib/dpkg -o -path /var/log -o \
   -path /var/cache \) -prune -o -print | grep -v '^/etc/ld\.so\.cache' | LC_ALL=C sort; }
 
-try apt-get update
+checkout/scripts/install_deps.sh deb || fail "what scripts/deb.sh needs"
+rm -rf ./*.deb
+checkout/scripts/deb.sh . -DMOECOMM_CUDA=OFF || fail "scripts/deb.sh"
 try apt-get install -y --no-install-recommends lintian gcc libc6-dev pkg-config python3-numpy
 # cpack gives a library's package scripts that call ldconfig. Whoever publishes packages sets their maintainer.
 try lintian --allow-root --fail-on error,warning \
@@ -37,9 +35,10 @@ for package in $ours; do
   [ -s "/usr/share/doc/$package/copyright" ] || fail "$package says nothing about licences"
 done
 try moe_info
-try moerun -n 2 moe_perf --tokens 16 --hidden 64 --experts 8 --iters 3
-grep -q ' correct$' log || fail "moe_perf verified nothing"
-try cc -Wall -Werror consumer.c $(pkg-config --cflags --libs moecomm) -o consumer
+try moerun -n 4 moe_perf --tokens 16:64:x2 --hidden 1024 --experts 32
+cat log
+[ "$(grep -c ' correct$' log)" = 3 ] || fail "moe_perf verified not all"
+try cc -Wall -Werror checkout/tests/package/consumer.c $(pkg-config --cflags --libs moecomm) -o consumer
 try ./consumer
 try cc /usr/share/moecomm/examples/minimal.c $(pkg-config --cflags --libs moecomm) -o minimal
 try moerun -n 4 ./minimal
@@ -54,4 +53,6 @@ try apt-get purge -y $ours
 list | diff before - || fail "something is left, or lost"
 echo "packages: all right"
 SCRIPT
-run_in_root /root/packages test.sh
+run_and_expect /root/packages test.sh \
+  1 '^packages: all right$' \
+  4 '^\[.\] rank . of 4: .* largest error'

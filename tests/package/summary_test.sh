@@ -29,4 +29,13 @@ says 'GPU backend: off, because MOECOMM_CUDA is OFF'
 grep -Eq '^--   RDMA: .*because of what was not found: .*libmlx5' "$work/summary" || { cat "$work/summary"; exit 1; }
 says 'Sanitizers: thread'
 says 'Installs to: off'
+
+for tool in dpkg-shlibdeps file; do
+  ! cmake -S "$source" -B "$work/debian" -DMOECOMM_CUDA=OFF -DMOECOMM_TESTS=OFF -DMOECOMM_DEBIAN=ON \
+    -DCMAKE_INSTALL_PREFIX=/usr -DMOECOMM_PROGRAM_dpkg-shlibdeps=/bin/true "-DMOECOMM_PROGRAM_$tool=" \
+    >"$work/log" 2>&1 || { echo "packages without $tool"; exit 1; }
+  tr -s ' \n' ' ' <"$work/log" | grep -q "packages need $tool, which is not installed: scripts/install_deps.sh deb" ||
+    { cat "$work/log"; exit 1; }
+  rm -r "$work/debian"
+done
 echo 'all checks passed'
