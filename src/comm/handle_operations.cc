@@ -29,11 +29,11 @@ bool carriesGrads(const moeCombineArgs_t& args) {
   return (args.flags & moeCombineGrads) != 0 || args.weightGrads != nullptr || args.outWeightGrads != nullptr;
 }
 
-// Whether a one-step dispatch may store its own rows straight to the output. A cast and payloads need slots, and side
-// payload goes the way of its rows.
+// Whether a one-step dispatch may store its own rows straight to the output. A cast needs slots, and side payload goes
+// the way of its rows. Payloads take slots whatever their rows do.
 bool mayGoStraight(const DispatchArgs& d) {
-  return d.cast.type == kNoCast && d.payloads.count == 0 && d.outRows != nullptr &&
-         (d.sideBytes == 0 || d.outSide != nullptr);
+  return d.cast.type == kNoCast && d.outRows != nullptr &&
+         (d.sideBytes == 0 || d.outSide != nullptr || d.payloads.count != 0);
 }
 
 }  // namespace

@@ -28,11 +28,16 @@ std::string nameOf(int payload, const char* field) {
 }
 
 // A stride in words. 0: `dense`.
-std::int64_t strideOf(int payload, const char* field, std::int64_t bytes, std::int64_t dense) {
+std::int32_t strideOf(int payload, const char* field, std::int64_t bytes, std::int64_t dense) {
   if (bytes < 0 || bytes % kWordBytes != 0) {
     refuse(fmt::format("{} is {}, must be a multiple of 4, 0 or more", nameOf(payload, field), bytes));
   }
-  return bytes == 0 ? dense : bytes / kWordBytes;
+  const std::int64_t words = bytes == 0 ? dense : bytes / kWordBytes;
+  if (words > INT32_MAX) {
+    refuse(fmt::format("{} comes to {} bytes, must be at most {}", nameOf(payload, field), words * kWordBytes,
+                       INT32_MAX * kWordBytes));
+  }
+  return static_cast<std::int32_t>(words);
 }
 
 // Words behind the first one of `rows` rows of `words` words.

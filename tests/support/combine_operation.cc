@@ -141,7 +141,7 @@ void CombineOperation::fillArgs(int rank, std::uint8_t* rows) {
   PerRank& own = ranks_[at(rank)];
   const CombineCase& sum = options_.sum;
   const int tokens = route_->inputs[at(rank)].tokens;
-  CombineArgs& a = own.params.combine;
+  CombineArgs& a = own.params.combine = CombineArgs{};
   a.rows = rows;
   a.inPlace = inPlace(rank) ? 1 : 0;
   a.rowsOffset = a.inPlace != 0 && !handle_.shape().lowLatency

@@ -206,7 +206,7 @@ StepParams DispatchOperation::params(int rank, int phases) {
   if ((phases & kSendPhase) != 0) handle_.startDispatch(rank);
   StepParams params = ranks_[at(rank)].params;
   params.phases = phases;
-  const bool delivers = handle_.shape().lowLatency && !config_.inSlots && !config_.cast && !config_.payloads;
+  const bool delivers = handle_.shape().lowLatency && !config_.inSlots && !config_.cast;
   params.dispatch.countingBlock = wants(config_.seed, rank, 6) ? 1 : 0;
   params.dispatch.straight = phases == (kSendPhase | kReceivePhase) && delivers && wants(config_.seed, rank, 5) ? 1 : 0;
   return params;

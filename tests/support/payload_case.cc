@@ -63,8 +63,8 @@ PayloadArgs PayloadArrays::args(const std::vector<std::vector<std::uint32_t>>& t
       }
     }
     args.payload[i] = {count == 0 ? nullptr : reinterpret_cast<const std::uint32_t*>(array.given.data()),
-                       rowStride,
-                       wordStride,
+                       static_cast<std::int32_t>(rowStride),
+                       static_cast<std::int32_t>(wordStride),
                        array.output.bytes() == 0 ? nullptr : reinterpret_cast<std::uint32_t*>(array.at),
                        array.offset,
                        array.output.grid(),

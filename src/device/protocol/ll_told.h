@@ -34,6 +34,23 @@ MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
   });
 }
 
+// How many of a token's entries are for experts of `rank`: before entry k, and in all. idOf(entry): the physical expert.
+template <class IdOf>
+MOE_LANES Sums entriesBy(const StepParams& p, int token, int k, int rank, IdOf idOf) {
+  const HandleView& h = p.handle;
+  return laneSums<8>(h.topk, k, [&](int other) {
+    const int entry = token * h.topk + other;
+    const std::int64_t id = idOf(entry);
+    if (id < 0 || id >= h.map.experts || !h.map.isOn(static_cast<int>(id), rank)) return 0;
+    return h.merges == 0 || takenEntry(h, p.route, entry).with == other ? 1 : 0;
+  });
+}
+// The same of a handle with a placement. Templates may be in several kernels' files.
+template <class Params>
+MOE_SELDOM Sums placedEntriesFor(const Params& p, int token, int k, int rank) {
+  return entriesBy(p, token, k, rank, [&](int entry) { return indexAt(p.handle, p.route, entry); });
+}
+
 // The sender's side. `Users` says which token goes where (ll_users.h).
 template <LlSending S, class Users>
 struct LlTelling {
@@ -91,19 +108,8 @@ struct LlTelling {
 
   // How many of a token's entries are for experts of `rank`: before entry k, and in all.
   MOE_LANES Sums entriesFor(int token, int k, int rank) const {
-    const auto given = [&](int entry) { return givenIndexAt(s.handle, s.p.route, entry); };
-    if (s.handle.placement == nullptr) return entriesBy(token, k, rank, given);
-    return entriesBy(token, k, rank, [&](int entry) { return placed(s.handle, entry, given(entry)); });
-  }
-  template <class IdOf>
-  MOE_LANES Sums entriesBy(int token, int k, int rank, IdOf idOf) const {
-    const HandleView& h = s.handle;
-    return laneSums<8>(h.topk, k, [&](int other) {
-      const int entry = token * h.topk + other;
-      const std::int64_t id = idOf(entry);
-      if (id < 0 || id >= h.map.experts || !h.map.isOn(static_cast<int>(id), rank)) return 0;
-      return h.merges == 0 || takenEntry(h, s.p.route, entry).with == other ? 1 : 0;
-    });
+    if (s.handle.placement != nullptr) return placedEntriesFor(s.p, token, k, rank);
+    return entriesBy(s.p, token, k, rank, [&](int entry) { return givenIndexAt(s.handle, s.p.route, entry); });
   }
 
   MOE_LANES void laneStoreExpert(int expert, int count) const {

@@ -80,7 +80,7 @@ MOE_LANES void forPieces(const Moving auto& s, Range rows, bool byRows, WarpInde
 // The piece of a token's payloads, from the caller's arrays.
 MOE_LANES Quad laneTokenPiece(const PayloadArgs& payloads, int token, int piece) {
   return laneGather(payloads, piece, [&](const PayloadWords& from, int word) {
-    return from.in[token * from.inRowStride + word * from.inWordStride];
+    return from.in[std::int64_t{token} * from.inRowStride + std::int64_t{word} * from.inWordStride];
   });
 }
 

@@ -12,7 +12,7 @@ inline constexpr int kQuadWords = 4;
 // One payload. Strides are in words.
 struct PayloadWords {
   const std::uint32_t* in;
-  std::int64_t inRowStride, inWordStride;
+  std::int32_t inRowStride, inWordStride;
   std::uint32_t* out;
   std::uint64_t outOffset;  // window offset, HT and not staged
   ScaleGrid grid;           // where its words are in `out`

@@ -385,14 +385,17 @@ struct TallyArgs {
 };
 inline constexpr std::uint64_t kLateNs = 50000;  // a source that was awaited so much longer than any other is late
 
-// Everything a step needs. One struct for all steps: a launch is (step, this, warps).
+// Everything a step needs. One struct for all steps: a launch is (step, this, warps). No step has both a dispatch and a
+// combine, and what a launch passes costs time.
 struct StepParams {
   CommView comm;
   HandleView handle;
   int phases;
   RouteArgs route;
-  DispatchArgs dispatch;
-  CombineArgs combine;
+  union {
+    DispatchArgs dispatch;  // also of steps behind a dispatch
+    CombineArgs combine;
+  };
   DescribeArgs describe;
   TallyArgs tally;
 };

@@ -15,7 +15,8 @@ MOE_LANES std::int64_t givenIndexAt(const HandleView& h, const RouteArgs& a, int
 
 // The physical expert of an entry that names expert `id` of a placement; -1: it is on no rank of these; or a number
 // that no expert has.
-MOE_LANES std::int64_t placedIndex(const HandleView& h, int entry, std::int64_t id) {
+template <class View>
+MOE_SELDOM std::int64_t placedIndex(const View& h, int entry, std::int64_t id) {
   if (id < 0 || id >= h.placesNamed) return id;
   const Replicas replicas = h.placement->replicas()[id];
   if (replicas.count == 0) return h.map.experts;
