@@ -368,7 +368,8 @@ MOE_API moeResult_t moeCommInit(moeComm_t* comm, int32_t nranks, int32_t rank, c
  * in time. */
 MOE_API moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config);
 
-/* Leaves the group and frees everything, handles and window memory included. Not collective.
+/* Leaves the group and frees everything, handles and window memory included, but for memory of moeMemPoolAlloc. Not
+ * collective.
  * Peers are told. They see a failure only if they wait for this rank in an operation, then or later: that wait ends at
  * once with moeRemoteError, "rank 1 has left ...".
  * The call waits for this rank's queued work. After LL combines it also waits for peers of its domain to leave, and
@@ -490,6 +491,31 @@ MOE_API moeResult_t moeMemAlloc(moeComm_t comm, size_t bytes, void** memory);
 /* Gives window memory back. No queued work may still use it. Local. memory NULL: does nothing.
  * Returns moeInvalidArgument for memory that moeMemAlloc of this communicator has not returned. */
 MOE_API moeResult_t moeMemFree(moeComm_t comm, void* memory);
+
+/* Says whose window memory moeMemPoolAlloc takes on the calling thread, until the next call on this thread.
+ *   comm  NULL: nobody's, which is how a thread begins
+ * Any thread. Returns moeInvalidArgument, moeInvalidUsage (comm has config.allocate, whose functions a framework's
+ * allocator must not call). After a failure nobody serves the thread. */
+MOE_API moeResult_t moeMemPoolUse(moeComm_t comm);
+
+/* moeMemAlloc for the allocator of a framework that passes no communicator: the arguments are those of
+ * torch.cuda.memory.CUDAPluggableAllocator, with its ssize_t and int. Not stream-ordered.
+ *   bytes   out of config.heapBytes of the communicator that serves this thread (moeMemPoolUse)
+ *   device  its CUDA ordinal; with the host backend not read
+ *   stream  not read: nothing that was queued uses the memory
+ * Any thread, also beside calls on the communicator. Returns device memory, aligned to 256 bytes, or NULL: there is no
+ * such block, or nobody serves this thread. moeGetLastError(NULL) then says why; the sentence begins with
+ * "moeMemPoolAlloc: ".
+ * The memory is valid until moeMemPoolFree. If the communicator is destroyed first, its whole window stays allocated
+ * until the last such memory is freed. */
+MOE_API void* moeMemPoolAlloc(int64_t bytes, int32_t device, moeStream_t stream);
+
+/* Gives memory of moeMemPoolAlloc back, once nothing that is queued on its device still runs: it waits for that, as
+ * cudaFree does.
+ *   memory  NULL: does nothing, as does memory that is not of moeMemPoolAlloc of this process
+ *   bytes, device, stream  not read
+ * Any thread, also beside calls on the communicator, and after its moeCommDestroy. */
+MOE_API void moeMemPoolFree(void* memory, int64_t bytes, int32_t device, moeStream_t stream);
 
 /* ---- Routes ----------------------------------------------------------------------------------------------------- */
 

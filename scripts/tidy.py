@@ -56,7 +56,7 @@ BANNED = [
 # Banned in comments too.
 BANNED_WORDS = [(r"\b(TODO|FIXME|XXX|HACK)\b", "an open point is an issue, not a comment")]
 
-TEXT = re.compile(r"\.(h|hpp|cuh|cc|cu|c|py|sh|md|txt|cmake|json|in|map|yml|yaml)$|(^|/)(CMakeLists\.txt|run|LICENSE)$|"
+TEXT = re.compile(r"\.(h|hpp|cuh|cc|cu|c|js|py|sh|md|txt|cmake|json|in|map|yml|yaml)$|(^|/)(CMakeLists\.txt|run|LICENSE)$|"
                   r"(^|/)\.clang-(format|tidy)$")
 CODE = re.compile(r"\.(h|hpp|cuh|cc|cu|c)$")
 NOT_A_FUNCTION = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b(?![^{]*\)\s*(const|noexcept|override|->.*)?\s*$)")

@@ -139,6 +139,7 @@ class Communicator {
 
  private:
   friend class Handle;
+  friend class MemPoolUse;
   template <class Element>
   friend class WindowMemory;
 
@@ -202,6 +203,15 @@ class WindowMemory {
   detail::CommLink comm_;
   Element* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+// While it lives, moeMemPoolAlloc takes window memory of a communicator on the thread that has made it. One at a time.
+class MemPoolUse {
+ public:
+  explicit MemPoolUse(const Communicator& comm) { check(moeMemPoolUse(comm.require()), comm.get()); }
+  MemPoolUse(const MemPoolUse&) = delete;
+  MemPoolUse& operator=(const MemPoolUse&) = delete;
+  ~MemPoolUse() { moeMemPoolUse(nullptr); }
 };
 
 }  // namespace moecomm

@@ -99,6 +99,9 @@ class Backend {
   virtual void synchronize() noexcept = 0;
 };
 
+// Waits until nothing that was queued on a device still runs. -1: there is nothing to wait for.
+void awaitDevice(int device) noexcept;
+
 // Returns NULL if there is no usable GPU or this build has no CUDA. `why` then says what is missing.
 std::unique_ptr<Backend> makeCudaBackend(int device, Bulk bulk, std::string* why);
 // Throws moeUnsupported if the options ask for something that this processor lacks.

@@ -3,6 +3,8 @@
 
 namespace moe {
 
+void awaitDevice(int) noexcept {}
+
 std::unique_ptr<Backend> makeCudaBackend(int, Bulk, std::string* why) {
   *why = "this build of moecomm has no CUDA";
   return nullptr;

@@ -17,6 +17,12 @@ Memory fromCuda(std::size_t bytes, int device) {
 
 }  // namespace
 
+void awaitDevice(int device) noexcept {
+  if (device < 0) return;
+  const DeviceScope scope(device);
+  cudaOk(cudaDeviceSynchronize());
+}
+
 Memory allocateDevice(std::size_t bytes, const Allocator& allocator, int kind, int device) {
   const DeviceScope scope(device);
   Memory memory = allocator ? allocator.take(bytes, kind) : fromCuda(bytes, device);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/host_snapshot.h"
 #include "backend/host_threads.h"
 #include "device/kernels/host_steps.h"
 #include "device/policy/host/record.h"
@@ -31,35 +32,6 @@ class HostReader final : public WindowReader {
 
  private:
   const std::uint8_t* window_;
-};
-
-// Copies word by word what steps store in the same way.
-class HostSnapshot final : public Snapshot {
- public:
-  HostSnapshot(const std::uint64_t* memory, std::size_t bytes) : memory_(memory), copy_(bytes / sizeof *memory) {}
-  const std::uint8_t* take(Deadline) override {
-    for (std::size_t i = 0; i < copy_.size(); ++i) {
-      copy_[i] = std::atomic_ref(const_cast<std::uint64_t&>(memory_[i])).load(std::memory_order_relaxed);
-    }
-    return reinterpret_cast<const std::uint8_t*>(copy_.data());
-  }
-  // The steps' clock is asked before and after the other one.
-  ClockReading clock(Deadline) override {
-    ClockReading best{0, 0, INT64_MAX};
-    for (int i = 0; i < kReadings; ++i) {
-      const auto before = static_cast<std::int64_t>(hostStepClock());
-      const std::int64_t wall = wallClock();
-      const std::int64_t took = static_cast<std::int64_t>(hostStepClock()) - before;
-      if (took / 2 + 1 < best.errorNs) best = {before + took / 2, wall, took / 2 + 1};
-    }
-    return best;
-  }
-
- private:
-  static constexpr int kReadings = 4;
-
-  const std::uint64_t* memory_;
-  std::vector<std::uint64_t> copy_;
 };
 
 class HostWriter final : public WindowWriter {
@@ -140,7 +112,7 @@ class HostBackend final : public Backend {
   }
 
   std::unique_ptr<Snapshot> makeSnapshot(const std::uint64_t* memory, std::size_t bytes) override {
-    return std::make_unique<HostSnapshot>(memory, bytes);
+    return std::make_unique<HostSnapshot>(memory, bytes, counterKeepsTime());
   }
 
   int routeWarpsMax() const noexcept override { return threads_; }

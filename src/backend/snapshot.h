@@ -15,6 +15,19 @@ struct ClockReading {
   std::int64_t errorNs;  // they may be so far apart
 };
 
+// What ticks of the processor's counter are on the steps' clock.
+struct TickScale {
+  std::uint64_t ticks = 0;  // were read at
+  std::int64_t ns = 0;      // and
+  double nsPerTick = 1;
+  std::int64_t errorNs = 0;  // of the reading
+
+  std::uint64_t nanosecondsAt(std::uint64_t time) const {
+    const auto since = static_cast<double>(static_cast<std::int64_t>(time - ticks)) * nsPerTick;
+    return static_cast<std::uint64_t>(ns + static_cast<std::int64_t>(since));
+  }
+};
+
 // One thread at a time.
 class Snapshot {
  public:
@@ -25,6 +38,10 @@ class Snapshot {
 
   // The best reading that was to be had by `end`, or an earlier one.
   virtual ClockReading clock(Deadline end) = 0;
+
+  // Whether steps should record ticks, and what these are: by the time from the snapshot's making until now.
+  virtual bool inTicks() const { return false; }
+  virtual TickScale scale() { return {}; }
 };
 
 // Since 1970-01-01.

@@ -49,6 +49,7 @@ CommShape shapeOf(int nranks, int domainSize, const Config& config) {
 }
 
 Comm::~Comm() {
+  if (heap_) heap_->close();
   if (watch_) watch_->finish();
   if (backend_) backend_->synchronize();
   if (remote_) finishPuts();
@@ -170,32 +171,10 @@ void Comm::setTimeout(std::int32_t timeoutMs) {
   log_->write(moeLogInfo, "comm", "waits for other ranks end within {} ms from now on", timeoutMs);
 }
 
-void* Comm::allocateWindow(std::size_t bytes) {
-  if (bytes == 0) return nullptr;
-  return room_.base() + room_.view.at.heap + heap_->take(bytes);
-}
-
-void Comm::freeWindow(void* memory) {
-  if (memory == nullptr) return;
-  const auto* heap = room_.base() + room_.view.at.heap;
-  const auto* byte = static_cast<const std::uint8_t*>(memory);
-  if (byte < heap || byte >= heap + heap_->bytes()) {
-    throw Error(moeInvalidArgument, "memory was not returned by moeMemAlloc of this communicator");
-  }
-  heap_->giveBack(static_cast<std::uint64_t>(byte - heap));
-}
-
-// The offset in the heap; -1 for other memory.
-std::int64_t Comm::heapOffset(const void* memory) const {
-  const auto begin = reinterpret_cast<std::uintptr_t>(room_.base()) + room_.view.at.heap;
-  const auto at = reinterpret_cast<std::uintptr_t>(memory);
-  return at < begin || at >= begin + heap_->bytes() ? -1 : static_cast<std::int64_t>(at - begin);
-}
-
 std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const char* name) const {
-  const std::int64_t at = heapOffset(memory);
+  const std::int64_t at = heap_->offsetOf(memory);
   if (at < 0) return -1;
-  const std::uint64_t room = heap_->roomAt(static_cast<std::uint64_t>(at));
+  const std::uint64_t room = heap_->roomAt(at);
   if (bytes > room) {
     throw Error(moeInvalidArgument,
                 fmt::format("{} needs {} bytes, but moeMemAlloc has given only {} there", name, bytes, room));
@@ -204,9 +183,9 @@ std::int64_t Comm::windowOffset(const void* memory, std::uint64_t bytes, const c
 }
 
 std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const {
-  const std::int64_t at = heapOffset(memory);
+  const std::int64_t at = heap_->offsetOf(memory);
   if (at < 0) return kAnyRows;
-  return static_cast<std::int64_t>(heap_->roomAt(static_cast<std::uint64_t>(at)) / rowBytes);
+  return static_cast<std::int64_t>(heap_->roomAt(at) / rowBytes);
 }
 
 Handle* Comm::add(std::unique_ptr<Handle> handle) {

@@ -14,10 +14,10 @@
 #include "comm/config.h"
 #include "comm/error_state.h"
 #include "comm/flight_recorder.h"
-#include "comm/heap.h"
 #include "comm/kept_back.h"
 #include "comm/room.h"
 #include "comm/watch.h"
+#include "comm/window_heap.h"
 #include "transport/remote.h"
 
 namespace moe {
@@ -74,8 +74,9 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   // Writes the latest steps to `path`; NULL: to the file of the configured folder. Any thread.
   void dump(const char* path);
 
-  void* allocateWindow(std::size_t bytes);
-  void freeWindow(void* memory);
+  void* allocateWindow(std::size_t bytes) { return heap_->take(bytes); }
+  void freeWindow(void* memory) { heap_->giveBack(memory); }
+  const std::shared_ptr<WindowHeap>& heap() const { return heap_; }
   // The window offset of `memory` if it lies in the heap; else -1. Throws unless all of it lies in one block that
   // allocateWindow has returned.
   std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
@@ -109,7 +110,6 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   void lookForLeavers() noexcept;
   bootstrap::Company readers() noexcept;
   void finishPuts() noexcept;
-  std::int64_t heapOffset(const void* memory) const;
   // NULL until there is memory for it.
   WaitOrders* orders() const { return reinterpret_cast<WaitOrders*>(orders_.get()); }
   // What steps of the local room write: behind that of the group's.
@@ -128,7 +128,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   Room room_;
   std::vector<Peer> peers_;
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
-  std::unique_ptr<Heap> heap_;
+  std::shared_ptr<WindowHeap> heap_;
   std::unique_ptr<Room> localRoom_;
   std::vector<std::unique_ptr<Handle>> handles_;
   bool hasReaders_ = false;

@@ -196,7 +196,9 @@ class CommInit {
     comm.room_.window = comm.backend_->kind() == moeBackendCuda
                             ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
                             : makeHostWindow(bytes, comm.allocator());
-    comm.heap_ = std::make_unique<Heap>(static_cast<std::uint64_t>(comm.room_.shape.heapBytes));
+    comm.heap_ =
+        std::make_shared<WindowHeap>(comm.room_.window->memory(), comm.room_.view.at.heap,
+                                     static_cast<std::uint64_t>(comm.room_.shape.heapBytes), comm.backend_->device());
     comm.room_.state = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
     comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.config_.recorder != 0);
     comm.failure_ = comm.backend_->allocateHostVisible(2 * sizeof(Failure));

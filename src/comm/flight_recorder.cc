@@ -38,6 +38,7 @@ FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, boo
   if (!enabled) return;
   memory_ = backend.allocatePrivate(sizeof(StepRecorder), allocator);
   snapshot_ = backend.makeSnapshot(reinterpret_cast<const std::uint64_t*>(memory_.get()), sizeof(StepRecorder));
+  if (snapshot_->inTicks()) ring()->inTicks = 1;  // of the host backend, whose memory this thread may write
 }
 
 std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
@@ -48,6 +49,11 @@ std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
   const auto copy = std::make_unique<StepRecorder>();
   std::memcpy(copy.get(), bytes, sizeof *copy);
   owner.clock = snapshot_->clock(end);
+  if (copy->inTicks != 0) {
+    const TickScale scale = snapshot_->scale();
+    tellNanoseconds(copy.get(), scale);
+    owner.clock.errorNs += scale.errorNs;
+  }
   return recorderText(owner, copy->steps, recordsOf(*copy));
 }
 

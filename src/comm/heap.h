@@ -1,5 +1,5 @@
 // Hands out pieces of the window's heap for moeMemAlloc, first fit, and merges free neighbours. It only does the
-// bookkeeping and never touches the memory. One thread at a time, as the API requires.
+// bookkeeping and never touches the memory. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,6 @@ class Heap {
   // Throws moeInvalidArgument if nothing was taken at `offset`.
   void giveBack(std::uint64_t offset);
 
-  std::uint64_t bytes() const { return bytes_; }
   // Bytes from `offset` to the end of its piece, whose size was rounded up; 0 if there is none.
   std::uint64_t roomAt(std::uint64_t offset) const;
 

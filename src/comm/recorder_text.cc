@@ -66,7 +66,7 @@ void addRecord(fmt::memory_buffer* json, const StepRecord& r) {
   fmt::format_to(std::back_inserter(*json), "[{},\"{}\",\"{}\",\"{}\",{},{},{},{},{},{},{},{},{}]", r.number,
                  callOf(step), nameOf(step), nameOfPhases(phasesOfWhat(r.what)), handleOfWhat(r.what), r.epoch,
                  static_cast<std::uint32_t>(r.size), r.size >> 32, r.begin, r.firstWaitEnd, end, rankOfWait(r.worst),
-                 nsOfWait(r.worst));
+                 timeOfWait(r.worst));
 }
 
 }  // namespace
@@ -83,6 +83,17 @@ std::vector<StepRecord> recordsOf(StepRecorder& copy) {
   }
   std::reverse(records.begin(), records.end());
   return records;
+}
+
+void tellNanoseconds(StepRecorder* copy, const TickScale& scale) {
+  copy->inTicks = 0;
+  for (StepRecord& r : copy->records) {
+    for (std::uint64_t* time : {&r.begin, &r.end, &r.firstWaitEnd}) {
+      if (*time != 0) *time = scale.nanosecondsAt(*time);
+    }
+    const auto waited = static_cast<double>(timeOfWait(r.worst)) * scale.nsPerTick;
+    if (r.worst != 0) r.worst = waitWord(rankOfWait(r.worst), static_cast<std::uint64_t>(waited));
+  }
 }
 
 std::string recorderText(const RecorderOwner& owner, std::uint64_t steps, const std::vector<StepRecord>& records) {

@@ -28,6 +28,9 @@ struct RecorderOwner {
 // The whole records of a ring, oldest first. A record that was being overwritten when the ring was copied is left out.
 std::vector<StepRecord> recordsOf(StepRecorder& copy);
 
+// Makes ns of the ticks of a ring's records.
+void tellNanoseconds(StepRecorder* copy, const TickScale& scale);
+
 // `steps`: recorded so far, those that the ring has lost included.
 std::string recorderText(const RecorderOwner& owner, std::uint64_t steps, const std::vector<StepRecord>& records);
 

@@ -102,6 +102,19 @@ TEST(CppOwner, WindowMemoryIsGivenBackOnce) {
   outlives.destroy();
 }
 
+TEST(CppOwner, AMemPoolIsUsedAsLongAsTheObjectLives) {
+  cppWorld(1, cppConfig(), [](Communicator& comm, int) {
+    {
+      const moecomm::MemPoolUse use(comm);
+      moeMemPoolFree(moeMemPoolAlloc(64, -1, nullptr), 64, -1, nullptr);
+      EXPECT_STREQ(moeGetLastError(nullptr), "");
+    }
+    EXPECT_EQ(moeMemPoolAlloc(64, -1, nullptr), nullptr);
+    comm.destroy();
+    expectError(moeInvalidUsage, "the communicator is empty", [&] { moecomm::MemPoolUse again(comm); });
+  });
+}
+
 TEST(CppOwner, CommunicatorsMoveAndDescribeThemselves) {
   EXPECT_EQ(moecomm::version(), MOE_VERSION_CODE);
   EXPECT_GE(moecomm::limits().ranksMax, 4);

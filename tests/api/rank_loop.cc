@@ -136,6 +136,7 @@ LoopEnd loopUntilFailure(const LoopSettings& settings, moeComm_t comm, Arena& ar
     checked = Clock::now();
   }
   end.seconds = secondsSince(checked);
+  settings.afterSteps(comm);
   return end;
 }
 

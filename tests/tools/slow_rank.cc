@@ -1,5 +1,5 @@
 // One rank of a job for tools to look at: small steps, and between them work of which one rank has more than the
-// others. Under moerun. Ends when a file appears, or is killed.
+// others. Under moerun. Ends when a file appears, when it has made its steps, or is killed.
 #include <unistd.h>
 
 #include <chrono>
@@ -17,13 +17,14 @@ namespace {
 
 int run(int argc, char** argv) {
   int slow = -1, percent = 20, workUs = 2000, stepsMax = 1000000;
-  std::string end;
+  std::string end, dump;
   CLI::App app("Makes steps, and sleeps between them.");
   app.add_option("--slow", slow, "the rank that has more work");
   app.add_option("--percent", percent, "so much more");
   app.add_option("--work-us", workUs, "the others' work before each step");
   app.add_option("--steps", stepsMax, "at most");
   app.add_option("--end", end, "the job ends when this file exists");
+  app.add_option("--dump", dump, "each rank dumps its steps into this folder when they are over");
   CLI11_PARSE(app, argc, argv);
   LoopSettings settings;
   settings.rank = std::atoi(std::getenv("MOECOMM_RANK")), settings.nranks = std::atoi(std::getenv("MOECOMM_NRANKS"));
@@ -32,6 +33,12 @@ int run(int argc, char** argv) {
   settings.beforeStep = [&](int) { std::this_thread::sleep_for(work); };
   moeConfig_t config = testConfig(moeBackendHost);
   config.timeoutMs = 5000;
+  if (!dump.empty()) {
+    config.dumpFolder = dump.c_str();
+    settings.afterSteps = [](moeComm_t comm) {
+      if (moeCommDump(comm, nullptr) != moeSuccess) ::_exit(1);
+    };
+  }
   const auto arena = makeHostArena();
   // Ranks must end with the same step, so the job is not asked to end: it is killed, or its steps are over.
   std::thread([&] {

@@ -73,6 +73,7 @@ void tryEverything(Member& member, pid_t owner) {
   refused(moeHandleCreate(&handle, member.comm, &shape), "moeHandleCreate");
   refused(moeHandleDestroy(member.handle), "moeHandleDestroy");
   refused(moeMemAlloc(member.comm, 64, &memory), "moeMemAlloc");
+  refused(moeMemPoolUse(member.comm), "moeMemPoolUse");
   refused(moeCommGetInfo(member.comm, &info), "moeCommGetInfo");
   refused(moeCommGetAsyncError(member.comm, &error), "moeCommGetAsyncError");
   refused(moeCommAbort(member.comm), "moeCommAbort");

@@ -55,10 +55,27 @@ TEST(RecorderText, IsJsonWhateverSentencesHold) {
   EXPECT_EQ(json["columns"].size(), json["steps"][0].size());
 }
 
+TEST(RecorderText, TellsNanosecondsOfTicks) {
+  const auto ring = ringOf(2);
+  ring->inTicks = 1;
+  *ring->of(2) = {2, 1, 900, 1100, 1000, waitWord(7, 40), 0, 0};
+  TickScale scale;
+  scale.ticks = 1000, scale.ns = 5'000'000'000'000'000'000, scale.nsPerTick = 0.5;
+  tellNanoseconds(ring.get(), scale);
+  const StepRecord& told = *ring->of(2);
+  EXPECT_EQ(told.begin, 4'999'999'999'999'999'950u);
+  EXPECT_EQ(told.end, 5'000'000'000'000'000'050u);
+  EXPECT_EQ(told.firstWaitEnd, 5'000'000'000'000'000'000u);
+  EXPECT_EQ(told.worst, waitWord(7, 20));
+  EXPECT_EQ(ring->inTicks, 0u);
+  EXPECT_EQ(ring->of(1)->firstWaitEnd, 0u) << "none";
+  EXPECT_EQ(ring->of(1)->worst, 0u) << "none";
+}
+
 TEST(RecorderText, KnowsWhichWaitIsLonger) {
   EXPECT_GT(waitWord(0, 5), waitWord(1023, 4));
   EXPECT_EQ(rankOfWait(waitWord(1023, 5)), 1023);
-  EXPECT_EQ(nsOfWait(waitWord(1023, 5)), 5u);
+  EXPECT_EQ(timeOfWait(waitWord(1023, 5)), 5u);
   EXPECT_EQ(rankOfWait(0), -1);
 }
 

@@ -9,5 +9,14 @@ torch.compile traces, and window memory as tensors. Needs torch 2.4 or later; mo
 from .dispatcher import Dispatched, Dispatcher
 from .groups import communicator
 from .memory import WindowTensor, window_tensor
+from .pool import release_window_pool, window_pool
 
-__all__ = ["Dispatched", "Dispatcher", "WindowTensor", "communicator", "window_tensor"]
+__all__ = [
+    "Dispatched",
+    "Dispatcher",
+    "WindowTensor",
+    "communicator",
+    "release_window_pool",
+    "window_pool",
+    "window_tensor",
+]

@@ -34,7 +34,8 @@ MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
   });
 }
 
-// How many of a token's entries are for experts of `rank`: before entry k, and in all. idOf(entry): the physical expert.
+// How many of a token's entries are for experts of `rank`: before entry k, and in all. idOf(entry): the physical one of
+// an entry.
 template <class IdOf>
 MOE_LANES Sums entriesBy(const StepParams& p, int token, int k, int rank, IdOf idOf) {
   const HandleView& h = p.handle;

@@ -13,7 +13,7 @@ namespace moe {
 struct alignas(16) StepRecord {
   std::uint64_t number;        // of this step among the recorded ones of the communicator, from 1; 0: none yet
   std::uint64_t epoch;         // of the operation in its channel
-  std::uint64_t begin, end;    // ns of the steps' clock; end 0: it has not ended
+  std::uint64_t begin, end;    // by the steps' clock; end 0: it has not ended
   std::uint64_t firstWaitEnd;  // the same: when a flag of another rank came that was missing; 0: none, or not known
   std::uint64_t worst;         // waitWord() of the rank that was awaited longest; 0: none, or not known
   std::uint64_t what;          // whatWord()
@@ -24,22 +24,23 @@ static_assert(sizeof(StepRecord) == 64);
 inline constexpr std::uint64_t kRecordedSteps = 1024;  // a power of two
 
 struct StepRecorder {
-  std::uint64_t steps;  // recorded so far; the latest has this number
-  std::uint64_t unused[7];
+  std::uint64_t steps;    // recorded so far; the latest has this number
+  std::uint64_t inTicks;  // 1: times are ticks of the processor's counter (policy/host/step_clock.h), 0: ns
+  std::uint64_t unused[6];
   StepRecord records[kRecordedSteps];
 
   MOE_HOST_DEVICE StepRecord* of(std::uint64_t number) { return records + number % kRecordedSteps; }
 };
 
-// A wait in ns for a rank. Of two, the longer one is the larger word.
+// A wait for a rank, in ns or ticks. Of two, the longer one is the larger word.
 inline constexpr int kWaitRankBits = 16;
-MOE_HOST_DEVICE constexpr std::uint64_t waitWord(int rank, std::uint64_t ns) {
-  return ns << kWaitRankBits | static_cast<std::uint64_t>(rank + 1);
+MOE_HOST_DEVICE constexpr std::uint64_t waitWord(int rank, std::uint64_t time) {
+  return time << kWaitRankBits | static_cast<std::uint64_t>(rank + 1);
 }
 MOE_HOST_DEVICE constexpr int rankOfWait(std::uint64_t word) {
   return static_cast<int>(word & ((1u << kWaitRankBits) - 1)) - 1;
 }
-MOE_HOST_DEVICE constexpr std::uint64_t nsOfWait(std::uint64_t word) {
+MOE_HOST_DEVICE constexpr std::uint64_t timeOfWait(std::uint64_t word) {
   return word >> kWaitRankBits;
 }
 

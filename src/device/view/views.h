@@ -39,7 +39,6 @@ enum class Meeting : int {
   count = arrivals + kHtWaves
 };
 
-// Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 // GPU: what the first waiting lane of a tick has read in WaitOrders, for all others.
 struct OrdersSeen {
   std::uint32_t tick;     // of which a lane was the first
@@ -47,6 +46,7 @@ struct OrdersSeen {
   std::uint32_t left;     // 1: some rank has left
 };
 
+// Private device memory of a communicator. Steps advance it themselves, so that a captured graph replays correctly.
 struct CommState {
   std::uint64_t epoch[kChannels];          // operations started so far
   Flag begun[kChannels];                   // warps of a step that have read these words: all of epoch e
@@ -283,7 +283,6 @@ MOE_HOST_DEVICE bool expertRows(const HandleView& h) {
 }
 
 enum PhaseBits : int { kSendPhase = 1, kReceivePhase = 2 };
-
 // How a row is cut among warps.
 struct Parts {
   int count;            // parts of a row
@@ -385,15 +384,14 @@ struct TallyArgs {
 };
 inline constexpr std::uint64_t kLateNs = 50000;  // a source that was awaited so much longer than any other is late
 
-// Everything a step needs. One struct for all steps: a launch is (step, this, warps). No step has both a dispatch and a
-// combine, and what a launch passes costs time.
+// Everything a step needs. One struct for all steps: a launch is (step, this, warps). What it passes costs time.
 struct StepParams {
   CommView comm;
   HandleView handle;
   int phases;
   RouteArgs route;
-  union {
-    DispatchArgs dispatch;  // also of steps behind a dispatch
+  union {  // no step has both
+    DispatchArgs dispatch;
     CombineArgs combine;
   };
   DescribeArgs describe;

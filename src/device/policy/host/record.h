@@ -3,16 +3,10 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 
-#include "device/view/step_record.h"
+#include "device/policy/host/step_clock.h"
 
 namespace moe {
-
-inline std::uint64_t hostStepClock() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-}
 
 // Records a step from its construction to end().
 class HostRecord {
@@ -20,11 +14,12 @@ class HostRecord {
   HostRecord(Step step, const StepParams& p) {
     StepRecorder* ring = p.comm.recorder;
     if (ring == nullptr || !isRecorded(step)) return;
+    ring_ = ring;
     const std::uint64_t number = ring->steps + 1;
     record_ = ring->of(number);
     store(record_->number, number);
     store(record_->epoch, epochOf(step, p));
-    store(record_->begin, hostStepClock());
+    store(record_->begin, stepTime(*ring));
     store(record_->end, 0);
     store(record_->firstWaitEnd, 0);
     store(record_->worst, 0);
@@ -34,7 +29,7 @@ class HostRecord {
   }
 
   void end() const {
-    if (record_ != nullptr) store(record_->end, hostStepClock());
+    if (record_ != nullptr) store(record_->end, stepTime(*ring_));
   }
 
  private:
@@ -42,6 +37,7 @@ class HostRecord {
     std::atomic_ref(word).store(value, std::memory_order_relaxed);
   }
 
+  const StepRecorder* ring_ = nullptr;
   StepRecord* record_ = nullptr;
 };
 
@@ -62,7 +58,7 @@ class HostWaitRecord {
   // came last of all.
   void over(int i, bool came) const {
     if (missing_ != i) return;
-    const std::uint64_t now = hostStepClock();
+    const std::uint64_t now = stepTime(*ring_);
     StepRecord& record = latest();
     raise(record.worst, waitWord(awaited_.rank(i), now - begin_));
     if (came && load(record.firstWaitEnd) == 0) store(record.firstWaitEnd, now);
@@ -74,7 +70,7 @@ class HostWaitRecord {
   // Says whom the step waits for, should it never end.
   void begin(int i) {
     missing_ = i;
-    if (begin_ == 0) begin_ = hostStepClock();
+    if (begin_ == 0) begin_ = stepTime(*ring_);
     raise(latest().worst, waitWord(awaited_.rank(i), 0));
   }
   StepRecord& latest() const { return *ring_->of(load(ring_->steps)); }
