@@ -113,7 +113,6 @@ struct CommView {
 };
 
 enum class Layout : std::int32_t { flat, expertMajor, expertMajorPadded, rankMajor };
-
 inline constexpr std::int16_t kNoRank = -1;
 
 // Where one row of a token goes. Those in this domain come first, in rank order; then, LL: the ranks of other domains;
