@@ -2,6 +2,8 @@
 // and launches them. Everything that depends on the routing happens on the device.
 #pragma once
 
+#include <array>
+
 #include "comm/argument_checks.h"
 #include "comm/comm.h"
 #include "comm/tickets.h"
@@ -66,6 +68,9 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     bool sendOnly;
   };
 
+  // Of payloads that there are not, NULL.
+  using PayloadExtents = std::array<Extent, kPayloadsMax>;
+
   void placeOwnExperts();
   // Logs how this handle was made.
   void tell(const moeHandleConfig_t& config, std::int64_t bytes) const;
@@ -114,8 +119,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   ScaleGrid payloadGrid(const Call& call, const moeDispatchArgs_t& args, int i) const;
   std::int64_t payloadOutBytes(const Call& call, const moeDispatchArgs_t& args, int i) const;
   void placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) const;
-  std::vector<Extent> payloadInputs(const Call& call, const moeDispatchArgs_t& args) const;
-  std::vector<Extent> payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const;
+  PayloadExtents payloadInputs(const Call& call, const moeDispatchArgs_t& args) const;
+  PayloadExtents payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;

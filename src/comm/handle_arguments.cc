@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "comm/argument_checks.h"
 #include "comm/handle.h"
@@ -64,13 +63,14 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
   const std::int64_t weights = rowsPerExpert() ? 1 : shape_.topk, experts = shape_.map.count(room_.view.rank);
   const RouteArgs route = call.route != nullptr ? *call.route : RouteArgs{};
   const std::int64_t entries = std::int64_t{route.tokens} * shape_.topk;
-  std::vector<Extent> inputs = {{{"args.rows", args.rows, call.tokens * rowBytes},
-                                 {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
-                                 {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
-                                 {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))},
-                                 {"args.inputScale", args.inputScale, sizeof(float)},
-                                 {"args.globalScale", args.globalScale, sizeof(float)}}};
-  std::vector<Extent> outputs = {
+  std::array<Extent, 6 + kPayloadsMax> inputs = {
+      {{"args.rows", args.rows, call.tokens * rowBytes},
+       {"args.side", args.side, call.tokens * std::int64_t{args.sideBytes}},
+       {"topkIdx", route.topkIdx, entries * static_cast<std::int64_t>(indexBytes())},
+       {"topkWeights", route.topkWeights, entries * static_cast<std::int64_t>(sizeof(float))},
+       {"args.inputScale", args.inputScale, sizeof(float)},
+       {"args.globalScale", args.globalScale, sizeof(float)}}};
+  std::array<Extent, 13 + kPayloadsMax> outputs = {
       {{"args.outRows", args.outRows, rows * outBytes},
        {"args.outSide", args.outSide, rows * args.sideBytes},
        {"args.outTopkIdx", args.outTopkIdx, rows * shape_.topk * static_cast<std::int64_t>(indexBytes())},
@@ -84,8 +84,9 @@ void Handle::checkPlaces(const Call& call, const moeDispatchArgs_t& args, std::i
        {"args.cumulativeWaitNs", args.cumulativeWaitNs, std::int64_t{room_.view.nranks} * 8},
        {"args.outScaleBlockOffsets", args.outScaleBlockOffsets, (experts + 1) * 4},
        {"args.outScales", args.outScales, outScaleBytes(call, args)}}};
-  for (const Extent& input : payloadInputs(call, args)) inputs.push_back(input);
-  for (const Extent& output : payloadOutputs(call, args)) outputs.push_back(output);
+  const PayloadExtents from = payloadInputs(call, args), to = payloadOutputs(call, args);
+  std::copy(from.begin(), from.end(), inputs.end() - kPayloadsMax);
+  std::copy(to.begin(), to.end(), outputs.end() - kPayloadsMax);
   requireAligned(args.rows, "args.rows", kRowAlignment);
   requireAligned(args.side, "args.side", kRowAlignment);
   requireAligned(args.outRows, "args.outRows", kRowAlignment);

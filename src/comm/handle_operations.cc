@@ -60,7 +60,7 @@ void Handle::placeOutput(const Call& call, const moeDispatchArgs_t& args, Dispat
   out->outRowsOffset = static_cast<std::uint64_t>(std::max<std::int64_t>(at, 0));
   out->outSideOffset = beside({"args.outSide", out->outSide, sideBytes});
   out->cast.outScalesOffset = beside({"args.outScales", out->cast.outScales, outScaleBytes(call, args)});
-  const std::vector<Extent> payloads = payloadOutputs(call, args);
+  const PayloadExtents payloads = payloadOutputs(call, args);
   for (std::size_t i = 0; i < payloads.size(); ++i) out->payloads.payload[i].outOffset = beside(payloads[i]);
   if (at >= 0 || rows == 0) return;
   out->staged = room_.shape.stagingRows;

@@ -46,13 +46,13 @@ std::int64_t lastWord(std::int64_t rows, std::int64_t rowStride, std::int64_t wo
 }
 
 void checkPointers(int i, const moePayload_t& payload, int tokens, const moeDispatchArgs_t& args) {
-  const std::string in = nameOf(i, "in"), out = nameOf(i, "out");
-  if (tokens > 0) requirePointer(payload.in, in.c_str(), "with tokens");
-  if (args.outRowsMax > 0) requirePointer(payload.out, out.c_str(), "with args.outRowsMax above 0");
+  const char *in = kPayloadInputs[i], *out = kPayloadOutputs[i];
+  if (tokens > 0) requirePointer(payload.in, in, "with tokens");
+  if (args.outRowsMax > 0) requirePointer(payload.out, out, "with args.outRowsMax above 0");
   if (args.outRows == nullptr && payload.out != nullptr)
     refuse(fmt::format("{} is {}, but args.outRows is NULL", out, payload.out));
-  requireAligned(payload.in, in.c_str(), kWordBytes);
-  requireAligned(payload.out, out.c_str(), kWordBytes);
+  requireAligned(payload.in, in, kWordBytes);
+  requireAligned(payload.out, out, kWordBytes);
 }
 
 }  // namespace
@@ -161,22 +161,23 @@ void Handle::placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) con
   out->cast.outScaleBlockOffsets = args.outScaleBlockOffsets;
 }
 
-std::vector<Extent> Handle::payloadInputs(const Call& call, const moeDispatchArgs_t& args) const {
-  std::vector<Extent> inputs;
+Handle::PayloadExtents Handle::payloadInputs(const Call& call, const moeDispatchArgs_t& args) const {
+  PayloadExtents inputs{};
   for (int i = 0; i < args.payloadCount; ++i) {
     const moePayload_t& payload = args.payloads[i];
     const std::int64_t words = payload.bytes / kWordBytes;
     const std::int64_t last = lastWord(call.tokens, strideOf(i, "inRowStride", payload.inRowStride, words), words,
                                        strideOf(i, "inWordStride", payload.inWordStride, 1));
-    inputs.push_back({kPayloadInputs[i], payload.in, call.tokens > 0 ? (last + 1) * kWordBytes : 0});
+    inputs[static_cast<std::size_t>(i)] = {kPayloadInputs[i], payload.in,
+                                           call.tokens > 0 ? (last + 1) * kWordBytes : 0};
   }
   return inputs;
 }
 
-std::vector<Extent> Handle::payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const {
-  std::vector<Extent> outputs;
+Handle::PayloadExtents Handle::payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const {
+  PayloadExtents outputs{};
   for (int i = 0; i < args.payloadCount; ++i) {
-    outputs.push_back({kPayloadOutputs[i], args.payloads[i].out, payloadOutBytes(call, args, i)});
+    outputs[static_cast<std::size_t>(i)] = {kPayloadOutputs[i], args.payloads[i].out, payloadOutBytes(call, args, i)};
   }
   return outputs;
 }

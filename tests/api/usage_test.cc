@@ -254,7 +254,7 @@ TEST_P(Usage, BadCastsAreNamed) {
     bad.cast = moeCastMxfp8, bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
     refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
     bad = good, bad.outScaleBlockOffsets = reinterpret_cast<std::int32_t*>(memory + 3072);
-    refuses(moeModeLl, bad, "but args.scaleLayout is not moeScales128x4");
+    refuses(moeModeLl, bad, "but neither args.scaleLayout nor a payload's outLayout is moeScales128x4");
     bad.cast = moeCastNone, bad.outScales = nullptr;
     refuses(moeModeLl, bad, "args.outScaleBlockOffsets is ");
     bad = good, bad.cast = moeCastNone;
