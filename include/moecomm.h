@@ -892,7 +892,7 @@ typedef struct moeDispatchArgs {
    * word behind word: together, rounded up to 16 bytes, at most config.sideBytesMax and 16384 bytes, and so they lie in
    * moeHandleView_t.side. `side` is faster for one array of whole rows. */
   const moePayload_t* payloads;
-  int32_t payloadCount;
+  int32_t payloadCount; /* 0..4; 0: none */
 } moeDispatchArgs_t;
 #define MOE_DISPATCH_ARGS_INITIALIZER                                                                                 \
   {                                                                                                                   \

@@ -206,6 +206,7 @@ class WindowMemory {
 };
 
 // While it lives, moeMemPoolAlloc takes window memory of a communicator on the thread that has made it. One at a time.
+// moeMemPoolFree needs none. Frameworks' allocators find both functions by their names.
 class MemPoolUse {
  public:
   explicit MemPoolUse(const Communicator& comm) { check(moeMemPoolUse(comm.require()), comm.get()); }
