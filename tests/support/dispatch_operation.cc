@@ -276,7 +276,10 @@ void DispatchOperation::checkRows(int rank, const Arrivals& arrivals, Report& re
     if (token == nullptr && padded) return std::count(row, row + bytes, 0) == bytes;
     if (token == nullptr) return config_.inSlots || hearsOverRails(rank) || isPoison(row, at(bytes));
     if (config_.cast && seed == config_.seed) return checkCast(own.scales, *token, (row - outRows) / stride, row);
-    if (seed != config_.seed) return std::memcmp(row, sideRow(token->source, token->token).data(), at(bytes)) == 0;
+    if (seed != config_.seed) {
+      const std::vector<std::uint8_t> side = sideRow(token->source, token->token);
+      return std::equal(side.begin(), side.end(), row);
+    }
     return rowIs(rowKey(seed, token->source, token->token), row, bytes);
   };
   for (std::int64_t row = 0; row < outputRows(rank); ++row) {
