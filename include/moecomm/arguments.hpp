@@ -94,8 +94,7 @@ class Routing {
   std::int32_t tokens_ = -1;  // -1: as the size of topkIdx says
 };
 
-// moePayload_t with its defaults: rows of `rowBytes` bytes that lie behind one another on both sides. All fields are
-// there; addresses are passed on unchecked.
+// moePayload_t with its defaults: dense rows of `rowBytes` bytes on both sides. Addresses are passed on unchecked.
 struct Payload : moePayload_t {
   Payload() noexcept : moePayload_t MOE_PAYLOAD_INITIALIZER {}
   Payload(const void* source, void* sink, std::int32_t rowBytes, std::int32_t layout = moeScalesRowMajor) noexcept
@@ -177,6 +176,7 @@ class DispatchArgs : public moeDispatchArgs_t {
   void setPayloads(Span<const Payload> array) {
     payloads = array.data();
     payloadCount = detail::toInt32("the number of payloads", array.size());
+    payloadExtent_ = detail::Extent(array);
   }
 
   void setOutTopkIdx(Span<std::int32_t> array) { setTopkIdx(array, moeIndexInt32); }
@@ -234,6 +234,7 @@ class DispatchArgs : public moeDispatchArgs_t {
     const detail::Axis expert{"localExperts", shape.localExperts};
     rowsExtent_.require("args.rows", rows, {token, {"hidden", hidden}});
     sideExtent_.require("args.side", side, {token, {"sideBytes", sideBytes}});
+    payloadExtent_.require("args.payloads", payloads, {{"payloadCount", payloadCount}});
     outRowsExtent_.require("args.outRows", outRows, {filled, rowAxis()});
     outSideExtent_.require("args.outSide", outSide, {filled, {"sideBytes", sideBytes}});
     if (scaleLayout == moeScales128x4) {
@@ -286,7 +287,7 @@ class DispatchArgs : public moeDispatchArgs_t {
 
   detail::Extent rowsExtent_, sideExtent_, outRowsExtent_, outSideExtent_, scalesExtent_, topkIdxExtent_;
   detail::Extent weightsExtent_, sourceIndexExtent_, offsetsExtent_, rangeExtent_, infoExtent_, expertsExtent_;
-  detail::Extent cumulativeExtent_, waitExtent_, inputScaleExtent_, globalScaleExtent_, blocksExtent_;
+  detail::Extent cumulativeExtent_, waitExtent_, inputScaleExtent_, globalScaleExtent_, blocksExtent_, payloadExtent_;
   std::int32_t indexType_ = moeIndexInt32;
 };
 
