@@ -790,10 +790,9 @@ MOE_API moeResult_t moeHandleGetView(moeHandle_t handle, moeHandleView_t* view);
  * are in bytes, multiples of 4. Memory is device memory, aligned to 4 bytes. */
 typedef struct moePayload {
   size_t size;
-  int32_t bytes; /* of a row; a multiple of 4; on all ranks the same */
-  int32_t
-      outLayout;  /* moeScales value; with words = bytes / 4, `out` has the shape that scaleLayout gives to outScales */
-  const void* in; /* word w of token t is at in + t * inRowStride + w * inWordStride; NULL if 0 tokens are routed */
+  int32_t bytes;     /* of a row; a multiple of 4; on all ranks the same */
+  int32_t outLayout; /* moeScales value: `out` has the shape that scaleLayout gives to outScales, of bytes / 4 words */
+  const void* in;    /* word w of token t is at in + t * inRowStride + w * inWordStride; NULL if 0 tokens are routed */
   int64_t inRowStride;   /* 0: bytes */
   int64_t inWordStride;  /* 0: 4 */
   void* out;             /* in the same kind of memory as outRows; NULL if outRows is NULL */

@@ -26,6 +26,7 @@ void requireBlocks(const Comm& comm, const auto& extents) {
 // Checks that outputs share memory with no input and no other output.
 void requireAllApart(const auto& outputs, const auto& inputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].begin == nullptr) continue;  // most of them, in every call
     for (const Extent& input : inputs) requireApart(outputs[i], input);
     for (std::size_t j = 0; j < i; ++j) requireApart(outputs[i], outputs[j]);
   }

@@ -8,8 +8,9 @@
 namespace moe::test {
 namespace {
 
-std::int64_t roundedUp(std::size_t bytes) {
-  return (static_cast<std::int64_t>(bytes) + 15) / 16 * 16;
+// Of an output, which begins at a multiple of 16.
+std::int64_t areaOf(const WordsOutput& output) {
+  return roundUp(static_cast<std::int64_t>(output.bytes()), 16);
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ PayloadArrays::PayloadArrays(const PayloadCase& payloads, const RouteConfig& rou
 
 std::int64_t PayloadArrays::bytes() const {
   std::int64_t sum = 0;
-  for (const Array& array : arrays_) sum += roundedUp(array.output.bytes());
+  for (const Array& array : arrays_) sum += areaOf(array.output);
   return sum;
 }
 
@@ -41,7 +42,7 @@ void PayloadArrays::place(std::uint8_t* area, std::uint64_t offset) {
     array.own = GuardedBytes(area != nullptr ? 0 : array.output.bytes());
     array.at = area != nullptr ? area + before : array.own.data();
     array.offset = area != nullptr ? offset + static_cast<std::uint64_t>(before) : 0;
-    before += roundedUp(array.output.bytes());
+    before += areaOf(array.output);
   }
 }
 
