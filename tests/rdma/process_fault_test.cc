@@ -27,7 +27,7 @@ constexpr Mishap kMishaps[] = {
     {"DoorbellsGoUnnoticed", "short-rounds", "seed=7 ignore_doorbell=5", "ignore_doorbell"},
     {"ReceiversAreNotReady", "immediates", "seed=8 rnr=50", "rnr"},
     {"AtomicsHappenOnceAlthoughPacketsGetLost", "atomics", "seed=9 drop=10 duplicate=50", "drop"},
-    {"ReadsAreAskedAgain", "reads", "seed=10 drop=20", "drop"},
+    {"ReadsAreAskedAgain", "reads", "seed=10 drop=100", "drop"},
     {"AllAtOnce", "short-rounds", "seed=11 drop=10 duplicate=50 delay=30 reorder=50 slow_cqe=50 ignore_doorbell=2",
      "drop"},
 };
