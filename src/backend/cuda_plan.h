@@ -27,12 +27,13 @@ inline constexpr int kSmallMoveShare = 4;
 // LL: with fewer tokens, own rows arrive sooner through slots, together with the others' rows, than in a round of their
 // own.
 inline constexpr int kStraightTokensMin = 64;
-// For larger operations that also copy or sum rows here, and where the link is not known. More multiprocessors did not
-// measure faster.
+// For larger HT operations that also copy or sum rows here, and where the link is not known. More multiprocessors did
+// not measure faster. LL takes all, unless it waits for a kernel that needs some.
 inline constexpr int kLargeMultiprocessors = 32;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7424;               // 7168 columns in fp8, and their scales
+inline constexpr int kCastStageBytesMax = 3584;           // of steps that cast or have payloads: kernel_numbers.h
 inline constexpr std::size_t kStaticSharedBytes = 20608;  // barriers, desks, a record and alignment, rounded up
 
 // For large operations that only move rows (decision 0026): what a multiprocessor moves, and the share of the link's
@@ -61,8 +62,8 @@ inline WarpStages warpStages(const GpuMachine& machine, Step step, int warpsPerB
     const std::uint32_t slot = static_cast<std::uint32_t>(sumPieces(rowBytes)) * kSumPieceBytes;
     return {static_cast<int>(std::clamp<std::size_t>(each / slot, 1, kSumSlotsMax)), slot};
   }
-  return {kBulkStages,
-          static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, kStageBytesMax))};
+  const std::size_t most = isCast(step) ? kCastStageBytesMax : kStageBytesMax;
+  return {kBulkStages, static_cast<std::uint32_t>(std::min<std::size_t>(each / kBulkStages / 128 * 128, most))};
 }
 
 // Warps of a block. Warps that sum need several slots each.
@@ -106,7 +107,8 @@ inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
 }
 
 inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bool bulk) {
-  int blocks = kLargeMultiprocessors;
+  const bool all = work.lowLatency && !work.waitsForRows;
+  int blocks = all ? machine.multiprocessors : kLargeMultiprocessors;
   if (work.movesOnly && machine.linkGBs > 0) {
     blocks = multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
   }

@@ -143,6 +143,16 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
   }
 }
 
+TEST(CudaPlan, LargeLlOperationsTakeAllUnlessAKernelBesideThemNeedsSome) {
+  Workload work{Step::llCombine, 1024, 4096, 14336, 0};
+  work.lowLatency = true;
+  EXPECT_EQ(planLaunch(kH200, work, true).blocks, 132);
+  work.sms = 48;
+  EXPECT_EQ(planLaunch(kH200, work, true).blocks, 48);
+  work.sms = 0, work.waitsForRows = true;
+  EXPECT_EQ(planLaunch(kH200, work, true).blocks, kLargeMultiprocessors);
+}
+
 TEST(CudaPlan, ADispatchThatRoutesHasOneMoreBlockThatCountsUnlessTheCallerAllowsNone) {
   const auto plan = [](Step step, int sms) { return planLaunch(kH200, {step, 128, 8, 14336, sms, true}, true); };
   const int movers = plan(Step::llDispatch, 0).blocks;
@@ -164,7 +174,7 @@ TEST(CudaPlan, WhatTheCallerAllowsIsWhatALargeOperationTakes) {
 }
 
 TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
-  for (const Step step : {Step::htDispatch, Step::combineWaves}) {
+  for (const Step step : {Step::htDispatch, Step::htCastWaves, Step::combineWaves}) {
     for (const std::uint32_t rowBytes : {1024u, 4096u, 10000u, 14336u}) {
       for (int warps = 1; warps <= bulkWarps(kH200, step, rowBytes); ++warps) {
         const WarpStages stages = warpStages(kH200, step, warps, rowBytes);
@@ -175,6 +185,9 @@ TEST(CudaPlan, StagesFitTheSharedMemoryOfABlock) {
     }
   }
   EXPECT_EQ(warpStages(kH200, Step::htDispatch, 8, 0).bytes, 7424u);
+  const WarpStages ofCasts = warpStages(kH200, Step::htCastWaves, 8, 0);  // half of it stays cache
+  EXPECT_EQ(ofCasts.bytes, kCastStageBytesMax + 0u);
+  EXPECT_LE(8 * 3 * ofCasts.bytes + kStaticSharedBytes, kH200.sharedBytes * kCastSharedPercent / 100);
 }
 
 TEST(CudaPlan, SumsOfLongRowsHaveFewerWarpsAndLargerSlots) {

@@ -23,7 +23,12 @@ cudaError_t load(const KernelChoice& choice, std::size_t sharedBytes) {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess || sharedBytes == 0) return error;
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
+  const auto set = [&](cudaFuncAttribute what, int value) { return cudaFuncSetAttribute(kernel, what, value); };
+  if (isCast(choice.step)) {
+    const cudaError_t refused = set(cudaFuncAttributePreferredSharedMemoryCarveout, kCastSharedPercent);
+    if (refused != cudaSuccess) return refused;
+  }
+  return set(cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sharedBytes));
 }
 
 // The kernels of a step for one domain or for several.

@@ -76,30 +76,41 @@ MOE_LANES std::int64_t gridStart(const ScaleGrid& grid, const auto& places, int 
   const int expert = places.expert(row, copy);
   return grid.startOf(places.place(row, copy), expert, places.expertOffsets()[expert]);
 }
-// Word `word` of such a row's scales.
-MOE_LANES std::uint32_t* scaleWord(const CastArgs& cast, const auto& places, int row, int copy, int word) {
-  return cast.outScales + gridStart(cast.grid, places, row, copy) + word * cast.grid.wordStride;
+// Where such a row's scales are.
+MOE_LANES std::uint32_t* scalesAt(const CastArgs& cast, const auto& places, int row, int copy) {
+  return cast.outScales + gridStart(cast.grid, places, row, copy);
 }
 
 // Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
 // a row are made, copies(row), which rows of the output those are, place(row, copy), where its scales are, scales(row),
-// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). Word by word:
-// neighbouring lanes take neighbouring rows if those are closer to each other in the output than the words of a row,
-// else neighbouring words.
-template <class Rows, class Places>
+// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). A lane takes
+// kAtOnce words of a row, for which it looks up once where they go. Neighbouring lanes take neighbouring rows if those
+// are closer to each other in the output than the words of a row, else neighbouring words.
+template <int kAtOnce, class Rows, class Places>
 MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
   const CastArgs& cast = s.p.dispatch.cast;
-  const int count = rows.end - rows.begin;
+  const int count = rows.end - rows.begin, lanesOfRow = (cast.words + kAtOnce - 1) / kAtOnce;
   const bool byRows = cast.grid.wordStride != 1;
-  const Slice slice = sliceOf(count * cast.words, team);
+  const Slice slice = sliceOf(count * lanesOfRow, team);
   s.warp.forEach(slice.count, [&](int i) {
     const int item = slice.begin + i;
-    const int row = rows.row(rows.begin + (byRows ? item % count : item / cast.words));
-    const int word = byRows ? item / count : item % cast.words;
+    const int row = rows.row(rows.begin + (byRows ? item % count : item / lanesOfRow));
+    const int first = byRows ? item / count : item % lanesOfRow;
     const ArrivedScales from = places.scales(row);
-    const auto value = s.warp.laneLoad(from.words + word * from.stride);
+    std::uint32_t words[kAtOnce];
+    MOE_UNROLLED
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int word = first + j * lanesOfRow;
+      words[j] = word < cast.words ? s.warp.laneLoad(from.words + word * from.stride) : 0;
+    }
+    MOE_ROLLED
     for (int copy = 0; copy < places.copies(row); ++copy) {
-      *scaleWord(cast, places, row, copy, word) = value;
+      std::uint32_t* to = scalesAt(cast, places, row, copy);
+      MOE_UNROLLED
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int word = first + j * lanesOfRow;
+        if (word < cast.words) to[word * cast.grid.wordStride] = words[j];
+      }
     }
   });
 }

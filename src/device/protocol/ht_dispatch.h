@@ -88,7 +88,7 @@ struct HtArrivedScales {
 
   MOE_LANES ArrivedScales scales(int row) const {
     if (rows.staged) return ArrivedScales::behind(rows.source(row), cast.codeBytes);
-    return {scaleWord(cast, *this, row, -1, 0), cast.grid.wordStride};  // of the copy before the first further one
+    return {scalesAt(cast, *this, row, -1), cast.grid.wordStride};  // of the copy before the first further one
   }
   MOE_LANES int copies(int row) const { return rows.copies(row); }
   MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
@@ -257,10 +257,23 @@ class HtDispatch {
     return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
   }
 
+  // Every other warp of a block brings payloads first, so that their many small loads have rows beside them.
+  template <class Rows>
+  MOE_LANES void pushCast(Range tokens, Rows rows) const {
+    const bool piecesFirst = team_.index / team_.blocks % 2 != 0;
+    MOE_ROLLED
+    for (int turn = 0; turn < 2; ++turn) {
+      if (piecesFirst != (turn == 0)) {
+        pushRows(tokens, rows);
+      } else if (d_.payloads.count != 0) {
+        pushPayloads(tokens, rows);
+      }
+    }
+  }
   // Each row is cast where it is loaded, and stored as codes and scales. Side payload, and rows that are not cast, go
   // by themselves.
   template <class Rows>
-  MOE_LANES void pushCast(Range tokens, Rows rows) const {
+  MOE_LANES void pushRows(Range tokens, Rows rows) const {
     const bool casts = d_.cast.type != kNoCast;
     if (casts) {
       using To = Outgoing<Session<Warp>, Rows, HtCastPlaces<HtDispatch>>;
@@ -277,7 +290,6 @@ class HtDispatch {
       const Parts parts = side != 0 ? Parts{1, bytes} : d_.parts;
       s.warp.streamRows(PayloadOut<Piece>{to, side != 0 ? d_.side : d_.rows, shareOf(tokens, parts, bytes, team_)});
     }
-    if (d_.payloads.count != 0) pushPayloads(tokens, rows);
   }
   template <class Rows>
   MOE_LANES void pushPayloads(Range tokens, Rows rows) const {
@@ -343,7 +355,7 @@ class HtDispatch {
     }
     if (together || cast.words == 0) return;
     const HtArrived from{s.handle, staged, codes, staged ? d_.rowBytes : cast.codeBytes};
-    deliverScales(s, rows, HtArrivedScales{from, cast}, s.w);
+    deliverScales<4>(s, rows, HtArrivedScales{from, cast}, s.w);
   }
   MOE_LANES HtArrived arrived(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
     const bool staged = d_.staged != 0;

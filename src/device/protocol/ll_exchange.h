@@ -196,11 +196,12 @@ struct LlScales {
   MOE_LANES const std::int32_t* expertOffsets() const { return from.expertOffsets(); }
 };
 
+// A word for each lane: there are few, and lanes enough.
 template <class Places>
 MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, int count) {
   const CastArgs& cast = s.args.cast;
   if (cast.outScales == nullptr) return;
-  deliverScales(s, LlRows{s.handle, 0, count, 0, 0}, LlScales<Places>{from, cast.codeBytes}, s.w);
+  deliverScales<1>(s, LlRows{s.handle, 0, count, 0, 0}, LlScales<Places>{from, cast.codeBytes}, s.w);
 }
 
 }  // namespace moe

@@ -86,8 +86,8 @@ MOE_HOST_DEVICE constexpr bool isDivided(Step step) {
 // Kernels with bulk copies, of one domain and, `far`, of several.
 MOE_HOST_DEVICE constexpr bool hasBulkKernel(Step step, bool far) {
   if (far) return step == Step::htDispatchRails;
-  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::combine ||
-         step == Step::combineWaves;
+  return step == Step::htDispatch || step == Step::htDispatchWaves || step == Step::htCastWaves ||
+         step == Step::combine || step == Step::combineWaves;
 }
 
 // Steps that wait for nobody, and so for nothing that a clock could tell.
@@ -112,6 +112,9 @@ MOE_HOST_DEVICE constexpr bool hasNearKernel(Step step) {
 MOE_HOST_DEVICE constexpr bool isCodedCombine(Step step) {
   return step == Step::llCombineCoded || step == Step::combineCoded || step == Step::combineWavesCoded ||
          step == Step::combineRailsCoded;
+}
+MOE_HOST_DEVICE constexpr bool isCast(Step step) {
+  return step == Step::htCast || step == Step::htCastWaves || step == Step::htCastRails;
 }
 MOE_HOST_DEVICE constexpr bool isCombine(Step step) {
   return step == Step::llCombine || step == Step::combine || step == Step::combineWaves || step == Step::combineRails ||

@@ -51,6 +51,16 @@ MOE_LANES void store(const Tiles<Type>& tiles, const CastJob& job, const Format&
   }
 }
 
+// Brings a row that is cast next into the second-level cache: loads from there take half as long.
+template <class Type>
+MOE_LANES void fetch(const CastJob& job) {
+#if __CUDA_ARCH__ >= 900
+  if (job.elements == 0) return;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(job.source),
+               "r"(job.elements * (4 / Type::kPerWord)));
+#endif
+}
+
 template <class Type, CastList Casts, class Format>
 MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
   const int n = casts.count();
@@ -58,6 +68,7 @@ MOE_LANES void rowsBy(const Casts& casts, const Format& format, int lane) {
     const CastJob job = casts.job(i);
     const Format ofRow = format.forRow(job.weight);
     CastSink mine{};
+    if (lane == kLanes - 1 && i + 1 < n) fetch<Type>(casts.job(i + 1));
 #pragma unroll 1
     for (int tile = 0; tile < castTiles(job.elements); tile += kTilesAtOnce) {
       const Tiles<Type> tiles = load<Type>(job, tile, lane);

@@ -19,6 +19,9 @@ MOE_HOST_DEVICE constexpr int describingWarps(Step step) {
   return isDivided(step) ? 4 : 0;
 }
 inline constexpr int kBulkStages = 3;  // bulk copies that a warp keeps in flight
+// Of steps that also bring scales and words, lane by lane, the share of a multiprocessor's memory that stages may take,
+// in per cent. The rest is first-level cache, where what the lanes look up stays.
+inline constexpr int kCastSharedPercent = 50;
 // Of those that sum what bulk copies bring: copies in flight of a warp, each of some 16-byte pieces per lane. Of long
 // rows, large ones: they cost fewer instructions, which is what such sums wait for. Short rows wait for their look-ups,
 // and want more warps, for which large ones have no registers.
