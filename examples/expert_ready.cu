@@ -1,10 +1,11 @@
 // A combine that sends rows while the experts still make them. A kernel stands for the experts' second GEMM as it is
 // when few tokens come to each expert: it is as slow as it reads the weights. It makes tiles of 128 rows and 128
-// columns and adds 1 to the word of its 128 rows behind each. On a second stream, moeCombine runs beside it on a few
-// multiprocessors and takes rows when all tiles of theirs have counted. The program compares the bits of both ways with
-// each other and with the right sums, and prints what the second way saves.
+// columns and adds 1 to the word of its 128 rows behind each. On a second stream, the first part of moeCombine runs
+// beside it on a few multiprocessors and sends rows when all tiles of theirs have counted. moeComplete sums on all of
+// them, when the kernel has ended. The program compares the bits of both ways with each other and with the right sums,
+// and prints what the second way saves.
 //   moerun -n 4 ./expert_ready [tokens [hidden [sms [inner [topk [ht]]]]]]
-// `sms`: multiprocessors of the combine that runs beside. `inner`: weights of a column, a byte each. A row leaves
+// `sms`: multiprocessors of the part that runs beside. `inner`: weights of a column, a byte each. A row leaves
 // when all experts of its token that are on this rank have made it, so a large `topk` on few ranks leaves little to do
 // beside the kernel. Low latency, in
 // which each row leaves by itself, unless the last argument is ht.
@@ -21,8 +22,8 @@
 
 namespace {
 
-constexpr int kExpertsPerRank = 16, kBlockRows = 128, kTileColumns = 128, kThreads = 1024, kRuns = 20, kWarmUp = 3,
-              kSkipped = 77;
+constexpr int kExpertsPerRank = 16, kBlockRows = 128, kTileColumns = 128, kRuns = 20, kWarmUp = 3, kSkipped = 77;
+constexpr int kTeams = 2, kTeamThreads = 512;  // of a thread block: while one team stores rows, the other reads weights
 
 struct Options {
   int tokens = 512, hidden = 4096, sms = 16, inner = 2048, topk = 2;
@@ -30,35 +31,37 @@ struct Options {
 };
 
 // The weights of a tile's columns are zeros here: what they add to the rows changes no bit.
-__device__ float sumOfWeights(const uint4* weights, int64_t first, int count) {
+__device__ float sumOfWeights(const uint4* weights, int64_t first, int count, int thread) {
   unsigned sum = 0;
 #pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+  for (int i = thread; i < count; i += kTeamThreads) {
     const uint4 piece = weights[first + i];
     sum |= piece.x | piece.y | piece.z | piece.w;
   }
   return static_cast<float>(sum);
 }
 
-// Tiles are taken in turn, those of a block of rows one behind the other.
+// Teams take tiles in turn, those of a block of rows one behind the other.
 __global__ void makeRows(const float* rows, float* made, const int32_t* offsets, const uint4* weights, int inner,
                          int firstExpert, int hidden, uint32_t* ready) {
   const int tiles = hidden / kTileColumns, blocks = (offsets[kExpertsPerRank] + kBlockRows - 1) / kBlockRows;
   const int tileWeights = kTileColumns * inner / static_cast<int>(sizeof(uint4));
-  for (int tile = static_cast<int>(blockIdx.x); tile < blocks * tiles; tile += static_cast<int>(gridDim.x)) {
+  const int team = static_cast<int>(threadIdx.x) / kTeamThreads, thread = static_cast<int>(threadIdx.x) % kTeamThreads;
+  for (int tile = static_cast<int>(blockIdx.x) * kTeams + team; tile < blocks * tiles;
+       tile += static_cast<int>(gridDim.x) * kTeams) {
     const int block = tile / tiles, column = tile % tiles, row = block * kBlockRows;
     int expert = 0;
     while (expert + 1 < kExpertsPerRank && offsets[expert + 1] <= row) ++expert;
-    const float zero = sumOfWeights(weights, (int64_t{expert} * tiles + column) * tileWeights, tileWeights);
+    const float zero = sumOfWeights(weights, (int64_t{expert} * tiles + column) * tileWeights, tileWeights, thread);
     const float factor = static_cast<float>(firstExpert + expert + 1);
     const int64_t begin = int64_t{row} * hidden + column * kTileColumns;
 #pragma unroll 8
-    for (int i = static_cast<int>(threadIdx.x); i < kBlockRows * kTileColumns; i += kThreads) {
+    for (int i = thread; i < kBlockRows * kTileColumns; i += kTeamThreads) {
       const int64_t at = begin + int64_t{i / kTileColumns} * hidden + i % kTileColumns;
       made[at] = factor * rows[at] + zero;
     }
-    __syncthreads();  // the whole tile is stored ...
-    if (threadIdx.x == 0) {
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(kTeamThreads) : "memory");  // the whole tile is stored ...
+    if (thread == 0) {
       asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(ready + block) : "memory");  // ... before this
     }
   }
@@ -142,9 +145,9 @@ class Rank {
     CHECK_CUDA(
         cudaMemsetAsync(results_, 0xff, rowsMax_ * static_cast<std::size_t>(options_.hidden) * 4, expertStream_));
     CHECK_CUDA(cudaEventRecord(begin_, expertStream_));
-    makeRows<<<blocks, kThreads, 0, expertStream_>>>(arrived_, results_, counts_.expertOffsets, weights_,
-                                                     options_.inner, kExpertsPerRank * info_.rank, options_.hidden,
-                                                     ready_);
+    makeRows<<<blocks, kTeams * kTeamThreads, 0, expertStream_>>>(arrived_, results_, counts_.expertOffsets, weights_,
+                                                                  options_.inner, kExpertsPerRank * info_.rank,
+                                                                  options_.hidden, ready_);
     CHECK_CUDA(cudaGetLastError());
     CHECK_CUDA(cudaEventRecord(made_, expertStream_));
     last_ = made_;
@@ -154,25 +157,30 @@ class Rank {
     args.rows = results_, args.rowType = moeRowFp32, args.hidden = options_.hidden, args.out = out_;
     return args;
   }
-  void combine(const moeCombineArgs_t& args) {
-    CHECK(comm_, moeCombine(handle_, &args, stream_));
+  void noteEnd() {
     CHECK_CUDA(cudaEventRecord(end_, stream_));
     last_ = end_;
   }
   void combineBehind() {
+    const moeCombineArgs_t args = combineArgs();
     makeRowsOn(multiprocessors_);
     CHECK_CUDA(cudaStreamWaitEvent(stream_, made_));
-    combine(combineArgs());
+    CHECK(comm_, moeCombine(handle_, &args, stream_));
+    noteEnd();
   }
-  // The kernel leaves the multiprocessors of the combine free: it must be able to run while the combine waits. The
-  // combine starts when the rows of the run before were wiped.
+  // The kernel leaves the multiprocessors of the combine's first part free: it must be able to run while that waits.
+  // That part starts when the rows of the run before were wiped, the second one when the kernel has ended.
   void combineBeside() {
     moeCombineArgs_t args = combineArgs();
-    args.sms = options_.sms, args.ready = ready_, args.readyRows = kBlockRows;
+    args.flags = moeSendOnly, args.sms = options_.sms, args.completeSms = multiprocessors_;
+    args.ready = ready_, args.readyRows = kBlockRows;
     makeRowsOn(std::max(multiprocessors_ - options_.sms, 1));
     args.readyValue = runs_ * static_cast<uint32_t>(options_.hidden / kTileColumns);
     CHECK_CUDA(cudaStreamWaitEvent(stream_, begin_));
-    combine(args);
+    CHECK(comm_, moeCombine(handle_, &args, stream_));
+    CHECK_CUDA(cudaStreamWaitEvent(stream_, made_));
+    CHECK(comm_, moeComplete(handle_, stream_));
+    noteEnd();
   }
 
   // The median time of a way, in microseconds. Ranks run it together, because each combine waits for all.

@@ -960,16 +960,19 @@ typedef struct moeCombineArgs {
    * higher readyValue. Only with a row per expert: EXPERT_MAJOR and EXPERT_MAJOR_PADDED, where rows are sent as they
    * become ready (HT: made for peers). Ranks may differ. Until the call has ended, with moeSendOnly its first part,
    * rows and words are the library's. Words that do not come end the communicator a little before its timeout, and the
-   * sentence names the expert. Limit `sms`: the call holds them while it waits. */
+   * sentence names the expert. Limit `sms`: the call holds them while it waits. See also completeSms. */
   const uint32_t* ready;
   /* Rows of a block: 64 or 128, or 0, a word for each local expert. EXPERT_MAJOR: divides expertAlignment, and row r
    * has word r / readyRows. EXPERT_MAJOR_PADDED: each local expert has places / readyRows words, rounded up, where
    * places is nranks * the route's bound of tokens. */
   int32_t readyRows;
   uint32_t readyValue; /* what a word must have reached */
+  /* With moeSendOnly: GPU multiprocessors for moeComplete; 0: as many as for this call. A combine beside a GEMM sends
+   * with few of them, and sums with many when the GEMM has ended. */
+  int32_t completeSms;
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \
-  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0 }
+  { sizeof(moeCombineArgs_t), NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, 0, 0, 0 }
 
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order

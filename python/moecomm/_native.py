@@ -311,7 +311,7 @@ class moeCombineArgs_t(_Sized):
         ("wire", c_int32),
         *((name, c_void_p) for name in ("cumulativeWaitNs", "topkWeights", "ready")),
         ("readyRows", c_int32),
-        ("readyValue", c_uint32),
+        *(("readyValue", c_uint32), ("completeSms", c_int32)),
     ]
 
 

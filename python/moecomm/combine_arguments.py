@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from . import _native
 from .arguments import Arguments
@@ -39,14 +39,13 @@ class CombineArguments(Arguments):
         weight_grads: Any,
         out_weight_grads: Any,
         cumulative_wait_ns: Any,
-        ready: Any,
-        ready_rows: int,
-        ready_value: int,
+        ready: Tuple[Any, int, int],
         capacity: Optional[int],
         send_only: bool,
         sms: int,
+        complete_sms: int,
     ) -> _native.moeCombineArgs_t:
-        """Builds moeCombineArgs_t from the keywords of Handle.combine."""
+        """Builds moeCombineArgs_t from the keywords of Handle.combine; `ready` has ready, ready_rows and ready_value."""
         self._capacity = capacity
         source, sums = self._take(rows, "rows"), self._take(out, "out", writes=True)
         format = row_format((("rows", source), ("out", sums)), row_type, hidden)
@@ -66,6 +65,7 @@ class CombineArguments(Arguments):
             flags=_native.moeSendOnly if send_only else 0,
             out=self._per_token(sums, "out", format),
             sms=integer(sms, "sms"),
+            completeSms=integer(complete_sms, "complete_sms"),
             cumulativeWaitNs=self._wait_counter(cumulative_wait_ns),
         )
         for what, bias in biases.items():
@@ -74,7 +74,7 @@ class CombineArguments(Arguments):
         require_shape(given, "topk_weights", (self._tokens, self._layout.topk), "[tokens, topk]")
         args.topkWeights = given.address
         self._set_grads(args, weight_grads, out_weight_grads)
-        self._set_ready(args, ready, ready_rows, ready_value)
+        self._set_ready(args, *ready)
         return args
 
     def _set_ready(self, args, ready: Any, ready_rows: int, ready_value: int) -> None:

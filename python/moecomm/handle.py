@@ -337,6 +337,7 @@ class Handle(HandleSettings, HandleQueries):
         ready_value: int = 1,
         send_only: bool = False,
         sms: int = 0,
+        complete_sms: int = 0,
         stream: Any = None,
     ) -> None:
         """Brings the experts' rows back and sums them for each token. Collective.
@@ -357,8 +358,8 @@ class Handle(HandleSettings, HandleQueries):
         out_weight_grads  [tokens, topk] float32
         ready             int32 words that a kernel on another stream counts up as it makes the rows, in a layout with a
                           row per expert: a row is read when its word has reached ready_value. Limit sms with it
-        ready_rows        64 or 128: words are of blocks of so many rows of an expert, as moecomm.h says; 0: [local
-                          experts], a word for each
+        ready_rows        64 or 128: words are of blocks of an expert's rows, as moecomm.h says; 0: [local experts]
+        complete_sms      with send_only: GPU multiprocessors of complete(); 0: as many as sms says
         cumulative_wait_ns, row_type, hidden  as in dispatch
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
@@ -376,12 +377,11 @@ class Handle(HandleSettings, HandleQueries):
             weight_grads=weight_grads,
             out_weight_grads=out_weight_grads,
             cumulative_wait_ns=cumulative_wait_ns,
-            ready=ready,
-            ready_rows=ready_rows,
-            ready_value=ready_value,
+            ready=(ready, ready_rows, ready_value),
             capacity=self._capacity,
             send_only=send_only,
             sms=sms,
+            complete_sms=complete_sms,
         )
         self._call("moeCombine", ctypes.byref(args), stream_address(stream))
         self._kept = arguments.arrays if send_only else ()

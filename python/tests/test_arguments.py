@@ -62,7 +62,7 @@ def dispatch(rows, out_rows, known=None, layout="flat", stays=False, tokens=3, *
 def combine(rows, out, known=None, capacity=None, layout="flat", tokens=3, **more):
     keywords = dict(row_type=None, hidden=None, weights="applied", wire="row", topk_weights=None, biases={},
                     weight_grads=None, out_weight_grads=None, cumulative_wait_ns=None, capacity=capacity,
-                    ready=None, ready_rows=0, ready_value=0, send_only=False, sms=0)  # fmt: skip
+                    ready=(None, 0, 0), send_only=False, sms=0, complete_sms=0)  # fmt: skip
     keywords.update(more)
     return CombineArguments(GPU, Layout(layout, 2, 4, 2, 2), tokens, lambda: known).make(rows, out, **keywords)
 

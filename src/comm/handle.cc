@@ -265,7 +265,7 @@ void Handle::run(Pending kind, Operation& operation, moeStream_t stream) {
   pendingNumber_ = number;
   pendingStep_ = operation.step;
   pendingParams_ = p;
-  pendingShape_ = operation.shape;
+  pendingShape_ = operation.completing;
 }
 
 void Handle::complete(moeStream_t stream) {

@@ -66,6 +66,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
     StepParams params;
     LaunchShape shape;
     bool sendOnly;
+    LaunchShape completing{};  // of moeComplete
   };
 
   // Of payloads that there are not, NULL.
@@ -119,6 +120,7 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   ScaleGrid payloadGrid(const Call& call, const moeDispatchArgs_t& args, int i) const;
   std::int64_t payloadOutBytes(const Call& call, const moeDispatchArgs_t& args, int i) const;
   void placePayloads(const moeDispatchArgs_t& args, DispatchArgs* out) const;
+  void takePayloadAsArray(DispatchArgs* out) const;
   PayloadExtents payloadInputs(const Call& call, const moeDispatchArgs_t& args) const;
   PayloadExtents payloadOutputs(const Call& call, const moeDispatchArgs_t& args) const;
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;

@@ -22,6 +22,13 @@ void checkFlags(std::int32_t flags, std::int32_t known, const char* names, std::
   if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.sms is {}, must be 0 or more", sms));
 }
 
+void checkCompleteSms(const moeCombineArgs_t& args) {
+  const std::int32_t sms = args.completeSms;
+  if (sms < 0) throw Error(moeInvalidArgument, fmt::format("args.completeSms is {}, must be 0 or more", sms));
+  if (sms == 0 || (args.flags & moeSendOnly) != 0) return;
+  throw Error(moeInvalidArgument, fmt::format("args.completeSms is {}, but args.flags has no moeSendOnly", sms));
+}
+
 // No layout has more rows than this, so no more can arrive.
 constexpr std::int64_t kRowsMost = INT32_MAX;
 
@@ -141,6 +148,7 @@ DispatchArgs Handle::dispatchArgs(const Call& call, const moeDispatchArgs_t& arg
   if (out.payloads.count != 0) placePayloads(args, &out);
   out.terms = packDispatchTerms(args.hidden, args.rowType, static_cast<int>(out.sideBytes), out.cast.type,
                                 (args.flags & moeWeightsOnInput) != 0, payloadFingerprint(out.payloads));
+  takePayloadAsArray(&out);
   checkPlaces(call, args, out.rowBytes, out.cast.type != kNoCast ? out.cast.codeBytes : out.rowBytes);
   if (out.cast.type != kNoCast) out.rowBytes = castRowBytes(out.cast.type, out.cast.elements);
   placeOutput(call, args, &out);
@@ -164,7 +172,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
   count(Pending::dispatch, {args.cumulativeRows, args.cumulativeWaitNs}, &p);
   const Workload work =
       workload(call, made.step, bytes, p.dispatch.rowBytes + p.dispatch.sideBytes, onlyMoves(p.dispatch));
-  made.shape = comm_.backend().shapeFor(work);
+  made.shape = made.completing = comm_.backend().shapeFor(work);
   p.dispatch.parts = comm_.backend().partsFor(made.shape, call.tokens, bytes);
   p.dispatch.arriving = comm_.backend().partsFor(made.shape, arrivingRowsGuess(call.tokens), arriving);
   p.dispatch.countingBlock = made.shape.countingBlock ? 1 : 0;
@@ -197,6 +205,7 @@ void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args
 CombineArgs Handle::combineArgs(const moeCombineArgs_t& args) const {
   checkRow(args.rowType, args.hidden, "moeCombine");
   checkFlags(args.flags, moeSendOnly | moeCombineGrads, "made of moeSendOnly and moeCombineGrads", args.sms);
+  checkCompleteSms(args);
   if (args.rowType == moeRowBytes)
     throw Error(moeInvalidArgument, "args.rowType is opaque bytes, which cannot be summed");
   if (tokens_ > 0) requirePointer(args.out, "args.out", "with tokens routed");
@@ -262,12 +271,17 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
   Workload work = workload(call, summing.step, bytes, p.combine.wireBytes, onlyMoves(p.combine));
   work.waitsForRows = p.combine.ready.words != nullptr;
-  summing.shape = comm_.backend().shapeFor(work);
-  const auto parts = [&](int rows) {
-    return coded ? wireParts(summing.shape, rows, p.combine) : comm_.backend().partsFor(summing.shape, rows, bytes);
+  summing.shape = summing.completing = comm_.backend().shapeFor(work);
+  if (args.completeSms > 0) {
+    work.sms = args.completeSms;
+    work.waitsForRows = false;  // the first part has waited for them
+    summing.completing = comm_.backend().shapeFor(work);
+  }
+  const auto parts = [&](const LaunchShape& shape, int rows) {
+    return coded ? wireParts(shape, rows, p.combine) : comm_.backend().partsFor(shape, rows, bytes);
   };
-  p.combine.parts = parts(tokens_);
-  p.combine.arriving = parts(arrivingRowsGuess(tokens_));
+  p.combine.parts = parts(summing.completing, tokens_);
+  p.combine.arriving = parts(summing.shape, arrivingRowsGuess(tokens_));
   run(Pending::combine, summing, stream);
 }
 

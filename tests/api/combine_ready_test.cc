@@ -58,6 +58,7 @@ class ReadyStep {
     sums_.assign(static_cast<std::size_t>(kPerRank) * kWidth, -1.0f);
     args.rows = rows.data(), args.rowType = moeRowFp32, args.hidden = kWidth, args.out = sums_.data();
     args.weights = waiting_.weights, args.flags = waiting_.flags, args.wire = waiting_.wire;
+    args.completeSms = (args.flags & moeSendOnly) != 0 ? 3 : 0;
     return args;
   }
   std::vector<float> plain() {

@@ -180,6 +180,8 @@ class Misuser {
     add("args.weights is ", [this](auto& args) { args.weights = absurd(); });
     add("args.flags is ", [this](auto& args) { args.flags = 4 << rng_.below(20); });
     add("args.sms is ", [this](auto& args) { args.sms = -1 - rng_.below(1000); });
+    add("args.completeSms is ", [this](auto& args) { args.completeSms = -1 - rng_.below(1000); });
+    add("args.completeSms is ", [this](auto& args) { args.completeSms = 1 + rng_.below(1000); });
     add("args.wire is ", [this](auto& args) { args.wire = absurd(); });
     add("args.rows is ", [this](auto& args) { args.rows = misaligned(16); });
     add("args.out is ", [this](auto& args) { args.out = misaligned(16); });

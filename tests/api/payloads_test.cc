@@ -58,6 +58,25 @@ TEST_P(Payloads, ReachTheirPlacesInEveryLayout) {
   }
 }
 
+// In LL a rank takes a payload of dense rows as an array. Its peers need not know.
+TEST_P(Payloads, MayBeDenseRowsOnOneRankAndColumnsOnOthers) {
+  for (const int mode : {moeModeHt, moeModeLl}) {
+    for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {
+      for (const int cast : {moeCastNone, moeCastFp8}) {
+        world(3, withRoom(config()), [&](RankContext& context) {
+          const bool dense = context.rank == 1;
+          StepCase c = payloadCase(mode, layout, false);
+          c.payloads.forms = {{8, 32, dense ? moeScalesRowMajor : moeScalesTokenContiguous, 0}};
+          c.payloads.columns = !dense;
+          c.cast = cast, c.hidden = 256;
+          MoeStep step(context, c);
+          for (int i = 0; i < 4; ++i) runStep(step, i);
+        });
+      }
+    }
+  }
+}
+
 TEST_P(Payloads, TravelBesideACast) {
   for (const int mode : {moeModeHt, moeModeLl}) {
     for (int layout = moeLayoutFlat; layout <= moeLayoutRankMajor; ++layout) {

@@ -293,6 +293,7 @@ void MoeStep::combine(int flags) {
   args.weights = case_.weighted ? moeWeightsApply : moeWeightsApplied;
   args.topkWeights = case_.lateWeights && input().tokens > 0 ? lateWeights_ : nullptr;
   args.flags = flags;
+  args.completeSms = (flags & moeSendOnly) != 0 ? iteration_ % 3 * 5 : 0;
   args.wire = case_.wire;
   args.out = combined_;
   args.bias0 = case_.biases > 0 ? bias0_ : nullptr;
