@@ -6,8 +6,8 @@
 // and prints what the second way saves.
 //   moerun -n 4 ./expert_ready [tokens [hidden [sms [inner [topk [ht]]]]]]
 // `sms`: multiprocessors of the part that runs beside. `inner`: weights of a column, a byte each. A row leaves when all
-// experts of its token that are on this rank have made it, so a large `topk` on few ranks leaves little to do beside the
-// kernel. Low latency, in which each row leaves by itself, unless the last argument is ht.
+// experts of its token that are on this rank have made it, so a large `topk` on few ranks leaves little to do beside
+// the kernel. Low latency, in which each row leaves by itself, unless the last argument is ht.
 #include <cuda_runtime.h>
 #include <moecomm.h>
 
