@@ -1,5 +1,4 @@
 // What the examples with experts of their own share: checks of calls, memory, and a routing whose right sums are known.
-// Global expert e multiplies by e + 1.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,6 +30,11 @@ T* onDevice(std::size_t count) {
   return static_cast<T*>(memory);
 }
 
+// What global expert `expert` multiplies by: so little that bf16 holds the sums of small numbers exactly.
+__host__ __device__ inline float factorOf(int expert) {
+  return static_cast<float>(expert % 4 + 1);
+}
+
 struct Routing {
   std::vector<int32_t> experts;
   std::vector<float> sums;  // sums of the factors of a token's experts
@@ -46,7 +50,7 @@ inline Routing drawRouting(int rank, int tokens, int topk, int experts) {
       const auto expert = static_cast<int32_t>((state >> 8) % static_cast<unsigned>(experts));
       if (std::find(chosen.begin(), chosen.end(), expert) != chosen.end()) continue;
       chosen.push_back(expert);
-      sum += static_cast<float>(expert + 1);
+      sum += factorOf(expert);
     }
     routing.experts.insert(routing.experts.end(), chosen.begin(), chosen.end());
     routing.sums.push_back(sum);

@@ -34,7 +34,7 @@ __device__ bool waitForExpert(const moeArrivals_t& arrivals, int expert, uint64_
   return false;
 }
 
-// Global expert e multiplies by e + 1. came[e] is the time when block e started; came[experts] is the end of dispatch.
+// came[e] is the time when block e started; came[experts] is the end of dispatch.
 __global__ void runExperts(moeArrivals_t arrivals, moeDeviceCounts_t counts, int firstExpert, uint64_t dispatches,
                            const float* rows, float* out, unsigned long long* came) {
   __shared__ bool there;
@@ -47,7 +47,7 @@ __global__ void runExperts(moeArrivals_t arrivals, moeDeviceCounts_t counts, int
   if (there) {
     const int64_t begin = int64_t{counts.expertOffsets[expert]} * kHidden;
     const int64_t count = int64_t{counts.rowsPerExpert[expert]} * kHidden;
-    const float factor = static_cast<float>(firstExpert + expert + 1);
+    const float factor = factorOf(firstExpert + expert);
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x) out[begin + i] = factor * rows[begin + i];
   }
   // The next operation in the stream waits for this kernel, so this kernel waits for dispatch.

@@ -17,41 +17,33 @@ MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
   return bits;
 }
 
-// What four lanes hold that are `step` apart.
-MOE_LANES Quad wordsOf(std::uint32_t own, int first, int step) {
-  return {__shfl_sync(kAll, own, first), __shfl_sync(kAll, own, first + step), __shfl_sync(kAll, own, first + 2 * step),
-          __shfl_sync(kAll, own, first + 3 * step)};
-}
+// The words of a row's scales, which a warp makes tile by tile. Each lane keeps one, so that a place gets many by one
+// store: the wire takes longer for small stores than for what they carry.
+class ScaleWords {
+ public:
+  MOE_LANES explicit ScaleWords(int cast) : ofTile_(castScaleBytes(cast) / 4), tiles_(kLanes / ofTile_) {}
 
-// What lane s stores of a tile's scales: `words` words, the first of which is word `first` of its sink's.
-template <bool kScatters>
-struct ScaleWords {
-  CastSink to;
-  int first, words;
+  // Word w of a tile's W words is in lane w * 32 / W.
+  MOE_LANES void keep(std::uint32_t word, int tile, int lane) {
+    const std::uint32_t own = __shfl_sync(kAll, word, (lane & (ofTile_ - 1)) * tiles_);
+    const int first = (tile & (tiles_ - 1)) * ofTile_;
+    if (lane >= first && lane < first + ofTile_) kept_ = own;
+  }
+  // Whether each lane has one after so many tiles of the row; and of how many words lane 0 has the first.
+  MOE_LANES bool areAll(int done) const { return (done & (tiles_ - 1)) == 0; }
+  MOE_LANES int first(int done) const { return ((done - 1) & -tiles_) * ofTile_; }
+  MOE_LANES std::uint32_t kept() const { return kept_; }
 
-  MOE_LANES ScaleWords behind(int before) const { return {to, first + before, words - before}; }
-  MOE_LANES bool any() const { return to.codes != nullptr; }
-  MOE_LANES void storeWord(std::uint32_t word) const {
-    reinterpret_cast<std::uint32_t*>(to.scales)[kScatters ? first * to.wordStride : first] = word;
-  }
-  MOE_LANES void storeQuad(const Quad& quad) const {
-    auto* at = reinterpret_cast<std::uint32_t*>(to.scales) + (kScatters ? first * to.wordStride : first);
-    if (!kScatters || (to.wordStride == 1 && words >= 4 && reinterpret_cast<std::uint64_t>(at) % sizeof(Quad) == 0)) {
-      *reinterpret_cast<Quad*>(at) = quad;
-      return;
-    }
-    const std::uint32_t all[] = {quad.x, quad.y, quad.z, quad.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i < words) at[i * to.wordStride] = all[i];
-    }
-  }
+ private:
+  int ofTile_, tiles_;  // words of a tile, a power of two, and tiles whose words the lanes keep
+  std::uint32_t kept_ = 0;
 };
 
 // Blocks of 128 elements, eight lanes each, cast to e4m3. Elements are not multiplied first.
 struct LargeBlocks {
   static constexpr int kBlockLanes = 8;
   int type;  // with the bit beside it
+  int lane;
 
   struct Coded {
     Quad codes;
@@ -67,16 +59,12 @@ struct LargeBlocks {
   MOE_LANES void storeCodes(std::uint8_t* to, int piece, const Coded& coded) const {
     reinterpret_cast<Quad*>(to)[piece] = coded.codes;
   }
-  // The tile's four scales, or their exponents.
-  template <bool kScatters>
-  MOE_LANES void storeScales(std::uint32_t own, const ScaleWords<kScatters>& to) const {
-    const Quad scales = wordsOf(own, 0, kBlockLanes);
-    if (!to.any()) return;
-    if (castScalesAreFloats(type)) {
-      to.storeQuad(scales);
-    } else {
-      to.storeWord(exponentsOf(scales));
-    }
+  // What ScaleWords keeps of a tile: the scales, or their exponents together.
+  MOE_LANES std::uint32_t scaleWord(std::uint32_t own) const {
+    if (castScalesAreFloats(type)) return own;
+    std::uint32_t word = own >> 23 << lane / kBlockLanes * 8;
+    word |= __shfl_xor_sync(kAll, word, kBlockLanes);
+    return word | __shfl_xor_sync(kAll, word, 2 * kBlockLanes);
   }
 };
 
@@ -107,23 +95,13 @@ struct AnyBlocks {
       reinterpret_cast<Quad*>(to)[piece] = coded.codes;
     }
   }
-  template <bool kScatters>
-  MOE_LANES void storeScales(std::uint32_t own, const ScaleWords<kScatters>& to) const {
-    if (blockLanes() == LargeBlocks::kBlockLanes) return LargeBlocks{factors.cast}.storeScales(own, to);
-    // Four blocks share a word, whose lanes all get it: eight of MX, four of NVFP4.
+  // Of small blocks four share a word, whose lanes all get it: eight of MX, four of NVFP4.
+  MOE_LANES std::uint32_t scaleWord(std::uint32_t own) const {
     const int lanes = blockLanes();
+    if (lanes == LargeBlocks::kBlockLanes) return LargeBlocks{factors.cast, lane}.scaleWord(own);
     std::uint32_t word = own << lane / lanes % 4 * 8;
     word |= __shfl_xor_sync(kAll, word, lanes);
-    word |= __shfl_xor_sync(kAll, word, 2 * lanes);
-    const Quad low = wordsOf(word, 0, 4 * lanes);
-    if (lanes == 2) {
-      if (to.any()) to.storeQuad(low);
-      return;
-    }
-    const Quad high = wordsOf(word, kLanes / 2, 4);
-    if (!to.any()) return;
-    to.storeQuad(low);
-    to.behind(4).storeQuad(high);
+    return word | __shfl_xor_sync(kAll, word, 2 * lanes);
   }
 };
 
