@@ -958,9 +958,10 @@ typedef struct moeCombineArgs {
    * the rows of a block, then adds to the block's word: a release at device scope. The call reads a row when its word
    * minus readyValue, as int32, is not negative. So the words of the next call go on from those of this one, with a
    * higher readyValue. Only with a row per expert: EXPERT_MAJOR and EXPERT_MAJOR_PADDED, where rows are sent as they
-   * become ready (HT: made for peers). Ranks may differ. Until the call has ended, with moeSendOnly its first part,
-   * rows and words are the library's. Words that do not come end the communicator a little before its timeout, and the
-   * sentence names the expert. Limit `sms`: the call holds them while it waits. See also completeSms. */
+   * become ready (HT: made for peers). Ranks may differ. Until the call has ended, rows and words are the library's;
+   * with moeSendOnly until its first part has ended, or with completeSms until moeComplete has. Words that do not come
+   * end the communicator a little before its timeout, and the sentence names the expert. Limit `sms`: the call holds
+   * them while it waits. See also completeSms. */
   const uint32_t* ready;
   /* Rows of a block: 64 or 128, or 0, a word for each local expert. EXPERT_MAJOR: divides expertAlignment, and row r
    * has word r / readyRows. EXPERT_MAJOR_PADDED: each local expert has places / readyRows words, rounded up, where
@@ -968,7 +969,8 @@ typedef struct moeCombineArgs {
   int32_t readyRows;
   uint32_t readyValue; /* what a word must have reached */
   /* With moeSendOnly: GPU multiprocessors for moeComplete; 0: as many as for this call. A combine beside a GEMM sends
-   * with few of them, and sums with many when the GEMM has ended. */
+   * with few of them, and sums with many when the GEMM has ended. In LL it also leaves moeComplete the rows that it has
+   * not sent when all words have come. */
   int32_t completeSms;
 } moeCombineArgs_t;
 #define MOE_COMBINE_ARGS_INITIALIZER \

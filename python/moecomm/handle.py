@@ -359,7 +359,7 @@ class Handle(HandleSettings, HandleQueries):
         ready             int32 words that a kernel on another stream counts up as it makes the rows, in a layout with a
                           row per expert: a row is read when its word has reached ready_value. Limit sms with it
         ready_rows        64 or 128: words are of blocks of an expert's rows, as moecomm.h says; 0: [local experts]
-        complete_sms      with send_only: GPU multiprocessors of complete(); 0: as many as sms says
+        complete_sms      with send_only: GPU multiprocessors of complete(), which may then read rows; 0: as many as sms
         cumulative_wait_ns, row_type, hidden  as in dispatch
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has

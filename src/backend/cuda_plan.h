@@ -27,9 +27,11 @@ inline constexpr int kSmallMoveShare = 4;
 // LL: with fewer tokens, own rows arrive sooner through slots, together with the others' rows, than in a round of their
 // own.
 inline constexpr int kStraightTokensMin = 64;
-// For larger HT operations that also copy or sum rows here, and where the link is not known. More multiprocessors did
-// not measure faster. LL takes all, unless it waits for a kernel that needs some.
+// For larger HT operations that also sum rows here, and where the link is not known. More multiprocessors did not
+// measure faster on four GPUs. LL takes all, unless it waits for a kernel that needs some.
 inline constexpr int kLargeMultiprocessors = 32;
+// Of HT dispatches that copy rows here, or that cast or bring payloads, lane by lane. Those that do both take all.
+inline constexpr int kBusyMultiprocessors = 64;
 inline constexpr int kBulkRowBytesMin = 1024;             // shorter rows do not go in bulk
 inline constexpr std::uint32_t kPartBytes = 512;          // one 16-byte piece per lane
 inline constexpr int kStageBytesMax = 7424;               // 7168 columns in fp8, and their scales
@@ -106,13 +108,17 @@ inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
   return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, wanted) : wanted), warps};
 }
 
-inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bool bulk) {
-  const bool all = work.lowLatency && !work.waitsForRows;
-  int blocks = all ? machine.multiprocessors : kLargeMultiprocessors;
+inline int largeMultiprocessors(const GpuMachine& machine, const Workload& work) {
   if (work.movesOnly && machine.linkGBs > 0) {
-    blocks = multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
+    return multiprocessorsForMove(machine, isCombine(work.step) ? kCombineSpeed : kDispatchSpeed, work.bytes);
   }
-  blocks = residentBlocks(machine, work.sms > 0 ? work.sms : blocks);
+  if (work.step == Step::htCast || work.step == Step::htDispatchWaves) return kBusyMultiprocessors;
+  const bool all = work.step == Step::htCastWaves || (work.lowLatency && !work.waitsForRows);
+  return all ? machine.multiprocessors : kLargeMultiprocessors;
+}
+
+inline LaunchShape planLarge(const GpuMachine& machine, const Workload& work, bool bulk) {
+  const int blocks = residentBlocks(machine, work.sms > 0 ? work.sms : largeMultiprocessors(machine, work));
   const bool moves = bulk && !work.lowLatency && work.rowBytes >= kBulkRowBytesMin;
   if (moves && hasBulkKernel(work.step, hasRails(work.step))) {
     return {blocks, bulkWarps(machine, work.step, work.rowBytes), true, describingWarps(work.step)};

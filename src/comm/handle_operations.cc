@@ -275,6 +275,7 @@ void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
   if (args.completeSms > 0) {
     work.sms = args.completeSms;
     work.waitsForRows = false;  // the first part has waited for them
+    p.combine.leaves = p.combine.ready.words != nullptr ? 1 : 0;
     summing.completing = comm_.backend().shapeFor(work);
   }
   const auto parts = [&](const LaunchShape& shape, int rows) {

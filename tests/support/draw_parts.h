@@ -38,6 +38,7 @@ inline void drawReady(CombineOptions& options, const HandleShape& shape, int ran
   const int block = 1 << rng.between(1, 4);
   const bool whole = shape.layout == Layout::expertMajorPadded || shape.alignment % block == 0;
   ready.blockRows = whole && !rng.oneIn(4) ? block : 0;
+  ready.leaves = rng.coin();
 }
 
 }  // namespace moe::test

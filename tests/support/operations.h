@@ -208,6 +208,7 @@ class RouteDispatchOperation : public Operation {
 // A combine that starts before the rows of the experts are made, on some ranks.
 struct ReadyCase {
   std::vector<bool> ranks;  // [nranks]; empty: on none
+  bool leaves = false;      // to the second part, if there are two
   int blockRows = 0;        // a power of two; 0: a word for each local expert
   std::uint32_t value = 1;  // that a word reaches; it begins two below that
   int never = -1;           // a block of this rank that has rows is never made

@@ -44,6 +44,7 @@ void CombineOperation::fillReady(int rank) {
   std::fill_n(words, readyWords(rank), ready.value - 2);
   const int shift = ready.blockRows == 0 ? kShiftsRowsAway : std::countr_zero(static_cast<unsigned>(ready.blockRows));
   const bool perExpert = ready.blockRows == 0, each = rowsEach(route_->config) != 0;
+  own.params.combine.leaves = ready.leaves ? 1 : 0;
   own.params.combine.ready = {words, ready.value, shift,
                               perExpert ? 1
                               : each    ? static_cast<int>(wordsEach(route_->config, ready.blockRows))

@@ -170,6 +170,7 @@ class SimWarp {
     const std::uint64_t end = (std::uint64_t{scan.since} << kTickShift) + timeout - timeout / kOwnWorkEarlier;
     for (int naps = 0;; ++naps) {
       if (scan.open == 0 && scan.atEnd(list.count())) return {list.count(), 0};
+      if (maySkipRest(list, load)) return {ReadyPick::kLeft, 0};
       if (scan.open == 0) scan.openWindow(list.count(), kLanes, 0);
       if (const int i = pickOne(list, scan, load); i >= 0) return {i, 1};
       const bool late = sim_.now() >= end;

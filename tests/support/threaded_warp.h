@@ -184,6 +184,7 @@ class ThreadedWarp {
         if (scan.atEnd(list.count())) return {list.count(), 0};
         scan.openWindow(list.count(), kLanes, lane_);
       }
+      if (allSay(maySkipRest(list, load))) return {ReadyPick::kLeft, 0};
       for (int look = 0; look < scan.turns(kLanes); ++look) {
         const int turn = scan.turnAt(look, kLanes), i = scan.item(turn, kLanes, lane_);
         const bool ready = scan.isOpen(turn) && missingWord(list, i, load) == list.words(i);

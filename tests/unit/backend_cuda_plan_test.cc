@@ -131,7 +131,13 @@ TEST(CudaPlan, RanksThatShareAGpuShareItsLinks) {
   EXPECT_EQ(largeBlocks(withLink(kNvlink4, 4), Step::htDispatch, 1 << 28), 16);
 }
 
-TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
+// Casts, payloads and copies by lanes take more than a share of the wire's time.
+int blocksWithCopies(Step step) {
+  if (step == Step::htCastWaves) return 132;
+  return step == Step::htCast || step == Step::htDispatchWaves ? kBusyMultiprocessors : kLargeMultiprocessors;
+}
+
+TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatWasMeasured) {
   constexpr std::int64_t kBytes = 1 << 28;
   EXPECT_EQ(largeBlocks(kH200, Step::htDispatch, kBytes), kLargeMultiprocessors);
   EXPECT_EQ(largeBlocks(kH200, Step::combine, kBytes), kLargeMultiprocessors);
@@ -139,7 +145,7 @@ TEST(CudaPlan, WithoutALinkOrWithCopiesLargeOperationsTakeWhatTheyAlwaysTook) {
     if (takesBlocks(step)) continue;
     const LaunchShape copies = planLaunch(withLink(kNvlink4), {step, 4096, 4096, 14336, 0, false, kBytes}, true);
     const int counting = copies.countingBlock ? 1 : 0;
-    EXPECT_EQ(copies.blocks, kLargeMultiprocessors + counting) << static_cast<int>(step);
+    EXPECT_EQ(copies.blocks, blocksWithCopies(step) + counting) << static_cast<int>(step);
   }
 }
 

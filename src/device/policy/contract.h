@@ -83,6 +83,7 @@ struct WaitForOne {
   MOE_LANES const std::uint32_t* word(int, int) const { return nullptr; }
   MOE_LANES std::uint32_t target() const { return 1; }
   MOE_LANES AllWords all() const { return {nullptr, 1}; }
+  MOE_LANES bool mayLeave() const { return false; }
   MOE_LANES Failure late(int, int, std::uint32_t) const { return {}; }
 };
 struct SumCoded : SumOne {

@@ -12,6 +12,14 @@ MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, i
   return c.in<CombineRecord>(rank, c.at.htCombines) + at;
 }
 
+// ---- Rows that the first part of a combine leaves to the second. The first has few multiprocessors, beside the kernel
+// that makes the rows; when that has ended, there are more. LL alone, where nobody waits for a flag behind rows, and not
+// with weights of the combine's own, which the first part has brought.
+MOE_LANES bool leavesRows(const StepParams& p) {
+  return p.combine.leaves != 0 && p.phases == kSendPhase && p.combine.arriving.count == 1 && p.combine.grads == 0 &&
+         p.handle.weighted == 0 && !p.comm.split();
+}
+
 // ---- One row per token of those that came. `Items` are parts of rows in FLAT order, at(0) to at(count() - 1), and say
 // where such a row is made, place(row): nowhere if that is NULL. Sums take ChosenItems.
 
@@ -55,6 +63,11 @@ struct AwaitedItems {
     return p.combine.ready.words + number(entryOf(i, copy));
   }
   MOE_LANES std::uint32_t target() const { return p.combine.ready.value; }
+  // A row leaves in one piece, or others would not know which parts of it have left.
+  MOE_LANES bool mayLeave() const {
+    if constexpr (Items::kMayLeave) return leavesRows(p);
+    return false;
+  }
   MOE_LANES AllWords all() const {
     const ReadyWords& ready = p.combine.ready;
     const int experts = p.handle.map.count(p.comm.rank);
@@ -165,12 +178,21 @@ MOE_SELDOM NextReady nextReady(Warp warp, const StepParams& p, Share share, Read
   return {pick, scan};
 }
 
-// All of them, as they become ready; at once if the caller says nothing of that. False if some did not. `zeros`:
-// instead, of rows in a wire format alone. Others have prepareZeroRows. Without kWaits there is no such wait.
-// `share` has this warp's: items(params).
+// What was chosen has been sent, as the second part must know.
+template <class Items>
+MOE_LANES void noteSent(const auto& s, const ChosenItems<Items>& chosen) {
+  s.warp.forEach(chosen.count(), [&](int i) {
+    if ((chosen.mask >> (i % 32) & 1) != 0) s.handle.arriving.sentIn[chosen.at(i).row] = s.epoch;
+  });
+}
+
+// All of them, as they become ready; at once if the caller says nothing of that, or if they were left. False if some
+// did not. `zeros`: instead, of rows in a wire format alone. Others have prepareZeroRows. Without kWaits there is no
+// such wait. `share` has this warp's: items(params).
 template <bool kLand, bool kWaits = true, Combining S, class Share>
 MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros) {
-  const bool waits = kWaits && s.args.ready.words != nullptr && !zeros;
+  using Items = decltype(share.items(s.p));
+  const bool waits = kWaits && s.args.ready.words != nullptr && s.sends && !zeros;
   ReadyScan scan;
   MOE_ROLLED
   do {
@@ -185,6 +207,9 @@ MOE_LANES bool prepareRows(const S& s, const Share& share, bool zeros) {
     auto now = allOf(share.items(s.p));  // behind the wait, during which its registers are free
     if (waits) now.choose(next.pick);
     prepareChosen<kLand>(s, now, zeros);  // here alone: it is long when compiled
+    if constexpr (kWaits && Items::kMayLeave) {
+      if (waits && leavesRows(s.p)) noteSent(s, now);
+    }
   } while (waits);
   return true;
 }
@@ -196,6 +221,7 @@ MOE_LANES void prepareZeroRows(const S& s, const Items& items) {
 
 // A share of the rows, to where they are read.
 struct PreparedShare {
+  static constexpr bool kMayLeave = false;
   const StepParams& p;
   ArrivingParts<ArrivingRows> shared;
 

@@ -13,8 +13,10 @@ namespace moe {
 // would store to the same one at the same time.
 template <Lands Warp, bool kHere>
 struct HandedBack {
+  static constexpr bool kMayLeave = kHere;
   const StepParams& p;
   PartShare share;
+  Flag leftIn;  // of this combine, those that its first part has not sent; 0: all
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES const Parts& parts() const { return share.parts; }
@@ -26,6 +28,7 @@ struct HandedBack {
   }
   MOE_LANES std::uint8_t* place(int row) const {
     const CommView& c = p.comm;
+    if (leftIn != 0 && p.handle.arriving.sentIn[row] == leftIn) return nullptr;
     const Arrival at = arrivalOf(p.handle, row);
     const bool remote = Warp::kPuts && c.split() && !c.inDomain(at.from);
     if (remote == kHere) return nullptr;
@@ -38,9 +41,10 @@ struct HandedBack {
 template <Lands Warp, bool kHere>
 struct SharedBack {
   WarpIndex w;
+  Flag leftIn = 0;
 
   MOE_LANES HandedBack<Warp, kHere> items(const StepParams& p) const {
-    return {p, shareOf({0, *p.handle.arriving.rows}, p.combine.arriving, p.combine.rowBytes, w)};
+    return {p, shareOf({0, *p.handle.arriving.rows}, p.combine.arriving, p.combine.rowBytes, w), leftIn};
   }
 };
 
@@ -92,15 +96,16 @@ class LlCombine {
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
+    const bool rest = !s.sends && s.handle.state->combineLeft == s.epoch;
+    const bool silent = s.sends && givesZeros(s);
+    if (s.sends && !begin()) return;
+    if (silent && !kCoded) {
+      if constexpr (!kCoded) handBackNothing(s.warp, s.p, s.w, s.operation());
+    } else if (s.sends || rest) {
+      if (!handBack(silent, rest)) return;
+    }
     if (s.sends) {
-      const bool silent = givesZeros(s);
-      if (!begin()) return;
-      if (silent && !kCoded) {
-        if constexpr (!kCoded) handBackNothing(s.warp, s.p, s.w, s.operation());
-      } else {
-        if (!handBack(silent)) return;
-        if (s.args.grads != 0) pushWeightGrads(s, silent);
-      }
+      if (s.args.grads != 0 && (kCoded || !silent)) pushWeightGrads(s, silent);
       if (hasFlags()) s.announce(s.area.ready, Meeting::rows, s.w);
       if (s.split()) llPutSums(s);
       endSend(silent);
@@ -171,9 +176,9 @@ class LlCombine {
     }
   }
 
-  // False if a wait failed.
-  MOE_LANES bool handBack(bool zeros) const {
-    if (!prepareRows<true>(s, SharedBack<Warp, true>{s.w}, zeros)) return false;
+  // False if a wait failed. `rest`: those that the first part has left.
+  MOE_LANES bool handBack(bool zeros, bool rest) const {
+    if (!prepareRows<true>(s, SharedBack<Warp, true>{s.w, rest ? s.epoch : 0}, zeros)) return false;
     return !s.split() || prepareRows<false>(s, SharedBack<Warp, false>{s.w}, zeros);
   }
 
@@ -186,6 +191,7 @@ class LlCombine {
     s.endEpoch([&] {
       handle->combineEpoch = s.epoch;
       handle->combineHanded = s.number;
+      handle->combineLeft = leavesRows(s.p) && !silent ? s.epoch : 0;
       handle->silent = 0;
       if (hasFlags()) state->handed[0][s.channel] = s.number;
       noteWeights(s);

@@ -16,6 +16,7 @@ struct AllWords {
 
 // For pickReady: count() items, of which item i waits for words(i) words, word(i, 0..words-1), until all of them have
 // reached target(). The one that never does is reported as late(i, n, what the word is). The words are among all().
+// mayLeave(): when all of those have reached the target, what was not picked may be left to a later step.
 template <class List>
 concept ReadyList = requires(const List list, int i, std::uint32_t word) {
   { list.count() } -> std::same_as<int>;
@@ -23,6 +24,7 @@ concept ReadyList = requires(const List list, int i, std::uint32_t word) {
   { list.word(i, i) } -> std::same_as<const std::uint32_t*>;
   { list.target() } -> std::same_as<std::uint32_t>;
   { list.all() } -> std::same_as<AllWords>;
+  { list.mayLeave() } -> std::same_as<bool>;
   { list.late(i, i, word) } -> std::same_as<Failure>;
 };
 
@@ -32,9 +34,9 @@ MOE_HOST_DEVICE constexpr bool hasReached(std::uint32_t word, std::uint32_t targ
 }
 
 // Items that may be done now: begin + i for each bit i of the mask, which has a bit for each lane of the warp, at most
-// 32. No bits: every item was picked, or `begin` is kInVain.
+// 32. No bits: every item was picked, or the rest is left (kLeft), or did not come in time (kInVain).
 struct ReadyPick {
-  static constexpr int kInVain = -1;
+  static constexpr int kInVain = -1, kLeft = -2;
   int begin;
   std::uint32_t mask;
 };
@@ -84,6 +86,16 @@ MOE_LANES int missingWord(const List& list, int i, Load load) {
   MOE_ROLLED
   while (n < words && hasReached(load(list.word(i, n)), list.target())) ++n;
   return n;
+}
+// Whether the rest may be left now, as one lane sees it.
+template <ReadyList List, class Load>
+bool maySkipRest(const List& list, Load load) {
+  if (!list.mayLeave()) return false;
+  const AllWords all = list.all();
+  for (int i = 0; i < all.count; ++i) {
+    if (!hasReached(load(all.words + i), list.target())) return false;
+  }
+  return true;
 }
 // A warp of one lane looks at all open items in turn and picks one that is ready. -1: there is none.
 template <ReadyList List, class Load>

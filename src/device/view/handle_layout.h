@@ -126,6 +126,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.arriving.waveRows, v.wavesByExpert() ? arrivingRowsMax(s) : 0);
   take(v.arriving.waveRowsStart, v.wavesByExpert() ? kHtWaves * n + 1 : 0);
   take(v.arriving.complete, s.arrivals ? experts : 0);
+  take(v.arriving.sentIn, s.lowLatency && expertRows(v) ? arrivingRowsMax(s) : 0);
   const std::int64_t rails = v.hasRails() ? s.domains : 0;
   take(v.rails.outgoing, s.domains == 1 ? 0 : (s.lowLatency ? n : rails) * s.tokensMax);
   take(v.rails.count, rails * s.tokensMax);

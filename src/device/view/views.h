@@ -129,10 +129,11 @@ struct alignas(16) Destination {
 struct HandleState {
   std::uint64_t dispatchEpoch, combineEpoch;    // of the operation that was started last
   std::uint64_t dispatchHanded, combineHanded;  // its number among those that go like it, at once or in waves
-  std::uint32_t routes;  // the latest ticket whose counts were received, the tag of the host's counts
-  std::uint32_t fault;   // not 0: resultOf why nothing of the handle is delivered until its next route
-  std::uint32_t silent;  // 1: the operation that was started last delivers nothing
-  std::uint64_t faults;  // so far
+  std::uint64_t combineLeft;  // the combine whose second part sends what the first one has not: its epoch
+  std::uint32_t routes;       // the latest ticket whose counts were received, the tag of the host's counts
+  std::uint32_t fault;        // not 0: resultOf why nothing of the handle is delivered until its next route
+  std::uint32_t silent;       // 1: the operation that was started last delivers nothing
+  std::uint64_t faults;       // so far
 };
 
 // A count for the host, in memory that it sees, with the ticket of its route. Each word says for itself whether it has
@@ -207,6 +208,7 @@ struct Arriving {
   std::int32_t* waveRows;       // waves by experts: [arrivingRowsMax] rows in FLAT order, wave by wave ...
   std::int32_t* waveRowsStart;  // ... and [kHtWaves][nranks] + 1 where those of a source begin
   Flag* complete;               // [localExperts] dispatches that are complete for an expert
+  Flag* sentIn;  // LL, rows of experts: [arrivingRowsMax] the combine that has sent a row in its first part
 };
 
 // What goes to other domains, and comes over the rails.
@@ -361,6 +363,7 @@ struct CombineArgs {
   const float* weightGrads;
   float* outWeightGrads;
   ReadyWords ready;
+  int leaves;  // 1: what waits for `ready` in a first part may be left to the second
 };
 
 // Arrays about the handle's route, for a step of their own. NULL: not asked for.

@@ -21,21 +21,21 @@ MOE_LANES std::uint32_t blockMax(std::uint32_t bits, int lanes) {
 // store: the wire takes longer for small stores than for what they carry.
 class ScaleWords {
  public:
-  MOE_LANES explicit ScaleWords(int cast) : ofTile_(castScaleBytes(cast) / 4), tiles_(kLanes / ofTile_) {}
+  MOE_LANES explicit ScaleWords(int cast) : tiles_(kLanes * 4 / castScaleBytes(cast)) {}
 
   // Word w of a tile's W words is in lane w * 32 / W.
   MOE_LANES void keep(std::uint32_t word, int tile, int lane) {
-    const std::uint32_t own = __shfl_sync(kAll, word, (lane & (ofTile_ - 1)) * tiles_);
-    const int first = (tile & (tiles_ - 1)) * ofTile_;
-    if (lane >= first && lane < first + ofTile_) kept_ = own;
+    const int at = lane * tiles_;
+    const std::uint32_t own = __shfl_sync(kAll, word, at % kLanes);
+    if ((tile & (tiles_ - 1)) == at / kLanes) kept_ = own;
   }
   // Whether each lane has one after so many tiles of the row; and of how many words lane 0 has the first.
   MOE_LANES bool areAll(int done) const { return (done & (tiles_ - 1)) == 0; }
-  MOE_LANES int first(int done) const { return ((done - 1) & -tiles_) * ofTile_; }
+  MOE_LANES int first(int done) const { return (done - 1) / tiles_ * kLanes; }
   MOE_LANES std::uint32_t kept() const { return kept_; }
 
  private:
-  int ofTile_, tiles_;  // words of a tile, a power of two, and tiles whose words the lanes keep
+  int tiles_;  // whose words the lanes keep, a power of two
   std::uint32_t kept_ = 0;
 };
 

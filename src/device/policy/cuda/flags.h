@@ -12,7 +12,8 @@
 //               shared memory, 20 ns apart: polls of many warps would crowd the way to the flags, which rows take too.
 //   pickReady   A lane looks at an item's words with ld.relaxed.gpu. When some items are there, all lanes do one
 //               fence.acq_rel.gpu and meet. When there are none, one warp of the block counts the words that are there,
-//               and the others look at that number in shared memory.
+//               and the others look at that number in shared memory. Where rows may be left, each warp counts before
+//               it picks, and does the fence before it leaves the rest.
 //   stopped     Lane 0 looks at the failure counter. The abort word lies in host memory: one of the lanes that wait
 //               looks at it once per millisecond, and raises the failure counter for the others.
 //   laneFail    atomicAdd claims the record; it is filled and released with st.release.sys.

@@ -60,6 +60,19 @@ MOE_LANES CudaPatience::End waitForMore(const CommView& comm, const List& list, 
   return end;
 }
 
+// Of items that may be left, a warp picks few at a time: it looks again sooner whether the rest may be left.
+MOE_LANES unsigned lowestTwo(unsigned mask) {
+  const unsigned behind = mask & (mask - 1);
+  return mask ^ (behind & (behind - 1));
+}
+
+// A later kernel reads the rows, so this one must have acquired them.
+MOE_LANES ReadyPick leaveRest() {
+  cuda_flags::fenceOnDevice();
+  __syncwarp();
+  return {ReadyPick::kLeft, 0};
+}
+
 // All lanes look at an item each, turn by turn, until a turn has some that are there.
 template <ReadyList List>
 MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan& scan, const Watch& watch, int lane) {
@@ -67,6 +80,10 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
   const auto load = [](const std::uint32_t* word) { return cuda_flags::loadOnDevice(word); };
   CudaPatience patience(scan.since);
   __syncwarp();
+  const bool mayLeave = list.mayLeave();
+  const std::uint32_t wanted = mayLeave ? static_cast<std::uint32_t>(list.all().count) : 0;
+  // Others may not have looked for long, as they move rows.
+  if (mayLeave && countReached(list, lane) == wanted) return leaveRest();
   for (;;) {
     std::uint32_t seen = 0;
     if (lane == 0) seen = cuda_flags::loadInBlock(watch.reached);
@@ -75,13 +92,15 @@ MOE_LANES ReadyPick pickReady(const CommView& comm, const List& list, ReadyScan&
       if (scan.atEnd(n)) return {n, 0};
       scan.openWindow(n, kLanes, lane);
     }
+    if (mayLeave && seen == wanted) return leaveRest();
     MOE_ROLLED
     for (int look = 0; look < scan.turns(kLanes); ++look) {
       const int turn = scan.turnAt(look, kLanes), i = scan.item(turn, kLanes, lane);
       const bool ready = scan.isOpen(turn) && missingWord(list, i, load) == list.words(i);
-      const unsigned mask = __ballot_sync(kAll, ready ? 1 : 0);
+      unsigned mask = __ballot_sync(kAll, ready ? 1 : 0);
       if (mask == 0) continue;
-      if (ready) scan.close(turn);
+      if (mayLeave) mask = lowestTwo(mask);
+      if ((mask >> lane & 1) != 0) scan.close(turn);
       scan.lookNextAt(turn, kLanes);
       cuda_flags::fenceOnDevice();
       __syncwarp();  // what one lane acquired is now every lane's

@@ -1,7 +1,8 @@
 // How a CUDA warp sums rows through registers. Finding a row takes a chain of dependent loads, so the lanes look up
 // several sums at once in shared memory: up to 8, with 64 terms together at most. A lane then has 8 loads of 16 bytes
-// in flight (4 terms, 2 pieces), or 6 for two terms without weights (3 pieces). Further terms follow one by one; all
-// are added in their order. The first rows of a sum may lie in landing words: see landing.h.
+// in flight (4 terms, 2 pieces), or without weights 6 for two terms (3 pieces) and 7 for one. Further terms follow one
+// by one; all are added in their order. The first rows of a sum may lie in landing words: see landing.h. A row that is
+// the only one of its sum is added to 0 like any other, for the bits of -0 and NaN.
 #pragma once
 
 #include "device/policy/cuda/landing.h"
@@ -117,6 +118,9 @@ MOE_LANES bool reduceTiles(const Desk& desk, int item, int begin, int lane, Wait
 // rows if there are no more. Weighted sums have no such choice, as it made them slower (docs/internals/notebook.md).
 template <class Type, class List, class Wait>
 MOE_LANES bool reduceRow(const Desk& desk, int item, int begin, int lane, Wait wait) {
+  if constexpr (!Weighted<List> && !Wait::kTakes) {
+    if (desk.jobs[item].terms == 1) return reduceTiles<Type, List, 1, 7>(desk, item, begin, lane, wait);
+  }
   if (!Weighted<List> && desk.jobs[item].terms <= 2) {
     return reduceTiles<Type, List, 2, 3>(desk, item, begin, lane, wait);
   }

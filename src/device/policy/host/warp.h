@@ -129,6 +129,7 @@ class HostWarpOver {
     HostWait patience(comm, pace_, &scan.since);
     for (;;) {
       if (scan.open == 0 && scan.atEnd(list.count())) return {list.count(), 0};
+      if (maySkipRest(list, load)) return {ReadyPick::kLeft, 0};
       if (scan.open == 0) scan.openWindow(list.count(), kLanes, 0);
       if (const int i = pickOne(list, scan, load); i >= 0) return {i, 1};
       const auto late = [&] { return lateItem(list, scan.firstOpen(kLanes, 0), load); };
