@@ -1,9 +1,10 @@
 // A combine that sends rows while the experts still make them. The experts' second GEMM (expert_gemm.h) makes tiles of
 // 128 rows and adds 1 to the word of its rows behind each. Like the GEMMs of engines it takes no more multiprocessors
 // than its waves of tiles need. On a second stream, the first part of moeCombine runs beside it on other
-// multiprocessors and sends rows when all tiles of theirs have counted. moeComplete sums on all multiprocessors, when
-// the GEMM has ended. The program compares the bits of both ways with each other and with the right sums, and prints
-// what the second way saves.
+// multiprocessors and sends rows when all tiles of theirs have counted. When the GEMM has ended, moeComplete sends the
+// rest and sums, on all multiprocessors. The program compares the bits of both ways with each other and with the right
+// sums, and prints what the second way saves of the combine. A rank whose GEMM ends before those of others counts its
+// wait for them as part of the combine.
 //   moerun -n 4 ./expert_ready [tokens [hidden [sms [inner [topk [ht]]]]]]
 // `sms`: multiprocessors of the part that runs beside; 0: those that the GEMM leaves idle, at least 6. A row leaves
 // when all experts of its token that are on this rank have made it, so a large `topk` on few ranks leaves little to do
@@ -41,9 +42,10 @@ __global__ void setWeights(__nv_bfloat16* weights, int firstExpert, int inner, i
   }
 }
 
+// Rounded up.
 int quotient(int value, int by) {
   return (value + by - 1) / by;
-}  // rounded up
+}
 
 // A rank with its rows, and the two ways of combining them.
 class Rank {
@@ -76,9 +78,7 @@ class Rank {
     std::printf(
         "rank %d: %d elements are wrong, bits are %s\n"
         "rank %d: GEMM %.1f us, then combine %.1f us: %.1f us\n"
-        "rank %d: GEMM on %d SMs %.1f us, combine on %d beside it: sent after %.1f us, all %.1f us, which saves %.0f "
-        "%% "
-        "of the combine\n",
+        "rank %d: GEMM on %d SMs %.1f us, combine on %d beside it: sent after %.1f us, all %.1f us; saves %.0f %%\n",
         info_.rank, wrong, same ? "the same" : "NOT the same", info_.rank, gemm, combine, behind, info_.rank,
         besideBlocks(sms), parts[0], sms, parts[1], beside, 100 * (behind - beside) / combine);
     return same && wrong == 0 ? 0 : 1;

@@ -209,9 +209,9 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, Re
 
   // Picks items of a list whose words have reached the target, each once over all calls with the same scan, in no
   // order; of at least 64 items that were not picked it looks at all. If there is none it waits for one: all calls with
-  // a scan together somewhat less than the timeout (kOwnWorkEarlier), which is then reported. An acquire, for all
-  // lanes, of what was stored on this device before the words were counted up. Collective, with one result; meets
-  // before and after.
+  // a scan together somewhat less than the timeout (kOwnWorkEarlier), which is then reported. When all words have
+  // reached it, it may say that the rest is left, if the list allows that. An acquire, for all lanes, of what was
+  // stored on this device before the words were counted up. Collective, with one result; meets before and after.
   { warp.pickReady(comm, contract::WaitForOne{}, scan) } -> std::same_as<ReadyPick>;
 };
 

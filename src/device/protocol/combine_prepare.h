@@ -13,8 +13,8 @@ MOE_LANES CombineRecord* combineRecord(const CommView& c, std::uint64_t epoch, i
 }
 
 // ---- Rows that the first part of a combine leaves to the second. The first has few multiprocessors, beside the kernel
-// that makes the rows; when that has ended, there are more. LL alone, where nobody waits for a flag behind rows, and not
-// with weights of the combine's own, which the first part has brought.
+// that makes the rows; when that has ended, there are more. LL alone, where nobody waits for a flag behind rows, and
+// not with weights of the combine's own, which the first part has brought.
 MOE_LANES bool leavesRows(const StepParams& p) {
   return p.combine.leaves != 0 && p.phases == kSendPhase && p.combine.arriving.count == 1 && p.combine.grads == 0 &&
          p.handle.weighted == 0 && !p.comm.split();

@@ -61,15 +61,8 @@ inline Quad handleTerms(const HandleShape& s) {
           static_cast<std::uint32_t>(s.alignment), static_cast<std::uint32_t>(s.rowsBudget)};
 }
 
-// Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
-// the size alone.
-inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, HandleView* view) {
-  std::int64_t end = 0;
-  auto take = [&](auto*& pointer, std::int64_t count) {
-    using Item = std::remove_reference_t<decltype(*pointer)>;
-    pointer = memory == nullptr ? nullptr : reinterpret_cast<Item*>(memory + end);
-    end += roundUp(count * std::int64_t{sizeof(Item)}, 256);
-  };
+// What a view says of its handle's shape.
+inline void setShape(const HandleShape& s, HandleView* view) {
   HandleView& v = *view;
   v.map = s.map;
   v.placesNamed = s.named > 0 ? s.named : s.map.experts;
@@ -89,6 +82,19 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   v.weighted = s.combineWeights && expertRows(v) ? 1 : 0;
   v.terms = handleTerms(s);
   v.domains = s.domains;
+}
+
+// Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
+// the size alone.
+inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, HandleView* view) {
+  std::int64_t end = 0;
+  auto take = [&](auto*& pointer, std::int64_t count) {
+    using Item = std::remove_reference_t<decltype(*pointer)>;
+    pointer = memory == nullptr ? nullptr : reinterpret_cast<Item*>(memory + end);
+    end += roundUp(count * std::int64_t{sizeof(Item)}, 256);
+  };
+  setShape(s, view);
+  HandleView& v = *view;
   const std::int64_t entries = std::int64_t{s.tokensMax} * s.topk, n = s.map.nranks, experts = s.map.count(s.rank);
   const std::int64_t chunks = (s.tokensMax + kChunkTokens - 1) / kChunkTokens, warps = s.routeWarpsMax;
   take(v.state, 1);
