@@ -135,11 +135,6 @@ MOE_LANES BlockScale blockScale(const CastFactors& factors, std::uint32_t magnit
   return {scale.byte, scale.inverse};
 }
 
-// The exponents of four scales; 0 for a scale that is not there.
-MOE_LANES std::uint32_t exponentsOf(Quad scales) {
-  return scales.x >> 23 | scales.y >> 23 << 8 | scales.z >> 23 << 16 | scales.w >> 23 << 24;
-}
-
 #if !defined(__CUDACC__)
 // Stores scale `block` of a tile, as it travels, to the tile's scales.
 inline void putScale(std::uint8_t* scales, int cast, int block, std::uint32_t bits) {
