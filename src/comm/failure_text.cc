@@ -169,7 +169,7 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
     case Fault::disagreement:
       return {moeInvalidUsage, describeDisagreement(f, rank)};
     case Fault::elsewhere:
-      return {moeInvalidArgument,
+      return {f.actual == kBadUsage ? moeInvalidUsage : moeInvalidArgument,
               fmt::format("rank {}: {}: a rank in the domain of rank {} has a fault, which the handles there name",
                           rank, callOf(f.phase), f.peer)};
     case Fault::none:

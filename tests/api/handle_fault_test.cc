@@ -212,6 +212,39 @@ TEST_P(HandleFaults, OtherDomainsHearOfAFault) {
   }
 }
 
+// Two domains of two ranks: the others do not see what rank 1 has passed, and hear what kind of fault it is.
+TEST_P(HandleFaults, OtherDomainsHearWhichResultAFaultHas) {
+  moeConfig_t apart = small();
+  apart.domainSize = 2;
+  apart.transport = std::getenv("MOECOMM_TRANSPORT") != nullptr ? 0 : moeTransportTcp;
+  world(4, apart, [&](RankContext& context) {
+    Calls calls(context, handleOf(moeModeHt, moeLayoutFlat));
+    const bool hears = context.rank >= 2;
+    context.meet();
+    MOE_EXPECT_OK(calls.route(), context);
+    moeDispatchArgs_t args = calls.dispatchArgs();
+    if (context.rank == 1) args.hidden = kHidden / 2;
+    MOE_EXPECT_OK(calls.dispatch(args), context);
+    calls.expectStatus(moeInvalidUsage,
+                       hears ? "moeDispatch: a rank in the domain of rank " : "ranks disagree: args.hidden");
+    calls.roundTrip(0.0f);
+
+    calls.untilCombine();
+    moeCombineArgs_t sum = calls.combineArgs();
+    if (context.rank == 1) sum.hidden = kHidden / 2;
+    MOE_EXPECT_OK(calls.combine(sum), context);
+    calls.expectStatus(moeInvalidUsage,
+                       hears ? "moeCombine: a rank in the domain of rank " : "row size in units of 16 bytes");
+
+    calls.untilCombine();
+    sum = calls.combineArgs();
+    if (context.rank == 1) sum.rows = nullptr;
+    MOE_EXPECT_OK(calls.combine(sum), context);
+    calls.expectStatus(moeInvalidArgument,
+                       hears ? "moeCombine: a rank in the domain of rank " : "args.rows of rank 1 is NULL");
+  });
+}
+
 TEST_P(HandleFaults, GradientsThatAreHalfThere) {
   inEveryLayout([&](const moeHandleConfig_t& shape) {
     world(2, small(), [&](RankContext& context) {

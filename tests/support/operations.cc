@@ -51,7 +51,9 @@ void Operation::checkStatus(int rank, Report& report) const {
     expected = Fault::elsewhere, culprit = culprit / size * size + rank % size;
   }
   const Fault seen = kept.ready != 0 ? kept.fault : Fault::none;
-  const std::uint32_t word = expected == Fault::none ? 0 : resultOf(expected);
+  Failure first{};
+  first.fault = fault_.fault;
+  const std::uint32_t word = expected == Fault::none ? 0 : resultOf(first);
   const bool named = expected != Fault::disagreement || rank != culprit ? kept.peer == culprit : kept.peer != rank;
   if (seen == expected && handle.state->fault == word && (expected == Fault::none || named)) return;
   report.add(rank,

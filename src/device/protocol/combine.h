@@ -122,6 +122,9 @@ class Combine {
   MOE_LANES bool recordsAreGood() const {
     return areGood(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
   }
+  MOE_LANES std::uint32_t recordsFault() const {
+    return faultAmong(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+  }
 
   // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one. Every rank looks
   // at every record of its domain, so that all of them sum nothing, `silent`, together.

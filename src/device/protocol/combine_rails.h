@@ -50,13 +50,13 @@ class CombineRails {
 
   MOE_LANES void run() const {
     if (s.stopped()) return;
-    bool silent = deliversNothing(s);
+    std::uint32_t fault = knownFault(s);
     if (s.sends && !(here_.begin(false) && railsAreFree(s, words()))) return;
-    const auto handOver = [&](int wave) { return !s.sends || here_.handOver(wave, silent); };
-    const auto forward = [&](int wave) { return !s.sends || forwardSums(wave, silent); };
-    const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
+    const auto handOver = [&](int wave) { return !s.sends || here_.handOver(wave, fault != 0); };
+    const auto forward = [&](int wave) { return !s.sends || forwardSums(wave, fault); };
+    const auto take = [&](int wave) { return !s.receives || sumWave(wave, fault); };
     if (!inWavesOverRails(handOver, forward, take) || !s.receives) return;
-    if (silent) {
+    if (fault != 0) {
       sumNothing(s.warp, s.p, s.w);
       if (isLast(s.w) && s.allHaveBegun()) keepCombineRailsFault<kCoded>(s.warp, s.p, s.w, s.operation());
       here_.endReading();
@@ -73,33 +73,34 @@ class CombineRails {
  private:
   MOE_LANES explicit CombineRails(const Here& here) : here_(here), s(here_.s) {}
 
-  MOE_LANES RailWords words(bool silent = false) const {
+  MOE_LANES RailWords words(std::uint32_t fault = 0) const {
     const RemoteLayout& at = s.comm.far->at;
-    const std::uint64_t terms = silent ? kRailSilent : s.args.terms;
+    const std::uint64_t terms = fault != 0 ? fault : s.args.terms;
     return {kCombineRails, at.htSumWaves, at.htSumsFree, terms, Phase::combineRails, Phase::combineRailsFree};
   }
 
   // All ranks of this domain know from its records whether anything is wrong here, and tell their rail peers with the
   // first wave.
-  MOE_LANES bool forwardSums(int wave, bool& silent) const {
+  MOE_LANES bool forwardSums(int wave, std::uint32_t& fault) const {
     if (!waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
-    if (wave == 0 && !here_.recordsAreGood()) silent = true;
+    if (wave == 0 && fault == 0) fault = here_.recordsFault();
+    const bool silent = fault != 0;
     const RailRows rows{s.handle, wave};
     const PartShare share = shareOf({0, silent ? 0 : rows.count()}, s.args.parts, s.args.rowBytes, s.w);
     s.warp.reduceRows(s.comm, Sums{here_, rows, share});
     const auto putRows = [&](int domain) {
       if (!silent) putSums(rows, domain);
     };
-    if (!sendOverRails(s, words(silent), wave, putRows)) return false;
+    if (!sendOverRails(s, words(fault), wave, putRows)) return false;
     if (wave == kHtWaves - 1) here_.endSend(silent);
     return true;
   }
 
   // The first wave brings what other domains say: then all ranks of all domains know whether there are sums.
-  MOE_LANES bool sumWave(int wave, bool& silent) const {
+  MOE_LANES bool sumWave(int wave, std::uint32_t& fault) const {
     if (!railsHaveCome(s, words(), wave) || !waitForWave(s, s.area.ready, wave, Phase::combineRows)) return false;
-    if (wave == 0 && !silent) silent = !railsAgree(s, words());
-    return silent || here_.sumRows(wave);
+    if (wave == 0 && fault == 0) fault = railsFault(s, words());
+    return fault != 0 || here_.sumRows(wave);
   }
 
   // The sums of a wave for the owner in `domain`; with the first wave, all gradients for it.

@@ -6,11 +6,14 @@
 
 namespace moe {
 
-// Whether an operation delivers nothing, as far as its handle knows before. Sending steps ask before their warps say
-// that they have begun.
-MOE_LANES bool deliversNothing(const AnySession auto& s) {
+// Why an operation delivers nothing, as far as its handle knows before; 0: it delivers. Sending steps ask before their
+// warps say that they have begun.
+MOE_LANES std::uint32_t knownFault(const AnySession auto& s) {
   const HandleState* state = s.handle.state;
-  return (s.sends ? state->fault : state->silent) != 0;
+  return s.sends ? state->fault : state->silent;
+}
+MOE_LANES bool deliversNothing(const AnySession auto& s) {
+  return knownFault(s) != 0;
 }
 
 // Looks at ranks, by faultOf(rank); false if something is wrong with one.
@@ -20,10 +23,22 @@ MOE_LANES bool areGood(const AnySession auto& s, Range ranks, FaultOf faultOf) {
   return s.warp.scanInOrder(ranks.end - ranks.begin, isBad, [](int, int) {}) == 0;
 }
 
+// The same, and what kind of thing is wrong, as a handle's fault word says it: 0, nothing.
+template <class FaultOf>
+MOE_LANES std::uint32_t faultAmong(const AnySession auto& s, Range ranks, FaultOf faultOf) {
+  constexpr int kArgument = 1 << 16;
+  const auto kindOf = [&](int i) {
+    const Failure why = faultOf(ranks.begin + i);
+    return why.fault == Fault::none ? 0 : resultOf(why) == kBadArgument ? kArgument : 1;
+  };
+  const int kinds = s.warp.scanInOrder(ranks.end - ranks.begin, kindOf, [](int, int) {});
+  return kinds >= kArgument ? kBadArgument : kinds > 0 ? kBadUsage : 0;
+}
+
 MOE_LANES void laneKeepFault(const HandleView& h, const Failure& why) {
   if (h.state->fault != 0) return;
   h.hostCounts->fault = why;
-  h.state->fault = resultOf(why.fault);
+  h.state->fault = resultOf(why);
   ++h.state->faults;
 }
 

@@ -143,6 +143,9 @@ class HtDispatch {
   MOE_LANES bool outputsAreGood() const {
     return areGood(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
   }
+  MOE_LANES std::uint32_t outputsFault() const {
+    return faultAmong(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+  }
 
   // Where a row goes in this domain, and its side payload.
   MOE_LANES Sink finalPlace(const Destination& to) const {

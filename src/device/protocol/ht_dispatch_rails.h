@@ -87,12 +87,12 @@ class HtDispatchRails {
   // wave.
   MOE_LANES void run() const {
     if (s.stopped()) return;
-    bool silent = deliversNothing(s);
+    std::uint32_t fault = knownFault(s);
     if (s.sends && !(here_.begin() && railsAreFree(s, words()))) return;
-    if (s.sends && !here_.outputsAreGood()) silent = true;
-    inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave, silent); },
-                     [&](int wave) { return !s.sends || forwardWave(wave, silent); },
-                     [&](int wave) { return !s.receives || (silent ? takeNothing(wave) : here_.take(wave)); });
+    if (s.sends && fault == 0) fault = here_.outputsFault();
+    inWavesOverRails([&](int wave) { return !s.sends || sendWave(wave, fault); },
+                     [&](int wave) { return !s.sends || forwardWave(wave, fault); },
+                     [&](int wave) { return !s.receives || (fault != 0 ? takeNothing(wave) : here_.take(wave)); });
   }
 
   MOE_LANES void keepFault() const {
@@ -101,17 +101,17 @@ class HtDispatchRails {
 
  private:
   MOE_LANES HtDispatchRails(const Here& here, const StepParams& p) : here_(here), s(here_.s), d_(p.dispatch) {}
-  MOE_LANES RailWords words(bool silent = false) const {
+  MOE_LANES RailWords words(std::uint32_t fault = 0) const {
     const RemoteLayout& at = s.comm.far->at;
-    const std::uint64_t terms = silent ? kRailSilent : d_.terms;
+    const std::uint64_t terms = fault != 0 ? fault : d_.terms;
     return {kDispatchRails, at.htRailWaves, at.htRailsFree, terms, Phase::dispatchRails, Phase::dispatchRailsFree};
   }
 
-  MOE_LANES bool sendWave(int wave, bool silent) const {
+  MOE_LANES bool sendWave(int wave, std::uint32_t fault) const {
     const Range tokens = tokensOfWave(kHtWaves, wave, d_.tokens);
-    if (!silent) here_.push(tokens, AllRows{});
-    return sendOverRails(s, words(silent), wave, [&](int domain) {
-      if (silent) return;
+    if (fault == 0) here_.push(tokens, AllRows{});
+    return sendOverRails(s, words(fault), wave, [&](int domain) {
+      if (fault != 0) return;
       const Range rows{firstOutgoing(s.handle, domain, tokens.begin), firstOutgoing(s.handle, domain, tokens.end)};
       MOE_ROLLED
       for (int side = 0; side < 2; ++side) putRows(rows, domain, side == 0 ? Payload::rows : Payload::side, wave);
@@ -131,9 +131,10 @@ class HtDispatchRails {
   }
 
   // The first wave brings what other domains say: then all ranks of all domains know whether anything is delivered.
-  MOE_LANES bool forwardWave(int wave, bool& silent) const {
+  MOE_LANES bool forwardWave(int wave, std::uint32_t& fault) const {
     if (!railsHaveCome(s, words(), wave)) return false;
-    if (wave == 0 && !silent) silent = !railsAgree(s, words());
+    if (wave == 0 && fault == 0) fault = railsFault(s, words());
+    const bool silent = fault != 0;
     if constexpr (kCasts) {
       if (!silent) forwardCast(wave);
     } else {

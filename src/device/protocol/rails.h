@@ -47,8 +47,11 @@ MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int doma
   return c.far->at.railSizes + static_cast<std::uint64_t>(rails * c.domains() + domain) * sizeof(std::uint64_t);
 }
 
-// What a rank says instead of terms if its domain delivers nothing. No operation has such terms.
-inline constexpr std::uint64_t kRailSilent = 0;
+// Instead of terms, a rank says why its domain delivers nothing: a handle's fault word. Terms are larger, since rows
+// have a size.
+MOE_LANES bool isRailFault(std::uint64_t said) {
+  return said <= kBadUsage;
+}
 
 // The rails of one operation: their words, and what its rail peers must have alike.
 struct RailWords {
@@ -64,13 +67,15 @@ MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, in
   if (domain == c.domain()) return {};
   const auto theirs = s.warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, words.rails, domain)));
   if (theirs == words.terms) return {};
-  if (theirs == kRailSilent) return {0, Fault::elsewhere, words.rows, c.railPeer(domain), 0, 0, 0, 0};
+  if (isRailFault(theirs)) {
+    return {0, Fault::elsewhere, words.rows, c.railPeer(domain), 0, 0, 0, static_cast<std::int64_t>(theirs)};
+  }
   return disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
 }
 // After the first wave's flags. The ranks of a domain say the same, or that it delivers nothing: so if one says
-// anything else than another, all ranks of all domains hear of it.
-MOE_LANES bool railsAgree(const AnySession auto& s, const RailWords& words) {
-  return areGood(s, {0, s.comm.domains()}, [&](int domain) { return railFault(s, words, domain); });
+// anything else than another, all ranks of all domains hear of it. 0: nothing is wrong.
+MOE_LANES std::uint32_t railsFault(const AnySession auto& s, const RailWords& words) {
+  return faultAmong(s, {0, s.comm.domains()}, [&](int domain) { return railFault(s, words, domain); });
 }
 // Keeps what is wrong in this domain, by faultOf(rank), or else what rail peers say. One warp, before the rails are
 // free for what the peers say next.

@@ -45,7 +45,8 @@ enum class Fault : std::int32_t {
   disagreement,  // peer: whose terms are not like ours; index: which word; expected: ours; actual: theirs
   staging,       // peer: whose staging area; expected: rows it holds; actual: rows that arrive
   noGrads,       // peer: who has given no gradients of the weights; actual: rows that had arrived there
-  elsewhere,     // HT: a rank of another domain has one of these faults; peer: this rank's rail peer there
+  elsewhere,     // HT: a rank of another domain has one of these faults; peer: this rank's rail peer there; actual: its
+                 // result
   left,          // peer: who has left and did not come; the rest as of a timeout
 };
 
@@ -58,9 +59,6 @@ inline constexpr int kOwnWorkEarlier = 32;
 
 // The reasons that a handle's fault word has: moeResult values.
 inline constexpr std::uint32_t kBadArgument = 1, kBadUsage = 2;
-MOE_HOST_DEVICE constexpr std::uint32_t resultOf(Fault fault) {
-  return fault == Fault::disagreement ? kBadUsage : kBadArgument;
-}
 
 // A communicator's is written once, a handle's again after its next route. `ready` is stored last, with release; the
 // rest is valid when it is not zero.
@@ -74,6 +72,11 @@ struct Failure {
   std::int64_t expected;
   std::int64_t actual;
 };
+
+MOE_HOST_DEVICE constexpr std::uint32_t resultOf(const Failure& why) {
+  if (why.fault == Fault::elsewhere) return static_cast<std::uint32_t>(why.actual);
+  return why.fault == Fault::disagreement ? kBadUsage : kBadArgument;
+}
 
 // A rank whose word of what must agree is not like ours.
 MOE_HOST_DEVICE constexpr Failure disagreement(Phase phase, int peer, std::uint64_t ours, std::uint64_t theirs,
