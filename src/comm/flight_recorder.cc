@@ -38,7 +38,9 @@ FlightRecorder::FlightRecorder(Backend& backend, const Allocator& allocator, boo
   if (!enabled) return;
   memory_ = backend.allocatePrivate(sizeof(StepRecorder), allocator);
   snapshot_ = backend.makeSnapshot(reinterpret_cast<const std::uint64_t*>(memory_.get()), sizeof(StepRecorder));
-  if (snapshot_->inTicks()) ring()->inTicks = 1;  // of the host backend, whose memory this thread may write
+  if (backend.kind() != moeBackendHost) return;
+  ring()->notesWaits = 1;
+  ring()->inTicks = snapshot_->inTicks() ? 1 : 0;
 }
 
 std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {

@@ -173,6 +173,39 @@ TEST_P(FlightRecorder, OfStatisticsNamesTheRankThatWasAwaitedLongest) {
   });
 }
 
+// Statistics are in ns, and records of the host backend in ticks.
+TEST_P(FlightRecorder, OfStatisticsTellsAsLongAWaitAsItWas) {
+  if (GetParam() == moeBackendCuda) GTEST_SKIP() << "of kernels a step behind them tells it";
+  const TemporaryFolder folder;
+  for (const bool split : {false, true}) {
+    world(2, config(), [&](RankContext& context) {
+      moeHandleConfig_t shape = handleOf(moeModeHt, moeLayoutFlat);
+      shape.statistics = 1;
+      Calls calls(context, shape);
+      MOE_ASSERT_OK(calls.route(), context);
+      context.meet();
+      if (context.rank == 1) std::this_thread::sleep_for(60ms);
+      moeDispatchArgs_t args = calls.dispatchArgs();
+      args.flags = split ? moeSendOnly : 0;
+      MOE_ASSERT_OK(calls.dispatch(args), context);
+      context.meet();  // so that the second part waits for nobody
+      if (split) {
+        MOE_ASSERT_OK(moeComplete(calls.handle(), context.stream()), context);
+      }
+      if (context.rank == 1) return;
+      const Json dump = dumped(context, folder);
+      const int waiting = split ? -2 : -1;
+      const auto took =
+          field(dump, waiting, "end_ns").get<std::int64_t>() - field(dump, waiting, "begin_ns").get<std::int64_t>();
+      const auto waited = [&](int step) { return field(dump, step, "worst_wait_ns").get<std::int64_t>(); };
+      EXPECT_LE(waited(waiting), took);
+      EXPECT_GE(waited(waiting), took * 6 / 10);
+      if (!split) return;
+      EXPECT_LT(waited(-1), took / 2) << "that of the first part";
+    });
+  }
+}
+
 TEST_P(FlightRecorder, ShowsAStepThatIsUnderWay) {
   if (startedRanks() > 0) GTEST_SKIP() << "ranks meet by a latch of their process";
   const TemporaryFolder folder;

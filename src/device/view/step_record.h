@@ -24,9 +24,10 @@ static_assert(sizeof(StepRecord) == 64);
 inline constexpr std::uint64_t kRecordedSteps = 1024;  // a power of two
 
 struct StepRecorder {
-  std::uint64_t steps;    // recorded so far; the latest has this number
-  std::uint64_t inTicks;  // 1: times are ticks of the processor's counter (policy/host/step_clock.h), 0: ns
-  std::uint64_t unused[6];
+  std::uint64_t steps;       // recorded so far; the latest has this number
+  std::uint64_t inTicks;     // 1: times are ticks of the processor's counter (policy/host/step_clock.h), 0: ns
+  std::uint64_t notesWaits;  // 1: steps set `worst` themselves; 0: tally() does, from CommView::waits, if they are kept
+  std::uint64_t unused[5];
   StepRecord records[kRecordedSteps];
 
   MOE_HOST_DEVICE StepRecord* of(std::uint64_t number) { return records + number % kRecordedSteps; }
