@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "support/index.h"
 #include "support/reference_describe.h"
 #include "support/rng.h"
@@ -32,7 +34,8 @@ bool DescribeOperation::wants(int rank, Array array) const {
 
 std::int64_t DescribeOperation::rows(int rank) const {
   const bool fixed = hasFixedRows(route_->config.layout);
-  return route_->arrivals[at(rank)].layoutRows + (fixed ? 0 : config_.spareRows);
+  const std::int64_t all = route_->arrivals[at(rank)].layoutRows + (fixed ? 0 : config_.spareRows);
+  return fault_.at(rank) ? std::max<std::int64_t>(all - config_.lackingRows, 0) : all;
 }
 
 std::vector<GuardedBytes> DescribeOperation::arraysFor(int rank) const {
@@ -84,7 +87,9 @@ void DescribeOperation::finish(int rank, Report& report) {
   putAll(expected[kPerDomain], sent.perDomain);
   putAll(expected[kPerExpert], sent.perExpert);
   putAll(expected[kToRank], sent.toRank);
-  putAll(expected[kRanges], layoutRanges(*route_, rank));
+  const bool nothing = fault_.at(rank);
+  const std::vector<std::int64_t> ranges = layoutRanges(*route_, rank);
+  putAll(expected[kRanges], nothing ? std::vector<std::int64_t>(ranges.size(), 0) : ranges);
   const auto putSource = [&](std::int64_t row, int source, int token, int k) {
     put(expected[kSources], 3 * row, source), put(expected[kSources], 3 * row + 1, token);
     put(expected[kSources], 3 * row + 2, k);
@@ -93,7 +98,7 @@ void DescribeOperation::finish(int rank, Report& report) {
     putSource(row, -1, -1, -1);
     put(expected[kExperts], row, config_.invalidId);
   }
-  for (const DescribedRow& row : describedRows(*route_, rank)) {
+  for (const DescribedRow& row : nothing ? std::vector<DescribedRow>{} : describedRows(*route_, rank)) {
     putSource(row.row, row.source, row.token, row.k);
     put(expected[kExperts], row.row, idBase(rank) + row.localExpert);
   }

@@ -38,8 +38,9 @@ bool DispatchOperation::inWindow(int rank) const {
 std::int64_t DispatchOperation::outputRows(int rank) const {
   const Layout layout = route_->config.layout;
   const bool open = layout == Layout::flat || layout == Layout::expertMajor;
-  return route_->arrivals[at(rank)].layoutRows +
-         (open && config_.padding != 0 && !inWindow(rank) ? config_.spareRows : 0);
+  const std::int64_t rows = route_->arrivals[at(rank)].layoutRows;
+  if (!config_.capacity.empty() && config_.capacity[at(rank)] < rows) return config_.capacity[at(rank)];
+  return rows + (open && config_.padding != 0 && !inWindow(rank) ? config_.spareRows : 0);
 }
 
 Arrivals DispatchOperation::shown(int rank) const {

@@ -290,12 +290,15 @@ void ScenarioBuilder::addDescribe(const HandleTrack& track) {
   DescribeCase config{rng.next()};
   if (rng.coin()) config.padding = rng.between(1, 3), config.spareRows = rng.below(40);
   if (rng.coin()) config.globalIds = true, config.invalidId = rng.coin() ? track.handle->shape().map.experts : -7;
+  config.lackingRows = lacking_.coin() ? 1 : lacking_.below(40);
   const auto operation = std::make_shared<DescribeOperation>(
       *world_.comm, *track.handle, track.route, config, fmt::format("describe handle {}", &track - tracks_.data()));
+  operation->expect(track.fault);
   world_.program->addStep(operation, Step::describe, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
   if (!track.counters) return;
   const auto tally = std::make_shared<TallyOperation>(*world_.comm, *track.handle, track.route, track.counters,
                                                       fmt::format("tally handle {}", &track - tracks_.data()));
+  tally->expect(track.fault);
   world_.program->addStep(tally, Step::tally, kSendPhase | kReceivePhase, rng.between(1, limits_.warps));
 }
 
@@ -303,8 +306,9 @@ void ScenarioBuilder::addDescribe(const HandleTrack& track) {
 void ScenarioBuilder::addOperation() {
   HandleTrack& track = tracks_[at(rng_.below(static_cast<int>(tracks_.size())))];
   const bool lowLatency = track.handle->shape().lowLatency;
-  // What a dispatch that routes brings is known when it is complete.
-  const bool known = track.route && !(track.outstanding && track.step == Step::llRouteDispatch);
+  // What a dispatch that routes brings is known when it is complete, and so is a fault.
+  const bool wholeOnly = track.step == Step::llRouteDispatch || track.fault.fault != Fault::none;
+  const bool known = track.route && !(track.outstanding && wholeOnly);
   if (known && describing_.oneIn(4)) addDescribe(track);
   if (track.outstanding) return complete(track);
   if (!track.route || rng_.oneIn(5)) return addRoute(track);

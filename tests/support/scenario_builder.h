@@ -47,6 +47,7 @@ class ScenarioBuilder {
         waiting_(mix(seed, 83)),
         placing_(mix(seed, 84)),
         scaling_(mix(seed, 85)),
+        lacking_(mix(seed, 95)),
         landing_(seed % 4 != 0),
         blocks_(isWorldOfBlocks(seed)),
         limits_(limits) {
@@ -92,7 +93,8 @@ class ScenarioBuilder {
   Rng coding_;             // ... of wire formats ...
   Rng waiting_;            // ... of rows that are made beside a combine ...
   Rng placing_;            // ... of placements ...
-  Rng scaling_;            // ... and of weights on the input
+  Rng scaling_;            // ... of weights on the input ...
+  Rng lacking_;            // ... and of arrays with too few rows
   bool landing_, blocks_;  // LL rows land where they can, as on GPUs; scales lie in blocks
   ScenarioLimits limits_;
   CommShape shape_;

@@ -9,7 +9,8 @@ Fault shrinkOutput(DispatchCase& config, const Arrivals& arrivals, int culprit, 
     config.smallStaging = culprit;
     return Fault::staging;
   }
-  config.capacity[at(culprit)] = rng.below(static_cast<int>(arrivals.layoutRows));
+  const int rows = static_cast<int>(arrivals.layoutRows);
+  config.capacity[at(culprit)] = rng.coin() ? rows - 1 : rng.below(rows);
   return Fault::capacity;
 }
 

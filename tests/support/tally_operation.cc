@@ -21,20 +21,21 @@ void TallyOperation::start(int rank, Report&) {
   for (auto* counter : {&own.rowsPerRank, &own.waitNs, &own.lateSteps, &own.callWaitNs}) counter->resize(n);
   own.rowsPerExpert.resize(experts);
   own.callRows.resize(experts);
-  expect(rank);
+  expectCounts(rank);
 }
 
 // What the counters must be then.
-void TallyOperation::expect(int rank) {
+void TallyOperation::expectCounts(int rank) {
   Counters& then = expected_[at(rank)] = (*counters_)[at(rank)];
   const Arrivals& arrivals = route_->arrivals[at(rank)];
-  for (std::size_t e = 0; e < then.rowsPerExpert.size(); ++e) {
+  const bool nothing = fault_.at(rank);
+  for (std::size_t e = 0; e < then.rowsPerExpert.size() && !nothing; ++e) {
     then.rowsPerExpert[e] += arrivals.rowsPerExpert[e];
     then.callRows[e] += arrivals.rowsPerExpert[e];
   }
   std::vector<std::uint64_t> waits(handle_.waits(rank), handle_.waits(rank) + comm_.nranks());
   for (std::size_t r = 0; r < waits.size(); ++r) {
-    then.rowsPerRank[r] += arrivals.rowsPerRank[r];
+    then.rowsPerRank[r] += nothing ? 0 : arrivals.rowsPerRank[r];
     then.waitNs[r] += static_cast<std::int64_t>(waits[r]);
     then.callWaitNs[r] += static_cast<std::int64_t>(waits[r]);
   }

@@ -23,7 +23,7 @@ class TallyOperation : public Operation {
   void finish(int rank, Report& report) override;
 
  private:
-  void expect(int rank);
+  void expectCounts(int rank);
 
   std::shared_ptr<const ReferenceRoute> route_;
   std::shared_ptr<std::vector<Counters>> counters_;  // [nranks]

@@ -21,8 +21,8 @@ WordsOutput::WordsOutput(const WordsForm& form, const RouteConfig& route, const 
   if (inBlocks()) {
     words = firstBlock(-1) * blockBytes() / 4;
   } else if (form.layout == moeScalesTokenContiguous) {
-    const std::int64_t groups = route.layout == Layout::expertMajorPadded ? rows / slotsOf(route) : 1;
-    words = groups * form.words * column();
+    const std::size_t groups = route.layout == Layout::expertMajorPadded ? experts.size() - 1 : 1;
+    words = static_cast<std::int64_t>(groups) * form.words * column();
   }
   expected_ = GuardedBytes(static_cast<std::size_t>(words * 4));
 }

@@ -19,6 +19,7 @@ class Describe {
     if (w_.index == 0) copyTotals();
     if (a_.tokensPerDomain != nullptr) countDomains();
     if (a_.tokenToRank != nullptr) markRanks();
+    if (h_.state->fault != 0) return describeNoRows();
     if (a_.layoutRange != nullptr) {
       forMine(h_.map.count(c_.rank), [&](int expert) { findRanges(expert); });
     }
@@ -26,7 +27,7 @@ class Describe {
       forMine(h_.map.count(c_.rank), [&](int expert) { nameExpert(expert); });
     }
     if (a_.sourceInfo != nullptr) nameSources();
-    if ((d_.padding & kPadIndices) != 0) padArrays();
+    if ((d_.padding & kPadIndices) != 0) padGaps();
   }
 
  private:
@@ -72,7 +73,7 @@ class Describe {
     });
   }
 
-  // ---- What has arrived
+  // ---- What has arrived. Until its next route, a handle with a fault gets no rows.
 
   MOE_LANES bool isFor(int row, int expert) const {
     const Quad* header = keptHeader(h_, row);
@@ -127,18 +128,28 @@ class Describe {
     info[0] = rank, info[1] = token, info[2] = k;
   }
 
-  MOE_LANES void padArrays() const {
+  MOE_LANES void padGaps() const {
     const Filled filled = filledRows(h_, c_.rank);
     const Gaps gaps{h_, c_.rank, filled, d_.capacity};
     MOE_ROLLED
-    for (int i = 0; i < gaps.count(); ++i) {
-      const Range rows = gaps.share(i, w_);
-      warp.forEach(rows.end - rows.begin, [&](int n) {
-        const int row = rows.begin + n;
-        if (a_.sourceInfo != nullptr) storeSource(row, -1, -1, -1);
-        if (a_.rowExperts != nullptr) a_.rowExperts[row] = d_.invalidId;
-      });
+    for (int i = 0; i < gaps.count(); ++i) pad(gaps.share(i, w_));
+  }
+  MOE_LANES void pad(Range rows) const {
+    warp.forEach(rows.end - rows.begin, [&](int n) {
+      const int row = rows.begin + n;
+      if (a_.sourceInfo != nullptr) storeSource(row, -1, -1, -1);
+      if (a_.rowExperts != nullptr) a_.rowExperts[row] = d_.invalidId;
+    });
+  }
+
+  // The dispatch has delivered nothing. The route may have more rows than the arrays have room for.
+  MOE_LANES void describeNoRows() const {
+    if (a_.layoutRange != nullptr && w_.index == 0) {
+      warp.forEach(h_.map.count(c_.rank) * h_.map.nranks, [&](int i) { a_.layoutRange[i] = 0; });
     }
+    if ((d_.padding & kPadIndices) == 0) return;
+    const Filled filled = filledRows(h_, c_.rank);
+    pad(Gaps{h_, c_.rank, filled, d_.capacity}.shareOfAll(w_));
   }
 
   const Warp& warp;

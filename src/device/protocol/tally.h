@@ -14,15 +14,7 @@ class Tally {
 
   MOE_LANES void run() const {
     if (warp.stopped(c_)) return;
-    warp.forEach(h_.map.count(c_.rank), [&](int expert) {
-      const int rows = h_.arriving.rowsPerExpert[expert];
-      if (t_.rowsPerExpert != nullptr) t_.rowsPerExpert[expert] += rows;
-      if (t_.callRows != nullptr) t_.callRows[expert] += rows;
-    });
-    warp.forEach(c_.nranks, [&](int from) {
-      const std::int32_t* starts = h_.arriving.rankOffsets + from;
-      if (t_.rowsPerRank != nullptr) t_.rowsPerRank[from] += starts[1] - starts[0];
-    });
+    if (h_.state->fault == 0) countRows();
     if (c_.waits == nullptr) return;
     warp.forEach(1, [&](int) { countLate(); });
     recordWorst();
@@ -35,6 +27,19 @@ class Tally {
   }
 
  private:
+  // Those that the dispatch has brought: none, if the handle has a fault.
+  MOE_LANES void countRows() const {
+    warp.forEach(h_.map.count(c_.rank), [&](int expert) {
+      const int rows = h_.arriving.rowsPerExpert[expert];
+      if (t_.rowsPerExpert != nullptr) t_.rowsPerExpert[expert] += rows;
+      if (t_.callRows != nullptr) t_.callRows[expert] += rows;
+    });
+    warp.forEach(c_.nranks, [&](int from) {
+      const std::int32_t* starts = h_.arriving.rankOffsets + from;
+      if (t_.rowsPerRank != nullptr) t_.rowsPerRank[from] += starts[1] - starts[0];
+    });
+  }
+
   // The other rank that came last, if it kept this one waiting much longer than the one before it. One lane.
   MOE_LANES void countLate() const {
     if (t_.lateSteps == nullptr) return;
@@ -51,10 +56,10 @@ class Tally {
     if (longest > next + kLateNs) ++t_.lateSteps[last];
   }
 
-  // The record of the operation, which is the latest, gets the rank that was awaited longest. On a CPU it has it
-  // already; the waits of a route before it may be longer.
+  // The record of the operation, which is the latest, gets the rank that was awaited longest, unless steps note that
+  // themselves.
   MOE_LANES void recordWorst() const {
-    if (c_.recorder == nullptr) return;
+    if (c_.recorder == nullptr || c_.recorder->notesWaits != 0) return;
     std::uint64_t worst = 0;
     for (int rank = 0; rank < c_.nranks; ++rank) {
       const std::uint64_t wait = c_.waits[rank] != 0 ? waitWord(rank, c_.waits[rank]) : 0;
