@@ -117,13 +117,17 @@ enum { moeIndexInt32 = 0, moeIndexInt64 = 1 };
  *
  * The rule of all casts, for each block (docs/guide/formats.md has examples, errors and the sources):
  *  - An element is multiplied by inputScale first (see moeWeightsOnInput, too), and that rounded to fp32.
- *  - amax is the largest magnitude in the block, at most FLT_MAX. The casts to fp8 take at least 1e-4.
+ *  - amax is the largest magnitude in the block, at most FLT_MAX. The casts to blocks of 128 take at least 1e-4.
  *  - The fp32 scale is amax / 448, rounded. A power of two is 2^ceil(log2(amax / M)), M being 448, or 6 of E2M1. The
  *    scale of NVFP4 is globalScale * amax / 6, rounded to e4m3.
- *  - A code is the element times the rounded inverse of its scale, rounded to nearest even and saturated at M.
- *  - Of NVFP4 the element is multiplied by globalScale too: element ~ code * scale / globalScale.
+ *  - A code is the element times a factor, rounded to nearest even and saturated at M. The factor is a rounded
+ *    quotient: 448 / amax for an fp32 scale (not the inverse of the rounded scale), globalScale / scale for NVFP4. For
+ *    a power of two it is the exact inverse. So element ~ code * scale, for NVFP4 code * scale / globalScale.
  *  - A NaN among e4m3 codes does not count towards amax and stays NaN.
- *  - E2M1 has no NaN. The scale of its block becomes NaN (0xff, of NVFP4 0x7f), and the codes of the block 0.
+ *  - E2M1 has no NaN. The scale of its block becomes NaN (0xff, for NVFP4 0x7f), and all codes of the block are zeros.
+ *    The codes of an NVFP4 block whose scale rounds to 0 are zeros, too.
+ *  - Codes keep the signs of their elements, those of zeros and NaNs too: a zero is 0x8 (e4m3: 0x80) where the element
+ *    is negative.
  *  - An infinity counts as FLT_MAX and becomes M. Nearly all else in its block decodes to zeros.
  * The bound of 1e-4 suits activations. A block whose elements are all far below it loses digits, and is zeros from
  * 2e-10 down. moeCastExact takes the bound away. */
@@ -686,7 +690,8 @@ typedef struct moeHandleStatus {
  * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
  *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
  *    and zeros in outExpertOffsets and outScaleBlockOffsets. Arrival words count it.
- *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero.
+ *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. Where this rank alone has the fault,
+ *    it still sums the rows of the other ranks, and takes their gradients: only its own rows are missing.
  * These are such faults, of moeRouteDispatch as of the two calls that it stands for:
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
@@ -694,7 +699,8 @@ typedef struct moeHandleStatus {
  *    args.padding asks for.
  *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything.
  *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
- *    fault. Its rows count as zeros for the others, which deliver what they have.
+ *    fault. Its tokens still go to the others. The rows of its experts count as zeros, for itself and for the others,
+ *    which deliver what they have.
  * LL combines whose values differ fail asynchronously instead: moeCommGetAsyncError.
  * Returns moeInvalidArgument. */
 MOE_API moeResult_t moeHandleGetStatus(moeHandle_t handle, moeHandleStatus_t* status);
@@ -978,11 +984,13 @@ typedef struct moeCombineArgs {
 
 /* Brings the rows back and sums them for each token. Collective, stream-ordered, graph-safe.
  * The sum is made in fp32, with separately rounded products and sums. Each rank sums over its experts in top-k order
- * and rounds to the row type. Then the ranks are summed in rank order, then the biases. So the result has the same bits
- * on every run and on every backend. A token without experts gets the biases, or zeros. hidden, rowType, wire and
- * whether there are gradients must be the same on all ranks. If they differ, HT sums nothing, and moeHandleGetStatus
- * names the field and two values; LL fails asynchronously with moeInvalidUsage. Returns what moeDispatch returns.
- * docs/internals/protocol.md, "Combine". */
+ * and rounds to the row type. Then the ranks are summed in rank order, then the biases. With several domains, the ranks
+ * of the token's own domain come first. Then LL adds each rank of the others, and HT the sum of each other domain,
+ * which is rounded to the row type once more. So the result has the same bits on every run, backend and transport.
+ * Another division of the ranks into domains, or with several domains the other mode, may give other bits. A token
+ * without experts gets the biases, or zeros. hidden, rowType, wire and whether there are gradients must be the same on
+ * all ranks. If they differ, HT sums nothing, and moeHandleGetStatus names the field and two values; LL fails
+ * asynchronously with moeInvalidUsage. Returns what moeDispatch returns. docs/internals/protocol.md, "Combine". */
 MOE_API moeResult_t moeCombine(moeHandle_t handle, const moeCombineArgs_t* args, moeStream_t stream);
 
 /* Finishes a dispatch or combine of this handle that was started with moeSendOnly: waits for the peers and fills the

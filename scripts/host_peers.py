@@ -2,6 +2,8 @@
 """Compares the host backend with MPI and with a hand-written exchange, in tables of times in us and of ratios.
 
 Usage: host_peers.py [--build DIR] [--ranks N...] [--links shm,tcp] [--tokens N...] [--rounds N] [--json FILE]
+The build needs -DMOECOMM_PEERS=ON, as `scripts/test.sh peers` configures it.
+
 All do the same job (perf/peers/job.h) with the same numbers of rows, and verify it. They take turns, round after round,
 so that other load on the machine hits them equally. A ratio is the median of the ratios of single rounds.
 

@@ -17,13 +17,16 @@ skipped=77 # status of a step that cannot run here
 have() { command -v "$1" >/dev/null 2>&1; }
 skip() { echo "skipped: $*"; return $skipped; }
 
-configure() { # preset
+configure() { # preset, options...
   local launcher=()
   have ccache && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  cmake --preset "$1" "${launcher[@]}" >"build/$1.log" 2>&1 || { cat "build/$1.log"; return 1; }
+  cmake --preset "$1" "${launcher[@]}" "${@:2}" >"build/$1.log" 2>&1 || { cat "build/$1.log"; return 1; }
 }
 build() { # preset, targets...
-  configure "$1" && cmake --build --preset "$1" -j "$jobs" --target "${@:2}" -- --quiet
+  configure "$1" && compile "$@"
+}
+compile() { # preset, targets...
+  cmake --build --preset "$1" -j "$jobs" --target "${@:2}" -- --quiet
 }
 run_tests() { # preset, ctest arguments...
   local preset=$1
@@ -88,7 +91,8 @@ step_slow() { build_main all && run_tests "$main_preset" -L slow; }
 # The host backend beside MPI, for people to read the numbers. The step fails only if a program's results are wrong.
 step_peers() {
   scripts/install_deps.sh peers || return
-  build optimised moerun moe_perf mpi_alltoallv shared_window && scripts/host_peers.py --build build/optimised --rounds 3
+  configure optimised -DMOECOMM_PEERS=ON && compile optimised moerun moe_perf mpi_alltoallv shared_window &&
+    scripts/host_peers.py --build build/optimised --rounds 3
 }
 
 # Built with the second compiler, for its warnings, and for its code in the quick tests.

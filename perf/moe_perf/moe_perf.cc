@@ -125,10 +125,13 @@ Reports openReports(const Options& options) {
   return reports;
 }
 
-// Flushes at once, because a case may take long.
-void print(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-    throw std::runtime_error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+// What people read: on standard output, unless that takes a report. Flushes at once, because a case may take long.
+void print(const Options& options, const std::string& text) {
+  const bool aside = options.reportsOnStandardOutput() > 0;
+  std::FILE* to = aside ? stderr : stdout;
+  if (std::fputs(text.c_str(), to) < 0 || std::fflush(to) != 0) {
+    throw std::runtime_error(
+        fmt::format("cannot write to standard {}: {}", aside ? "error" : "output", std::strerror(errno)));
   }
 }
 
@@ -138,7 +141,7 @@ bool examine(const Options& options, Reports& reports, const Cases& cases) {
   if (options.compare.empty()) return true;
   const ReportComparison comparison =
       compare(reports.old, cases, {options.compare, options.verbose, options.compareLimit});
-  print(comparison.text);
+  print(options, comparison.text);
   return !comparison.exceeded;
 }
 
@@ -152,8 +155,8 @@ bool runCases(const Options& options, Reports& reports, Rank& rank) {
     results.push_back(
         runCase(options, rank, options.tokens[i], [&](const std::string& what) { progress.say(name + ": " + what); }));
     progress.clear();
-    if (rank.reports() && i == 0) print(headerText(options, results.back()));
-    if (rank.reports()) print(caseText(options, results.back()));
+    if (rank.reports() && i == 0) print(options, headerText(options, results.back()));
+    if (rank.reports()) print(options, caseText(options, results.back()));
   }
   if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, results));
   if (rank.reports() && reports.csv) reports.csv.write(csvText(reports.provenance, options, results));
@@ -167,7 +170,7 @@ bool soak(const Options& options, Reports& reports, Rank& rank) {
     if (rank.reports()) fmt::print(stderr, "moe_perf: soak: {}\n", sentence);
   });
   result.machine = rank.machine;
-  if (rank.reports()) print(soakText(result));
+  if (rank.reports()) print(options, soakText(result));
   if (rank.reports() && reports.json) reports.json.write(jsonText(reports.provenance, options, result));
   return result.verdict.correct();
 }
@@ -177,7 +180,7 @@ bool transportTest(const Options& options, Reports& reports, Group& group) {
   const TransportResult result =
       testTransport(options, group, [&](const std::string& what) { progress.say("transport test: " + what); });
   progress.clear();
-  if (group.rank() == 0) print(transportText(result));
+  if (group.rank() == 0) print(options, transportText(result));
   if (group.rank() == 0 && reports.json) reports.json.write(jsonText(reports.provenance, result));
   return result.correct();
 }
@@ -238,7 +241,8 @@ bool runAsThreads(const Options& options, Reports& reports) {
 // Checks what must hold before ranks meet, and opens the reports on the rank that writes them.
 bool readyToRun(const Options& options, bool isRank0, Reports& reports) {
   if (options.ceiling && gpuCount() == 0) {
-    fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and there is none that can be used\n");
+    fmt::print(stderr, "moe_perf: --ceiling needs GPUs, and {}\n",
+               MOECOMM_WITH_CUDA ? "there is none that can be used" : "this build of moecomm has no CUDA");
     return false;
   }
   try {

@@ -103,6 +103,9 @@ bool from(Given o) {
 bool plotOrCompare(Given o) {
   return plot(o) || compare(o);
 }
+bool severalOnStandardOutput(Given o) {
+  return o.reportsOnStandardOutput() > 1;
+}
 bool someTokens(Given o) {
   return from(o) || o.tokensMax() > 0;
 }
@@ -148,6 +151,8 @@ constexpr OptionRule kRules[] = {
     {plot, excludes, soak, "--plot draws times of cases, and --soak has none", "--plot x --soak 5"},
     {plot, excludes, transportTest, "--plot draws times of cases, and --transport-test has none",
      "--plot x --transport-test"},
+    {always, excludes, severalOnStandardOutput, "only one of --json, --csv and --plot may be -, standard output",
+     "--json - --csv -"},
     {plot, needs, someTokens, "--plot needs a case with tokens", "--plot x --tokens 0"},
     {compare, excludes, soak, "--compare is for times of cases, and --soak has none", "--compare x --soak 5"},
     {compare, excludes, transportTest, "--compare is for times of cases, and --transport-test has none",

@@ -187,7 +187,9 @@ void declareReport(CLI::App& app, Options& options) {
   app.add_flag("--verbose", options.verbose,
                "all columns: minimum, median and 99th percentile of every time, and bytes");
   app.add_option("--json", options.json,
-                 "file for the report of rank 0, or - for standard output; opened before anything runs")
+                 "file for the report of rank 0, opened before anything runs. With - it goes to standard output, and "
+                 "the table to "
+                 "standard error")
       ->type_name("FILE");
   app.add_option("--csv", options.csv, "the same as a table, one line per case")->type_name("FILE");
   app.add_option("--plot", options.plot, "picture (SVG) of times and GB/s over tokens, with ceilings if measured")
@@ -282,6 +284,12 @@ int Options::combineTravellingBytes() const {
     default:
       return combineRowBytes();
   }
+}
+
+int Options::reportsOnStandardOutput() const {
+  int count = 0;
+  for (const std::string& path : {json, csv, plot}) count += path == kStandardOutput ? 1 : 0;
+  return count;
 }
 
 int Options::tokensMax() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "perf/moe_perf/report_file.h"
 #include "perf/payload/payload.h"
 #include "perf/payload/work.h"
 
@@ -53,7 +54,7 @@ struct Options {
   bool transportTest = false;
   bool plantWrong = false;
   bool verbose = false;
-  std::string json;  // report files; empty for none
+  std::string json;  // report files; empty for none, kStandardOutput
   std::string csv;
   std::string plot;
   std::vector<std::string> from;  // reports to plot or compare instead of a run
@@ -67,7 +68,8 @@ struct Options {
   std::int32_t sideBytes() const { return rowShape().sideFloats * 4; }
   std::int32_t rowBytes() const { return hidden * elementBytes(format); }
   std::int32_t combineRowBytes() const { return hidden * elementBytes(combineFormat(format)); }
-  bool staysInSlots() const;  // rows stay in the handle's own memory (moeHandleGetView)
+  int reportsOnStandardOutput() const;  // of json, csv and plot
+  bool staysInSlots() const;            // rows stay in the handle's own memory (moeHandleGetView)
   int tokensMax() const;
   // With a cast: words of a row's scales, bytes of its codes, and of the row as it arrives in its slot, with its
   // scales.

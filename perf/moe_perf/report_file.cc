@@ -13,8 +13,6 @@ namespace moe::perf {
 
 namespace {
 
-constexpr const char* kStandardOutput = "-";
-
 int openFile(const std::string& path) {
   if (path == kStandardOutput) return ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
   return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);

@@ -7,6 +7,9 @@
 
 namespace moe::perf {
 
+// The path that stands for standard output.
+inline constexpr const char* kStandardOutput = "-";
+
 class ReportFile {
  public:
   ReportFile() = default;

@@ -34,4 +34,10 @@ expect 3 '^\[0\] .* correct$'
 expect 4 'token 1: 5 became 100$'
 [[ " ${skipped[*]} " = *PYTHONPATH* ]] || expect 4 'the sum is 4\.0$'
 [ $status = 0 ] || cat "$work/out"
+# The C program's result is the same for other numbers of ranks, also for more than there are experts.
+for ranks in 1 2 3 6; do
+  LD_LIBRARY_PATH=$work/home/moecomm/lib "$work/home/moecomm/bin/moerun" -n $ranks ./example >"$work/out" 2>&1 || status=1
+  expect $ranks 'token 1: 5 became 100$'
+done
+[ $status = 0 ] || cat "$work/out"
 exit $status

@@ -1,10 +1,12 @@
 #!/bin/sh
-# moe_info answers on any machine, as text and as JSON. Usage: moe_info_test.sh PATH_OF_MOE_INFO
+# moe_info answers on any machine, as text and as JSON. Usage: moe_info_test.sh PATH_OF_MOE_INFO BUILT_WITH_CUDA(1|0)
 set -eu
 text=$("$1")
 echo "$text" | grep -q '^moecomm [0-9]*\.[0-9]*\.[0-9]*$'
 echo "$text" | grep -q '^  host: available$'
 echo "$text" | grep -Eq '^  cuda: .+'
+# Without CUDA in the build, neither driver nor GPU is to blame.
+[ "$2" = 1 ] || echo "$text" | grep -q '^  cuda: .*this build of moecomm has no CUDA$'
 echo "$text" | grep -q 'NUMA node'
 echo "$text" | grep -Eq '^  locked memory: (present|missing|not checkable here): .+'
 [ "$(echo "$text" | tail -n 1 | cut -d: -f1)" = 'Between hosts' ]

@@ -90,10 +90,20 @@ for case, row in zip(cases, rows):
     assert float(row["pair_us.median"]) == case["pair_us"]["median"] and row["host"] == case["host"], row
     assert all(case[f"{time}_us"]["min"] > 0 for time in ("dispatch", "combine", "pair", "step")), case
 PYTHON
+# Standard output takes a report alone, and the table goes to standard error.
 # shellcheck disable=SC2086 # words
 "$perf" --ranks-as-threads 2 $small --tokens 4 --verbose --csv - >"$work/out" 2>"$work/err" || fail '--verbose --csv -'
-grep -q '^host,auto,flat,' "$work/out" || fail "--csv -: $(cat "$work/out")"
-grep -Eq '^ tokens( +min +median +p99){4} ' "$work/out" || fail "--verbose: $(cat "$work/out")"
+[ "$(cut -d, -f1 "$work/out" | tr '\n' ' ')" = 'backend host ' ] || fail "--csv -: $(cat "$work/out")"
+grep -Eq '^ tokens( +min +median +p99){4} ' "$work/err" || fail "--verbose: $(cat "$work/err")"
+for what in '' '--soak 5' '--transport-test --transport tcp' "--compare $work/r.json"; do
+  # shellcheck disable=SC2086 # words
+  "$perf" --ranks-as-threads 2 $small --tokens 4 $what --json - >"$work/out" 2>"$work/err" || fail "$what --json -"
+  python3 -m json.tool "$work/out" >/dev/null || fail "$what --json - is no JSON: $(cat "$work/out")"
+  grep -q 'ranks' "$work/err" || fail "$what --json -: no table: $(cat "$work/err")"
+done
+"$perf" --from "$work/r.json" --compare "$work/r.json" --plot - >"$work/out" 2>"$work/err" || fail '--plot -'
+python3 -c 'import sys, xml.etree.ElementTree as tree; tree.parse(sys.argv[1])' "$work/out" || fail '--plot - is no SVG'
+grep -q '^compared with ' "$work/err" || fail "--plot - --compare: $(cat "$work/err")"
 
 # Pictures and comparisons, of a run and of stored reports.
 # shellcheck disable=SC2086 # words

@@ -174,6 +174,45 @@ TEST(Cast, OfZerosHasCodesOfZeroAndTheirSigns) {
   }
 }
 
+// As moecomm.h says: whatever makes a whole block zeros, each code has the sign of its element.
+TEST(Cast, OfABlockThatKeepsNothingHasZerosWithTheSignsOfItsElements) {
+  const std::vector<float> small = {1e-3f, -1e-3f, 0.0f, -0.0f}, endless = {kEndless, -kEndless, 1.0f, -1.0f};
+  const auto signsOf = [](const ReferenceRule& rule, const std::vector<float>& given) {
+    const ReferenceCast cast = castOf(rule, given);
+    EXPECT_EQ(cast.codes[0], 0x80) << rule.cast;
+    EXPECT_EQ(cast.codes[1], 0x80) << rule.cast;
+    return cast.scales[0] & 0xffu;
+  };
+  EXPECT_EQ(signsOf({moeCastNvfp4}, small), 0u);
+  EXPECT_EQ(signsOf({moeCastNvfp4, false, 1, FLT_TRUE_MIN}, endless), 0u);
+  for (std::vector<float> lost : {small, endless}) {
+    for (const float noNumber : {kNoNumber, -kNoNumber}) {
+      lost.resize(4);
+      lost.push_back(noNumber);
+      for (const int cast : {moeCastMxfp4, moeCastNvfp4}) {
+        EXPECT_EQ(signsOf({cast}, lost), cast == moeCastNvfp4 ? 0x7fu : 0xffu);
+        EXPECT_EQ(castOf({cast}, lost).codes[2], std::signbit(noNumber) ? 0x08 : 0x00);
+      }
+    }
+  }
+}
+
+// The factor of moeCastFp8 is 448 / amax. It is not the inverse of the rounded scale, which would give other codes.
+TEST(Cast, MultipliesByTheQuotientOfTheLargestElementNotByTheInverseOfTheScale) {
+  int others = 0;
+  for (int i = 1; i < 4096; ++i) {
+    const float amax = 1.0f + static_cast<float>(i) * 0x1p-12f, scale = amax / 448.0f, factor = 448.0f / amax;
+    float element = 136.0f / factor;  // near the middle between the codes of 128 and 144
+    element = std::nextafter(std::nextafter(element, 0.0f), 0.0f);
+    for (int step = 0; step < 5; ++step, element = std::nextafter(element, 2.0f)) {
+      const std::uint32_t code = E4m3::fromFloat(element * factor);
+      ASSERT_EQ(castOf({moeCastFp8}, {amax, element}).codes[1], code) << amax << ", " << element;
+      others += code != E4m3::fromFloat(element * (1.0f / scale)) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(others, 0);
+}
+
 TEST(Cast, PutsTheEvenElementInTheLowHalf) {
   EXPECT_EQ(castOf({moeCastMxfp4}, {6, 1, -4, 0.5f}).codes[0], 0x27);
   EXPECT_EQ(castOf({moeCastMxfp4}, {6, 1, -4, 0.5f}).codes[1], 0x1e);

@@ -27,7 +27,7 @@ MOE_LANES ByteScale mxScale(float amax) {
 }
 
 // NVFP4: e4m3 of global * amax / 6, so that an element is about code * scale / global. A scale that rounds to 0 has
-// codes of zero. A NaN has the scale NaN and codes of zero.
+// codes of zero. A NaN has the scale NaN and codes of zero. Signs stay.
 MOE_LANES ByteScale nvfp4Scale(float amax, float global) {
   constexpr ByteScale kNone{0, 0.0f}, kNan{E4m3::kNan, 0.0f};
   if ((floatToBits(amax) & kMagnitudeBits) > kInfinityBits) return kNan;
