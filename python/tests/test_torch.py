@@ -1,5 +1,6 @@
 """moecomm.torch on 4 ranks: bits and gradients against plain torch, traced operators, refusals. Needs torch."""
 
+import gc
 import unittest
 
 from support_ranks import RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
@@ -242,8 +243,6 @@ def in_flight(rank):
             got = moe.dispatch(rows, ids, weights)
             batches.append((rows, ids, got, moe.combine(3 * got.rows, got)))
         if rank % 2:
-            import gc
-
             gc.collect()  # the handles must not depend on it
         for number in (3, 0, 4, 1, 2):
             rows, ids, _, sums = batches[number]
@@ -265,6 +264,22 @@ def in_flight(rank):
             raise AssertionError("the first route was still there")
         except moecomm.InvalidUsage as error:
             assert "5 later routes have come, and in_flight is 5" in str(error), error
+
+
+def dropped(rank):
+    """The backward pass is the last user of a Dispatcher."""
+    with join() as comm:
+        moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK)
+        rows, ids, weights = inputs(rank)
+        rows.requires_grad_()
+        got = moe.dispatch(rows, ids, weights)
+        again = moe.redispatch(rows, got)
+        loss = moe.combine(got.rows, got).sum() + again.sum()
+        del moe
+        gc.collect()
+        loss.backward()
+        ranks = torch.stack([(ids // (EXPERTS // RANKS) == other).any(dim=1) for other in range(RANKS)]).sum(dim=0)
+        assert torch.equal(rows.grad, (2.0 * ranks).unsqueeze(1).expand_as(rows))
 
 
 def casts_and_side(rank):
@@ -364,6 +379,9 @@ class TorchTest(RanksTest):
 
     def test_five_microbatches_in_flight(self):
         self.run_ranks(in_flight)
+
+    def test_the_backward_pass_keeps_its_dispatcher(self):
+        self.run_ranks(dropped)
 
     def test_casts_and_side_payloads(self):
         self.run_ranks(casts_and_side)

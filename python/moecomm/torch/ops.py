@@ -167,9 +167,15 @@ def _combine_grads_fake(rows, weight_grads, ticket, key, tokens, topk):
 # ---- Gradients -------------------------------------------------------------------------------------------------------
 
 
+def _last_user(key: Any) -> Any:
+    """The Dispatcher, which the caller may drop before the backward pass. A traced graph keeps none."""
+    return living.get(key) if isinstance(key, int) else None
+
+
 def _dispatch_context(ctx, inputs, output):
     rows, topk_idx, topk_weights, _, cast, key, *_ = inputs
     ctx.key, ctx.tokens, ctx.topk, ctx.cast = key, rows.shape[0], topk_idx.shape[1], cast
+    ctx.owner = _last_user(key)
     ctx.weighted = topk_weights is not None
     ctx.summed = rows.dtype in (torch.bfloat16, torch.float16, torch.float32)
     ctx.save_for_backward(output[5])
@@ -192,7 +198,7 @@ def _dispatch_backward(ctx, rows, ids, weights, side, counts, ticket):
 
 def _redispatch_context(ctx, inputs, output):
     rows, ticket, ctx.key, _ = inputs
-    ctx.tokens = rows.shape[0]
+    ctx.tokens, ctx.owner = rows.shape[0], _last_user(ctx.key)
     ctx.save_for_backward(ticket)
 
 
@@ -203,7 +209,7 @@ def _redispatch_backward(ctx, rows):
 
 def _combine_context(ctx, inputs, output):
     rows, topk_weights, bias, ticket, ctx.key, _ = inputs
-    ctx.count, ctx.biased = rows.shape[0], bias is not None
+    ctx.count, ctx.biased, ctx.owner = rows.shape[0], bias is not None, _last_user(ctx.key)
     ctx.save_for_backward(ticket, *(() if topk_weights is None else (rows, topk_weights)))
 
 
