@@ -1,5 +1,5 @@
 """How Buffers of moecomm.deep_ep end: replaced, destroyed or collected while handles of their dispatches live, left at
-exit. Needs torch."""
+exit, failed. Needs torch."""
 
 import gc
 import os
@@ -141,6 +141,30 @@ def elastic(rank):
     strict(run)
 
 
+def failed(rank):
+    """Rank 3 does not come to a dispatch. The Buffer stays failed, and says what works; a new one does."""
+    x, ids, weights = inputs(rank)
+    buffer = make(timeout_ms=1500)
+    received = send(buffer, x, ids, weights)
+    sentence = "A new Buffer, which all ranks that are left construct, gets a new communicator"
+    kinds = (moecomm.Timeout, moecomm.RemoteError)
+    for _ in range(2):
+        if rank != RANKS - 1:
+            refuses(kinds, sentence, send, buffer, x, ids, weights)
+    torch.distributed.barrier()
+    refuses(kinds, sentence, send, buffer, x, ids, weights)
+    refuses(kinds, sentence, buffer.combine, received[0], received[4])
+    natives = natives_of(buffer)
+    late = make()
+    refuses(kinds, sentence, late.combine, received[0], received[4])  # a handle of the failed one
+    buffer.destroy()
+    assert all(native.pointer is None for native in natives)  # a handle is left, but of no use
+    again = send(late, x, ids, weights)
+    assert torch.equal(again[0], received[0])
+    late.destroy()
+    refuses(moecomm.InvalidUsage, "the communicator has been destroyed", make().combine, received[0], received[4])
+
+
 AT_EXIT = """
 import os, sys
 import torch
@@ -172,6 +196,9 @@ class DeepEpLifetimeTest(RanksTest):
 
     def test_handles_outlive_an_elastic_buffer(self):
         self.run_ranks(elastic)
+
+    def test_a_failed_buffer_says_that_a_new_one_works(self):
+        self.run_ranks(failed)
 
 
 @unittest.skipIf(SKIP, SKIP)

@@ -6,6 +6,7 @@ from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 import torch
 
+from .. import errors
 from ..handle import Handle
 from ..torch.memory import order_of, rows_per_expert
 from ..values import integer
@@ -255,12 +256,17 @@ class LowLatency:
             return self.lane.finish(async_finish, tensors), None
 
         kept = tensors  # until the second half has been queued
+        comm = route.ring.comm
 
         def hook() -> None:
             nonlocal kept
             current = self.lane.current()
-            order_of(route.ring.comm).enter(current)
-            native.complete(stream=current)
+            order_of(comm).enter(current)
+            try:
+                native.complete(stream=current)
+            except errors.MoeError as error:
+                self.routes.explain(error, [route.group])
+                raise
             arrive()
             kept = ()
 

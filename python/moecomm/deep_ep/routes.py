@@ -20,6 +20,10 @@ from .settings import current_settings, ll_sizes, where_to_set
 OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device", "sum_weights")
 AGREED = ("in_flight", "low_latency_in_flight", "sum_weights", "tokens_max", "domain_size")
 TOKENS_MAX = 4096
+STAYS_FAILED = (
+    "This Buffer stays failed. A new Buffer, which all ranks that are left construct, gets a new communicator; handles "
+    "of earlier dispatches are lost"
+)
 END_SECONDS = 60.0  # for destroy(); the library takes a second or two
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -80,6 +84,9 @@ class Group:
             return False
         return all(value <= self.sizes[name] for name, value in wanted.items() if name != "modes")
 
+    def has_failed(self) -> bool:
+        return self.comm.native.pointer is not None and self.comm.async_error() is not None
+
 
 class Route(NamedTuple):
     """A route that later calls may use: a place in a ring of handles. It keeps the communicator alive."""
@@ -114,12 +121,18 @@ class RouteMaker(NamedTuple):
 
 
 def collective(method: Method) -> Method:
-    """Of a Buffer's methods that use communicators: refuses them after destroy()."""
+    """Of a Buffer's methods that use communicators: refuses them after destroy(), and says after a failure what makes
+    a new communicator. Ranks notice a failure in different calls, so a later call cannot do that by itself."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         self.routes.require_open()
-        return method(self, *arguments, **options)
+        try:
+            return method(self, *arguments, **options)
+        except errors.MoeError as error:
+            routes = (getattr(value, "route", None) for value in (*arguments, *options.values()))
+            self.routes.explain(error, [route.group for route in routes if isinstance(route, Route)])
+            raise
 
     return call  # type: ignore[return-value]
 
@@ -193,14 +206,24 @@ class Routes:
         if self._closed:
             raise errors.InvalidUsage("the Buffer has been destroyed")
 
+    def explain(self, error: errors.MoeError, others: List[Group]) -> None:
+        """Adds to the failure of a communicator what makes a new one. `others`: groups of handles, which may be those
+        of an earlier Buffer."""
+        sentence = str(error)
+        if any(group.has_failed() for group in (*self._groups, *others)) and STAYS_FAILED not in sentence:
+            error.args = (f"{sentence}. {STAYS_FAILED}",)
+
     def release(self) -> None:
-        """Lets go of all communicators: each ends when no handle uses it any more. Waits for those that end now.
-        Idempotent."""
+        """Lets go of all communicators: each ends when no handle uses it any more, one that has failed at once. Waits
+        for those that end now. Idempotent."""
         self._closed = True
         natives = []
         while self._groups:
-            natives.append(self._groups[-1].comm.native)
-            self._groups.pop()
+            group = self._groups.pop()
+            natives.append(group.comm.native)
+            if group.has_failed():
+                group.comm.destroy()
+            del group
         for native in natives:
             if native.pointer is None:
                 native.await_end(END_SECONDS)
