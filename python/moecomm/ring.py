@@ -23,11 +23,23 @@ AT_ONCE = 8
 
 class HandleRing:
     """`in_flight` handles of one shape, used in turn. next() gives the next route a ticket, commit() makes it count.
-    use(ticket) returns its handle as long as fewer than `in_flight` later routes count."""
+    use(ticket) returns its handle as long as fewer than `in_flight` later routes count. `bound` is what users call
+    in_flight, and `where` says where they set it, for the sentence about a route that is gone."""
 
-    def __init__(self, comm: Communicator, experts: int, topk: int, in_flight: int, **settings: Any):
+    def __init__(
+        self,
+        comm: Communicator,
+        experts: int,
+        topk: int,
+        in_flight: int,
+        *,
+        bound: str = "in_flight",
+        where: str = "",
+        **settings: Any,
+    ):
         self.comm = comm
-        self.in_flight = integer(in_flight, "in_flight", 1)
+        self.in_flight = integer(in_flight, bound, 1)
+        self._bound, self._where = bound, f" by {where}" if where else ""
         self._make: Callable[[], Handle] = lambda: comm.handle(experts, topk, **settings)
         self.handles: List[Handle] = [self._make() for _ in range(min(self.in_flight, AT_ONCE))]
         self._next = 0
@@ -54,8 +66,8 @@ class HandleRing:
         later = self._next - 1 - ticket
         if later >= self.in_flight:
             raise errors.InvalidUsage(
-                f"the route of ticket {ticket} is gone: {later} later routes have come, and in_flight is "
-                f"{self.in_flight}. Raise in_flight, alike on all ranks"
+                f"the route of ticket {ticket} is gone: {later} later routes have come, and {self._bound} is "
+                f"{self.in_flight}. Raise {self._bound}{self._where}, alike on all ranks"
             )
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")

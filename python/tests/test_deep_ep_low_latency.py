@@ -159,7 +159,7 @@ def two_batches(rank):
         buffer.low_latency_combine(first, ids, weights, handles[0])
         raise AssertionError("the first route was still there")
     except moecomm.InvalidUsage as error:
-        assert "5 later routes have come, and in_flight is 4" in str(error), error
+        assert "5 later routes have come, and low_latency_in_flight is 4" in str(error), error
     buffer.destroy()
 
 

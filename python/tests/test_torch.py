@@ -1,5 +1,6 @@
 """moecomm.torch on 4 ranks: bits and gradients against plain torch, traced operators, refusals. Needs torch."""
 
+import gc
 import unittest
 
 from support_ranks import RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
@@ -175,6 +176,43 @@ def traced(rank):
                     assert torch.equal(one, other), (layout, backend)
 
 
+def traced_with_symbols(rank):
+    """Sizes, and the numbers that stand for Dispatchers, are symbols: with dynamic=True, and by themselves once a
+    compiled function meets a second Dispatcher. A third one then needs no new graph."""
+    with join() as comm:
+        for layout, out_rows_max, dynamic in (("flat", "worst", True), ("expert-major", None, None)):
+            options = dict(layout=layout, out_rows_max=out_rows_max)
+            layers = [moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, **options) for _ in range(3)]
+            applied = "apply" if layers[0].by_expert else "applied"
+            graphs = []
+
+            def layer(moe, rows, ids, weights):
+                got = moe.dispatch(rows, ids, weights)
+                again = moe.redispatch(rows, got)
+                return moe.combine(torch.tanh(got.rows) + again, got, weights=applied)  # noqa: B023
+
+            def run(function, moe, tokens):
+                rows, ids, weights = inputs(rank, tokens)
+                rows.requires_grad_(), weights.requires_grad_()
+                sums = function(moe, rows, ids, weights)
+                sums.square().sum().backward()
+                return sums.detach(), rows.grad, weights.grad
+
+            def backend(graph, examples):
+                graphs.append(graph)  # noqa: B023
+                return torch._dynamo.lookup_backend("aot_eager")(graph, examples)
+
+            torch._dynamo.reset()
+            compiled = torch.compile(layer, fullgraph=True, backend=backend, dynamic=dynamic)
+            before = 0
+            for moe in layers:
+                for tokens in (TOKENS, TOKENS + 1):
+                    due, found = run(layer, moe, tokens), run(compiled, moe, tokens)
+                    assert all(map(torch.equal, found, due)), (layout, dynamic, tokens)
+                assert moe is not layers[2] or len(graphs) == before, (layout, dynamic, before, len(graphs))
+                before = len(graphs)
+
+
 def operators(rank):
     """torch's own checks of schema, fake implementation and gradient registration."""
     rows, ids, weights = inputs(rank)
@@ -183,12 +221,13 @@ def operators(rank):
         moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout="expert-major", out_rows_max="worst")
         side = torch.zeros(TOKENS, 4, device=rows.device)
         ops = torch.ops.moecomm
-        torch.library.opcheck(ops.dispatch, (rows, ids, weights, side, "", moe.key, moe.capacity), test_utils=tests)
+        args = (rows, ids, weights, side, "", moe.key, moe.capacity, True, moe.local_experts)
+        torch.library.opcheck(ops.dispatch, args, test_utils=tests)
         got = moe.dispatch(rows, ids, weights)
         torch.library.opcheck(ops.redispatch, (rows, got.ticket, moe.key, moe.capacity), test_utils=tests)
         args = (got.rows, got.topk_weights, rows, got.ticket, moe.key, TOKENS)
         torch.library.opcheck(ops.combine, args, test_utils=tests)
-        args = (got.rows, got.topk_weights, got.ticket, moe.key, TOKENS)
+        args = (got.rows, got.topk_weights, got.ticket, moe.key, TOKENS, TOPK)
         torch.library.opcheck(ops.combine_grads, args, test_utils=tests)
 
 
@@ -204,8 +243,6 @@ def in_flight(rank):
             got = moe.dispatch(rows, ids, weights)
             batches.append((rows, ids, got, moe.combine(3 * got.rows, got)))
         if rank % 2:
-            import gc
-
             gc.collect()  # the handles must not depend on it
         for number in (3, 0, 4, 1, 2):
             rows, ids, _, sums = batches[number]
@@ -227,6 +264,22 @@ def in_flight(rank):
             raise AssertionError("the first route was still there")
         except moecomm.InvalidUsage as error:
             assert "5 later routes have come, and in_flight is 5" in str(error), error
+
+
+def dropped(rank):
+    """The backward pass is the last user of a Dispatcher."""
+    with join() as comm:
+        moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK)
+        rows, ids, weights = inputs(rank)
+        rows.requires_grad_()
+        got = moe.dispatch(rows, ids, weights)
+        again = moe.redispatch(rows, got)
+        loss = moe.combine(got.rows, got).sum() + again.sum()
+        del moe
+        gc.collect()
+        loss.backward()
+        ranks = torch.stack([(ids // (EXPERTS // RANKS) == other).any(dim=1) for other in range(RANKS)]).sum(dim=0)
+        assert torch.equal(rows.grad, (2.0 * ranks).unsqueeze(1).expand_as(rows))
 
 
 def casts_and_side(rank):
@@ -318,11 +371,17 @@ class TorchTest(RanksTest):
     def test_compiled_layers_do_the_same(self):
         self.run_ranks(traced)
 
+    def test_compiled_layers_take_symbols_for_sizes_and_dispatchers(self):
+        self.run_ranks(traced_with_symbols)
+
     def test_operators_pass_torch_s_checks(self):
         self.run_ranks(operators)
 
     def test_five_microbatches_in_flight(self):
         self.run_ranks(in_flight)
+
+    def test_the_backward_pass_keeps_its_dispatcher(self):
+        self.run_ranks(dropped)
 
     def test_casts_and_side_payloads(self):
         self.run_ranks(casts_and_side)

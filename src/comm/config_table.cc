@@ -163,6 +163,14 @@ const Setting kSettings[] = {
     {"MOECOMM_SECRET", nullptr, "", "set by moerun; else from the job's id", FreeText{"32 hexadecimal digits"},
      "moeCommInitFromEnv: what every connection must present.", None{}, None{}},
     {"MOECOMM_LIBRARY", nullptr, "", "looked for", FreeText{"path"}, "Python: the library to load.", None{}, None{}},
+    {"MOECOMM_DEEP_EP_IN_FLIGHT", nullptr, "8", nullptr, IntegerRange{1, INT32_MAX},
+     "moecomm.deep_ep: dispatches of one shape whose handles may be in use.", None{}, None{}},
+    {"MOECOMM_DEEP_EP_LOW_LATENCY_IN_FLIGHT", nullptr, "4", nullptr, IntegerRange{2, INT32_MAX - 1, 2},
+     "moecomm.deep_ep: the same for low_latency_dispatch.", None{}, None{}},
+    {"MOECOMM_DEEP_EP_SUM_WEIGHTS", nullptr, "on", nullptr, std::span<const Choice>(kSwitch),
+     "moecomm.deep_ep: combine sums the weights over the ranks of a token.", None{}, None{}},
+    {"MOECOMM_DEEP_EP_DEVICE", nullptr, "", "the current GPU if there is one", FreeText{"cpu or cuda"},
+     "moecomm.deep_ep: where the tensors of a Buffer are.", None{}, None{}},
 };
 
 // Variables that tests and their scripts read.

@@ -14,8 +14,8 @@ from .dispatch_handle import Place
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import HighThroughput
 from .low_latency import LowLatency
-from .routes import Routes, domain_size_of
-from .settings import Config, current_settings, low_latency_size_hint
+from .routes import Routes, agree
+from .settings import Config, low_latency_size_hint
 
 Layout = Tuple[torch.Tensor, Optional[torch.Tensor], torch.Tensor, torch.Tensor, EventOverlap]
 
@@ -59,26 +59,22 @@ class Buffer(HighThroughput, LowLatency):
         self.num_rdma_bytes = integer(num_rdma_bytes, "num_rdma_bytes", 0, 2**63 - 1)
         self.low_latency_mode, self.explicitly_destroy, self.enable_shrink = low_latency_mode, explicitly_destroy, False
         self.group = group if group is not None else comm
-        members, settings = Members(self.group), current_settings()
+        members = Members(self.group)
+        settings, self.domain_size = agree(members)
         self.rank, self.group_size = members.rank, members.size
         self.device = place_of(settings["device"])
-        self.domain_size = domain_size_of(members, settings)
         self.place = Place(self.rank, self.group_size, self.domain_size, self.device)
         self.sums_weights = bool(settings["sum_weights"])
         self.lane = Lane(self.device)
         self.routes = Routes(members, self.device, settings)
 
-    def __del__(self):
-        routes = self.__dict__.get("routes")
-        if routes is not None:
-            routes.drop()
-
     def destroy(self) -> None:
-        """Frees everything; handles of this Buffer are of no use afterwards. All work must have run. Not collective.
-        Raises InvalidUsage unless explicitly_destroy was set, as DeepEP does."""
+        """Frees everything but what handles of this Buffer still need, which other Buffers of the group may be given:
+        that goes with the last of them. All work must have run. Not collective. Raises InvalidUsage unless
+        explicitly_destroy was set, as DeepEP does."""
         if not self.explicitly_destroy:
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
-        self.routes.close()
+        self.routes.release()
 
     # ---- What concerns no call in particular -------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import torch
 from .. import errors
 from ..comm import memory_size
 from ..handle import Handle
-from ..ring import HandleRing
 from ..torch.groups import Members, place_of
 from ..torch.memory import counts_of, rows_per_expert
 from ..values import integer
@@ -17,8 +16,8 @@ from . import combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import SUMMED, Payload, Rows, unpack_bias
-from .routes import Route, Routes, domain_size_of
-from .settings import current_settings, ht_sizes, round_up
+from .routes import Route, RouteMaker, Routes, agree, collective
+from .settings import ht_sizes, round_up
 
 NO_EPILOGUE = "there is no epilogue, pass previous_event"
 UNSUPPORTED = {
@@ -111,16 +110,11 @@ class ElasticBuffer:
             raise NotImplementedError(f"num_cpu_bytes is {num_cpu_bytes}: moecomm has no store of embeddings")
         self.group, self.num_max_tokens_per_rank = group, integer(num_max_tokens_per_rank, "num_max_tokens_per_rank")
         self.explicitly_destroy = explicitly_destroy
-        members, settings = Members(group), current_settings()
+        members = Members(group)
+        settings, self.domain_size = agree(members)
         self.rank_idx, self.num_ranks = members.rank, members.size
         self.device = place_of(settings["device"])
-        self.domain_size = domain_size_of(members, settings)
         self.lane, self.routes = Lane(self.device), Routes(members, self.device, settings)
-
-    def __del__(self):
-        routes = self.__dict__.get("routes")
-        if routes is not None:
-            routes.drop()
 
     def __getattr__(self, name: str) -> Any:
         if name in UNSUPPORTED:
@@ -131,7 +125,7 @@ class ElasticBuffer:
         """As Buffer.destroy."""
         if not self.explicitly_destroy:
             raise errors.InvalidUsage("destroy() is called, but explicitly_destroy is False")
-        self.routes.close()
+        self.routes.release()
 
     @staticmethod
     def capture() -> EventHandle:
@@ -172,6 +166,7 @@ class ElasticBuffer:
         """The torch.cuda.Stream on which calls are queued; None on CPUs."""
         return self.lane.stream
 
+    @collective
     def dispatch(
         self,
         x: Rows,
@@ -233,13 +228,13 @@ class ElasticBuffer:
         if topk_weights is not None:
             require(topk_weights, "topk_weights", axes, ids.shape, (torch.float32,), self.device)
         shape = self._shape(do_expand, num_experts, expert_alignment, num_max_tokens_per_rank)
-        ring = self._ring(payload, ids, shape)
-        ticket, native = ring.next()
-        stream = self.lane.start(ring.comm, previous_event)
+        maker = self._maker(payload, ids, shape)
+        route, native = maker.next()
+        stream = self.lane.start(maker.comm, previous_event)
         native.route(ids, topk_weights, stream=stream)
-        ring.commit()
+        maker.commit()
         with self.lane.on(stream):
-            handle = EPHandle(Route(ring, ticket), ids.clone() if do_handle_copy else ids, shape)
+            handle = EPHandle(route, ids.clone() if do_handle_copy else ids, shape)
             self._describe(handle, native, do_cpu_sync is None or do_cpu_sync, stream)
         return self._deliver(payload, handle, topk_weights, stream, call)
 
@@ -250,7 +245,7 @@ class ElasticBuffer:
         tokens_max = integer(tokens_max or self.num_max_tokens_per_rank, "num_max_tokens_per_rank", 1)
         return bool(do_expand), experts, integer(alignment or 1, "expert_alignment", 1), tokens_max
 
-    def _ring(self, payload: Payload, ids: torch.Tensor, shape: Tuple[bool, int, int, int]) -> HandleRing:
+    def _maker(self, payload: Payload, ids: torch.Tensor, shape: Tuple[bool, int, int, int]) -> RouteMaker:
         do_expand, experts, alignment, tokens_max = shape
         sizes = dict(ht_sizes(payload.row_bytes, payload.side_bytes), tokens_max=tokens_max)
         options: Any = dict(layout="flat", tokens_max=tokens_max)
@@ -299,6 +294,7 @@ class ElasticBuffer:
         used += [handle.psum_num_recv_tokens_per_expert, *(received if isinstance(received, tuple) else ())]
         return received, ids, out_weights, handle, self.lane.finish(call.asynchronous, used)
 
+    @collective
     def combine(
         self,
         x: torch.Tensor,

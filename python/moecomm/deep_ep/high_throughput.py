@@ -12,7 +12,7 @@ from . import combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
-from .routes import Route, Routes
+from .routes import Routes, collective
 from .settings import Config, ht_sizes, round_up
 
 TOPK_LIMIT = 32  # moeLimits_t.topkMax
@@ -116,6 +116,7 @@ class HighThroughput:
     def _sms(self, config: Optional[Config]) -> int:
         raise NotImplementedError
 
+    @collective
     def dispatch(
         self,
         x: Rows,
@@ -182,18 +183,18 @@ class HighThroughput:
         topk = self.group_size if ids is None else ids.shape[1]
         index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
         sizes = ht_sizes(payload.row_bytes, payload.side_bytes)
-        ring = self.routes.high_throughput(
+        maker = self.routes.high_throughput(
             request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
         )
-        ticket, native = ring.next()
-        stream = self.lane.start(ring.comm, call.previous_event)
+        route, native = maker.next()
+        stream = self.lane.start(maker.comm, call.previous_event)
         with self.lane.on(stream):
             payload.pack()
             sent = ids if request.mask is None else ids_of_mask(request.mask)
         rows, counts = worst, []
         if worst == 0:
             native.route(sent, weights, stream=stream)
-            ring.commit()
+            maker.commit()
             found = counts_of(native, stream)
             rows, counts = found.rows, [round_up(count, request.alignment) for count in found.rows_per_expert]
         with self.lane.on(stream if call.allocates_there else None):
@@ -206,12 +207,12 @@ class HighThroughput:
         else:
             options.update(pad_indices=True, sms=call.sms)
             native.route_dispatch(sent, weights, payload.rows, out, stream=stream, **options)
-            ring.commit()
+            maker.commit()
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
         used = (payload.rows, payload.side, payload.scales, sent, weights, out, out_side, out_ids, out_weights)
         event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
-        handle = DispatchHandle(Route(ring, ticket), payload.tokens, rows, None if ids is None else topk, self.place)
+        handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else topk, self.place)
         return received, out_ids, out_weights, counts, handle, event
 
     def _send_again(
@@ -258,6 +259,7 @@ class HighThroughput:
 
     # ---- Combine -----------------------------------------------------------------------------------------------------
 
+    @collective
     def combine(
         self,
         x: torch.Tensor,

@@ -6,12 +6,13 @@ from typing import Any, Callable, Iterator, Optional, Tuple, Union
 
 import torch
 
+from .. import errors
 from ..handle import Handle
 from ..torch.memory import order_of, rows_per_expert
 from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventOverlap, Lane
-from .routes import Route, Routes
+from .routes import Route, Routes, collective
 
 Received = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 Hook = Optional[Callable[[], None]]
@@ -63,12 +64,14 @@ class LowLatency:
     lane: Lane
     routes: Routes
 
+    @collective
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
         """Makes what low_latency_dispatch() of these sizes needs, so that a later capture finds the memory. Nothing
         needs cleaning. Collective. Handles depend on topk too, so the first dispatch of a shape still makes them."""
         require_divisible(integer(num_experts, "num_experts", 1), self.group_size)
         self.routes.low_latency_group(num_max_dispatch_tokens_per_rank, hidden, num_experts, 8)
 
+    @collective
     def low_latency_dispatch(
         self,
         x: torch.Tensor,
@@ -111,9 +114,9 @@ class LowLatency:
         stats = self._row_stats(cumulative_local_expert_recv_stats, local)
         waits = self._wait_stats(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")
         topk, index_type = topk_idx.shape[1], INDEX_TYPES[topk_idx.dtype]
-        ring = self.routes.low_latency(num_max, hidden, num_experts, topk, index_type)
-        ticket, native = ring.next()
-        stream = self._start(ring.comm, return_recv_hook)
+        maker = self.routes.low_latency(num_max, hidden, num_experts, topk, index_type)
+        route, native = maker.next()
+        stream = self._start(maker.comm, return_recv_hook)
         places = self.group_size * num_max
         sources = torch.empty((local, places), dtype=torch.int32, device=self.device)
         ranges = torch.empty((local, self.group_size), dtype=torch.int64, device=self.device)
@@ -122,17 +125,18 @@ class LowLatency:
         described: Any = dict(out_source_index=sources, out_layout_range=ranges, cumulative_rows=stats)
         options = dict(cumulative_wait_ns=waits, send_only=return_recv_hook, stream=stream, **output.options)
         native.route_dispatch(topk_idx, None, x, output.rows, **described, **options)
-        ring.commit()
+        maker.commit()
         handle = LowLatencyHandle((sources, ranges, num_max, hidden, num_experts))
-        handle.route, handle.tokens, handle.topk, handle.combine_buffer = Route(ring, ticket), tokens, topk, None
+        handle.route, handle.tokens, handle.topk, handle.combine_buffer = route, tokens, topk, None
 
         def arrive() -> None:
             counts.copy_(rows_per_expert(native, self.device))
 
         tensors = (x, topk_idx, sources, ranges, counts, stats, waits, *output.tensors)
-        event, hook = self._end(native, ring.comm, stream, arrive, tensors, async_finish, return_recv_hook)
+        event, hook = self._end(native, route, stream, arrive, tensors, async_finish, return_recv_hook)
         return output.received, counts, handle, event, hook
 
+    @collective
     def low_latency_combine(
         self,
         x: torch.Tensor,
@@ -172,8 +176,8 @@ class LowLatency:
         if out is None:
             out = x.new_empty((handle.tokens, hidden))
         require(out, "out", "[tokens, hidden]", (handle.tokens, hidden), (torch.bfloat16,), self.device)
-        native, comm = handle.route.handle(), handle.route.ring.comm
-        stream = self._start(comm, return_recv_hook)
+        native, route = handle.route.handle(), handle.route
+        stream = self._start(route.ring.comm, return_recv_hook)
         native.combine(
             x,
             out,
@@ -185,7 +189,7 @@ class LowLatency:
             stream=stream,
         )
         tensors = (x, topk_weights, out, waits)
-        event, hook = self._end(native, comm, stream, lambda: None, tensors, async_finish, return_recv_hook)
+        event, hook = self._end(native, route, stream, lambda: None, tensors, async_finish, return_recv_hook)
         return out, event, hook
 
     def get_next_low_latency_combine_buffer(self, handle: LowLatencyHandle) -> torch.Tensor:
@@ -239,7 +243,7 @@ class LowLatency:
     def _end(
         self,
         native: Handle,
-        comm: Any,
+        route: Route,
         stream: Any,
         arrive: Callable[[], None],
         tensors: Tuple[Optional[torch.Tensor], ...],
@@ -252,12 +256,17 @@ class LowLatency:
             return self.lane.finish(async_finish, tensors), None
 
         kept = tensors  # until the second half has been queued
+        comm = route.ring.comm
 
         def hook() -> None:
             nonlocal kept
             current = self.lane.current()
             order_of(comm).enter(current)
-            native.complete(stream=current)
+            try:
+                native.complete(stream=current)
+            except errors.MoeError as error:
+                self.routes.explain(error, [route.group])
+                raise
             arrive()
             kept = ()
 

@@ -3,9 +3,9 @@ DeepEP asks to be the same on all ranks, or from an exchange."""
 
 from __future__ import annotations
 
-import os
+import functools
 import socket
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
 import torch
 
@@ -15,26 +15,83 @@ from ..handle import Handle
 from ..ring import HandleRing
 from ..torch.groups import Members, join
 from ..torch.memory import prepare
-from .settings import ll_sizes
+from .settings import current_settings, ll_sizes, where_to_set
 
 OWN_SETTINGS = ("in_flight", "low_latency_in_flight", "device", "sum_weights")
+AGREED = ("in_flight", "low_latency_in_flight", "sum_weights", "tokens_max", "domain_size")
 TOKENS_MAX = 4096
+STAYS_FAILED = (
+    "This Buffer stays failed. A new Buffer, which all ranks that are left construct, gets a new communicator; handles "
+    "of earlier dispatches are lost"
+)
+END_SECONDS = 60.0  # for destroy(); the library takes a second or two
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def domain_size_of(members: Members, settings: Dict[str, Any]) -> int:
-    """Ranks of a domain, as moeConfig_t.domainSize explains."""
-    hosts = members.all_gather(socket.gethostname())
-    chosen = settings.get("domain_size") or int(os.environ.get("MOECOMM_DOMAIN_SIZE") or 0)
-    if chosen:
-        return chosen
+def agree(members: Members) -> Tuple[Dict[str, Any], int]:
+    """The settings of a new Buffer, and the ranks of a domain. Collective. Raises on all ranks what is wrong on one:
+    ValueError for a variable that cannot be read, InvalidUsage for settings that differ."""
+    settings: Dict[str, Any] = {}
+    failure = None
+    try:
+        settings = current_settings()
+    except ValueError as error:
+        failure = error
+    mine = socket.gethostname(), str(failure or ""), {name: settings.get(name) for name in AGREED}
+    hosts, failures, all_settings = zip(*members.all_gather(mine))
+    if failure is not None:
+        raise failure
+    for rank, (sentence, others) in enumerate(zip(failures, all_settings)):
+        if sentence:
+            raise ValueError(f"rank {rank}: {sentence}")
+        for name in AGREED:
+            one, other = all_settings[0][name], others[name]
+            if one != other:
+                raise errors.InvalidUsage(
+                    f"{name} is {one} on rank 0, but {other} on rank {rank}. Set it alike on all ranks by "
+                    f"{where_to_set(name)}"
+                )
+    return settings, _domain_size(list(hosts), settings)
+
+
+def _domain_size(hosts: List[str], settings: Dict[str, Any]) -> int:
+    """As moeConfig_t.domainSize explains."""
+    if settings.get("domain_size"):
+        return settings["domain_size"]
     size = hosts.count(hosts[0])
     blocks = [set(hosts[first : first + size]) for first in range(0, len(hosts), size)]
     return size if len(hosts) % size == 0 and all(len(block) == 1 for block in blocks) else 1
 
 
-class Route(NamedTuple):
-    """A route that later calls may use: a place in a ring of handles."""
+class Group:
+    """A communicator, what it is large enough for, and its rings by shape. A Buffer and the routes of its handles hold
+    this object, so that the communicator ends with the last of them: a backward pass may come after the Buffer has been
+    replaced. That is not collective. Ranks let go at different times, and a rank that has let go calls nothing that
+    the others could wait for."""
 
+    def __init__(self, comm: Communicator, sizes: Dict[str, Any]):
+        self.comm, self.sizes = comm, sizes
+        self.rings: Dict[Tuple[Any, ...], HandleRing] = {}
+
+    def __del__(self) -> None:
+        comm = self.__dict__.get("comm")
+        if comm is not None:
+            comm.native.drop()  # before the rings go, whose handles end with it
+
+    def fits(self, wanted: Dict[str, Any]) -> bool:
+        if wanted["modes"] != self.sizes["modes"]:
+            return False
+        return all(value <= self.sizes[name] for name, value in wanted.items() if name != "modes")
+
+    def has_failed(self) -> bool:
+        return self.comm.native.pointer is not None and self.comm.async_error() is not None
+
+
+class Route(NamedTuple):
+    """A route that later calls may use: a place in a ring of handles. It keeps the communicator alive."""
+
+    group: Group
     ring: HandleRing
     ticket: int
 
@@ -43,17 +100,41 @@ class Route(NamedTuple):
         return self.ring.use(self.ticket)
 
 
-class _Group(NamedTuple):
-    """A communicator, what it is large enough for, and its rings by shape."""
+class RouteMaker(NamedTuple):
+    """Makes the routes of one shape."""
 
-    comm: Communicator
-    sizes: Dict[str, Any]
-    rings: Dict[Tuple[Any, ...], HandleRing]
+    group: Group
+    ring: HandleRing
 
-    def fits(self, wanted: Dict[str, Any]) -> bool:
-        if wanted["modes"] != self.sizes["modes"]:
-            return False
-        return all(value <= self.sizes[name] for name, value in wanted.items() if name != "modes")
+    @property
+    def comm(self) -> Communicator:
+        return self.ring.comm
+
+    def next(self) -> Tuple[Route, Handle]:
+        """The next route and its handle, as HandleRing.next()."""
+        ticket, native = self.ring.next()
+        return Route(self.group, self.ring, ticket), native
+
+    def commit(self) -> None:
+        """Called once the handle has the route."""
+        self.ring.commit()
+
+
+def collective(method: Method) -> Method:
+    """Of a Buffer's methods that use communicators: refuses them after destroy(), and says after a failure what makes
+    a new communicator. Ranks notice a failure in different calls, so a later call cannot do that by itself."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        self.routes.require_open()
+        try:
+            return method(self, *arguments, **options)
+        except errors.MoeError as error:
+            routes = (getattr(value, "route", None) for value in (*arguments, *options.values()))
+            self.routes.explain(error, [route.group for route in routes if isinstance(route, Route)])
+            raise
+
+    return call  # type: ignore[return-value]
 
 
 class Routes:
@@ -65,20 +146,19 @@ class Routes:
         self._settings = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
         self._in_flight: int = settings["in_flight"]
         self._ll_in_flight: int = settings["low_latency_in_flight"]
-        self._groups: List[_Group] = []
+        self._groups: List[Group] = []
         self._closed = False
 
-    def _group(self, wanted: Dict[str, Any], more: Callable[[], Dict[str, int]] = dict) -> _Group:
+    def _group(self, wanted: Dict[str, Any], more: Callable[[], Dict[str, int]] = dict) -> Group:
         """A communicator for `wanted`. `more` has the sizes that a new one is to have beyond that."""
-        if self._closed:
-            raise errors.InvalidUsage("the Buffer has been destroyed")
+        self.require_open()
         found = next((group for group in self._groups if group.fits(wanted)), None)
         if found is None:
             sizes = dict(wanted)
             for source in (more(), self._settings):
                 for name, value in source.items():
                     sizes[name] = max(value, sizes[name]) if name in sizes else value
-            found = _Group(join(self.members, self._device, **sizes), sizes, {})
+            found = Group(join(self.members, self._device, **sizes), sizes)
             self._groups.append(found)
         return found
 
@@ -89,8 +169,8 @@ class Routes:
 
     def high_throughput(
         self, experts: int, topk: int, index_type: str, sizes: Dict[str, int], tokens: int, **shape: Any
-    ) -> HandleRing:
-        """The ring of a shape of dispatch(). sizes: those of its rows. tokens: this rank's. shape: further keywords of
+    ) -> RouteMaker:
+        """Routes of a shape of dispatch(). sizes: those of its rows. tokens: this rank's. shape: further keywords of
         the handles."""
         wanted: Dict[str, Any] = dict(modes="ht", **sizes, experts_max=experts, topk_max=topk)
         more = lambda: dict(  # noqa: E731
@@ -100,33 +180,56 @@ class Routes:
         key = (experts, topk, index_type, *sorted(shape.items()))
         if key not in group.rings:
             options: Dict[str, Any] = dict(mode="ht", index_type=index_type, duplicates="merge", **shape)
-            ring = HandleRing(group.comm, experts, topk, self._in_flight, **options)
-            group.rings[key] = prepare(ring, self._device)
-        return group.rings[key]
+            self._make_ring(group, key, self._in_flight, "in_flight", options)
+        return RouteMaker(group, group.rings[key])
 
-    def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> _Group:
+    def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> Group:
         """The communicator of low_latency()."""
         return self._group(ll_sizes(tokens_max, hidden, experts, topk))
 
-    def low_latency(self, tokens_max: int, hidden: int, experts: int, topk: int, index_type: str) -> HandleRing:
-        """The ring of a shape of low_latency_dispatch()."""
+    def low_latency(self, tokens_max: int, hidden: int, experts: int, topk: int, index_type: str) -> RouteMaker:
+        """Routes of a shape of low_latency_dispatch()."""
         group = self.low_latency_group(tokens_max, hidden, experts, topk)
         key = (experts, topk, index_type, tokens_max)
         if key not in group.rings:
             options: Dict[str, Any] = dict(mode="ll", layout="expert-major-padded", tokens_max=tokens_max)
             options.update(index_type=index_type, combine_weights=True, duplicates="merge")
-            ring = HandleRing(group.comm, experts, topk, self._ll_in_flight, **options)
-            group.rings[key] = prepare(ring, self._device)
-        return group.rings[key]
+            self._make_ring(group, key, self._ll_in_flight, "low_latency_in_flight", options)
+        return RouteMaker(group, group.rings[key])
+
+    def _make_ring(self, group: Group, key: Tuple[Any, ...], in_flight: int, bound: str, options: Any) -> None:
+        options.update(bound=bound, where=where_to_set(bound))
+        ring = HandleRing(group.comm, key[0], key[1], in_flight, **options)
+        group.rings[key] = prepare(ring, self._device)
+
+    def require_open(self) -> None:
+        if self._closed:
+            raise errors.InvalidUsage("the Buffer has been destroyed")
+
+    def explain(self, error: errors.MoeError, others: List[Group]) -> None:
+        """Adds to the failure of a communicator what makes a new one. `others`: groups of handles, which may be those
+        of an earlier Buffer."""
+        sentence = str(error)
+        if any(group.has_failed() for group in (*self._groups, *others)) and STAYS_FAILED not in sentence:
+            error.args = (f"{sentence}. {STAYS_FAILED}",)
+
+    def release(self) -> None:
+        """Lets go of all communicators: each ends when no handle uses it any more, one that has failed at once. Waits
+        for those that end now. Idempotent."""
+        self._closed = True
+        natives = []
+        while self._groups:
+            group = self._groups.pop()
+            natives.append(group.comm.native)
+            if group.has_failed():
+                group.comm.destroy()
+            del group
+        for native in natives:
+            if native.pointer is None:
+                native.await_end(END_SECONDS)
 
     def close(self) -> None:
-        """Destroys all communicators, and with them the handles. Idempotent."""
+        """Destroys all communicators, and with them the handles, even those in use. Idempotent."""
         self._closed = True
         while self._groups:
             self._groups.pop().comm.destroy()
-
-    def drop(self) -> None:
-        """close() for the garbage collector, which must not wait long."""
-        self._closed = True
-        while self._groups:
-            self._groups.pop().comm.native.drop()

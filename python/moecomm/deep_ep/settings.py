@@ -3,14 +3,70 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict
+from typing import Any, Callable, Dict, NamedTuple
 
-from ..comm import memory_size
-from ..values import integer
+from ..comm import limits, memory_size
+from ..values import INT32_MAX, integer
 
 # Of Buffers that are made later. Communicator's keywords, and those of configure().
 _settings: Dict[str, Any] = {}
 DEFAULTS = dict(in_flight=8, low_latency_in_flight=4, device=None, sum_weights=True)
+
+
+class _Variable(NamedTuple):
+    """An environment variable. `read` gets its text, and raises ValueError with what is accepted."""
+
+    name: str
+    read: Callable[[str], Any]
+
+
+def _whole(least: int, most: Callable[[], int], multiple: int = 1) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        # Not int(text), which takes spaces, signs, underscores and the digits of other scripts.
+        value = int(text) if text.isascii() and text.isdigit() else -1
+        if not least <= value <= most() or value % multiple:
+            raise ValueError(f"{'an even number' if multiple == 2 else 'a whole number'}, {least}..{most()}")
+        return value
+
+    return read
+
+
+def _word(**values: Any) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text not in values:
+            raise ValueError(" or ".join(values))
+        return values[text]
+
+    return read
+
+
+# Of configure()'s keywords. The library reads the variables of Communicator's other ones itself. One that is empty is
+# not set.
+_VARIABLES = {
+    "in_flight": _Variable("MOECOMM_DEEP_EP_IN_FLIGHT", _whole(1, lambda: INT32_MAX)),
+    "low_latency_in_flight": _Variable("MOECOMM_DEEP_EP_LOW_LATENCY_IN_FLIGHT", _whole(2, lambda: INT32_MAX - 1, 2)),
+    "sum_weights": _Variable("MOECOMM_DEEP_EP_SUM_WEIGHTS", _word(on=True, off=False)),
+    "device": _Variable("MOECOMM_DEEP_EP_DEVICE", _word(cpu="cpu", cuda="cuda")),
+    "tokens_max": _Variable("MOECOMM_TOKENS_MAX", _whole(1, lambda: limits().tokens_max)),
+    "domain_size": _Variable("MOECOMM_DOMAIN_SIZE", _whole(0, lambda: limits().ranks_max)),
+}
+
+
+def where_to_set(name: str) -> str:
+    """Where users set what configure() calls `name`."""
+    return f"moecomm.deep_ep.configure({name}=...) or {_VARIABLES[name].name}"
+
+
+def _from_environment(name: str) -> Any:
+    """None: the variable is not set. Raises ValueError that names the variable, its text and what is accepted."""
+    variable = _VARIABLES[name]
+    text = os.environ.get(variable.name)
+    if not text:
+        return None
+    try:
+        return variable.read(text)
+    except ValueError as accepted:
+        raise ValueError(f"{variable.name} is {text!r}, expected {accepted}") from None
 
 
 def configure(**settings: Any) -> None:
@@ -25,11 +81,13 @@ def configure(**settings: Any) -> None:
     others                 keywords of moecomm.Communicator: tokens_max (the most tokens of a rank in dispatch(): 4096,
                            or more if the first dispatch has more on some rank), timeout_ms, domain_size, ...
 
-    Environment variables such as MOECOMM_TIMEOUT_MS work too."""
+    What is not set here, or is None, environment variables may set: MOECOMM_DEEP_EP_IN_FLIGHT,
+    MOECOMM_DEEP_EP_LOW_LATENCY_IN_FLIGHT, MOECOMM_DEEP_EP_SUM_WEIGHTS (on, off), MOECOMM_DEEP_EP_DEVICE (cpu, cuda),
+    and of the others MOECOMM_TOKENS_MAX, MOECOMM_TIMEOUT_MS, ... A Buffer reads them when it is made."""
     for name in ("in_flight", "low_latency_in_flight"):
-        if name in settings:
+        if settings.get(name) is not None:
             integer(settings[name], name, 1)
-    if settings.get("low_latency_in_flight", 2) % 2:
+    if (settings.get("low_latency_in_flight") or 0) % 2:
         raise ValueError(f"low_latency_in_flight is {settings['low_latency_in_flight']}, expected an even number")
     for name in ("backend", "modes", "ll_tokens_max", "ll_sets", "topk_max"):
         if name in settings:
@@ -38,16 +96,25 @@ def configure(**settings: Any) -> None:
 
 
 def default_tokens_max(tokens: int) -> None:
-    """configure(tokens_max=...) for an engine whose users cannot call it: MOECOMM_TOKENS_MAX if that is set, otherwise
-    `tokens`, what the engine's own settings bound; 0: they bound nothing. Does nothing if tokens_max is configured."""
-    wanted = int(os.environ.get("MOECOMM_TOKENS_MAX") or tokens)
-    if wanted and not _settings.get("tokens_max"):
-        configure(tokens_max=wanted)
+    """configure(tokens_max=tokens) for an engine whose users cannot call it, unless tokens_max is configured or in the
+    environment. tokens: what the engine's own settings bound; 0: they bound nothing."""
+    if tokens and not current_settings().get("tokens_max"):
+        configure(tokens_max=tokens)
 
 
 def current_settings() -> Dict[str, Any]:
-    """A copy of what configure() has set."""
-    return {**DEFAULTS, **_settings}
+    """What configure() has set, then the environment, then the defaults. Raises ValueError for a variable that cannot be
+    read."""
+    found = {**DEFAULTS, **_settings}
+    for name in _VARIABLES:
+        configured = _settings.get(name)
+        if configured is None or (name not in DEFAULTS and configured == 0):  # of Communicator's keywords 0 is not set
+            value = _from_environment(name)
+            if value is not None:
+                found[name] = value
+            elif name in DEFAULTS:
+                found[name] = DEFAULTS[name]
+    return found
 
 
 class Config:

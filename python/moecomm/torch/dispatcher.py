@@ -140,7 +140,8 @@ class Dispatcher:
         if cast not in CASTS:
             raise ValueError(f"cast is {cast!r}, expected one of {', '.join(map(repr, CASTS))}")
         capacity = -1 if self.capacity is None else self.capacity
-        found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", self.key, capacity)
+        shape = (self.key, capacity, self.by_expert, self.local_experts)
+        found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", *shape)
         out, ids, weights, out_side, counts, ticket = found
         return Dispatched(out, ids, weights, out_side, counts, ticket, rows.shape[0])
 

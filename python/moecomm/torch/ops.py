@@ -1,7 +1,8 @@
 """The custom operators behind Dispatcher, with shapes for tracing and with gradients: moecomm::dispatch, ::redispatch
 and ::combine. An operator's arguments are tensors and numbers, so `key` stands for the Dispatcher and a ticket for the
-route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. Annotations are
-no strings here, because torch reads them."""
+route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. A traced key may be
+a symbol, for which no Dispatcher can be looked up: so all that decides shapes is an argument, and Dispatchers of one
+shape share a compiled graph. Annotations are no strings here, because torch reads them."""
 
 import itertools
 import weakref
@@ -46,9 +47,11 @@ def _rows_of(rows: Tensor, cast: str, count: Any) -> Tensor:
     return rows.new_empty((count, code_bytes(cast, rows.shape[1])), dtype=dtype)
 
 
-def _outputs(owner: "Dispatcher", rows: Tensor, side: Optional[Tensor], cast: str, count: Any) -> Tuple[Tensor, ...]:
+def _outputs(
+    rows: Tensor, topk_idx: Tensor, side: Optional[Tensor], cast: str, by_expert: bool, count: Any
+) -> Tuple[Tensor, ...]:
     """Rows, ids, weights and side of a dispatch with `count` out rows."""
-    entries = (count,) if owner.by_expert else (count, owner.topk)
+    entries = (count,) if by_expert else (count, topk_idx.shape[1])
     hidden = rows.shape[1]
     if cast:
         dtype = torch.float32 if "float32" in SCALE_TYPES[cast] else torch.int32
@@ -57,7 +60,7 @@ def _outputs(owner: "Dispatcher", rows: Tensor, side: Optional[Tensor], cast: st
         out_side = rows.new_empty(0) if side is None else side.new_empty((count, side.shape[1]))
     return (
         _rows_of(rows, cast, count),
-        rows.new_empty(entries, dtype=torch.int32 if owner.by_expert else owner.index_dtype),
+        rows.new_empty(entries, dtype=torch.int32 if by_expert else topk_idx.dtype),
         rows.new_empty(entries, dtype=torch.float32),
         out_side,
     )
@@ -72,8 +75,10 @@ def dispatch(
     cast: str,
     key: int,
     capacity: int,
+    by_expert: bool,
+    local_experts: int,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """capacity: out rows; -1: as many as come."""
+    """capacity: out rows; -1: as many as come. by_expert, local_experts: those of the Dispatcher."""
     owner, count = _find(key), capacity
     ticket, handle = owner.ring.next()
     stream = owner.stream()
@@ -84,8 +89,8 @@ def dispatch(
         handle.route(topk_idx, topk_weights, stream=stream)
         owner.ring.commit()
         count = counts_of(handle, stream).layout_rows
-    out, ids, weights, out_side = _outputs(owner, rows, side, cast, count)
-    options["out_row_experts" if owner.by_expert else "out_topk_idx"] = ids
+    out, ids, weights, out_side = _outputs(rows, topk_idx, side, cast, by_expert, count)
+    options["out_row_experts" if by_expert else "out_topk_idx"] = ids
     options.update(out_topk_weights=weights)
     options.update(dict(out_scales=out_side) if cast else dict(side=side, out_side=None if side is None else out_side))
     if capacity < 0:
@@ -98,12 +103,11 @@ def dispatch(
 
 
 @dispatch.register_fake
-def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity):
-    owner = _find(key)
+def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity, by_expert, local_experts):
     count = torch.library.get_ctx().new_dynamic_size() if capacity < 0 else capacity
-    counts = rows.new_empty(owner.local_experts, dtype=torch.int32)
+    counts = rows.new_empty(local_experts, dtype=torch.int32)
     ticket = torch.empty(1, dtype=torch.int64, device="cpu")
-    return (*_outputs(owner, rows, side, cast, count), counts, ticket)
+    return (*_outputs(rows, topk_idx, side, cast, by_expert, count), counts, ticket)
 
 
 @torch.library.custom_op("moecomm::redispatch", mutates_args=())
@@ -146,25 +150,32 @@ def _combine_fake(rows, topk_weights, bias, ticket, key, tokens):
 
 
 @torch.library.custom_op("moecomm::combine_grads", mutates_args=())
-def combine_grads(rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int) -> Tuple[Tensor, Tensor]:
+def combine_grads(
+    rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int, topk: int
+) -> Tuple[Tensor, Tensor]:
     """The backward pass of dispatch: gradients of rows and of topk_weights."""
-    owner = _find(key)
-    out_grads = rows.new_empty((tokens, owner.topk), dtype=torch.float32)
+    out_grads = rows.new_empty((tokens, topk), dtype=torch.float32)
     grads = dict(weight_grads=weight_grads, out_weight_grads=out_grads)
-    return _combine(owner, ticket, rows, tokens, **grads), out_grads
+    return _combine(_find(key), ticket, rows, tokens, **grads), out_grads
 
 
 @combine_grads.register_fake
-def _combine_grads_fake(rows, weight_grads, ticket, key, tokens):
-    return rows.new_empty((tokens, rows.shape[1])), rows.new_empty((tokens, _find(key).topk), dtype=torch.float32)
+def _combine_grads_fake(rows, weight_grads, ticket, key, tokens, topk):
+    return rows.new_empty((tokens, rows.shape[1])), rows.new_empty((tokens, topk), dtype=torch.float32)
 
 
 # ---- Gradients -------------------------------------------------------------------------------------------------------
 
 
+def _last_user(key: Any) -> Any:
+    """The Dispatcher, which the caller may drop before the backward pass. A traced graph keeps none."""
+    return living.get(key) if isinstance(key, int) else None
+
+
 def _dispatch_context(ctx, inputs, output):
-    rows, _, topk_weights, _, cast, key, _ = inputs
-    ctx.key, ctx.tokens, ctx.cast = key, rows.shape[0], cast
+    rows, topk_idx, topk_weights, _, cast, key, *_ = inputs
+    ctx.key, ctx.tokens, ctx.topk, ctx.cast = key, rows.shape[0], topk_idx.shape[1], cast
+    ctx.owner = _last_user(key)
     ctx.weighted = topk_weights is not None
     ctx.summed = rows.dtype in (torch.bfloat16, torch.float16, torch.float32)
     ctx.save_for_backward(output[5])
@@ -179,15 +190,15 @@ def _dispatch_backward(ctx, rows, ids, weights, side, counts, ticket):
     (ticket,) = ctx.saved_tensors
     if ctx.weighted:
         grads = weights.contiguous()
-        found = torch.ops.moecomm.combine_grads(rows.contiguous(), grads, ticket, ctx.key, ctx.tokens)
+        found = torch.ops.moecomm.combine_grads(rows.contiguous(), grads, ticket, ctx.key, ctx.tokens, ctx.topk)
     else:
         found = torch.ops.moecomm.combine(rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None
-    return found[0], None, found[1], None, None, None, None
+    return found[0], None, found[1], None, None, None, None, None, None
 
 
 def _redispatch_context(ctx, inputs, output):
     rows, ticket, ctx.key, _ = inputs
-    ctx.tokens = rows.shape[0]
+    ctx.tokens, ctx.owner = rows.shape[0], _last_user(ctx.key)
     ctx.save_for_backward(ticket)
 
 
@@ -198,7 +209,7 @@ def _redispatch_backward(ctx, rows):
 
 def _combine_context(ctx, inputs, output):
     rows, topk_weights, bias, ticket, ctx.key, _ = inputs
-    ctx.count, ctx.biased = rows.shape[0], bias is not None
+    ctx.count, ctx.biased, ctx.owner = rows.shape[0], bias is not None, _last_user(ctx.key)
     ctx.save_for_backward(ticket, *(() if topk_weights is None else (rows, topk_weights)))
 
 

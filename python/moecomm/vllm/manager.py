@@ -59,7 +59,7 @@ class Manager:
         """Frees the memory. All work must have run. Idempotent; a later get_handle() makes a new Buffer."""
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
-            buffer.destroy()
+            buffer.routes.close()  # layers may keep handles, but no work will use them
 
 
 class HtManager(Manager):

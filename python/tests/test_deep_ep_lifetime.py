@@ -1,0 +1,222 @@
+"""How Buffers of moecomm.deep_ep end: replaced, destroyed or collected while handles of their dispatches live, left at
+exit, failed. Needs torch."""
+
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+import warnings
+
+from support_ranks import DEVICE, RANKS, SKIP, RanksTest, refuses, torch
+from test_deep_ep import EXPERTS, LOCAL, inputs, make, ranks_of, send
+
+if torch is not None:
+    import moecomm
+    import moecomm.deep_ep as deep_ep
+
+ENDS_SECONDS = 30
+
+
+def natives_of(buffer):
+    return [group.comm.native for group in buffer.routes._groups]
+
+
+def require_end(natives):
+    """Their communicators end, if they have not yet."""
+    end = time.monotonic() + ENDS_SECONDS
+    while any(native.pointer is not None for native in natives) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert natives and all(native.pointer is None for native in natives)
+
+
+def strict(function):
+    """Runs the function with an error in place of the warning that something was dropped without destroy()."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        function()
+
+
+def backward(rank, buffer, x, ids, received):
+    """A backward pass along an earlier dispatch of any Buffer."""
+    recv_x, recv_ids, recv_weights, _, handle, _ = received
+    copies = ranks_of(ids).sum(dim=1, keepdim=True)
+    assert torch.equal(buffer.combine(recv_x, handle, recv_weights)[0], (x.float() * copies).to(x.dtype))
+    assert torch.equal(buffer.dispatch(2 * x, handle=handle)[0], 2 * recv_x)
+
+
+def replaced(rank):
+    """As Megatron's get_buffer(), which makes another Buffer for wider rows between forward and backward passes. Ranks
+    let go of the first one's handle at different times."""
+
+    def run():
+        buffer = make()
+        x, ids, weights = inputs(rank)
+        received = send(buffer, x, ids, weights)
+        natives = natives_of(buffer)
+        buffer = make()
+        gc.collect()
+        send(buffer, x.repeat(1, 4), ids, weights)
+        backward(rank, buffer, x, ids, received)
+        wide = natives_of(buffer)
+        assert all(native.pointer is not None for native in natives + wide)
+        if rank % 2:
+            received = None
+            require_end(natives)
+        send(buffer, x, ids, weights)  # odd ranks have left the first communicator, and the others do not mind
+        received = None
+        require_end(natives)
+        assert all(native.pointer is not None for native in wide)
+        buffer = None
+        require_end(wide)
+
+    strict(run)
+
+
+def destroyed(rank):
+    def run():
+        x, ids, weights = inputs(rank)
+        first, second = make(), make()
+        received, again = send(first, x, ids, weights), send(first, x, ids, weights)
+        natives = natives_of(first)
+        first.destroy()
+        first.destroy()
+        handle = received[4]
+        refuses(moecomm.InvalidUsage, "the Buffer has been destroyed", first.combine, received[0], handle)
+        refuses(moecomm.InvalidUsage, "the Buffer has been destroyed", first.dispatch, x, handle=handle)
+        del handle
+        for one in (received, again):
+            backward(rank, second, x, ids, one)
+        del received
+        gc.collect()
+        backward(rank, second, x, ids, again)
+        del one, again
+        require_end(natives)
+        send(second, x, ids, weights)
+        natives = natives_of(second)
+        second.destroy()  # no handle is left, so it ends here
+        assert natives and all(native.pointer is None for native in natives)
+
+    strict(run)
+
+
+def hooks(rank):
+    """The second half of a low-latency call may be all that is left of a Buffer."""
+
+    def run():
+        deep_ep.configure(device=torch.device(DEVICE).type)
+        buffer = deep_ep.Buffer(torch.distributed.group.WORLD, low_latency_mode=True)
+        x, ids, weights = inputs(rank)
+        got = buffer.low_latency_dispatch(x, ids, 8, EXPERTS, use_fp8=False, return_recv_hook=True)
+        natives, hook, counts = natives_of(buffer), got[4], got[1]
+        del got, buffer
+        gc.collect()
+        hook()
+        everyone = [None] * RANKS
+        torch.distributed.all_gather_object(everyone, ids.cpu())
+        due = [(torch.cat(everyone) == rank * LOCAL + expert).sum().item() for expert in range(LOCAL)]
+        assert counts.tolist() == due
+        del hook
+        require_end(natives)
+
+    strict(run)
+
+
+def elastic(rank):
+    def run():
+        make()  # configures
+        buffer = deep_ep.ElasticBuffer(torch.distributed.group.WORLD, num_max_tokens_per_rank=8)
+        x, ids, _ = inputs(rank)
+        recv_x, _, _, handle, _ = buffer.dispatch(x, ids, num_experts=EXPERTS)
+        natives = natives_of(buffer)
+        buffer = deep_ep.ElasticBuffer(torch.distributed.group.WORLD, num_max_tokens_per_rank=16)
+        gc.collect()
+        copies = ranks_of(ids).sum(dim=1, keepdim=True)
+        assert torch.equal(buffer.combine(recv_x, handle)[0], (x.float() * copies).to(x.dtype))
+        del handle
+        require_end(natives)
+
+    strict(run)
+
+
+def failed(rank):
+    """Rank 3 does not come to a dispatch. The Buffer stays failed, and says what works; a new one does."""
+    x, ids, weights = inputs(rank)
+    buffer = make(timeout_ms=1500)
+    received = send(buffer, x, ids, weights)
+    sentence = "A new Buffer, which all ranks that are left construct, gets a new communicator"
+    kinds = (moecomm.Timeout, moecomm.RemoteError)
+    for _ in range(2):
+        if rank != RANKS - 1:
+            refuses(kinds, sentence, send, buffer, x, ids, weights)
+    torch.distributed.barrier()
+    refuses(kinds, sentence, send, buffer, x, ids, weights)
+    refuses(kinds, sentence, buffer.combine, received[0], received[4])
+    natives = natives_of(buffer)
+    late = make()
+    refuses(kinds, sentence, late.combine, received[0], received[4])  # a handle of the failed one
+    buffer.destroy()
+    assert all(native.pointer is None for native in natives)  # a handle is left, but of no use
+    again = send(late, x, ids, weights)
+    assert torch.equal(again[0], received[0])
+    late.destroy()
+    refuses(moecomm.InvalidUsage, "the communicator has been destroyed", make().combine, received[0], received[4])
+
+
+AT_EXIT = """
+import os, sys
+import torch
+import moecomm.deep_ep as deep_ep
+
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+deep_ep.configure(device="cpu", tokens_max=16)
+buffer = deep_ep.Buffer(torch.distributed.group.WORLD, explicitly_destroy=True)
+ids = torch.zeros(4, 1, dtype=torch.int64)
+options = dict(topk_idx=ids, num_tokens_per_expert=torch.zeros(2))
+kept = [buffer.dispatch(torch.ones(4, 16, dtype=torch.bfloat16), **options)[4] for _ in range(2)]
+kept.append(kept)
+if sys.argv[2] == "destroyed":
+    buffer.destroy()
+del buffer
+print("done")
+"""
+
+
+class DeepEpLifetimeTest(RanksTest):
+    def test_handles_outlive_a_buffer_that_is_replaced(self):
+        self.run_ranks(replaced)
+
+    def test_handles_outlive_a_buffer_that_is_destroyed(self):
+        self.run_ranks(destroyed)
+
+    def test_hooks_outlive_their_buffer(self):
+        self.run_ranks(hooks)
+
+    def test_handles_outlive_an_elastic_buffer(self):
+        self.run_ranks(elastic)
+
+    def test_a_failed_buffer_says_that_a_new_one_works(self):
+        self.run_ranks(failed)
+
+
+@unittest.skipIf(SKIP, SKIP)
+class ExitTest(unittest.TestCase):
+    def test_handles_that_are_left_at_exit(self):
+        import tempfile
+
+        paths = [str(pathlib.Path(moecomm.__file__).resolve().parents[1]), *sys.path]
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in paths if path))
+        for how in ("replaced", "destroyed"):
+            with self.subTest(how), tempfile.TemporaryDirectory() as folder:
+                command = [sys.executable, "-W", "error::ResourceWarning", "-c", AT_EXIT]
+                done = subprocess.run(
+                    [*command, os.path.join(folder, "meeting"), how], env=environment, timeout=120, capture_output=True
+                )
+                self.assertEqual((done.returncode, done.stdout.decode()), (0, "done\n"), done.stderr.decode())
+                self.assertNotIn("moecomm", done.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()
