@@ -28,6 +28,7 @@ class Array(NamedTuple):
     given: bool = True  # not None
     is_array: bool = True  # otherwise an address or None
     strides: Optional[Tuple[int, ...]] = None  # in bytes; None: contiguous
+    tells_writable: bool = True  # otherwise `writable` is a guess
 
 
 NOTHING = Array(0, given=False, is_array=False)
@@ -235,9 +236,19 @@ class _Exported(NamedTuple):
     device: str
     ordinal: int
     writable: bool
+    versioned: bool
 
     def as_array(self, pointer: int) -> Array:
-        return Array(pointer, self.shape, self.dtype, self.itemsize, self.device, self.ordinal, self.writable)
+        return Array(
+            pointer,
+            self.shape,
+            self.dtype,
+            self.itemsize,
+            self.device,
+            self.ordinal,
+            self.writable,
+            tells_writable=self.versioned,
+        )
 
 
 def _name_of(dtype: _DLDataType, what: str) -> Tuple[Optional[str], int]:
@@ -303,4 +314,5 @@ def _read(capsule: Any, what: str) -> _Exported:
         _DEVICES.get(tensor.device.device_type, f"DLPack device {tensor.device.device_type}"),
         tensor.device.device_id,
         not flags & _READ_ONLY,
+        name == b"dltensor_versioned",
     )

@@ -51,9 +51,30 @@ def take(
     same_ordinal = None in (found.ordinal, place.ordinal) or found.ordinal == place.ordinal
     if found.device != "managed" and (found.device != place.device or not same_ordinal):
         raise ValueError(f"{what} is in {_place_of(found)}, expected {place}, as the communicator's backend has it")
-    if writes and not found.writable:
-        raise ValueError(f"{what} is read-only, expected a writable array")
+    if writes:
+        _require_writable(array, found, what)
     return found
+
+
+# Frameworks whose arrays never change, and those whose tensors may be written though their capsules do not say so.
+_IMMUTABLE = ("jax", "jaxlib")
+_WRITABLE = ("torch", "cupy")
+
+
+def _require_writable(array: Any, found: Array, what: str) -> None:
+    framework = type(array).__module__.partition(".")[0]
+    if framework in _IMMUTABLE:
+        raise ValueError(
+            f"{what} is an array of jax, which is immutable: expected an array that may be written, such as one of numpy "
+            "or a torch tensor"
+        )
+    if not found.writable:
+        raise ValueError(f"{what} is read-only, expected a writable array")
+    if not found.tells_writable and framework not in _WRITABLE:
+        raise ValueError(
+            f"{what} is a {type(array).__name__} whose __dlpack__ has no version, and so does not tell whether it may be "
+            "written: expected DLPack 1.0 or later, or an array of numpy, torch or cupy"
+        )
 
 
 def require_shape(found: Array, what: str, expected: Tuple[int, ...], axes: str) -> None:

@@ -53,6 +53,9 @@ class CombineArguments(Arguments):
             summed = "bfloat16, float16 or float32"
             raise TypeError(f"{format.source or 'row_type'} holds {format.dtype or 'bytes'}, expected {summed}")
         format.require(source, "rows")
+        if choice(WIRES, wire, "wire") != _native.moeWireRow and format.hidden % 128:
+            what = format.source or "hidden"
+            raise ValueError(f"{what} has rows of {format.hidden} elements, expected a multiple of 128 with wire {wire!r}")
         self._require_rows(
             source, "rows", lambda least: self._layout.count(source, "rows", "[out rows, hidden]", 1, least)
         )
@@ -61,7 +64,7 @@ class CombineArguments(Arguments):
             rowType=ROW_TYPES[format.name],
             hidden=format.hidden,
             weights=choice(WEIGHTS, weights, "weights"),
-            wire=choice(WIRES, wire, "wire"),
+            wire=WIRES[wire],
             flags=_native.moeSendOnly if send_only else 0,
             out=self._per_token(sums, "out", format),
             sms=integer(sms, "sms"),

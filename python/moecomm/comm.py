@@ -13,7 +13,7 @@ from .checks import Place
 from .handle import Handle
 from .lifetime import Native
 from .settings import TRANSPORTS, has_callbacks, make_config
-from .values import INT32_MAX, integer
+from .values import INT32_MAX, integer, without_zero
 from .window import WindowMemory
 
 
@@ -196,10 +196,13 @@ class Communicator:
 
     def dump(self, path: Optional[str] = None) -> None:
         """Writes this rank's latest steps to a file, for moe_trace: to `path`, or into dump_folder. Any thread."""
+        encoded = None
         if path is not None:
-            path = os.fsencode(path)
+            if not isinstance(path, (str, bytes, os.PathLike)):
+                raise TypeError(f"path is {path!r}, expected a path or None")
+            encoded = without_zero(os.fsencode(path), path, "path")
         with self.native as pointer:
-            errors.check(library(), library().moeCommDump(pointer, path), pointer)
+            errors.check(library(), library().moeCommDump(pointer, encoded), pointer)
 
     def async_error(self) -> Optional[errors.MoeError]:
         """The communicator's first asynchronous failure as an exception object, or None. If there is a failure, this

@@ -15,7 +15,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import _native, errors
+from . import _native, errors, interrupts
 
 # A separate thread destroys a dropped communicator, and the dropping thread waits for it at most this long. Dropping
 # happens wherever the garbage collector runs, perhaps under a lock that a log function needs, so it must not wait longer.
@@ -67,12 +67,23 @@ class Native:
         self.pointer: Optional[int] = None
         self.process = os.getpid()
         self._calls: List[int] = []  # threads that are inside a call
+        self.entered = 0  # calls so far, so that two looks at one can tell whether it is the same
         self._taking = _thread.allocate_lock()
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
 
     def init(self, call: Callable[[Any], int]) -> None:
-        """Joins through `call`, which gets the place for the pointer."""
+        """Joins through `call`, which gets the place for the pointer. Ctrl-C ends the wait for other ranks."""
+        interrupts.watch(_alive)
+        config = self.config
+        # An allocator, and the thread's current GPU, belong to the thread that calls.
+        elsewhere = not config.allocate and (config.backend == _native.moeBackendHost or config.device >= 0)
+        if elsewhere and interrupts.may_be_interrupted():
+            interrupts.wait_for(lambda: self._init(call), self.drop)
+        else:
+            self._init(call)
+
+    def _init(self, call: Callable[[Any], int]) -> None:
         pointer = _native.moeComm_t()
         self._calls.append(_thread.get_ident())
         _busy.add(self)
@@ -98,6 +109,7 @@ class Native:
     def __enter__(self) -> int:
         try:
             self._calls.append(_thread.get_ident())
+            self.entered += 1
             return self.require_alive()
         except BaseException:
             self.__exit__()
@@ -105,6 +117,18 @@ class Native:
 
     def __exit__(self, *_):
         self._calls.remove(_thread.get_ident())
+
+    def is_called_by(self, thread: Optional[int]) -> bool:
+        """Whether that thread is inside a call."""
+        return thread in self._calls
+
+    def abort(self) -> None:
+        """Ends all waits, if the communicator still exists."""
+        try:
+            with self as pointer:
+                _native.library().moeCommAbort(pointer)
+        except errors.InvalidUsage:
+            pass
 
     def destroy(self) -> None:
         """Waits for calls of other threads, then for moeCommDestroy. Idempotent."""

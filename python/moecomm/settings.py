@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Dict, Tuple
 
 from . import _native
 from .lifetime import callback
-from .values import ADDRESS_MAX, INT32_MAX, INT64_MAX, choice, integer
+from .values import ADDRESS_MAX, INT32_MAX, INT64_MAX, choice, integer, without_zero
 
 BACKENDS = {"auto": _native.moeBackendAuto, "host": _native.moeBackendHost, "cuda": _native.moeBackendCuda}
 MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
@@ -55,10 +56,12 @@ def _function(function: Any, name: str) -> Callable[..., Any]:
 def _set_log(config, log, level):
     if level is not None:
         config.logLevel = choice(LOG_LEVELS, level, "log_level")
+    if log is not None:
+        _function(log, "log")
     if level == "none":  # 0 in the struct means the default, so the lines are dropped here
         log, config.logLevel = (lambda level, line: None), _native.moeLogError
     if log is not None:
-        log = callback(_function(log, "log"))
+        log = callback(log)
         config.log = _native.moeLogFunction_t(lambda _, level, line: log(level, line.decode(errors="replace")))
 
 
@@ -100,7 +103,7 @@ def make_config(settings: Dict[str, Any]) -> _native.moeConfig_t:
         if text is not None:
             if not isinstance(text, str):
                 raise TypeError(f"{keyword} is {text!r}, expected a str")
-            setattr(config, field, text.encode())
+            setattr(config, field, without_zero(os.fsencode(text), text, keyword))
     _set_log(config, settings.pop("log", None), settings.pop("log_level", None))
     _set_allocator(config, settings.pop("allocate", None), settings.pop("free", None))
     if settings:

@@ -30,3 +30,10 @@ def choice(table: Mapping[Any, int], value: Any, name: str) -> int:
         if value in table:
             return table[value]
     raise ValueError(f"{name} is {value!r}, expected one of {', '.join(repr(known) for known in table)}")
+
+
+def without_zero(text: bytes, given: Any, name: str) -> bytes:
+    """`text`, which the library would read up to its first zero byte only."""
+    if b"\0" in text:
+        raise ValueError(f"{name} is {given!r}, which has a zero byte")
+    return text

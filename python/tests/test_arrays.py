@@ -7,12 +7,17 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from moecomm import arrays  # noqa: E402
+from moecomm import arrays, checks  # noqa: E402
 
 try:
     import numpy
 except ImportError:
     numpy = None
+
+try:
+    import jax
+except ImportError:
+    jax = None
 
 
 class Managed(ctypes.Structure):
@@ -33,7 +38,7 @@ def new_capsule(pointer, name):
 class Exporter:
     """An object with only __dlpack__."""
 
-    def __init__(self, shape, strides=None, byte_offset=0, versioned=False, device=1):
+    def __init__(self, shape, strides=None, byte_offset=0, versioned=False, device=1, flags=0):
         self.memory = ctypes.create_string_buffer(256)
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._strides = (ctypes.c_int64 * len(shape))(*strides) if strides else None
@@ -48,6 +53,10 @@ class Exporter:
         if self._strides:
             tensor.strides = self._strides
         tensor.byte_offset = byte_offset
+        tensor.device = arrays._DLDevice(device, 0)
+        tensor.dtype = arrays._DLDataType(2, 32, 1)
+        if versioned:
+            self._managed.head.major, self._managed.head.flags = 1, flags
 
     def __dlpack_device__(self):
         return (self._device, 0)
@@ -119,6 +128,40 @@ class AddressTest(unittest.TestCase):
         for wrong in (array.T, array[:, :3], array[::2]):
             with self.assertRaises(ValueError):
                 arrays.address(wrong)
+
+
+class WritableTest(unittest.TestCase):
+    """An output must be an array that may be written, as far as it tells."""
+
+    def take(self, array, **options):
+        return checks.take(array, "out_rows", checks.Place("cpu", None), **{"writes": True, **options})
+
+    def test_a_capsule_without_a_version_does_not_tell(self):
+        old = Exporter((3, 4))
+        with self.assertRaisesRegex(ValueError, "^out_rows is a Exporter whose __dlpack__ has no version, .* DLPack 1.0"):
+            self.take(old)
+        self.assertEqual(self.take(old, writes=False).shape, (3, 4))
+        self.assertEqual(self.take(Exporter((3, 4), versioned=True)).shape, (3, 4))
+        with self.assertRaisesRegex(ValueError, "^out_rows is read-only, expected a writable array$"):
+            self.take(Exporter((3, 4), versioned=True, flags=1))
+
+    def test_those_of_torch_and_cupy_may_be_written(self):
+        for module in ("torch", "cupy._core.core"):
+            kind = type("Tensor", (Exporter,), {"__module__": module})
+            self.assertEqual(self.take(kind((3, 4))).shape, (3, 4))
+
+    def test_arrays_of_jax_never_change(self):
+        sentence = "^out_rows is an array of jax, which is immutable: expected an array that may be written"
+        for module in ("jaxlib._jax", "jax._src.array", "jaxlib.xla_extension"):
+            for versioned in (False, True):
+                kind = type("ArrayImpl", (Exporter,), {"__module__": module})
+                with self.assertRaisesRegex(ValueError, sentence):
+                    self.take(kind((3, 4), versioned=versioned))
+                self.take(kind((3, 4), versioned=versioned), writes=False)
+        if jax is not None:
+            with self.assertRaisesRegex(ValueError, sentence):
+                self.take(jax.numpy.zeros((3, 4)))
+            self.assertEqual(self.take(jax.numpy.zeros((3, 4)), writes=False).shape, (3, 4))
 
 
 class StreamTest(unittest.TestCase):

@@ -341,7 +341,7 @@ def refusals(rank):
         make = moecomm.torch.Dispatcher
         refuses(ValueError, "index_type is 'int16'", make, comm, EXPERTS, TOPK, index_type="int16")
         refuses(ValueError, "fixed rows", make, comm, EXPERTS, TOPK, layout="rank-major", out_rows_max=5)
-        refuses(TypeError, "out_rows_max is 'all'", make, comm, EXPERTS, TOPK, out_rows_max="all")
+        refuses(ValueError, "out_rows_max is 'all', expected 'worst', an integer or None", make, comm, EXPERTS, TOPK, out_rows_max="all")
         small = make(comm, EXPERTS, TOPK, out_rows_max=1)
         wrong = ids.clone()
         wrong[0, 0] = EXPERTS if rank == 3 else wrong[0, 0]

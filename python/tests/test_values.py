@@ -1,5 +1,7 @@
 """Numbers that would wrap and unknown names are refused, with the argument's name and what is allowed."""
 
+import pathlib
+import tempfile
 import unittest
 
 from support import MISSING, RANKS, moecomm, numpy, world
@@ -71,6 +73,15 @@ class NumbersTest(unittest.TestCase):
 
         world(body, row_bytes_max=64)
 
+    def test_paths(self):
+        def body(comm):
+            with self.assertRaisesRegex(ValueError, r"^path is 'a\\x00b', which has a zero byte$"):
+                comm.dump("a\0b")
+            with self.assertRaisesRegex(TypeError, "^path is 7, expected a path or None$"):
+                comm.dump(7)
+
+        world(body, ranks=1)
+
     def test_identities(self):
         with self.assertRaisesRegex(ValueError, r"^identity has 5 bytes, expected the 128 of unique_id\(\)$"):
             moecomm.Communicator(1, 0, b"short")
@@ -90,6 +101,14 @@ class NamesTest(unittest.TestCase):
                 self.assertEqual(str(caught.exception), f"{name} is {wrong!r}, expected one of {known}")
         with self.assertRaisesRegex(TypeError, "^log is 7, expected a callable$"):
             moecomm.memory_size(RANKS, log=7)
+        with self.assertRaisesRegex(TypeError, "^log is 7, expected a callable$"):
+            moecomm.memory_size(RANKS, log=7, log_level="none")
+        for name in ("interface_name", "dump_folder", "watch_folder"):
+            with self.assertRaisesRegex(ValueError, rf"^{name} is 'a\\x00b', which has a zero byte$"):
+                moecomm.memory_size(RANKS, **{name: "a\0b"})
+        missing = pathlib.Path(tempfile.gettempdir(), "moecomm is not here")
+        with self.assertRaisesRegex(ValueError, rf"^config.dumpFolder \(MOECOMM_DUMP_FOLDER\) is {missing}: No such"):
+            moecomm.Communicator(1, 0, moecomm.unique_id(), backend="host", dump_folder=str(missing))
         with self.assertRaisesRegex(TypeError, "^interface_name is 7, expected a str$"):
             moecomm.memory_size(RANKS, interface_name=7)
 

@@ -32,7 +32,7 @@ class WireTest(unittest.TestCase):
                         self.assertTrue(least <= error <= most, f"{mode} {wire}: {error}")
                     with self.assertRaisesRegex(ValueError, "wire"):
                         handle.combine(out, sums, wire="fp4")
-                    with self.assertRaisesRegex(moecomm.errors.InvalidArgument, "multiple of 128 with args.wire"):
+                    with self.assertRaisesRegex(ValueError, "^rows has rows of 64 elements, .* multiple of 128 with wire 'fp8'"):
                         handle.combine(out[:, :64].copy(), sums[:, :64].copy(), wire="fp8")
 
         world(body)

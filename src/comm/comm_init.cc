@@ -11,6 +11,7 @@
 #include "comm/handle.h"
 #include "comm/init_log.h"
 #include "comm/limits.h"
+#include "comm/watch.h"
 #include "transport/remote_choice.h"
 
 namespace moe {
@@ -369,6 +370,7 @@ std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id
                                    int rendezvousRank, std::unique_ptr<Backend> backend) {
   requireRanks(nranks);
   domainSizeOf(nranks, config);
+  if (!config.dumpFolder.empty()) requireWritableFolder("config.dumpFolder (MOECOMM_DUMP_FOLDER)", config.dumpFolder);
   if (rank < 0 || rank >= nranks)
     throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
   return CommInit(nranks, rank, id, config, rendezvousRank, std::move(backend)).build();

@@ -187,7 +187,17 @@ void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
 }
 
 StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
-  requireRange("tokens", args.tokens, 0, tokensBound_);
+void Handle::checkTokens(std::int32_t tokens) const {
+  if (tokens >= 0 && tokens <= tokensBound_) return;
+  const int limit = lowLatency() ? room_.shape.llTokensMax : room_.shape.tokensMax;
+  const char* bound = tokensBound_ < shape_.tokensMax ? "moeHandleSetTokensBound has set that"
+                      : shape_.tokensMax < limit      ? "config.tokensMax of the handle bounds it"
+                      : lowLatency() ? "config.llTokensMax of the communicator, or MOECOMM_LL_TOKENS_MAX, bounds it"
+                                     : "config.tokensMax of the communicator, or MOECOMM_TOKENS_MAX, bounds it";
+  throw Error(moeInvalidArgument, fmt::format("tokens is {}, must be 0..{} ({})", tokens, tokensBound_, bound));
+}
+
+  checkTokens(args.tokens);
   if (args.topkIdx == nullptr && args.tokens > 0)
     throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", args.tokens));
   requireAligned(args.topkIdx, "topkIdx", indexBytes());

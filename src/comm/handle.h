@@ -102,6 +102,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   DispatchArgs dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const;
   DescribeArgs describeArgs(const moeDispatchArgs_t& args) const;
   void describeArrived(const StepParams& params, moeStream_t stream);
+  // Names what bounds a route's tokens.
+  void checkTokens(std::int32_t tokens) const;
   void makeCounters(bool statistics);
   bool keepsStatistics() const { return counters_.lateSteps != nullptr; }
   // What an operation adds to, and whether its waits are timed. `call`: the caller's counters.

@@ -55,12 +55,28 @@ std::string keyPathOf(const std::string& socketPath) {
 
 }  // namespace
 
-void requireOwnFolder(const std::string& setting, const std::string& folder) {
+namespace {
+
+struct stat requireFolder(const std::string& setting, const std::string& folder) {
   struct stat found {};
   if (::stat(folder.c_str(), &found) != 0) {
     throw Error(moeInvalidArgument, fmt::format("{} is {}: {}", setting, folder, std::strerror(errno)));
   }
   if (!S_ISDIR(found.st_mode)) throw Error(moeInvalidArgument, fmt::format("{} is {}: no folder", setting, folder));
+  return found;
+}
+
+}  // namespace
+
+void requireWritableFolder(const std::string& setting, const std::string& folder) {
+  requireFolder(setting, folder);
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  throw Error(moeInvalidArgument,
+              fmt::format("{} is {}, where this process may not write: {}", setting, folder, std::strerror(errno)));
+}
+
+void requireOwnFolder(const std::string& setting, const std::string& folder) {
+  const struct stat found = requireFolder(setting, folder);
   if (found.st_uid != ::geteuid() || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     throw Error(moeInvalidArgument,
                 fmt::format("{} is {}, where others may write: it must be this user's, with mode 0700 or 0755", setting,

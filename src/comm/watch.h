@@ -69,6 +69,8 @@ class Watch {
   std::thread thread_;
 };
 
+// A folder for dumps must be there, and this process may write in it. Throws moeInvalidArgument.
+void requireWritableFolder(const std::string& setting, const std::string& folder);
 // A folder for sockets must belong to this user alone to write. Throws moeInvalidArgument.
 void requireOwnFolder(const std::string& setting, const std::string& folder);
 

@@ -303,6 +303,13 @@ TEST_P(FlightRecorder, RefusesWhatCannotBeWritten) {
     EXPECT_EQ(moeCommDump(nullptr, "dump"), moeInvalidArgument);
   });
   moeConfig_t asked = config();
+  const std::string missing = folder.at("missing");
+  asked.dumpFolder = missing.c_str();
+  moeUniqueId_t id;
+  ASSERT_EQ(moeGetUniqueId(&id), moeSuccess);
+  moeComm_t none = nullptr;
+  EXPECT_EQ(moeCommInit(&none, 1, 0, &id, &asked), moeInvalidArgument);
+  EXPECT_TRUE(says(moeGetLastError(nullptr), "config.dumpFolder (MOECOMM_DUMP_FOLDER) is " + missing + ": No such"));
   asked.dumpFolder = folder.path().c_str();
   world(1, asked, [&](RankContext& context) { MOE_EXPECT_OK(moeCommDump(context.comm, nullptr), context); });
   EXPECT_EQ(folder.files("-rank0.json").size(), 1u);

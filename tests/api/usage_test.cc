@@ -169,7 +169,7 @@ TEST_P(Usage, BadArgumentsAreNamed) {
     const moeHandleConfig_t good = smallHandle();
     MOE_ASSERT_OK(moeHandleCreate(&handle, context.comm, &good), context);
     EXPECT_EQ(moeRoute(handle, nullptr, nullptr, 9, context.stream()), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "tokens is 9, must be 0..8"));
+    EXPECT_TRUE(says(context.error(), "tokens is 9, must be 0..8 (config.tokensMax of the handle bounds it)"));
     EXPECT_EQ(moeRoute(handle, nullptr, nullptr, 1, context.stream()), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "topkIdx is NULL"));
     MOE_EXPECT_OK(moeRoute(handle, nullptr, nullptr, 0, context.stream()), context);

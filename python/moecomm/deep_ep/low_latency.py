@@ -172,6 +172,8 @@ class LowLatency:
         require(topk_idx, "topk_idx", "[tokens, topk]", shape, tuple(INDEX_TYPES), self.device)
         require(topk_weights, "topk_weights", "[tokens, topk]", shape, (torch.float32,), self.device)
         self._require_one(async_finish, return_recv_hook)
+        if use_logfmt and hidden % 128:
+            raise ValueError(f"x has rows of {hidden} elements, expected a multiple of 128 with use_logfmt")
         waits = self._wait_stats(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats")
         if out is None:
             out = x.new_empty((handle.tokens, hidden))

@@ -109,6 +109,9 @@ class Dispatcher:
         if given == "worst":
             padding = self.local_experts * max(alignment - 1, 0)
             return tokens * min(self.topk, self.local_experts) + padding if self.by_expert else tokens
+        if isinstance(given, (str, float)):
+            kind = ValueError if isinstance(given, str) else TypeError
+            raise kind(f"out_rows_max is {given!r}, expected 'worst', an integer or None")
         return integer(given, "out_rows_max", 1, INT32_MAX)
 
     # ---- What users call ---------------------------------------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""Ctrl-C during a call of the library that waits for other ranks.
+
+Python runs signal handlers between its own instructions, in the main thread alone: not while that thread waits in native
+code. So a thread of this module learns of the signal by Python's wakeup descriptor. If the main thread is still in the
+same call a moment later, it aborts the communicator: the call ends, and Python raises KeyboardInterrupt. The calls
+themselves do nothing for it but count. Only Python's own handler of SIGINT counts: whoever has installed another one
+wants something else. Joining a group has nothing to abort yet: see wait_for()."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Callable, List
+
+if TYPE_CHECKING:
+    from .lifetime import Native
+
+# A call may have this much time to end by itself: most do, and their communicator stays good.
+PATIENCE_SECONDS = 0.25
+
+_writer = -1  # of the pipe that Python tells of signals
+_former = -1  # who was told of signals before
+
+
+def may_be_interrupted() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt in this thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def watch(natives: Callable[[], List[Native]]) -> None:
+    """Begins to look for SIGINT, or takes the place again that others have taken since. Only the main thread can.
+    natives: the communicators that there are."""
+    global _writer, _former
+    if not may_be_interrupted():
+        return
+    if _writer < 0:
+        reader, _writer = os.pipe()
+        os.set_blocking(_writer, False)
+        _thread.start_new_thread(_look, (reader, natives))  # threading.Thread would be waited for at exit
+    former = signal.set_wakeup_fd(_writer, warn_on_full_buffer=False)
+    if former != _writer:
+        _former = former
+
+
+def _look(reader: int, natives: Callable[[], List[Native]]) -> None:
+    while True:
+        numbers = os.read(reader, 64)
+        if not numbers:
+            return
+        if _former >= 0:
+            try:
+                os.write(_former, numbers)  # asyncio's, for example
+            except OSError:
+                pass
+        if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            _end_calls(natives())
+
+
+def _end_calls(natives: List[Native]) -> None:
+    main = threading.main_thread().ident
+    waiting = [(native, native.entered) for native in natives if native.is_called_by(main)]
+    if not waiting:
+        return
+    time.sleep(PATIENCE_SECONDS)
+    for native, entered in waiting:
+        if native.entered == entered and native.is_called_by(main):
+            native.abort()
+
+
+def _after_fork() -> None:
+    """The descriptors are the parent's, who would be told of the child's signals."""
+    global _writer, _former
+    if _writer < 0:
+        return
+    try:
+        signal.set_wakeup_fd(-1)
+    except ValueError:  # not in the main thread
+        pass
+    _writer, _former = -1, -1
+
+
+def wait_for(call: Callable[[], None], undo: Callable[[], None]) -> None:
+    """`call`, which may take as long as other ranks do and which no other thread can end: in a thread of its own, so that
+    Ctrl-C ends this one's wait. What `call` has made then, or makes later, is undone by `undo`."""
+    over, guard = _thread.allocate_lock(), _thread.allocate_lock()
+    over.acquire()
+    failure: List[BaseException] = []
+    ended, left = False, False
+
+    def run() -> None:
+        nonlocal ended
+        try:
+            call()
+        except BaseException as error:  # noqa: B902
+            failure.append(error)
+        with guard:
+            ended = True
+            nobody = left
+        over.release()
+        if nobody and not failure:
+            undo()
+
+    _thread.start_new_thread(run, ())
+    try:
+        over.acquire()  # unlike a call of native code, Python interrupts this
+    except BaseException:
+        with guard:
+            left = True
+            nobody = ended
+        if nobody and not failure:
+            undo()
+        raise
+    if failure:
+        raise failure[0]
+
+
+os.register_at_fork(after_in_child=_after_fork)
