@@ -689,7 +689,8 @@ typedef struct moeHandleStatus {
  * The communicator stays good, and so do its other handles. This handle keeps its first fault until its next moeRoute
  * has run. Until then its operations complete, but deliver nothing; kernels learn of it from moeDeviceCounts_t.fault.
  *  - A dispatch does what it would do if no token went anywhere: it stores no row, fills what args.padding asks for,
- *    and zeros in outExpertOffsets and outScaleBlockOffsets. Arrival words count it.
+ *    and zeros in outExpertOffsets, outScaleBlockOffsets and outLayoutRange. Counters of rows stay as they are. Arrival
+ *    words count it.
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. Where this rank alone has the fault,
  *    it still sums the rows of the other ranks, and takes their gradients: only its own rows are missing.
  * These are such faults, of moeRouteDispatch as of the two calls that it stands for:
@@ -697,7 +698,8 @@ typedef struct moeHandleStatus {
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
  *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, but for what
  *    args.padding asks for.
- *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything.
+ *  - LL dispatch: values that differ. All ranks have the fault, and outputs may hold anything, but for those that are
+ *    filled by a step of their own (moeDispatchArgs_t).
  *  - LL dispatch and combine: an output or rows that are too small, gradients that are missing. That rank alone has the
  *    fault. Its tokens still go to the others. The rows of its experts count as zeros, for itself and for the others,
  *    which deliver what they have.
