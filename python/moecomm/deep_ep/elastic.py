@@ -19,6 +19,7 @@ from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import SUMMED, Payload, Rows, unpack_bias
 from .routes import Route, Routes, domain_size_of
 from .settings import current_settings, ht_sizes, round_up
+from .taking_part import ROUTED, takes_part
 
 NO_EPILOGUE = "there is no epilogue, pass previous_event"
 UNSUPPORTED = {
@@ -172,6 +173,7 @@ class ElasticBuffer:
         """The torch.cuda.Stream on which calls are queued; None on CPUs."""
         return self.lane.stream
 
+    @takes_part(lambda _: ROUTED)
     def dispatch(
         self,
         x: Rows,
@@ -299,6 +301,7 @@ class ElasticBuffer:
         used += [handle.psum_num_recv_tokens_per_expert, *(received if isinstance(received, tuple) else ())]
         return received, ids, out_weights, handle, self.lane.finish(call.asynchronous, used)
 
+    @takes_part(lambda _: ("combine",))
     def combine(
         self,
         x: torch.Tensor,

@@ -14,6 +14,7 @@ from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
 from .routes import Route, Routes
 from .settings import Config, ht_sizes, round_up
+from .taking_part import AT_ONCE, ROUTED, takes_part
 
 TOPK_LIMIT = 32  # moeLimits_t.topkMax
 Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
@@ -116,6 +117,7 @@ class HighThroughput:
     def _sms(self, config: Optional[Config]) -> int:
         raise NotImplementedError
 
+    @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else ROUTED)
     def dispatch(
         self,
         x: Rows,
@@ -258,6 +260,7 @@ class HighThroughput:
 
     # ---- Combine -----------------------------------------------------------------------------------------------------
 
+    @takes_part(lambda _: ("combine",))
     def combine(
         self,
         x: torch.Tensor,

@@ -12,6 +12,7 @@ from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventOverlap, Lane
 from .routes import Route, Routes
+from .taking_part import AT_ONCE, takes_part
 
 Received = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 Hook = Optional[Callable[[], None]]
@@ -69,6 +70,7 @@ class LowLatency:
         require_divisible(integer(num_experts, "num_experts", 1), self.group_size)
         self.routes.low_latency_group(num_max_dispatch_tokens_per_rank, hidden, num_experts, 8)
 
+    @takes_part(lambda _: AT_ONCE)
     def low_latency_dispatch(
         self,
         x: torch.Tensor,
@@ -133,6 +135,7 @@ class LowLatency:
         event, hook = self._end(native, ring.comm, stream, arrive, tensors, async_finish, return_recv_hook)
         return output.received, counts, handle, event, hook
 
+    @takes_part(lambda _: ("combine",))
     def low_latency_combine(
         self,
         x: torch.Tensor,

@@ -3,9 +3,11 @@ and ::combine. An operator's arguments are tensors and numbers, so `key` stands 
 route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. Annotations are
 no strings here, because torch reads them."""
 
+import functools
+import inspect
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -33,6 +35,24 @@ def _find(key: int) -> "Dispatcher":
     if found is None:
         raise errors.InvalidUsage(f"the Dispatcher with key {key} is gone: keep it as long as its tensors are used")
     return found
+
+
+def _takes_part(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose rank takes part in the call even if it raises before that: see Handle.take_part."""
+    signature = inspect.signature(operator)
+
+    @functools.wraps(operator)
+    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return operator(*arguments, **keywords)
+        except Exception as error:  # noqa: B902
+            given = signature.bind(*arguments, **keywords).arguments
+            owner = living.get(given["key"])
+            if owner is not None:
+                owner.take_part(operator.__name__, error, given)
+            raise
+
+    return wrapped
 
 
 # ---- Dispatch --------------------------------------------------------------------------------------------------------
@@ -64,6 +84,7 @@ def _outputs(owner: "Dispatcher", rows: Tensor, side: Optional[Tensor], cast: st
 
 
 @torch.library.custom_op("moecomm::dispatch", mutates_args=())
+@_takes_part
 def dispatch(
     rows: Tensor,
     topk_idx: Tensor,
@@ -107,6 +128,7 @@ def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity):
 
 
 @torch.library.custom_op("moecomm::redispatch", mutates_args=())
+@_takes_part
 def redispatch(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
     """Other rows along an earlier route. count: out rows of that dispatch."""
     owner = _find(key)
@@ -132,6 +154,7 @@ def _combine(owner: "Dispatcher", ticket: Tensor, rows: Tensor, tokens: int, **o
 
 
 @torch.library.custom_op("moecomm::combine", mutates_args=())
+@_takes_part
 def combine(
     rows: Tensor, topk_weights: Optional[Tensor], bias: Optional[Tensor], ticket: Tensor, key: int, tokens: int
 ) -> Tensor:
@@ -146,6 +169,7 @@ def _combine_fake(rows, topk_weights, bias, ticket, key, tokens):
 
 
 @torch.library.custom_op("moecomm::combine_grads", mutates_args=())
+@_takes_part
 def combine_grads(rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int) -> Tuple[Tensor, Tensor]:
     """The backward pass of dispatch: gradients of rows and of topk_weights."""
     owner = _find(key)
