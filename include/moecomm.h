@@ -21,7 +21,8 @@
  *  - "Device" memory is GPU memory with the cuda backend, and any memory of the process with the host backend.
  *  - A stream-ordered call queues its work on `stream` and returns at once. With the host backend it ignores `stream`
  *    and returns after the work. Stream-ordered calls may be captured in a CUDA graph.
- *  - Every rank makes the collective calls, in the same order.
+ *  - Every rank makes the collective calls, in the same order. A call that is refused may be repeated as long as the
+ *    others wait. A rank that cannot repeat it takes part with a refusal, so that nobody waits: see moeRefused.
  *  - The caller orders the calls on one communicator: one thread at a time, and one stream, or streams that the caller
  *    has joined by events. Functions marked "any thread" are free of this rule.
  *  - What only the work can see of an argument, such as an expert id, fails no call and no communicator, with a few
@@ -189,8 +190,17 @@ enum {
   /* Dispatch with a cast, of routes with one expert per token: each row is multiplied by its token's weight of moeRoute
    * before it is cast. On all ranks. With inputScale, elements are multiplied once, by inputScale times the weight,
    * rounded to fp32. Combine then takes moeWeightsApplied. */
-  moeWeightsOnInput = 8
+  moeWeightsOnInput = 8,
+  /* Dispatch, combine: this rank takes part with a refusal instead of its arguments, and its operation is done in one
+   * step. The step completes on all ranks and delivers nothing, and moeHandleGetStatus says that this rank has refused
+   * its arguments: on all ranks, but of LL combines, where this rank's rows count as zeros. Nothing else of args is
+   * read, but for rowType, hidden, wire and moeCombineGrads of an LL combine, which are those of the other ranks. A
+   * refused LL combine allocates memory. Not during stream capture: moeInvalidUsage. */
+  moeRefused = 16
 };
+
+/* moeRoute, moeRouteDispatch: as `tokens`, the same as moeRefused. No other argument but `stream` is read. */
+enum { moeTokensRefused = -1 };
 
 /* How a rank reaches another one. Those from moeTransportTcp on carry rows between domains. */
 enum {
@@ -612,7 +622,8 @@ MOE_API moeResult_t moeHandleSetPlacement(moeHandle_t handle, const moePlacement
  *   topkIdx      device [tokens][topk] int32 or int64: global expert (of a placement: logical), -1 = unused; an expert
  *                at most once per token, unless config.duplicates allows more. Read by this call only
  *   topkWeights  device [tokens][topk] float, or NULL for 1.0 everywhere. Read by this call only
- *   tokens       0..tokensMax or moeHandleSetTokensBound; may differ per rank and call. With 0 the pointers may be NULL
+ *   tokens       0..tokensMax or moeHandleSetTokensBound, or moeTokensRefused; may differ per rank and call. With 0 the
+ *                pointers may be NULL
  * Returns moeInvalidArgument, moeInvalidUsage (an operation of this handle awaits moeComplete), moeCudaError, or the
  * communicator's failure. Two mistakes show in the work only. After a bad expert id the handle delivers nothing until
  * its next route: moeHandleGetStatus names rank, token, entry and value. Handles that differ between ranks are an
@@ -693,7 +704,7 @@ typedef struct moeHandleStatus {
  *    words count it.
  *  - A combine sums as if no rows had come: biases, or zeros; gradients are zero. Where this rank alone has the fault,
  *    it still sums the rows of the other ranks, and takes their gradients: only its own rows are missing.
- * These are such faults, of moeRouteDispatch as of the two calls that it stands for:
+ * These are such faults, of moeRouteDispatch as of the two calls that it stands for, beside moeRefused:
  *  - moeRoute: an expert id out of range, or twice in a token. All ranks have the fault.
  *  - HT dispatch and combine: an output, a staging area, or rows that are too small, gradients that are missing, values
  *    that differ between ranks. All ranks have the fault. Across domains, outputs may hold anything, but for what
@@ -824,7 +835,7 @@ typedef struct moeDispatchArgs {
   int32_t hidden;    /* elements of a row; hidden times the element size is a multiple of 16 */
   const void* side;  /* [tokens][sideBytes]: travels with the rows, such as the caller's scales; or NULL */
   int32_t sideBytes; /* a multiple of 16; 0: none */
-  int32_t flags;     /* moeSendOnly, moeCastExact, moeWeightsOnInput */
+  int32_t flags;     /* moeSendOnly, moeCastExact, moeWeightsOnInput; moeRefused */
 
   /* [outRows][hidden]. HT: peers write window memory themselves; other memory costs a local copy. LL RANK_MAJOR: NULL
    * leaves the rows where they came, see moeHandleGetView. */
@@ -938,7 +949,7 @@ typedef struct moeCombineArgs {
   int32_t rowType;   /* moeRowBf16, moeRowFp16 or moeRowFp32 */
   int32_t hidden;    /* elements of a row */
   int32_t weights;   /* moeWeights value; ranks may differ */
-  int32_t flags;     /* moeSendOnly, moeCombineGrads */
+  int32_t flags;     /* moeSendOnly, moeCombineGrads; moeRefused */
   void* out;         /* [tokens][hidden]; NULL if this rank routed 0 tokens */
   const void* bias0; /* [tokens][hidden], added to the sum; or NULL. May be `out` itself */
   const void* bias1; /* [tokens][hidden], added after bias0; or NULL. May be `out` itself */

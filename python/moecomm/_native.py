@@ -55,6 +55,8 @@ CONSTANTS = {
     "moeCombineGrads": 2,
     "moeCastExact": 4,
     "moeWeightsOnInput": 8,
+    "moeRefused": 16,
+    "moeTokensRefused": -1,
     "moePadIndices": 1,
     "moePadRows": 2,
     **dict(zip(("moeIdsLocal", "moeIdsGlobal"), range(2))),

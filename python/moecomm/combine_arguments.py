@@ -24,6 +24,7 @@ class CombineArguments(Arguments):
     """`_capacity` is the number of out rows that the last dispatch passed to the library; None if there was none."""
 
     _capacity: Optional[int]
+    reads_nothing = False  # the handle delivers nothing until its next route, so that no row is read
 
     def make(
         self,
@@ -52,10 +53,10 @@ class CombineArguments(Arguments):
         if format.name == "bytes":
             summed = "bfloat16, float16 or float32"
             raise TypeError(f"{format.source or 'row_type'} holds {format.dtype or 'bytes'}, expected {summed}")
-        format.require(source, "rows")
         if choice(WIRES, wire, "wire") != _native.moeWireRow and format.hidden % 128:
             what = format.source or "hidden"
             raise ValueError(f"{what} has rows of {format.hidden} elements, expected a multiple of 128 with wire {wire!r}")
+        format.require(source, "rows")
         self._require_rows(
             source, "rows", lambda least: self._layout.count(source, "rows", "[out rows, hidden]", 1, least)
         )
@@ -91,7 +92,7 @@ class CombineArguments(Arguments):
 
     def _require_rows(self, found: Array, what: str, count: Any) -> None:
         """Requires enough rows in an array that is read. `count` is called with the required number."""
-        if not found.is_array:
+        if not found.is_array or self.reads_nothing:
             return  # if rows came, the library reports the NULL to all ranks
         known = self._known_rows()
         if known is not None and known[0] == 0:

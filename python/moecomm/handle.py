@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Type
 from . import _native, errors
 from .arguments import Arguments
 from .arrays import stream_address
-from .checks import require_shape, take
+from .checks import ROW_TYPES, require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
+from .handle_refusals import ON_FAULT, HandleRefusals, SummedRows
 from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
 from .payloads import Payload
@@ -27,7 +28,7 @@ INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
 ARRIVAL_SHIFT = 24
 
 
-class Handle(HandleSettings, HandleQueries):
+class Handle(HandleSettings, HandleQueries, HandleRefusals):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
     "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
@@ -35,6 +36,12 @@ class Handle(HandleSettings, HandleQueries):
     `rows_budget` is the most tokens that arrive at a rank (0: all do): the last ones are left out. counts().rows_wanted
     tells how many there were. `expert_counts` tells the rows of all experts on every rank: counts().rows_of_all_experts.
     `local_only` takes this rank's experts alone, and nranks and experts in shapes are then 1 and local_experts.
+    `on_fault`, with the host backend: "raise": a call raises what its work has seen, on every rank that hears of it, see
+    status(); "status": status() alone tells. With the cuda backend the work comes later, and status() alone tells.
+
+    A rank that refuses a route, dispatch or combine, whose error names the argument, takes part in the call all the same,
+    so that no other rank waits for it. The step is then over on all ranks: it delivers nothing, the others' status(), or
+    their exception, names this rank, and the next step begins with a route.
 
     Arrays are device memory with the cuda backend and host memory with the host backend: numpy arrays, tensors, objects
     with __cuda_array_interface__ or __dlpack__, or addresses. Device, dtype, shape, contiguity and, for outputs,
@@ -63,12 +70,14 @@ class Handle(HandleSettings, HandleQueries):
         rows_budget: int = 0,
         expert_counts: bool = False,
         local_only: bool = False,
+        on_fault: str = "raise",
     ):
         self._comm = comm
         self._pointer = None
         self.topk = integer(topk, "topk")
         self.layout = layout
         self._index_type = index_type
+        self._raises = choice(ON_FAULT, on_fault, "on_fault") != 0
         config = _native.moeHandleConfig_t(
             experts=integer(experts, "experts"),
             topk=self.topk,
@@ -93,8 +102,16 @@ class Handle(HandleSettings, HandleQueries):
         self._rows: Optional[Tuple[int, int]] = None  # of the last route, once asked for: arrived tokens, out rows
         self._capacity: Optional[int] = None  # of the last dispatch along this route
         self._kept: Tuple[Any, ...] = ()  # arrays of the operation that awaits complete()
+        self._completes_dispatch = False  # that operation is a dispatch
+        self.calls = self.routes = 0  # collective calls in which this rank took part, and those of them that routed
+        self._summed: Optional[SummedRows] = None
+        self._sent: Optional[Tuple[str, int]] = None
         info, limits = comm.info, comm.limits
-        limit = limits.ll_tokens_max if self.mode == "ll" else limits.tokens_max
+        self._rank, self._alone = info.rank, local_only or info.nranks == 1
+        self._low_latency = self.mode == "ll"
+        on_host = comm.place.device == "cpu"
+        self._fault = ctypes.c_uint32.from_address(self.device_counts().fault) if on_host else None
+        limit = limits.ll_tokens_max if self._low_latency else limits.tokens_max
         experts_here = config.experts // info.nranks + (1 if info.rank < config.experts % info.nranks else 0)
         self._experts = experts_here if local_only else config.experts
         self._tokens_max = config.tokensMax or limit
@@ -153,10 +170,14 @@ class Handle(HandleSettings, HandleQueries):
         topk_idx      [tokens, topk] global expert of the handle's index type, -1 = unused
         topk_weights  [tokens, topk] float32, or None for 1.0 everywhere
         tokens        needed where topk_idx is an address or None"""
-        taken = self._take_route(topk_idx, topk_weights, tokens)
-        self._call("moeRoute", *taken, stream_address(stream))
-        self._layout = self._next_layout
-        self._tokens, self._rows, self._capacity = taken[2], None, None
+        try:
+            taken = self._take_route(topk_idx, topk_weights, tokens)
+            self._call("moeRoute", *taken, stream_address(stream))
+        except Exception as error:  # noqa: B902
+            self.take_part("route", error, stream)
+            raise
+        self._note_route(taken[2])
+        self._raise_fault()
 
     def _take_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[Any, Any, int]:
         """Addresses of both arrays, and the tokens."""
@@ -281,11 +302,15 @@ class Handle(HandleSettings, HandleQueries):
         ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank"""
         given = locals()
         options = {name: given[name] for name in _DISPATCH_DEFAULTS}
-        arguments = self._arguments(DispatchArguments, "dispatch")
-        args = self._make_dispatch(arguments, rows, out_rows, options)
-        self._call("moeDispatch", ctypes.byref(args), stream_address(stream))
-        self._capacity = args.outRowsMax
-        self._kept = arguments.arrays if send_only else ()
+        try:
+            arguments = self._arguments(DispatchArguments, "dispatch")
+            args = self._make_dispatch(arguments, rows, out_rows, options)
+            self._require_room(args, self._layout, self._known_rows())
+            self._call("moeDispatch", ctypes.byref(args), stream_address(stream))
+        except Exception as error:  # noqa: B902
+            self.take_part("dispatch", error, stream)
+            raise
+        self._note_dispatch(args, arguments)
 
     def route_dispatch(
         self,
@@ -299,23 +324,51 @@ class Handle(HandleSettings, HandleQueries):
         **options: Any,
     ) -> None:
         """route() and dispatch() in one call, for layers that have other experts in every step. Collective: all ranks
-        make this call, or all make the two. A call that is refused leaves the earlier route as it was.
+        make this call, or all make the two.
 
         topk_idx, topk_weights, tokens  as for route(); the arrays overlap no output
         rows, out_rows                  as for dispatch()
         options                         the other keywords of dispatch()"""
-        for name in options:
-            if name not in _DISPATCH_DEFAULTS:
-                raise TypeError(f"route_dispatch() has no keyword {name}; it takes those of dispatch()")
-        self._comm.native.require_alive()
-        self._require_alive()
-        taken = self._take_route(topk_idx, topk_weights, tokens)
-        arguments = DispatchArguments(self._comm.place, self._next_layout, taken[2], lambda: None)
-        args = self._make_dispatch(arguments, rows, out_rows, {**_DISPATCH_DEFAULTS, **options})
-        self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
+        try:
+            for name in options:
+                if name not in _DISPATCH_DEFAULTS:
+                    raise TypeError(f"route_dispatch() has no keyword {name}; it takes those of dispatch()")
+            self._comm.native.require_alive()
+            self._require_alive()
+            taken = self._take_route(topk_idx, topk_weights, tokens)
+            arguments = DispatchArguments(self._comm.place, self._next_layout, taken[2], lambda: None)
+            args = self._make_dispatch(arguments, rows, out_rows, {**_DISPATCH_DEFAULTS, **options})
+            self._require_room(args, self._next_layout, None)
+            self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
+        except Exception as error:  # noqa: B902
+            self.take_part("route_dispatch", error, stream)
+            raise
+        self._note_route(taken[2])
+        self._note_dispatch(args, arguments)
+
+    def _require_room(self, args: Any, layout: Layout, known: Optional[Tuple[int, int]]) -> None:
+        """Refuses an output that is too small, if that can be told, where the library would tell no other rank: so that
+        all ranks raise it."""
+        least = layout.rows if layout.rows is not None else known[1] if known else 0
+        if args.outRowsMax >= least or not self._low_latency or not self._raises or self._fault is None:
+            return
+        if layout.name != "rank-major" or args.outRows:
+            raise ValueError(f"out_rows and what lies beside it have room for {args.outRowsMax} rows, but {least} arrive")
+
+    def _note_route(self, tokens: int) -> None:
+        self.calls, self.routes = self.calls + 1, self.routes + 1
         self._layout = self._next_layout
-        self._tokens, self._rows, self._capacity = taken[2], None, args.outRowsMax
-        self._kept = tuple(arguments.arrays) if args.flags & _native.moeSendOnly else ()
+        self._tokens, self._rows, self._capacity, self._kept = tokens, None, None, ()
+
+    def _note_dispatch(self, args: Any, arguments: DispatchArguments) -> None:
+        send_only = bool(args.flags & _native.moeSendOnly)
+        self.calls += 1
+        self._capacity = args.outRowsMax
+        self._sent = (_ROW_TYPE_NAMES[args.rowType], args.hidden)
+        self._kept = tuple(arguments.arrays) if send_only else ()
+        self._completes_dispatch = send_only
+        if not send_only:  # else complete() raises it
+            self._raise_fault(combines_later=True)
 
     def combine(
         self,
@@ -364,32 +417,49 @@ class Handle(HandleSettings, HandleQueries):
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
         told their number."""
+        given = locals()
+        given = {name: given[name] for name in _COMBINE_ARGUMENTS}
+        try:
+            args, arguments = self._make_combine(**given)
+            self._call("moeCombine", ctypes.byref(args), stream_address(stream))
+        except Exception as error:  # noqa: B902
+            self.take_part("combine", error, stream, given)
+            raise
+        self.calls += 1
+        self._summed = SummedRows(_ROW_TYPE_NAMES[args.rowType], args.hidden, wire)
+        self._kept = tuple(arguments.arrays) if send_only else ()
+        self._completes_dispatch = False
+        if not send_only:
+            self._raise_fault()
+
+    def _make_combine(
+        self,
+        rows: Any,
+        out: Any,
+        bias0: Any,
+        bias1: Any,
+        ready: Any,
+        ready_rows: int,
+        ready_value: int,
+        **options: Any,
+    ) -> Tuple[Any, CombineArguments]:
+        """moeCombineArgs_t of combine()'s arguments."""
         arguments = self._arguments(CombineArguments, "combine")
-        args = arguments.make(
-            rows,
-            out,
-            row_type=row_type,
-            hidden=hidden,
-            weights=weights,
-            wire=wire,
-            topk_weights=topk_weights,
-            biases=dict(bias0=bias0, bias1=bias1),
-            weight_grads=weight_grads,
-            out_weight_grads=out_weight_grads,
-            cumulative_wait_ns=cumulative_wait_ns,
-            ready=(ready, ready_rows, ready_value),
-            capacity=self._capacity,
-            send_only=send_only,
-            sms=sms,
-            complete_sms=complete_sms,
-        )
-        self._call("moeCombine", ctypes.byref(args), stream_address(stream))
-        self._kept = arguments.arrays if send_only else ()
+        arguments.reads_nothing = self._delivers_nothing()
+        biases, words = dict(bias0=bias0, bias1=bias1), (ready, ready_rows, ready_value)
+        return arguments.make(rows, out, biases=biases, ready=words, capacity=self._capacity, **options), arguments
 
     def complete(self, stream: Any = None) -> None:
         """Finishes the send-only dispatch or combine of this handle. Collective."""
-        self._call("moeComplete", stream_address(stream))
+        try:
+            address, refusal = stream_address(stream), None
+        except Exception as error:  # noqa: B902  the others wait for this rank
+            address, refusal = 0, error
+        self._call("moeComplete", address)
         self._kept = ()
+        if refusal is not None:
+            raise refusal
+        self._raise_fault(combines_later=self._completes_dispatch)
 
 
 # Looked up once, since route_dispatch is called in every step.
@@ -398,3 +468,7 @@ _DISPATCH_DEFAULTS = {
     for name, parameter in inspect.signature(Handle.dispatch).parameters.items()
     if parameter.kind is parameter.KEYWORD_ONLY and name != "stream"
 }
+_COMBINE_ARGUMENTS = [
+    name for name in inspect.signature(Handle.combine).parameters if name not in ("self", "stream")
+]
+_ROW_TYPE_NAMES = {number: name for name, number in ROW_TYPES.items()}

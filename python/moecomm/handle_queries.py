@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
-from . import _native, errors
+from . import _native
 from .arrays import stream_address
 from .casts import CASTS, scale_words
 from .checks import choice, integer, require_shape, take
@@ -77,16 +77,6 @@ class HandleQueries:
         fields = (field[0] for field in _native.moeDeviceCounts_t._fields_)
         names = [name for name in fields if name not in ("size", "mode", "reserved")]
         return DeviceCounts(*(getattr(counts, name) for name in names))
-
-    def status(self) -> Optional[errors.MoeError]:
-        """What an argument did that only the work could see, such as an expert id out of range, as an exception object;
-        else None. The communicator stays good. This handle delivers nothing until its next route: dispatches store no
-        rows, combines sum as if none had come. Answers for the work that has run: synchronize the stream first."""
-        status = _native.moeHandleStatus_t()
-        self._call("moeHandleGetStatus", ctypes.byref(status))
-        if status.result == _native.moeSuccess:
-            return None
-        return errors.of(status.result, status.sentence.decode(errors="replace"))
 
     def sent(
         self,

@@ -6,7 +6,7 @@ nothing may depend on when a rank's garbage collector runs: the handles are used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
 
 from . import errors
 from .handle import Handle
@@ -22,9 +22,10 @@ AT_ONCE = 8
 
 
 class HandleRing:
-    """`in_flight` handles of one shape, used in turn. next() gives the next route a ticket, commit() makes it count.
-    use(ticket) returns its handle as long as fewer than `in_flight` later routes count. `bound` is what users call
-    in_flight, and `where` says where they set it, for the sentence about a route that is gone."""
+    """`in_flight` handles of one shape, used in turn. next() gives the next route a ticket, commit() makes it count. A
+    route counts too if this rank took part in it and it raised: the other ranks may not have noticed. use(ticket) returns
+    its handle as long as fewer than `in_flight` later routes count. `bound` is what users call in_flight, and `where`
+    says where they set it, for the sentence about a route that is gone."""
 
     def __init__(
         self,
@@ -43,23 +44,41 @@ class HandleRing:
         self._make: Callable[[], Handle] = lambda: comm.handle(experts, topk, **settings)
         self.handles: List[Handle] = [self._make() for _ in range(min(self.in_flight, AT_ONCE))]
         self._next = 0
+        self.given_out = 0  # calls of next()
+        self._given: Optional[Tuple[Handle, int]] = None  # by next() and not committed, with its routes by then
+        self._latest: Optional[Tuple[Handle, int]] = None  # by next(), with its calls by then
 
     def next(self) -> Tuple[int, Handle]:
-        """Ticket and handle of the next route. All ranks call it alike. Without commit() it returns the same again: a
-        call that one rank refuses and repeats must not put its ring ahead of the others'."""
+        """Ticket and handle of the next route. All ranks call it alike. Without a route it returns the same again."""
+        self._settle()
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
         place = self._next % self.in_flight
         if place == len(self.handles):
             self.handles.append(self._make())
-        return self._next, self.handles[place]
+        self.given_out += 1
+        found = self.handles[place]
+        self._given, self._latest = (found, found.routes), (found, found.calls)
+        return self._next, found
+
+    def _settle(self) -> None:
+        """Commits a route that was made, but raised."""
+        if self._given is not None and self._given[0].routes != self._given[1]:
+            self.commit()
+
+    def latest(self) -> Tuple[Handle, int]:
+        """What next() gave last, and the collective calls in which this rank took part since then."""
+        assert self._latest is not None
+        return self._latest[0], self._latest[0].calls - self._latest[1]
 
     def commit(self) -> None:
         """Called once the handle of next() has the route."""
         self._next += 1
+        self._given = None
 
     def use(self, ticket: int) -> Handle:
         """The handle of an earlier route. Raises InvalidUsage if a later route has taken its handle."""
+        self._settle()
         ticket = integer(ticket, "ticket", 0, 2**63 - 1)
         if ticket >= self._next:
             raise errors.InvalidUsage(f"ticket {ticket} has not been given out: {self._next} routes have been made")

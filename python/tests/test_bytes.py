@@ -56,6 +56,7 @@ class BitForBitTest(unittest.TestCase):
                     out_ids = guards.empty((TOKENS + 2, 1), numpy.int32)
                     with self.assertRaisesRegex(ValueError, "ids is 'near', expected one of 'local', 'global'"):
                         handle.dispatch(rows, out_rows, out_topk_idx=out_ids, ids="near")
+                    swap(comm, handle)
                     options = dict(pad_indices=True, pad_rows=True, ids="global", invalid_id=77)
                     handle.dispatch(rows, out_rows, out_topk_idx=out_ids, **options)
                     self.assertEqual(out_ids[:, 0].tolist(), [comm.rank] * TOKENS + [77, 77])
@@ -73,12 +74,12 @@ class BitForBitTest(unittest.TestCase):
                     rows = numpy.arange(TOKENS * HIDDEN, dtype=numpy.float32).reshape(TOKENS, HIDDEN) + comm.rank
                     sources = numpy.empty(TOKENS, numpy.int32)
                     out_rows = numpy.empty_like(rows)
+                    with self.assertRaisesRegex(moecomm.InvalidUsage, r"route\(\) has not been called"):
+                        handle.dispatch(rows, out_rows)
                     with self.assertRaisesRegex(TypeError, "no keyword out_row_max; it takes those of dispatch"):
                         handle.route_dispatch(experts, None, rows, out_rows, out_row_max=4)
                     with self.assertRaisesRegex(ValueError, "rows has shape"):
                         handle.route_dispatch(experts, None, rows[1:], out_rows)
-                    with self.assertRaisesRegex(moecomm.InvalidUsage, r"route\(\) has not been called"):
-                        handle.dispatch(rows, out_rows)
                     handle.route_dispatch(experts, None, rows, out_rows, out_source_index=sources)
                     self.assertTrue((out_rows == rows + (1 - 2 * comm.rank)).all())
                     self.assertEqual(handle.counts().rows, TOKENS)
@@ -182,6 +183,7 @@ class SideTest(unittest.TestCase):
                 with self.assertRaisesRegex(TypeError, "^side_bytes is needed where side is an address$"):
                     handle.dispatch(rows, out_rows, side=side.ctypes.data, out_side=out_side.ctypes.data)
                 out_side[...] = 0
+                swap(comm, handle)
                 handle.dispatch(rows, out_rows, side=side.ctypes.data, side_bytes=16, out_side=out_side.ctypes.data)
                 self.assertTrue((bits(out_side) == expected).all())
 

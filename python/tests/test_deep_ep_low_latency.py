@@ -204,11 +204,42 @@ def refusals(rank):
     refuses(TypeError, "topk_weights holds", combine, y, ids, weights.double(), handle)
     refuses(TypeError, "out holds", combine, y, ids, weights, handle, out=x.float())
     refuses(TypeError, "handle is a tuple", combine, y, ids, weights, tuple(handle))
+    y, _, handle, _, _ = go(x, ids, use_fp8=False)  # a refused combine ends its step
     assert combine(y, ids, weights, handle)[0].shape == x.shape
     mask = torch.ones(RANKS, dtype=torch.int32, device=x.device)
     buffer.low_latency_query_mask_buffer(mask)
     assert (mask == 0).all()
     buffer.destroy()
+
+
+def one_refuses(rank):
+    """All ranks hear at once of what rank 1 refuses, and the next step is right."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    go = lambda x, ids: buffer.low_latency_dispatch(x, ids, NUM_MAX, EXPERTS, use_fp8=False)  # noqa: E731
+    go(x, ids)
+    for wrong in ((x.float(), ids), (x, ids[:5]), (x.repeat(NUM_MAX, 1), ids.repeat(NUM_MAX, 1))):
+        if rank == 1:
+            refuses((TypeError, ValueError), "", go, *wrong)
+        elif DEVICE == "cpu":
+            refuses(moecomm.MoeError, "rank 1 has refused its arguments", go, x, ids)
+        else:
+            go(x, ids)
+        y, _, handle, _, _ = go(x, ids)
+        if rank == 1:
+            refuses(TypeError, "topk_weights holds", buffer.low_latency_combine, y, ids, weights.double(), handle)
+        else:
+            buffer.low_latency_combine(y, ids, weights, handle)
+        y, _, handle, _, _ = go(x, ids)
+        assert buffer.low_latency_combine(y, ids, weights, handle)[0].shape == x.shape
+    refuses(ValueError, "multiple of 128 with use_logfmt", odd_width, buffer, x, ids, weights)
+    buffer.destroy()
+
+
+def odd_width(buffer, x, ids, weights):
+    x = x[:, :64].contiguous()
+    y, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, NUM_MAX, EXPERTS, use_fp8=False)
+    buffer.low_latency_combine(y, ids, weights, handle, use_logfmt=True)
 
 
 def captured(rank):
@@ -255,6 +286,9 @@ class DeepEpLowLatencyTest(RanksTest):
 
     def test_refusals_name_argument_and_value(self):
         self.run_ranks(refusals)
+
+    def test_what_one_rank_refuses_holds_nobody_up(self):
+        self.run_ranks(one_refuses)
 
     @unittest.skipIf(DEVICE == "cpu", "CUDA graphs need MOECOMM_TEST_DEVICE=cuda")
     def test_a_step_in_a_graph(self):

@@ -88,7 +88,7 @@ class HeaderTest(unittest.TestCase):
     def test_every_enumerator_is_mirrored(self):
         found = {}
         for body in re.findall(r"enum(?: \w+)? \{(.*?)\}", TEXT, flags=re.S):
-            for name, value in re.findall(r"(\w+) = (\d+)", body):
+            for name, value in re.findall(r"(\w+) = (-?\d+)", body):
                 found[name] = int(value)
         self.assertGreater(len(found), 40)
         self.assertEqual(found, _native.CONSTANTS)

@@ -73,13 +73,17 @@ class PayloadTest(unittest.TestCase):
 
         def body(comm):
             with self.handle_of(comm, "ht") as handle:
-                handle.route(numpy.zeros((TOKENS, 1), numpy.int32))
+                ids = numpy.zeros((TOKENS, 1), numpy.int32)
                 rows = numpy.zeros((TOKENS, HIDDEN), numpy.float32)
                 space = numpy.zeros((RANKS * TOKENS, HIDDEN), numpy.float32)
                 for error, sentence, payloads in cases:
+                    handle.route(ids)
                     if comm.rank == 0:  # the only rank on which rows arrive
                         with self.assertRaisesRegex(error, sentence):
                             handle.dispatch(rows, space, payloads=payloads)
+                    else:
+                        with self.assertRaisesRegex(moecomm.MoeError, "rank 0 has refused its arguments"):
+                            handle.dispatch(rows, space, payloads=[Payload(good, out)])
                 with self.assertRaisesRegex(ValueError, "payloads is given, but side too"):
                     handle.dispatch(rows, space, side=good.repeat(2, 1), out_side=out.repeat(2, 1), payloads=[Payload(good, out)])
 

@@ -32,6 +32,7 @@ class TokensBoundTest(unittest.TestCase):
                 handle.route(ids)
                 with self.assertRaisesRegex(ValueError, "with 2 x 16 rows"):
                     handle.dispatch(rows, out)
+                handle.route(ids)
                 handle.dispatch(rows, large)
                 self.assertEqual(large[1, BOUND - 1].tolist(), [2] * 8)
                 with self.assertRaisesRegex(moecomm.errors.InvalidArgument, "tokensBound is 17, must be 0..16"):

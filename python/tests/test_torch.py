@@ -3,7 +3,7 @@
 import gc
 import unittest
 
-from support_ranks import RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
+from support_ranks import DEVICE, RANKS, TIMEOUT_MS, RanksTest, device, refuses, torch
 
 if torch is not None:
     import moecomm
@@ -337,6 +337,7 @@ def refusals(rank):
         refuses(TypeError, "expected bfloat16, float16 or float32", moe.combine, got.rows.double(), got)
         refuses(NotImplementedError, "only layouts with a row per expert", moe.combine, got.rows, got, weights="apply")
         refuses(ValueError, "weights is 'yes'", moe.combine, got.rows, got, weights="yes")
+        got = moe.dispatch(rows, ids, weights)  # a refused call ends its step
         assert moe.combine(got.rows, got).shape == rows.shape
         make = moecomm.torch.Dispatcher
         refuses(ValueError, "index_type is 'int16'", make, comm, EXPERTS, TOPK, index_type="int16")
@@ -348,11 +349,45 @@ def refusals(rank):
         refuses(moecomm.InvalidArgument, "rank 3", moe.dispatch, rows, wrong, weights)  # on all ranks
         again = moe.dispatch(rows, ids, weights)
         assert torch.equal(again.rows, got.rows)
+        if DEVICE == "cpu":
+            refuses(moecomm.InvalidArgument, "holds 1 rows but", small.dispatch, rows, ids, weights)
+            small = make(comm, EXPERTS, TOPK, out_rows_max=1, on_fault="status")
         lost = small.dispatch(rows, ids, weights)
         refuses(moecomm.InvalidArgument, "holds 1 rows but", small.check, lost)
     refuses(TypeError, "group is a str", moecomm.torch.communicator, "world")
     refuses(TypeError, "backend is given", moecomm.torch.communicator, backend="host")
     refuses(ValueError, "device is meta", moecomm.torch.communicator, device="meta")
+
+
+def one_refuses(rank):
+    """All ranks hear at once of what rank 1 refuses, and their rings stay in step."""
+    rows, ids, weights = inputs(rank)
+
+    def one(call, wrong, right):
+        """The arguments of one rank are wrong. On GPUs the others notice later."""
+        if rank == 1:
+            refuses((TypeError, ValueError), "", call, *wrong)
+        elif DEVICE == "cpu":
+            refuses(moecomm.MoeError, "rank 1 has refused its arguments", call, *right)
+        else:
+            call(*right)
+
+    with join(timeout_ms=60000) as comm:
+        for options in (dict(), dict(out_rows_max="worst"), dict(mode="ht", layout="expert-major"), dict(mode="ht")):
+            moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, in_flight=2, **options)
+            expected = moe.dispatch(rows, ids, weights).rows
+            for wrong in ((rows.tolist(), ids), (rows[:5], ids), (rows, ids.int()), (rows, ids, weights.double())):
+                one(moe.dispatch, wrong, (rows, ids, weights))
+                assert torch.equal(moe.dispatch(rows, ids, weights).rows, expected)
+            if moe.mode == "ht":
+                for wrong in (expected.double(), expected[:-1]):
+                    got = moe.dispatch(rows, ids, weights)
+                    one(moe.combine, (wrong, got), (got.rows, got))
+            got = moe.dispatch(rows, ids, weights)
+            one(moe.redispatch, (rows[0], got), (rows, got))
+            got = moe.dispatch(rows, ids, weights)
+            assert torch.equal(got.rows, expected)
+            moe.combine(got.rows, got)
 
 
 class TorchTest(RanksTest):
@@ -391,6 +426,9 @@ class TorchTest(RanksTest):
 
     def test_refusals_name_argument_and_value(self):
         self.run_ranks(refusals)
+
+    def test_what_one_rank_refuses_holds_nobody_up(self):
+        self.run_ranks(one_refuses)
 
 
 if __name__ == "__main__":

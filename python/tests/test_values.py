@@ -68,6 +68,7 @@ class NumbersTest(unittest.TestCase):
                         ValueError, f"^{next(iter(wrong))} is {next(iter(wrong.values()))}, expected"
                     ):
                         handle.dispatch(None, None, **{**step, **wrong})
+                handle.route(None, tokens=0)
                 handle.dispatch(None, None, **step)
                 handle.combine(None, None, row_type="float32", hidden=4)
 
@@ -127,6 +128,9 @@ class NamesTest(unittest.TestCase):
                 for name in ("row_type", "cast", "scale_layout"):
                     with self.assertRaisesRegex(ValueError, f"^{name} is 'x', expected one of "):
                         handle.dispatch(None, None, **{**step, name: "x"})
+                for wrong in ("on_fault", "duplicates"):
+                    with self.assertRaisesRegex(ValueError, f"^{wrong} is 'x', expected one of '"):
+                        comm.handle(4, 2, **{wrong: "x"})
                 with self.assertRaisesRegex(ValueError, "^weights is 'x', expected one of 'applied', 'apply'$"):
                     handle.combine(None, None, row_type="float32", hidden=4, weights="x")
 

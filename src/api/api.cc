@@ -237,6 +237,7 @@ moeResult_t moeRouteDispatch(moeHandle_t handle, const void* topkIdx, const floa
                              const moeDispatchArgs_t* args, moeStream_t stream) {
   if (!Handle::is(handle)) return moe::refuseHandle(handle);
   return moe::traced(handleOf(handle), "moeRouteDispatch", [&](std::int64_t& rowBytes) {
+    if (tokens == moeTokensRefused) return handleOf(handle)->refuseRouteDispatch(stream);
     const moeDispatchArgs_t own = readArgs(args, &rowBytes);
     handleOf(handle)->routeDispatch({topkIdx, topkWeights, tokens}, own, stream);
   });

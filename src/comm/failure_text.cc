@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/refused.h"
 #include "device/view/terms.h"
 
 namespace moe {
@@ -107,9 +108,7 @@ std::string describeDisagreement(const Failure& f, int rank) {
   return fmt::format("rank {}: {}: rank {} called with other sizes than this rank", rank, callOf(f.phase), f.peer);
 }
 
-}  // namespace
-
-FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) {
+FailureText describeOther(const Failure& f, int rank, std::int64_t timeoutMs) {
   switch (f.fault) {
     case Fault::timeout:
       if (f.phase == Phase::puts) {
@@ -176,6 +175,16 @@ FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) 
       break;
   }
   return {moeInternalError, fmt::format("rank {}: a step failed without saying why", rank)};
+}
+
+}  // namespace
+
+FailureText describeFailure(const Failure& f, int rank, std::int64_t timeoutMs) {
+  const int refusing = refusingRank(f, rank);
+  if (refusing < 0) return describeOther(f, rank, timeoutMs);
+  return {static_cast<moeResult_t>(resultOf(f)),
+          fmt::format("rank {}: {}: rank {} has refused its arguments, as the error there says", rank,
+                      f.fault == Fault::badIndex ? "moeRoute" : callOf(f.phase), refusing)};
 }
 
 }  // namespace moe

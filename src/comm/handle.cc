@@ -92,11 +92,12 @@ Handle::Handle(Comm& comm, const moeHandleConfig_t& config)
   Backend& backend = comm.backend();
   const std::int64_t bytes = layOutHandle(shape_, nullptr, &view_);
   block_ = backend.allocatePrivate(static_cast<std::size_t>(bytes), comm.allocator());
-  hostCounts_ = backend.allocateHostVisible(static_cast<std::size_t>(hostCountsBytes(shape_)));
+  hostCounts_ = backend.allocateHostVisible(hostBytes());
   countsOnHost_.resize(static_cast<std::size_t>(hostCountWords(shape_)));
   layOutHandle(shape_, block_.get(), &view_);
   placementMemory_ = std::exchange(view_.placement, nullptr);
   view_.hostCounts = reinterpret_cast<HostCounts*>(hostCounts_.get());
+  writeRefusedIds();
   view_.number = comm.takeHandleNumber(localOnly_);
   tokensBound_ = shape_.tokensMax;
   routesInDispatch_ = dispatchRoutes(view_);
@@ -186,7 +187,6 @@ void Handle::setPlacement(const moePlacement_t* placement, moeStream_t stream) {
   view_.placement = placement != nullptr ? placementMemory_ : nullptr;
 }
 
-StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
 void Handle::checkTokens(std::int32_t tokens) const {
   if (tokens >= 0 && tokens <= tokensBound_) return;
   const int limit = lowLatency() ? room_.shape.llTokensMax : room_.shape.tokensMax;
@@ -197,6 +197,7 @@ void Handle::checkTokens(std::int32_t tokens) const {
   throw Error(moeInvalidArgument, fmt::format("tokens is {}, must be 0..{} ({})", tokens, tokensBound_, bound));
 }
 
+StepParams Handle::routeParams(const RouteArgs& args, const char* call) const {
   checkTokens(args.tokens);
   if (args.topkIdx == nullptr && args.tokens > 0)
     throw Error(moeInvalidArgument, fmt::format("topkIdx is NULL with {} tokens", args.tokens));
@@ -227,6 +228,7 @@ void Handle::noteRoute(const StepParams& p) noexcept {
 }
 
 void Handle::route(const RouteArgs& args, moeStream_t stream) {
+  if (args.tokens == moeTokensRefused) return refuseRoute(stream);
   StepParams p = routeParams(args, "moeRoute");
   launchRoute(p, stream);
 }

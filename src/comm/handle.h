@@ -24,6 +24,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void setPlacement(const moePlacement_t* placement, moeStream_t stream);
   void route(const RouteArgs& args, moeStream_t stream);
   void routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args, moeStream_t stream);
+  // This rank takes part with a refusal instead of its arguments.
+  void refuseRouteDispatch(moeStream_t stream);
   void dispatch(const moeDispatchArgs_t& args, moeStream_t stream);
   void combine(const moeCombineArgs_t& args, moeStream_t stream);
   void complete(moeStream_t stream);
@@ -54,6 +56,11 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   struct CallCounters {
     std::int32_t* rows;
     std::int64_t* waitNs;
+  };
+  // Arguments of a combine that no step reads. 0: not given.
+  struct CombineExtras {
+    std::int64_t* waitNs;
+    std::int32_t completeSms;
   };
   // What operations add up: see moeStatistics_t. Of a handle without statistics, `waits` alone.
   struct Counters {
@@ -95,6 +102,8 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   Parts wireParts(const LaunchShape& shape, int rows, const CombineArgs& args) const;
   void checkPlaces(const moeCombineArgs_t& args, std::int64_t rowBytes) const;
   void forgetPending();
+  // Names what bounds a route's tokens.
+  void checkTokens(std::int32_t tokens) const;
   StepParams routeParams(const RouteArgs& args, const char* call) const;
   void launchRoute(StepParams& params, moeStream_t stream);
   void noteRoute(const StepParams& params) noexcept;
@@ -102,8 +111,6 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   DispatchArgs dispatchArgs(const Call& call, const moeDispatchArgs_t& args) const;
   DescribeArgs describeArgs(const moeDispatchArgs_t& args) const;
   void describeArrived(const StepParams& params, moeStream_t stream);
-  // Names what bounds a route's tokens.
-  void checkTokens(std::int32_t tokens) const;
   void makeCounters(bool statistics);
   bool keepsStatistics() const { return counters_.lateSteps != nullptr; }
   // What an operation adds to, and whether its waits are timed. `call`: the caller's counters.
@@ -128,6 +135,17 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   void placeOutput(const Call& call, const moeDispatchArgs_t& args, DispatchArgs* out) const;
   void placeRows(const moeCombineArgs_t& args, CombineArgs* out) const;
   CombineArgs combineArgs(const moeCombineArgs_t& args) const;
+  void launchWithRoute(StepParams& routing, Operation& sending, moeStream_t stream);
+  void launchCombine(const Call& call, const CombineExtras& extras, Operation& summing, bool coded, moeStream_t stream);
+  // The same of the other calls.
+  std::size_t hostBytes() const;
+  void writeRefusedIds();
+  void checkMayRefuse(const char* call, moeStream_t stream) const;
+  void refuseRoute(moeStream_t stream);
+  void refuseDispatch(moeStream_t stream);
+  void refuseCombine(const moeCombineArgs_t& args, moeStream_t stream);
+  Operation refusedDispatch(const Call& call) const;
+  CombineArgs refusedCombine(const moeCombineArgs_t& args);
   void run(Pending kind, Operation& operation, moeStream_t stream);
   bool lowLatency() const { return shape_.lowLatency; }
   std::size_t indexBytes() const { return shape_.wideIndex ? sizeof(std::int64_t) : sizeof(std::int32_t); }
@@ -151,6 +169,9 @@ class Handle : public Alive<0x6d6f65636f6d6d48> {
   int firstExpert_;  // among all ranks' experts: this rank's first one
   Room& room_;
   Memory block_, hostCounts_, counterMemory_;
+  const std::uint8_t* refusedIds_ = nullptr;  // behind the host's counts
+  Memory refusedSums_;                        // of refused LL combines; made by the first one
+  std::size_t refusedSumsBytes_ = 0;
   Counters counters_{};
   HandleView view_{};              // its tokensMax and terms: of the last route
   Placement* placementMemory_;     // for a placement's table; view_ names it while there is one

@@ -181,6 +181,7 @@ Handle::Operation Handle::dispatchOperation(const Call& call, const moeDispatchA
 }
 
 void Handle::dispatch(const moeDispatchArgs_t& args, moeStream_t stream) {
+  if ((args.flags & moeRefused) != 0) return refuseDispatch(stream);
   checkRouted("moeDispatch");
   Operation sending = dispatchOperation({"moeDispatch", tokens_, view_.tokensMax, args.sms, nullptr}, args);
   run(Pending::dispatch, sending, stream);
@@ -191,12 +192,16 @@ void Handle::routeDispatch(const RouteArgs& route, const moeDispatchArgs_t& args
   constexpr const char* kCall = "moeRouteDispatch";
   StepParams routing = routeParams(route, kCall);
   Operation sending = dispatchOperation({kCall, route.tokens, tokensBound_, args.sms, &route}, args);
+  launchWithRoute(routing, sending, stream);
+}
+
+void Handle::launchWithRoute(StepParams& routing, Operation& sending, moeStream_t stream) {
   sending.params.handle = routing.handle;
   if (sending.step != Step::llRouteDispatch) {
     launchRoute(routing, stream);
     return run(Pending::dispatch, sending, stream);
   }
-  sending.params.route = route;
+  sending.params.route = routing.route;
   sending.params.handle.ticket = tickets_.next(comm_.backend().capturing(stream));
   run(Pending::dispatch, sending, stream);
   noteRoute(sending.params);
@@ -259,21 +264,27 @@ void Handle::placeRows(const moeCombineArgs_t& args, CombineArgs* out) const {
 }
 
 void Handle::combine(const moeCombineArgs_t& args, moeStream_t stream) {
+  if ((args.flags & moeRefused) != 0) return refuseCombine(args, stream);
   checkRouted("moeCombine");
   checkOutstanding(Pending::combine, "moeCombine");
   const bool coded = args.wire != moeWireRow;
   Operation summing{
       combineStep(view_, comm_.backend().landingCombines(), coded), params(), {}, (args.flags & moeSendOnly) != 0};
+  summing.params.combine = combineArgs(args);
+  launchCombine({"moeCombine", tokens_, view_.tokensMax, args.sms, nullptr}, {args.cumulativeWaitNs, args.completeSms},
+                summing, coded, stream);
+}
+
+void Handle::launchCombine(const Call& call, const CombineExtras& extras, Operation& summing, bool coded,
+                           moeStream_t stream) {
   StepParams& p = summing.params;
-  p.combine = combineArgs(args);
-  const std::uint32_t bytes = coded ? static_cast<std::uint32_t>(args.hidden) : p.combine.rowBytes;
-  const Call call{"moeCombine", tokens_, view_.tokensMax, args.sms, nullptr};
-  count(Pending::combine, {nullptr, args.cumulativeWaitNs}, &p);
+  const std::uint32_t bytes = coded ? static_cast<std::uint32_t>(p.combine.elements) : p.combine.rowBytes;
+  count(Pending::combine, {nullptr, extras.waitNs}, &p);
   Workload work = workload(call, summing.step, bytes, p.combine.wireBytes, onlyMoves(p.combine));
   work.waitsForRows = p.combine.ready.words != nullptr;
   summing.shape = summing.completing = comm_.backend().shapeFor(work);
-  if (args.completeSms > 0) {
-    work.sms = args.completeSms;
+  if (extras.completeSms > 0) {
+    work.sms = extras.completeSms;
     work.waitsForRows = false;  // the first part has waited for them
     p.combine.leaves = p.combine.ready.words != nullptr ? 1 : 0;
     summing.completing = comm_.backend().shapeFor(work);

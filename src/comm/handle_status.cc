@@ -6,6 +6,7 @@
 
 #include "comm/failure_text.h"
 #include "comm/handle.h"
+#include "comm/refused.h"
 
 namespace moe {
 namespace {
@@ -37,7 +38,8 @@ moeHandleStatus_t Handle::status() {
     if (localOnly_) fault->peer = comm_.rank();  // the only rank that the step knows
     const FailureText text = describeFailure(*fault, comm_.rank(), comm_.timeout().count());
     status.result = text.result;
-    status.rank = fault->peer;
+    const int refusing = refusingRank(*fault, comm_.rank());
+    status.rank = refusing < 0 ? fault->peer : refusing;
     sentence_ = text.sentence;
   }
   status.sentence = sentence_.c_str();

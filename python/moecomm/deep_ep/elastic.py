@@ -18,6 +18,7 @@ from .events import EventHandle, EventOverlap, Lane
 from .high_throughput import SUMMED, Payload, Rows, unpack_bias
 from .routes import Route, RouteMaker, Routes, agree, collective
 from .settings import ht_sizes, round_up
+from .taking_part import ROUTED, takes_part
 
 NO_EPILOGUE = "there is no epilogue, pass previous_event"
 UNSUPPORTED = {
@@ -167,6 +168,7 @@ class ElasticBuffer:
         return self.lane.stream
 
     @collective
+    @takes_part(lambda _: ROUTED)
     def dispatch(
         self,
         x: Rows,
@@ -295,6 +297,7 @@ class ElasticBuffer:
         return received, ids, out_weights, handle, self.lane.finish(call.asynchronous, used)
 
     @collective
+    @takes_part(lambda _: ("combine",))
     def combine(
         self,
         x: torch.Tensor,

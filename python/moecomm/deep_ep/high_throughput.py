@@ -14,6 +14,7 @@ from .dispatch_handle import DispatchHandle, Place, require_handle
 from .events import EventOverlap, Lane
 from .routes import Routes, collective
 from .settings import Config, ht_sizes, round_up
+from .taking_part import AT_ONCE, ROUTED, takes_part
 
 TOPK_LIMIT = 32  # moeLimits_t.topkMax
 Rows = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
@@ -117,6 +118,7 @@ class HighThroughput:
         raise NotImplementedError
 
     @collective
+    @takes_part(lambda given: AT_ONCE if given.get("num_worst_tokens") else ROUTED)
     def dispatch(
         self,
         x: Rows,
@@ -260,6 +262,7 @@ class HighThroughput:
     # ---- Combine -----------------------------------------------------------------------------------------------------
 
     @collective
+    @takes_part(lambda _: ("combine",))
     def combine(
         self,
         x: torch.Tensor,

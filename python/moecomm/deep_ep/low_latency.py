@@ -13,6 +13,7 @@ from ..values import integer
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventOverlap, Lane
 from .routes import Route, Routes, collective
+from .taking_part import AT_ONCE, takes_part
 
 Received = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 Hook = Optional[Callable[[], None]]
@@ -72,6 +73,7 @@ class LowLatency:
         self.routes.low_latency_group(num_max_dispatch_tokens_per_rank, hidden, num_experts, 8)
 
     @collective
+    @takes_part(lambda _: AT_ONCE)
     def low_latency_dispatch(
         self,
         x: torch.Tensor,
@@ -137,6 +139,7 @@ class LowLatency:
         return output.received, counts, handle, event, hook
 
     @collective
+    @takes_part(lambda _: ("combine",))
     def low_latency_combine(
         self,
         x: torch.Tensor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 import torch
 
@@ -136,12 +136,17 @@ class Dispatcher:
                       int32 of four bytes each
 
         Differentiable in rows and topk_weights."""
-        require_tensor(rows, "rows", ("tokens", "hidden"))
-        require_tensor(topk_idx, "topk_idx", ("tokens", "topk"))
-        if cast is not None and side is not None:
-            raise ValueError("side is given, and so is cast, whose scales take its place: expected one of them")
-        if cast not in CASTS:
-            raise ValueError(f"cast is {cast!r}, expected one of {', '.join(map(repr, CASTS))}")
+        try:
+            require_tensor(rows, "rows", ("tokens", "hidden"))
+            require_tensor(topk_idx, "topk_idx", ("tokens", "topk"))
+            if cast is not None and side is not None:
+                raise ValueError("side is given, and so is cast, whose scales take its place: expected one of them")
+            if cast not in CASTS:
+                raise ValueError(f"cast is {cast!r}, expected one of {', '.join(map(repr, CASTS))}")
+        except Exception as error:  # noqa: B902
+            self.ring.next()
+            self.take_part("dispatch", error, {})
+            raise
         capacity = -1 if self.capacity is None else self.capacity
         shape = (self.key, capacity, self.by_expert, self.local_experts)
         found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", *shape)
@@ -154,7 +159,11 @@ class Dispatcher:
         rows  [tokens, hidden] of any dtype
 
         Returns [n, hidden], ordered as dispatched.rows. Differentiable in rows."""
-        require_tensor(rows, "rows", ("tokens", "hidden"))
+        try:
+            require_tensor(rows, "rows", ("tokens", "hidden"))
+        except Exception as error:  # noqa: B902
+            self.take_part("redispatch", error, dict(ticket=dispatched.ticket))
+            raise
         return torch.ops.moecomm.redispatch(rows, dispatched.ticket, self.key, dispatched.rows.shape[0])
 
     def combine(
@@ -174,13 +183,17 @@ class Dispatcher:
         bias        [tokens, hidden] of the same dtype, added to the sum; or None
 
         Returns [tokens, hidden], the same bits on every run. Differentiable in rows and bias."""
-        require_tensor(rows, "rows", ("out rows", "hidden"))
-        if weights not in ("applied", "apply"):
-            raise ValueError(f"weights is {weights!r}, expected 'applied' or 'apply'")
-        if weights == "apply" and not self.by_expert:
-            raise NotImplementedError(f"weights is 'apply' in the layout {self.layout}: {WHY_GRADS}")
-        if rows.dtype not in SUMMED:
-            raise TypeError(f"rows holds {rows.dtype}, expected bfloat16, float16 or float32")
+        try:
+            require_tensor(rows, "rows", ("out rows", "hidden"))
+            if weights not in ("applied", "apply"):
+                raise ValueError(f"weights is {weights!r}, expected 'applied' or 'apply'")
+            if weights == "apply" and not self.by_expert:
+                raise NotImplementedError(f"weights is 'apply' in the layout {self.layout}: {WHY_GRADS}")
+            if rows.dtype not in SUMMED:
+                raise TypeError(f"rows holds {rows.dtype}, expected bfloat16, float16 or float32")
+        except Exception as error:  # noqa: B902
+            self.take_part("combine", error, dict(ticket=dispatched.ticket, rows=rows))
+            raise
         given = dispatched.topk_weights if weights == "apply" else None
         return torch.ops.moecomm.combine(rows, given, bias, dispatched.ticket, self.key, dispatched.tokens)
 
@@ -203,6 +216,22 @@ class Dispatcher:
         self.ring.destroy()
 
     # ---- What the ops call -------------------------------------------------------------------------------------------
+
+    def take_part(self, operator: str, error: Exception, given: Dict[str, Any]) -> None:
+        """Handle.take_part() of an operator's next call. given: the operator's arguments, as far as they are known."""
+        try:
+            stream = self.stream()
+            if operator != "dispatch":
+                handle = self.ring.use(int(given["ticket"].item()))
+                call = "dispatch" if operator == "redispatch" else "combine"
+                return handle.take_part(call, error, stream, given)
+            handle, calls = self.ring.latest()
+        except Exception:  # noqa: B902  the communicator, the handles or the route are gone, on all ranks
+            return None
+        order = ("route", "dispatch") if self.capacity is None else ("route_dispatch",)
+        if calls < len(order):
+            handle.take_part(order[calls], error, stream)
+        return None
 
     def stream(self) -> Any:
         if self.comm.native.pointer is None:

@@ -4,9 +4,11 @@ route. The ticket is a tensor on the CPU: it makes combine depend on its dispatc
 a symbol, for which no Dispatcher can be looked up: so all that decides shapes is an argument, and Dispatchers of one
 shape share a compiled graph. Annotations are no strings here, because torch reads them."""
 
+import functools
+import inspect
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -34,6 +36,24 @@ def _find(key: int) -> "Dispatcher":
     if found is None:
         raise errors.InvalidUsage(f"the Dispatcher with key {key} is gone: keep it as long as its tensors are used")
     return found
+
+
+def _takes_part(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose rank takes part in the call even if it raises before that: see Handle.take_part."""
+    signature = inspect.signature(operator)
+
+    @functools.wraps(operator)
+    def wrapped(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return operator(*arguments, **keywords)
+        except Exception as error:  # noqa: B902
+            given = signature.bind(*arguments, **keywords).arguments
+            owner = living.get(given["key"])
+            if owner is not None:
+                owner.take_part(operator.__name__, error, given)
+            raise
+
+    return wrapped
 
 
 # ---- Dispatch --------------------------------------------------------------------------------------------------------
@@ -67,6 +87,7 @@ def _outputs(
 
 
 @torch.library.custom_op("moecomm::dispatch", mutates_args=())
+@_takes_part
 def dispatch(
     rows: Tensor,
     topk_idx: Tensor,
@@ -111,6 +132,7 @@ def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity, by_e
 
 
 @torch.library.custom_op("moecomm::redispatch", mutates_args=())
+@_takes_part
 def redispatch(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
     """Other rows along an earlier route. count: out rows of that dispatch."""
     owner = _find(key)
@@ -136,6 +158,7 @@ def _combine(owner: "Dispatcher", ticket: Tensor, rows: Tensor, tokens: int, **o
 
 
 @torch.library.custom_op("moecomm::combine", mutates_args=())
+@_takes_part
 def combine(
     rows: Tensor, topk_weights: Optional[Tensor], bias: Optional[Tensor], ticket: Tensor, key: int, tokens: int
 ) -> Tensor:
@@ -150,6 +173,7 @@ def _combine_fake(rows, topk_weights, bias, ticket, key, tokens):
 
 
 @torch.library.custom_op("moecomm::combine_grads", mutates_args=())
+@_takes_part
 def combine_grads(
     rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int, topk: int
 ) -> Tuple[Tensor, Tensor]:

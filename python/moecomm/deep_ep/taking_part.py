@@ -1,0 +1,82 @@
+"""A rank that refuses a call of a Buffer takes part in it all the same, so that no other rank waits for it: see
+Handle.take_part. Its arguments may not tell which handle the others use. Then it is that of the latest such call, since
+an engine's calls have few shapes; the first call of a Buffer takes no part."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, TypeVar
+
+from ..handle_refusals import took_part
+from ..ring import HandleRing
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+ROUTED = ("route", "dispatch")
+AT_ONCE = ("route_dispatch",)
+
+
+def _ring_of(result: Any) -> Optional[HandleRing]:
+    """The ring of the handle among what a dispatch has returned."""
+    found = next((part for part in result if hasattr(part, "route")), None) if isinstance(result, tuple) else None
+    return found.route.ring if found is not None else None
+
+
+def takes_part(calls: Callable[[Dict[str, Any]], Sequence[str]]) -> Callable[[Method], Method]:
+    """Decorates a method of a Buffer. calls(arguments): the calls of the library that it makes, in their order."""
+
+    def decorate(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @functools.wraps(method)
+        def wrapped(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            rings = self.__dict__.setdefault("_latest_rings", {})
+            ring = rings.get(method.__name__)
+            before = ring.given_out if ring is not None else 0
+            try:
+                result = method(self, *arguments, **keywords)
+            except Exception as error:  # noqa: B902
+                if not took_part(error):
+                    given = signature.bind_partial(self, *arguments, **keywords).arguments
+                    _take_part(self, calls(given), error, given, ring, before)
+                raise
+            ring = _ring_of(result)
+            if ring is not None:
+                rings[method.__name__] = ring
+            return result
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+def _take_part(
+    buffer: Any,
+    calls: Sequence[str],
+    error: Exception,
+    given: Dict[str, Any],
+    ring: Optional[HandleRing],
+    before: int,
+) -> None:
+    try:
+        route = getattr(given.get("handle"), "route", None)
+        if route is not None:
+            native, made, comm = route.handle(), 0, route.ring.comm
+            calls = ["combine" if calls[0] == "combine" else "dispatch"]
+        elif ring is not None:
+            native, made = _routing(ring, before)
+            comm = ring.comm
+        else:
+            return
+        if made < len(calls):
+            stream = buffer.lane.start(comm, None)
+            native.take_part(calls[made], error, stream, {**given, "rows": given.get("x")})
+    except Exception:  # noqa: B902  what is refused, or the Buffer, is too wrong for that
+        return
+
+
+def _routing(ring: HandleRing, before: int) -> Tuple[Any, int]:
+    """The handle of this call's route, and the calls that it has made."""
+    if ring.given_out == before:
+        return ring.next()[1], 0
+    return ring.latest()
