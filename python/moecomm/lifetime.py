@@ -116,7 +116,10 @@ class Native:
             raise
 
     def __exit__(self, *_):
-        self._calls.remove(_thread.get_ident())
+        try:
+            self._calls.remove(_thread.get_ident())
+        except ValueError:  # Ctrl-C came before the call was recorded
+            pass
 
     def is_called_by(self, thread: Optional[int]) -> bool:
         """Whether that thread is inside a call."""

@@ -83,6 +83,7 @@ with moecomm.Communicator(1, 0, identity, **SETTINGS) as comm:
     try:
         while True:
             comm.info
+            time.sleep(0.002)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     time.sleep(0.6)
