@@ -67,7 +67,7 @@ class Native:
         self.pointer: Optional[int] = None
         self.process = os.getpid()
         self._calls: List[int] = []  # threads that are inside a call
-        self.entered = 0  # calls so far, so that two looks at one can tell whether it is the same
+        self.entered = 0  # calls of the main thread so far: two looks at one can tell whether it is the same
         self._taking = _thread.allocate_lock()
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
@@ -108,8 +108,10 @@ class Native:
 
     def __enter__(self) -> int:
         try:
-            self._calls.append(_thread.get_ident())
-            self.entered += 1
+            thread = _thread.get_ident()
+            self._calls.append(thread)
+            if thread == interrupts.main_thread:
+                self.entered += 1
             return self.require_alive()
         except BaseException:
             self.__exit__()
