@@ -26,6 +26,12 @@ def took_part(error: BaseException) -> bool:
     return getattr(error, "took_part", False)
 
 
+def alike(error: Any, cause: BaseException) -> Any:
+    """`error`, which takes the place of `cause`."""
+    error.took_part = took_part(cause)
+    return error
+
+
 def _noted(error: Any) -> Any:
     error.took_part = True
     return error

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # A call may have this much time to end by itself: most do, and their communicator stays good.
 PATIENCE_SECONDS = 0.25
 
+main_thread = threading.main_thread().ident
 _writer = -1  # of the pipe that Python tells of signals
 _former = -1  # who was told of signals before
 
@@ -61,19 +62,19 @@ def _look(reader: int, natives: Callable[[], List[Native]]) -> None:
 
 
 def _end_calls(natives: List[Native]) -> None:
-    main = threading.main_thread().ident
-    waiting = [(native, native.entered) for native in natives if native.is_called_by(main)]
+    waiting = [(native, native.entered) for native in natives if native.is_called_by(main_thread)]
     if not waiting:
         return
     time.sleep(PATIENCE_SECONDS)
     for native, entered in waiting:
-        if native.entered == entered and native.is_called_by(main):
+        if native.entered == entered and native.is_called_by(main_thread):
             native.abort()
 
 
 def _after_fork() -> None:
     """The descriptors are the parent's, who would be told of the child's signals."""
-    global _writer, _former
+    global main_thread, _writer, _former
+    main_thread = threading.main_thread().ident
     if _writer < 0:
         return
     try:

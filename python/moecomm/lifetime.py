@@ -67,7 +67,7 @@ class Native:
         self.pointer: Optional[int] = None
         self.process = os.getpid()
         self._calls: List[int] = []  # threads that are inside a call
-        self.entered = 0  # calls so far, so that two looks at one can tell whether it is the same
+        self.entered = 0  # calls of the main thread so far: two looks at one can tell whether it is the same
         self._taking = _thread.allocate_lock()
         self._gone = _thread.allocate_lock()  # held from init until the native communicator is destroyed
         _ALIVE[id(self)] = self
@@ -108,15 +108,20 @@ class Native:
 
     def __enter__(self) -> int:
         try:
-            self._calls.append(_thread.get_ident())
-            self.entered += 1
+            thread = _thread.get_ident()
+            self._calls.append(thread)
+            if thread == interrupts.main_thread:
+                self.entered += 1
             return self.require_alive()
         except BaseException:
             self.__exit__()
             raise
 
     def __exit__(self, *_):
-        self._calls.remove(_thread.get_ident())
+        try:
+            self._calls.remove(_thread.get_ident())
+        except ValueError:  # Ctrl-C came before the call was recorded
+            pass
 
     def is_called_by(self, thread: Optional[int]) -> bool:
         """Whether that thread is inside a call."""

@@ -53,12 +53,22 @@ made.wait()
 handle = comm.handle(2, 1, mode=sys.argv[1])
 """
 
+# Another thread's calls are no sign that the main thread's goes on.
 ROUTE = PEER + """
 import numpy
+
+def look():
+    while not over.is_set():
+        comm.info
+        time.sleep(0.01)
+
+looking = threading.Thread(target=look)
+looking.start()
 wait(lambda: handle.route(numpy.zeros((1, 1), numpy.int32)))
 print(type(comm.async_error()).__name__, flush=True)
 over.set()
 thread.join()
+looking.join()
 comm.destroy()
 """
 
@@ -83,6 +93,7 @@ with moecomm.Communicator(1, 0, identity, **SETTINGS) as comm:
     try:
         while True:
             comm.info
+            time.sleep(0.002)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     time.sleep(0.6)

@@ -257,11 +257,12 @@ def refusals(rank):
     text = "hidden_states has 9 tokens, but SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK is 8"
     refuses(ValueError, text, dispatcher.dispatch, x, topk)
     x, topk = inputs(rank)
-    output = dispatcher.dispatch(x, topk)  # a half that was refused may be repeated
+    output = dispatcher.dispatch(x, topk)
     refuses(moecomm.InvalidUsage, "dispatch_a is called, but combine_a is due", dispatcher.dispatch_a, x, topk)
     given = experts(rank, output)
     wrong = sglang.CombineInput(given.hidden_states[:, 1:].contiguous(), given.topk_ids, given.topk_weights)
     refuses(ValueError, "x has shape", dispatcher.combine_a, wrong)
+    given = experts(rank, dispatcher.dispatch(x, topk))  # the refused half has ended its step
     assert torch.equal(dispatcher.combine(given).float(), reference(x, topk))
     refuses(NotImplementedError, "remove --enable-single-batch-overlap", dispatcher.set_overlap_args, None, None)
     dispatcher.clear_overlap_args()

@@ -380,7 +380,7 @@ def one_refuses(rank):
                 one(moe.dispatch, wrong, (rows, ids, weights))
                 assert torch.equal(moe.dispatch(rows, ids, weights).rows, expected)
             if moe.mode == "ht":
-                for wrong in (expected.double(), expected[:-1]):
+                for wrong in (expected.double(), expected[:1]):
                     got = moe.dispatch(rows, ids, weights)
                     one(moe.combine, (wrong, got), (got.rows, got))
             got = moe.dispatch(rows, ids, weights)

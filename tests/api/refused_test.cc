@@ -27,16 +27,24 @@ TEST_P(RefusedCalls, MayBeRepeatedWhileTheOthersWait) {
     world(2, small(), [&](RankContext& context) {
       Calls calls(context, shape);
       context.meet();
-      if (context.rank == 1) EXPECT_EQ(calls.route(9), moeInvalidArgument);
+      if (context.rank == 1) {
+        EXPECT_EQ(calls.route(9), moeInvalidArgument);
+      }
       MOE_EXPECT_OK(calls.route(), context);
       moeDispatchArgs_t args = calls.dispatchArgs();
       args.hidden = -1;
-      if (context.rank == 1) EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
-      if (context.rank == 0) EXPECT_EQ(calls.routeDispatch(args), moeInvalidArgument);
+      if (context.rank == 1) {
+        EXPECT_EQ(calls.dispatch(args), moeInvalidArgument);
+      }
+      if (context.rank == 0) {
+        EXPECT_EQ(calls.routeDispatch(args), moeInvalidArgument);
+      }
       MOE_EXPECT_OK(calls.dispatch(calls.dispatchArgs()), context);
       moeCombineArgs_t sum = calls.combineArgs();
       sum.out = nullptr;
-      if (context.rank == 1) EXPECT_EQ(calls.combine(sum), moeInvalidArgument);
+      if (context.rank == 1) {
+        EXPECT_EQ(calls.combine(sum), moeInvalidArgument);
+      }
       MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
       calls.expectSums(2.0f);
       calls.expectStatus(moeSuccess, "");
@@ -83,7 +91,9 @@ TEST_P(RefusedCalls, ARefusedDispatchIsHeardByAllRanks) {
         MOE_EXPECT_OK(moeHandleGetStatus(calls.handle(), &status), context);
         EXPECT_NE(status.result, moeSuccess);
         EXPECT_TRUE(says(status.sentence, everywhere ? "has refused its arguments" : refusedBy(1)));
-        if (!everywhere) EXPECT_EQ(status.rank, 1);
+        if (!everywhere) {
+          EXPECT_EQ(status.rank, 1);
+        }
         MOE_EXPECT_OK(calls.combine(calls.combineArgs()), context);
         calls.expectSums(0.0f);
         calls.wholeStep();

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import torch
 
 from .. import errors
+from ..handle_refusals import took_part
 from ..values import integer
 from .low_latency import LowLatency
 from .normal import Normal
@@ -80,12 +81,12 @@ class Dispatcher:
         self._require_turn("dispatch_a")
         mode = self._modes[self.deepep_mode.resolve(self.engine.is_extend()).value]
         self._mode = mode
-        self._pass(mode.dispatch_a(hidden_states, topk_output))
+        self._pass(self._run(mode.dispatch_a, hidden_states, topk_output))
 
     def dispatch_b(self) -> Any:
         """Returns DeepEPNormalDispatchOutput or DeepEPLLDispatchOutput of SGLang, as the mode has it."""
         self._require_turn("dispatch_b")
-        output = self._mode.dispatch_b(self._between)
+        output = self._run(self._mode.dispatch_b, self._between)
         self._pass(None)
         return output
 
@@ -98,20 +99,29 @@ class Dispatcher:
         """combine_input: SGLang's, with hidden_states, topk_ids and topk_weights."""
         self._require_turn("combine_a")
         hidden_states, topk_ids, topk_weights = combine_input
-        self._pass(self._mode.combine_a(hidden_states, topk_ids, topk_weights))
+        self._pass(self._run(self._mode.combine_a, hidden_states, topk_ids, topk_weights))
 
     def combine_b(self) -> torch.Tensor:
         """Returns [tokens, hidden]."""
         self._require_turn("combine_b")
-        sums = self._mode.combine_b(self._between)
+        sums = self._run(self._mode.combine_b, self._between)
         self._pass(None)
         return sums
 
     def _require_turn(self, half: str) -> None:
-        """The halves come in turn. One that raised may be repeated."""
+        """The halves come in turn."""
         due = STAGES[self._waits_for]
         if half != due:
             raise errors.InvalidUsage(f"{half} is called, but {due} is due")
+
+    def _run(self, half: Callable[..., Any], *arguments: Any) -> Any:
+        """A half that raised may be repeated, unless this rank took part in a call: then the step is over."""
+        try:
+            return half(*arguments)
+        except Exception as error:  # noqa: B902
+            if took_part(error):
+                self._waits_for, self._between = 0, None
+            raise
 
     def _pass(self, between: Any) -> None:
         self._between = between

@@ -8,6 +8,7 @@ import torch
 
 from ..deep_ep import EventOverlap
 from ..deep_ep.low_latency import LowLatencyHandle, Received
+from ..handle_refusals import alike
 from .mode import Mode
 
 
@@ -50,24 +51,25 @@ class LowLatency(Mode):
     def dispatch_a(self, hidden_states: torch.Tensor, topk_output: Any) -> Sent:
         """Sends rows [tokens, hidden] bfloat16, cast to fp8 on their way if the experts want that."""
         tokens = hidden_states.shape[0]
-        if tokens > self.tokens_max:
-            raise ValueError(
-                f"hidden_states has {tokens} tokens, but SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK is "
-                f"{self.tokens_max}"
-            )
         fp8, gemm, buffer = self.wants("fp8"), self.engine.deep_gemm, self.buffer()
         powers = bool(fp8 and gemm.ENABLE_JIT_DEEPGEMM and gemm.DEEPGEMM_BLACKWELL)
         ids = topk_output.topk_ids.to(torch.int64)
-        received, counts, self._handle, event, hook = buffer.low_latency_dispatch(
-            hidden_states,
-            ids,
-            self.tokens_max,
-            self.num_experts,
-            use_fp8=fp8,
-            round_scale=powers,
-            use_ue8m0=powers,
-            **self._options(),
-        )
+        try:
+            received, counts, self._handle, event, hook = buffer.low_latency_dispatch(
+                hidden_states,
+                ids,
+                self.tokens_max,
+                self.num_experts,
+                use_fp8=fp8,
+                round_scale=powers,
+                use_ue8m0=powers,
+                **self._options(),
+            )
+        except ValueError as error:
+            if tokens <= self.tokens_max:
+                raise
+            sentence = f"{tokens} tokens, but SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK is {self.tokens_max}"
+            raise alike(ValueError(f"hidden_states has {sentence}"), error) from error
         # The mean of an expert's rows, for the shape of the GEMM.
         expected = (tokens * buffer.group_size * ids.shape[1] + self.num_experts) // self.num_experts
         return Sent(received, ids, topk_output.topk_weights, counts, expected, _arrival(event, hook))

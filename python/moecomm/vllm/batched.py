@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 
 from ..deep_ep import Buffer
+from ..handle_refusals import alike
 from ..values import integer
 from .common import PrepareAndFinalize, Prepared, round_up, weigh_input
 
@@ -96,16 +97,22 @@ class Batched(PrepareAndFinalize):
         Raises NotImplementedError for defer_input_quant and for static scales per token."""
         self._require(a1, quant_config, defer_input_quant)
         a1 = weigh_input(a1, topk_weights, apply_router_weight_on_input)
-        received, counts, handle, _, hook = self.buffer.low_latency_dispatch(
-            a1,
-            self._physical(topk_ids),
-            self.max_tokens_per_rank,
-            num_experts,
-            use_fp8=self.use_fp8_dispatch,
-            round_scale=self.use_ue8m0_dispatch,
-            use_ue8m0=self.use_ue8m0_dispatch,
-            return_recv_hook=True,
-        )
+        most = self.max_tokens_per_rank
+        try:
+            received, counts, handle, _, hook = self.buffer.low_latency_dispatch(
+                a1,
+                self._physical(topk_ids),
+                most,
+                num_experts,
+                use_fp8=self.use_fp8_dispatch,
+                round_scale=self.use_ue8m0_dispatch,
+                use_ue8m0=self.use_ue8m0_dispatch,
+                return_recv_hook=True,
+            )
+        except ValueError as error:  # in vLLM's words
+            if a1.shape[0] <= most:
+                raise
+            raise alike(ValueError(f"a1 has {a1.shape[0]} tokens, but max_tokens_per_rank is {most}"), error) from error
         self._keep(handle)
 
         def receive() -> Prepared:
@@ -119,8 +126,6 @@ class Batched(PrepareAndFinalize):
     def _require(self, a1: torch.Tensor, config: Any, deferred: bool) -> None:
         if deferred:
             raise NotImplementedError("defer_input_quant is True: choose experts that take quantised rows")
-        if a1.shape[0] > self.max_tokens_per_rank:
-            raise ValueError(f"a1 has {a1.shape[0]} tokens, but max_tokens_per_rank is {self.max_tokens_per_rank}")
         if self.use_fp8_dispatch and (config.block_shape is None or config.block_shape[1] != BLOCK):
             raise NotImplementedError(f"use_fp8_dispatch is True, but block_shape is {config.block_shape}")
         scale = config.a1_scale
