@@ -115,12 +115,14 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
   }
 }
 
-// If the ranks meet at a loopback address, all of them are on this host.
+// If the ranks meet at a loopback address, all of them are on this host, which may lack one of the families.
 std::vector<Address> ownAddresses(const IdContents& id, const Options& options) {
   const auto isLoopback = [](const Address& address) { return address.isLoopback(); };
   const bool oneHost = std::all_of(id.addresses.begin(), id.addresses.end(), isLoopback);
   if (!oneHost || !options.interfaceName.empty()) return localAddresses(options.interfaceName);
-  return {Address::loopback(id.addresses.front().family)};
+  std::vector<Address> own;
+  for (const Address& address : id.addresses) addOnce(own, Address::loopback(address.family));
+  return own;
 }
 
 Group readTable(const std::vector<std::uint8_t>& table, const Key& secret, const Options& options) {
