@@ -24,6 +24,21 @@ std::chrono::milliseconds timeoutOf(const moe::Config& config) {
   return std::chrono::milliseconds(config.timeoutMs);
 }
 
+// Rank 0 serves the meeting. Those who wait there learn why it does not come.
+std::unique_ptr<Comm> createFor(const moe::LaunchEnvironment& launch, const moe::Config& config) {
+  const moeUniqueId_t id =
+      moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret, timeoutOf(config));
+  const auto create = [&] { return Comm::create(launch.nranks, launch.rank, id, config, 0); };
+  if (launch.rank != 0) return create();
+  const auto meeting = moe::bootstrap::serveUniqueId(id, timeoutOf(config));
+  try {
+    return create();
+  } catch (...) {
+    if (const auto why = meeting.giveUp(moe::currentErrorOf(0))) throw moe::Error(*why);
+    throw;
+  }
+}
+
 moeDispatchArgs_t readArgs(const moeDispatchArgs_t* args, std::int64_t* rowBytes) {
   const moeDispatchArgs_t defaults = MOE_DISPATCH_ARGS_INITIALIZER;
   const moeDispatchArgs_t own = moe::readStruct(args, "args", defaults);
@@ -112,10 +127,7 @@ moeResult_t moeCommInitFromEnv(moeComm_t* comm, const moeConfig_t* config) {
     moe::require(comm != nullptr, "comm is NULL");
     const moe::Config resolved = moe::resolveConfig(config);
     const moe::LaunchEnvironment launch = moe::launchFromEnvironment();
-    const moeUniqueId_t id =
-        moe::bootstrap::uniqueIdFor(launch.rootHost, launch.rootPort, launch.secret, timeoutOf(resolved));
-    if (launch.rank == 0) moe::bootstrap::serveUniqueId(id, timeoutOf(resolved));
-    *comm = reinterpret_cast<moeComm_t>(Comm::create(launch.nranks, launch.rank, id, resolved, 0).release());
+    *comm = reinterpret_cast<moeComm_t>(createFor(launch, resolved).release());
   });
 }
 

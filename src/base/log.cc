@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/signal_held.h"
 
 namespace moe {
 namespace {
@@ -48,34 +48,6 @@ const char* levelName(std::int32_t level) {
   return level >= 0 && level < static_cast<std::int32_t>(kNames.size()) ? kNames[static_cast<std::size_t>(level)] : "?";
 }
 
-// Holds back SIGPIPE. A write to a pipe without a reader raises it, and it would end a program that does not expect it.
-class PipeSignalHeld {
- public:
-  PipeSignalHeld() noexcept {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    held_ = sigismember(&pending, SIGPIPE) == 0 && ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_) == 0;
-  }
-  ~PipeSignalHeld() {
-    if (held_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  PipeSignalHeld(const PipeSignalHeld&) = delete;
-  PipeSignalHeld& operator=(const PipeSignalHeld&) = delete;
-
-  // Call it after a write that raised the signal.
-  void forget() noexcept {
-    constexpr timespec kAtOnce{};
-    while (held_ && ::sigtimedwait(&pipe_, nullptr, &kAtOnce) < 0 && errno == EINTR) {
-    }
-  }
-
- private:
-  sigset_t pipe_, before_;
-  bool held_;
-};
-
 bool takesMore(int fd, int waitMs) {
   pollfd entry{fd, POLLOUT, 0};
   return ::poll(&entry, 1, waitMs) > 0;
@@ -83,12 +55,13 @@ bool takesMore(int fd, int waitMs) {
 
 // Writes in pieces so small that a pipe with room takes each one whole. Returns false if the rest is lost.
 bool writeText(int fd, std::string_view text, int waitMs) {
-  PipeSignalHeld signal;
+  SignalHeld noReader(SIGPIPE), noRoom(SIGXFSZ);
   while (!text.empty()) {
     if (!takesMore(fd, waitMs)) return false;
     const ssize_t written = ::write(fd, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EPIPE) signal.forget();
+    if (written < 0 && errno == EPIPE) noReader.forget();
+    if (written < 0 && errno == EFBIG) noRoom.forget();
     if (written <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
+#include "base/error_text.h"
 #include "base/fd.h"
+#include "base/signal_held.h"
 
 namespace moe {
 
@@ -61,7 +64,7 @@ std::string FlightRecorder::text(RecorderOwner owner, Deadline end) {
 
 void writeWholeFile(const std::string& path, const std::string& text) {
   const std::string part = path + ".part";
-  const auto cannot = [&] { return systemError("cannot write " + path); };
+  const auto cannot = [&] { return Error(moeSystemError, "cannot write " + path + ": " + errorText(errno)); };
   const auto giveUp = [&] {  // what went wrong, before the clearing away changes errno
     Error error = cannot();
     ::unlink(part.c_str());
@@ -70,8 +73,10 @@ void writeWholeFile(const std::string& path, const std::string& text) {
   ::unlink(part.c_str());  // of a process that ended meanwhile
   const Fd file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) throw cannot();
+  SignalHeld tooLarge(SIGXFSZ);
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t wrote = ::write(file.get(), text.data() + at, text.size() - at);
+    if (wrote < 0 && errno == EFBIG) tooLarge.forget();
     if (wrote < 0 && errno != EINTR) throw giveUp();
     if (wrote > 0) at += static_cast<std::size_t>(wrote);
   }

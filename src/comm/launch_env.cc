@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "bootstrap/net/siphash.h"
+#include "bootstrap/net/socket.h"
 #include "comm/limits.h"
 
 namespace moe {
@@ -131,7 +132,7 @@ LaunchEnvironment readOpenMpi(const Lookup& lookup) {
                       "host runs rank 0 and port is free (mpirun -x MOECOMM_ROOT)",
                       launch.nranks, localSize, job.empty() ? ", and tells no job id" : ""));
     }
-    launch.rootHost = "127.0.0.1";
+    launch.rootHost = bootstrap::loopbackOfThisHost().host();
     launch.rootPort = derivePort(job);
   }
   readSecret(env, job, &launch);

@@ -19,6 +19,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/fd.h"
 #include "moecomm.h"
 #include "tools/moerun_bind.h"
@@ -65,13 +66,41 @@ std::string makeSecret() {
   return secret;
 }
 
-bool portIsFree(std::uint16_t port) {
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// The errno of binding a socket to these; 0 if that works. Throws if there can be no socket.
+int bindError(int family, const sockaddr* address, socklen_t bytes) {
+  const Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket && errno == EAFNOSUPPORT) return errno;
+  if (!socket) throw Error(moeSystemError, "cannot look for a free port: " + errorText(errno));
+  const int alone = 1;  // IPv6 without IPv4
+  if (family == AF_INET6) (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &alone, sizeof alone);
+  return ::bind(socket.get(), address, bytes) == 0 ? 0 : errno;
+}
+
+int bindError4(in_addr_t where, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  return socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  address.sin_addr.s_addr = htonl(where);
+  return bindError(AF_INET, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+int bindError6(const in6_addr& where, std::uint16_t port) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(port);
+  address.sin6_addr = where;
+  return bindError(AF_INET6, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+}
+
+// A host may lack one of the families.
+bool portIsFree(std::uint16_t port) {
+  return bindError4(INADDR_ANY, port) != EADDRINUSE && bindError6(in6addr_any, port) != EADDRINUSE;
+}
+
+// As MOECOMM_ROOT has it: that of IPv4, unless this host has only that of IPv6.
+const char* loopbackHost() {
+  const bool onlyIpv6 = bindError4(INADDR_LOOPBACK, 0) != 0 && bindError6(in6addr_loopback, 0) == 0;
+  return onlyIpv6 ? "[::1]" : "127.0.0.1";
 }
 
 // Chooses a port below the range that the system hands out by itself, so that no outgoing connection takes it
@@ -89,7 +118,7 @@ std::uint16_t choosePort() {
 std::string rootHost(const std::vector<Placement>& placements, const std::string& thisHost) {
   bool anyRemote = false;
   for (const Placement& placement : placements) anyRemote = anyRemote || !placement.local;
-  if (!anyRemote) return "127.0.0.1";
+  if (!anyRemote) return loopbackHost();
   const Placement& first = placements.front();
   const std::string host = first.local ? thisHost : first.host;
   return host.find(':') == std::string::npos ? host : "[" + host + "]";

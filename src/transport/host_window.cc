@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 
+#include "base/error_text.h"
+#include "base/signal_held.h"
 #include "transport/window.h"
 
 namespace moe {
@@ -25,8 +28,11 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 Fd makeFile(std::size_t bytes) {
   Fd fd(::memfd_create("moecomm-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw systemError("cannot create the window (memfd_create)");
+  SignalHeld tooLarge(SIGXFSZ);
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    throw systemError("cannot size the window to " + std::to_string(bytes) + " bytes");
+    const int error = errno;
+    if (error == EFBIG) tooLarge.forget();
+    throw Error(moeSystemError, "cannot size the window to " + std::to_string(bytes) + " bytes: " + errorText(error));
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) throw systemError("cannot seal the size of the window");
   return fd;

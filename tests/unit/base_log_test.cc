@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,25 @@ TEST(Log, AClosedPipeEndsNobody) {
 }
 
 // The next file that is opened gets the descriptor number of standard error. It must not get the log's lines.
+// The same of SIGXFSZ, which a write raises at the limit of ulimit -f.
+TEST(Log, AFileThatMayGrowNoMoreEndsNobody) {
+  const std::string file = ::testing::TempDir() + "log_limit_" + std::to_string(::getpid());
+  EXPECT_EQ(statusOf([&] {
+              const rlimit limit{64, RLIM_INFINITY};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(3);
+              const Log log(toFile(file), 0, 1);
+              for (int i = 0; i < 8; ++i) log.write(moeLogWarn, "net", "a line of more than some bytes, number {}", i);
+              sigset_t now;
+              sigpending(&now);
+              if (sigismember(&now, SIGXFSZ) != 0) ::_exit(1);
+              pthread_sigmask(SIG_SETMASK, nullptr, &now);
+              if (sigismember(&now, SIGXFSZ) != 0) ::_exit(2);
+            }),
+            0);
+  EXPECT_EQ(std::filesystem::file_size(file), 64U);
+  std::filesystem::remove(file);
+}
+
 TEST(Log, ALineForAStandardErrorThatIsClosedIsLost) {
   EXPECT_EQ(statusOf([] {
               ::close(2);

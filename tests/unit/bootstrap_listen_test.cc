@@ -112,5 +112,17 @@ TEST(Listen, EveryAddressHasTheSamePort) {
   }
 }
 
+// Two interfaces may have the same address, and /etc/hosts may name one twice.
+TEST(Listen, TakesEachAddressOnce) {
+  const Address v4 = Address::loopback(AF_INET), v6 = Address::loopback(AF_INET6);
+  const bootstrap::Listener any = bootstrap::listenTcp({v4, v6, v4, v6}, 0);
+  EXPECT_EQ(any.sockets.size(), bootstrap::isOfThisHost(v6) ? 2U : 1U);
+  EXPECT_EQ(any.addresses.size(), any.sockets.size());
+  const std::uint16_t port = freePort();
+  const bootstrap::Listener fixed = bootstrap::listenTcp({v4, v4}, port);
+  EXPECT_EQ(fixed.addresses.size(), 1U);
+  EXPECT_EQ(fixed.port, port);
+}
+
 }  // namespace
 }  // namespace moe::test

@@ -1,12 +1,17 @@
 // What is left out of a ring that was copied while it was written, and how texts get into JSON.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "comm/clock_offset.h"
+#include "comm/flight_recorder.h"
 #include "comm/recorder_text.h"
+#include "support/process_limit.h"
+#include "support/temporary_folder.h"
 
 namespace moe::test {
 namespace {
@@ -77,6 +82,20 @@ TEST(RecorderText, KnowsWhichWaitIsLonger) {
   EXPECT_EQ(rankOfWait(waitWord(1023, 5)), 1023);
   EXPECT_EQ(timeOfWait(waitWord(1023, 5)), 5u);
   EXPECT_EQ(rankOfWait(0), -1);
+}
+
+// Without a word the kernel would end the process by SIGXFSZ.
+TEST(RecorderText, AFileThatWouldBeLargerThanFilesMayBeIsRefusedWithTheLimit) {
+  const TemporaryFolder folder;
+  const ProcessLimit limit(RLIMIT_FSIZE, 100);
+  try {
+    writeWholeFile(folder.at("dump"), std::string(200, 'x'));
+    ADD_FAILURE() << "it was written";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "cannot write " + folder.at("dump") + ": File too large (limit 100 bytes, ulimit -f)");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(ClockOffset, LiesWithinWhatRoundsAllow) {

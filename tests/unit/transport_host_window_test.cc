@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "support/process_limit.h"
 #include "transport/window.h"
 #include "unit/bootstrap_world.h"
 
@@ -43,6 +44,17 @@ TEST(HostWindow, IsMappedByOtherProcesses) {
   const Outcome outcome = open(window->fd());
   EXPECT_EQ(outcome.result, moeSuccess) << outcome.sentence;
   EXPECT_EQ(window->base()[kWindowBytes - 1], 1);
+}
+
+// Without a word the kernel would end the process by SIGXFSZ.
+TEST(HostWindow, ThatIsLargerThanAFileMayBeIsRefusedWithTheLimit) {
+  const ProcessLimit limit(RLIMIT_FSIZE, 4096);
+  const Outcome outcome = outcomeOf([] { makeHostWindow(kWindowBytes, {}); });
+  EXPECT_EQ(outcome.result, moeSystemError);
+  EXPECT_EQ(outcome.sentence, "cannot size the window to 65536 bytes: File too large (limit 4096 bytes, ulimit -f)");
+  sigset_t pending;
+  ASSERT_EQ(::sigpending(&pending), 0);
+  EXPECT_EQ(sigismember(&pending, SIGXFSZ), 0);
 }
 
 // Otherwise a process with the descriptor could cut the file, and every access beyond its end would be a SIGBUS.

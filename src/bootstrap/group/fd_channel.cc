@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/error_text.h"
 
 namespace moe::bootstrap {
 namespace {
@@ -56,6 +57,13 @@ std::vector<Fd> listenLocal(const Key& key) {
   return listeners;
 }
 
+// The kernel does not say why it kept a descriptor back. Making another one does.
+Error cannotTake(int socket) {
+  const Fd probe(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
+  const std::string why = probe ? "it was kept back" : errorText(errno);
+  return Error(moeSystemError, "cannot take a descriptor that another rank passes: " + why);
+}
+
 }  // namespace
 
 FdServer::FdServer(const Key& key, int fd)
@@ -67,6 +75,7 @@ FdServer::FdServer(const Key& key, int fd)
 
 void FdServer::serve(const PollSet& set) {
   lobby_.serve(set);
+  if (const auto why = lobby_.shortage(kShortageMax)) throw Error(*why);
   const auto reply = std::make_shared<const std::vector<std::uint8_t>>(encodeFrame(FrameType::FdReply, 0));
   for (auto& guest : lobby_.takeGuests())
     guest->sendFd(reply, fd_.get());  // also closes; the guest asks again if the reply did not fit
@@ -102,6 +111,7 @@ void FdFetch::serve(const PollSet& set) {
     asked_ = true;
   }
   if (const auto frame = link_->next()) fd_ = link_->takeFd();
+  if (link_->lostFd()) throw cannotTake(link_->fd());
   if (!link_->closed()) return;
   if (!done()) problem_ = link_->reason().empty() ? "it closed the connection" : link_->reason();
   link_.reset();

@@ -1,5 +1,6 @@
 #include "bootstrap/group/host_identity.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/error_text.h"
 
 namespace moe::bootstrap {
 namespace {
@@ -19,6 +21,18 @@ namespace {
 std::uint64_t inodeOf(const char* path) {
   struct stat info {};
   return ::stat(path, &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+// The first line of a file; empty if there is none. Ranks that cannot be told apart, or seem to be, go wrong later, so
+// a shortage is no reason to go on without.
+std::string firstLineOf(const std::string& path) {
+  std::ifstream file(path);
+  if (!file.is_open() && isShortage(errno)) {
+    throw Error(moeSystemError, fmt::format("cannot read {}: {}", path, errorText(errno)));
+  }
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 template <std::size_t N>
@@ -30,9 +44,7 @@ void store(std::array<char, N>& out, std::string_view text) {
 
 // Reads field 22 of the process's stat. The process name may contain anything, so fields are counted from the last ')'.
 std::uint64_t startOfProcess(const std::string& process) {
-  std::ifstream file("/proc/" + process + "/stat");
-  std::string line;
-  std::getline(file, line);
+  const std::string line = firstLineOf("/proc/" + process + "/stat");
   const std::size_t nameEnd = line.rfind(')');
   if (nameEnd == std::string::npos) return 0;
   std::istringstream fields(line.substr(nameEnd + 1));
@@ -93,10 +105,7 @@ Key numberOfThisProcess() {
 HostIdentity HostIdentity::current() {
   HostIdentity self{};
   (void)::gethostname(self.hostName.data(), self.hostName.size() - 1);
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string bootId;
-  std::getline(boot, bootId);
-  store(self.bootId, bootId);
+  store(self.bootId, firstLineOf("/proc/sys/kernel/random/boot_id"));
   self.netNamespace = inodeOf("/proc/self/ns/net");
   self.ipcNamespace = inodeOf("/proc/self/ns/ipc");
   self.pidNamespace = inodeOf("/proc/self/ns/pid");

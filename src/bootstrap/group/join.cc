@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/group/tree.h"
@@ -86,6 +87,12 @@ class Meeting : public Source {
   std::vector<std::uint8_t> table_;
 };
 
+// What this process lacks is no reason to wait for others.
+void refuseShortage(const Dialer& dialer, const std::string& whom) {
+  if (dialer.shortage() == 0 || dialer.state() != Dialer::State::Failed) return;
+  throw Error(moeSystemError, fmt::format("cannot connect to {}: {}", whom, errorText(dialer.shortage())));
+}
+
 std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& options, Deadline deadline) {
   const Deadline refusedLongEnough = Deadline::after(kGiveUpRefused);
   const std::string where = describe(id.addresses) + serverOf(options);
@@ -95,6 +102,7 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
                   perAddress(options));
     while (dialer.state() == Dialer::State::Trying && !deadline.expired()) pollOnce(dialer, deadline);
     if (dialer.state() == Dialer::State::Connected) return dialer.take();
+    refuseShortage(dialer, "the rendezvous at " + where);
     if (dialer.wrongKey()) {
       throw Error(moeInvalidUsage,
                   fmt::format("rank {}: what answers at {} does not know the secret of this unique id: "
@@ -115,12 +123,14 @@ std::unique_ptr<Link> reachRendezvous(const IdContents& id, const Options& optio
   }
 }
 
-// If the ranks meet at a loopback address, all of them are on this host.
+// If the ranks meet at a loopback address, all of them are on this host, which may lack one of the families.
 std::vector<Address> ownAddresses(const IdContents& id, const Options& options) {
   const auto isLoopback = [](const Address& address) { return address.isLoopback(); };
   const bool oneHost = std::all_of(id.addresses.begin(), id.addresses.end(), isLoopback);
   if (!oneHost || !options.interfaceName.empty()) return localAddresses(options.interfaceName);
-  return {Address::loopback(id.addresses.front().family)};
+  std::vector<Address> own;
+  for (const Address& address : id.addresses) addOnce(own, Address::loopback(address.family));
+  return own;
 }
 
 Group readTable(const std::vector<std::uint8_t>& table, const Key& secret, const Options& options) {
@@ -147,6 +157,7 @@ void connectToParent(Node& node, const Options& options, Deadline deadline) {
     const std::unique_ptr<Dialer, decltype(remove)> registered(&dialer, remove);
     while (dialer.state() == Dialer::State::Trying && !deadline.expired()) node.round(deadline.leftMs());
     if (dialer.state() == Dialer::State::Connected) node.attachTo(parent, dialer.take());
+    refuseShortage(dialer, fmt::format("rank {}", parent));
     while (node.parentState() == Node::ParentState::Asked && !deadline.expired()) node.round(deadline.leftMs());
     if (node.parentState() == Node::ParentState::Attached) return;
     node.throwIfBroken(kWhat);
@@ -198,16 +209,19 @@ std::unique_ptr<Node> meetAndJoin(const moeUniqueId_t& id, const Options& option
   }
 
   if (options.rank == options.nranks - 1) listener.sockets.clear();  // a rank is dialled only by ranks above it
-  auto node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));
+  std::unique_ptr<Node> node;
   try {
+    node = std::make_unique<Node>(readTable(meeting.table(), contents.secret, options), std::move(listener.sockets));
     takePlace(*node, meeting, options, deadline);
   } catch (...) {
     // Tells the others the cause first. Otherwise they might notice that this rank goes before they learn why.
     const Error error = currentErrorOf(options.rank);
-    node->removeSource(meeting);
-    node->announce({options.rank, error.result(), error.what()});
+    if (node) {
+      node->removeSource(meeting);
+      node->announce({options.rank, error.result(), error.what()});
+    }
     meeting.send(FrameType::Refusal, options.rank, encodeReason(error.result(), error.what()));
-    node->sayGoodbye(Deadline::after(kFarewell));
+    if (node) node->sayGoodbye(Deadline::after(kFarewell));
     throw Error(error);
   }
   return node;

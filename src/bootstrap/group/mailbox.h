@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error_text.h"
 #include "base/fd.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/late_waits.h"
@@ -20,7 +21,7 @@ namespace moe::bootstrap {
 class Mailbox : public Source {
  public:
   Mailbox() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!event_) throw systemError("eventfd");
+    if (!event_) throw Error(moeSystemError, "cannot make an eventfd: " + errorText(errno));
   }
 
   void post(Failure failure) {

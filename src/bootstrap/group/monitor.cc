@@ -73,6 +73,7 @@ void Monitor::watch() {
     for (const Failure& failure : node_.takeNewFailures()) report(failure);
     reparent_.step();
     lookAtProcesses();
+    node_.warnOfShortage();
     if (callbacks_.onTick && tick.expired()) {
       callbacks_.onTick();
       tick = Deadline::after(callbacks_.tick);

@@ -77,6 +77,9 @@ class Node {
   void throwIfBroken(const char* what) const;         // throws if a rank has failed or left
   bool broken() const { return firstFailure_ || firstLeft_; }
 
+  // Logs once that ranks which look for a new parent cannot connect, because this process lacks descriptors or memory.
+  void warnOfShortage();
+
   void announce(const Failure& failure) { learnFailure(failure, nullptr); }
   // Failures that this rank has learned of or found by asking, without those that it has announced.
   std::vector<Failure> takeNewFailures() { return std::exchange(newFailures_, {}); }
@@ -148,6 +151,8 @@ class Node {
   void sendResults();
   void sendWaiting();
   [[noreturn]] void giveUp(const char* what);
+  void throwIfChildrenWait() const;
+  bool hasChild(int rank) const;
   bool allDrained() const;
 
   Group group_;
@@ -169,6 +174,7 @@ class Node {
   Gather gather_;
   std::vector<SharedBytes> heldForParent_;
   bool collectivesOver_ = false;
+  bool warnedOfShortage_ = false;
 };
 
 }  // namespace moe::bootstrap

@@ -41,7 +41,9 @@ std::vector<std::vector<std::uint8_t>> Node::allGather(std::span<const std::uint
     }
     flush();
     round(std::min(deadline.leftMs(), notice.leftMs()));
-    if (!gather_.complete()) throwIfBroken(what);
+    if (gather_.complete()) break;
+    throwIfBroken(what);
+    throwIfChildrenWait();
   }
   while (!allDrained() && !deadline.expired()) round(deadline.leftMs());
   return gather_.finish();
@@ -85,6 +87,27 @@ void Node::handleResult(Peer& peer, const Frame& frame) {
 }
 
 // ---- Missing ranks ----
+
+bool Node::hasChild(int rank) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return peer->rank == rank; });
+}
+
+// Children that wait in vain would be named as missing, and name this rank, but only this rank knows what it lacks.
+void Node::throwIfChildrenWait() const {
+  const auto why = lobby_.shortage(shortagePatience(group_.timeout));
+  if (!why) return;
+  for (int rank = group_.rank * kFanOut + 1; rank <= (group_.rank + 1) * kFanOut && rank < group_.nranks; ++rank) {
+    if (!hasChild(rank)) throw Error(*why);
+  }
+}
+
+void Node::warnOfShortage() {
+  if (warnedOfShortage_ || group_.log == nullptr) return;
+  const auto why = lobby_.shortage(kShortageMax);
+  if (!why) return;
+  warnedOfShortage_ = true;
+  group_.log->write(moeLogWarn, "net", "other ranks look for a new neighbour, but this one {}", why->what());
+}
 
 // Tells the ranks below which ranks this operation waits for. The root knows it from the blobs. The others know it from
 // their parent, or suspect the parent if that is silent.

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/poll_until.h"
 #include "base/quiet_thread.h"
 #include "bootstrap/group/failure.h"
 #include "bootstrap/group/text.h"
@@ -17,6 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr Lobby::Limits kLimits{1024, milliseconds(5000), milliseconds(500)};
 constexpr milliseconds kAfterFailure{10000};  // late ranks are told the reason for this long
+constexpr milliseconds kTell{500};            // at most, until the others know that this process gives up
 constexpr milliseconds kOutlives{5000};  // its end never ends the ranks' waits before they know which ranks are missing
 
 // Ranks get an answer a little before they would give up by themselves, so that they learn which ranks are missing.
@@ -51,9 +53,11 @@ std::optional<JoinRequest> JoinRequest::decode(std::span<const std::uint8_t> pay
   return request;
 }
 
-RendezvousServer::RendezvousServer(std::vector<Fd> listeners, const Key& secret, milliseconds timeout)
+RendezvousServer::RendezvousServer(std::vector<Fd> listeners, const Key& secret, milliseconds timeout, int rank)
     : lobby_(std::move(listeners), rendezvousKey(secret),
              maskOf(FrameType::Join, FrameType::Joined, FrameType::Refusal), kLimits),
+      rank_(rank),
+      shortageMax_(shortagePatience(timeout)),
       lifetime_(Deadline::after(timeout)) {}
 
 void RendezvousServer::run() {
@@ -61,19 +65,50 @@ void RendezvousServer::run() {
   while (!finished()) {
     set.clear();
     lobby_.arm(set);
+    owner_.arm(set);
     for (Member& member : members_) {
       if (!member.done) member.index = set.add(member.link->fd(), member.link->wanted());
     }
     set.wait(waitMs());
     lobby_.serve(set);
+    owner_.serve(set);
+    hearOwner();
     for (Member& member : members_) {
       if (member.done) continue;
       member.link->pump(set.at(member.index));
       listen(member);
     }
     for (auto& guest : lobby_.takeGuests()) admit(std::move(guest));
+    refuseIfShort();
     checkPatience();
   }
+}
+
+std::string RendezvousServer::self() const {
+  return rank_ < 0 ? "the process that serves the unique id" : fmt::format("rank {}", rank_);
+}
+
+void RendezvousServer::ownerGivesUp(const Error& error, Deadline deadline) {
+  owner_.post({rank_, error.result(), error.what()});
+  pollUntil(
+      deadline, [&] { return over_.load(); }, [] { return false; });
+}
+
+void RendezvousServer::hearOwner() {
+  for (const Failure& failure : owner_.take()) {
+    if (refusal_.empty()) refuseAll(failure.result, failure.sentence);
+  }
+}
+
+// Ranks whose connections cannot be accepted would count as missing. When those that are here have been refused, they
+// leave room for the others.
+void RendezvousServer::refuseIfShort() {
+  if (tableSent_ || !refusal_.empty()) return;
+  const auto why = lobby_.shortage(shortageMax_);
+  if (!why) return;
+  lack_ = Error(why->result(), fmt::format("{}: {}", self(), why->what()));
+  short_.store(true);
+  refuseAll(lack_->result(), lack_->what());
 }
 
 int RendezvousServer::waitMs() const {
@@ -87,6 +122,7 @@ int RendezvousServer::waitMs() const {
 bool RendezvousServer::finished() const {
   const bool decided = tableSent_ || !refusal_.empty();
   if (lifetime_.expired() && (decided || members_.empty())) return true;
+  if (members_.empty()) return false;
   const bool allDone = std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.done; });
   return decided && allDone && members_.size() >= members_.front().request.nranks;
 }
@@ -156,7 +192,7 @@ void RendezvousServer::refuseAll(moeResult_t result, const std::string& sentence
 }
 
 void RendezvousServer::giveUp(moeResult_t result, const std::string& sentence) {
-  if (refusal_.empty()) refuseAll(result, "the process that serves the unique id: " + sentence);
+  if (refusal_.empty()) refuseAll(result, fmt::format("{}: {}", self(), sentence));
 }
 
 void RendezvousServer::refuse(Member& member) {
@@ -197,15 +233,24 @@ void RendezvousServer::checkPatience() {
   refuseAll(moeTimeout, fmt::format("{} did not join within {} ms", describeRanks(missing), tired->request.timeoutMs));
 }
 
-void startRendezvous(std::vector<Fd> listeners, const Key& secret, milliseconds timeout) {
-  auto server = std::make_shared<RendezvousServer>(std::move(listeners), secret, timeout);
-  startQuietThread([server] {
+ServedMeeting::ServedMeeting(std::vector<Fd> listeners, const Key& secret, milliseconds timeout, int rank)
+    : server_(std::make_shared<RendezvousServer>(std::move(listeners), secret, timeout, rank)) {
+  startQuietThread([server = server_] {
     try {
       server->run();
     } catch (...) {  // NOLINT: it is reported
       reportCurrentError([&](moeResult_t result, const std::string& sentence) { server->giveUp(result, sentence); });
     }
+    server->end();
   }).detach();
+}
+
+std::optional<Error> ServedMeeting::giveUp(const Error& error) const noexcept {
+  try {
+    server_->ownerGivesUp(error, Deadline::after(kTell));
+  } catch (const std::exception&) {  // NOLINT: no memory for the sentence; the others see that this process ends
+  }
+  return server_->lack();
 }
 
 }  // namespace moe::bootstrap

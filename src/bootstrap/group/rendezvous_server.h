@@ -4,6 +4,7 @@
 // outside.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/error.h"
+#include "bootstrap/group/mailbox.h"
 #include "bootstrap/net/address.h"
 #include "bootstrap/net/lobby.h"
 #include "moecomm.h"
@@ -32,10 +35,18 @@ Key rendezvousKey(const Key& secret);
 
 class RendezvousServer {
  public:
-  RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
+  // `rank`: that of this process; -1: not known.
+  RendezvousServer(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout, int rank);
   void run();  // until the group has met or failed
   // Tells the waiting ranks what run() threw.
   void giveUp(moeResult_t result, const std::string& sentence);
+
+  // Any thread: tells the waiting ranks that this process gives up, and returns when they have been told, or at the
+  // deadline. Does nothing if run() has ended.
+  void ownerGivesUp(const Error& error, Deadline deadline);
+  void end() { over_.store(true); }  // nothing more is told
+  // Any thread: why ranks could not be accepted, if that ended the meeting.
+  std::optional<Error> lack() const { return short_.load() ? lack_ : std::nullopt; }
 
  private:
   struct Member {
@@ -54,18 +65,36 @@ class RendezvousServer {
   void sendTable();
   void refuseAll(moeResult_t result, const std::string& sentence);
   void refuse(Member& member);
+  void hearOwner();
+  void refuseIfShort();
+  std::string self() const;
   void checkPatience();
   bool finished() const;
   int waitMs() const;
 
   Lobby lobby_;
+  Mailbox owner_;
+  int rank_;
+  std::chrono::milliseconds shortageMax_;
+  std::atomic<bool> over_ = false;  // all that can be told has been told
+  std::atomic<bool> short_ = false;
+  std::optional<Error> lack_;    // does not change once short_ is set
   Deadline lifetime_;            // ends the wait for the first ranks; later the wait for the last ones to be done
   std::vector<Member> members_;  // in the order of arrival
   bool tableSent_ = false;
   std::vector<std::uint8_t> refusal_;  // payload of the Refusal frame; empty: the group has not failed
 };
 
-// Runs a server in its own thread. The thread ends by itself.
-void startRendezvous(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout);
+// A server that runs in its own thread, as its process sees it. The thread ends by itself.
+class ServedMeeting {
+ public:
+  ServedMeeting(std::vector<Fd> listeners, const Key& secret, std::chrono::milliseconds timeout, int rank);
+  // Tells those who wait there why this process will not come, and waits a moment for that. Returns a better
+  // reason if the meeting has one: it could not accept ranks, so that this process may have waited for itself in vain.
+  std::optional<Error> giveUp(const Error& error) const noexcept;
+
+ private:
+  std::shared_ptr<RendezvousServer> server_;
+};
 
 }  // namespace moe::bootstrap

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/net/interfaces.h"
 #include "bootstrap/net/resolve_host.h"
 #include "bootstrap/net/socket.h"
@@ -56,7 +55,7 @@ IdContents decodeUniqueId(const moeUniqueId_t& id) {
 moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::string& interfaceName) {
   Listener listener = listenTcp(localAddresses(interfaceName), 0);
   const IdContents contents{true, randomKey(), listener.addresses};
-  startRendezvous(std::move(listener.sockets), contents.secret, timeout);
+  const ServedMeeting meeting(std::move(listener.sockets), contents.secret, timeout, -1);
   return encodeUniqueId(contents);
 }
 
@@ -66,13 +65,13 @@ moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std
   return encodeUniqueId({false, secret, resolveHost(host, port, timeout)});
 }
 
-void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout) {
+ServedMeeting serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout) {
   const IdContents contents = decodeUniqueId(id);
   const std::uint16_t port = contents.addresses.front().port;
   // Other ids may name a service address or a forwarded port, which this host does not have.
   const bool here = std::any_of(contents.addresses.begin(), contents.addresses.end(), isOfThisHost);
   Listener listener = here ? listenTcp(contents.addresses, port) : listenTcpEverywhere(port);
-  startRendezvous(std::move(listener.sockets), contents.secret, timeout);
+  return {std::move(listener.sockets), contents.secret, timeout, 0};
 }
 
 }  // namespace moe::bootstrap

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/group/rendezvous_server.h"
 #include "bootstrap/net/address.h"
 #include "bootstrap/net/siphash.h"
 #include "moecomm.h"
@@ -24,8 +25,8 @@ moeUniqueId_t createUniqueId(std::chrono::milliseconds timeout, const std::strin
 moeUniqueId_t uniqueIdFor(const std::string& host, std::uint16_t port, const std::array<std::uint8_t, 16>& secret,
                           std::chrono::milliseconds timeout);
 
-// Serves an id of uniqueIdFor on exactly its port, as createUniqueId does. Only one process calls it.
-void serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);
+// Serves an id of uniqueIdFor on exactly its port, as createUniqueId does. Only rank 0 calls it.
+ServedMeeting serveUniqueId(const moeUniqueId_t& id, std::chrono::milliseconds timeout);
 
 // The content of an id. `served`: its rendezvous ran before the id was known, so waiting is pointless if nobody
 // listens.

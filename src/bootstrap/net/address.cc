@@ -24,10 +24,13 @@ bool Address::isLoopback() const {
   return family == AF_INET ? ip[0] == 127 : ip == loopback(family).ip;
 }
 
-std::string Address::text() const {
+std::string Address::host() const {
   std::array<char, INET6_ADDRSTRLEN> buffer{};
-  if (::inet_ntop(family, ip.data(), buffer.data(), buffer.size()) == nullptr) return "?";
-  return family == AF_INET ? fmt::format("{}:{}", buffer.data(), port) : fmt::format("[{}]:{}", buffer.data(), port);
+  return ::inet_ntop(family, ip.data(), buffer.data(), buffer.size()) == nullptr ? "?" : buffer.data();
+}
+
+std::string Address::text() const {
+  return family == AF_INET ? fmt::format("{}:{}", host(), port) : fmt::format("[{}]:{}", host(), port);
 }
 
 SocketName Address::socketName() const {
@@ -92,6 +95,11 @@ bool Address::read(Reader& in, Address& out) {
   out.port = in.u16();
   in.bytes(out.ip);
   return in.ok() && zero == 0 && (version == 4 || version == 6) && out.port != 0;
+}
+
+void addOnce(std::vector<Address>& addresses, const Address& address) {
+  const auto same = [&](const Address& other) { return other.sameIp(address); };
+  if (std::none_of(addresses.begin(), addresses.end(), same)) addresses.push_back(address);
 }
 
 std::string describe(const std::vector<Address>& addresses) {

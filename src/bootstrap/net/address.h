@@ -26,9 +26,11 @@ struct Address {
   std::array<std::uint8_t, 16> ip{};  // network order; IPv4 uses the first four
 
   bool isLoopback() const;
+  std::string host() const;  // "10.0.0.1", "fd00::1"
   std::string text() const;  // "10.0.0.1:4000", "[fd00::1]:4000"
   SocketName socketName() const;
   bool operator==(const Address&) const = default;
+  bool sameIp(const Address& other) const { return family == other.family && ip == other.ip; }
 
   static Address of(const sockaddr* name);  // name->sa_family is AF_INET or AF_INET6; IPv4-mapped becomes IPv4
   static Address any(int family, std::uint16_t port);
@@ -37,6 +39,9 @@ struct Address {
   void write(Writer& out) const;               // 20 bytes
   static bool read(Reader& in, Address& out);  // false if malformed
 };
+
+// Appends the address unless one with the same IP is there: two interfaces may have the same.
+void addOnce(std::vector<Address>& addresses, const Address& address);
 
 std::string describe(const std::vector<Address>& addresses);
 

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
+#include "base/error_text.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {
@@ -22,7 +21,8 @@ void Dialer::tryNext() {
       until_ = Deadline::after(perAddress_);
       return;
     }
-    note(std::strerror(connecting.error), connecting.error);
+    if (isShortage(connecting.error)) shortage_ = connecting.error;
+    note(errorText(connecting.error), connecting.error);
   }
   state_ = State::Failed;
 }

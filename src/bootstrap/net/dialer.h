@@ -27,7 +27,8 @@ class Dialer : public Source {
   State state() const { return state_; }
   std::unique_ptr<Link> take() { return std::move(link_); }  // once Connected: the handshake is done
   const std::string& problem() const { return problem_; }    // what went wrong with each address
-  bool wrongKey() const { return wrongKey_; }                // the answer came from a process without the key
+  int shortage() const { return shortage_; }   // the errno, if this process or the system lacks what a connection takes
+  bool wrongKey() const { return wrongKey_; }  // the answer came from a process without the key
   bool allRefused() const { return refused_ == addresses_.size(); }
 
  private:
@@ -45,6 +46,7 @@ class Dialer : public Source {
   Deadline until_ = Deadline::after(std::chrono::milliseconds(0));
   std::size_t index_ = 0;
   std::string problem_;
+  int shortage_ = 0;
   bool wrongKey_ = false;
   std::size_t refused_ = 0;  // addresses where nobody listens
 };

@@ -78,7 +78,7 @@ std::vector<Address> localAddresses(const std::string& interfaceName) {
   const InterfaceKind best = entries.front().kind;
   std::vector<Address> addresses;
   for (const Entry& entry : entries) {
-    if (entry.kind == best && addresses.size() < kAddressCountMax) addresses.push_back(entry.address);
+    if (entry.kind == best && addresses.size() < kAddressCountMax) addOnce(addresses, entry.address);
   }
   return addresses;
 }

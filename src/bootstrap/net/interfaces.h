@@ -15,8 +15,8 @@ enum class InterfaceKind { Physical, Virtual, Loopback };
 InterfaceKind kindOfInterface(const std::string& name, unsigned flags);
 
 // The addresses of interface `interfaceName`, or, if that is empty, of the best kind of interface that is up. They have
-// port 0, IPv4 comes first, and there are at most kAddressCountMax. Link-local IPv6 is left out. Throws
-// moeInvalidArgument, with a list of the interfaces, if this one does not exist or has no address. Throws
+// port 0, IPv4 comes first, each is there once, and there are at most kAddressCountMax. Link-local IPv6 is left out.
+// Throws moeInvalidArgument, with a list of the interfaces, if this one does not exist or has no address. Throws
 // moeSystemError if no interface is usable.
 std::vector<Address> localAddresses(const std::string& interfaceName);
 

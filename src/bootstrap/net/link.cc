@@ -93,6 +93,7 @@ void Link::keepFirst(const msghdr& message) {
       if (!received_) received_ = std::move(fd);
     }
   }
+  lostFd_ = lostFd_ || (wantsFd_ && !received_ && (message.msg_flags & MSG_CTRUNC) != 0);
 }
 
 void Link::readSome() {

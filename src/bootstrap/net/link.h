@@ -34,9 +34,10 @@ class Link {
   void accept(FrameMask accepted) { parser_.accept(accepted_ = accepted); }
 
   void send(FrameType type, int rank, std::span<const std::uint8_t> payload = {}, std::uint16_t sequence = 0);
-  void send(SharedBytes bytes);       // encoded frames
-  void wantFd() { wantsFd_ = true; }  // UNIX sockets: from now on a descriptor may come with a frame, once open
-  Fd takeFd();                        // the first descriptor that came, if any
+  void send(SharedBytes bytes);            // encoded frames
+  void wantFd() { wantsFd_ = true; }       // UNIX sockets: from now on a descriptor may come with a frame, once open
+  Fd takeFd();                             // the first descriptor that came, if any
+  bool lostFd() const { return lostFd_; }  // the kernel could not hand one over to this process
   bool sendFd(const SharedBytes& bytes, int fd);  // with `fd` attached, at once; false if that is not possible
 
   bool spoken() const { return spoken_; }  // a valid whole frame of the handshake has arrived
@@ -70,6 +71,7 @@ class Link {
   bool writable_ = true;    // false: writing has failed or ended
   bool finishing_ = false;
   bool wantsFd_ = false;
+  bool lostFd_ = false;
   Fd received_;
   std::string reason_;
   int error_ = 0;

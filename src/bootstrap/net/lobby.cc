@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error_text.h"
 #include "bootstrap/net/socket.h"
 
 namespace moe::bootstrap {
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::size_t kNotArmed = SIZE_MAX;
 constexpr int kAcceptsPerRound = 64;
+constexpr std::chrono::milliseconds kCalm{1000};  // without a failed accept: a shortage has passed
 constexpr std::chrono::milliseconds kSilent{10};  // a genuine guest sends its first frame at once
 
 }  // namespace
@@ -70,8 +72,7 @@ void Lobby::acceptSome(const Fd& listener) {
     if (full() && goes == pending_.end()) return;
     Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
-      const bool exhausted = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-      if (exhausted) makeRoom();
+      if (isShortage(errno)) makeRoom(errno);
       return;  // nothing left to accept, or a connection that is already gone
     }
     if (admits_ && !admits_(socket.get())) continue;
@@ -83,12 +84,23 @@ void Lobby::acceptSome(const Fd& listener) {
 }
 
 // Makes room when the process is out of descriptors.
-void Lobby::makeRoom() {
+void Lobby::makeRoom(int error) {
   if (const auto goes = mayGo(); goes != pending_.end()) {
     pending_.erase(goes);
-  } else {
-    acceptAgain_ = Clock::now() + std::chrono::milliseconds(50);
+    return;
   }
+  const auto now = Clock::now();
+  acceptAgain_ = now + std::chrono::milliseconds(50);
+  if (!pending_.empty()) return;
+  if (now - shortLast_ > kCalm) shortSince_ = now;
+  shortLast_ = now;
+  shortage_ = error;
+}
+
+std::optional<Error> Lobby::shortage(std::chrono::milliseconds patience) const {
+  const bool lasts = shortage_ != 0 && Clock::now() - shortLast_ < kCalm;
+  if (!lasts || shortLast_ - shortSince_ < patience) return std::nullopt;
+  return Error(moeSystemError, "cannot accept connections: " + errorText(shortage_));
 }
 
 void Lobby::shut() {

@@ -5,17 +5,27 @@
 // use it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "base/fd.h"
 #include "bootstrap/net/link.h"
 #include "bootstrap/net/poll_set.h"
 
 namespace moe::bootstrap {
+
+// How long an owner whose guests must come waits for a shortage to pass (Lobby::shortage). Strangers have lost their
+// places before that.
+constexpr std::chrono::milliseconds shortagePatience(std::chrono::milliseconds timeout) {
+  return std::clamp(timeout / 4, std::chrono::milliseconds(700), std::chrono::milliseconds(2000));
+}
+inline constexpr std::chrono::milliseconds kShortageMax = shortagePatience(std::chrono::hours(1));
 
 class Lobby : public Source {
  public:
@@ -33,6 +43,10 @@ class Lobby : public Source {
   void serve(const PollSet& set) override;
   int waitMsMax() const override;
 
+  // Why connections have waited for at least `patience`, if it is that this process or the system lacks descriptors or
+  // memory. It is not while strangers hold places here. Meanwhile the lobby goes on trying.
+  std::optional<Error> shortage(std::chrono::milliseconds patience) const;
+
   void shut();  // closes the listeners and all waiting connections; the lobby stays a source without events
 
   // Connections with a first frame waiting in next(), oldest first.
@@ -48,7 +62,7 @@ class Lobby : public Source {
   bool full() const { return pending_.size() >= limits_.pendingMax; }
   std::vector<Pending>::iterator mayGo();
   void acceptSome(const Fd& listener);
-  void makeRoom();
+  void makeRoom(int error);
   void expire();
 
   std::vector<Fd> listeners_;
@@ -61,6 +75,8 @@ class Lobby : public Source {
   std::size_t listenerIndex_ = 0;  // of the first one; the others follow
   bool listenerArmed_ = false;
   Clock::time_point acceptAgain_{};  // not before this: the process was out of descriptors
+  int shortage_ = 0;                 // the errno of the latest such accept
+  Clock::time_point shortSince_{}, shortLast_{};
 };
 
 }  // namespace moe::bootstrap

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/error_text.h"
 #include "base/quiet_thread.h"
 
 namespace moe::bootstrap {
@@ -19,6 +20,7 @@ namespace {
 struct Question {
   std::string host;
   int error = EAI_AGAIN;
+  int systemError = 0;  // errno, with EAI_SYSTEM
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found{nullptr, &::freeaddrinfo};
   std::mutex mutex;
   std::condition_variable isAnswered;
@@ -31,6 +33,7 @@ struct Question {
     hints.ai_flags = flags;
     addrinfo* list = nullptr;
     error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+    systemError = error == EAI_SYSTEM ? errno : 0;
     if (error == 0) found.reset(list);
   }
 };
@@ -55,7 +58,9 @@ std::shared_ptr<Question> askFor(const std::string& host, std::chrono::milliseco
   }
   thread.join();
   if (question->error != 0) {
-    throw Error(moeSystemError, fmt::format("cannot resolve host {}: {}", host, ::gai_strerror(question->error)));
+    const std::string why =
+        question->systemError != 0 ? errorText(question->systemError) : ::gai_strerror(question->error);
+    throw Error(moeSystemError, fmt::format("cannot resolve host {}: {}", host, why));
   }
   return question;
 }
@@ -68,8 +73,9 @@ std::vector<Address> resolveHost(const std::string& host, std::uint16_t port, st
   for (const addrinfo* entry = question->found.get(); entry != nullptr && addresses.size() < kAddressCountMax;
        entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    addresses.push_back(Address::of(entry->ai_addr));
-    addresses.back().port = port;
+    Address address = Address::of(entry->ai_addr);
+    address.port = port;
+    addOnce(addresses, address);
   }
   if (addresses.empty()) throw Error(moeSystemError, fmt::format("host {} has no IPv4 or IPv6 address", host));
   return addresses;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/error_text.h"
 
 namespace moe::bootstrap {
 namespace {
@@ -31,7 +32,7 @@ Fd tryListen(const Address& where, bool bothFamilies) {
   Fd fd(::socket(where.family, SOCK_STREAM | kSocketFlags, 0));
   if (!fd) {
     if (errno == EAFNOSUPPORT) return {};
-    throw systemError("socket");
+    throw Error(moeSystemError, "cannot make a socket: " + errorText(errno));
   }
   if (where.port != 0) setOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (where.family == AF_INET6) setOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, bothFamilies ? 0 : 1);
@@ -67,7 +68,9 @@ Listener tryListenAt(const std::vector<Address>& addresses, std::uint16_t port) 
 
 }  // namespace
 
-Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port) {
+Listener listenTcp(const std::vector<Address>& given, std::uint16_t port) {
+  std::vector<Address> addresses;
+  for (const Address& address : given) addOnce(addresses, address);
   constexpr int kAttempts = 64;  // each with another port
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Listener listener = tryListenAt(addresses, port);
@@ -94,6 +97,11 @@ bool isOfThisHost(const Address& address) {
   anyPort.port = 0;
   const SocketName name = anyPort.socketName();
   return fd && ::bind(fd.get(), name.get(), name.length) == 0;
+}
+
+Address loopbackOfThisHost() {
+  const Address v6 = Address::loopback(AF_INET6), v4 = Address::loopback(AF_INET);
+  return !isOfThisHost(v4) && isOfThisHost(v6) ? v6 : v4;
 }
 
 Connecting startConnect(const Address& to) {

@@ -17,14 +17,16 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens for connections to `addresses`. Ignores their ports, and skips addresses that this host does not have. port
-// 0: any port that is free at all of them. Throws moeSystemError, also if the host has none of the addresses.
+// Listens for connections to `addresses`, to each IP once. Ignores their ports, and skips addresses that this host does
+// not have. port 0: any port that is free at all of them. Throws moeSystemError, also if the host has none of the
+// addresses.
 Listener listenTcp(const std::vector<Address>& addresses, std::uint16_t port);
 
 // The same at all addresses of this host.
 Listener listenTcpEverywhere(std::uint16_t port);
 
 bool isOfThisHost(const Address& address);
+Address loopbackOfThisHost();  // 127.0.0.1; ::1 on a host that has only that
 
 struct Connecting {
   Fd fd;  // empty if it failed at once, with the errno in `error`

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/error_text.h"
 #include "bootstrap/net/dialer.h"
 #include "bootstrap/net/interfaces.h"
 #include "bootstrap/net/lobby.h"
@@ -87,6 +88,10 @@ class Caller final : public bootstrap::Source {
 
   void answered() {
     const auto dialer = std::move(dialer_);
+    if (dialer->state() == Dialer::State::Failed && dialer->shortage() != 0) {
+      throw Error(moeSystemError,
+                  fmt::format("cannot connect to rank {} for puts: {}", rank_, errorText(dialer->shortage())));
+    }
     if (dialer->state() == Dialer::State::Failed) return hangUp(dialer->problem());
     link_ = dialer->take();
     sendHello(*link_, setup_);
@@ -125,6 +130,7 @@ class Introduction {
     while (!callers_.empty() || !awaited_.empty()) {
       if (deadline.expired()) complain();
       setup_.hearGroup();
+      if (const auto why = lobby_.shortage(bootstrap::kShortageMax); why && !awaited_.empty()) throw Error(*why);
       round(deadline);
     }
     return std::move(connections_);
