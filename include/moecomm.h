@@ -95,7 +95,8 @@ typedef enum moeResult {
 /* Where the work runs. Auto takes a usable GPU if there is one. */
 enum { moeBackendAuto = 0, moeBackendHost = 1, moeBackendCuda = 2 };
 
-/* How rows travel. Auto chooses by the shape of the handle (docs/reference/tuning.md). */
+/* How rows travel. Auto chooses by the shape of the handle, and on CPUs by how many processors the ranks have
+ * (docs/reference/tuning.md). */
 enum { moeModeAuto = 0, moeModeHt = 1, moeModeLl = 2 };
 
 /* How arriving rows are ordered in the output. In FLAT and RANK_MAJOR a token has one row per rank, however many of the

@@ -216,6 +216,7 @@ class CommInit {
     WindowCard mine;
     mine.host = self_;
     mine.device = comm.backend_->device();
+    mine.processors = processorsOfThisThread();
     comm.room_.window->describe(&mine);
     if (comm.room_.window->fd() >= 0) comm.bootstrap_->serveFd(comm.room_.window->fd());
     const auto all = comm.bootstrap_->allGather(asBytes(mine));

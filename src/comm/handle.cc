@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <utility>
 
 #include "base/deadline.h"
@@ -17,11 +19,43 @@
 namespace moe {
 namespace {
 
-bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm, bool host) {
+// How many processors the ranks of each host have, from what every rank has told all others.
+Processors processorsOf(const std::vector<Peer>& peers) {
+  struct Host {
+    const bootstrap::HostIdentity* identity;
+    ProcessorMask processors;
+    int ranks;
+    bool known;
+  };
+  std::vector<Host> hosts;
+  for (const Peer& peer : peers) {
+    auto host =
+        std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.identity->sameKernel(peer.card.host); });
+    if (host == hosts.end()) host = hosts.insert(hosts.end(), {&peer.card.host, {}, 0, true});
+    ++host->ranks;
+    bool known = false;
+    for (std::size_t i = 0; i < host->processors.size(); ++i) {
+      host->processors[i] |= peer.card.processors[i];
+      known = known || peer.card.processors[i] != 0;
+    }
+    host->known = host->known && known;
+  }
+  Processors found = Processors::spare;
+  for (const Host& host : hosts) {
+    const int count = std::accumulate(host.processors.begin(), host.processors.end(), 0,
+                                      [](int sum, std::uint64_t word) { return sum + std::popcount(word); });
+    found = scarcer(found, host.ranks, host.known ? count : 0);
+  }
+  return found;
+}
+
+bool usesLowLatency(const moeHandleConfig_t& config, const CommShape& comm, bool host, const std::vector<Peer>& peers) {
   if (config.mode != moeModeAuto) return config.mode == moeModeLl;
   if (!comm.ll || !comm.ht) return comm.ll;
+  // A handle for this rank alone waits for nobody.
+  const Processors processors = host && comm.nranks > 1 ? processorsOf(peers) : Processors::spare;
   return chooseMode(config.tokensMax, static_cast<Layout>(config.layout), comm.rowBytesMax, comm.nranks, comm.domains(),
-                    comm.llTokensMax, host) == moeModeLl;
+                    comm.llTokensMax, host, processors) == moeModeLl;
 }
 
 HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Backend& backend) {
@@ -39,7 +73,7 @@ HandleShape shapeOf(const moeHandleConfig_t& config, const Comm& comm, const Bac
   requireRange("config.combineWeights", config.combineWeights, 0, 1);
   requireRange("config.expertCounts", config.expertCounts, 0, 1);
   HandleShape shape;
-  shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost);
+  shape.lowLatency = usesLowLatency(config, c, backend.kind() == moeBackendHost, comm.peers());
   if (shape.lowLatency ? !c.ll : !c.ht) {
     throw Error(moeInvalidArgument,
                 fmt::format("config.mode is {}, but the communicator was built with config.modes {}",

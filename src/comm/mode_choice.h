@@ -30,31 +30,69 @@ namespace moe {
 //   EXPERT_MAJOR, 4 ranks  19.4 / 12.0 at 1 token, 55.6 / 54.6 at 8, 93.3 / 100.6 at 16
 //   FLAT over TCP          100 / 60 at 32, 250 / 245 at 128, 1000 / 1090 at 512 (2 ranks, rows of 2048 bytes)
 //                          432 / 448 at 64, 860 / 910 at 128, 1870 / 2845 at 256 (rows of 8192 bytes)
+//
+// Host backend with few processors: a wait for a rank that has none just now costs a nap or somebody's time slice, and
+// HT has more waits than LL. So it matters what else runs. Rows of 2048 bytes, 2 processors, us of a pair, LL / HT,
+// alone and beside two programs that compute:
+//   FLAT, 4 ranks          20 / 27, 155 / 291 at 1 token; 71 / 59, 197 / 300 at 16; 287 / 119, 425 / 370 at 64
+//   RANK_MAJOR, 4 ranks    20 / 40, 144 / 342 at 1 token; 63 / 45, 179 / 304 at 16; 225 / 126, 243 / 367 at 64
+//   EXPERT_MAJOR, 4 ranks  30 / 63, 166 / 737 at 1 token; 166 / 160, 275 / 772 at 16; 1231 / 1248, 1770 / 2133 at 128
+//   FLAT, 2 ranks          5.0 / 4.3, 13 / 24 at 1 token; 31 / 11, 35 / 37 at 16; 176 / 91, 209 / 152 at 128
+// At 16 tokens of 4 ranks neither is right in both cases. Ranks that share processors rarely run alone, since their
+// experts compute, so LL is taken there.
+enum class Processors {
+  spare,   // more than ranks
+  full,    // as many as ranks: any other program takes one away
+  shared,  // fewer than ranks
+};
+
 struct LowLatencyLimit {
   Layout layout;
   struct Bytes {
     std::int64_t oneDomain, severalDomains;
   } onGpus, onHost;
+  std::int64_t onFullHost, onSharedHost;  // in one domain
 };
 inline constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 inline constexpr LowLatencyLimit kLowLatencyLimits[] = {
-    {Layout::flat, {16 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}},
-    {Layout::expertMajor, {32 * kMebibyte, 16 * kMebibyte}, {128 * kKibibyte, 2 * kMebibyte}},
-    {Layout::expertMajorPadded, {32 * kMebibyte, 16 * kMebibyte}, {128 * kKibibyte, 2 * kMebibyte}},
-    {Layout::rankMajor, {32 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}},
+    {Layout::flat, {16 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}, 4 * kKibibyte, 128 * kKibibyte},
+    {Layout::expertMajor,
+     {32 * kMebibyte, 16 * kMebibyte},
+     {128 * kKibibyte, 2 * kMebibyte},
+     128 * kKibibyte,
+     kMebibyte},
+    {Layout::expertMajorPadded,
+     {32 * kMebibyte, 16 * kMebibyte},
+     {128 * kKibibyte, 2 * kMebibyte},
+     128 * kKibibyte,
+     kMebibyte},
+    {Layout::rankMajor, {32 * kMebibyte, 16 * kMebibyte}, {0, kMebibyte}, 4 * kKibibyte, 128 * kKibibyte},
 };
 inline constexpr int kRanksOfToken = 8;  // a token rarely goes to more
 
+// The least room on any host: how many ranks it has, and how many processors these may run on (0: not known).
+constexpr Processors scarcer(Processors other, int ranks, int processors) {
+  if (processors == 0 || processors > ranks) return other;
+  if (processors < ranks) return Processors::shared;
+  return other == Processors::shared ? other : Processors::full;
+}
+
+constexpr std::int64_t lowLatencyBytes(const LowLatencyLimit& limit, int domains, bool host, Processors processors) {
+  const LowLatencyLimit::Bytes& most = host ? limit.onHost : limit.onGpus;
+  if (domains > 1) return most.severalDomains;
+  if (!host || processors == Processors::spare) return most.oneDomain;
+  return processors == Processors::full ? limit.onFullHost : limit.onSharedHost;
+}
+
 // moeModeHt or moeModeLl, for a communicator that has both. `rowBytesMax` and `llTokensMax` are the communicator's,
-// because a handle does not know its rows yet. `host`: for the host backend.
+// because a handle does not know its rows yet. `host`: for the host backend, whose ranks have these `processors`.
 constexpr std::int32_t chooseMode(int tokensMax, Layout layout, int rowBytesMax, int nranks, int domains,
-                                  int llTokensMax, bool host) {
+                                  int llTokensMax, bool host, Processors processors) {
   if (tokensMax <= 0 || tokensMax > llTokensMax) return moeModeHt;
   const std::int64_t bytes = std::int64_t{tokensMax} * std::min(nranks, kRanksOfToken) * rowBytesMax;
   for (const LowLatencyLimit& limit : kLowLatencyLimits) {
     if (limit.layout != layout) continue;
-    const LowLatencyLimit::Bytes& most = host ? limit.onHost : limit.onGpus;
-    return bytes <= (domains > 1 ? most.severalDomains : most.oneDomain) ? moeModeLl : moeModeHt;
+    return bytes <= lowLatencyBytes(limit, domains, host, processors) ? moeModeLl : moeModeHt;
   }
   return moeModeHt;
 }

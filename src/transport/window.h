@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/deadline.h"
 #include "base/fd.h"
+#include "base/processor_mask.h"
 #include "bootstrap/group/host_identity.h"
 
 namespace moe {
@@ -23,6 +24,7 @@ struct WindowCard {
   std::array<std::uint8_t, 64> ipcHandle{};
   std::uint64_t ipcOffset = 0;
   std::uint64_t bytes = 0;
+  ProcessorMask processors{};  // of the thread that makes the communicator
 };
 
 // A peer's window as mapped here.

@@ -1,4 +1,6 @@
 // What the C API refuses, and how: a result, a sentence with the argument and the value, and nothing half done.
+#include <sched.h>
+
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -143,6 +145,45 @@ TEST_P(Usage, AHandleSaysWhichModeItUses) {
     EXPECT_EQ(modeOf(moeModeAuto, 8), GetParam() == moeBackendHost ? moeModeHt : moeModeLl);
     EXPECT_EQ(modeOf(moeModeAuto, 17), moeModeHt) << "the communicator takes 16 in LL";
     EXPECT_EQ(modeOf(moeModeAuto, 0), moeModeHt);
+  });
+}
+
+// The calling thread may run on one processor alone while this object lives, and so may the threads that it starts.
+class OneProcessor {
+ public:
+  OneProcessor() {
+    EXPECT_EQ(::sched_getaffinity(0, sizeof before_, &before_), 0);
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &before_)) ++cpu;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    EXPECT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  ~OneProcessor() { ::sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST_P(Usage, ModeAutoOfRanksThatShareAProcessorIsLowLatencyForFewBytes) {
+  const OneProcessor shared;
+  world(2, config(), [](RankContext& context) {
+    const auto modeOf = [&](int tokensMax, int localOnly) {
+      moeHandle_t handle = nullptr;
+      moeHandleConfig_t config = smallHandle();
+      config.mode = moeModeAuto;
+      config.tokensMax = tokensMax;
+      config.localOnly = localOnly;
+      EXPECT_EQ(moeHandleCreate(&handle, context.comm, &config), moeSuccess) << context.error();
+      moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
+      MOE_EXPECT_OK(moeHandleGetDeviceCounts(handle, &counts), context);
+      MOE_EXPECT_OK(moeHandleDestroy(handle), context);
+      return counts.mode;
+    };
+    EXPECT_EQ(modeOf(8, 0), moeModeLl);
+    EXPECT_EQ(modeOf(17, 0), moeModeHt) << "the communicator takes 16 in LL";
+    EXPECT_EQ(modeOf(8, 1), GetParam() == moeBackendHost ? moeModeHt : moeModeLl) << "it waits for nobody";
   });
 }
 

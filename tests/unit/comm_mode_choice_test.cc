@@ -6,10 +6,11 @@ namespace moe::test {
 namespace {
 
 std::int32_t onGpus(int tokens, Layout layout, int rowBytes, int nranks, int domains, int llTokensMax) {
-  return chooseMode(tokens, layout, rowBytes, nranks, domains, llTokensMax, false);
+  return chooseMode(tokens, layout, rowBytes, nranks, domains, llTokensMax, false, Processors::spare);
 }
-std::int32_t onHost(int tokens, Layout layout, int rowBytes, int nranks, int domains = 1) {
-  return chooseMode(tokens, layout, rowBytes, nranks, domains, 8192, true);
+std::int32_t onHost(int tokens, Layout layout, int rowBytes, int nranks, int domains = 1,
+                    Processors processors = Processors::spare) {
+  return chooseMode(tokens, layout, rowBytes, nranks, domains, 8192, true, processors);
 }
 
 constexpr Layout kLayouts[] = {Layout::flat, Layout::expertMajor, Layout::expertMajorPadded, Layout::rankMajor};
@@ -39,6 +40,32 @@ TEST(ModeChoice, OfTheHostIsLowLatencyForFewRowsPerExpert) {
     EXPECT_EQ(onHost(8, layout, 4096, 4), moeModeLl);
     EXPECT_EQ(onHost(16, layout, 4096, 4), moeModeHt);
   }
+}
+
+TEST(ModeChoice, OfRanksThatShareProcessorsIsLowLatencyForFewBytes) {
+  for (const Layout layout : kLayouts) {
+    for (const int tokens : {1, 16}) EXPECT_EQ(onHost(tokens, layout, 2048, 4, 1, Processors::shared), moeModeLl);
+    EXPECT_EQ(onHost(256, layout, 2048, 4, 1, Processors::shared), moeModeHt);
+    EXPECT_EQ(onHost(256, layout, kRowBytes, 4, 2, Processors::shared), onHost(256, layout, kRowBytes, 4, 2));
+  }
+  for (const Layout layout : {Layout::flat, Layout::rankMajor}) {
+    EXPECT_EQ(onHost(128, layout, 2048, 4, 1, Processors::shared), moeModeHt);
+  }
+}
+
+TEST(ModeChoice, WithoutASpareProcessorIsLowLatencyForOneSmallRow) {
+  for (const Layout layout : {Layout::flat, Layout::rankMajor}) {
+    EXPECT_EQ(onHost(1, layout, 2048, 2, 1, Processors::full), moeModeLl);
+    for (const int tokens : {2, 16, 128}) EXPECT_EQ(onHost(tokens, layout, 2048, 2, 1, Processors::full), moeModeHt);
+  }
+}
+
+TEST(ModeChoice, CountsTheProcessorsOfEachHost) {
+  EXPECT_EQ(scarcer(Processors::spare, 4, 16), Processors::spare);
+  EXPECT_EQ(scarcer(Processors::spare, 4, 4), Processors::full);
+  EXPECT_EQ(scarcer(Processors::spare, 4, 2), Processors::shared);
+  EXPECT_EQ(scarcer(Processors::shared, 4, 4), Processors::shared) << "another host has fewer";
+  EXPECT_EQ(scarcer(Processors::full, 4, 0), Processors::full) << "not known";
 }
 
 TEST(ModeChoice, OfTheHostAcrossDomainsIsLowLatencyForFewBytes) {
