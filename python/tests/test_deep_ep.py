@@ -110,11 +110,11 @@ def dispatch_and_combine(rank):
             given = torch.empty_like(x)
             sums, back, _ = buffer.combine(recv_x, handle, out=given)
             assert back is None and sums is given and torch.equal(sums, (x.float() * copies).to(x.dtype))
-            refuses(TypeError, "out holds torch.float32", buffer.combine, recv_x, handle, out=given.float())
             again, *nothing, event = buffer.dispatch(2 * x, handle=handle, **options())
             with event:
                 pass
             assert nothing == [None] * 4 and torch.equal(again[:n], 2 * rows)
+            refuses(TypeError, "out holds torch.float32", buffer.combine, recv_x, handle, out=given.float())
     buffer.destroy()
     buffer.destroy()
     refuses(moecomm.InvalidUsage, "the Buffer has been destroyed", send, buffer, x, ids, weights)
