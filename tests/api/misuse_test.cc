@@ -134,7 +134,7 @@ class Misuser {
     add("args.hidden is ", [this](auto& args) { args.hidden = absurd(); });
     add("args.hidden is ", [this](auto& args) { args.hidden = 8 * rng_.between(1, 7) + rng_.between(1, 7); });
     add("args.sideBytes is ", [this](auto& args) { args.sideBytes = absurd(); });
-    add("args.flags is ", [this](auto& args) { args.flags = 16 << rng_.below(20); });
+    add("args.flags is ", [this](auto& args) { args.flags = 32 << rng_.below(20); });
     add("args.sms is ", [this](auto& args) { args.sms = -1 - rng_.below(1000); });
     add("args.outRowsMax is ", [this](auto& args) { args.outRowsMax = -1 - rng_.below(1 << 30); });
     add("args.outRows is NULL", [this](auto& args) { args.outRowsMax = rng_.between(1, 1000); });

@@ -71,8 +71,8 @@ TEST_P(HostRefusal, OfADispatchLetsTheCommunicatorGoOn) {
         refuses("args.padding has moePadRows, but args.outRows is NULL, so that rows stay in slots",
                 [](auto& args) { args.outRows = nullptr, args.outRowsMax = 0, args.padding = moePadRows; });
       }
-      refuses("args.flags is 16, must be made of moeSendOnly, moeCastExact and moeWeightsOnInput",
-              [](auto& args) { args.flags = 16; });
+      refuses("args.flags is 32, must be made of moeSendOnly, moeCastExact and moeWeightsOnInput",
+              [](auto& args) { args.flags = 32; });
       refuses("args.flags has moeCastExact, but args.cast is none", [](auto& args) { args.flags = moeCastExact; });
       refuses("args.outTopkWeights is ",
               [&](auto& args) { args.outTopkWeights = reinterpret_cast<float*>(bytes + 1); });

@@ -85,9 +85,9 @@ TEST_P(WeightsOnInput, NeedACastAndOneExpertPerToken) {
     EXPECT_TRUE(says(context.error(), "args.flags has moeWeightsOnInput, but config.topk is 2, must be 1"));
     EXPECT_EQ(two.routeDispatch(args), moeInvalidArgument);
     EXPECT_TRUE(says(context.error(), "config.topk is 2, must be 1"));
-    args.flags = 16;
+    args.flags = 32;
     EXPECT_EQ(two.dispatch(args), moeInvalidArgument);
-    EXPECT_TRUE(says(context.error(), "args.flags is 16"));
+    EXPECT_TRUE(says(context.error(), "args.flags is 32"));
   });
 }
 
