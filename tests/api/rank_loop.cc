@@ -167,8 +167,8 @@ RankEnd joinAndLoop(const LoopSettings& settings, const moeConfig_t& config, Are
   end.loop.seconds = secondsSince(begin);
   if (end.loop.result != moeSuccess) {
     end.sentence = moeGetLastError(nullptr);
-    // The rendezvous is a thread with a listener. It reports the failure to late ranks for ten seconds.
-    if (settings.rank == 0) ++end.before.descriptors, ++end.before.threads;
+    // The rendezvous is a thread with a listener and an eventfd. It reports the failure to late ranks for ten seconds.
+    if (settings.rank == 0) end.before.descriptors += 2, ++end.before.threads;
   } else {
     end.loop = loopUntilFailure(settings, comm, arena);
     if (end.loop.result != moeSuccess) end.sentence = moeGetLastError(comm);

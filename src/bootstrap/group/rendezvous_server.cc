@@ -81,6 +81,7 @@ void RendezvousServer::run() {
     for (auto& guest : lobby_.takeGuests()) admit(std::move(guest));
     refuseIfShort();
     checkPatience();
+    if (!refusal_.empty() && allDone()) told_.store(true);
   }
 }
 
@@ -91,7 +92,7 @@ std::string RendezvousServer::self() const {
 void RendezvousServer::ownerGivesUp(const Error& error, Deadline deadline) {
   owner_.post({rank_, error.result(), error.what()});
   pollUntil(
-      deadline, [&] { return over_.load(); }, [] { return false; });
+      deadline, [&] { return told_.load() || over_.load(); }, [] { return false; });
 }
 
 void RendezvousServer::hearOwner() {
@@ -119,12 +120,14 @@ int RendezvousServer::waitMs() const {
   return wait;
 }
 
+bool RendezvousServer::allDone() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.done; });
+}
+
 bool RendezvousServer::finished() const {
   const bool decided = tableSent_ || !refusal_.empty();
   if (lifetime_.expired() && (decided || members_.empty())) return true;
-  if (members_.empty()) return false;
-  const bool allDone = std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.done; });
-  return decided && allDone && members_.size() >= members_.front().request.nranks;
+  return decided && !members_.empty() && allDone() && members_.size() >= members_.front().request.nranks;
 }
 
 // Returns a reason why this rank cannot be in the group, or nothing.

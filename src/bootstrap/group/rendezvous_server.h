@@ -44,7 +44,7 @@ class RendezvousServer {
   // Any thread: tells the waiting ranks that this process gives up, and returns when they have been told, or at the
   // deadline. Does nothing if run() has ended.
   void ownerGivesUp(const Error& error, Deadline deadline);
-  void end() { over_.store(true); }  // nothing more is told
+  void end() { over_.store(true); }
   // Any thread: why ranks could not be accepted, if that ended the meeting.
   std::optional<Error> lack() const { return short_.load() ? lack_ : std::nullopt; }
 
@@ -69,6 +69,7 @@ class RendezvousServer {
   void refuseIfShort();
   std::string self() const;
   void checkPatience();
+  bool allDone() const;
   bool finished() const;
   int waitMs() const;
 
@@ -76,7 +77,8 @@ class RendezvousServer {
   Mailbox owner_;
   int rank_;
   std::chrono::milliseconds shortageMax_;
-  std::atomic<bool> over_ = false;  // all that can be told has been told
+  std::atomic<bool> told_ = false;  // those who had come by then know that the group has failed
+  std::atomic<bool> over_ = false;  // run() has ended
   std::atomic<bool> short_ = false;
   std::optional<Error> lack_;    // does not change once short_ is set
   Deadline lifetime_;            // ends the wait for the first ranks; later the wait for the last ones to be done
