@@ -367,7 +367,7 @@ TEST_P(OutputRoom, IsNeverLeftByRowsOrByWhatDescribesThem) {
   inEachCase([](RankContext& context, const RoomCase& c) {
     RoomyRank rank(context, c);
     for (int i = 0; i < 3 * 3 * 2 * 2; ++i) {
-      const RoomCall call{i % 3 - 1, std::array{0, int{moePadIndices}, moePadIndices | moePadRows}[i / 3 % 3],
+      const RoomCall call{i % 3 - 1, std::array{0, int{moePadIndices}, moePadIndices | moePadRows}[at(i / 3 % 3)],
                           i / 9 % 2 != 0, i / 18 != 0};
       SCOPED_TRACE("rows more " + std::to_string(call.extra) + " padding " + std::to_string(call.padding) +
                    (call.routes ? " routes" : "") + (call.split ? " in two parts" : "") + " at rank " +
