@@ -9,7 +9,7 @@
 namespace moe::test {
 namespace {
 
-constexpr int kRanks = 2, kExperts = 4, kWidth = 128, kGuard = 512, kUntouched = static_cast<int>(0xA5A5A5A5);
+constexpr int kRanks = 2, kWidth = 128, kGuard = 512, kUntouched = static_cast<int>(0xA5A5A5A5);
 constexpr std::array<int, kRanks> kTokensOf = {8, 5};
 
 // What travels beside rows.
