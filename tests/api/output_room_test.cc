@@ -5,6 +5,7 @@
 
 #include "support/index.h"
 #include "support/refusal_calls.h"
+#include "support/sanitizers.h"
 
 namespace moe::test {
 namespace {
@@ -377,9 +378,10 @@ TEST_P(OutputRoom, IsNeverLeftByRowsOrByWhatDescribesThem) {
   });
 }
 
+// In LL, rows of different sizes may overlap in slots that nobody reads. ThreadSanitizer would report that as a race.
 TEST_P(OutputRoom, IsDescribedAsEmptyWhenRanksDiffer) {
   inEachCase([](RankContext& context, const RoomCase& c) {
-    if (c.beside != Beside::side || c.window) return;
+    if (c.beside != Beside::side || c.window || (MOE_TEST_TSAN && c.mode == moeModeLl)) return;
     RoomyRank rank(context, c);
     for (int i = 0; i < 2 * 2 * 2; ++i) {
       const RoomCall call{1, i % 2 == 0 ? 0 : moePadIndices, i / 2 % 2 != 0, i / 4 != 0, true};
