@@ -4,7 +4,8 @@
 Usage: lint.py BUILD_DIR [--all] [--jobs N]
 BUILD_DIR is a configured build with compile commands for each file. lint.json in it records what passed: for each file
 a digest of its text, of all files of ours that it includes, of its compile command, and of clang-tidy and its settings.
-Without that record, and with --all, every file is checked.
+Without that record, files are checked that are new work or include some (scripts/changed_files.py), and all of them
+where that is unknown or the rules are new. With --all every file is checked.
 """
 import argparse
 import concurrent.futures
@@ -16,6 +17,8 @@ import re
 import shlex
 import subprocess
 import sys
+
+from changed_files import changed_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TIDY = "clang-tidy-14"
@@ -65,6 +68,16 @@ def digest_of(command, rules):
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+def users_of_new_work(sources):
+    """The sources that are new work or include some; None if that is unknown, or if the rules are new."""
+    changed = changed_files(ROOT)
+    if changed is None or ".clang-tidy" in changed:
+        return None
+    changed = {(ROOT / path).resolve() for path in changed}
+    return {path for path, command in sources.items()
+            if not changed.isdisjoint(Closure(folders_of(command)).of(pathlib.Path(path)))}
+
+
 def check(build, path):
     """Whether a file passes, and the lines that say why it does not."""
     done = subprocess.run([TIDY, "-quiet", "-p", str(build), path], capture_output=True, text=True)
@@ -89,6 +102,9 @@ def main() -> int:
     passed = json.loads(record.read_text()) if record.exists() and not options.all else {}
     digests = {path: digest_of(command, rules) for path, command in sources.items()}
     due = sorted(path for path in sources if passed.get(path) != digests[path])
+    if not options.all and not record.exists() and (users := users_of_new_work(sources)) is not None:
+        passed = {path: digests[path] for path in sources if path not in users}
+        due = [path for path in due if path in users]
     complaints = set()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for path, (passes, lines) in zip(due, pool.map(lambda path: check(options.build, path), due)):

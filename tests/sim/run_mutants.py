@@ -10,6 +10,7 @@ only those files again that include the changed file. A mutant in a file that it
 
 import argparse
 import concurrent.futures
+import hashlib
 import os
 import pathlib
 import shlex
@@ -20,6 +21,10 @@ import time
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from changed_files import changed_files, git  # noqa: E402
+
+DRAWN = 30
 COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_operation.cc",
           "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/payload_case.cc",
           "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/ready_combine.cc",
@@ -167,18 +172,31 @@ def try_without_bug(builder: Builder, job: str):
     return "passes" if job_failure(job, builder.build_job(job, overlay), SEEDS) is None else "FAILS"
 
 
+def draw(mutants, changed, seed: str):
+    """The mutants of changed files and DRAWN others, which differ from seed to seed. All, if `changed` is None."""
+    if changed is None:
+        return mutants
+    others = sorted((mutant for mutant in mutants if mutant["file"] not in changed),
+                    key=lambda mutant: hashlib.sha256(f"{seed} {mutant['name']}".encode()).digest())
+    left_out = {mutant["name"] for mutant in others[DRAWN:]}
+    return [mutant for mutant in mutants if mutant["name"] not in left_out]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", default="/tmp/moecomm-mutants", help="directory for what is built")
     parser.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     parser.add_argument("--only", default="")
+    parser.add_argument("--drawn", action="store_true")
     options = parser.parse_args()
     work = pathlib.Path(options.work).resolve()
     work.mkdir(parents=True, exist_ok=True)
     builder = Builder(work, options.compiler)
-    mutants = tomllib.loads((builder.tree / "tests/sim/mutants.toml").read_text())["mutant"]
-    mutants = [m for m in mutants if options.only in m["name"]]
+    planted = tomllib.loads((builder.tree / "tests/sim/mutants.toml").read_text())["mutant"]
+    mutants = [m for m in planted if options.only in m["name"]]
+    if options.drawn and (changed := changed_files()) is not None:
+        mutants = draw(mutants, changed, git(ROOT, "rev-parse", "HEAD"))
     jobs = sorted({m["job"] for m in mutants})
     bad = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -191,7 +209,7 @@ def main() -> int:
         for mutant, (verdict, how, seconds) in zip(mutants, results):
             print(f"{verdict:10} {mutant['name']} ({mutant['job']}: {how}, {seconds:.1f} s)", flush=True)
             bad += verdict != "caught"
-    print(f"{len(mutants)} mutants, {bad} not as they must be")
+    print(f"{len(mutants)} of {len(planted)} mutants, {bad} not as they must be")
     return 1 if bad or not mutants else 0
 
 

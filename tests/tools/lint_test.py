@@ -53,6 +53,15 @@ class Lint(unittest.TestCase):
         self.assertEqual(self.checked(), [])
         self.assertEqual(self.checked("--all"), ["a.cc", "b.cc"])
 
+    def test_new_work_and_its_users_where_nothing_is_recorded(self):
+        for changed, checked in ((["src/room/c.h"], ["b.cc"]), (["README.md"], []), ([".clang-tidy"], ["a.cc", "b.cc"])):
+            with self.subTest(changed), mock.patch.object(lint, "changed_files", return_value=set(changed)):
+                self.assertEqual(self.checked(), checked)
+                self.write("src/a.h", f"// changed after {changed}")
+                self.assertEqual(self.checked(), ["a.cc"])
+                self.assertEqual(self.checked("--all"), ["a.cc", "b.cc"])
+                (self.root / "build/lint.json").unlink()
+
     def test_users_of_what_changes_at_any_distance(self):
         self.checked()
         self.write("src/room/c.h", "// changed")
