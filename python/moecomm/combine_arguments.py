@@ -75,7 +75,7 @@ class CombineArguments(Arguments):
         for what, bias in biases.items():
             setattr(args, what, self._per_token_or_none(self._take(bias, what), what, format))
         given = self._take(topk_weights, "topk_weights", ("float32",))
-        require_shape(given, "topk_weights", (self._tokens, self._layout.topk), "[tokens, topk]")
+        require_shape(given, "topk_weights", (self.tokens, self._layout.topk), "[tokens, topk]")
         args.topkWeights = given.address
         self._set_grads(args, weight_grads, out_weight_grads)
         self._set_ready(args, *ready)
@@ -92,19 +92,25 @@ class CombineArguments(Arguments):
 
     def _require_rows(self, found: Array, what: str, count: Any) -> None:
         """Requires enough rows in an array that is read. `count` is called with the required number."""
-        if not found.is_array or self.reads_nothing:
+        if not found.is_array:
             return  # if rows came, the library reports the NULL to all ranks
         known = self._known_rows()
-        if known is not None and known[0] == 0:
-            return  # nothing came, so nothing is read
-        if known is None and found.address == 0:
-            return  # the same as NULL
+        if self.reads_nothing or (known is not None and known[0] == 0) or (known is None and found.address == 0):
+            return self._try_rows(count)  # nothing is read
         least = self._least()
         if least is None:
             least = self._capacity
         if least is None:
             raise ValueError(f"{what} needs as many rows as came, which is not known here: call counts() after route()")
-        count(least)
+        self._note_room(count(least))
+        return None
+
+    def _try_rows(self, count: Any) -> None:
+        """Whether an array would do for later routes, that bring rows."""
+        try:
+            self._note_room(count(self._layout.rows))
+        except ValueError:
+            self.reusable = False
 
     def _set_grads(self, args, weight_grads: Any, out_weight_grads: Any) -> None:
         if (weight_grads is None) != (out_weight_grads is None):
@@ -122,7 +128,7 @@ class CombineArguments(Arguments):
             grads, "weight_grads", lambda least: self._layout.count_entries(grads, "weight_grads", least)
         )
         out = self._take(out_weight_grads, "out_weight_grads", ("float32",), writes=True)
-        require_shape(out, "out_weight_grads", (self._tokens, self._layout.topk), "[tokens, topk]")
+        require_shape(out, "out_weight_grads", (self.tokens, self._layout.topk), "[tokens, topk]")
         args.weightGrads, args.outWeightGrads = grads.address, out.address
         if grads.address == 0 or out.address == 0:
             args.flags |= _native.COMBINE_GRADS

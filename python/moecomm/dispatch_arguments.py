@@ -95,6 +95,7 @@ class DispatchArguments(Arguments):
 
     def _place_for(self, rows: int) -> None:
         """Notes that an output has room for this many rows, unless their number is known and no others are written."""
+        self._note_room(rows)
         if self._least() is None or self._pads:
             self._capacity = min(self._capacity, rows)
 
@@ -165,12 +166,12 @@ class DispatchArguments(Arguments):
             source = self._take(payload.rows, f"{what}.rows", strided=True)
             plain = payload.layout == "row-major"
             out = self._take(payload.out, f"{what}.out", writes=True, strided=plain)
-            if not source.given and self._tokens > 0:
-                raise ValueError(f"{what}.rows is None, expected [tokens, elements] with {self._tokens} tokens")
+            if not source.given and self.tokens > 0:
+                raise ValueError(f"{what}.rows is None, expected [tokens, elements] with {self.tokens} tokens")
             if not out.given and args.outRows and self._capacity > 0:
                 raise ValueError(f"{what}.out is None, expected an array, since out_rows is given")
             least = Least(self._capacity, self._least())
-            made[i], rows = make_payload(source, out, payload.layout, what, self._tokens, self._layout, least)
+            made[i], rows = make_payload(source, out, payload.layout, what, self.tokens, self._layout, least)
             if rows is not None:
                 self._place_for(rows)
         args.payloads, args.payloadCount = made, len(payloads)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-import inspect
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
 
 from . import _native, errors
 from .arguments import Arguments
 from .arrays import stream_address
-from .checks import ROW_TYPES, require_shape, take
+from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DESCRIBING, DispatchArguments
 from .handle_queries import HANDLE_MODES, HandleQueries
-from .handle_refusals import ON_FAULT, HandleRefusals, SummedRows
+from .handle_refusals import ON_FAULT, HandleRefusals
 from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
-from .payloads import Payload
+from .options import COMBINE_DEFAULTS, DISPATCH_DEFAULTS, CombineOptions, DispatchOptions, complete
+from .prepared import Prepared, PreparedCalls, form_of
 from .values import choice, integer
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .comm import Communicator
 
 DUPLICATES = {"fail": _native.moeDuplicatesFail, "merge": _native.moeDuplicatesMerge}
@@ -72,7 +74,8 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         local_only: bool = False,
         on_fault: str = "raise",
     ):
-        self._comm = comm
+        self._comm, self._native, self._library = comm, comm.native, _native.library()
+        self._prepared = PreparedCalls()
         self._pointer = None
         self.topk = integer(topk, "topk")
         self.layout = layout
@@ -104,7 +107,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         self._kept: Tuple[Any, ...] = ()  # arrays of the operation that awaits complete()
         self._completes_dispatch = False  # that operation is a dispatch
         self.calls = self.routes = 0  # collective calls in which this rank took part, and those of them that routed
-        self._summed: Optional[SummedRows] = None
+        self._summed: Optional[Tuple[str, int, str]] = None  # of the latest combine: SummedRows
         self._sent: Optional[Tuple[str, int]] = None
         info, limits = comm.info, comm.limits
         self._rank, self._alone = info.rank, local_only or info.nranks == 1
@@ -130,12 +133,16 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         return self._tokens_max
 
     def _check(self, result, owner):
-        errors.check(_native.library(), result, owner)
+        errors.check(self._library, result, owner)
 
     def _call(self, function: str, *arguments: Any) -> None:
-        with self._comm.native as owner:
+        self._run(getattr(self._library, function), *arguments)
+
+    def _run(self, function: Any, *arguments: Any) -> None:
+        if self._pointer is None:
+            self._native.require_alive()
             self._require_alive()
-            self._check(getattr(_native.library(), function)(self._pointer, *arguments), owner)
+        self._native.call(function, self._pointer, *arguments)
 
     def _require_alive(self):
         if self._pointer is None:
@@ -172,7 +179,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         tokens        needed where topk_idx is an address or None"""
         try:
             taken = self._take_route(topk_idx, topk_weights, tokens)
-            self._call("moeRoute", *taken, stream_address(stream))
+            self._call("moeRoute", *taken, 0 if stream is None else stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("route", error, stream)
             raise
@@ -208,53 +215,24 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         return kind(self._comm.place, self._layout, self._tokens, self._known_rows)
 
     def _make_dispatch(self, arguments: DispatchArguments, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Any:
-        """moeDispatchArgs_t of dispatch()'s options."""
+        """moeDispatchArgs_t of dispatch()'s options, with a default for each."""
         return arguments.make(
             rows,
             out_rows,
             describing={name: options[name] for name in DESCRIBING},
             index_type=self._index_type,
-            stays_in_view=self.layout == "rank-major" and self.mode == "ll",
+            stays_in_view=self.layout == "rank-major" and self._low_latency,
             **{name: value for name, value in options.items() if name not in DESCRIBING},
         )
 
-    def dispatch(
-        self,
-        rows: Any,
-        out_rows: Any,
-        *,
-        row_type: Optional[str] = None,
-        hidden: Optional[int] = None,
-        out_rows_max: Optional[int] = None,
-        side: Any = None,
-        side_bytes: Optional[int] = None,
-        out_side: Any = None,
-        payloads: Sequence[Payload] = (),
-        out_topk_idx: Any = None,
-        out_topk_weights: Any = None,
-        out_source_index: Any = None,
-        out_expert_offsets: Any = None,
-        out_layout_range: Any = None,
-        out_source_info: Any = None,
-        out_row_experts: Any = None,
-        cumulative_rows: Any = None,
-        cumulative_wait_ns: Any = None,
-        cast: Optional[str] = None,
-        exact: bool = False,
-        weights_on_input: bool = False,
-        out_scales: Any = None,
-        scale_layout: str = "row-major",
-        out_scale_block_offsets: Any = None,
-        input_scale: Any = None,
-        global_scale: Any = None,
-        pad_indices: bool = False,
-        pad_rows: bool = False,
-        ids: str = "local",
-        invalid_id: int = -1,
-        send_only: bool = False,
-        sms: int = 0,
-        stream: Any = None,
-    ) -> None:
+    def _rows_due(self) -> Optional[int]:
+        """The rows that arrays of this route must have, where the route decides it and the host knows."""
+        if self._layout.rows is not None or self._tokens is None:
+            return None
+        known = self._known_rows()
+        return known[1] if known is not None else None
+
+    def dispatch(self, rows: Any, out_rows: Any, *, stream: Any = None, **options: Unpack[DispatchOptions]) -> None:
         """Sends each token to the ranks of its experts, once per rank. Collective.
 
         rows      [tokens, hidden] of any dtype. bfloat16, float16 and float32 are typed; elements of all others travel
@@ -300,17 +278,26 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row
                      for which all outputs have room
         ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank"""
-        given = locals()
-        options = {name: given[name] for name in _DISPATCH_DEFAULTS}
         try:
-            arguments = self._arguments(DispatchArguments, "dispatch")
-            args = self._make_dispatch(arguments, rows, out_rows, options)
-            self._require_room(args, self._layout, self._known_rows())
-            self._call("moeDispatch", ctypes.byref(args), stream_address(stream))
+            prepared = self._find_dispatch(rows, out_rows, options)
+            self._run(self._library.moeDispatch, prepared.reference, 0 if stream is None else stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("dispatch", error, stream)
             raise
-        self._note_dispatch(args, arguments)
+        self._note_dispatch(prepared, (rows, out_rows), options)
+
+    def _find_dispatch(self, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Prepared:
+        least = self._rows_due()
+        state, arrays = ("dispatch", self._layout.tokens_max, self._tokens, least is None), (rows, out_rows)
+        form, addresses = form_of(state, arrays, options)
+        found = self._prepared.find(form, addresses, least)
+        if found is not None:
+            return found
+        given = complete("dispatch", options, DISPATCH_DEFAULTS)
+        arguments = self._arguments(DispatchArguments, "dispatch")
+        args = self._make_dispatch(arguments, rows, out_rows, given)
+        self._require_room(args, self._layout, self._known_rows())
+        return self._prepared.make(form, addresses, args, arguments, ("rows", "out_rows"), arrays, options)
 
     def route_dispatch(
         self,
@@ -321,7 +308,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         *,
         tokens: Optional[int] = None,
         stream: Any = None,
-        **options: Any,
+        **options: Unpack[DispatchOptions],
     ) -> None:
         """route() and dispatch() in one call, for layers that have other experts in every step. Collective: all ranks
         make this call, or all make the two.
@@ -330,21 +317,36 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         rows, out_rows                  as for dispatch()
         options                         the other keywords of dispatch()"""
         try:
-            for name in options:
-                if name not in _DISPATCH_DEFAULTS:
-                    raise TypeError(f"route_dispatch() has no keyword {name}; it takes those of dispatch()")
-            self._comm.native.require_alive()
-            self._require_alive()
-            taken = self._take_route(topk_idx, topk_weights, tokens)
-            arguments = DispatchArguments(self._comm.place, self._next_layout, taken[2], lambda: None)
-            args = self._make_dispatch(arguments, rows, out_rows, {**_DISPATCH_DEFAULTS, **options})
-            self._require_room(args, self._next_layout, None)
-            self._call("moeRouteDispatch", *taken, ctypes.byref(args), stream_address(stream))
+            prepared, ids, weights = self._find_route_dispatch(topk_idx, topk_weights, tokens, rows, out_rows, options)
+            self._run(
+                *(self._library.moeRouteDispatch, ids, weights, prepared.tokens, prepared.reference),
+                0 if stream is None else stream_address(stream),
+            )
         except Exception as error:  # noqa: B902
             self.take_part("route_dispatch", error, stream)
             raise
-        self._note_route(taken[2])
-        self._note_dispatch(args, arguments)
+        self._note_route(prepared.tokens)
+        self._note_dispatch(prepared, (topk_idx, topk_weights, rows, out_rows), options)
+
+    def _find_route_dispatch(
+        self, topk_idx: Any, topk_weights: Any, tokens: Optional[int], rows: Any, out_rows: Any, options: Dict[str, Any]
+    ) -> Tuple[Prepared, int, int]:
+        """The call, and the addresses of the route's arrays."""
+        arrays = (topk_idx, topk_weights, rows, out_rows)
+        form, addresses = form_of(("route", self._next_layout.tokens_max, tokens), arrays, options)
+        found = self._prepared.find(form, addresses, None)
+        if found is not None:
+            at = 0 if topk_idx is None else 1
+            return found, addresses[0] if at else 0, addresses[at] if topk_weights is not None else 0
+        given = complete("route_dispatch", options, DISPATCH_DEFAULTS)
+        self._comm.native.require_alive()
+        self._require_alive()
+        ids, weights, tokens = self._take_route(topk_idx, topk_weights, tokens)
+        arguments = DispatchArguments(self._comm.place, self._next_layout, tokens, lambda: None)
+        args = self._make_dispatch(arguments, rows, out_rows, given)
+        self._require_room(args, self._next_layout, None)
+        names = (None, None, "rows", "out_rows")
+        return self._prepared.make(form, addresses, args, arguments, names, arrays, options), ids, weights
 
     def _require_room(self, args: Any, layout: Layout, known: Optional[Tuple[int, int]]) -> None:
         """Refuses an output that is too small, if that can be told, where the library would tell no other rank: so that
@@ -360,39 +362,19 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         self._layout = self._next_layout
         self._tokens, self._rows, self._capacity, self._kept = tokens, None, None, ()
 
-    def _note_dispatch(self, args: Any, arguments: DispatchArguments) -> None:
-        send_only = bool(args.flags & _native.moeSendOnly)
+    def _note_dispatch(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Dict[str, Any]) -> None:
         self.calls += 1
-        self._capacity = args.outRowsMax
-        self._sent = (_ROW_TYPE_NAMES[args.rowType], args.hidden)
-        self._kept = tuple(arguments.arrays) if send_only else ()
-        self._completes_dispatch = send_only
-        if not send_only:  # else complete() raises it
+        self._capacity, self._sent = prepared.capacity, prepared.rows
+        self._completes_dispatch = prepared.send_only
+        self._note_call(prepared, arrays, options)
+        if not prepared.send_only and self._fault is not None and self._fault.value:  # else complete() raises it
             self._raise_fault(combines_later=True)
 
-    def combine(
-        self,
-        rows: Any,
-        out: Any,
-        *,
-        row_type: Optional[str] = None,
-        hidden: Optional[int] = None,
-        weights: str = "applied",
-        wire: str = "row",
-        topk_weights: Any = None,
-        bias0: Any = None,
-        bias1: Any = None,
-        weight_grads: Any = None,
-        out_weight_grads: Any = None,
-        cumulative_wait_ns: Any = None,
-        ready: Any = None,
-        ready_rows: int = 0,
-        ready_value: int = 1,
-        send_only: bool = False,
-        sms: int = 0,
-        complete_sms: int = 0,
-        stream: Any = None,
-    ) -> None:
+    def _note_call(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Dict[str, Any]) -> None:
+        self._kept = (*arrays, *options.values()) if prepared.send_only else ()
+        prepared.busy.release()
+
+    def combine(self, rows: Any, out: Any, *, stream: Any = None, **options: Unpack[CombineOptions]) -> None:
         """Brings the experts' rows back and sums them for each token. Collective.
 
         rows     [out rows, hidden] bfloat16, float16 or float32, in the layout that dispatch produced;
@@ -417,37 +399,35 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
 
         With the cuda backend, rows must have as many rows as out_rows of the dispatch, unless an earlier counts() has
         told their number."""
-        given = locals()
-        given = {name: given[name] for name in _COMBINE_ARGUMENTS}
         try:
-            args, arguments = self._make_combine(**given)
-            self._call("moeCombine", ctypes.byref(args), stream_address(stream))
+            prepared = self._find_combine(rows, out, options)
+            self._run(self._library.moeCombine, prepared.reference, 0 if stream is None else stream_address(stream))
         except Exception as error:  # noqa: B902
-            self.take_part("combine", error, stream, given)
+            self.take_part("combine", error, stream, {"rows": rows, "out": out, **options})
             raise
         self.calls += 1
-        self._summed = SummedRows(_ROW_TYPE_NAMES[args.rowType], args.hidden, wire)
-        self._kept = tuple(arguments.arrays) if send_only else ()
+        self._summed = (*prepared.rows, options.get("wire", "row"))
         self._completes_dispatch = False
-        if not send_only:
+        self._note_call(prepared, (rows, out), options)
+        if not prepared.send_only and self._fault is not None and self._fault.value:
             self._raise_fault()
 
-    def _make_combine(
-        self,
-        rows: Any,
-        out: Any,
-        bias0: Any,
-        bias1: Any,
-        ready: Any,
-        ready_rows: int,
-        ready_value: int,
-        **options: Any,
-    ) -> Tuple[Any, CombineArguments]:
-        """moeCombineArgs_t of combine()'s arguments."""
+    def _find_combine(self, rows: Any, out: Any, options: Dict[str, Any]) -> Prepared:
+        least = self._rows_due()
+        if least is None and self._layout.rows is None:
+            least = self._capacity
+        state, arrays = ("combine", self._layout.tokens_max, self._tokens, least is None), (rows, out)
+        form, addresses = form_of(state, arrays, options)
+        found = self._prepared.find(form, addresses, least)
+        if found is not None:
+            return found
+        given = complete("combine", options, COMBINE_DEFAULTS)
         arguments = self._arguments(CombineArguments, "combine")
         arguments.reads_nothing = self._delivers_nothing()
-        biases, words = dict(bias0=bias0, bias1=bias1), (ready, ready_rows, ready_value)
-        return arguments.make(rows, out, biases=biases, ready=words, capacity=self._capacity, **options), arguments
+        biases = {name: given.pop(name) for name in ("bias0", "bias1")}
+        ready = tuple(given.pop(name) for name in ("ready", "ready_rows", "ready_value"))
+        args = arguments.make(rows, out, biases=biases, ready=ready, capacity=self._capacity, **given)
+        return self._prepared.make(form, addresses, args, arguments, ("rows", "out"), arrays, options)
 
     def complete(self, stream: Any = None) -> None:
         """Finishes the send-only dispatch or combine of this handle. Collective."""
@@ -460,15 +440,3 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         if refusal is not None:
             raise refusal
         self._raise_fault(combines_later=self._completes_dispatch)
-
-
-# Looked up once, since route_dispatch is called in every step.
-_DISPATCH_DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(Handle.dispatch).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name != "stream"
-}
-_COMBINE_ARGUMENTS = [
-    name for name in inspect.signature(Handle.combine).parameters if name not in ("self", "stream")
-]
-_ROW_TYPE_NAMES = {number: name for name, number in ROW_TYPES.items()}

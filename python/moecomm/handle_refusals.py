@@ -56,7 +56,7 @@ class HandleRefusals:
     _rank: int
     _raises: bool  # calls raise the faults that they meet
     _fault: Optional[ctypes.c_uint32]  # not 0: the handle delivers nothing; None where the host cannot read it
-    _summed: Optional[SummedRows]  # of the latest combine
+    _summed: Optional[Tuple[str, int, str]]  # of the latest combine: SummedRows
     _sent: Optional[Tuple[str, int]]  # row type and hidden of the latest dispatch
 
     def _call(self, function: str, *arguments: Any) -> None:
@@ -155,7 +155,7 @@ class HandleRefusals:
     def _likely_rows(self, given: Dict[str, Any]) -> SummedRows:
         """The rows that the other ranks combine, as far as this one can tell: those of its arguments that are like the
         latest combine's, or as wide as the dispatch's; else the first; else what came before."""
-        last = self._summed
+        last = SummedRows(*self._summed) if self._summed is not None else None
         wire = given.get("wire")
         if not isinstance(wire, str) or wire not in WIRES:
             wire = last.wire if last is not None else "row"

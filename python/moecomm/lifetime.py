@@ -123,6 +123,24 @@ class Native:
         except ValueError:  # Ctrl-C came before the call was recorded
             pass
 
+    def call(self, function: Callable[..., int], *arguments: Any) -> None:
+        """Calls a function of the library, and raises what it returns. The same as a `with` block, in half the time."""
+        calls, thread = self._calls, _thread.get_ident()
+        try:
+            calls.append(thread)
+            if thread == interrupts.main_thread:
+                self.entered += 1
+            if self.pointer is None:
+                self.require_alive()
+            result = function(*arguments)
+            if result:
+                errors.check(_native.library(), result, self.pointer)
+        finally:
+            try:
+                calls.remove(thread)
+            except ValueError:  # Ctrl-C came before the call was recorded
+                pass
+
     def is_called_by(self, thread: Optional[int]) -> bool:
         """Whether that thread is inside a call."""
         return thread in self._calls

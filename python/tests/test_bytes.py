@@ -76,7 +76,7 @@ class BitForBitTest(unittest.TestCase):
                     out_rows = numpy.empty_like(rows)
                     with self.assertRaisesRegex(moecomm.InvalidUsage, r"route\(\) has not been called"):
                         handle.dispatch(rows, out_rows)
-                    with self.assertRaisesRegex(TypeError, "no keyword out_row_max; it takes those of dispatch"):
+                    with self.assertRaisesRegex(TypeError, "no keyword .out_row_max.; did you mean .out_rows_max.\\?"):
                         handle.route_dispatch(experts, None, rows, out_rows, out_row_max=4)
                     with self.assertRaisesRegex(ValueError, "rows has shape"):
                         handle.route_dispatch(experts, None, rows[1:], out_rows)
