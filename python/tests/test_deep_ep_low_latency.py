@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+import time
 import unittest
 
 from support import MISSING
@@ -163,6 +164,54 @@ def two_batches(rank):
     buffer.destroy()
 
 
+def weights_beside_the_rows(rank):
+    """Weights that dispatch was given need not be brought again, if they are the same; others are."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    x -= 16.0 * (rank + 1)  # so that all sums are exact
+
+    def go(given, hooked):
+        options = dict(return_recv_hook=hooked)
+        recv, _, handle, event, hook = buffer.low_latency_dispatch(
+            x, ids, NUM_MAX, EXPERTS, use_fp8=False, topk_weights=given, **options
+        )
+        finish(event, hook, hooked)
+        return recv, handle, options
+
+    def check(recv, handle, options, ids, weights):
+        sums, event, hook = buffer.low_latency_combine(recv, ids, weights, handle, **options)
+        finish(event, hook, options["return_recv_hook"])
+        due = torch.where(ids >= 0, weights, 0.0).sum(dim=1, keepdim=True)
+        assert torch.equal(sums, (x.float() * due).to(x.dtype))
+
+    for hooked in (False, True):
+        check(*go(weights, hooked), ids, weights)
+        check(*go(weights, hooked), ids, 2 * weights)
+        sent = go(weights, hooked)
+        weights += 1
+        check(*sent, ids, weights)
+        for given in (None, weights):  # entries that the experts leave out
+            sent, fewer = go(given, hooked), ids.clone()
+            fewer[::2, 0] = -1
+            check(*sent, fewer, weights)
+            mine = ids.clone()
+            ids[1::2, 1] = -1
+            check(*sent, ids, weights)
+            ids.copy_(mine)
+    recv, handle, options = go(weights, True)
+    members = torch.distributed.group.WORLD
+    torch.distributed.barrier(members)
+    if rank != 0:
+        time.sleep(1)
+    begin = time.monotonic()
+    _, _, hook = buffer.low_latency_combine(recv, ids, weights, handle, **options)
+    assert rank != 0 or time.monotonic() - begin < 0.5, "the half before the hook has waited for the other ranks"
+    hook()
+    refuses(TypeError, "topk_weights holds torch.float64", go, weights.double(), False)
+    refuses(ValueError, "topk_weights has shape (6, 2)", go, weights[:, :2].contiguous(), False)
+    buffer.destroy()
+
+
 def logfmt(rank):
     """Rows lose digits on their way, as many as LogFMT-10 costs and not as many as fp8 would."""
     buffer = make()
@@ -280,6 +329,9 @@ class DeepEpLowLatencyTest(RanksTest):
 
     def test_two_micro_batches(self):
         self.run_ranks(two_batches)
+
+    def test_weights_may_travel_with_the_rows(self):
+        self.run_ranks(weights_beside_the_rows)
 
     def test_rows_may_travel_as_logfmt(self):
         self.run_ranks(logfmt)

@@ -154,10 +154,10 @@ class Buffer(HighThroughput, LowLatency):
         num_tokens_per_expert [num_experts] int32; is_token_in_rank [tokens, ranks] bool; event."""
         require(topk_idx, "topk_idx", "[tokens, topk]", (None, None), tuple(INDEX_TYPES), self.device)
         require_divisible(num_experts, self.group_size)
-        stream = self.lane.start(None, previous_event)
+        stream = self.lane.start(None, previous_event, async_finish)
         with self.lane.on(stream):
             found = dispatch_layout(topk_idx, num_experts, self.group_size, self.domain_size)
-        return (*found, self.lane.finish(async_finish, (topk_idx, *found)))
+        return (*found, self.lane.finish(stream, async_finish, (topk_idx,), found))
 
     def _sms(self, config: Optional[Config]) -> int:
         if config is not None:

@@ -34,6 +34,13 @@ def require(
     return value
 
 
+def form_of(tensor: Any) -> Any:
+    """All that require() looks at, as a key. What is no tensor, or of another class, has one that is never found."""
+    if tensor.__class__ is torch.Tensor:
+        return tensor.shape, tensor.dtype, tensor.device, tensor.is_contiguous()
+    return None if tensor is None else object()
+
+
 def require_divisible(experts: int, ranks: int) -> int:
     """Experts of one rank."""
     if experts < 1 or experts % ranks != 0:

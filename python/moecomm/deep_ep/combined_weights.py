@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict
 
 import torch
 
@@ -15,16 +15,14 @@ def with_rows(weights: torch.Tensor, tokens: int, topk: int) -> Dict[str, torch.
     return dict(weight_grads=weights, out_weight_grads=weights.new_empty((tokens, topk)))
 
 
-def summed(
-    native: Handle, weights: torch.Tensor, tokens: int, **options: Any
-) -> Tuple[torch.Tensor, List[torch.Tensor]]:
+def summed(native: Handle, weights: torch.Tensor, tokens: int, **options: Any) -> torch.Tensor:
     """weights [rows, topk] summed over the ranks of each token, by a combine of their own, on torch's current stream.
 
     options  of Handle.combine
 
-    Returns the result, [tokens, topk], and the other tensors that the work uses."""
+    Returns [tokens, topk]."""
     topk = weights.shape[1]
     rows = torch.nn.functional.pad(weights, (0, -topk % 4))  # the library's rows are multiples of 16 bytes
     sums = rows.new_empty((tokens, rows.shape[1]))
     native.combine(rows, sums, **options)
-    return sums[:, :topk].contiguous(), [rows, sums]
+    return sums[:, :topk].contiguous()

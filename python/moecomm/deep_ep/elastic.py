@@ -223,7 +223,7 @@ class ElasticBuffer:
                 raise NotImplementedError("topk_weights is given with a handle, whose route has its weights already")
             if payload.tokens != handle.tokens:
                 raise ValueError(f"x has {payload.tokens} tokens, but the dispatch of handle had {handle.tokens}")
-            stream = self.lane.start(handle.route.ring.comm, previous_event)
+            stream = self.lane.start(handle.route.ring.comm, previous_event, call.asynchronous)
             return self._deliver(payload, handle, None, stream, call)
         axes = "[tokens, topk]"
         ids = require(topk_idx, "topk_idx", axes, (payload.tokens, None), tuple(INDEX_TYPES), self.device)
@@ -232,7 +232,7 @@ class ElasticBuffer:
         shape = self._shape(do_expand, num_experts, expert_alignment, num_max_tokens_per_rank)
         maker = self._maker(payload, ids, shape)
         route, native = maker.next()
-        stream = self.lane.start(maker.comm, previous_event)
+        stream = self.lane.start(maker.comm, previous_event, call.asynchronous)
         native.route(ids, topk_weights, stream=stream)
         maker.commit()
         with self.lane.on(stream):
@@ -291,10 +291,12 @@ class ElasticBuffer:
         native.dispatch(payload.rows, out, stream=stream, **options)
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
-        used = [payload.rows, payload.side, payload.scales, weights, out, out_side, ids, out_weights, call.stats]
-        used += [handle.topk_idx, handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert]
-        used += [handle.psum_num_recv_tokens_per_expert, *(received if isinstance(received, tuple) else ())]
-        return received, ids, out_weights, handle, self.lane.finish(call.asynchronous, used)
+        used, outputs = [payload.rows, payload.scales, weights, call.stats, handle.topk_idx], [out, ids, out_weights]
+        made = [handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert]
+        made += [handle.topk_idx, handle.psum_num_recv_tokens_per_expert]
+        made += [received[1]] if isinstance(received, tuple) else []
+        (made if call.allocates_there else used).extend(outputs)
+        return received, ids, out_weights, handle, self.lane.finish(stream, call.asynchronous, used, made)
 
     @collective
     @takes_part(lambda _: ("combine",))
@@ -327,7 +329,7 @@ class ElasticBuffer:
         if topk_weights is not None:
             require(topk_weights, "topk_weights", "[rows]", handle.entries(), (torch.float32,), self.device)
         native = handle.route.handle()
-        stream = self.lane.start(handle.route.ring.comm, previous_event)
+        stream = self.lane.start(handle.route.ring.comm, previous_event, async_with_compute_stream)
         there = allocate_on_comm_stream or previous_event is not None
         beside: Dict[str, torch.Tensor] = {}
         with self.lane.on(stream if there else None):
@@ -336,5 +338,6 @@ class ElasticBuffer:
                 beside = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
         native.combine(x, out, sms=integer(num_sms, "num_sms"), stream=stream, **beside, **biases)
         weights = beside.get("out_weight_grads")
-        used = (x, topk_weights, out, weights, *biases.values())
-        return out, weights, self.lane.finish(async_with_compute_stream, used)
+        used, outputs = (x, topk_weights, *biases.values()), (out, weights)
+        used, made = (used, outputs) if there else ((*used, *outputs), ())
+        return out, weights, self.lane.finish(stream, async_with_compute_stream, used, made)

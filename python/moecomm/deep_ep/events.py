@@ -73,7 +73,8 @@ class EventOverlap:
 
 
 class Lane:
-    """The communication stream of a Buffer. On CPUs there is none, and every call returns after its work."""
+    """Where a Buffer queues its work: on a stream of its own, if the caller lets the work run beside that of the current
+    stream, else on the current one. On CPUs there is no stream, and every call returns after its work."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -83,33 +84,57 @@ class Lane:
         """The caller's stream; None on CPUs."""
         return torch.cuda.current_stream(self.device) if self.stream is not None else None
 
-    def start(self, comm: Optional[Communicator], previous_event: Union[None, EventHandle, EventOverlap]) -> Any:
-        """The communication stream, behind previous_event or else the current stream, and behind comm's steps."""
+    def start(
+        self,
+        comm: Optional[Communicator],
+        previous_event: Union[None, EventHandle, EventOverlap],
+        asynchronous: bool = False,
+    ) -> Any:
+        """The stream of a call, behind comm's steps. The own stream waits for previous_event or else for the current
+        one. A call that is not asynchronous and has no event ends before anything else begins on the current stream, so
+        it needs neither another stream nor events."""
         if self.stream is None:
             return None
         event = previous_event if isinstance(previous_event, EventHandle) else getattr(previous_event, "event", None)
+        stream = self.stream if asynchronous or event is not None else self.current()
         if event is not None:
-            event.make_wait(self.stream)
-        else:
-            self.stream.wait_stream(self.current())
+            event.make_wait(stream)
+        elif stream is self.stream:
+            stream.wait_stream(self.current())
         if comm is not None:
-            order_of(comm).enter(self.stream)
-        return self.stream
+            order_of(comm).enter(stream)
+        return stream
 
     def on(self, stream: Any) -> ContextManager[Any]:
-        """Makes `stream` torch's current stream in a block, so that tensors made there belong to it."""
-        return torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext()
+        """Makes `stream`, of start(), torch's current stream in a block, so that tensors made there belong to it."""
+        return torch.cuda.stream(stream) if stream is not None and stream is self.stream else _NO_CHANGE
 
-    def finish(self, async_finish: bool, tensors: Iterable[Optional[torch.Tensor]]) -> EventOverlap:
-        """Ends a call. Its tensors may be in use on both streams. Without async_finish the current stream waits."""
+    def finish(
+        self,
+        stream: Any,
+        asynchronous: bool,
+        used: Iterable[Optional[torch.Tensor]],
+        made: Iterable[Optional[torch.Tensor]] = (),
+    ) -> EventOverlap:
+        """Ends a call. Without `asynchronous` the current stream waits for it.
+
+        used  tensors of the current stream. If they are freed while the own stream still works, it keeps their memory
+        made  tensors that were made on the own stream and that the caller gets"""
         if self.stream is None:
-            return EventOverlap(EventHandle() if async_finish else None)
+            return EventOverlap(EventHandle() if asynchronous else None)
+        if stream is not self.stream:
+            return EventOverlap()
         current = self.current()
-        for tensor in tensors:
+        for tensor in made:
             if tensor is not None:
-                tensor.record_stream(self.stream)
                 tensor.record_stream(current)
-        if async_finish:
-            return EventOverlap(EventHandle(self.stream))
-        current.wait_stream(self.stream)
-        return EventOverlap()
+        if not asynchronous:
+            current.wait_stream(stream)
+            return EventOverlap()
+        for tensor in used:
+            if tensor is not None:
+                tensor.record_stream(stream)
+        return EventOverlap(EventHandle(stream))
+
+
+_NO_CHANGE: ContextManager[Any] = contextlib.nullcontext()

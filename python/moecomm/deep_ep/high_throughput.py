@@ -189,7 +189,7 @@ class HighThroughput:
             request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
         )
         route, native = maker.next()
-        stream = self.lane.start(maker.comm, call.previous_event)
+        stream = self.lane.start(maker.comm, call.previous_event, call.async_finish)
         with self.lane.on(stream):
             payload.pack()
             sent = ids if request.mask is None else ids_of_mask(request.mask)
@@ -212,8 +212,7 @@ class HighThroughput:
             maker.commit()
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
-        used = (payload.rows, payload.side, payload.scales, sent, weights, out, out_side, out_ids, out_weights)
-        event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
+        event = self._finish(stream, call, payload, received, (ids, request.mask, weights), (out, out_ids, out_weights))
         handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else topk, self.place)
         return received, out_ids, out_weights, counts, handle, event
 
@@ -226,7 +225,7 @@ class HighThroughput:
         if worst not in (0, handle.rows):
             raise ValueError(f"num_worst_tokens is {worst}, but the dispatch of handle had {handle.rows} rows")
         native = handle.route.handle()
-        stream = self.lane.start(handle.route.ring.comm, call.previous_event)
+        stream = self.lane.start(handle.route.ring.comm, call.previous_event, call.async_finish)
         with self.lane.on(stream):
             payload.pack()
         with self.lane.on(stream if call.allocates_there else None):
@@ -234,9 +233,27 @@ class HighThroughput:
         native.dispatch(payload.rows, out, side=payload.side, out_side=out_side, sms=call.sms, stream=stream)
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
-        used = (payload.rows, payload.side, payload.scales, out, out_side)
-        event = self.lane.finish(call.async_finish, (*used, *(received if isinstance(received, tuple) else ())))
+        event = self._finish(stream, call, payload, received, (), (out,))
         return received, None, None, None, None, event
+
+    def _finish(
+        self,
+        stream: Any,
+        call: _Call,
+        payload: Payload,
+        received: Rows,
+        used: Tuple[Optional[torch.Tensor], ...],
+        outputs: Tuple[Optional[torch.Tensor], ...],
+    ) -> EventOverlap:
+        """The end of a dispatch. Scales are packed and unpacked on the stream of the call. Outputs are made where the
+        call says."""
+        used = (payload.rows, payload.scales, *used)
+        made: Tuple[Optional[torch.Tensor], ...] = (received[1],) if isinstance(received, tuple) else ()
+        if call.allocates_there:
+            made += outputs
+        else:
+            used += outputs
+        return self.lane.finish(stream, call.async_finish, used, made)
 
     def _require_mask(self, mask: Any, tokens: int, weights: Any, worst: int) -> torch.Tensor:
         if weights is not None:
@@ -293,21 +310,23 @@ class HighThroughput:
         x, biases = self._require_summable(x, require_handle(handle), topk_weights, bias, out)
         native = handle.route.handle()
         call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
-        stream = self.lane.start(handle.route.ring.comm, previous_event)
+        stream = self.lane.start(handle.route.ring.comm, previous_event, async_finish)
         options: Any = dict(sms=call.sms, stream=stream)
         beside: Dict[str, torch.Tensor] = {}
         with self.lane.on(stream if call.allocates_there else None):
-            if out is None:
-                out = x.new_empty((handle.tokens, x.shape[1]))
+            result = x.new_empty((handle.tokens, x.shape[1])) if out is None else out
             if topk_weights is not None and not self.sums_weights:
                 beside = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
-        native.combine(x, out, **options, **beside, **biases)
-        weights, kept = beside.get("out_weight_grads"), []
+        native.combine(x, result, **options, **beside, **biases)
+        weights = beside.get("out_weight_grads")
+        used = [x, topk_weights, out, *biases.values()]
+        made = [None if out is result else result, weights] if call.allocates_there else []
+        used += [] if call.allocates_there else [result, weights]
         if topk_weights is not None and self.sums_weights:
             with self.lane.on(stream):
-                weights, kept = combined_weights.summed(native, topk_weights, handle.tokens, **options)
-        event = self.lane.finish(async_finish, (x, topk_weights, out, weights, *kept, *biases.values()))
-        return out, weights, event
+                weights = combined_weights.summed(native, topk_weights, handle.tokens, **options)
+            made.append(weights)
+        return result, weights, self.lane.finish(stream, async_finish, used, made)
 
     internode_combine = combine
 

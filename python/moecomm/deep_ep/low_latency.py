@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple, Union
 
 import torch
 
 from .. import errors
 from ..handle import Handle
-from ..torch.memory import order_of, rows_per_expert
+from ..torch.memory import rows_per_expert
 from ..values import integer
-from .checks import INDEX_TYPES, require, require_divisible
+from .checks import INDEX_TYPES, form_of, require, require_divisible
 from .events import EventOverlap, Lane
-from .routes import Route, Routes, collective
+from .routes import Route, RouteMaker, Routes, collective
 from .taking_part import AT_ONCE, takes_part
 
 Received = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
@@ -30,9 +30,14 @@ class LowLatencyHandle(tuple):
     It is good for configure()'s low_latency_in_flight dispatches of the same shape."""
 
     route: Route
-    tokens: int
-    topk: int
-    combine_buffer: Optional[torch.Tensor]
+    shape: _Shape
+    ids: _Seen  # of the dispatch
+    weights: _Seen
+    combine_buffer: Optional[torch.Tensor] = None
+
+    @property
+    def tokens(self) -> int:
+        return self.shape.tokens
 
     @property
     def places(self) -> Tuple[int, int]:
@@ -48,6 +53,38 @@ class LowLatencyHandle(tuple):
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
+
+
+class _Shape(NamedTuple):
+    """What follows from the forms of a dispatch's arguments, found once.
+
+    tokens, topk, hidden  of this rank's rows
+    places   [local experts, rows of each]
+    fills    dtype and shape of the rows that arrive, and of their scales if they have some
+    options  keywords of Handle.route_dispatch"""
+
+    maker: RouteMaker
+    tokens: int
+    topk: int
+    hidden: int
+    places: Tuple[int, int]
+    rows: torch.dtype
+    scales: Optional[Tuple[torch.dtype, Tuple[int, ...]]]
+    options: Dict[str, Any]
+
+
+class _Seen(NamedTuple):
+    """A tensor, and how often torch has written it."""
+
+    tensor: Optional[torch.Tensor]
+    version: int
+
+    def is_still(self, tensor: torch.Tensor) -> bool:
+        return tensor is self.tensor and _version(tensor) == self.version
+
+
+def _version(tensor: Optional[torch.Tensor]) -> int:
+    return 0 if tensor is None or tensor.is_inference() else tensor._version
 
 
 def _require_ll_handle(handle: Any) -> LowLatencyHandle:
@@ -87,6 +124,7 @@ class LowLatency:
         use_ue8m0: bool = False,
         async_finish: bool = False,
         return_recv_hook: bool = False,
+        topk_weights: Optional[torch.Tensor] = None,
     ) -> Tuple[Received, torch.Tensor, LowLatencyHandle, EventOverlap, Hook]:
         """Sends tokens to their experts. Collective. Nothing waits on the host, so it may be captured, once a dispatch
         of the shape has made its handles.
@@ -102,41 +140,87 @@ class LowLatency:
         round_scale  powers of two as scales. use_ue8m0: as bytes, four in an int32; only with round_scale
         async_finish      the current stream does not wait; the event does
         return_recv_hook  only sends, on the current stream. hook() receives, on the stream that is current then
+        topk_weights      [tokens, topk] float32, on all ranks or on none; DeepEP has no such argument. The weights travel
+                  with the rows. If low_latency_combine() gets the same two tensors, unchanged, it saves an exchange
+                  between the ranks, and nothing waits before its hook
 
         Returns recv_x [local experts, ranks * num_max, hidden], with use_fp8 a pair with scales [local experts, ranks *
         num_max, hidden / 128] float32 ([.., hidden / 512 rounded up] int32 with use_ue8m0), of which the last but one
         axis is contiguous; recv_count [local experts] int32; the handle; the event; the hook, or None. Rows of an
         expert are ordered by source rank, then token; those behind recv_count are not written."""
-        num_max = integer(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank", 1)
+        form = (num_max_dispatch_tokens_per_rank, num_experts, use_fp8, round_scale, use_ue8m0)
+        form = (*form, async_finish, return_recv_hook, form_of(x), form_of(topk_idx), form_of(topk_weights))
+        shape = self.routes.known.get(form)
+        if shape is None:
+            shape = self._ll_shape(x, topk_idx, topk_weights, *form[:7])
+            self.routes.remember(form, shape)
+        maker, places, device = shape.maker, shape.places, self.device
+        stats = self._row_stats(cumulative_local_expert_recv_stats, places[0])
+        waits = self._wait_stats(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")
+        route, native = maker.next()
+        stream = self._start(maker.comm, async_finish, return_recv_hook)
+        sources = torch.empty(places, dtype=torch.int32, device=device)
+        ranges = torch.empty((places[0], self.group_size), dtype=torch.int64, device=device)
+        counts = torch.empty(places[0], dtype=torch.int32, device=device)
+        rows = torch.empty((*places, shape.hidden), dtype=shape.rows, device=device)
+        scales, received, options = None, rows, shape.options
+        if shape.scales is not None:
+            scales = torch.empty(shape.scales[1], dtype=shape.scales[0], device=device)
+            received, options = (rows, scales.transpose(1, 2)), {**options, "out_scales": scales}
+        if stats is not None or waits is not None:
+            options = {**options, "cumulative_rows": stats, "cumulative_wait_ns": waits}
+        native.route_dispatch(
+            *(topk_idx, topk_weights, x, rows),
+            out_source_index=sources,
+            out_layout_range=ranges,
+            stream=stream,
+            **options,
+        )
+        maker.commit()
+        handle = LowLatencyHandle((sources, ranges, form[0], shape.hidden, num_experts))
+        handle.route, handle.shape = route, shape
+        handle.ids, handle.weights = _Seen(topk_idx, _version(topk_idx)), _Seen(topk_weights, _version(topk_weights))
+
+        def arrive() -> None:
+            counts.copy_(rows_per_expert(native, device))
+
+        tensors = (x, topk_idx, topk_weights, sources, ranges, counts, stats, waits, rows, scales)
+        event, hook = self._end(native, route, stream, arrive, tensors, async_finish, return_recv_hook)
+        return received, counts, handle, event, hook
+
+    def _ll_shape(
+        self,
+        x: torch.Tensor,
+        topk_idx: torch.Tensor,
+        topk_weights: Optional[torch.Tensor],
+        num_max: int,
+        num_experts: int,
+        use_fp8: bool,
+        round_scale: bool,
+        use_ue8m0: bool,
+        async_finish: bool,
+        hook: bool,
+    ) -> _Shape:
+        """Checks the arguments of a dispatch of another form than before."""
+        num_max = integer(num_max, "num_max_dispatch_tokens_per_rank", 1)
         local = require_divisible(integer(num_experts, "num_experts", 1), self.group_size)
         require(x, "x", "[tokens, hidden]", (None, None), (torch.bfloat16,), self.device)
         tokens, hidden = x.shape
         require(topk_idx, "topk_idx", "[tokens, topk]", (tokens, None), tuple(INDEX_TYPES), self.device)
-        self._require_modes(use_fp8, round_scale, use_ue8m0, hidden, async_finish, return_recv_hook)
-        stats = self._row_stats(cumulative_local_expert_recv_stats, local)
-        waits = self._wait_stats(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")
-        topk, index_type = topk_idx.shape[1], INDEX_TYPES[topk_idx.dtype]
-        maker = self.routes.low_latency(num_max, hidden, num_experts, topk, index_type)
-        route, native = maker.next()
-        stream = self._start(maker.comm, return_recv_hook)
-        places = self.group_size * num_max
-        sources = torch.empty((local, places), dtype=torch.int32, device=self.device)
-        ranges = torch.empty((local, self.group_size), dtype=torch.int64, device=self.device)
-        counts = torch.empty(local, dtype=torch.int32, device=self.device)
-        output = _Output(x, (local, places), use_fp8, round_scale, use_ue8m0)
-        described: Any = dict(out_source_index=sources, out_layout_range=ranges, cumulative_rows=stats)
-        options = dict(cumulative_wait_ns=waits, send_only=return_recv_hook, stream=stream, **output.options)
-        native.route_dispatch(topk_idx, None, x, output.rows, **described, **options)
-        maker.commit()
-        handle = LowLatencyHandle((sources, ranges, num_max, hidden, num_experts))
-        handle.route, handle.tokens, handle.topk, handle.combine_buffer = route, tokens, topk, None
-
-        def arrive() -> None:
-            counts.copy_(rows_per_expert(native, self.device))
-
-        tensors = (x, topk_idx, sources, ranges, counts, stats, waits, *output.tensors)
-        event, hook = self._end(native, route, stream, arrive, tensors, async_finish, return_recv_hook)
-        return output.received, counts, handle, event, hook
+        self._require_modes(use_fp8, round_scale, use_ue8m0, hidden, async_finish, hook)
+        topk = topk_idx.shape[1]
+        if topk_weights is not None:
+            require(topk_weights, "topk_weights", "[tokens, topk]", (tokens, topk), (torch.float32,), self.device)
+        maker = self.routes.low_latency(num_max, hidden, num_experts, topk, INDEX_TYPES[topk_idx.dtype])
+        places = (local, self.group_size * num_max)
+        common = (maker, tokens, topk, hidden, places)
+        options: Dict[str, Any] = dict(send_only=True) if hook else {}
+        if not use_fp8:
+            return _Shape(*common, torch.bfloat16, None, options)
+        words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
+        cast = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
+        options.update(cast=cast, scale_layout="token-contiguous")
+        return _Shape(*common, torch.float8_e4m3fn, (word, (local, words, places[1])), options)
 
     @collective
     @takes_part(lambda _: ("combine",))
@@ -156,8 +240,8 @@ class LowLatency:
         """Sums each token's rows times their weights, in fp32 and in a fixed order. Collective.
 
         x             [local experts, ranks * num_max, hidden] bfloat16, ordered as recv_x
-        topk_idx      that of the dispatch. Only its shape is looked at: the route has its contents
-        topk_weights  [tokens, topk] float32
+        topk_idx      that of the dispatch. Another tensor leaves out entries where it has -1: its weights count as 0
+        topk_weights  [tokens, topk] float32. If it is that of the dispatch, and so is topk_idx, nothing but rows travels
         use_logfmt    rows travel as LogFMT-10, in two thirds of the bytes. Alike on all ranks
         zero_copy     the rows are in get_next_low_latency_combine_buffer(handle), and x is not read
         out           [tokens, hidden] bfloat16 for the result; or None
@@ -165,37 +249,60 @@ class LowLatency:
         async_finish, return_recv_hook  as in low_latency_dispatch
 
         Returns combined_x [tokens, hidden], the event, and the hook or None."""
-        shape = (_require_ll_handle(handle).tokens, handle.topk)
+        shape = _require_ll_handle(handle).shape
         if zero_copy:
             if handle.combine_buffer is None:
                 raise ValueError("zero_copy is True, but get_next_low_latency_combine_buffer(handle) was not called")
             x = handle.combine_buffer
-        places, hidden = (*handle.places, handle[3]), handle[3]
+        form = ("combine", shape.tokens, shape.topk, shape.hidden, shape.places, use_logfmt, async_finish, return_recv_hook)
+        form = (*form, form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
+        if form not in self.routes.known:
+            self._require_combine(shape, x, topk_idx, topk_weights, use_logfmt, async_finish, return_recv_hook, out)
+            self.routes.remember(form, shape)
+        waits = self._wait_stats(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats")
+        if out is None:
+            out = torch.empty((shape.tokens, shape.hidden), dtype=torch.bfloat16, device=self.device)
+        native, route = handle.route.handle(), handle.route
+        stream = self._start(route.ring.comm, async_finish, return_recv_hook)
+        options: Dict[str, Any] = dict(weights="apply")
+        if not handle.ids.is_still(topk_idx):
+            with self.lane.on(stream):
+                options["topk_weights"] = topk_weights.masked_fill(topk_idx < 0, 0.0)
+        elif not handle.weights.is_still(topk_weights):
+            options["topk_weights"] = topk_weights
+        if use_logfmt:
+            options["wire"] = "logfmt10"
+        if waits is not None:
+            options["cumulative_wait_ns"] = waits
+        if return_recv_hook:
+            options["send_only"] = True
+        native.combine(x, out, stream=stream, **options)
+        tensors = (x, topk_idx, topk_weights, out, waits)
+        event, hook = self._end(native, route, stream, None, tensors, async_finish, return_recv_hook)
+        return out, event, hook
+
+    def _require_combine(
+        self,
+        shape: _Shape,
+        x: torch.Tensor,
+        topk_idx: torch.Tensor,
+        topk_weights: torch.Tensor,
+        use_logfmt: bool,
+        async_finish: bool,
+        return_recv_hook: bool,
+        out: Optional[torch.Tensor],
+    ) -> None:
+        """Checks the arguments of a combine of another form than before."""
+        tokens, hidden, entries = shape.tokens, shape.hidden, (shape.tokens, shape.topk)
+        places = (*shape.places, hidden)
         require(x, "x", "[local experts, ranks * num_max, hidden]", places, (torch.bfloat16,), self.device)
-        require(topk_idx, "topk_idx", "[tokens, topk]", shape, tuple(INDEX_TYPES), self.device)
-        require(topk_weights, "topk_weights", "[tokens, topk]", shape, (torch.float32,), self.device)
+        require(topk_idx, "topk_idx", "[tokens, topk]", entries, tuple(INDEX_TYPES), self.device)
+        require(topk_weights, "topk_weights", "[tokens, topk]", entries, (torch.float32,), self.device)
         self._require_one(async_finish, return_recv_hook)
         if use_logfmt and hidden % 128:
             raise ValueError(f"x has rows of {hidden} elements, expected a multiple of 128 with use_logfmt")
-        waits = self._wait_stats(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats")
-        if out is None:
-            out = x.new_empty((handle.tokens, hidden))
-        require(out, "out", "[tokens, hidden]", (handle.tokens, hidden), (torch.bfloat16,), self.device)
-        native, route = handle.route.handle(), handle.route
-        stream = self._start(route.ring.comm, return_recv_hook)
-        native.combine(
-            x,
-            out,
-            weights="apply",
-            wire="logfmt10" if use_logfmt else "row",
-            topk_weights=topk_weights,
-            cumulative_wait_ns=waits,
-            send_only=return_recv_hook,
-            stream=stream,
-        )
-        tensors = (x, topk_weights, out, waits)
-        event, hook = self._end(native, route, stream, lambda: None, tensors, async_finish, return_recv_hook)
-        return out, event, hook
+        if out is not None:
+            require(out, "out", "[tokens, hidden]", (tokens, hidden), (torch.bfloat16,), self.device)
 
     def get_next_low_latency_combine_buffer(self, handle: LowLatencyHandle) -> torch.Tensor:
         """[local experts, ranks * num_max, hidden] bfloat16, for the rows of a combine with zero_copy. It is ordinary
@@ -237,62 +344,39 @@ class LowLatency:
             return require(stats, name, "[ranks, ranks]", (ranks, ranks), (torch.int64,), self.device)[self.rank]
         return require(stats, name, "[ranks]", (ranks,), (torch.int64,), self.device)
 
-    def _start(self, comm: Any, return_recv_hook: bool) -> Any:
+    def _start(self, comm: Any, async_finish: bool, return_recv_hook: bool) -> Any:
         """The stream of a call: with a hook the current one, where both halves belong."""
-        if not return_recv_hook:
-            return self.lane.start(comm, None)
-        stream = self.lane.current()
-        order_of(comm).enter(stream)
-        return stream
+        return self.lane.start(comm, None, async_finish and not return_recv_hook)
 
     def _end(
         self,
         native: Handle,
         route: Route,
         stream: Any,
-        arrive: Callable[[], None],
+        arrive: Hook,
         tensors: Tuple[Optional[torch.Tensor], ...],
         async_finish: bool,
         return_recv_hook: bool,
     ) -> Tuple[EventOverlap, Hook]:
         if not return_recv_hook:
-            with self.lane.on(stream):
-                arrive()
-            return self.lane.finish(async_finish, tensors), None
+            if arrive is not None:
+                with self.lane.on(stream):
+                    arrive()
+            return self.lane.finish(stream, async_finish, tensors), None
 
         kept = tensors  # until the second half has been queued
         comm = route.ring.comm
 
         def hook() -> None:
             nonlocal kept
-            current = self.lane.current()
-            order_of(comm).enter(current)
+            current = self.lane.start(comm, None)
             try:
                 native.complete(stream=current)
             except errors.MoeError as error:
                 self.routes.explain(error, [route.group])
                 raise
-            arrive()
+            if arrive is not None:
+                arrive()
             kept = ()
 
         return EventOverlap(), hook
-
-
-class _Output:
-    """The rows of a low-latency dispatch. `received` is what the caller gets."""
-
-    def __init__(self, x: torch.Tensor, places: Tuple[int, int], use_fp8: bool, round_scale: bool, use_ue8m0: bool):
-        hidden = x.shape[1]
-        dtype = torch.float8_e4m3fn if use_fp8 else x.dtype
-        self.rows = x.new_empty((*places, hidden), dtype=dtype)
-        self.received: Received = self.rows
-        self.options: Any = {}
-        self.tensors: Tuple[torch.Tensor, ...] = (self.rows,)
-        if not use_fp8:
-            return
-        words, word = (-(-hidden // 512), torch.int32) if use_ue8m0 else (hidden // 128, torch.float32)
-        scales = x.new_empty((places[0], words, places[1]), dtype=word)
-        cast = "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
-        self.options = dict(cast=cast, out_scales=scales, scale_layout="token-contiguous")
-        self.received = self.rows, scales.transpose(1, 2)
-        self.tensors = (self.rows, scales)

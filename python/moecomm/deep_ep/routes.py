@@ -12,6 +12,7 @@ import torch
 from .. import errors
 from ..comm import Communicator
 from ..handle import Handle
+from ..prepared import FORMS_MAX
 from ..ring import HandleRing
 from ..torch.groups import Members, join
 from ..torch.memory import prepare
@@ -148,6 +149,7 @@ class Routes:
         self._ll_in_flight: int = settings["low_latency_in_flight"]
         self._groups: List[Group] = []
         self._closed = False
+        self.known: Dict[Any, Any] = {}  # what follows from the form of a call's arguments, which need no check then
 
     def _group(self, wanted: Dict[str, Any], more: Callable[[], Dict[str, int]] = dict) -> Group:
         """A communicator for `wanted`. `more` has the sizes that a new one is to have beyond that."""
@@ -202,6 +204,12 @@ class Routes:
         ring = HandleRing(group.comm, key[0], key[1], in_flight, **options)
         group.rings[key] = prepare(ring, self._device)
 
+    def remember(self, form: Any, found: Any) -> None:
+        """Keeps what follows from the form of a call's arguments. An engine has a few forms."""
+        if len(self.known) >= FORMS_MAX:
+            self.known.clear()
+        self.known[form] = found
+
     def require_open(self) -> None:
         if self._closed:
             raise errors.InvalidUsage("the Buffer has been destroyed")
@@ -217,6 +225,7 @@ class Routes:
         """Lets go of all communicators: each ends when no handle uses it any more, one that has failed at once. Waits
         for those that end now. Idempotent."""
         self._closed = True
+        self.known.clear()
         natives = []
         while self._groups:
             group = self._groups.pop()
@@ -231,5 +240,6 @@ class Routes:
     def close(self) -> None:
         """Destroys all communicators, and with them the handles, even those in use. Idempotent."""
         self._closed = True
+        self.known.clear()
         while self._groups:
             self._groups.pop().comm.destroy()

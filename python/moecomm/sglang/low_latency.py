@@ -63,6 +63,7 @@ class LowLatency(Mode):
                 use_fp8=fp8,
                 round_scale=powers,
                 use_ue8m0=powers,
+                topk_weights=topk_output.topk_weights,
                 **self._options(),
             )
         except ValueError as error:

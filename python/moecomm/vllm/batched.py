@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 
 from ..deep_ep import Buffer
+from ..deep_ep.low_latency import LowLatencyHandle
 from ..handle_refusals import alike
 from ..values import integer
 from .common import PrepareAndFinalize, Prepared, round_up, weigh_input
 
 BLOCK = 128  # elements of a scale
 Hook = Callable[[], None]
+
+
+class _Sent(NamedTuple):
+    """What finalize needs of prepare: the tensors that vLLM passed, and those that the Buffer got for them."""
+
+    handle: LowLatencyHandle
+    topk_ids: torch.Tensor
+    topk_weights: torch.Tensor
+    physical: torch.Tensor
+    weights: torch.Tensor
 
 
 class Batched(PrepareAndFinalize):
@@ -84,7 +95,7 @@ class Batched(PrepareAndFinalize):
         """Sends. Collective. Nothing waits on the host, so it may be captured once a call of the shape has been made.
 
         a1            [tokens, hidden] bfloat16, tokens at most max_tokens_per_rank
-        topk_weights  [tokens, topk] float32, used here with apply_router_weight_on_input alone
+        topk_weights  [tokens, topk] float32; they travel with the rows, so that finalize need not bring them
         topk_ids      [tokens, topk] int64 or int32: global expert, -1 = unused
         num_experts   a multiple of the ranks
         expert_map    not read
@@ -97,23 +108,25 @@ class Batched(PrepareAndFinalize):
         Raises NotImplementedError for defer_input_quant and for static scales per token."""
         self._require(a1, quant_config, defer_input_quant)
         a1 = weigh_input(a1, topk_weights, apply_router_weight_on_input)
-        most = self.max_tokens_per_rank
+        most, physical = self.max_tokens_per_rank, self._physical(topk_ids)
+        weights = torch.ones_like(topk_weights) if apply_router_weight_on_input else topk_weights
         try:
             received, counts, handle, _, hook = self.buffer.low_latency_dispatch(
                 a1,
-                self._physical(topk_ids),
+                physical,
                 most,
                 num_experts,
                 use_fp8=self.use_fp8_dispatch,
                 round_scale=self.use_ue8m0_dispatch,
                 use_ue8m0=self.use_ue8m0_dispatch,
                 return_recv_hook=True,
+                topk_weights=weights,
             )
         except ValueError as error:  # in vLLM's words
             if a1.shape[0] <= most:
                 raise
             raise alike(ValueError(f"a1 has {a1.shape[0]} tokens, but max_tokens_per_rank is {most}"), error) from error
-        self._keep(handle)
+        self._keep(_Sent(handle, topk_ids, topk_weights, physical, weights))
 
         def receive() -> Prepared:
             codes, scales = received if isinstance(received, tuple) else self._quantize_batched(received, quant_config)
@@ -170,11 +183,15 @@ class Batched(PrepareAndFinalize):
         if not isinstance(weight_and_reduce_impl, self.engine.Delegate):
             name = type(weight_and_reduce_impl).__name__
             raise TypeError(f"weight_and_reduce_impl is a {name}, expected TopKWeightAndReduceDelegate")
-        handle = self._kept()
-        weights = torch.ones_like(topk_weights) if apply_router_weight_on_input else topk_weights
+        sent = self._kept()
+        ids = sent.physical if topk_ids is sent.topk_ids else self._physical(topk_ids)
+        if topk_weights is sent.topk_weights:
+            weights = sent.weights
+        else:
+            weights = torch.ones_like(topk_weights) if apply_router_weight_on_input else topk_weights
         self.engine.ubatching.dbo_maybe_run_recv_hook()
         _, _, hook = self.buffer.low_latency_combine(
-            fused_expert_output, self._physical(topk_ids), weights, handle, return_recv_hook=True, out=output
+            fused_expert_output, ids, weights, sent.handle, return_recv_hook=True, out=output
         )
         assert hook is not None
         return hook, lambda: None
