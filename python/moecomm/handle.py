@@ -178,16 +178,26 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         topk_weights  [tokens, topk] float32, or None for 1.0 everywhere
         tokens        needed where topk_idx is an address or None"""
         try:
-            taken = self._take_route(topk_idx, topk_weights, tokens)
-            self._call("moeRoute", *taken, 0 if stream is None else stream_address(stream))
+            taken = self._find_route(topk_idx, topk_weights, tokens)
+            self._run(self._library.moeRoute, *taken, 0 if stream is None else stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("route", error, stream)
             raise
         self._note_route(taken[2])
         self._raise_fault()
 
-    def _take_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[Any, Any, int]:
+    def _find_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[int, int, int]:
         """Addresses of both arrays, and the tokens."""
+        form, addresses = form_of((tokens,), (topk_idx, topk_weights), {})
+        found = self._prepared.find_route(form)
+        if found is None or topk_idx is None:
+            taken = self._take_route(topk_idx, topk_weights, tokens)
+            self._prepared.keep_route(form, taken[2])
+            return taken
+        return addresses[0], addresses[1] if topk_weights is not None else 0, found
+
+    def _take_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[int, int, int]:
+        """The same, checked."""
         idx = take(topk_idx, "topk_idx", self._comm.place, (self._index_type,))
         weights = take(topk_weights, "topk_weights", self._comm.place, ("float32",))
         if tokens is None:

@@ -18,7 +18,7 @@ from .options import ARRAYS
 from .values import ADDRESS_MAX
 
 ROW_TYPE_NAMES = {number: name for name, number in ROW_TYPES.items()}
-FORMS_MAX = 64  # of a handle; an engine has a few
+FORMS_MAX = 512  # of a handle; an engine has one for each number of tokens
 Form = Tuple[Any, ...]
 
 _byte_of = ctypes.c_char.from_buffer
@@ -149,6 +149,17 @@ class PreparedCalls:
 
     def __init__(self) -> None:
         self._by_form: Dict[Form, Prepared] = {}
+        self._routes: Dict[Form, int] = {}
+
+    def find_route(self, form: Form) -> Optional[int]:
+        """The tokens of a route of this form; None if its arguments have to be checked."""
+        return self._routes.get(form)
+
+    def keep_route(self, form: Form, tokens: int) -> None:
+        if len(self._routes) >= FORMS_MAX:
+            self._routes.clear()
+        if form:
+            self._routes[form] = tokens
 
     def find(self, form: Form, addresses: Sequence[int], least: Optional[int]) -> Optional[Prepared]:
         """The struct for a call of this form, with its pointers set, and held; None if the arguments have to be

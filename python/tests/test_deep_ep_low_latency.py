@@ -186,18 +186,21 @@ def weights_beside_the_rows(rank):
 
     for hooked in (False, True):
         check(*go(weights, hooked), ids, weights)
-        check(*go(weights, hooked), ids, 2 * weights)
+        check(*go(None, hooked), ids, 2 * weights)
+        sent, fewer = go(None, hooked), ids.clone()  # entries that the experts leave out
+        fewer[::2, 0] = -1
+        check(*sent, fewer, weights)
+        mine = ids.clone()
+        ids[1::2, 1] = -1
+        check(*sent, ids, weights)
+        ids.copy_(mine)
+        sent = go(weights, hooked)
+        refuses(ValueError, "topk_weights is not that of the dispatch", check, *sent, ids, weights.clone())
+        check(*go(weights, hooked), ids, weights)
         sent = go(weights, hooked)
         weights += 1
-        check(*sent, ids, weights)
-        for given in (None, weights):  # entries that the experts leave out
-            sent, fewer = go(given, hooked), ids.clone()
-            fewer[::2, 0] = -1
-            check(*sent, fewer, weights)
-            mine = ids.clone()
-            ids[1::2, 1] = -1
-            check(*sent, ids, weights)
-            ids.copy_(mine)
+        refuses(ValueError, "topk_weights is not that of the dispatch", check, *sent, ids, weights)
+        refuses(ValueError, "topk_idx is not that of the dispatch", check, *go(weights, hooked), mine, weights)
     recv, handle, options = go(weights, True)
     members = torch.distributed.group.WORLD
     torch.distributed.barrier(members)
@@ -205,7 +208,8 @@ def weights_beside_the_rows(rank):
         time.sleep(1)
     begin = time.monotonic()
     _, _, hook = buffer.low_latency_combine(recv, ids, weights, handle, **options)
-    assert rank != 0 or time.monotonic() - begin < 0.5, "the half before the hook has waited for the other ranks"
+    took = time.monotonic() - begin
+    assert rank != 0 or took < 0.5, f"the half before the hook has waited for the other ranks, for {took} s"
     hook()
     refuses(TypeError, "topk_weights holds torch.float64", go, weights.double(), False)
     refuses(ValueError, "topk_weights has shape (6, 2)", go, weights[:, :2].contiguous(), False)

@@ -8,7 +8,7 @@ import unittest
 from support import MISSING, numpy as np, world
 
 from moecomm import options
-from moecomm.prepared import PreparedCalls, form_of
+from moecomm.prepared import FORMS_MAX, PreparedCalls, form_of
 
 EXPERTS, TOPK, HIDDEN, TOKENS = 6, 2, 16, 5
 
@@ -123,6 +123,10 @@ class Program:
         if self.random.random() < 0.5:
             done = self.both("route_dispatch", (ids, weights, rows), described, out)
         else:
+            if self.random.random() < 0.2:
+                odd = self.random.choice((ids.astype(np.int16), ids[:, :1].copy(), ids[:, ::-1], ids.tolist(), None))
+                found = [outcome(handle.route, odd, weights) for handle in self.handles]
+                assert found[0] == found[1] and found[0] is not None, (odd, found)
             for handle in self.handles:
                 handle.route(ids, weights)
             done = self.both("dispatch", (rows,), described, out)
@@ -193,11 +197,13 @@ class PreparedTest(unittest.TestCase):
 
     def test_there_are_not_more_and_more_of_them(self):
         def body(comm):
-            handle = comm.handle(EXPERTS, TOPK, layout="flat", mode="ht", tokens_max=200)
-            for tokens in range(1, 200):
+            handle = comm.handle(EXPERTS, TOPK, layout="flat", mode="ht", tokens_max=2 * FORMS_MAX)
+            most = 0
+            for tokens in range(1, 2 * FORMS_MAX):
                 out = np.zeros((tokens, HIDDEN), np.float32)
                 handle.route_dispatch(np.zeros((tokens, 2), np.int32) - 1, None, out, out.copy())
-                self.assertLess(len(handle._prepared._by_form), 65)
+                most = max(most, len(handle._prepared._by_form))
+            self.assertEqual(most, FORMS_MAX)
 
         world(body, 1)
 

@@ -23,10 +23,14 @@ def require(
         raise TypeError(f"{name} is a {type(value).__name__}, expected a tensor {axes}")
     if dtypes and value.dtype not in dtypes:
         raise TypeError(f"{name} holds {value.dtype}, expected {' or '.join(str(dtype) for dtype in dtypes)}")
-    fits = value.dim() == len(shape) and all(due in (None, found) for due, found in zip(shape, value.shape))
+    found = value.shape
+    fits = len(found) == len(shape)
+    for due, extent in zip(shape, found):
+        if due is not None and due != extent:
+            fits = False
     if not fits:
-        due = ", ".join("any" if extent is None else str(extent) for extent in shape)
-        raise ValueError(f"{name} has shape {tuple(value.shape)}, expected {axes} = [{due}]")
+        expected = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise ValueError(f"{name} has shape {tuple(found)}, expected {axes} = [{expected}]")
     if device is not None and value.device != device:
         raise ValueError(f"{name} is on {value.device}, expected {device}, where the Buffer is")
     if contiguous and not value.is_contiguous():

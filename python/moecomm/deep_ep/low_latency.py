@@ -141,7 +141,7 @@ class LowLatency:
         async_finish      the current stream does not wait; the event does
         return_recv_hook  only sends, on the current stream. hook() receives, on the stream that is current then
         topk_weights      [tokens, topk] float32, on all ranks or on none; DeepEP has no such argument. The weights travel
-                  with the rows. If low_latency_combine() gets the same two tensors, unchanged, it saves an exchange
+                  with the rows. low_latency_combine() must get the same two tensors, unchanged; it saves an exchange
                   between the ranks, and nothing waits before its hook
 
         Returns recv_x [local experts, ranks * num_max, hidden], with use_fp8 a pair with scales [local experts, ranks *
@@ -211,7 +211,7 @@ class LowLatency:
         topk = topk_idx.shape[1]
         if topk_weights is not None:
             require(topk_weights, "topk_weights", "[tokens, topk]", (tokens, topk), (torch.float32,), self.device)
-        maker = self.routes.low_latency(num_max, hidden, num_experts, topk, INDEX_TYPES[topk_idx.dtype])
+        maker = self.routes.low_latency(num_max, hidden, num_experts, topk, INDEX_TYPES[topk_idx.dtype], topk_weights is not None)
         places = (local, self.group_size * num_max)
         common = (maker, tokens, topk, hidden, places)
         options: Dict[str, Any] = dict(send_only=True) if hook else {}
@@ -240,8 +240,9 @@ class LowLatency:
         """Sums each token's rows times their weights, in fp32 and in a fixed order. Collective.
 
         x             [local experts, ranks * num_max, hidden] bfloat16, ordered as recv_x
-        topk_idx      that of the dispatch. Another tensor leaves out entries where it has -1: its weights count as 0
-        topk_weights  [tokens, topk] float32. If it is that of the dispatch, and so is topk_idx, nothing but rows travels
+        topk_idx      that of the dispatch. Another tensor leaves out entries where it has -1: their weights count as 0
+        topk_weights  [tokens, topk] float32. If the dispatch got weights, topk_idx and topk_weights must be its tensors;
+                      else the half before the hook waits until all ranks have called
         use_logfmt    rows travel as LogFMT-10, in two thirds of the bytes. Alike on all ranks
         zero_copy     the rows are in get_next_low_latency_combine_buffer(handle), and x is not read
         out           [tokens, hidden] bfloat16 for the result; or None
@@ -259,17 +260,20 @@ class LowLatency:
         if form not in self.routes.known:
             self._require_combine(shape, x, topk_idx, topk_weights, use_logfmt, async_finish, return_recv_hook, out)
             self.routes.remember(form, shape)
+        for given, seen, name in ((topk_idx, handle.ids, "topk_idx"), (topk_weights, handle.weights, "topk_weights")):
+            if handle.weights.tensor is not None and not seen.is_still(given):
+                raise ValueError(f"{name} is not that of the dispatch, which got topk_weights, or was written since then")
         waits = self._wait_stats(combine_wait_recv_cost_stats, "combine_wait_recv_cost_stats")
         if out is None:
             out = torch.empty((shape.tokens, shape.hidden), dtype=torch.bfloat16, device=self.device)
         native, route = handle.route.handle(), handle.route
         stream = self._start(route.ring.comm, async_finish, return_recv_hook)
         options: Dict[str, Any] = dict(weights="apply")
-        if not handle.ids.is_still(topk_idx):
-            with self.lane.on(stream):
-                options["topk_weights"] = topk_weights.masked_fill(topk_idx < 0, 0.0)
-        elif not handle.weights.is_still(topk_weights):
+        if handle.weights.tensor is None:
             options["topk_weights"] = topk_weights
+            if not handle.ids.is_still(topk_idx):
+                with self.lane.on(stream):
+                    options["topk_weights"] = topk_weights.masked_fill(topk_idx < 0, 0.0)
         if use_logfmt:
             options["wire"] = "logfmt10"
         if waits is not None:

@@ -174,6 +174,10 @@ class Routes:
     ) -> RouteMaker:
         """Routes of a shape of dispatch(). sizes: those of its rows. tokens: this rank's. shape: further keywords of
         the handles."""
+        form = ("high throughput", experts, topk, index_type, *sizes.values(), *shape.values())
+        found = self.known.get(form)
+        if found is not None:
+            return found
         wanted: Dict[str, Any] = dict(modes="ht", **sizes, experts_max=experts, topk_max=topk)
         more = lambda: dict(  # noqa: E731
             tokens_max=self._tokens_max(tokens), experts_max=max(experts, 1024), topk_max=max(topk, 8)
@@ -183,19 +187,23 @@ class Routes:
         if key not in group.rings:
             options: Dict[str, Any] = dict(mode="ht", index_type=index_type, duplicates="merge", **shape)
             self._make_ring(group, key, self._in_flight, "in_flight", options)
-        return RouteMaker(group, group.rings[key])
+        found = RouteMaker(group, group.rings[key])
+        self.remember(form, found)
+        return found
 
     def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> Group:
         """The communicator of low_latency()."""
         return self._group(ll_sizes(tokens_max, hidden, experts, topk))
 
-    def low_latency(self, tokens_max: int, hidden: int, experts: int, topk: int, index_type: str) -> RouteMaker:
-        """Routes of a shape of low_latency_dispatch()."""
+    def low_latency(
+        self, tokens_max: int, hidden: int, experts: int, topk: int, index_type: str, weighted: bool
+    ) -> RouteMaker:
+        """Routes of a shape of low_latency_dispatch(). weighted: they bring the weights, so that combine need not."""
         group = self.low_latency_group(tokens_max, hidden, experts, topk)
-        key = (experts, topk, index_type, tokens_max)
+        key = (experts, topk, index_type, tokens_max, weighted)
         if key not in group.rings:
             options: Dict[str, Any] = dict(mode="ll", layout="expert-major-padded", tokens_max=tokens_max)
-            options.update(index_type=index_type, combine_weights=True, duplicates="merge")
+            options.update(index_type=index_type, combine_weights=not weighted, duplicates="merge")
             self._make_ring(group, key, self._ll_in_flight, "low_latency_in_flight", options)
         return RouteMaker(group, group.rings[key])
 
@@ -205,7 +213,7 @@ class Routes:
         group.rings[key] = prepare(ring, self._device)
 
     def remember(self, form: Any, found: Any) -> None:
-        """Keeps what follows from the form of a call's arguments. An engine has a few forms."""
+        """Keeps what follows from the form of a call's arguments. Engines have one for each number of tokens."""
         if len(self.known) >= FORMS_MAX:
             self.known.clear()
         self.known[form] = found

@@ -8,6 +8,8 @@ import functools
 import inspect
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, TypeVar
 
+import torch
+
 from ..handle_refusals import took_part
 from ..ring import HandleRing
 
@@ -18,8 +20,10 @@ AT_ONCE = ("route_dispatch",)
 
 def _ring_of(result: Any) -> Optional[HandleRing]:
     """The ring of the handle among what a dispatch has returned."""
-    found = next((part for part in result if hasattr(part, "route")), None) if isinstance(result, tuple) else None
-    return found.route.ring if found is not None else None
+    for part in result if isinstance(result, tuple) else ():
+        if not isinstance(part, torch.Tensor) and hasattr(part, "route"):
+            return part.route.ring
+    return None
 
 
 def takes_part(calls: Callable[[Dict[str, Any]], Sequence[str]]) -> Callable[[Method], Method]:

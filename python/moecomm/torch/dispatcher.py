@@ -149,7 +149,7 @@ class Dispatcher:
             raise
         capacity = -1 if self.capacity is None else self.capacity
         shape = (self.key, capacity, self.by_expert, self.local_experts)
-        found = torch.ops.moecomm.dispatch(rows, topk_idx, topk_weights, side, cast or "", *shape)
+        found = ops.call("dispatch", rows, topk_idx, topk_weights, side, cast or "", *shape)
         out, ids, weights, out_side, counts, ticket = found
         return Dispatched(out, ids, weights, out_side, counts, ticket, rows.shape[0])
 
@@ -164,7 +164,7 @@ class Dispatcher:
         except Exception as error:  # noqa: B902
             self.take_part("redispatch", error, dict(ticket=dispatched.ticket))
             raise
-        return torch.ops.moecomm.redispatch(rows, dispatched.ticket, self.key, dispatched.rows.shape[0])
+        return ops.call("redispatch", rows, dispatched.ticket, self.key, dispatched.rows.shape[0])
 
     def combine(
         self,
@@ -195,7 +195,7 @@ class Dispatcher:
             self.take_part("combine", error, dict(ticket=dispatched.ticket, rows=rows))
             raise
         given = dispatched.topk_weights if weights == "apply" else None
-        return torch.ops.moecomm.combine(rows, given, bias, dispatched.ticket, self.key, dispatched.tokens)
+        return ops.call("combine", rows, given, bias, dispatched.ticket, self.key, dispatched.tokens)
 
     def check(self, dispatched: Dispatched) -> None:
         """Raises what the work noticed of this route's arguments: an expert id out of range, an out_rows_max that was

@@ -1,5 +1,6 @@
-"""The custom operators behind Dispatcher, with shapes for tracing and with gradients: moecomm::dispatch, ::redispatch
-and ::combine. An operator's arguments are tensors and numbers, so `key` stands for the Dispatcher and a ticket for the
+"""What Dispatcher calls, with gradients: eager functions, and custom operators for tracing: moecomm::dispatch,
+::redispatch and ::combine, with their shapes. call() takes the operator where somebody traces or watches operators, and
+otherwise the function itself, in a third of the time. An operator's arguments are tensors and numbers, so `key` stands for the Dispatcher and a ticket for the
 route. The ticket is a tensor on the CPU: it makes combine depend on its dispatch in a traced graph. A traced key may be
 a symbol, for which no Dispatcher can be looked up: so all that decides shapes is an argument, and Dispatchers of one
 shape share a compiled graph. Annotations are no strings here, because torch reads them."""
@@ -8,10 +9,11 @@ import functools
 import inspect
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .. import errors
 from ..casts import SCALE_TYPES, code_bytes, is_packed, scale_words
@@ -86,7 +88,6 @@ def _outputs(
     )
 
 
-@torch.library.custom_op("moecomm::dispatch", mutates_args=())
 @_takes_part
 def dispatch(
     rows: Tensor,
@@ -123,7 +124,6 @@ def dispatch(
     return out, ids, weights, out_side, counts, torch.tensor([ticket], device="cpu")
 
 
-@dispatch.register_fake
 def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity, by_expert, local_experts):
     count = torch.library.get_ctx().new_dynamic_size() if capacity < 0 else capacity
     counts = rows.new_empty(local_experts, dtype=torch.int32)
@@ -131,7 +131,6 @@ def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity, by_e
     return (*_outputs(rows, topk_idx, side, cast, by_expert, count), counts, ticket)
 
 
-@torch.library.custom_op("moecomm::redispatch", mutates_args=())
 @_takes_part
 def redispatch(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
     """Other rows along an earlier route. count: out rows of that dispatch."""
@@ -142,7 +141,6 @@ def redispatch(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
     return out
 
 
-@redispatch.register_fake
 def _redispatch_fake(rows, ticket, key, count):
     return rows.new_empty((count, rows.shape[1]))
 
@@ -157,7 +155,6 @@ def _combine(owner: "Dispatcher", ticket: Tensor, rows: Tensor, tokens: int, **o
     return out
 
 
-@torch.library.custom_op("moecomm::combine", mutates_args=())
 @_takes_part
 def combine(
     rows: Tensor, topk_weights: Optional[Tensor], bias: Optional[Tensor], ticket: Tensor, key: int, tokens: int
@@ -167,12 +164,10 @@ def combine(
     return _combine(_find(key), ticket, rows, tokens, weights=weights, bias0=bias)
 
 
-@combine.register_fake
 def _combine_fake(rows, topk_weights, bias, ticket, key, tokens):
     return rows.new_empty((tokens, rows.shape[1]))
 
 
-@torch.library.custom_op("moecomm::combine_grads", mutates_args=())
 @_takes_part
 def combine_grads(
     rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int, topk: int
@@ -183,7 +178,6 @@ def combine_grads(
     return _combine(_find(key), ticket, rows, tokens, **grads), out_grads
 
 
-@combine_grads.register_fake
 def _combine_grads_fake(rows, weight_grads, ticket, key, tokens, topk):
     return rows.new_empty((tokens, rows.shape[1])), rows.new_empty((tokens, topk), dtype=torch.float32)
 
@@ -214,9 +208,9 @@ def _dispatch_backward(ctx, rows, ids, weights, side, counts, ticket):
     (ticket,) = ctx.saved_tensors
     if ctx.weighted:
         grads = weights.contiguous()
-        found = torch.ops.moecomm.combine_grads(rows.contiguous(), grads, ticket, ctx.key, ctx.tokens, ctx.topk)
+        found = call("combine_grads", rows.contiguous(), grads, ticket, ctx.key, ctx.tokens, ctx.topk)
     else:
-        found = torch.ops.moecomm.combine(rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None
+        found = call("combine", rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None
     return found[0], None, found[1], None, None, None, None, None, None
 
 
@@ -228,7 +222,7 @@ def _redispatch_context(ctx, inputs, output):
 
 def _redispatch_backward(ctx, rows):
     (ticket,) = ctx.saved_tensors
-    return torch.ops.moecomm.combine(rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None, None, None
+    return call("combine", rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None, None, None
 
 
 def _combine_context(ctx, inputs, output):
@@ -239,7 +233,7 @@ def _combine_context(ctx, inputs, output):
 
 def _combine_backward(ctx, sums):
     ticket, *applied = ctx.saved_tensors
-    grads = torch.ops.moecomm.redispatch(sums.contiguous(), ticket, ctx.key, ctx.count)
+    grads = call("redispatch", sums.contiguous(), ticket, ctx.key, ctx.count)
     weight_grads = None
     if applied:
         rows, weights = applied
@@ -248,6 +242,63 @@ def _combine_backward(ctx, sums):
     return grads, weight_grads, sums if ctx.biased else None, None, None, None
 
 
-dispatch.register_autograd(_dispatch_backward, setup_context=_dispatch_context)
-redispatch.register_autograd(_redispatch_backward, setup_context=_redispatch_context)
-combine.register_autograd(_combine_backward, setup_context=_combine_context)
+# ---- How they are called -----------------------------------------------------------------------------------------------
+
+
+class _Callable(NamedTuple):
+    now: Callable[..., Any]
+    operator: Any  # the same for those who trace
+    function: Any  # the same with gradients; None if it has none
+
+
+def _function_of(now: Callable[..., Any], context: Callable[..., None], gradients: Callable[..., Any]) -> Any:
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(*arguments: Any) -> Any:
+            return now(*arguments)
+
+        setup_context = staticmethod(context)
+        backward = staticmethod(once_differentiable(gradients))
+
+    Function.__name__ = Function.__qualname__ = f"moecomm_{now.__name__}"
+    return Function
+
+
+def _make(now: Callable[..., Any], fake: Callable[..., Any], context: Any = None, gradients: Any = None) -> _Callable:
+    operator = torch.library.custom_op(f"moecomm::{now.__name__}", now, mutates_args=())
+    operator.register_fake(fake)
+    if gradients is None:
+        return _Callable(now, operator, None)
+    operator.register_autograd(gradients, setup_context=context)
+    return _Callable(now, operator, _function_of(now, context, gradients))
+
+
+_CALLS = {
+    "dispatch": _make(dispatch, _dispatch_fake, _dispatch_context, _dispatch_backward),
+    "redispatch": _make(redispatch, _redispatch_fake, _redispatch_context, _redispatch_backward),
+    "combine": _make(combine, _combine_fake, _combine_context, _combine_backward),
+    "combine_grads": _make(combine_grads, _combine_grads_fake),
+}
+_PLAIN = {Tensor, torch.nn.Parameter, type(None), int, str, bool}  # classes of arguments
+
+
+def _is_watched(arguments: Tuple[Any, ...]) -> bool:
+    """Whether somebody traces, or replaces what operators do: by a mode, or by tensors of their own class."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
+        return True
+    for value in arguments:
+        if value.__class__ not in _PLAIN:
+            return True
+    return False
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Calls dispatch, redispatch, combine or combine_grads with its arguments, in order."""
+    found = _CALLS[name]
+    if _is_watched(arguments):
+        return found.operator(*arguments)
+    if found.function is not None and torch.is_grad_enabled():
+        for value in arguments:
+            if isinstance(value, Tensor) and value.requires_grad:
+                return found.function.apply(*arguments)
+    return found.now(*arguments)
