@@ -169,6 +169,11 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
             with self._comm.native as owner:
                 self._check(_native.library().moeHandleDestroy(pointer), owner)
 
+    def share_calls(self, other: Handle) -> None:
+        """Keeps checked calls together with another handle of the same communicator and the same settings, so that each
+        form of arguments is checked once for both."""
+        self._prepared = other._prepared
+
     # ---- Routes ------------------------------------------------------------------------------------------------------
 
     def route(self, topk_idx: Any, topk_weights: Any = None, tokens: Optional[int] = None, stream: Any = None) -> None:

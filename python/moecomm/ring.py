@@ -6,7 +6,7 @@ nothing may depend on when a rank's garbage collector runs: the handles are used
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import errors
 from .handle import Handle
@@ -41,12 +41,20 @@ class HandleRing:
         self.comm = comm
         self.in_flight = integer(in_flight, bound, 1)
         self._bound, self._where = bound, f" by {where}" if where else ""
-        self._make: Callable[[], Handle] = lambda: comm.handle(experts, topk, **settings)
-        self.handles: List[Handle] = [self._make() for _ in range(min(self.in_flight, AT_ONCE))]
+        self._settings: Dict[str, Any] = dict(experts=experts, topk=topk, **settings)
+        self.handles: List[Handle] = []
+        while len(self.handles) < min(self.in_flight, AT_ONCE):
+            self._add()
         self._next = 0
         self.given_out = 0  # calls of next()
         self._given: Optional[Tuple[Handle, int]] = None  # by next() and not committed, with its routes by then
         self._latest: Optional[Tuple[Handle, int]] = None  # by next(), with its calls by then
+
+    def _add(self) -> None:
+        handle = self.comm.handle(**self._settings)
+        if self.handles:
+            handle.share_calls(self.handles[0])
+        self.handles.append(handle)
 
     def next(self) -> Tuple[int, Handle]:
         """Ticket and handle of the next route. All ranks call it alike. Without a route it returns the same again."""
@@ -55,7 +63,7 @@ class HandleRing:
             raise errors.InvalidUsage("the handles have been destroyed")
         place = self._next % self.in_flight
         if place == len(self.handles):
-            self.handles.append(self._make())
+            self._add()
         self.given_out += 1
         found = self.handles[place]
         self._given, self._latest = (found, found.routes), (found, found.calls)

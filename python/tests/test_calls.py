@@ -1,0 +1,77 @@
+"""What a step calls from Python must not grow unnoticed: perf/python/paths.py has the steps. The limits are what was
+counted when they were written (2026-11-26, Python 3.11, torch 2.15), plus a tenth for other versions."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from support import MISSING, numpy, world
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "perf/python"
+sys.path.insert(0, str(BENCH))
+import paths  # noqa: E402
+
+RAW = {"c LL rank-major": 1, "raw LL rank-major": 65, "raw LL padded": 73}
+TORCH = {
+    **RAW,
+    "deep_ep LL bf16": 196,
+    "deep_ep LL fp8": 212,
+    "deep_ep LL bf16, weights at dispatch": 200,
+    "deep_ep LL bf16, hooks, weights at dispatch": 228,
+    "deep_ep HT": 330,
+    "Dispatcher forward": 210,
+    "Dispatcher forward and backward": 580,
+}
+
+
+@unittest.skipIf(MISSING, MISSING)
+class CallsTest(unittest.TestCase):
+    def require(self, counted, limits):
+        self.assertEqual(set(counted) - {"add_"}, set(limits))
+        for name, limit in limits.items():
+            with self.subTest(name):
+                self.assertLessEqual(counted[name], limit)
+                self.assertGreater(counted[name], limit // 2, "lower the limit")
+
+    @unittest.skipIf(numpy is None, "numpy is not installed")
+    def test_of_the_binding(self):
+        shape = paths.Shape(tokens=1, hidden=64, experts=8, topk=2)
+        counted = {}
+
+        def body(comm):
+            rows, ids = numpy.ones((1, 64), numpy.float32), numpy.array([[0, 3]], numpy.int32)
+            make = lambda extents: numpy.zeros(extents, numpy.float32)  # noqa: E731
+            found = paths.binding_paths(comm, shape, make, ids, rows)
+            counted.update({path.name: paths.count_calls(path.step) for path in found})
+            comm.destroy()  # while the steps hold the handles
+
+        world(body, 1)
+        self.require(counted, RAW)
+
+    @unittest.skipIf(torch is None, "torch is not installed")
+    def test_of_all_ways_and_the_benchmark_itself(self):
+        options = "--device cpu --hidden 128 --experts 8 --topk 2 --tokens 1 --steps 3 --rounds 1".split()
+        with tempfile.TemporaryDirectory() as folder:
+            report = os.path.join(folder, "report.json")
+            command = [sys.executable, str(BENCH / "bench.py"), *options, "--json", report]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("1 tokens of 128 elements, top-2 of 8, 1 ranks, cpu", done.stdout)
+            with open(report) as file:
+                found = json.load(file)["found"]["1"]
+        self.require({name: one["calls"] for name, one in found.items()}, TORCH)
+        for name, one in found.items():
+            self.assertGreater(one["wall"], 0, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
