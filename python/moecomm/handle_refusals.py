@@ -26,6 +26,11 @@ def took_part(error: BaseException) -> bool:
     return getattr(error, "took_part", False)
 
 
+def was_refused(status: Optional[errors.MoeError]) -> bool:
+    """Whether a handle's status() is that some rank has taken part in a call with a refusal."""
+    return status is not None and "has refused its arguments" in str(status)
+
+
 def alike(error: Any, cause: BaseException) -> Any:
     """`error`, which takes the place of `cause`."""
     error.took_part = took_part(cause)

@@ -2,7 +2,8 @@
 
 A route of a handle ends with the next route of that handle. Whoever keeps several routes alive, such as a training step
 with microbatches in flight, needs a handle for each. All ranks must make and use the same handles in the same order, so
-nothing may depend on when a rank's garbage collector runs: the handles are used in turn."""
+nothing may depend on when a rank's garbage collector runs. What decides is the order of collective calls: a route is over
+when enough later ones have come, or, if its maker said that a backward pass will follow, when that pass has been made."""
 
 from __future__ import annotations
 
@@ -19,13 +20,24 @@ if TYPE_CHECKING:
 # Handles that a ring makes at once, since nothing may be made during a capture. More are made when they are first
 # needed: a training step may keep hundreds of routes, but captures nothing.
 AT_ONCE = 8
+# Handles of a ring for routes whose backward pass has not come. Then the oldest route is given up: its maker was wrong.
+HELD_MOST = 512
+
+
+class _Use:
+    """The latest route of a handle. `awaits` are the calls along it that a backward pass still makes."""
+
+    __slots__ = ("ticket", "awaits")
+
+    def __init__(self, ticket: int, awaits: Tuple[str, ...]):
+        self.ticket, self.awaits = ticket, awaits
 
 
 class HandleRing:
-    """`in_flight` handles of one shape, used in turn. next() gives the next route a ticket, commit() makes it count. A
-    route counts too if this rank took part in it and it raised: the other ranks may not have noticed. use(ticket) returns
-    its handle as long as fewer than `in_flight` later routes count. `bound` is what users call in_flight, and `where`
-    says where they set it, for the sentence about a route that is gone."""
+    """Handles of one shape. next() gives the next route a ticket, commit() makes it count. A route counts too if this
+    rank took part in it and it raised: the other ranks may not have noticed. use(ticket) returns its handle as long as
+    fewer than `in_flight` later routes count, or the backward pass that next() was told of has not been made. `bound` is
+    what users call in_flight, and `where` says where they set it, for the sentence about a route that is gone."""
 
     def __init__(
         self,
@@ -43,35 +55,48 @@ class HandleRing:
         self._bound, self._where = bound, f" by {where}" if where else ""
         self._settings: Dict[str, Any] = dict(experts=experts, topk=topk, **settings)
         self.handles: List[Handle] = []
+        self._uses: Dict[int, _Use] = {}  # by place among the handles, the oldest route first
+        self._places: Dict[int, int] = {}  # by ticket
         while len(self.handles) < min(self.in_flight, AT_ONCE):
             self._add()
         self._next = 0
         self.given_out = 0  # calls of next()
-        self._given: Optional[Tuple[Handle, int]] = None  # by next() and not committed, with its routes by then
+        self._given: Optional[Tuple[int, bool, int]] = None  # by next() and not committed: place, backward, routes by then
         self._latest: Optional[Tuple[Handle, int]] = None  # by next(), with its calls by then
 
-    def _add(self) -> None:
+    def _add(self) -> int:
         handle = self.comm.handle(**self._settings)
         if self.handles:
             handle.share_calls(self.handles[0])
         self.handles.append(handle)
+        return len(self.handles) - 1
 
-    def next(self) -> Tuple[int, Handle]:
-        """Ticket and handle of the next route. All ranks call it alike. Without a route it returns the same again."""
+    def _choose(self) -> int:
+        """The place for the next route: one without a route, one whose route is over, a new one."""
+        if len(self._uses) < len(self.handles):
+            return len(self._uses)
+        for place, use in self._uses.items():
+            if use.awaits == ("over",) or (not use.awaits and self._next - use.ticket >= self.in_flight):
+                return place
+        if len(self.handles) < max(self.in_flight, HELD_MOST):
+            return self._add()
+        return next(iter(self._uses))
+
+    def next(self, backward: bool = False) -> Tuple[int, Handle]:
+        """Ticket and handle of the next route. All ranks call it alike. Without a route it returns the same again.
+        backward: a backward pass will follow, a dispatch and then a combine along the route: see note()."""
         self._settle()
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
-        place = self._next % self.in_flight
-        if place == len(self.handles):
-            self._add()
+        place = self._choose()
         self.given_out += 1
         found = self.handles[place]
-        self._given, self._latest = (found, found.routes), (found, found.calls)
+        self._given, self._latest = (place, backward, found.routes), (found, found.calls)
         return self._next, found
 
     def _settle(self) -> None:
         """Commits a route that was made, but raised."""
-        if self._given is not None and self._given[0].routes != self._given[1]:
+        if self._given is not None and self.handles[self._given[0]].routes != self._given[2]:
             self.commit()
 
     def latest(self) -> Tuple[Handle, int]:
@@ -81,8 +106,22 @@ class HandleRing:
 
     def commit(self) -> None:
         """Called once the handle of next() has the route."""
+        assert self._given is not None
+        place, backward, _ = self._given
+        before = self._uses.pop(place, None)
+        if before is not None:
+            del self._places[before.ticket]
+        self._uses[place] = _Use(self._next, ("dispatch", "combine") if backward else ())
+        self._places[self._next] = place
         self._next += 1
         self._given = None
+
+    def note(self, ticket: int, call: str) -> None:
+        """Tells of a "dispatch" or "combine" along an earlier route."""
+        place = self._places.get(ticket)
+        awaits = self._uses[place].awaits if place is not None else ()
+        if place is not None and awaits and awaits[0] == call:
+            self._uses[place].awaits = awaits[1:] or ("over",)
 
     def use(self, ticket: int) -> Handle:
         """The handle of an earlier route. Raises InvalidUsage if a later route has taken its handle."""
@@ -90,15 +129,16 @@ class HandleRing:
         ticket = integer(ticket, "ticket", 0, 2**63 - 1)
         if ticket >= self._next:
             raise errors.InvalidUsage(f"ticket {ticket} has not been given out: {self._next} routes have been made")
+        place = self._places.get(ticket)
         later = self._next - 1 - ticket
-        if later >= self.in_flight:
+        if place is None or (not self._uses[place].awaits and later >= self.in_flight):
             raise errors.InvalidUsage(
                 f"the route of ticket {ticket} is gone: {later} later routes have come, and {self._bound} is "
                 f"{self.in_flight}. Raise {self._bound}{self._where}, alike on all ranks"
             )
         if not self.handles:
             raise errors.InvalidUsage("the handles have been destroyed")
-        return self.handles[ticket % self.in_flight]
+        return self.handles[place]
 
     def destroy(self) -> None:
         """Frees the handles. All work that uses them must have run. All ranks call it alike. Idempotent."""

@@ -62,6 +62,64 @@ def send(buffer, x, ids, weights, **options):
     )
 
 
+def larger_batches(rank):
+    """Batches may outgrow the first on any rank. What a rank refuses meanwhile holds nobody up."""
+    buffer = make(tokens_max=8)
+    for most in (6, 21, 3, 60, 0, 61, 80):
+        tokens = lambda source: most if source == 2 else min(most, 4)  # noqa: E731, B023
+        x, ids, weights = inputs(rank, tokens(rank))
+        got = send(buffer, x, ids, weights)
+        for found, due in zip(got[:3], arriving(rank, tokens)):
+            assert torch.equal(found, due)
+        copies = ranks_of(ids).sum(dim=1, keepdim=True)
+        assert torch.equal(buffer.combine(got[0], got[4])[0], (x.float() * copies).to(x.dtype))
+        if rank == 1:  # another reason, while rank 2 has too many tokens or not
+            refuses(TypeError, "topk_weights holds", send, buffer, x, ids, weights.double())
+        elif rank == 2:
+            more = inputs(rank, 2 * most + 9)
+            refuses(moecomm.MoeError, "", send, buffer, *more)
+        else:
+            refuses(moecomm.MoeError, "rank 1 has refused its arguments", send, buffer, x, ids, weights)
+    assert len(buffer.routes._groups) == 4, len(buffer.routes._groups)
+    buffer.destroy()
+
+
+def narrow_rows(rank):
+    """Rows of fewer bytes than the weights that combine brings."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    x = x[:, :24].contiguous()
+    ids, weights = ids.repeat(1, 8), weights.repeat(1, 8)
+    ids[:, TOPK:] = -1
+    got = send(buffer, x, ids, weights)
+    sums, sent, _ = buffer.combine(got[0], got[4], topk_weights=got[2])
+    assert torch.equal(sent, torch.where(ids >= 0, weights, 0.0))
+    buffer.destroy()
+
+
+def flags(rank):
+    """What chooses among DeepEP's transports and memories."""
+    refuses(NotImplementedError, "use_fabric is True", deep_ep.Buffer, torch.distributed.group.WORLD, use_fabric=True)
+    make().destroy()
+    group = torch.distributed.group.WORLD
+    buffer = deep_ep.Buffer(group, 100, 64, True, allow_nvlink_for_low_latency_mode=False, explicitly_destroy=True)
+    x, ids, weights = inputs(rank)
+    rows, _, handle, _, _ = buffer.low_latency_dispatch(x, ids, 8, EXPERTS, use_fp8=False)
+    assert handle.route.ring.comm.info.domain_size == 1
+    sums, _, _ = buffer.low_latency_combine(rows, ids, weights, handle)
+    due = (x.float() * torch.where(ids >= 0, weights, 0.0).sum(dim=1, keepdim=True)).to(x.dtype)
+    assert torch.allclose(sums.float(), due.float(), rtol=0.02, atol=0.1)
+    scratch = buffer.get_local_buffer_tensor(torch.int32, torch.Size([2, 3]), 40)
+    scratch.zero_()
+    assert scratch.shape == (2, 3) and scratch.device == x.device
+    assert buffer.get_local_buffer_tensor(torch.float32, use_rdma_buffer=True).shape == (16,)
+    assert buffer.get_local_buffer_tensor(torch.int32, torch.Size([2, 3]), 40).eq(0).all()
+    local = buffer.get_local_buffer_tensor
+    refuses(ValueError, "ends at byte 104, but num_nvl_bytes is 100", local, torch.float32, (26,))
+    refuses(ValueError, "offset is 2, expected a multiple of 4 bytes", local, torch.float32, (1,), 2)
+    buffer.destroy()
+
+
 def layout(rank):
     buffer = make(domain_size=2)
     x, ids, _ = inputs(rank)
@@ -356,6 +414,15 @@ def refusals(rank):
 
 
 class DeepEpTest(RanksTest):
+    def test_later_batches_may_be_larger(self):
+        self.run_ranks(larger_batches)
+
+    def test_rows_may_be_narrower_than_their_weights(self):
+        self.run_ranks(narrow_rows)
+
+    def test_flags_are_served_or_refused(self):
+        self.run_ranks(flags)
+
     def test_layout_of_a_dispatch(self):
         self.run_ranks(layout)
 

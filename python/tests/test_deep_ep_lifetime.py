@@ -47,6 +47,62 @@ def backward(rank, buffer, x, ids, received):
     assert torch.equal(buffer.dispatch(2 * x, handle=handle)[0], 2 * recv_x)
 
 
+if torch is not None:
+
+    class Dispatch(torch.autograd.Function):
+        """As training frameworks wrap a Buffer."""
+
+        @staticmethod
+        def forward(ctx, x, ids, weights, buffer, handles):
+            rows, _, sent, _, ctx.handle, _ = send(buffer, x, ids, weights)
+            ctx.buffer = buffer
+            handles.append(ctx.handle)
+            return rows, sent
+
+        @staticmethod
+        def backward(ctx, rows, weights):
+            rows, weights, _ = ctx.buffer.combine(rows.contiguous(), ctx.handle, topk_weights=weights.float())
+            return rows, None, weights, None, None
+
+    class Combine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, rows, buffer, handle):
+            ctx.buffer, ctx.handle = buffer, handle
+            return buffer.combine(rows, handle)[0]
+
+        @staticmethod
+        def backward(ctx, sums):
+            return ctx.buffer.dispatch(sums.contiguous(), handle=ctx.handle)[0], None, None
+
+
+def training(rank):
+    """Three microbatches of four layers, twelve dispatches before the first backward pass, without a setting; then
+    inference, for which the handles are used in turn."""
+    buffer = make(in_flight=None)
+    _, ids, weights = inputs(rank)
+    copies = ranks_of(ids).sum(dim=1, keepdim=True)
+    for _ in range(3):
+        outputs, handles, leaves = [], [], []
+        for _ in range(3):
+            x = torch.ones(ids.shape[0], 64, device=ids.device, requires_grad=True)
+            leaves.append(x)
+            for _ in range(4):
+                rows, _ = Dispatch.apply(x, ids, weights, buffer, handles)
+                x = Combine.apply(2 * rows, buffer, handles[-1])
+            outputs.append(x)
+        for output, leaf in zip(outputs, leaves):
+            assert torch.equal(output, (2.0 * copies).pow(4).expand_as(output))
+            output.sum().backward()
+            assert torch.equal(leaf.grad, output)
+        assert len(handles[0].route.ring.handles) == 12
+    x = torch.ones(ids.shape[0], 64, device=ids.device)
+    received = [send(buffer, x, ids, weights) for _ in range(20)]
+    assert len(handles[0].route.ring.handles) == 12
+    buffer.combine(received[12][0], received[12][4])
+    refuses(moecomm.InvalidUsage, "in_flight is 8", buffer.combine, received[7][0], received[7][4])
+    buffer.destroy()
+
+
 def replaced(rank):
     """As Megatron's get_buffer(), which makes another Buffer for wider rows between forward and backward passes. Ranks
     let go of the first one's handle at different times."""
@@ -185,6 +241,9 @@ print("done")
 
 
 class DeepEpLifetimeTest(RanksTest):
+    def test_handles_of_training_live_until_their_backward_pass(self):
+        self.run_ranks(training)
+
     def test_handles_outlive_a_buffer_that_is_replaced(self):
         self.run_ranks(replaced)
 

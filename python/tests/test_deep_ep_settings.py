@@ -97,10 +97,8 @@ def many_dispatches(rank):
                 sentence = "in_flight is 8. Raise in_flight by moecomm.deep_ep.configure(in_flight=...) or "
                 sentence += "MOECOMM_DEEP_EP_IN_FLIGHT, alike on all ranks"
                 refuses(moecomm.InvalidUsage, sentence, buffer.combine, recv_x, handle)
-            many = torch.zeros(65, HIDDEN, dtype=torch.bfloat16, device=x.device)
-            if kind == "cpu":
-                none = torch.full((65, ids.shape[1]), -1)
-                refuses(moecomm.InvalidArgument, "65", send, buffer, many, none, None)  # MOECOMM_TOKENS_MAX counts
+            ring = received[0][4].route.ring
+            assert ring.handles[0].tokens_max == 64  # MOECOMM_TOKENS_MAX counts
             buffer.destroy()
 
 

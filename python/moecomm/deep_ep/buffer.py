@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -28,11 +28,12 @@ class Buffer(HighThroughput, LowLatency):
 
     The constructor is collective. Memory is taken when dispatch() or low_latency_dispatch() is first called, and what
     these need decides how much: num_nvl_bytes, num_rdma_bytes and low_latency_mode are kept as attributes only.
-    num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl and use_fabric choose among DeepEP's transports and
-    have no meaning here; MOECOMM_TRANSPORT chooses among moecomm's. Attributes: rank, group_size, group, and those.
-    Tensors are on torch's current GPU, or on the CPU if there is none: see configure().
+    allow_nvlink_for_low_latency_mode=False lets the rows of low_latency_dispatch() travel by adapters or sockets even on
+    one host, as MOECOMM_TRANSPORT says. allow_mnnvl is a permission that moecomm does not use. num_qps_per_rank has no
+    meaning here. Attributes: rank, group_size, group, and the sizes. Tensors are on torch's current GPU, or on the CPU if
+    there is none: see configure().
 
-    Raises NotImplementedError for enable_shrink, which moecomm has not."""
+    Raises NotImplementedError for enable_shrink and use_fabric, which moecomm has not."""
 
     num_sms: int = 20
     _num_sms_chosen = False
@@ -55,6 +56,8 @@ class Buffer(HighThroughput, LowLatency):
             raise ValueError("group and comm are None, expected one of them")
         if enable_shrink:
             raise NotImplementedError("enable_shrink is True: moecomm masks no ranks. Make a new Buffer of those left")
+        if use_fabric:
+            raise NotImplementedError("use_fabric is True: moecomm maps the memory of peers by CUDA IPC alone")
         self.num_nvl_bytes = integer(num_nvl_bytes, "num_nvl_bytes", 0, 2**63 - 1)
         self.num_rdma_bytes = integer(num_rdma_bytes, "num_rdma_bytes", 0, 2**63 - 1)
         self.low_latency_mode, self.explicitly_destroy, self.enable_shrink = low_latency_mode, explicitly_destroy, False
@@ -66,7 +69,8 @@ class Buffer(HighThroughput, LowLatency):
         self.place = Place(self.rank, self.group_size, self.domain_size, self.device)
         self.sums_weights = bool(settings["sum_weights"])
         self.lane = Lane(self.device)
-        self.routes = Routes(members, self.device, settings)
+        self.routes = Routes(members, self.device, settings, 0 if allow_nvlink_for_low_latency_mode else 1)
+        self._local: Dict[bool, torch.Tensor] = {}
 
     def destroy(self) -> None:
         """Frees everything but what handles of this Buffer still need, which other Buffers of the group may be given:
@@ -122,9 +126,28 @@ class Buffer(HighThroughput, LowLatency):
         """The torch.cuda.Stream on which calls are queued; None on CPUs."""
         return self.lane.stream
 
-    def get_local_buffer_tensor(self, *_: Any, **__: Any) -> torch.Tensor:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("get_local_buffer_tensor: the window is no array. See moecomm.torch.window_tensor")
+    def get_local_buffer_tensor(
+        self, dtype: torch.dtype, size: Optional[torch.Size] = None, offset: int = 0, use_rdma_buffer: bool = False
+    ) -> torch.Tensor:
+        """A tensor over memory that nothing else uses, kept until a larger one is asked for. DeepEP's is over its
+        communication buffer, which callers zero between shapes: here that does nothing, and need not be done.
+
+        size    of the tensor; None: all of num_nvl_bytes, with use_rdma_buffer of num_rdma_bytes, behind offset
+        offset  in bytes, a multiple of the dtype's size"""
+        everything = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
+        offset = integer(offset, "offset", 0, everything)
+        if offset % dtype.itemsize:
+            raise ValueError(f"offset is {offset}, expected a multiple of {dtype.itemsize} bytes, the size of {dtype}")
+        count = (everything - offset) // dtype.itemsize if size is None else torch.Size(size).numel()
+        end = offset + count * dtype.itemsize
+        if end > everything:
+            name = "num_rdma_bytes" if use_rdma_buffer else "num_nvl_bytes"
+            raise ValueError(f"size is {tuple(size or ())}, which ends at byte {end}, but {name} is {everything}")
+        kept = self._local.get(use_rdma_buffer)
+        if kept is None or kept.numel() < end:
+            kept = self._local[use_rdma_buffer] = torch.empty(end, dtype=torch.uint8, device=self.device)
+        found = kept[offset:end].view(dtype)
+        return found if size is None else found.view(size)
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Raises NotImplementedError."""

@@ -44,8 +44,9 @@ class Place(NamedTuple):
 
 
 class DispatchHandle:
-    """The `handle` that dispatch() returns, for combine() and for cached dispatches. It is good until configure()'s
-    in_flight later dispatches of the same shape have come; dropping it earlier changes nothing.
+    """The `handle` that dispatch() returns, for combine() and for cached dispatches. If the rows of the dispatch require
+    gradients, it is good until its backward pass has made a cached dispatch and then a combine. Otherwise it is good
+    until configure()'s in_flight later dispatches of the same shape have come. Dropping it earlier changes nothing.
 
     Of the entries of DeepEP's tuple it has those that say where each source's rows end:
 

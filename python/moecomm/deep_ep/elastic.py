@@ -224,14 +224,16 @@ class ElasticBuffer:
             if payload.tokens != handle.tokens:
                 raise ValueError(f"x has {payload.tokens} tokens, but the dispatch of handle had {handle.tokens}")
             stream = self.lane.start(handle.route.ring.comm, previous_event, call.asynchronous)
-            return self._deliver(payload, handle, None, stream, call)
+            found = self._deliver(payload, handle, None, stream, call)
+            handle.route.note("dispatch")
+            return found
         axes = "[tokens, topk]"
         ids = require(topk_idx, "topk_idx", axes, (payload.tokens, None), tuple(INDEX_TYPES), self.device)
         if topk_weights is not None:
             require(topk_weights, "topk_weights", axes, ids.shape, (torch.float32,), self.device)
         shape = self._shape(do_expand, num_experts, expert_alignment, num_max_tokens_per_rank)
         maker = self._maker(payload, ids, shape)
-        route, native = maker.next()
+        route, native = maker.next(backward=payload.rows.requires_grad)
         stream = self.lane.start(maker.comm, previous_event, call.asynchronous)
         native.route(ids, topk_weights, stream=stream)
         maker.commit()
@@ -249,7 +251,7 @@ class ElasticBuffer:
 
     def _maker(self, payload: Payload, ids: torch.Tensor, shape: Tuple[bool, int, int, int]) -> RouteMaker:
         do_expand, experts, alignment, tokens_max = shape
-        sizes = dict(ht_sizes(payload.row_bytes, payload.side_bytes), tokens_max=tokens_max)
+        sizes = dict(ht_sizes(payload.row_bytes, payload.side_bytes, ids.shape[1]), tokens_max=tokens_max)
         options: Any = dict(layout="flat", tokens_max=tokens_max)
         if do_expand:
             options.update(layout="expert-major", expert_alignment=alignment)
@@ -336,6 +338,7 @@ class ElasticBuffer:
             out = x.new_empty((handle.tokens, x.shape[1]))
             if topk_weights is not None:
                 beside = combined_weights.with_rows(topk_weights, handle.tokens, handle.topk)
+        handle.route.note("combine")
         native.combine(x, out, sms=integer(num_sms, "num_sms"), stream=stream, **beside, **biases)
         weights = beside.get("out_weight_grads")
         used, outputs = (x, topk_weights, *biases.values()), (out, weights)

@@ -6,6 +6,9 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 
+from .. import errors
+from ..handle import Handle
+from ..handle_refusals import was_refused
 from ..torch.memory import counts_of
 from ..values import integer
 from . import combined_weights
@@ -184,20 +187,26 @@ class HighThroughput:
         payload, ids, weights, worst = request.payload, request.ids, request.weights, request.worst
         topk = self.group_size if ids is None else ids.shape[1]
         index_type = "int64" if ids is None else INDEX_TYPES[ids.dtype]
-        sizes = ht_sizes(payload.row_bytes, payload.side_bytes)
+        sizes = ht_sizes(payload.row_bytes, payload.side_bytes, topk)
         maker = self.routes.high_throughput(
             request.experts, topk, index_type, sizes, payload.tokens, layout="flat"
         )
-        route, native = maker.next()
+        # Within torch.autograd.Function.forward, which turns gradients off, tensors still say whether they want some.
+        route, native = maker.next(backward=payload.rows.requires_grad)
         stream = self.lane.start(maker.comm, call.previous_event, call.async_finish)
         with self.lane.on(stream):
             payload.pack()
             sent = ids if request.mask is None else ids_of_mask(request.mask)
         rows, counts = worst, []
         if worst == 0:
-            native.route(sent, weights, stream=stream)
-            maker.commit()
-            found = counts_of(native, stream)
+            try:
+                native.route(sent, weights, stream=stream)
+                maker.commit()
+                found = counts_of(native, stream)
+            except errors.MoeError as error:
+                if not self.grow(native, stream, error, payload.tokens, maker.tokens_max):
+                    raise
+                return self._send(request, call)
             rows, counts = found.rows, [round_up(count, request.alignment) for count in found.rows_per_expert]
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(rows)
@@ -216,6 +225,25 @@ class HighThroughput:
         handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else topk, self.place)
         return received, out_ids, out_weights, counts, handle, event
 
+    def grow(self, native: Handle, stream: Any, error: errors.MoeError, tokens: int, bound: int) -> bool:
+        """After a route that raised `error`: whether some rank had more tokens than the communicator takes, and nothing
+        else was wrong. The next dispatch then makes a larger one. A rank with too many tokens takes part in the route
+        with a refusal, of which all ranks hear alike, so all of them come here and exchange what they wanted.
+
+        tokens  of this rank; -1: it has refused for another reason"""
+        if self.lane.stream is not None:
+            stream.synchronize()  # status() answers for work that has run
+        status = native.status()
+        if not was_refused(status):
+            return False
+        if tokens <= bound and str(error) != str(status):
+            tokens = -1  # this rank has refused, for another reason
+        wanted = self.routes.members.all_gather(tokens)
+        if min(wanted) < 0 or max(wanted) <= bound:
+            return False
+        self.routes.raise_tokens_max(max(wanted))
+        return True
+
     def _send_again(
         self, payload: Payload, handle: DispatchHandle, worst: int, call: _Call
     ) -> Tuple[Rows, Any, Any, Any, Any, EventOverlap]:
@@ -231,6 +259,7 @@ class HighThroughput:
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(handle.rows)
         native.dispatch(payload.rows, out, side=payload.side, out_side=out_side, sms=call.sms, stream=stream)
+        handle.route.note("dispatch")
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
         event = self._finish(stream, call, payload, received, (), (out,))
@@ -318,6 +347,7 @@ class HighThroughput:
             if topk_weights is not None and not self.sums_weights:
                 beside = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
         native.combine(x, result, **options, **beside, **biases)
+        handle.route.note("combine")
         weights = beside.get("out_weight_grads")
         used = [x, topk_weights, out, *biases.values()]
         made = [None if out is result else result, weights] if call.allocates_there else []

@@ -100,6 +100,10 @@ class Route(NamedTuple):
         """Raises InvalidUsage if a later route has taken the handle."""
         return self.ring.use(self.ticket)
 
+    def note(self, call: str) -> None:
+        """Tells of a "dispatch" or "combine" along the route, which may end its backward pass."""
+        self.ring.note(self.ticket, call)
+
 
 class RouteMaker(NamedTuple):
     """Makes the routes of one shape."""
@@ -111,9 +115,14 @@ class RouteMaker(NamedTuple):
     def comm(self) -> Communicator:
         return self.ring.comm
 
-    def next(self) -> Tuple[Route, Handle]:
+    @property
+    def tokens_max(self) -> int:
+        """The most tokens of a rank."""
+        return self.ring.handles[0].tokens_max
+
+    def next(self, backward: bool = False) -> Tuple[Route, Handle]:
         """The next route and its handle, as HandleRing.next()."""
-        ticket, native = self.ring.next()
+        ticket, native = self.ring.next(backward)
         return Route(self.group, self.ring, ticket), native
 
     def commit(self) -> None:
@@ -142,12 +151,13 @@ class Routes:
     """Makes communicators when a call first needs them: a group for dispatch(), and one for low_latency_dispatch().
     One that is too small for a later call stays for its handles, and gets a larger sibling."""
 
-    def __init__(self, members: Members, device: torch.device, settings: Dict[str, Any]):
-        self.members, self._device = members, device
+    def __init__(self, members: Members, device: torch.device, settings: Dict[str, Any], ll_domain_size: int = 0):
+        self.members, self._device, self._ll_domain_size = members, device, ll_domain_size
         self._settings = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
         self._in_flight: int = settings["in_flight"]
         self._ll_in_flight: int = settings["low_latency_in_flight"]
         self._groups: List[Group] = []
+        self._tokens_seen = 0  # the most tokens of a rank that a communicator did not take
         self._closed = False
         self.known: Dict[Any, Any] = {}  # what follows from the form of a call's arguments, which need no check then
 
@@ -167,7 +177,14 @@ class Routes:
     def _tokens_max(self, tokens: int) -> int:
         """Agreed on by all ranks, who may have different numbers of tokens."""
         configured = self._settings.get("tokens_max")
-        return configured if configured else max(TOKENS_MAX, *self.members.all_gather(tokens))
+        first = configured if configured else max(TOKENS_MAX, *self.members.all_gather(tokens))
+        return max(first, self._tokens_seen)
+
+    def raise_tokens_max(self, tokens: int) -> None:
+        """Later communicators for dispatch() take so many tokens of a rank, and a quarter more. Called alike on all
+        ranks."""
+        self._tokens_seen = tokens + tokens // 4
+        self.known.clear()
 
     def high_throughput(
         self, experts: int, topk: int, index_type: str, sizes: Dict[str, int], tokens: int, **shape: Any
@@ -179,6 +196,8 @@ class Routes:
         if found is not None:
             return found
         wanted: Dict[str, Any] = dict(modes="ht", **sizes, experts_max=experts, topk_max=topk)
+        if self._tokens_seen and "tokens_max" not in shape:
+            wanted["tokens_max"] = self._tokens_seen
         more = lambda: dict(  # noqa: E731
             tokens_max=self._tokens_max(tokens), experts_max=max(experts, 1024), topk_max=max(topk, 8)
         )
@@ -193,7 +212,8 @@ class Routes:
 
     def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> Group:
         """The communicator of low_latency()."""
-        return self._group(ll_sizes(tokens_max, hidden, experts, topk))
+        alone = self._ll_domain_size
+        return self._group(ll_sizes(tokens_max, hidden, experts, topk), lambda: dict(domain_size=alone) if alone else {})
 
     def low_latency(
         self, tokens_max: int, hidden: int, experts: int, topk: int, index_type: str, weighted: bool

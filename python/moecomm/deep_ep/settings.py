@@ -72,14 +72,14 @@ def _from_environment(name: str) -> Any:
 def configure(**settings: Any) -> None:
     """Settings of the Buffers that this process makes from now on; alike on all ranks but for device.
 
-    in_flight              dispatches whose handles may be in use, for each shape of dispatch(): 8. Training needs the
-                           layers times the microbatches in flight
+    in_flight              later dispatches of a shape for which a handle without a backward pass is good: 8
     low_latency_in_flight  the same for low_latency_dispatch(), an even number: 4
     sum_weights            whether combine() of a Buffer sums topk_weights over the ranks of a token, as DeepEP does, which
                            takes a step of its own. False: see combine()
     device                 "cpu" or "cuda": None takes the current GPU if there is one
-    others                 keywords of moecomm.Communicator: tokens_max (the most tokens of a rank in dispatch(): 4096,
-                           or more if the first dispatch has more on some rank), timeout_ms, domain_size, ...
+    others                 keywords of moecomm.Communicator: tokens_max (of a rank in dispatch(): 4096, or more if the
+                           first dispatch has more on some rank; larger batches get a larger communicator), timeout_ms,
+                           domain_size, ...
 
     What is not set here, or is None, environment variables may set: MOECOMM_DEEP_EP_IN_FLIGHT,
     MOECOMM_DEEP_EP_LOW_LATENCY_IN_FLIGHT, MOECOMM_DEEP_EP_SUM_WEIGHTS (on, off), MOECOMM_DEEP_EP_DEVICE (cpu, cuda),
@@ -151,8 +151,9 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def ht_sizes(row_bytes: int, side_bytes: int = 0) -> Dict[str, int]:
+def ht_sizes(row_bytes: int, side_bytes: int = 0, topk: int = 0) -> Dict[str, int]:
     """Communicator's sizes for rows of 2-byte elements. Quantised rows bring a scale of 4 bytes per 128 elements."""
+    row_bytes = max(row_bytes, 4 * topk)  # combine brings weights as rows of their own
     scales = round_up(-(-row_bytes // 256) * 4, 16)
     return dict(row_bytes_max=round_up(row_bytes, 16), side_bytes_max=max(scales, side_bytes))
 

@@ -75,6 +75,8 @@ def _take_part(
         if made < len(calls):
             stream = buffer.lane.start(comm, None)
             native.take_part(calls[made], error, stream, {**given, "rows": given.get("x")})
+            if calls[made] == "route" and took_part(error) and hasattr(buffer, "grow"):
+                buffer.grow(native, stream, error, -1, native.tokens_max)  # the others may ask whether it was too small
     except Exception:  # noqa: B902  what is refused, or the Buffer, is too wrong for that
         return
 
