@@ -158,7 +158,7 @@ step_package() {
     tests/package/wheel_test.sh "$main_build"
 }
 
-# The binding's own tests, then the example. Debian's Python has numpy where another one may not. Without torch, tests
+# The binding's own tests, one of an engine's dispatcher, then the example. Debian's Python has numpy where another one may not. Without torch, tests
 # that need it say that they were skipped.
 step_python() {
   build_main "${shipped[@]}" || return
@@ -167,6 +167,7 @@ step_python() {
     export PYTHONPATH=$root/build/torch/site${PYTHONPATH:+:$PYTHONPATH}
   fi
   "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
+  scripts/engines.sh megatron-core || echo "the test of Megatron's dispatcher will be skipped"
   export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
   "$python" -m unittest discover -s python/tests || return
   "$python" -c 'import numpy' 2>/dev/null || { skip "the example needs numpy"; return; }
