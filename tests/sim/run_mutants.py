@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 from changed_files import changed_files, git  # noqa: E402
 
-DRAWN = 30
+CHANGED, DRAWN = 100, 30  # the most mutants of changed files in a draw, and those of others
 COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_operation.cc",
           "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/payload_case.cc",
           "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/ready_combine.cc",
@@ -173,13 +173,14 @@ def try_without_bug(builder: Builder, job: str):
 
 
 def draw(mutants, changed, seed: str):
-    """The mutants of changed files and DRAWN others, which differ from seed to seed. All, if `changed` is None."""
+    """Up to CHANGED mutants of changed files and DRAWN others, which differ from seed to seed. All, if `changed` is
+    None."""
     if changed is None:
         return mutants
-    others = sorted((mutant for mutant in mutants if mutant["file"] not in changed),
-                    key=lambda mutant: hashlib.sha256(f"{seed} {mutant['name']}".encode()).digest())
-    left_out = {mutant["name"] for mutant in others[DRAWN:]}
-    return [mutant for mutant in mutants if mutant["name"] not in left_out]
+    by_hash = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant['name']}".encode()).digest())
+    drawn = [mutant for mutant in by_hash if mutant["file"] in changed][:CHANGED]
+    drawn += [mutant for mutant in by_hash if mutant["file"] not in changed][:DRAWN]
+    return [mutant for mutant in mutants if mutant in drawn]
 
 
 def main() -> int:

@@ -61,6 +61,10 @@ class Draw(unittest.TestCase):
         self.assertEqual(len(drawn), 40 + run_mutants.DRAWN)
         self.assertEqual(drawn, [mutant for mutant in self.mutants if mutant in drawn])
 
+    def test_is_no_larger_than_ci_has_time_for(self):
+        changed = {mutant["file"] for mutant in self.mutants}
+        self.assertEqual(len(run_mutants.draw(self.mutants, changed, "seed")), run_mutants.CHANGED)
+
     def test_differs_from_commit_to_commit_until_all_have_been_drawn(self):
         self.assertEqual(run_mutants.draw(self.mutants, set(), "a"), run_mutants.draw(self.mutants, set(), "a"))
         names = {mutant["name"] for seed in range(200) for mutant in run_mutants.draw(self.mutants, set(), str(seed))}
