@@ -8,7 +8,7 @@ import functools
 import os
 import pathlib
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
 # ---- Constants -------------------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class _Sized(ctypes.Structure):
 
     _defaults_: Dict[str, int] = {}
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any) -> None:
         super().__init__(size=ctypes.sizeof(type(self)), **{**self._defaults_, **fields})
 
 

@@ -6,6 +6,6 @@ import pathlib
 import sys
 
 
-def run():
+def run() -> None:
     name = pathlib.Path(sys.argv[0]).name
     os.execv(pathlib.Path(__file__).resolve().parent / "bin" / name, sys.argv)

@@ -10,7 +10,7 @@ import functools
 import numbers
 import re
 import sys
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .values import ADDRESS_MAX, integer
 
@@ -61,7 +61,7 @@ def describe(array: Any, what: str = "array", strided: bool = False) -> Array:
     )
 
 
-def _of_strided(array, what):
+def _of_strided(array: Any, what: str) -> Array:
     """An array of any strides: of what tells its strides. Others must be contiguous."""
     if hasattr(array, "data_ptr") and hasattr(array, "stride") and not hasattr(array, "__array_interface__"):
         strides, step = tuple(array.stride()), int(array.element_size())
@@ -101,16 +101,18 @@ def type_of_typestr(typestr: str, what: str) -> Tuple[str, int]:
     return _KINDS[kind] + ("" if kind == "b" else str(8 * int(digits))), int(digits)
 
 
-def _require_contiguous(shape, strides, itemsize, what):
+def _require_contiguous(
+    shape: Sequence[int], strides: Optional[Sequence[int]], itemsize: int, what: str
+) -> None:
     """Strides in bytes, or None."""
     expected = itemsize
     for extent, stride in zip(reversed(shape), reversed(strides or ())):
         if extent != 1 and stride != expected:
-            raise ValueError(f"{what} is not contiguous: shape {tuple(shape)}, strides {tuple(strides)} bytes")
+            raise ValueError(f"{what} is not contiguous: shape {tuple(shape)}, strides {tuple(strides or ())} bytes")
         expected *= extent
 
 
-def _of_interface(array, interface, device, what):
+def _of_interface(array: Any, interface: Mapping[str, Any], device: str, what: str) -> Array:
     shape = tuple(int(extent) for extent in interface["shape"])
     dtype = getattr(array, "dtype", None)
     if dtype is not None:
@@ -127,7 +129,7 @@ def _of_interface(array, interface, device, what):
     return Array(int(pointer), shape, name, itemsize, device, None, not read_only)
 
 
-def _of_tensor(tensor, what, contiguous=True):
+def _of_tensor(tensor: Any, what: str, contiguous: bool = True) -> Array:
     shape = tuple(int(extent) for extent in getattr(tensor, "shape", ()))
     if contiguous and hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
         raise ValueError(f"{what} is not contiguous: shape {shape}")
@@ -144,7 +146,7 @@ def _of_tensor(tensor, what, contiguous=True):
     )
 
 
-def _of_dlpack(array, what):
+def _of_dlpack(array: Any, what: str) -> Array:
     tensor = _read(_capsule_of(array, what), what)
     if 0 in tensor.shape:
         return tensor.as_array(0)
@@ -160,7 +162,8 @@ def stream_address(stream: Any) -> int:
     if stream is None:
         return 0
     if hasattr(stream, "cuda_stream"):
-        return stream.cuda_stream
+        address: int = stream.cuda_stream
+        return address
     if isinstance(stream, numbers.Integral) and not isinstance(stream, bool):
         return integer(stream, "stream", 0, ADDRESS_MAX)
     raise TypeError(f"stream: expected an int, a torch.cuda.Stream or None, not {type(stream).__name__}")

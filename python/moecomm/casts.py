@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Tuple
+
 from . import _native
 
 CASTS = {
@@ -32,7 +34,7 @@ def is_packed(cast: str) -> bool:
     return cast in ("mxfp4", "nvfp4")
 
 
-def code_types(cast: str) -> tuple:
+def code_types(cast: str) -> Tuple[str, ...]:
     """The dtypes that codes may have."""
     return _E2M1 if is_packed(cast) else _E4M3
 

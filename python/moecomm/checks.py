@@ -115,7 +115,7 @@ class RowFormat(NamedTuple):
             raise ValueError(f"{what} has shape {found.shape} of {found.dtype}, expected rows of {self}")
 
 
-def _alternatives(format, allowed):
+def _alternatives(format: RowFormat, allowed: Sequence[str]) -> str:
     if format.dtype is not None:
         return f"{format.dtype}, as {format.source} does"
     return " or ".join(dict.fromkeys(allowed)) + ", as row_type says"

@@ -81,7 +81,7 @@ class CombineArguments(Arguments):
         self._set_ready(args, *ready)
         return args
 
-    def _set_ready(self, args, ready: Any, ready_rows: int, ready_value: int) -> None:
+    def _set_ready(self, args: _native.moeCombineArgs_t, ready: Any, ready_rows: int, ready_value: int) -> None:
         """Of blocks, the library knows how many words there are."""
         words = self._take(ready, "ready", ("int32", "uint32"))
         rows = integer(ready_rows, "ready_rows")
@@ -112,7 +112,7 @@ class CombineArguments(Arguments):
         except ValueError:
             self.reusable = False
 
-    def _set_grads(self, args, weight_grads: Any, out_weight_grads: Any) -> None:
+    def _set_grads(self, args: _native.moeCombineArgs_t, weight_grads: Any, out_weight_grads: Any) -> None:
         if (weight_grads is None) != (out_weight_grads is None):
             given, missing = "weight_grads", "out_weight_grads"
             if weight_grads is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
 from ._native import library
@@ -79,7 +79,8 @@ def version() -> Tuple[int, int, int]:
 
 def error_string(result: int) -> str:
     """The short name of a result."""
-    return library().moeGetErrorString(integer(result, "result", -INT32_MAX)).decode()
+    text: bytes = library().moeGetErrorString(integer(result, "result", -INT32_MAX))
+    return text.decode()
 
 
 def unique_id() -> bytes:
@@ -103,17 +104,17 @@ def memory_size(nranks: int, **config: Any) -> MemorySize:
     return MemorySize(*_values_of(size))
 
 
-def _values_of(struct):
-    return [getattr(struct, name) for name, _ in struct._fields_[1:]]
+def _values_of(struct: ctypes.Structure) -> List[Any]:
+    return [getattr(struct, field[0]) for field in struct._fields_[1:]]
 
 
-def _limits_of(comm):
+def _limits_of(comm: Optional[int]) -> Limits:
     values = _native.moeLimits_t()
     errors.check(library(), library().moeGetLimits(comm, ctypes.byref(values)), comm)
     return Limits(*_values_of(values))
 
 
-def _unique_id_from(identity):
+def _unique_id_from(identity: Any) -> _native.moeUniqueId_t:
     try:
         found = bytes(memoryview(identity))
     except TypeError:
@@ -160,7 +161,7 @@ class Communicator:
         # Where the arrays of this communicator's steps must be.
         self.place = Place("cuda", info.device) if info.backend == _native.moeBackendCuda else Place("cpu", None)
 
-    def __del__(self):
+    def __del__(self) -> None:
         native = self.__dict__.get("native")  # missing if joining has failed
         if native is None or native.pointer is None:
             return
@@ -217,7 +218,8 @@ class Communicator:
     def last_error(self) -> str:
         """The sentence of the first failure or latest refusal; empty if there was none."""
         with self.native as pointer:
-            return library().moeGetLastError(pointer).decode(errors="replace")
+            sentence: bytes = library().moeGetLastError(pointer)
+            return sentence.decode(errors="replace")
 
     @property
     def info(self) -> Info:

@@ -99,7 +99,9 @@ class DispatchArguments(Arguments):
         if self._least() is None or self._pads:
             self._capacity = min(self._capacity, rows)
 
-    def _row_format(self, source, out, row_type, hidden, cast):
+    def _row_format(
+        self, source: Array, out: Array, row_type: Optional[str], hidden: Optional[int], cast: Optional[str]
+    ) -> RowFormat:
         if cast is None or source.is_array:
             return row_format((("rows", source), ("out_rows", out)), row_type, hidden)
         if row_type is None:
@@ -136,7 +138,7 @@ class DispatchArguments(Arguments):
             raise ValueError(f"out_rows_max is {given}, but out_rows has {rows} rows: shape {out.shape}")
         return rows if given is None else given
 
-    def _set_side(self, args, side: Any, side_bytes: Optional[int], out_side: Any) -> None:
+    def _set_side(self, args: _native.moeDispatchArgs_t, side: Any, side_bytes: Optional[int], out_side: Any) -> None:
         source, out = self._take(side, "side"), self._take(out_side, "out_side", writes=True)
         format = side_format((("side", source), ("out_side", out)), side_bytes)
         if format is None:
@@ -150,7 +152,7 @@ class DispatchArguments(Arguments):
         if out.is_array:
             self._place_for(self._layout.count(out, "out_side", "[out rows, side payload]", 1, self._least()))
 
-    def _set_payloads(self, args, payloads: Sequence[Payload]) -> bool:
+    def _set_payloads(self, args: _native.moeDispatchArgs_t, payloads: Sequence[Payload]) -> bool:
         """Returns whether a payload lies in blocks."""
         if not payloads:
             return False
@@ -177,7 +179,7 @@ class DispatchArguments(Arguments):
         args.payloads, args.payloadCount = made, len(payloads)
         return any(payload.layout == "128x4" for payload in payloads)
 
-    def _set_describing(self, args, given: Dict[str, Any], index_type: str) -> None:
+    def _set_describing(self, args: _native.moeDispatchArgs_t, given: Dict[str, Any], index_type: str) -> None:
         absent = "out_topk_idx" if self._layout.by_expert else "out_expert_offsets"
         names = [absent] if self._layout.name != "expert-major-padded" else ["out_topk_idx", "out_expert_offsets"]
         for what in names:
@@ -191,7 +193,7 @@ class DispatchArguments(Arguments):
         args.outExpertOffsets = offsets.address
         self._set_described(args, given)
 
-    def _set_described(self, args, given: Dict[str, Any]) -> None:
+    def _set_described(self, args: _native.moeDispatchArgs_t, given: Dict[str, Any]) -> None:
         for what in ("out_layout_range", "out_row_experts"):
             if given[what] is not None and not self._layout.by_expert:
                 raise ValueError(f"{what} is given, but the layout {self._layout.name} has no row per expert")
@@ -212,7 +214,14 @@ class DispatchArguments(Arguments):
             self._place_for(count(found, what, self._least()))
         return found.address
 
-    def _set_cast(self, args, out_scales: Any, format: RowFormat, cast: Optional[str], scale_layout: str) -> None:
+    def _set_cast(
+        self,
+        args: _native.moeDispatchArgs_t,
+        out_scales: Any,
+        format: RowFormat,
+        cast: Optional[str],
+        scale_layout: str,
+    ) -> None:
         if cast is None:
             if out_scales is not None:
                 raise ValueError("out_scales is given, but cast is None")
@@ -228,7 +237,7 @@ class DispatchArguments(Arguments):
         if rows is not None:
             self._place_for(rows)
 
-    def _set_block_offsets(self, args, given: Any, blocked: bool) -> None:
+    def _set_block_offsets(self, args: _native.moeDispatchArgs_t, given: Any, blocked: bool) -> None:
         if given is not None and not (blocked and self._layout.name == "expert-major"):
             raise ValueError(
                 "out_scale_block_offsets is given, but is for expert-major with scales or a payload in '128x4'"
@@ -237,7 +246,9 @@ class DispatchArguments(Arguments):
         require_shape(found, "out_scale_block_offsets", (self._layout.local_experts + 1,), "[local experts + 1]")
         args.outScaleBlockOffsets = found.address
 
-    def _set_factors(self, args, cast: Optional[str], input_scale: Any, global_scale: Any) -> None:
+    def _set_factors(
+        self, args: _native.moeDispatchArgs_t, cast: Optional[str], input_scale: Any, global_scale: Any
+    ) -> None:
         if input_scale is not None and cast is None:
             raise ValueError("input_scale is given, but cast is None")
         if global_scale is not None and cast != "nvfp4":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type
 
 from . import _native, errors
 from .arguments import Arguments
@@ -132,7 +132,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         """The most tokens of a rank."""
         return self._tokens_max
 
-    def _check(self, result, owner):
+    def _check(self, result: int, owner: int) -> None:
         errors.check(self._library, result, owner)
 
     def _call(self, function: str, *arguments: Any) -> None:
@@ -144,7 +144,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
             self._require_alive()
         self._native.call(function, self._pointer, *arguments)
 
-    def _require_alive(self):
+    def _require_alive(self) -> None:
         if self._pointer is None:
             raise errors.InvalidUsage("the handle has been destroyed")
 
@@ -154,7 +154,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
     def __exit__(self, *_: Any) -> None:
         self.destroy()
 
-    def __del__(self):
+    def __del__(self) -> None:
         # The handle ends with its communicator. Ranks drop objects at different times, but must destroy the same
         # handles in the same order.
         comm = self.__dict__.get("_comm")
@@ -301,7 +301,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
             raise
         self._note_dispatch(prepared, (rows, out_rows), options)
 
-    def _find_dispatch(self, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Prepared:
+    def _find_dispatch(self, rows: Any, out_rows: Any, options: Mapping[str, Any]) -> Prepared:
         least = self._rows_due()
         state, arrays = ("dispatch", self._layout.tokens_max, self._tokens, least is None), (rows, out_rows)
         form, addresses = form_of(state, arrays, options)
@@ -344,7 +344,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         self._note_dispatch(prepared, (topk_idx, topk_weights, rows, out_rows), options)
 
     def _find_route_dispatch(
-        self, topk_idx: Any, topk_weights: Any, tokens: Optional[int], rows: Any, out_rows: Any, options: Dict[str, Any]
+        self, topk_idx: Any, topk_weights: Any, tokens: Optional[int], rows: Any, out_rows: Any, options: Mapping[str, Any]
     ) -> Tuple[Prepared, int, int]:
         """The call, and the addresses of the route's arrays."""
         arrays = (topk_idx, topk_weights, rows, out_rows)
@@ -377,7 +377,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         self._layout = self._next_layout
         self._tokens, self._rows, self._capacity, self._kept = tokens, None, None, ()
 
-    def _note_dispatch(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Dict[str, Any]) -> None:
+    def _note_dispatch(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
         self.calls += 1
         self._capacity, self._sent = prepared.capacity, prepared.rows
         self._completes_dispatch = prepared.send_only
@@ -385,7 +385,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         if not prepared.send_only and self._fault is not None and self._fault.value:  # else complete() raises it
             self._raise_fault(combines_later=True)
 
-    def _note_call(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Dict[str, Any]) -> None:
+    def _note_call(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
         self._kept = (*arrays, *options.values()) if prepared.send_only else ()
         prepared.busy.release()
 
@@ -427,7 +427,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         if not prepared.send_only and self._fault is not None and self._fault.value:
             self._raise_fault()
 
-    def _find_combine(self, rows: Any, out: Any, options: Dict[str, Any]) -> Prepared:
+    def _find_combine(self, rows: Any, out: Any, options: Mapping[str, Any]) -> Prepared:
         least = self._rows_due()
         if least is None and self._layout.rows is None:
             least = self._capacity

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 from . import _native
 from .arrays import stream_address
 from .casts import CASTS, scale_words
-from .checks import choice, integer, require_shape, take
+from .checks import require_shape, take
 from .handle_answers import Arrivals, Counts, DeviceCounts, HandleView, Statistics
 from .layouts import Layout, block_axes
+from .values import choice, integer
 
 if TYPE_CHECKING:
     from .comm import Communicator
@@ -31,7 +32,7 @@ class HandleQueries:
     def _call(self, function: str, *arguments: Any) -> None:
         raise NotImplementedError
 
-    def _native_counts(self):
+    def _native_counts(self) -> _native.moeCounts_t:
         counts = _native.moeCounts_t()
         self._call("moeHandleGetCounts", ctypes.byref(counts))
         self._rows = (counts.rows, counts.layoutRows)
@@ -116,7 +117,7 @@ class HandleQueries:
         mode = self._device_counts().mode
         return next(name for name, value in HANDLE_MODES.items() if value == mode)
 
-    def _device_counts(self):
+    def _device_counts(self) -> _native.moeDeviceCounts_t:
         counts = _native.moeDeviceCounts_t()
         self._call("moeHandleGetDeviceCounts", ctypes.byref(counts))
         return counts

@@ -46,7 +46,7 @@ def _retire(config: Any) -> None:
 def callback(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps `function` for calls by native code. During such a call its thread must destroy no communicator."""
 
-    def call(*arguments):
+    def call(*arguments: Any) -> Any:
         _inside.depth = getattr(_inside, "depth", 0) + 1
         try:
             return function(*arguments)
@@ -62,7 +62,7 @@ class Native:
     reads the pointer, and destruction removes the pointer before it looks for calls."""
 
     def __init__(self, config: Any, has_callbacks: bool):
-        self.config = config  # keeps the callbacks alive
+        self.config: Any = config  # keeps the callbacks alive
         self.has_callbacks = has_callbacks
         self.pointer: Optional[int] = None
         self.process = os.getpid()
@@ -117,7 +117,7 @@ class Native:
             self.__exit__()
             raise
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         try:
             self._calls.remove(_thread.get_ident())
         except ValueError:  # Ctrl-C came before the call was recorded
@@ -188,17 +188,18 @@ class Native:
         """For a forked child, which lacks the threads and connections of the native communicator."""
         self.pointer = None
 
-    def _destroy(self, pointer):
+    def _destroy(self, pointer: int) -> int:
         _busy.add(self)
         try:
-            return _native.library().moeCommDestroy(pointer)
+            result: int = _native.library().moeCommDestroy(pointer)
+            return result
         finally:
             _busy.discard(self)
             _retire(self.config)
             self.config = None
             self._gone.release()
 
-    def _destroy_elsewhere(self, pointer):
+    def _destroy_elsewhere(self, pointer: int) -> None:
         try:
             _thread.start_new_thread(self._destroy, (pointer,))  # threading.Thread takes locks, which this thread may hold
         except RuntimeError:  # no more threads can be started
@@ -237,7 +238,7 @@ class Native:
             self._destroy_elsewhere(pointer)
 
 
-def _alive():
+def _alive() -> List[Native]:
     found = [reference() for reference in _ALIVE.valuerefs()]  # in one go, because other threads add and drop entries
     return [native for native in found if native is not None]
 

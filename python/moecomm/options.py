@@ -6,7 +6,7 @@ that the caller wrote, without a default for each that was left out: calls in ev
 from __future__ import annotations
 
 import difflib
-from typing import Any, Callable, Dict, Optional, Sequence, TypedDict
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TypedDict
 
 from .names import (
     Backend,
@@ -147,7 +147,7 @@ ARRAYS = frozenset(
 ) | {"side", "input_scale", "global_scale", "topk_weights", "weight_grads", "ready"}
 
 
-def complete(call: str, given: Dict[str, Any], defaults: Dict[str, Any]) -> Dict[str, Any]:
+def complete(call: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Dict[str, Any]:
     """`given` with the defaults of what it lacks."""
     for name in given:
         if name not in defaults:

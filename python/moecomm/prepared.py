@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _native
 from .arguments import Arguments
@@ -67,7 +67,7 @@ def _look(array: Any) -> Tuple[Any, int]:
 
 
 def form_of(
-    state: Tuple[Any, ...], arrays: Tuple[Any, ...], options: Dict[str, Any]
+    state: Tuple[Any, ...], arrays: Tuple[Any, ...], options: Mapping[str, Any]
 ) -> Tuple[Form, Sequence[int]]:
     """The form of a call, and the addresses of its arrays in their order: `arrays`, then those among the options.
     state: what the checks read of the handle. The form is () if there is none."""
@@ -121,7 +121,7 @@ class Prepared:
         self.busy = _thread.allocate_lock()
         self.busy.acquire()
 
-    def learn(self, names: List[Optional[str]], addresses: List[int]) -> bool:
+    def learn(self, names: Sequence[Optional[str]], addresses: Sequence[int]) -> bool:
         """Learns which pointer each address is; None names one that the struct does not have. False if a pointer is
         another, so that the struct cannot be used again."""
         for number, name in enumerate(names):
@@ -180,7 +180,7 @@ class PreparedCalls:
         arguments: Arguments,
         names: Sequence[Optional[str]],
         arrays: Tuple[Any, ...],
-        options: Dict[str, Any],
+        options: Mapping[str, Any],
     ) -> Prepared:
         """Checked arguments, held, for later calls of `form` to find. names: of `arrays` in the struct."""
         prepared = Prepared(args, arguments.tokens, arguments.room)

@@ -50,10 +50,11 @@ TEXTS = {"interface_name": "interfaceName", "dump_folder": "dumpFolder", "watch_
 def _function(function: Any, name: str) -> Callable[..., Any]:
     if not callable(function):
         raise TypeError(f"{name} is {function!r}, expected a callable")
-    return function
+    called: Callable[..., Any] = function
+    return called
 
 
-def _set_log(config, log, level):
+def _set_log(config: _native.moeConfig_t, log: Any, level: Any) -> None:
     if level is not None:
         config.logLevel = choice(LOG_LEVELS, level, "log_level")
     if log is not None:
@@ -65,21 +66,21 @@ def _set_log(config, log, level):
         config.log = _native.moeLogFunction_t(lambda _, level, line: log(level, line.decode(errors="replace")))
 
 
-def _set_allocator(config, allocate, free):
+def _set_allocator(config: _native.moeConfig_t, allocate: Any, free: Any) -> None:
     if (allocate is None) != (free is None):
         raise ValueError("allocate and free come together")
     if allocate is None:
         return
     allocate, free = callback(_function(allocate, "allocate")), callback(_function(free, "free"))
 
-    def take(_, size, kind):
+    def take(_: Any, size: int, kind: int) -> Any:
         memory = allocate(size, kind)
         if memory is None:
             return None
         config.blocks.add(integer(memory, "what allocate returned", 0, ADDRESS_MAX))
         return memory
 
-    def give_back(_, memory, size, kind):
+    def give_back(_: Any, memory: int, size: int, kind: int) -> None:
         config.blocks.discard(memory)
         free(memory, size, kind)
 

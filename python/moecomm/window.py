@@ -52,7 +52,7 @@ class WindowMemory:
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         return self._interface(False)
 
-    def _require_memory(self):
+    def _require_memory(self) -> None:
         if self._freed or self._comm.native.pointer is None:
             raise errors.InvalidUsage("the window memory has been freed")
 

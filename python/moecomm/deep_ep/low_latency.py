@@ -19,7 +19,7 @@ Received = Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]
 Hook = Optional[Callable[[], None]]
 
 
-class LowLatencyHandle(tuple):
+class LowLatencyHandle(tuple[Any, ...]):
     """The `handle` of low_latency_dispatch(), a tuple with DeepEP's entries:
 
     [0]  [local experts, ranks * num_max] int32: source token of each row. Made anew by each access, on torch's current
@@ -148,7 +148,7 @@ class LowLatency:
         num_max, hidden / 128] float32 ([.., hidden / 512 rounded up] int32 with use_ue8m0), of which the last but one
         axis is contiguous; recv_count [local experts] int32; the handle; the event; the hook, or None. Rows of an
         expert are ordered by source rank, then token; those behind recv_count are not written."""
-        form = (num_max_dispatch_tokens_per_rank, num_experts, use_fp8, round_scale, use_ue8m0)
+        form: Tuple[Any, ...] = (num_max_dispatch_tokens_per_rank, num_experts, use_fp8, round_scale, use_ue8m0)
         form = (*form, async_finish, return_recv_hook, form_of(x), form_of(topk_idx), form_of(topk_weights))
         shape = self.routes.known.get(form)
         if shape is None:
@@ -255,8 +255,8 @@ class LowLatency:
             if handle.combine_buffer is None:
                 raise ValueError("zero_copy is True, but get_next_low_latency_combine_buffer(handle) was not called")
             x = handle.combine_buffer
-        form = ("combine", shape.tokens, shape.topk, shape.hidden, shape.places, use_logfmt, async_finish, return_recv_hook)
-        form = (*form, form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
+        form: Tuple[Any, ...] = ("combine", shape.tokens, shape.topk, shape.hidden, shape.places, use_logfmt)
+        form = (*form, async_finish, return_recv_hook, form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
         if form not in self.routes.known:
             self._require_combine(shape, x, topk_idx, topk_weights, use_logfmt, async_finish, return_recv_hook, out)
             self.routes.remember(form, shape)

@@ -59,7 +59,7 @@ def agree(members: Members) -> Tuple[Dict[str, Any], int]:
 def _domain_size(hosts: List[str], settings: Dict[str, Any]) -> int:
     """As moeConfig_t.domainSize explains."""
     if settings.get("domain_size"):
-        return settings["domain_size"]
+        return int(settings["domain_size"])
     size = hosts.count(hosts[0])
     blocks = [set(hosts[first : first + size]) for first in range(0, len(hosts), size)]
     return size if len(hosts) % size == 0 and all(len(block) == 1 for block in blocks) else 1
@@ -177,7 +177,7 @@ class Routes:
     def _tokens_max(self, tokens: int) -> int:
         """Agreed on by all ranks, who may have different numbers of tokens."""
         configured = self._settings.get("tokens_max")
-        first = configured if configured else max(TOKENS_MAX, *self.members.all_gather(tokens))
+        first: int = configured if configured else max(TOKENS_MAX, *self.members.all_gather(tokens))
         return max(first, self._tokens_seen)
 
     def raise_tokens_max(self, tokens: int) -> None:
@@ -192,7 +192,7 @@ class Routes:
         """Routes of a shape of dispatch(). sizes: those of its rows. tokens: this rank's. shape: further keywords of
         the handles."""
         form = ("high throughput", experts, topk, index_type, *sizes.values(), *shape.values())
-        found = self.known.get(form)
+        found: Optional[RouteMaker] = self.known.get(form)
         if found is not None:
             return found
         wanted: Dict[str, Any] = dict(modes="ht", **sizes, experts_max=experts, topk_max=topk)

@@ -22,7 +22,8 @@ def _ring_of(result: Any) -> Optional[HandleRing]:
     """The ring of the handle among what a dispatch has returned."""
     for part in result if isinstance(result, tuple) else ():
         if not isinstance(part, torch.Tensor) and hasattr(part, "route"):
-            return part.route.ring
+            ring: HandleRing = part.route.ring
+            return ring
     return None
 
 

@@ -52,7 +52,9 @@ class Dispatcher:
             )
         super().__init__()
         self.deepep_mode = self.engine.DeepEPMode.AUTO if deepep_mode is None else deepep_mode
-        self._waits_for, self._between, self._mode = 0, None, None  # type: Any, Any, Any
+        self._waits_for: Any = 0
+        self._between: Any = None
+        self._mode: Any = None
         common: Dict[str, Any] = dict(
             engine=self.engine,
             group=group,

@@ -32,4 +32,4 @@ class Mode:
             raise NotImplementedError(
                 f"rows are to travel as {found}, expected bf16 or fp8: pass --deepep-dispatcher-output-dtype bf16"
             )
-        return found == dtype
+        return bool(found == dtype)

@@ -20,7 +20,7 @@ class Members:
     def __init__(self, group: Any = None):
         if group is None and not (dist.is_available() and dist.is_initialized()):
             raise ValueError("group is None, and torch.distributed has no default group: call init_process_group first")
-        self.group = group
+        self.group: Any = group
         if group is None or isinstance(group, dist.ProcessGroup):
             self.kind, self.rank, self.size = "torch", dist.get_rank(group), dist.get_world_size(group)
         elif hasattr(group, "broadcast_obj") and hasattr(group, "world_size"):
@@ -46,9 +46,9 @@ class Members:
     def all_gather(self, value: Any) -> List[Any]:
         """The objects of all ranks, by rank."""
         if self.kind == "mpi":
-            return self.group.allgather(value)
+            return list(self.group.allgather(value))
         if self.kind == "stateless":
-            return self.group.all_gather_obj(value)
+            return list(self.group.all_gather_obj(value))
         found: List[Any] = [None] * self.size
         dist.all_gather_object(found, value, group=self.group)
         return found

@@ -39,7 +39,7 @@ def tensor_at(address: int, shape: Sequence[int], dtype: torch.dtype, device: to
         flat = torch.as_tensor(_CudaBytes(address, nbytes, owner), device=device)
     else:
         buffer = (ctypes.c_uint8 * nbytes).from_address(address)
-        buffer.owner = owner  # type: ignore[attr-defined]
+        setattr(buffer, "owner", owner)
         flat = torch.frombuffer(buffer, dtype=torch.uint8)
     return flat.view(dtype).reshape(tuple(shape))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 living: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _keys = itertools.count(1)
+_C: Any = torch._C  # whose stubs lack some names
 
 
 def register(dispatcher: "Dispatcher") -> int:
@@ -34,7 +35,7 @@ def register(dispatcher: "Dispatcher") -> int:
 
 
 def _find(key: int) -> "Dispatcher":
-    found = living.get(key)
+    found: Optional["Dispatcher"] = living.get(key)
     if found is None:
         raise errors.InvalidUsage(f"the Dispatcher with key {key} is gone: keep it as long as its tensors are used")
     return found
@@ -124,8 +125,18 @@ def dispatch(
     return out, ids, weights, out_side, counts, torch.tensor([ticket], device="cpu")
 
 
-def _dispatch_fake(rows, topk_idx, topk_weights, side, cast, key, capacity, by_expert, local_experts):
-    count = torch.library.get_ctx().new_dynamic_size() if capacity < 0 else capacity
+def _dispatch_fake(
+    rows: Tensor,
+    topk_idx: Tensor,
+    topk_weights: Optional[Tensor],
+    side: Optional[Tensor],
+    cast: str,
+    key: int,
+    capacity: int,
+    by_expert: bool,
+    local_experts: int,
+) -> Tuple[Tensor, ...]:
+    count: Any = torch.library.get_ctx().new_dynamic_size() if capacity < 0 else capacity
     counts = rows.new_empty(local_experts, dtype=torch.int32)
     ticket = torch.empty(1, dtype=torch.int64, device="cpu")
     return (*_outputs(rows, topk_idx, side, cast, by_expert, count), counts, ticket)
@@ -141,7 +152,7 @@ def redispatch(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
     return out
 
 
-def _redispatch_fake(rows, ticket, key, count):
+def _redispatch_fake(rows: Tensor, ticket: Tensor, key: int, count: int) -> Tensor:
     return rows.new_empty((count, rows.shape[1]))
 
 
@@ -164,7 +175,9 @@ def combine(
     return _combine(_find(key), ticket, rows, tokens, weights=weights, bias0=bias)
 
 
-def _combine_fake(rows, topk_weights, bias, ticket, key, tokens):
+def _combine_fake(
+    rows: Tensor, topk_weights: Optional[Tensor], bias: Optional[Tensor], ticket: Tensor, key: int, tokens: int
+) -> Tensor:
     return rows.new_empty((tokens, rows.shape[1]))
 
 
@@ -178,7 +191,9 @@ def combine_grads(
     return _combine(_find(key), ticket, rows, tokens, **grads), out_grads
 
 
-def _combine_grads_fake(rows, weight_grads, ticket, key, tokens, topk):
+def _combine_grads_fake(
+    rows: Tensor, weight_grads: Tensor, ticket: Tensor, key: int, tokens: int, topk: int
+) -> Tuple[Tensor, Tensor]:
     return rows.new_empty((tokens, rows.shape[1])), rows.new_empty((tokens, topk), dtype=torch.float32)
 
 
@@ -190,7 +205,7 @@ def _last_user(key: Any) -> Any:
     return living.get(key) if isinstance(key, int) else None
 
 
-def _dispatch_context(ctx, inputs, output):
+def _dispatch_context(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
     rows, topk_idx, topk_weights, _, cast, key, *_ = inputs
     ctx.key, ctx.tokens, ctx.topk, ctx.cast = key, rows.shape[0], topk_idx.shape[1], cast
     ctx.owner = _last_user(key)
@@ -200,7 +215,9 @@ def _dispatch_context(ctx, inputs, output):
     ctx.mark_non_differentiable(output[1], output[3], output[4], output[5])
 
 
-def _dispatch_backward(ctx, rows, ids, weights, side, counts, ticket):
+def _dispatch_backward(
+    ctx: Any, rows: Tensor, ids: Any, weights: Tensor, side: Any, counts: Any, ticket: Any
+) -> Tuple[Optional[Tensor], ...]:
     if ctx.cast:
         raise NotImplementedError(f"cast is {ctx.cast!r}: a dispatch that casts has no gradient; pass detached tensors")
     if not ctx.summed:
@@ -214,24 +231,24 @@ def _dispatch_backward(ctx, rows, ids, weights, side, counts, ticket):
     return found[0], None, found[1], None, None, None, None, None, None
 
 
-def _redispatch_context(ctx, inputs, output):
+def _redispatch_context(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
     rows, ticket, ctx.key, _ = inputs
     ctx.tokens, ctx.owner = rows.shape[0], _last_user(ctx.key)
     ctx.save_for_backward(ticket)
 
 
-def _redispatch_backward(ctx, rows):
+def _redispatch_backward(ctx: Any, rows: Tensor) -> Tuple[Optional[Tensor], ...]:
     (ticket,) = ctx.saved_tensors
     return call("combine", rows.contiguous(), None, None, ticket, ctx.key, ctx.tokens), None, None, None
 
 
-def _combine_context(ctx, inputs, output):
+def _combine_context(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
     rows, topk_weights, bias, ticket, ctx.key, _ = inputs
     ctx.count, ctx.biased, ctx.owner = rows.shape[0], bias is not None, _last_user(ctx.key)
     ctx.save_for_backward(ticket, *(() if topk_weights is None else (rows, topk_weights)))
 
 
-def _combine_backward(ctx, sums):
+def _combine_backward(ctx: Any, sums: Tensor) -> Tuple[Optional[Tensor], ...]:
     ticket, *applied = ctx.saved_tensors
     grads = call("redispatch", sums.contiguous(), ticket, ctx.key, ctx.count)
     weight_grads = None
@@ -252,16 +269,9 @@ class _Callable(NamedTuple):
 
 
 def _function_of(now: Callable[..., Any], context: Callable[..., None], gradients: Callable[..., Any]) -> Any:
-    class Function(torch.autograd.Function):
-        @staticmethod
-        def forward(*arguments: Any) -> Any:
-            return now(*arguments)
-
-        setup_context = staticmethod(context)
-        backward = staticmethod(once_differentiable(gradients))
-
-    Function.__name__ = Function.__qualname__ = f"moecomm_{now.__name__}"
-    return Function
+    methods = dict(forward=now, setup_context=context, backward=once_differentiable(gradients))
+    members = {name: staticmethod(method) for name, method in methods.items()}
+    return type(f"moecomm_{now.__name__}", (torch.autograd.Function,), members)
 
 
 def _make(now: Callable[..., Any], fake: Callable[..., Any], context: Any = None, gradients: Any = None) -> _Callable:
@@ -284,7 +294,7 @@ _PLAIN = {Tensor, torch.nn.Parameter, type(None), int, str, bool}  # classes of 
 
 def _is_watched(arguments: Tuple[Any, ...]) -> bool:
     """Whether somebody traces, or replaces what operators do: by a mode, or by tensors of their own class."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
+    if torch.compiler.is_compiling() or _C._len_torch_dispatch_stack() or _C._functorch.peek_interpreter_stack():
         return True
     for value in arguments:
         if value.__class__ not in _PLAIN:

@@ -66,7 +66,8 @@ class PrepareAndFinalize:
 
     def prepare(self, *arguments: Any, **keywords: Any) -> Prepared:
         """prepare_async(), and all that it returns to be called."""
-        return finish(self.prepare_async(*arguments, **keywords))
+        prepared: Prepared = finish(self.prepare_async(*arguments, **keywords))
+        return prepared
 
     def finalize(self, *arguments: Any, **keywords: Any) -> None:
         """finalize_async(), and all that it returns to be called."""
@@ -97,4 +98,5 @@ class PrepareAndFinalize:
         options: Dict[str, Any] = dict(quant_dtype=dtype, per_act_token_quant=per_token, block_shape=config.block_shape)
         if dtype == "nvfp4" and hasattr(config, "is_scale_swizzled"):
             options["is_scale_swizzled"] = config.is_scale_swizzled
-        return self.engine.quantize(rows, scale, **options)
+        quantized: Tuple[torch.Tensor, Optional[torch.Tensor]] = self.engine.quantize(rows, scale, **options)
+        return quantized

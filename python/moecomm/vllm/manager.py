@@ -27,7 +27,7 @@ class Manager:
         """cpu_group: of all ranks of the experts. tcp_store_group: the same ranks where torch knows no such group, as
         with elastic expert parallelism; it then carries the unique id."""
         groups = (cpu_group,) if tcp_store_group is None else (cpu_group, tcp_store_group)
-        super().__init__(*groups)  # type: ignore[call-arg]
+        super().__init__(*groups)
         self._group = groups[-1]
         self._buffer: Optional[Buffer] = None
 

@@ -22,7 +22,7 @@ class Standard(PrepareAndFinalize):
     @staticmethod
     def maybe_roundup_layer_hidden_size(hidden_size: int, dtype: torch.dtype) -> int:
         """Rows are multiples of 16 bytes."""
-        return round_up(hidden_size * dtype.itemsize, 16) // dtype.itemsize
+        return round_up(hidden_size * dtype.itemsize, 16) // int(dtype.itemsize)
 
     def __init__(self, buffer: Buffer, num_dispatchers: int, dp_size: int, rank_expert_offset: int):
         super().__init__(buffer, num_dispatchers)
