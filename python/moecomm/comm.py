@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native, errors
 from ._native import library
@@ -15,6 +15,11 @@ from .lifetime import Native
 from .settings import TRANSPORTS, has_callbacks, make_config
 from .values import INT32_MAX, integer, without_zero
 from .window import WindowMemory
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .options import CommunicatorOptions, HandleOptions
 
 
 class Info(NamedTuple):
@@ -96,7 +101,7 @@ def limits() -> Limits:
     return _limits_of(None)
 
 
-def memory_size(nranks: int, **config: Any) -> MemorySize:
+def memory_size(nranks: int, **config: Unpack[CommunicatorOptions]) -> MemorySize:
     """Bytes that a rank of `nranks` will allocate with these settings (those of Communicator)."""
     size = _native.moeMemorySize_t()
     nranks = integer(nranks, "nranks")
@@ -138,7 +143,7 @@ class Communicator:
 
     native: Native
 
-    def __init__(self, nranks: int, rank: int, identity: bytes, **settings: Any):
+    def __init__(self, nranks: int, rank: int, identity: bytes, **settings: Unpack[CommunicatorOptions]):
         nranks, rank = integer(nranks, "nranks"), integer(rank, "rank")
         uid = _unique_id_from(identity)
         self._join(
@@ -146,13 +151,13 @@ class Communicator:
         )
 
     @classmethod
-    def from_env(cls, **settings: Any) -> Communicator:
+    def from_env(cls, **settings: Unpack[CommunicatorOptions]) -> Communicator:
         """Joins with the place that the launcher's environment gives: moerun, torchrun, Slurm/PMI or Open MPI."""
         self = cls.__new__(cls)
         self._join(lambda pointer, config: library().moeCommInitFromEnv(pointer, config), settings)
         return self
 
-    def _join(self, init: Callable[[Any, Any], int], settings: Any) -> None:
+    def _join(self, init: Callable[[Any, Any], int], settings: CommunicatorOptions) -> None:
         config = make_config(settings)
         native = Native(config, has_callbacks(config))
         native.init(lambda pointer: init(ctypes.byref(pointer), config))
@@ -268,6 +273,6 @@ class Communicator:
         """WindowMemory of this shape and element type, from heap_bytes."""
         return WindowMemory(self, shape, typestr)
 
-    def handle(self, experts: int, topk: int, **settings: Any) -> Handle:
+    def handle(self, experts: int, topk: int, **settings: Unpack[HandleOptions]) -> Handle:
         """A Handle. All ranks make the same handles in the same order."""
         return Handle(self, experts, topk, **settings)

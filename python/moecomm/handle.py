@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .comm import Communicator
+    from .names import Duplicates, IndexType, LayoutName, Mode, OnFault
 
 DUPLICATES = {"fail": _native.moeDuplicatesFail, "merge": _native.moeDuplicatesMerge}
 INDEX_TYPES = {"int32": _native.moeIndexInt32, "int64": _native.moeIndexInt64}
@@ -32,7 +33,9 @@ ARRIVAL_SHIFT = 24
 
 class Handle(HandleSettings, HandleQueries, HandleRefusals):
     """Made by Communicator.handle. `layout` is "flat", "expert-major", "expert-major-padded" or "rank-major"; `mode` is
-    "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `arrivals` is for expert-major layouts: see arrivals().
+    "auto", "ht" or "ll"; `index_type` is "int32" or "int64". `tokens_max` is the most tokens of a rank (0: the
+    communicator's). `expert_alignment`: each expert's group of expert-major rows starts at a multiple of it. `arrivals`
+    is for expert-major layouts: see arrivals().
     `duplicates` "merge" lets a token name an expert again: its weights add up. With "fail" that is a fault: see status().
     `statistics` adds up rows and waits: see statistics(). `combine_weights` lets combine bring topk_weights.
     `rows_budget` is the most tokens that arrive at a rank (0: all do): the last ones are left out. counts().rows_wanted
@@ -60,19 +63,19 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         comm: Communicator,
         experts: int,
         topk: int,
-        layout: str = "flat",
-        mode: str = "auto",
+        layout: LayoutName = "flat",
+        mode: Mode = "auto",
         tokens_max: int = 0,
         expert_alignment: int = 0,
-        index_type: str = "int32",
+        index_type: IndexType = "int32",
         arrivals: bool = False,
-        duplicates: str = "fail",
+        duplicates: Duplicates = "fail",
         statistics: bool = False,
         combine_weights: bool = False,
         rows_budget: int = 0,
         expert_counts: bool = False,
         local_only: bool = False,
-        on_fault: str = "raise",
+        on_fault: OnFault = "raise",
     ):
         self._comm, self._native, self._library = comm, comm.native, _native.library()
         self._prepared = PreparedCalls()
@@ -292,7 +295,9 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
                      out_source_index and out_source_info -1
         pad_rows     those rows of out_rows, out_side and out_scales become zero. Flat, expert-major: up to the last row
                      for which all outputs have room
-        ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank"""
+        ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank
+        send_only    starts the dispatch; complete() finishes it
+        sms          GPU multiprocessors of this call; 0: the communicator's setting"""
         try:
             prepared = self._find_dispatch(rows, out_rows, options)
             self._run(self._library.moeDispatch, prepared.reference, 0 if stream is None else stream_address(stream))
@@ -409,6 +414,8 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         ready             int32 words that a kernel on another stream counts up as it makes the rows, in a layout with a
                           row per expert: a row is read when its word has reached ready_value. Limit sms with it
         ready_rows        64 or 128: words are of blocks of an expert's rows, as moecomm.h says; 0: [local experts]
+        send_only         starts the combine; complete() finishes it
+        sms               GPU multiprocessors of this call; 0: the communicator's setting
         complete_sms      with send_only: GPU multiprocessors of complete(), which may then read rows; 0: as many as sms
         cumulative_wait_ns, row_type, hidden  as in dispatch
 

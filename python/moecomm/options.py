@@ -1,4 +1,5 @@
-"""The keywords of collective calls and of their makers: names, types and defaults. Handle's documentation explains them.
+"""The keywords of collective calls and of their makers: names, types and defaults. The documentation of Handle and of
+Communicator explains them.
 
 Annotations reach a type checker through `**options: Unpack[DispatchOptions]`. At run time the options are the dictionary
 that the caller wrote, without a default for each that was left out: calls in every decode step notice the difference."""
@@ -83,14 +84,11 @@ class CombineOptions(TypedDict, total=False):
     complete_sms: int
 
 
-class HandleOptions(TypedDict, total=False):
-    """Keywords of Communicator.handle."""
+class RouteOptions(TypedDict, total=False):
+    """Keywords of Communicator.handle that moecomm.torch.Dispatcher passes on."""
 
-    layout: LayoutName
-    mode: Mode
     tokens_max: int
     expert_alignment: int
-    index_type: IndexType
     arrivals: bool
     duplicates: Duplicates
     statistics: bool
@@ -101,33 +99,51 @@ class HandleOptions(TypedDict, total=False):
     on_fault: OnFault
 
 
-class CommunicatorOptions(TypedDict, total=False):
-    """Keywords of Communicator and of memory_size."""
+class HandleOptions(RouteOptions, total=False):
+    """Keywords of Communicator.handle."""
 
-    backend: Backend
-    modes: Mode
-    device: int
+    layout: LayoutName
+    mode: Mode
+    index_type: IndexType
+
+
+class SizeOptions(TypedDict, total=False):
+    """Keywords of Communicator that moecomm.deep_ep.configure() takes too."""
+
     tokens_max: int
-    ll_tokens_max: int
     row_bytes_max: int
     side_bytes_max: int
-    topk_max: int
     experts_max: int
     timeout_ms: int
     sms: int
     staging_rows: int
     heap_bytes: int
     domain_size: int
-    ll_sets: int
     staging_areas: int
     transport: Transport
-    interface_name: str
-    dump_folder: Any
-    watch_folder: Any
-    log_level: LogLevel
-    log: Callable[[str, str], Any]
-    allocate: Callable[[int, str], int]
-    free: Callable[[int, int, str], Any]
+    interface_name: Optional[str]
+    dump_folder: Optional[str]
+    watch_folder: Optional[str]
+    log_level: Optional[LogLevel]
+    log: Optional[Callable[[int, str], Any]]
+    allocate: Optional[Callable[[int, int], Optional[int]]]
+    free: Optional[Callable[[int, int, int], Any]]
+
+
+class GroupOptions(SizeOptions, total=False):
+    """Keywords of Communicator that moecomm.torch.communicator() takes too."""
+
+    modes: Mode
+    ll_tokens_max: int
+    topk_max: int
+    ll_sets: int
+
+
+class CommunicatorOptions(GroupOptions, total=False):
+    """Keywords of Communicator and of memory_size."""
+
+    backend: Backend
+    device: int
 
 
 DISPATCH_DEFAULTS: Dict[str, Any] = {

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 from . import _native
 from .arrays import Array
 from .layouts import SCALE_LAYOUTS, Layout, count_words
+from .names import ScaleLayout
 from .values import choice
 
 _WORD = 4
@@ -25,7 +26,7 @@ class Payload(NamedTuple):
 
     rows: Any
     out: Any
-    layout: str = "row-major"
+    layout: ScaleLayout = "row-major"
 
 
 class _Words(NamedTuple):

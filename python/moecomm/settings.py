@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 from . import _native
 from .lifetime import callback
@@ -88,10 +88,10 @@ def _set_allocator(config: _native.moeConfig_t, allocate: Any, free: Any) -> Non
     config.free = _native.moeFree_t(give_back)
 
 
-def make_config(settings: Dict[str, Any]) -> _native.moeConfig_t:
+def make_config(given: Mapping[str, Any]) -> _native.moeConfig_t:
     """Builds moeConfig_t from the keywords of Communicator. It keeps the callbacks alive, and must live until
     `blocks`, the memory that the caller's allocator has given, is empty."""
-    settings = dict(settings)
+    settings = dict(given)
     config = _native.moeConfig_t()
     config.blocks = set()
     config.backend = choice(BACKENDS, settings.pop("backend", "auto"), "backend")

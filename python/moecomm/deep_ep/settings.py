@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Literal, NamedTuple, Optional
 
 from ..comm import limits, memory_size
+from ..options import SizeOptions
 from ..values import INT32_MAX, integer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class ConfigureOptions(SizeOptions, total=False):
+    """Keywords of configure()."""
+
+    in_flight: Optional[int]
+    low_latency_in_flight: Optional[int]
+    sum_weights: Optional[bool]
+    device: Optional[Literal["cpu", "cuda"]]
+
 
 # Of Buffers that are made later. Communicator's keywords, and those of configure().
 _settings: Dict[str, Any] = {}
@@ -69,7 +83,7 @@ def _from_environment(name: str) -> Any:
         raise ValueError(f"{variable.name} is {text!r}, expected {accepted}") from None
 
 
-def configure(**settings: Any) -> None:
+def configure(**settings: Unpack[ConfigureOptions]) -> None:
     """Settings of the Buffers that this process makes from now on; alike on all ranks but for device.
 
     in_flight              later dispatches of a shape for which a handle without a backward pass is good: 8
@@ -86,9 +100,10 @@ def configure(**settings: Any) -> None:
     and of the others MOECOMM_TOKENS_MAX, MOECOMM_TIMEOUT_MS, ... A Buffer reads them when it is made."""
     for name in ("in_flight", "low_latency_in_flight"):
         if settings.get(name) is not None:
-            integer(settings[name], name, 1)
-    if (settings.get("low_latency_in_flight") or 0) % 2:
-        raise ValueError(f"low_latency_in_flight is {settings['low_latency_in_flight']}, expected an even number")
+            integer(settings.get(name), name, 1)
+    low_latency = settings.get("low_latency_in_flight")
+    if (low_latency or 0) % 2:
+        raise ValueError(f"low_latency_in_flight is {low_latency}, expected an even number")
     for name in ("backend", "modes", "ll_tokens_max", "ll_sets", "topk_max"):
         if name in settings:
             raise TypeError(f"{name} is given, but it follows from the calls of a Buffer")
@@ -151,7 +166,7 @@ def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def ht_sizes(row_bytes: int, side_bytes: int = 0, topk: int = 0) -> Dict[str, int]:
+def ht_sizes(row_bytes: int, side_bytes: int = 0, topk: int = 0) -> Dict[str, Any]:
     """Communicator's sizes for rows of 2-byte elements. Quantised rows bring a scale of 4 bytes per 128 elements."""
     row_bytes = max(row_bytes, 4 * topk)  # combine brings weights as rows of their own
     scales = round_up(-(-row_bytes // 256) * 4, 16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, NamedTuple, Optional, Union
 
 import torch
 
@@ -14,6 +14,12 @@ from ..ring import HandleRing
 from ..values import INT32_MAX, integer
 from . import ops
 from .memory import current_stream, device_of, prepare, require_tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..names import Cast, IndexType, LayoutName, Mode, Weights
+    from ..options import RouteOptions
 
 INDEX_DTYPES = {"int32": torch.int32, "int64": torch.int64}
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
@@ -76,12 +82,12 @@ class Dispatcher:
         experts: int,
         topk: int,
         *,
-        layout: str = "flat",
-        mode: str = "auto",
+        layout: LayoutName = "flat",
+        mode: Mode = "auto",
         in_flight: int = 8,
-        out_rows_max: Any = None,
-        index_type: str = "int64",
-        **settings: Any,
+        out_rows_max: Union[int, Literal["worst"], None] = None,
+        index_type: IndexType = "int64",
+        **settings: Unpack[RouteOptions],
     ):
         self.comm, self.experts, self.topk = comm, integer(experts, "experts", 1), integer(topk, "topk", 1)
         self.layout, self.device = layout, device_of(comm)
@@ -91,7 +97,7 @@ class Dispatcher:
         self.index_dtype = INDEX_DTYPES[index_type]
         info = comm.info
         self.local_experts = experts // info.nranks + (1 if info.rank < experts % info.nranks else 0)
-        ring = dict(layout=layout, mode=mode, index_type=index_type, **settings)
+        ring: Dict[str, Any] = dict(layout=layout, mode=mode, index_type=index_type, **settings)
         self.ring = prepare(HandleRing(comm, self.experts, self.topk, in_flight, **ring), self.device)
         handle = self.ring.next()[1]
         self.mode, self.tokens_max = handle.mode, handle.tokens_max
@@ -123,7 +129,7 @@ class Dispatcher:
         topk_weights: Optional[torch.Tensor] = None,
         *,
         side: Optional[torch.Tensor] = None,
-        cast: Optional[str] = None,
+        cast: Optional[Cast] = None,
     ) -> Dispatched:
         """Routes, and sends each token to the ranks of its experts.
 
@@ -171,7 +177,7 @@ class Dispatcher:
         rows: torch.Tensor,
         dispatched: Dispatched,
         *,
-        weights: str = "applied",
+        weights: Weights = "applied",
         bias: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         """Brings the experts' rows back, and sums them for each token.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Union
 
 import torch
 import torch.distributed as dist
 
 from ..comm import Communicator, unique_id
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..options import GroupOptions
 
 
 class Members:
@@ -89,7 +94,7 @@ def join(members: Members, device: Union[None, str, int, torch.device] = None, *
 
 
 def communicator(
-    group: Optional[Any] = None, *, device: Union[None, str, int, torch.device] = None, **settings: Any
+    group: Optional[Any] = None, *, device: Union[None, str, int, torch.device] = None, **settings: Unpack[GroupOptions]
 ) -> Communicator:
     """Makes a Communicator of the ranks of `group`. Collective over the group, which only carries the unique id: any
     backend will do.
