@@ -12,14 +12,15 @@ from ._native import library
 from .checks import Place
 from .handle import Handle
 from .lifetime import Native
+from .options import HandleOptions
 from .settings import TRANSPORTS, has_callbacks, make_config
-from .values import INT32_MAX, integer, without_zero
+from .values import INT32_MAX, integer, no_keyword, without_zero
 from .window import WindowMemory
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .options import CommunicatorOptions, HandleOptions
+    from .options import CommunicatorOptions
 
 
 class Info(NamedTuple):
@@ -275,4 +276,7 @@ class Communicator:
 
     def handle(self, experts: int, topk: int, **settings: Unpack[HandleOptions]) -> Handle:
         """A Handle. All ranks make the same handles in the same order."""
+        for name in settings:
+            if name not in HandleOptions.__annotations__:
+                raise no_keyword("handle", name, HandleOptions.__annotations__)
         return Handle(self, experts, topk, **settings)

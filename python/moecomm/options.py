@@ -6,7 +6,6 @@ that the caller wrote, without a default for each that was left out: calls in ev
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, TypedDict
 
 from .names import (
@@ -26,6 +25,7 @@ from .names import (
     Wire,
 )
 from .payloads import Payload
+from .values import no_keyword
 
 
 class DispatchOptions(TypedDict, total=False):
@@ -164,10 +164,8 @@ ARRAYS = frozenset(
 
 
 def complete(call: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Dict[str, Any]:
-    """`given` with the defaults of what it lacks."""
+    """`given` with the defaults for the keywords that it lacks."""
     for name in given:
         if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else f", expected one of {', '.join(defaults)}"
-            raise TypeError(f"{call}() has no keyword {name!r}{meant}")
+            raise no_keyword(call, name, defaults)
     return {**defaults, **given}

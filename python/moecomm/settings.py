@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, Mapping, Tuple
 
 from . import _native
 from .lifetime import callback
-from .values import ADDRESS_MAX, INT32_MAX, INT64_MAX, choice, integer, without_zero
+from .options import CommunicatorOptions
+from .values import ADDRESS_MAX, INT32_MAX, INT64_MAX, choice, did_you_mean, integer, without_zero
 
 BACKENDS = {"auto": _native.moeBackendAuto, "host": _native.moeBackendHost, "cuda": _native.moeBackendCuda}
 MODES = {"auto": _native.moeModeAuto, "ht": _native.moeModeHt, "ll": _native.moeModeLl}
@@ -108,7 +109,9 @@ def make_config(given: Mapping[str, Any]) -> _native.moeConfig_t:
     _set_log(config, settings.pop("log", None), settings.pop("log_level", None))
     _set_allocator(config, settings.pop("allocate", None), settings.pop("free", None))
     if settings:
-        raise TypeError(f"unknown settings: {', '.join(sorted(settings))}")
+        unknown = sorted(settings)
+        meant = (did_you_mean(name, CommunicatorOptions.__annotations__) for name in unknown)
+        raise TypeError(f"unknown settings: {', '.join(unknown)}{''.join(meant)}")
     return config
 
 

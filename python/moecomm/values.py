@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -24,12 +25,33 @@ def integer(value: Any, name: str, least: int = 0, most: int = INT32_MAX) -> int
     return number
 
 
+def did_you_mean(given: Any, known: Iterable[Any]) -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or nothing if none is near."""
+    if not isinstance(given, str):
+        return ""
+    near = difflib.get_close_matches(given, [name for name in known if name is not None], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def no_keyword(call: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for a keyword that a call does not have."""
+    names = list(known)
+    meant = did_you_mean(name, names) or f", expected one of {', '.join(names)}"
+    return TypeError(f"{call}() has no keyword {name!r}{meant}")
+
+
+def no_choice(value: Any, name: str, known: Iterable[Any]) -> ValueError:
+    """The error for a value that is none of the known names."""
+    names = list(known)
+    return ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, names))}{did_you_mean(value, names)}")
+
+
 def choice(table: Mapping[Any, int], value: Any, name: str) -> int:
     """The number that `table` has for the name `value`. Other names are refused with a list of the known ones."""
     if value is None or isinstance(value, str):
         if value in table:
             return table[value]
-    raise ValueError(f"{name} is {value!r}, expected one of {', '.join(repr(known) for known in table)}")
+    raise no_choice(value, name, table)
 
 
 def without_zero(text: bytes, given: Any, name: str) -> bytes:

@@ -331,6 +331,7 @@ def refusals(rank):
         refuses(ValueError, "rows has shape (32,), expected [tokens, hidden]", moe.dispatch, rows[0], ids)
         refuses(TypeError, "rows is a list", moe.dispatch, [1], ids)
         refuses(ValueError, "cast is 'fp4'", moe.dispatch, rows, ids, cast="fp4")
+        refuses(ValueError, "did you mean 'mxfp8'?", moe.dispatch, rows, ids, cast="mx-fp8")
         refuses(ValueError, "side is given, and so is cast", moe.dispatch, rows, ids, side=rows, cast="fp8")
         got = moe.dispatch(rows, ids, weights)  # the refused calls have left the ranks in step
         refuses(ValueError, "rows has shape", moe.combine, got.rows[:-1], got)
@@ -341,6 +342,9 @@ def refusals(rank):
         assert moe.combine(got.rows, got).shape == rows.shape
         make = moecomm.torch.Dispatcher
         refuses(ValueError, "index_type is 'int16'", make, comm, EXPERTS, TOPK, index_type="int16")
+        refuses(TypeError, "Dispatcher() has no keyword 'inflight'; did you mean 'in_flight'?", make, comm, EXPERTS, TOPK, inflight=2)
+        refuses(TypeError, "did you mean 'tokens_max'?", make, comm, EXPERTS, TOPK, token_max=2)
+        refuses(ValueError, "did you mean 'expert-major'?", make, comm, EXPERTS, TOPK, layout="expert_major")
         refuses(ValueError, "fixed rows", make, comm, EXPERTS, TOPK, layout="rank-major", out_rows_max=5)
         refuses(ValueError, "out_rows_max is 'all', expected 'worst', an integer or None", make, comm, EXPERTS, TOPK, out_rows_max="all")
         small = make(comm, EXPERTS, TOPK, out_rows_max=1)

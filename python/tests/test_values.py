@@ -136,6 +136,36 @@ class NamesTest(unittest.TestCase):
 
         world(body, row_bytes_max=64)
 
+    def test_the_nearest_setting(self):
+        with self.assertRaisesRegex(TypeError, r"^unknown settings: token_max; did you mean 'tokens_max'\?$"):
+            moecomm.memory_size(RANKS, token_max=4)
+        with self.assertRaisesRegex(TypeError, "^unknown settings: token_max, zzz; did you mean 'tokens_max'[?]$"):
+            moecomm.Communicator.from_env(zzz=1, token_max=4)
+        with self.assertRaisesRegex(TypeError, "^unknown settings: zzz$"):
+            moecomm.Communicator(1, 0, moecomm.unique_id(), zzz=1)
+        with self.assertRaisesRegex(ValueError, r"^transport is 'verb', expected one of .*; did you mean 'verbs'\?$"):
+            moecomm.memory_size(RANKS, transport="verb")
+
+    def test_the_nearest_keyword_of_a_handle_and_of_its_calls(self):
+        def body(comm):
+            with self.assertRaisesRegex(TypeError, r"^handle\(\) has no keyword 'layot'; did you mean 'layout'\?$"):
+                comm.handle(4, 2, layot="flat")
+            with self.assertRaisesRegex(TypeError, r"^handle\(\) has no keyword 'zzz', expected one of tokens_max, "):
+                comm.handle(4, 2, zzz="flat")
+            with self.assertRaisesRegex(ValueError, r"^layout is 'expert_major', .*; did you mean 'expert-major'\?$"):
+                comm.handle(4, 2, layout="expert_major")
+            with comm.handle(4, 2) as handle:
+                handle.route(None, tokens=0)
+                step = dict(row_type="float32", hidden=4)
+                with self.assertRaisesRegex(TypeError, r"^combine\(\) has no keyword 'weight'; did you mean 'weights'\?$"):
+                    handle.combine(None, None, **step, weight="apply")
+                with self.assertRaisesRegex(ValueError, r"^wire is 'fp8block', .*; did you mean 'fp8-block'\?$"):
+                    handle.combine(None, None, **step, wire="fp8block")
+                with self.assertRaisesRegex(ValueError, "^cast is 'fp8_ue8m0', .*; did you mean 'fp8-ue8m0'[?]$"):
+                    handle.dispatch(None, None, **step, out_rows_max=0, cast="fp8_ue8m0")
+
+        world(body, ranks=1, row_bytes_max=64)
+
 
 if __name__ == "__main__":
     unittest.main()

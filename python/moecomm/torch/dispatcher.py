@@ -8,10 +8,12 @@ import torch
 
 from .. import errors
 from ..casts import CASTS
+from ..combine_arguments import WEIGHTS
 from ..comm import Communicator
 from ..handle import Handle
+from ..options import RouteOptions
 from ..ring import HandleRing
-from ..values import INT32_MAX, integer
+from ..values import INT32_MAX, did_you_mean, integer, no_choice, no_keyword
 from . import ops
 from .memory import current_stream, device_of, prepare, require_tensor
 
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..names import Cast, IndexType, LayoutName, Mode, Weights
-    from ..options import RouteOptions
 
 INDEX_DTYPES = {"int32": torch.int32, "int64": torch.int64}
 SUMMED = (torch.bfloat16, torch.float16, torch.float32)
+_KEYWORDS = ("layout", "mode", "in_flight", "out_rows_max", "index_type")  # of Dispatcher, beside RouteOptions
 WHY_GRADS = "weights of combine are multiplied after the experts: only layouts with a row per expert have such rows"
 
 
@@ -89,11 +91,16 @@ class Dispatcher:
         index_type: IndexType = "int64",
         **settings: Unpack[RouteOptions],
     ):
+        for name in settings:
+            if name not in RouteOptions.__annotations__:
+                raise no_keyword("Dispatcher", name, (*_KEYWORDS, *RouteOptions.__annotations__))
         self.comm, self.experts, self.topk = comm, integer(experts, "experts", 1), integer(topk, "topk", 1)
         self.layout, self.device = layout, device_of(comm)
         self.by_expert = layout.startswith("expert-major")
         if index_type not in INDEX_DTYPES:
-            raise ValueError(f"index_type is {index_type!r}, expected 'int32' or 'int64'")
+            raise ValueError(
+                f"index_type is {index_type!r}, expected 'int32' or 'int64'{did_you_mean(index_type, INDEX_DTYPES)}"
+            )
         self.index_dtype = INDEX_DTYPES[index_type]
         info = comm.info
         self.local_experts = experts // info.nranks + (1 if info.rank < experts % info.nranks else 0)
@@ -148,7 +155,7 @@ class Dispatcher:
             if cast is not None and side is not None:
                 raise ValueError("side is given, and so is cast, whose scales take its place: expected one of them")
             if cast not in CASTS:
-                raise ValueError(f"cast is {cast!r}, expected one of {', '.join(map(repr, CASTS))}")
+                raise no_choice(cast, "cast", CASTS)
         except Exception as error:  # noqa: B902
             self.ring.next()
             self.take_part("dispatch", error, {})
@@ -192,7 +199,7 @@ class Dispatcher:
         try:
             require_tensor(rows, "rows", ("out rows", "hidden"))
             if weights not in ("applied", "apply"):
-                raise ValueError(f"weights is {weights!r}, expected 'applied' or 'apply'")
+                raise ValueError(f"weights is {weights!r}, expected 'applied' or 'apply'{did_you_mean(weights, WEIGHTS)}")
             if weights == "apply" and not self.by_expert:
                 raise NotImplementedError(f"weights is 'apply' in the layout {self.layout}: {WHY_GRADS}")
             if rows.dtype not in SUMMED:
