@@ -130,6 +130,10 @@ def _unique_id_from(identity: Any) -> _native.moeUniqueId_t:
     return _native.moeUniqueId_t((ctypes.c_uint8 * 128)(*found))
 
 
+def _backend_of(info: Info) -> str:
+    return "cuda" if info.backend == _native.moeBackendCuda else "host"
+
+
 class Communicator:
     """One rank of a group. The constructor blocks until all `nranks` ranks have joined. Use it as a context manager, or
     call destroy(). A communicator that is dropped without that is destroyed in the background, with a ResourceWarning.
@@ -166,6 +170,13 @@ class Communicator:
         info = self.info
         # Where the arrays of this communicator's steps must be.
         self.place = Place("cuda", info.device) if info.backend == _native.moeBackendCuda else Place("cpu", None)
+        self._description = f"rank {info.rank} of {info.nranks}, backend {_backend_of(info)}"
+
+    def __repr__(self) -> str:
+        kept = self.__dict__  # lacks what joining would have set, if that failed
+        native = kept.get("native")
+        gone = ", destroyed" if native is not None and native.pointer is None else ""
+        return f"<{type(self).__name__} {kept.get('_description', 'that has not joined')}{gone}>"
 
     def __del__(self) -> None:
         native = self.__dict__.get("native")  # missing if joining has failed
@@ -246,7 +257,7 @@ class Communicator:
     @property
     def backend(self) -> str:
         """ "host" or "cuda"."""
-        return "cuda" if self.info.backend == _native.moeBackendCuda else "host"
+        return _backend_of(self.info)
 
     @property
     def limits(self) -> Limits:

@@ -151,6 +151,15 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         if self._pointer is None:
             raise errors.InvalidUsage("the handle has been destroyed")
 
+    def __repr__(self) -> str:
+        kept = self.__dict__  # lacks what making the handle would have set, if that failed
+        if "_next_layout" not in kept:
+            return f"<{type(self).__name__} that has not been made>"
+        mode = "ll" if self._low_latency else "ht"
+        sizes = f"experts {self._experts}, topk {self.topk}, tokens_max {self._tokens_max}"
+        gone = ", destroyed" if self.pointer is None else ""
+        return f"<{type(self).__name__} layout {self.layout}, mode {mode}, {sizes}{gone}>"
+
     def __enter__(self) -> Handle:
         return self
 

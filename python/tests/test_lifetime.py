@@ -266,6 +266,30 @@ class LifeTest(unittest.TestCase):
             self.assertRegex(str(caught.pop().message), r"Communicator .* was dropped without destroy\(\)$")
             self.assertEqual((gone.pointer, caught), (None, []))
 
+    def test_descriptions(self):
+        comm = self.alone()
+        handle = comm.handle(4, 2, layout="expert-major", mode="ll", tokens_max=8)
+        self.assertEqual(repr(comm), "<Communicator rank 0 of 1, backend host>")
+        described = "<Handle layout expert-major, mode ll, experts 4, topk 2, tokens_max 8"
+        self.assertEqual(repr(handle), described + ">")
+        handle.destroy()
+        self.assertEqual(repr(handle), described + ", destroyed>")
+        other = comm.handle(4, 2, mode="ht")
+        comm.destroy()
+        self.assertRegex(repr(other), "^<Handle layout flat, mode ht, experts 4, topk 2, tokens_max [1-9][0-9]*, destroyed>$")
+        self.assertEqual(repr(comm), "<Communicator rank 0 of 1, backend host, destroyed>")
+
+    def test_descriptions_of_objects_that_were_not_made(self):
+        self.assertEqual(repr(object.__new__(moecomm.Communicator)), "<Communicator that has not joined>")
+        handle = object.__new__(moecomm.Handle)
+        self.assertEqual(repr(handle), "<Handle that has not been made>")
+        comm = self.alone()
+        for wrong in (dict(layout="x"), dict(topk=3000)):
+            with self.assertRaises(ValueError):
+                handle.__init__(comm, 4, **{"topk": 2, **wrong})
+            self.assertEqual(repr(handle), "<Handle that has not been made>")
+        comm.destroy()
+
     def test_log_functions_must_not_destroy(self):
         refused = []
 

@@ -341,6 +341,9 @@ def refusals(rank):
         got = moe.dispatch(rows, ids, weights)  # a refused call ends its step
         assert moe.combine(got.rows, got).shape == rows.shape
         make = moecomm.torch.Dispatcher
+        described = f"<Dispatcher layout flat, mode {moe.mode}, experts {EXPERTS}, topk {TOPK}, tokens_max {moe.tokens_max}"
+        assert repr(moe) == described + ">", moe
+        assert repr(make.__new__(make)) == "<Dispatcher that has not been made>"
         refuses(ValueError, "index_type is 'int16'", make, comm, EXPERTS, TOPK, index_type="int16")
         refuses(TypeError, "Dispatcher() has no keyword 'inflight'; did you mean 'in_flight'?", make, comm, EXPERTS, TOPK, inflight=2)
         refuses(TypeError, "did you mean 'tokens_max'?", make, comm, EXPERTS, TOPK, token_max=2)
@@ -358,6 +361,8 @@ def refusals(rank):
             small = make(comm, EXPERTS, TOPK, out_rows_max=1, on_fault="status")
         lost = small.dispatch(rows, ids, weights)
         refuses(moecomm.InvalidArgument, "holds 1 rows but", small.check, lost)
+        moe.destroy()
+        assert repr(moe) == described + ", destroyed>", moe
     refuses(TypeError, "group is a str", moecomm.torch.communicator, "world")
     refuses(TypeError, "backend is given", moecomm.torch.communicator, backend="host")
     refuses(ValueError, "device is meta", moecomm.torch.communicator, device="meta")

@@ -111,6 +111,14 @@ class Dispatcher:
         self.capacity = self._fixed_rows(out_rows_max, info.nranks, settings.get("expert_alignment", 0))
         self.key = ops.register(self)
 
+    def __repr__(self) -> str:
+        kept = self.__dict__  # lacks what making the handles would have set, if that failed
+        if "key" not in kept:
+            return f"<{type(self).__name__} that has not been made>"
+        sizes = f"experts {self.experts}, topk {self.topk}, tokens_max {self.tokens_max}"
+        gone = ", destroyed" if self.comm.native.pointer is None or not self.ring.handles else ""
+        return f"<{type(self).__name__} layout {self.layout}, mode {self.mode}, {sizes}{gone}>"
+
     def _fixed_rows(self, given: Any, nranks: int, alignment: int) -> Optional[int]:
         tokens = nranks * self.tokens_max
         if self.layout in ("rank-major", "expert-major-padded"):
