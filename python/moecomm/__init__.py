@@ -2,8 +2,7 @@
 
     with moecomm.Communicator.from_env(backend="host") as comm, comm.handle(experts=16, topk=4) as handle:
         handle.route(topk_idx, topk_weights)            # [tokens, topk]
-        out = numpy.empty((handle.counts().layout_rows, hidden), numpy.float32)
-        handle.dispatch(rows, out)                      # [tokens, hidden] -> [layout rows, hidden]
+        out = handle.dispatch(rows)                     # [tokens, hidden] -> [layout rows, hidden]
         handle.combine(experts(out), result)            # [layout rows, hidden] -> [tokens, hidden]
 
 The rules of include/moecomm.h hold: every rank makes the same calls in the same order."""

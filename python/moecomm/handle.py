@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Type
 from . import _native, errors
 from .arguments import Arguments
 from .arrays import stream_address
+from .casts import CASTS
 from .checks import require_shape, take
 from .combine_arguments import CombineArguments
 from .dispatch_arguments import DESCRIBING, DispatchArguments
@@ -17,6 +18,7 @@ from .handle_refusals import ON_FAULT, HandleRefusals
 from .handle_settings import HandleSettings
 from .layouts import LAYOUTS, Layout
 from .options import COMBINE_DEFAULTS, DISPATCH_DEFAULTS, CombineOptions, DispatchOptions, complete
+from .outputs import LEFT_OUT, require_template, rows_like
 from .prepared import Prepared, PreparedCalls, form_of
 from .values import choice, integer
 
@@ -234,12 +236,21 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
             self._native_counts()
         return self._rows
 
-    def _arguments(self, kind: Type[Arguments], call: str) -> Any:
+    def _count_rows(self) -> Tuple[int, int]:
+        """The same, waiting."""
+        counts = self._native_counts()
+        return counts.rows, counts.layoutRows
+
+    def _require_route(self, call: str) -> int:
+        """The tokens of the last route."""
         self._comm.native.require_alive()
         self._require_alive()
         if self._tokens is None:
             raise errors.InvalidUsage(f"{call}: route() has not been called on this handle")
-        return kind(self._comm.place, self._layout, self._tokens, self._known_rows)
+        return self._tokens
+
+    def _arguments(self, kind: Type[Arguments], call: str) -> Any:
+        return kind(self._comm.place, self._layout, self._require_route(call), self._known_rows)
 
     def _make_dispatch(self, arguments: DispatchArguments, rows: Any, out_rows: Any, options: Dict[str, Any]) -> Any:
         """moeDispatchArgs_t of dispatch()'s options, with a default for each."""
@@ -259,13 +270,18 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         known = self._known_rows()
         return known[1] if known is not None else None
 
-    def dispatch(self, rows: Any, out_rows: Any, *, stream: Any = None, **options: Unpack[DispatchOptions]) -> None:
-        """Sends each token to the ranks of its experts, once per rank. Collective.
+    def dispatch(
+        self, rows: Any, out_rows: Any = LEFT_OUT, *, stream: Any = None, **options: Unpack[DispatchOptions]
+    ) -> Any:
+        """Sends each token to the ranks of its experts, once per rank. Collective. Returns None, or out_rows if it was left
+        out.
 
         rows      [tokens, hidden] of any dtype. bfloat16, float16 and float32 are typed; elements of all others travel
                   bit for bit. None or without rows if this rank routed 0 tokens
         out_rows  [out rows, hidden] of the same dtype, in the handle's layout. Low-latency rank-major handles: None, with
-                  out_rows_max 0, leaves the rows in view().rows
+                  out_rows_max 0, leaves the rows in view().rows. Left out: made like `rows`, a numpy array or a torch
+                  tensor, with the rows of the layout, or with as many as came, for which this call waits as counts()
+                  does; then not during a capture. With a cast it takes the codes, and out_scales must be given
         side      [tokens, any] of any dtype, carried along, to out_side [out rows, any] of the same dtype
         payloads  instead of side: up to four Payload, together, rounded up to 16 bytes, at most side_bytes_max
         out_topk_idx        flat, rank-major: [out rows, topk] local expert or -1, of the handle's index type
@@ -307,13 +323,33 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         ids          "local" or "global": how out_topk_idx names experts; invalid_id there: none of this rank
         send_only    starts the dispatch; complete() finishes it
         sms          GPU multiprocessors of this call; 0: the communicator's setting"""
+        made = None
         try:
+            if out_rows is LEFT_OUT:
+                out_rows = made = self._make_rows(rows, options)
             prepared = self._find_dispatch(rows, out_rows, options)
             self._run(self._library.moeDispatch, prepared.reference, 0 if stream is None else stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("dispatch", error, stream)
             raise
         self._note_dispatch(prepared, (rows, out_rows), options)
+        return made
+
+    def _make_rows(self, rows: Any, options: Mapping[str, Any]) -> Any:
+        """out_rows of a dispatch where it was left out."""
+        given = complete("dispatch", options, DISPATCH_DEFAULTS)
+        self._require_route("dispatch")
+        require_template(rows)
+        if given["out_rows_max"] is not None:
+            raise TypeError("out_rows_max is given, but out_rows is left out, whose rows follow from the route")
+        cast = given["cast"]
+        choice(CASTS, cast, "cast")
+        if cast is not None and given["out_scales"] is None:
+            raise TypeError(f"out_rows is left out and cast is {cast!r}, but out_scales is None: expected an array for scales")
+        count = self._layout.rows
+        if count is None:
+            count = (self._rows or self._count_rows())[1]
+        return rows_like(rows, count, cast)
 
     def _find_dispatch(self, rows: Any, out_rows: Any, options: Mapping[str, Any]) -> Prepared:
         least = self._rows_due()
