@@ -282,6 +282,49 @@ def dropped(rank):
         assert torch.equal(rows.grad, (2.0 * ranks).unsqueeze(1).expand_as(rows))
 
 
+def splits(rank):
+    """The rows of each expert are those that plain torch sends it, and gradients flow through the views."""
+    rows, ids, weights = inputs(rank)
+    ids[ids == 5] = -1  # an expert without rows
+    sent = [inputs(source)[:2] for source in range(RANKS)]
+    with join() as comm:
+        for layout in ("expert-major", "expert-major-padded"):
+            for options in (dict(mode="ht"), dict(mode="ll"), dict(expert_alignment=8)):
+                if layout == "expert-major-padded" and "mode" not in options:
+                    continue
+                rows.grad = None
+                rows.requires_grad_()
+                moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout=layout, **options)
+                got = moe.dispatch(rows, ids, weights)
+                parts = got.split()
+                assert len(parts) == moe.local_experts
+                for local, part in enumerate(parts):
+                    expert = rank * moe.local_experts + local
+                    due = [other[(named == expert).any(dim=1)] for other, named in sent if expert != 5]
+                    assert torch.equal(part, torch.cat(due) if due else got.rows[:0]), (layout, options, expert)
+                    assert part._base is got.rows or part._base is got.rows._base or not part.numel()
+                results = [part * (rank * moe.local_experts + local + 1) for local, part in enumerate(parts)]
+                sum(result.sum() for result in results).backward()
+                due = scale_of(ids).sum(dim=1, keepdim=True).expand_as(rows)
+                assert torch.equal(rows.grad, due), (layout, options)
+                rows.requires_grad_(False)
+                made = torch.zeros_like(got.rows)
+                for result, out in zip(results, got._replace(rows=made).split()):
+                    out.copy_(result.detach())
+                if layout == "expert-major" and "expert_alignment" not in options:
+                    assert torch.equal(made, torch.cat(results))
+                sums = moe.combine(made, got)
+                assert torch.allclose(sums, rows * due), (layout, options)
+                none = moe.dispatch(rows, torch.full_like(ids, -1), weights)
+                assert [tuple(part.shape) for part in none.split()] == [(0, HIDDEN)] * moe.local_experts
+                moe.destroy()
+        moe = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout="rank-major")
+        refuses(ValueError, "expected expert-major or expert-major-padded", moe.dispatch(rows, ids, weights).split)
+        small = moecomm.torch.Dispatcher(comm, EXPERTS, TOPK, layout="expert-major", out_rows_max=1, on_fault="status")
+        lost = small.dispatch(rows, ids, weights)
+        refuses(ValueError, "rows came, but rows holds 0 of them: Dispatcher.check() says why", lost.split)
+
+
 def casts_and_side(rank):
     rows, ids, weights = inputs(rank)
     rows = rows.repeat(1, 4).to(torch.bfloat16)  # 128 elements
@@ -429,6 +472,9 @@ class TorchTest(RanksTest):
 
     def test_casts_and_side_payloads(self):
         self.run_ranks(casts_and_side)
+
+    def test_splits(self):
+        self.run_ranks(splits)
 
     def test_window_tensors(self):
         self.run_ranks(windows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, NamedTuple, Optional, Union
 
 import torch
@@ -48,6 +49,29 @@ class Dispatched(NamedTuple):
     rows_per_expert: torch.Tensor
     ticket: torch.Tensor
     tokens: int
+
+    def split(self) -> List[torch.Tensor]:
+        """The rows of each local expert: views of `rows`, without alignment rows and without those that nothing came for.
+        For layouts by expert; ValueError in the others. Local. Waits until rows_per_expert is on the host, so not during a
+        capture, and torch.compile(fullgraph=True) cannot trace it.
+
+            made = torch.cat([expert(rows) for expert, rows in zip(experts, got.split())])
+
+        is in the order of `rows` where there is nothing between the experts: expert-major without expert_alignment and
+        out_rows_max. Otherwise results can be copied, without gradients, into the views that split() gives of another
+        tensor: got._replace(rows=made).split()."""
+        if self.topk_idx.dim() != 1:
+            raise ValueError("split: the layout has a row per token, expected expert-major or expert-major-padded")
+        counts: List[int] = self.rows_per_expert.tolist()
+        places = torch.nonzero(self.topk_idx >= 0).flatten()  # of rows that came; those of an expert are neighbours
+        came, held = sum(counts), places.shape[0]
+        if came != held:
+            raise ValueError(f"split: {came} rows came, but rows holds {held} of them: Dispatcher.check() says why")
+        if held == 0:
+            return [self.rows[:0] for _ in counts]
+        firsts = torch.tensor([0, *itertools.accumulate(counts)][:-1], device=places.device)
+        starts: List[int] = places[firsts.clamp(max=held - 1)].tolist()  # of experts without rows, any place
+        return [self.rows[start : start + count] for start, count in zip(starts, counts)]
 
 
 class Dispatcher:
