@@ -4,6 +4,7 @@ what torch and the driver say of the GPU. Exit status: 0; 1 if the library canno
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import pathlib
 import re
@@ -62,7 +63,7 @@ def backend_works(name: str) -> str:
 def torch_version() -> str:
     """The version of torch, and whether it can use a GPU."""
     try:
-        import torch
+        torch: Any = importlib.import_module("torch")
     except ImportError as error:
         return f"not installed ({error})"
     except Exception as error:  # noqa: B902  such as a CUDA library of another version
