@@ -333,7 +333,7 @@ class ElasticBuffer:
         native = handle.route.handle()
         stream = self.lane.start(handle.route.ring.comm, previous_event, async_with_compute_stream)
         there = allocate_on_comm_stream or previous_event is not None
-        beside: Dict[str, torch.Tensor] = {}
+        beside: Dict[str, Any] = {}
         with self.lane.on(stream if there else None):
             out = x.new_empty((handle.tokens, x.shape[1]))
             if topk_weights is not None:

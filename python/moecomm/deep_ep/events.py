@@ -10,6 +10,8 @@ import torch
 from ..comm import Communicator
 from ..torch.memory import order_of
 
+_cuda: Any = torch.cuda  # whose classes have no annotations
+
 
 class EventHandle:
     """A CUDA event, recorded on the current stream when it is made. Without GPUs the work is already done."""
@@ -17,7 +19,7 @@ class EventHandle:
     def __init__(self, stream: Any = None):
         self._event: Any = None
         if torch.cuda.is_available():
-            self._event = torch.cuda.Event()
+            self._event = _cuda.Event()
             self._event.record(torch.cuda.current_stream() if stream is None else stream)
 
     def current_stream_wait(self) -> None:
@@ -78,7 +80,7 @@ class Lane:
 
     def __init__(self, device: torch.device):
         self.device = device
-        self.stream: Any = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
+        self.stream: Any = _cuda.Stream(device, priority=-1) if device.type == "cuda" else None
 
     def current(self) -> Any:
         """The caller's stream; None on CPUs."""

@@ -341,7 +341,7 @@ class HighThroughput:
         call = _Call(previous_event, async_finish, allocate_on_comm_stream, self._sms(config))
         stream = self.lane.start(handle.route.ring.comm, previous_event, async_finish)
         options: Any = dict(sms=call.sms, stream=stream)
-        beside: Dict[str, torch.Tensor] = {}
+        beside: Dict[str, Any] = {}
         with self.lane.on(stream if call.allocates_there else None):
             result = x.new_empty((handle.tokens, x.shape[1])) if out is None else out
             if topk_weights is not None and not self.sums_weights:

@@ -163,7 +163,8 @@ class LowLatency:
         ranges = torch.empty((places[0], self.group_size), dtype=torch.int64, device=device)
         counts = torch.empty(places[0], dtype=torch.int32, device=device)
         rows = torch.empty((*places, shape.hidden), dtype=shape.rows, device=device)
-        scales, received, options = None, rows, shape.options
+        received: Received = rows
+        scales, options = None, shape.options
         if shape.scales is not None:
             scales = torch.empty(shape.scales[1], dtype=shape.scales[0], device=device)
             received, options = (rows, scales.transpose(1, 2)), {**options, "out_scales": scales}

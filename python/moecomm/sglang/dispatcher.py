@@ -106,7 +106,7 @@ class Dispatcher:
     def combine_b(self) -> torch.Tensor:
         """Returns [tokens, hidden]."""
         self._require_turn("combine_b")
-        sums = self._run(self._mode.combine_b, self._between)
+        sums: torch.Tensor = self._run(self._mode.combine_b, self._between)
         self._pass(None)
         return sums
 

@@ -209,7 +209,8 @@ class Dispatcher:
         except Exception as error:  # noqa: B902
             self.take_part("redispatch", error, dict(ticket=dispatched.ticket))
             raise
-        return ops.call("redispatch", rows, dispatched.ticket, self.key, dispatched.rows.shape[0])
+        found: torch.Tensor = ops.call("redispatch", rows, dispatched.ticket, self.key, dispatched.rows.shape[0])
+        return found
 
     def combine(
         self,
@@ -240,7 +241,8 @@ class Dispatcher:
             self.take_part("combine", error, dict(ticket=dispatched.ticket, rows=rows))
             raise
         given = dispatched.topk_weights if weights == "apply" else None
-        return ops.call("combine", rows, given, bias, dispatched.ticket, self.key, dispatched.tokens)
+        sums: torch.Tensor = ops.call("combine", rows, given, bias, dispatched.ticket, self.key, dispatched.tokens)
+        return sums
 
     def check(self, dispatched: Dispatched) -> None:
         """Raises what the work noticed of this route's arguments: an expert id out of range, an out_rows_max that was
