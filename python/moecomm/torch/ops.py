@@ -269,7 +269,10 @@ class _Callable(NamedTuple):
 
 
 def _function_of(now: Callable[..., Any], context: Callable[..., None], gradients: Callable[..., Any]) -> Any:
-    methods = dict(forward=now, setup_context=context, backward=once_differentiable(gradients))
+    def forward(*arguments: Any) -> Any:  # torch binds the arguments to the signature in each call: this one is short
+        return now(*arguments)
+
+    methods = dict(forward=forward, setup_context=context, backward=once_differentiable(gradients))
     members = {name: staticmethod(method) for name, method in methods.items()}
     return type(f"moecomm_{now.__name__}", (torch.autograd.Function,), members)
 
