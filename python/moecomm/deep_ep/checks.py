@@ -45,6 +45,13 @@ def form_of(tensor: Any) -> Any:
     return None if tensor is None else object()
 
 
+def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are one, or the same view of the same memory."""
+    if one is other:
+        return True
+    return form_of(one) == form_of(other) and one.stride() == other.stride() and one.data_ptr() == other.data_ptr()
+
+
 def require_divisible(experts: int, ranks: int) -> int:
     """Experts of one rank."""
     if experts < 1 or experts % ranks != 0:

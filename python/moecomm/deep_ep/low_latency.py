@@ -10,7 +10,7 @@ from .. import errors
 from ..handle import Handle
 from ..torch.memory import rows_per_expert
 from ..values import integer
-from .checks import INDEX_TYPES, form_of, require, require_divisible
+from .checks import INDEX_TYPES, form_of, is_same, require, require_divisible
 from .events import EventOverlap, Lane
 from .routes import Route, RouteMaker, Routes, collective
 from .taking_part import AT_ONCE, takes_part
@@ -80,7 +80,7 @@ class _Seen(NamedTuple):
     version: int
 
     def is_still(self, tensor: torch.Tensor) -> bool:
-        return tensor is self.tensor and _version(tensor) == self.version
+        return self.tensor is not None and is_same(tensor, self.tensor) and _version(tensor) == self.version
 
 
 def _version(tensor: Optional[torch.Tensor]) -> int:

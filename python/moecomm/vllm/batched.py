@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 import torch
 
 from ..deep_ep import Buffer
+from ..deep_ep.checks import is_same
 from ..deep_ep.low_latency import LowLatencyHandle
 from ..handle_refusals import alike
 from ..values import integer
@@ -184,8 +185,8 @@ class Batched(PrepareAndFinalize):
             name = type(weight_and_reduce_impl).__name__
             raise TypeError(f"weight_and_reduce_impl is a {name}, expected TopKWeightAndReduceDelegate")
         sent = self._kept()
-        ids = sent.physical if topk_ids is sent.topk_ids else self._physical(topk_ids)
-        if topk_weights is sent.topk_weights:
+        ids = sent.physical if is_same(topk_ids, sent.topk_ids) else self._physical(topk_ids)
+        if is_same(topk_weights, sent.topk_weights):
             weights = sent.weights
         else:
             weights = torch.ones_like(topk_weights) if apply_router_weight_on_input else topk_weights
