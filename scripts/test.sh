@@ -215,7 +215,7 @@ print_summary() {
 
 [ "${1:-}" = --list ] && { echo "$all_steps $more_steps"; exit 0; }
 everything=0 reuse=0
-shipped=(src/all perf/all) # the library and its programs
+shipped=(src/all perf/all moecomm_tool_pages) # the library, its programs and their pages
 architectures=(-DCMAKE_CUDA_ARCHITECTURES=90-real) checked=(--arch sm_90)
 [ "${1:-}" = --all ] && { everything=1 architectures=(-UCMAKE_CUDA_ARCHITECTURES) checked=(); shift; }
 if [ $# = 0 ]; then
