@@ -19,6 +19,7 @@ DEVICE = os.environ.get("MOECOMM_TEST_DEVICE", "cpu")
 
 @unittest.skipIf(torch is None, "torch is not installed")
 @unittest.skipIf(MISSING, MISSING)
+@unittest.skipUnless(os.path.exists(EXAMPLE), "examples are not here")
 class TorchTrainTest(unittest.TestCase):
     def losses(self, *launcher):
         variables = dict(os.environ, OMP_NUM_THREADS="1", NVIDIA_TF32_OVERRIDE="0")
