@@ -158,7 +158,7 @@ step_package() {
     tests/package/wheel_test.sh "$main_build"
 }
 
-# The binding's own tests, one of an engine's dispatcher, then the example. Debian's Python has numpy where another one may not. Without torch, tests
+# The binding's own tests, with its types and an engine's dispatcher, then the example. Debian's Python has numpy where another one may not. Without torch, tests
 # that need it say that they were skipped.
 step_python() {
   build_main "${shipped[@]}" || return
@@ -167,6 +167,9 @@ step_python() {
     export PYTHONPATH=$root/build/torch/site${PYTHONPATH:+:$PYTHONPATH}
   fi
   "$python" -c 'import numpy' 2>/dev/null || python=/usr/bin/python3
+  [ -x build/types/bin/pyright ] || { python3 -m venv build/types &&
+    build/types/bin/pip install --quiet --disable-pip-version-check mypy 'pyright[nodejs]' typing_extensions; } ||
+    echo "types will not be checked"
   scripts/engines.sh megatron-core || echo "the test of Megatron's dispatcher will be skipped"
   export MOECOMM_LIBRARY=$main_build/src/libmoecomm.so PYTHONDONTWRITEBYTECODE=1
   "$python" -m unittest discover -s python/tests || return
