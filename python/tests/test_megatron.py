@@ -117,6 +117,10 @@ def train(rank, chosen, hidden):
     return [loss.detach() for loss in losses], [one.grad for one in (*inputs, *routers, *experts)]
 
 
+def load(rank):
+    assert engine().MoEFlexTokenDispatcher is not None
+
+
 def agree(rank):
     for hidden in (64, 192):  # the second is wider, for which Megatron makes another Buffer
         found = dispatchers_of(rank, hidden)
@@ -130,6 +134,7 @@ def agree(rank):
 @unittest.skipIf(DEVICE != "cpu", "on CPUs")
 class MegatronTest(RanksTest):
     def test_the_flex_dispatcher_trains_like_the_all_to_all_dispatcher(self):
+        self.run_ranks(load)  # by itself, since it takes as long
         self.run_ranks(agree)
 
 
