@@ -407,7 +407,8 @@ def refusals(rank):
     assert torch.equal(send(buffer, x, ids, weights)[0], recv_x)
     if DEVICE == "cpu":
         many = torch.zeros(65, HIDDEN, dtype=torch.bfloat16)
-        refuses(moecomm.InvalidArgument, "65", go, many, topk_idx=torch.full((65, TOPK), -1))
+        ids65 = torch.full((65, TOPK), -1)  # more than tokens_max, where nothing waits and so nothing can grow
+        refuses(moecomm.InvalidArgument, "65", go, many, topk_idx=ids65, num_worst_tokens=8)
     buffer.destroy()
     kept = deep_ep.Buffer(torch.distributed.group.WORLD)
     refuses(moecomm.InvalidUsage, "explicitly_destroy is False", kept.destroy)

@@ -24,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 from changed_files import changed_files, git  # noqa: E402
 
-CHANGED, DRAWN = 100, 30  # the most mutants of changed files in a draw, and those of others
+CHANGED, DRAWN = 60, 30  # the most mutants of changed files in a draw, and those of others
 COMMON = ["support/cast_case.cc", "support/cast_reference.cc", "support/combine_operation.cc",
           "support/describe_operation.cc", "support/dispatch_operation.cc", "support/fp8_reference.cc", "support/judge.cc", "support/operations.cc", "support/payload_case.cc",
           "support/placed_experts.cc", "support/program.cc", "support/protocol_world.cc", "support/ready_combine.cc",
