@@ -198,7 +198,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         tokens        needed where topk_idx is an address or None"""
         try:
             taken = self._find_route(topk_idx, topk_weights, tokens)
-            self._run(self._library.moeRoute, *taken, 0 if stream is None else stream_address(stream))
+            self._run(self._library.moeRoute, *taken, stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("route", error, stream)
             raise
@@ -208,10 +208,11 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
     def _find_route(self, topk_idx: Any, topk_weights: Any, tokens: Optional[int]) -> Tuple[int, int, int]:
         """Addresses of both arrays, and the tokens."""
         form, addresses = form_of((tokens,), (topk_idx, topk_weights), {})
-        found = self._prepared.find_route(form)
+        found = self._prepared.routes.get(form)
         if found is None or topk_idx is None:
             taken = self._take_route(topk_idx, topk_weights, tokens)
-            self._prepared.keep_route(form, taken[2])
+            if form:
+                self._prepared.routes.keep(form, taken[2])
             return taken
         return addresses[0], addresses[1] if topk_weights is not None else 0, found
 
@@ -328,7 +329,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
             if out_rows is LEFT_OUT:
                 out_rows = made = self._make_rows(rows, options)
             prepared = self._find_dispatch(rows, out_rows, options)
-            self._run(self._library.moeDispatch, prepared.reference, 0 if stream is None else stream_address(stream))
+            self._run(self._library.moeDispatch, prepared.reference, stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("dispatch", error, stream)
             raise
@@ -385,7 +386,7 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
             prepared, ids, weights = self._find_route_dispatch(topk_idx, topk_weights, tokens, rows, out_rows, options)
             self._run(
                 *(self._library.moeRouteDispatch, ids, weights, prepared.tokens, prepared.reference),
-                0 if stream is None else stream_address(stream),
+                stream_address(stream),
             )
         except Exception as error:  # noqa: B902
             self.take_part("route_dispatch", error, stream)
@@ -428,16 +429,18 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         self._tokens, self._rows, self._capacity, self._kept = tokens, None, None, ()
 
     def _note_dispatch(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
-        self.calls += 1
         self._capacity, self._sent = prepared.capacity, prepared.rows
-        self._completes_dispatch = prepared.send_only
-        self._note_call(prepared, arrays, options)
-        if not prepared.send_only and self._fault is not None and self._fault.value:  # else complete() raises it
-            self._raise_fault(combines_later=True)
+        self._note_call(prepared, arrays, options, combines_later=True)
 
-    def _note_call(self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    def _note_call(
+        self, prepared: Prepared, arrays: Tuple[Any, ...], options: Mapping[str, Any], combines_later: bool
+    ) -> None:
+        self.calls += 1
+        self._completes_dispatch = combines_later and prepared.send_only
         self._kept = (*arrays, *options.values()) if prepared.send_only else ()
         prepared.busy.release()
+        if not prepared.send_only and self._fault is not None and self._fault.value:  # else complete() raises it
+            self._raise_fault(combines_later)
 
     def combine(self, rows: Any, out: Any, *, stream: Any = None, **options: Unpack[CombineOptions]) -> None:
         """Brings the experts' rows back and sums them for each token. Collective.
@@ -468,16 +471,12 @@ class Handle(HandleSettings, HandleQueries, HandleRefusals):
         told their number."""
         try:
             prepared = self._find_combine(rows, out, options)
-            self._run(self._library.moeCombine, prepared.reference, 0 if stream is None else stream_address(stream))
+            self._run(self._library.moeCombine, prepared.reference, stream_address(stream))
         except Exception as error:  # noqa: B902
             self.take_part("combine", error, stream, {"rows": rows, "out": out, **options})
             raise
-        self.calls += 1
         self._summed = (*prepared.rows, options.get("wire", "row"))
-        self._completes_dispatch = False
-        self._note_call(prepared, (rows, out), options)
-        if not prepared.send_only and self._fault is not None and self._fault.value:
-            self._raise_fault()
+        self._note_call(prepared, (rows, out), options, combines_later=False)
 
     def _find_combine(self, rows: Any, out: Any, options: Mapping[str, Any]) -> Prepared:
         least = self._rows_due()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from . import _native
 from .arguments import Arguments
@@ -20,6 +20,7 @@ from .values import ADDRESS_MAX
 ROW_TYPE_NAMES = {number: name for name, number in ROW_TYPES.items()}
 FORMS_MAX = 512  # of a handle; an engine has one for each number of tokens
 Form = Tuple[Any, ...]
+Found = TypeVar("Found")
 
 _byte_of = ctypes.c_char.from_buffer
 _address_of = ctypes.addressof
@@ -144,22 +145,21 @@ def _field_of(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+class Forms(Dict[Form, Found]):
+    """What follows from a form, for the latest FORMS_MAX or fewer."""
+
+    def keep(self, form: Form, found: Found) -> None:
+        if len(self) >= FORMS_MAX:
+            self.clear()
+        self[form] = found
+
+
 class PreparedCalls:
-    """Of one handle."""
+    """Of one handle. `routes` has the tokens of each route."""
 
     def __init__(self) -> None:
-        self._by_form: Dict[Form, Prepared] = {}
-        self._routes: Dict[Form, int] = {}
-
-    def find_route(self, form: Form) -> Optional[int]:
-        """The tokens of a route of this form; None if its arguments have to be checked."""
-        return self._routes.get(form)
-
-    def keep_route(self, form: Form, tokens: int) -> None:
-        if len(self._routes) >= FORMS_MAX:
-            self._routes.clear()
-        if form:
-            self._routes[form] = tokens
+        self._by_form: Forms[Prepared] = Forms()
+        self.routes: Forms[int] = Forms()
 
     def find(self, form: Form, addresses: Sequence[int], least: Optional[int]) -> Optional[Prepared]:
         """The struct for a call of this form, with its pointers set, and held; None if the arguments have to be
@@ -188,7 +188,5 @@ class PreparedCalls:
             given: List[Optional[str]] = [name for name, array in zip(names, arrays) if array is not None]
             given += [name for name, value in options.items() if value is not None and name in ARRAYS]
             if prepared.learn(given, addresses):
-                if len(self._by_form) >= FORMS_MAX:
-                    self._by_form.clear()
-                self._by_form[form] = prepared
+                self._by_form.keep(form, prepared)
         return prepared

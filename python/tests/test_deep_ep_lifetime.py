@@ -103,6 +103,30 @@ def training(rank):
     buffer.destroy()
 
 
+def refused_backward(rank):
+    """A backward pass of which one rank refuses a call is over on all ranks, which go on with the same handles."""
+    buffer = make()
+    x, ids, weights = inputs(rank)
+    x.requires_grad_()
+    for refusing in ("dispatch", "combine"):
+        recv_x, _, recv_weights, _, handle, _ = send(buffer, x, ids, weights)
+        wrong = rank == 2
+        calls = [
+            ("dispatch", lambda bad: buffer.dispatch(x[:-1].contiguous() if bad else x, handle=handle)),  # noqa: B023
+            ("combine", lambda bad: buffer.combine(recv_x[:-1] if bad else recv_x, handle)),  # noqa: B023
+        ]
+        for name, call in calls:
+            try:
+                call(wrong and name == refusing)
+                raised = False
+            except (ValueError, moecomm.MoeError):
+                raised = True
+            assert raised == (name == refusing or refusing == "dispatch"), (refusing, name)
+        use = handle.route.ring._uses[handle.route.ring._places[handle.route.ticket]]
+        assert use.awaits == ("over",), (refusing, use.awaits)
+    buffer.destroy()
+
+
 def replaced(rank):
     """As Megatron's get_buffer(), which makes another Buffer for wider rows between forward and backward passes. Ranks
     let go of the first one's handle at different times."""
@@ -243,6 +267,9 @@ print("done")
 class DeepEpLifetimeTest(RanksTest):
     def test_handles_of_training_live_until_their_backward_pass(self):
         self.run_ranks(training)
+
+    def test_a_backward_pass_that_one_rank_refuses_is_over_on_all(self):
+        self.run_ranks(refused_backward)
 
     def test_handles_outlive_a_buffer_that_is_replaced(self):
         self.run_ranks(replaced)

@@ -15,7 +15,7 @@ from ..values import integer
 from . import combined_weights
 from .checks import INDEX_TYPES, require, require_divisible
 from .events import EventHandle, EventOverlap, Lane
-from .high_throughput import SUMMED, Payload, Rows, unpack_bias
+from .high_throughput import SUMMED, Payload, Rows, scales_of, unpack_bias
 from .routes import Route, RouteMaker, Routes, agree, collective
 from .settings import ht_sizes, round_up
 from .taking_part import ROUTED, takes_part
@@ -224,9 +224,8 @@ class ElasticBuffer:
             if payload.tokens != handle.tokens:
                 raise ValueError(f"x has {payload.tokens} tokens, but the dispatch of handle had {handle.tokens}")
             stream = self.lane.start(handle.route.ring.comm, previous_event, call.asynchronous)
-            found = self._deliver(payload, handle, None, stream, call)
             handle.route.note("dispatch")
-            return found
+            return self._deliver(payload, handle, None, stream, call)
         axes = "[tokens, topk]"
         ids = require(topk_idx, "topk_idx", axes, (payload.tokens, None), tuple(INDEX_TYPES), self.device)
         if topk_weights is not None:
@@ -293,12 +292,11 @@ class ElasticBuffer:
         native.dispatch(payload.rows, out, stream=stream, **options)
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
-        used, outputs = [payload.rows, payload.scales, weights, call.stats, handle.topk_idx], [out, ids, out_weights]
-        made = [handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert]
-        made += [handle.topk_idx, handle.psum_num_recv_tokens_per_expert]
-        made += [received[1]] if isinstance(received, tuple) else []
-        (made if call.allocates_there else used).extend(outputs)
-        return received, ids, out_weights, handle, self.lane.finish(stream, call.asynchronous, used, made)
+        used, outputs = (payload.rows, payload.scales, weights, call.stats, handle.topk_idx), (out, ids, out_weights)
+        made = (handle.recv_src_metadata, handle.num_unaligned_recv_tokens_per_expert, *scales_of(received))
+        made += (handle.topk_idx, handle.psum_num_recv_tokens_per_expert)
+        event = self.lane.finish(stream, call.asynchronous, used, made, outputs, call.allocates_there)
+        return received, ids, out_weights, handle, event
 
     @collective
     @takes_part(lambda _: ("combine",))
@@ -342,5 +340,4 @@ class ElasticBuffer:
         native.combine(x, out, sms=integer(num_sms, "num_sms"), stream=stream, **beside, **biases)
         weights = beside.get("out_weight_grads")
         used, outputs = (x, topk_weights, *biases.values()), (out, weights)
-        used, made = (used, outputs) if there else ((*used, *outputs), ())
-        return out, weights, self.lane.finish(stream, async_with_compute_stream, used, made)
+        return out, weights, self.lane.finish(stream, async_with_compute_stream, used, (), outputs, there)

@@ -117,15 +117,19 @@ class Lane:
         asynchronous: bool,
         used: Iterable[Optional[torch.Tensor]],
         made: Iterable[Optional[torch.Tensor]] = (),
+        outputs: Iterable[Optional[torch.Tensor]] = (),
+        there: bool = False,
     ) -> EventOverlap:
         """Ends a call. Without `asynchronous` the current stream waits for it.
 
         used  tensors of the current stream. If they are freed while the own stream still works, it keeps their memory
-        made  tensors that were made on the own stream and that the caller gets"""
+        made  tensors that were made on the own stream and that the caller gets
+        outputs  with `there` such ones too, else of the current stream"""
         if self.stream is None:
             return EventOverlap(EventHandle() if asynchronous else None)
         if stream is not self.stream:
             return EventOverlap()
+        used, made = ((*used, *outputs), made) if not there else (used, (*made, *outputs))
         current = self.current()
         for tensor in made:
             if tensor is not None:

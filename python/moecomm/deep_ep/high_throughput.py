@@ -29,6 +29,11 @@ def ids_of_mask(mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1)
 
 
+def scales_of(received: Rows) -> Tuple[torch.Tensor, ...]:
+    """The scales that Payload.unpack() has made, if there are some."""
+    return received[1:] if isinstance(received, tuple) else ()
+
+
 def unpack_bias(bias: Any, x: torch.Tensor, tokens: int) -> Dict[str, Any]:
     """bias0 and bias1 of Handle.combine."""
     biases = bias if isinstance(bias, tuple) else (bias,)
@@ -221,7 +226,8 @@ class HighThroughput:
             maker.commit()
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
-        event = self._finish(stream, call, payload, received, (ids, request.mask, weights), (out, out_ids, out_weights))
+        used, outputs = (payload.rows, payload.scales, ids, request.mask, weights), (out, out_ids, out_weights)
+        event = self.lane.finish(stream, call.async_finish, used, scales_of(received), outputs, call.allocates_there)
         handle = DispatchHandle(route, payload.tokens, rows, None if ids is None else topk, self.place)
         return received, out_ids, out_weights, counts, handle, event
 
@@ -258,31 +264,13 @@ class HighThroughput:
             payload.pack()
         with self.lane.on(stream if call.allocates_there else None):
             out, out_side = payload.output(handle.rows)
-        native.dispatch(payload.rows, out, side=payload.side, out_side=out_side, sms=call.sms, stream=stream)
         handle.route.note("dispatch")
+        native.dispatch(payload.rows, out, side=payload.side, out_side=out_side, sms=call.sms, stream=stream)
         with self.lane.on(stream):
             received = payload.unpack(out, out_side)
-        event = self._finish(stream, call, payload, received, (), (out,))
+        used, made = (payload.rows, payload.scales), scales_of(received)
+        event = self.lane.finish(stream, call.async_finish, used, made, (out,), call.allocates_there)
         return received, None, None, None, None, event
-
-    def _finish(
-        self,
-        stream: Any,
-        call: _Call,
-        payload: Payload,
-        received: Rows,
-        used: Tuple[Optional[torch.Tensor], ...],
-        outputs: Tuple[Optional[torch.Tensor], ...],
-    ) -> EventOverlap:
-        """The end of a dispatch. Scales are packed and unpacked on the stream of the call. Outputs are made where the
-        call says."""
-        used = (payload.rows, payload.scales, *used)
-        made: Tuple[Optional[torch.Tensor], ...] = (received[1],) if isinstance(received, tuple) else ()
-        if call.allocates_there:
-            made += outputs
-        else:
-            used += outputs
-        return self.lane.finish(stream, call.async_finish, used, made)
 
     def _require_mask(self, mask: Any, tokens: int, weights: Any, worst: int) -> torch.Tensor:
         if weights is not None:
@@ -346,17 +334,17 @@ class HighThroughput:
             result = x.new_empty((handle.tokens, x.shape[1])) if out is None else out
             if topk_weights is not None and not self.sums_weights:
                 beside = combined_weights.with_rows(topk_weights, handle.tokens, topk_weights.shape[1])
-        native.combine(x, result, **options, **beside, **biases)
         handle.route.note("combine")
+        native.combine(x, result, **options, **beside, **biases)
         weights = beside.get("out_weight_grads")
-        used = [x, topk_weights, out, *biases.values()]
-        made = [None if out is result else result, weights] if call.allocates_there else []
-        used += [] if call.allocates_there else [result, weights]
+        outputs = (None if out is result else result, weights)
+        made: Tuple[Optional[torch.Tensor], ...] = ()
         if topk_weights is not None and self.sums_weights:
             with self.lane.on(stream):
                 weights = combined_weights.summed(native, topk_weights, handle.tokens, **options)
-            made.append(weights)
-        return result, weights, self.lane.finish(stream, async_finish, used, made)
+            made = (weights,)
+        used = (x, topk_weights, out, *biases.values())
+        return result, weights, self.lane.finish(stream, async_finish, used, made, outputs, call.allocates_there)
 
     internode_combine = combine
 

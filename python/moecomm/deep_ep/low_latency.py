@@ -60,7 +60,8 @@ class _Shape(NamedTuple):
 
     tokens, topk, hidden  of this rank's rows
     places   [local experts, rows of each]
-    fills    dtype and shape of the rows that arrive, and of their scales if they have some
+    rows     dtype of those that arrive
+    scales   dtype and shape of their scales, if they have some
     options  keywords of Handle.route_dispatch"""
 
     maker: RouteMaker
@@ -153,7 +154,7 @@ class LowLatency:
         shape = self.routes.known.get(form)
         if shape is None:
             shape = self._ll_shape(x, topk_idx, topk_weights, *form[:7])
-            self.routes.remember(form, shape)
+            self.routes.known.keep(form, shape)
         maker, places, device = shape.maker, shape.places, self.device
         stats = self._row_stats(cumulative_local_expert_recv_stats, places[0])
         waits = self._wait_stats(dispatch_wait_recv_cost_stats, "dispatch_wait_recv_cost_stats")
@@ -260,7 +261,7 @@ class LowLatency:
         form = (*form, async_finish, return_recv_hook, form_of(x), form_of(topk_idx), form_of(topk_weights), form_of(out))
         if form not in self.routes.known:
             self._require_combine(shape, x, topk_idx, topk_weights, use_logfmt, async_finish, return_recv_hook, out)
-            self.routes.remember(form, shape)
+            self.routes.known.keep(form, shape)
         for given, seen, name in ((topk_idx, handle.ids, "topk_idx"), (topk_weights, handle.weights, "topk_weights")):
             if handle.weights.tensor is not None and not seen.is_still(given):
                 raise ValueError(f"{name} is not that of the dispatch, which got topk_weights, or was written since then")

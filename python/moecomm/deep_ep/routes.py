@@ -12,7 +12,7 @@ import torch
 from .. import errors
 from ..comm import Communicator
 from ..handle import Handle
-from ..prepared import FORMS_MAX
+from ..prepared import Forms
 from ..ring import HandleRing
 from ..torch.groups import Members, join
 from ..torch.memory import prepare
@@ -159,7 +159,7 @@ class Routes:
         self._groups: List[Group] = []
         self._tokens_seen = 0  # the most tokens of a rank that a communicator did not take
         self._closed = False
-        self.known: Dict[Any, Any] = {}  # what follows from the form of a call's arguments, which need no check then
+        self.known: Forms[Any] = Forms()  # what follows from the form of a call's arguments, which need no check then
 
     def _group(self, wanted: Dict[str, Any], more: Callable[[], Dict[str, int]] = dict) -> Group:
         """A communicator for `wanted`. `more` has the sizes that a new one is to have beyond that."""
@@ -207,7 +207,7 @@ class Routes:
             options: Dict[str, Any] = dict(mode="ht", index_type=index_type, duplicates="merge", **shape)
             self._make_ring(group, key, self._in_flight, "in_flight", options)
         found = RouteMaker(group, group.rings[key])
-        self.remember(form, found)
+        self.known.keep(form, found)
         return found
 
     def low_latency_group(self, tokens_max: int, hidden: int, experts: int, topk: int) -> Group:
@@ -231,12 +231,6 @@ class Routes:
         options.update(bound=bound, where=where_to_set(bound))
         ring = HandleRing(group.comm, key[0], key[1], in_flight, **options)
         group.rings[key] = prepare(ring, self._device)
-
-    def remember(self, form: Any, found: Any) -> None:
-        """Keeps what follows from the form of a call's arguments. Engines have one for each number of tokens."""
-        if len(self.known) >= FORMS_MAX:
-            self.known.clear()
-        self.known[form] = found
 
     def require_open(self) -> None:
         if self._closed:

@@ -68,6 +68,7 @@ def _take_part(
         if route is not None:
             native, made, comm = route.handle(), 0, route.ring.comm
             calls = ["combine" if calls[0] == "combine" else "dispatch"]
+            route.note(calls[0])  # it counts, as it does on the ranks that have refused nothing
         elif ring is not None:
             native, made = _routing(ring, before)
             comm = ring.comm
