@@ -21,7 +21,7 @@ struct LaunchShape {
   int warpsPerBlock = 1;
   bool bulk = false;
   int describingWarps = 0;     // per block, in addition to those: in a divided step they describe rows
-  bool countingBlock = false;  // LL dispatch that routes: the first block counts, and moves no rows
+  bool countingBlock = false;  // LL dispatch that routes: the last block counts, and moves no rows
   bool straight = false;       // LL dispatch: own rows skip the slots if the same step delivers them
 
   int warps() const { return blocks * (warpsPerBlock + describingWarps); }

@@ -27,6 +27,10 @@ struct WarpIndex {
   int count;
   int blocks;
   int perBlock = 0;  // if not all warps of the blocks are in the team: so many of each are
+  int inBlock = 0;   // of all warps of a step: index / blocks
+
+  // Of all warps of a step: which block's.
+  MOE_HOST_DEVICE int block() const { return index - inBlock * blocks; }
 };
 
 // What a warp does of a step whose work is divided: rows are moved, and the caller is told what they are. `all`: both.

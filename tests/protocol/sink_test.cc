@@ -21,11 +21,11 @@ class LookingWarp : public HostWarp {
       : comm_(comm), windowBytes_(windowBytes), counts_(counts) {}
 
   template <CopyList List>
-  void streamRows(const List& list) const {
+  bool streamRows(const List& list) const {
     constexpr bool kLands = MadeToLand<List>;
-    HostWarp::streamRows(copiesOf<HasSides<List>, kLands>(
-        list.count(), list.sinksMax(), [&](int i) { return list.job(i); },
-        [&](int i, int sink) { return seen(list.sink(i, sink), kLands); }));
+    return mayPlace(list) && HostWarp::streamRows(copiesOf<HasSides<List>, kLands>(
+                                 list.count(), list.sinksMax(), [&](int i) { return list.job(i); },
+                                 [&](int i, int sink) { return seen(list.sink(i, sink), kLands); }));
   }
 
  private:

@@ -55,6 +55,7 @@ void TestComm::listAreas() {
   add("llCombineFree", at_.llCombineFree, sets * flags);
   add("llWeightsReady", at_.llWeightsReady, sets * flags);
   add("llFree", at_.llFree, sets * flags);
+  add("llLastRows", at_.llLastRows, sets * 4 * n);
   add("routeCounts", at_.routeCounts, two * 4 * at_.countStride);
   add("waveCounts", at_.waveCounts, s.ht ? two * 4 * kHtWaves : 0);
   add("htOutputs", at_.htOutputs, two * std::int64_t{sizeof(OutputRecord)});

@@ -63,6 +63,7 @@ class SimWarp {
   explicit SimWarp(Simulator& simulator) : sim_(simulator) {}
 
   using Wide = SimWarp;
+  static int warpsOfBlock() { return 1; }
   const Wide& wide() const { return *this; }
 
   template <class Body>
@@ -101,6 +102,7 @@ class SimWarp {
     return sum;
   }
 
+  void laneAdd(std::uint32_t* word, std::uint32_t value) const { *word += value; }
   void laneOr(std::uint32_t* word, std::uint32_t bits) const { *word |= bits; }
 
   template <class T>
@@ -114,7 +116,8 @@ class SimWarp {
 
   // Moves the rows, then their side payloads.
   template <CopyList List>
-  void streamRows(const List& list) const {
+  bool streamRows(const List& list) const {
+    if (!mayPlace(list)) return false;
     for (int i = 0; i < list.count(); ++i) {
       const CopyJob job = list.job(i);
       copyPieces<MadeToLand<List>>(job.source, job.bytes, job.sinks, [&](int sink) { return list.sink(i, sink).row; });
@@ -125,6 +128,7 @@ class SimWarp {
         copyPieces<false>(job.side, job.sideBytes, job.sinks, [&](int sink) { return list.sink(i, sink).side; });
       }
     }
+    return true;
   }
 
   template <CastList Casts>
@@ -215,12 +219,28 @@ class SimWarp {
     }
   }
 
+  template <class FlagOf, class MoreOf>
+  void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
+    sim_.drain();
+    const Flag share = rowsShare(team.index == 0, team.count);
+    for (int i = 0; i < n; ++i) {
+      const Flag more = share + static_cast<Flag>(std::int64_t{moreOf(i)});
+      sim_.note("announce rows", flagOf(i), more);
+      sim_.addToFlag(flagOf(i), more);
+      sim_.pause();
+    }
+  }
+
   void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     announce(
         1, [&](int) { return word; }, meeting, team);
   }
 
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    return waitAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
+  }
+  template <class Take>
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited, Take take) const {
     sim_.note("wait", flags, epoch);
     int missing = -1;
     const Simulator::RankOf rankOf = [&] { return awaited.rank(missing); };
@@ -233,10 +253,18 @@ class SimWarp {
       const auto seen = static_cast<std::int64_t>(flagEpoch(flags[missing]));
       laneFail(comm, {0, faultOf(end), awaited.phase, rankOf(), 0, 0, static_cast<std::int64_t>(epoch), seen});
     }
-    return end == Simulator::WaitEnd::reached;
+    if (end != Simulator::WaitEnd::reached) return false;
+    for (int i = 0; i < n; ++i) take(i, flags[i]);
+    return true;
   }
 
-  bool stopped(const CommView& comm) const { return comm.state->failuresClaimed != 0 || comm.orders->abort != 0; }
+  bool laneStopped(const CommView& comm) const { return stopped(comm); }
+  template <class... Looked>
+  void hold(Looked&...) const {}
+  template <class... Looked>
+  bool stopped(const CommView& comm, Looked&...) const {
+    return comm.state->failuresClaimed != 0 || comm.orders->abort != 0;
+  }
 
   void laneFail(const CommView& comm, const Failure& failure) const {
     if (comm.state->failuresClaimed++ != 0) return;

@@ -46,6 +46,7 @@ class ThreadedWarp {
   ThreadedWarp(LaneGroup<kLanes>& group, int lane) : group_(group), lane_(lane) {}
 
   using Wide = ThreadedWarp;
+  static int warpsOfBlock() { return 1; }
   const Wide& wide() const { return *this; }
 
   template <class Body>
@@ -94,6 +95,10 @@ class ThreadedWarp {
     std::atomic_ref(*word).fetch_or(bits, std::memory_order_relaxed);
   }
 
+  void laneAdd(std::uint32_t* word, std::uint32_t value) const {
+    std::atomic_ref(*word).fetch_add(value, std::memory_order_relaxed);
+  }
+
   template <class T>
   T laneLoad(const T* from) const {
     return *from;
@@ -105,7 +110,8 @@ class ThreadedWarp {
 
   // Others may read what is stored after publish or announce, not before. The lanes do not meet at the end.
   template <CopyList List>
-  void streamRows(const List& list) const {
+  bool streamRows(const List& list) const {
+    if (!mayPlace(list)) return false;
     note(4, list.count());
     sync();
     for (int i = 0; i < list.count(); ++i) {
@@ -122,6 +128,7 @@ class ThreadedWarp {
         }
       }
     }
+    return true;
   }
 
   // A lane casts whole tiles.
@@ -236,12 +243,27 @@ class ThreadedWarp {
     for (int i = lane_; i < n; i += kLanes) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
   }
 
+  template <class FlagOf, class MoreOf>
+  void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting meeting, WarpIndex team) const {
+    note(n, static_cast<int>(meeting));
+    sync();
+    const Flag share = rowsShare(team.index == 0, team.count);
+    for (int i = lane_; i < n; i += kLanes) {
+      const Flag more = share + static_cast<Flag>(std::int64_t{moreOf(i)});
+      std::atomic_ref(*flagOf(i)).fetch_add(more, std::memory_order_release);
+    }
+  }
+
   void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     announce(
         1, [&](int) { return word; }, meeting, team);
   }
 
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    return waitAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
+  }
+  template <class Take>
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited, Take take) const {
     note(9, n, flags);
     note(static_cast<int>(awaited.phase) * 4096 + awaited.first, epoch);
     bool good = true;
@@ -249,11 +271,16 @@ class ThreadedWarp {
     const HostStopwatch watch(comm, awaited, epoch);
     for (int i = lane_; i < n && good; i += kLanes) {
       good = waitOne(comm, flags + i, epoch, awaited, i, patience, [&] { watch.look(flags, i, n, kLanes); });
+      if (good) take(i, std::atomic_ref(flags[i]).load(std::memory_order_relaxed));
     }
     return allSay(good);
   }
 
-  bool stopped(const CommView& comm) const {
+  bool laneStopped(const CommView& comm) const { return HostPatience::stopped(comm); }
+  template <class... Looked>
+  void hold(Looked&...) const {}
+  template <class... Looked>
+  bool stopped(const CommView& comm, Looked&...) const {
     note(11, comm.rank);
     const bool stop = lane_ == 0 && HostPatience::stopped(comm);
     return group_.barrier.meet(lane_, digest_, stop ? 1 : 0)[0].value != 0;

@@ -23,8 +23,7 @@ template <>
 struct StepCode<Step::llRouteDispatch> {
   template <Duty, class Warp>
   MOE_LANES static void run(const Warp& warp, const StepParams& p, const Crew& crew) {
-    const auto& wide = warp.wide();
-    LlRouteDispatch<Warp>(warp, wide, p, crew.all).run();
+    llRouteDispatch(warp, p, crew.all);
   }
 };
 

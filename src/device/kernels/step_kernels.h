@@ -15,7 +15,8 @@ namespace {
 MOE_LANES WarpIndex thisWarp() {
   const int inBlock = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   const int warps = static_cast<int>(blockDim.x) / CudaWarp::kLanes, blocks = static_cast<int>(gridDim.x);
-  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks};  // neighbours in different blocks
+  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks, 0,
+          inBlock};  // neighbours in different blocks
 }
 
 template <Step kStep, class Warp>

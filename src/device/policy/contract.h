@@ -35,6 +35,12 @@ struct Emit {
 struct FlagOf {
   MOE_LANES Flag* operator()(int) const { return nullptr; }
 };
+struct RowsOf {
+  MOE_LANES int operator()(int) const { return 0; }
+};
+struct TakeWord {
+  MOE_LANES void operator()(int, Flag) const {}
+};
 struct PutOf {
   MOE_LANES Put operator()(int) const { return {}; }
 };
@@ -48,6 +54,9 @@ struct CopyOne {
 };
 struct CopyWithSide : CopyOne {
   static constexpr bool kSides = true;
+};
+struct CopyWhenPlaced : CopyOne {
+  MOE_LANES bool mayPlace() const { return true; }
 };
 struct CopyToLand : CopyOne {
   static constexpr bool kLanding = true;
@@ -102,6 +111,7 @@ struct SumOfCodedLanded : SumOfCoded {
   MOE_LANES int landed(int) const { return 1; }
   MOE_LANES Failure late(int, int) const { return {}; }
 };
+static_assert(AsksPlaces<CopyWhenPlaced> && !AsksPlaces<CopyOne>);
 static_assert(CopyList<CopyOne> && HasSides<CopyWithSide> && MadeToLand<CopyToLand> && SumList<SumOne>);
 static_assert(Weighted<SumWeighted> && AsksFirst<SumWeighted> && MadeToLand<SumToLand> && TakesLanded<SumLanded>);
 static_assert(!HasSides<CopyOne> && !MadeToLand<SumOne> && !Weighted<SumOne> && !TakesLanded<SumOne>);
@@ -113,7 +123,8 @@ namespace moe {
 
 // What every step needs.
 template <class Warp>
-concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n, WarpIndex team, Meeting meeting) {
+concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n, WarpIndex team, Meeting meeting,
+                        std::uint32_t& looked) {
   // Lanes of the warp: to a step a unit of work, nothing more.
   { Warp::kLanes } -> std::convertible_to<int>;
   // Whether `put` may be called: a kernel without it has no code for other domains.
@@ -152,8 +163,15 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
   // closely as the policy looks.
   { warp.waitAll(comm, flag, n, std::uint64_t{}, std::declval<Awaited>()) } -> std::same_as<bool>;
 
-  // True if this rank has failed or was told to stop. Collective, with one result.
+  // True if this rank has failed or was told to stop. Collective, with one result. `looked`: what the caller has looked
+  // up before it, so that all of it is on its way at once.
   { warp.stopped(comm) } -> std::same_as<bool>;
+  { warp.stopped(comm, looked, looked) } -> std::same_as<bool>;
+
+  // The first, as one lane sees it.
+  { warp.laneStopped(comm) } -> std::same_as<bool>;
+  // What was looked up into these words before is there: so that nothing of it is looked up later, by itself.
+  warp.hold(looked);
 
   // Keeps the first failure of the rank and drops later ones; a release of the record to the host.
   warp.laneFail(comm, std::declval<const Failure&>());
@@ -161,7 +179,7 @@ concept Core = requires(const Warp warp, const CommView& comm, Flag* flag, int n
 
 // What the route needs besides.
 template <class Warp>
-concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, int n) {
+concept Computes = Core<Warp> && requires(const Warp warp, const CommView& comm, std::uint32_t* word, int n) {
   // Whether a lane of the route takes tokens whole, not by their entries.
   { Warp::kWholeTokens } -> std::convertible_to<bool>;
 
@@ -178,8 +196,15 @@ concept Computes = Core<Warp> && requires(const Warp warp, std::uint32_t* word, 
   // whole sum. Collective, with one result; meets after.
   { warp.scanInOrder(n, contract::IntOf{}, contract::Emit{}) } -> std::same_as<int>;
 
-  // Sets bits of a private word, in which other lanes of this warp may set bits at the same time, other warps not.
+  // Sets bits of a private word, in which other lanes of this warp may set bits at the same time, other warps not. The
+  // same with a sum.
   warp.laneOr(word, std::uint32_t{});
+  warp.laneAdd(word, std::uint32_t{});
+
+  // As waitAll, and take(i, word) once for each flag as it was found, on one lane each.
+  {
+    warp.waitAll(comm, std::declval<Flag*>(), n, std::uint64_t{}, std::declval<Awaited>(), contract::TakeWord{})
+    } -> std::same_as<bool>;
 };
 
 // What dispatches and combines need besides. Bytes and addresses are multiples of 16; sources and places do not
@@ -191,9 +216,11 @@ concept Moves = Core<Warp> && requires(const Warp warp, const CommView& comm, Re
   // Whether pickReady may be called: a kernel without it has no code for it.
   { Warp::kPicks } -> std::convertible_to<bool>;
 
-  // Copies each job's bytes from its source to each of its places that is one; at most 32 places. Collective; meets
-  // before.
-  warp.streamRows(contract::CopyOne{});
+  // Copies each job's bytes from its source to each of its places that is one; at most 32 places. mayPlace() is asked
+  // once, by all lanes, before the first place is looked up, also if there are no jobs; rows may have been read before.
+  // If it is false nothing is written, and so is the result. Collective; meets before.
+  { warp.streamRows(contract::CopyOne{}) } -> std::same_as<bool>;
+  { warp.streamRows(contract::CopyWhenPlaced{}) } -> std::same_as<bool>;
   warp.streamRows(contract::CopyWithSide{});
 
   // Quantises each job's elements, whole tiles of 512 but for the last one of a row, and stores codes and scales to
@@ -225,10 +252,18 @@ concept Codes = Moves<Warp> && requires(const Warp warp, const CommView& comm) {
 
 // What a dispatch that routes needs besides: lanes that share scratch memory work together.
 template <class Warp>
-concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> && requires(const Warp warp) {
+concept Gathers = Moves<Warp> && Computes<typename Warp::Wide> &&
+    requires(const Warp warp, int n, Meeting meeting, WarpIndex team) {
   // The policy to which all lanes that share scratch memory are one warp. All warps of a block ask for it and make the
   // same calls; where there are no blocks, a warp gathers itself. Between two such calls each warp may go its own way.
   { warp.wide() } -> std::convertible_to<typename Warp::Wide>;
+
+  // How many warps a block has.
+  { Warp::warpsOfBlock() } -> std::same_as<int>;
+
+  // As announce, of flags that count rows (flag.h): flag i has also changed by moreOf(i) of each block, which only
+  // depends on what all warps of a block see alike.
+  warp.announceRows(n, contract::FlagOf{}, contract::RowsOf{}, meeting, team);
 };
 
 // What LL combines need besides, where rows land at their owners: the same, stored as landing words, and sums of rows

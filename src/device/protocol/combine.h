@@ -67,12 +67,13 @@ class Combine {
       : s(warp, p, w, which) {}
 
   MOE_LANES void run() const {
-    const bool uncombined = lowLatency() && s.comm.state->llUncombined[s.handle.llSet] != 0;
-    if (s.stopped()) return;
+    std::uint32_t uncombined = lowLatency() ? s.comm.state->llUncombined[s.handle.llSet] : 0, fault = knownFault(s);
+    std::uint64_t epoch = s.epoch, number = s.number;
+    if (s.stopped(uncombined, fault, epoch, number)) return;
     // HT: on all ranks, and nothing is summed. LL: on this rank, whose rows count as zeros.
-    const bool known = lowLatency() ? s.sends && givesZeros(s) : deliversNothing(s);
+    const bool known = lowLatency() ? s.sends && givesZeros(s, fault) : fault != 0;
     bool silent = known;
-    if (s.sends && !begin(uncombined, silent)) return;
+    if (s.sends && !begin(uncombined != 0, silent)) return;
     const auto handOver = [&](int wave) { return !s.sends || sendWave(wave, silent); };
     const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
     if (!inWaves<kWaves>(handOver, take, takesLater(s.w)) || !s.receives) return;
@@ -91,6 +92,7 @@ class Combine {
   // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
   MOE_LANES bool begin(bool uncombined, bool silent = false) const {
     if (!bringWeights(s)) return false;
+    if (lowLatency() && speaksAtOnce(silent)) speak(0);
     s.noteBegin();
     if (!lowLatency()) {
       if (s.w.index == 0) offerRows();
@@ -104,8 +106,8 @@ class Combine {
   // One wave of the expert side. False if a wait failed.
   MOE_LANES bool handOver(int wave, bool silent = false) const {
     const bool zeros = silent && lowLatency();
-    if (!prepares(s.args) && s.receives && !zeros) {  // nothing to wait for: one warp speaks for all
-      if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
+    if (speaksAtOnce(silent)) {
+      if (!lowLatency()) speak(wave);
       return true;
     }
     if (zeros && !kCoded) {
@@ -223,6 +225,15 @@ class Combine {
   }
   // LL is one wave: code of more has nothing of it.
   MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }
+
+  // There is nothing to wait for: one warp speaks for all. In LL before anything else, as this is what the others wait
+  // for; in HT behind the record.
+  MOE_LANES bool speaksAtOnce(bool silent) const {
+    return !prepares(s.args) && s.receives && !(silent && lowLatency());
+  }
+  MOE_LANES void speak(int wave) const {
+    if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
+  }
 
   MOE_LANES void offerRows() const {
     const CombineRecord mine = ownRecord(s.args);

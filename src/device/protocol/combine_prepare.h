@@ -318,8 +318,9 @@ MOE_LANES Failure llRowsFault(const StepParams& p) {
   return rowsFault(p.handle, mine, p.comm.rank);
 }
 // So of LL a rank may have nothing that counts, while the others wait for its rows: it gives zeros.
-MOE_LANES bool givesZeros(const Combining auto& s) {
-  return s.handle.state->fault != 0 || llRowsFault(s.p).fault != Fault::none;
+// `fault`: the handle's.
+MOE_LANES bool givesZeros(const Combining auto& s, std::uint32_t fault) {
+  return fault != 0 || llRowsFault(s.p).fault != Fault::none;
 }
 // Kept by one warp, when all have asked that.
 template <Moves Warp>

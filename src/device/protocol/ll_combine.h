@@ -95,9 +95,12 @@ class LlCombine {
       : s(warp, p, w, which) {}
 
   MOE_LANES void run() const {
-    if (s.stopped()) return;
-    const bool rest = !s.sends && s.handle.state->combineLeft == s.epoch;
-    const bool silent = s.sends && givesZeros(s);
+    const HandleState* state = s.handle.state;
+    std::uint32_t fault = state->fault;
+    std::uint64_t epoch = s.epoch, number = s.number, left = state->combineLeft;
+    if (s.stopped(fault, epoch, number, left)) return;
+    const bool rest = !s.sends && left == s.epoch;
+    const bool silent = s.sends && givesZeros(s, fault);
     if (s.sends && !begin()) return;
     if (silent && !kCoded) {
       if constexpr (!kCoded) handBackNothing(s.warp, s.p, s.w, s.operation());

@@ -44,12 +44,12 @@ MOE_SELDOM void keepTermsFault(Warp warp, const StepParams& p) {
 
 template <Moves Warp>
 MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w) {
-  llSendPieces(LlSlots<Warp>(warp, p), RoutedLists{p.handle}, w);
+  llSendPieces(LlSlots<Warp>(warp, p), RoutedLists{p.handle}, {0, p.dispatch.tokens}, w);
 }
 template <Moves Warp>
 MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w) {
   const LlSlots<Warp> s(warp, p);
-  llTakePieces(s, LlArrived{s.side(), nullptr, 0}, *p.handle.arriving.rows, w);
+  llTakePieces(s, LlArrived{s.side(), nullptr, 0}, {0, *p.handle.arriving.rows}, w);
 }
 
 template <Moves Warp>
@@ -63,9 +63,10 @@ class LlDispatch {
     if (s.sends) {
       if (uncombined && !waitForSlots()) return;
       if (s.w.index == 0) sendTerms();
-      llSendRows(s, RoutedLists{s.handle});
+      llSendRows<PartShare>(s, RoutedLists{s.handle}, {0, d_.tokens}, s.w, Ready{});
       if (d_.payloads.count != 0) llSendPayloads(s.warp, s.p, s.w);
-      s.announce(s.rowFlags(), Meeting::rows, s.w);
+      s.announceRows(
+          s.rowFlags(), [](int) { return 0; }, Meeting::rows, s.w);
       if (s.split()) putToRemoteRanks();
       if (isLast(s.w)) llEndSend(s, silent);
     }
@@ -73,6 +74,10 @@ class LlDispatch {
   }
 
  private:
+  struct Ready {
+    MOE_LANES bool ready() const { return true; }
+  };
+
   // ---- Sending
 
   // The slots of the set's last dispatch are written again: everybody has taken the rows. After a combine there is
@@ -127,7 +132,7 @@ class LlDispatch {
         deliver(own ? llOwnRows(s.comm, s.handle) : straight ? llRowsOfOthers(s.comm, s.handle) : allRows(), own);
     }
     if (delivers) {
-      llDeliverScales(s, LlArrived{s.rows(), nullptr, 0}, *s.handle.arriving.rows);
+      llDeliverScales(s, LlArrived{s.rows(), nullptr, 0}, allRows(), s.w);
       if (d_.payloads.count != 0) llTakePayloads(s.warp, s.p, s.w);
     } else if (!silent) {
       keepRefusal(rows);

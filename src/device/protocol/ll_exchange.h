@@ -94,27 +94,40 @@ concept LlSending = Moving<S> && requires(const S s) {
 
 // ---- Sending
 
-// Stores this warp's share of rows. `lists`: as Outgoing wants it.
-template <class Lists>
-MOE_LANES void llSendRows(const LlSending auto& s, const Lists& lists) {
+// Rows that go when `ready` says so: a list for streamRows.
+template <class To, class Share, class Ready>
+struct RowsWhenReady : PayloadOut<To, Share> {
+  const Ready& ready_;
+
+  MOE_LANES bool mayPlace() const { return ready_.ready(); }
+};
+
+// Stores this warp's share of the rows of tokens. `lists`: as Outgoing wants it. `Share`: a
+// warp's parts of rows. `ready`: asked once, by ready(), before
+// lists are looked at; if it is false nothing is stored, and so is the result.
+// `kPlain`: rows alone, as they are.
+template <class Share, bool kPlain = false, class Lists, class Ready>
+MOE_LANES bool llSendRows(const LlSending auto& s, const Lists& lists, Range tokens, WarpIndex team,
+                          const Ready& ready) {
   using S = std::remove_cvref_t<decltype(s)>;
   using To = Outgoing<S, LlSlotRows, LlPayload, Lists>;
   const DispatchArgs& d = s.args;
   const LlSlotRows which{d.straight != 0 ? s.comm.rank : kNoRank};
-  const Range tokens{0, d.tokens};
-  if (d.cast.type != kNoCast) {
+  if (!kPlain && d.cast.type != kNoCast) {
     using Cast = Outgoing<S, LlSlotRows, LlCastPlaces, Lists>;
     const Cast to{s, which, {s.rows(), d.cast.codeBytes}, lists};
     const auto elements = static_cast<std::uint32_t>(d.cast.elements);
-    s.warp.castRows(CastOut<Cast>{to, d, shareOf(tokens, d.parts, elements, s.w)});
+    if (!ready.ready()) return false;
+    s.warp.castRows(CastOut<Cast, Share>{to, d, Share::of(tokens, d.parts, elements, team)});
   } else {
     const To to{s, which, s.rows(), lists};
-    s.warp.streamRows(PayloadOut<To>{to, d.rows, shareOf(tokens, d.parts, d.rowBytes, s.w)});
+    const PayloadOut<To, Share> rows{to, d.rows, Share::of(tokens, d.parts, d.rowBytes, team)};
+    if (!s.warp.streamRows(RowsWhenReady<To, Share, Ready>{rows, ready})) return false;
   }
-  if (d.side == nullptr) return;
+  if (kPlain || d.side == nullptr) return true;
   const To sideTo{s, which, s.side(), lists};
   const Parts whole{1, d.sideBytes};
-  s.warp.streamRows(PayloadOut<To>{sideTo, d.side, shareOf(tokens, whole, d.sideBytes, s.w)});
+  return s.warp.streamRows(PayloadOut<To, Share>{sideTo, d.side, Share::of(tokens, whole, d.sideBytes, team)});
 }
 
 // One payload's rows for a remote rank, when all warps have stored theirs.
@@ -198,10 +211,10 @@ struct LlScales {
 
 // A word for each lane: there are few, and lanes enough.
 template <class Places>
-MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, int count) {
+MOE_LANES void llDeliverScales(const LlSending auto& s, const Places& from, const LlRows& rows, WarpIndex team) {
   const CastArgs& cast = s.args.cast;
   if (cast.outScales == nullptr) return;
-  deliverScales<1>(s, LlRows{s.handle, 0, count, 0, 0}, LlScales<Places>{from, cast.codeBytes}, s.w);
+  deliverScales<1>(s, rows, LlScales<Places>{from, cast.codeBytes}, team);
 }
 
 }  // namespace moe

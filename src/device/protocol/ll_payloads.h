@@ -26,11 +26,11 @@ struct LlSlots {
 
 // Stores this warp's share of pieces. `lists`: as Outgoing wants it.
 template <Moves Warp, class Lists>
-MOE_LANES void llSendPieces(const LlSlots<Warp>& s, const Lists& lists, WarpIndex w) {
+MOE_LANES void llSendPieces(const LlSlots<Warp>& s, const Lists& lists, Range tokens, WarpIndex w) {
   const DispatchArgs& d = s.p.dispatch;
   using To = Outgoing<LlSlots<Warp>, LlSlotRows, LlPayload, Lists>;
   const To to{s, LlSlotRows{kNoRank}, s.side(), lists};
-  forPieces(s, {0, d.tokens}, false, w, [&](int token, int piece) {
+  forPieces(s, tokens, false, w, [&](int token, int piece) {
     const Quad quad = laneTokenPiece(d.payloads, token, piece);
     for (int i = 0; i < to.placesMax(); ++i) {
       std::uint8_t* row = to.place(token, i).row;
@@ -55,9 +55,9 @@ struct LlPieces {
 };
 
 template <Moves Warp, class From>
-MOE_LANES void llTakePieces(const LlSlots<Warp>& s, const From& from, int rows, WarpIndex w) {
+MOE_LANES void llTakePieces(const LlSlots<Warp>& s, const From& from, Range rows, WarpIndex w) {
   if (s.p.dispatch.outRows == nullptr) return;
-  deliverPayloads(s, LlRows{s.handle, 0, rows, 0, 0}, LlPieces<Warp, From>{s.warp, from}, w);
+  deliverPayloads(s, LlRows{s.handle, rows.begin, rows.end, 0, 0}, LlPieces<Warp, From>{s.warp, from}, w);
 }
 
 }  // namespace moe

@@ -1,95 +1,117 @@
 // Low-latency dispatch that routes: expert ids go in and rows come out, in one hop. Nothing is exchanged before the
-// rows. Each block counts what it needs of its own rank's ids (ll_users.h), and behind the rows every rank tells its
-// receivers how many there are and what they are (ll_told.h). Flags: docs/internals/protocol.md, "LL dispatch that
-// routes".
+// rows. Each block counts what it needs of its own rank's ids while its rows are on their way to registers
+// (ll_places.h), and beside the rows every rank tells its receivers what they are (ll_told.h); the flags say how many.
+// Flags: docs/internals/protocol.md, "LL dispatch that routes".
 #pragma once
 
 #include "device/protocol/ll_payloads.h"
-#include "device/protocol/ll_users.h"
+#include "device/protocol/ll_taken.h"
 #include "device/protocol/ll_verdict.h"
 
 namespace moe {
 
-// `w`: among all warps; `mover`: among those that move rows. A block's tables are looked at, not made.
+// Functions of their own: a block's tables are looked at, not made.
 template <Gathers Warp>
-MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, WarpIndex mover) {
+MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, LlShare share, int first, WarpIndex team) {
+  using Wide = LlBlock<typename Warp::Wide, false>;
   const auto& wide = warp.wide();
-  const LlBlock<typename Warp::Wide> block(wide, p, w, {});
-  llSendPieces(LlSlots<Warp>(warp, p), LlUsers(block), mover);
+  const Wide block(wide, p, w, {});
+  const LlPlaces<Wide> places(block, share, first);
+  llSendPieces(LlSlots<Warp>(warp, p), places, {first, first + places.size()}, team);
 }
 template <Gathers Warp>
-MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, WarpIndex mover) {
+MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, LlHand hand, WarpIndex team) {
+  using Wide = LlBlock<typename Warp::Wide, false>;
   const auto& wide = warp.wide();
-  const LlBlock<typename Warp::Wide> block(wide, p, w, {});
-  const LlTaken taken(block);
+  const Wide block(wide, p, w, {});
+  const LlTaken<Wide> taken(block);
   const LlSlots<Warp> s(warp, p);
-  llTakePieces(s, LlTakenRows<LlBlock<typename Warp::Wide>>{taken, s.side(), nullptr, 0}, taken.rows(), mover);
+  llTakePieces(s, LlTakenRows<Wide>{taken, hand, s.side(), nullptr, 0}, {hand.begin, hand.end}, team);
 }
 
-template <Gathers Warp>
+// A block's rows may go when it has counted where to. Looked up with the rest: whether slots must be waited for.
+template <class S, class Tabled>
+struct LlReady {
+  const S& s;
+  const Tabled& block;
+  const LlPlaces<Tabled>& places;
+
+  MOE_LANES bool ready() const {
+    std::uint64_t epoch = s.epoch;
+    std::uint32_t uncombined = s.comm.state->llUncombined[s.handle.llSet];
+    const bool goesOn = places.count();
+    s.warp.hold(epoch, uncombined);
+    return goesOn && (uncombined == 0 || places.first() != places.share().first || waitForSlots());
+  }
+
+ private:
+  // As in LlDispatch, but the warps of a block wait together.
+  MOE_LANES bool waitForSlots() const {
+    const std::uint64_t free = llFlags(s.comm, s.handle, s.comm.at.llFree);
+    tellFree(s, free);
+    return block.waitForAll(free, s.epoch, Phase::dispatchSlots);
+  }
+};
+
+template <Gathers Warp, bool kPlain>
 class LlRouteDispatch {
  public:
   // `wide`: warp.wide(). Not kept here: in an object that points into itself nothing stays in registers.
   MOE_LANES LlRouteDispatch(const Warp& warp, const typename Warp::Wide& wide, const StepParams& p, WarpIndex w)
-      : s_(warp, p, w), mover_(warp, p, moverOf(p, w)), block_(wide, p, w, S::operationOf(p)) {}
+      : s_(warp, p, w), block_(wide, p, w, S::operationOf(p)), warps_(Warp::warpsOfBlock()), inBlock_(w.inBlock) {}
 
   MOE_LANES void run() const {
-    const bool uncombined = s_.comm.state->llUncombined[s_.handle.llSet] != 0;
-    if (block_.stopped()) return;
-    if (s_.sends && !send(uncombined)) return;
+    if (!s_.sends && block_.stopped()) return;
+    if (s_.sends && !send()) return;
     if (s_.receives) receive();
   }
 
  private:
   using S = LlSession<Warp>;
-  using Block = LlBlock<typename Warp::Wide>;
-
-  // A warp among those that move rows and headers. The first block has more to count than the others, and tells it. On
-  // a GPU it does nothing else, so that the others need not wait for it.
-  static MOE_LANES WarpIndex moverOf(const StepParams& p, WarpIndex w) {
-    if (!countsApart(p, w)) return w;
-    const int blocks = w.blocks - 1, inBlock = w.index / w.blocks;
-    return {inBlock * blocks + w.index % w.blocks - 1, w.count / w.blocks * blocks, blocks};
-  }
-  static MOE_LANES bool countsApart(const StepParams& p, WarpIndex w) {
-    return p.dispatch.countingBlock != 0 && w.blocks > 1;
-  }
-  MOE_LANES bool moves() const { return block_.w.index != 0 || !countsApart(s_.p, s_.w); }
+  using Tabled = LlBlock<typename Warp::Wide, kPlain>;
+  using Places = LlPlaces<Tabled>;
+  using Taken = LlTaken<Tabled>;
 
   // ---- Sending
 
-  // False if a wait failed. A route that this rank refuses is sent like others, without the entries that cannot be.
-  MOE_LANES bool send(bool uncombined) const {
-    const LlUsers<Block> users(block_);
-    users.count();
-    if (uncombined && !waitForSlots()) return false;
-    const LlTelling<S, LlUsers<Block>> telling{mover_, users};
-    if (block_.w.index == 0) telling.storeCounts(s_.w, users.refuses());
-    if (moves()) {
-      telling.storeHeaders();
-      llSendRows(mover_, users);
-      if (s_.args.payloads.count != 0) llSendPayloads(s_.warp, s_.p, s_.w, mover_.w);
+  // False if a wait failed, or the rank is to stop. A route that this rank refuses is sent like others, without the
+  // entries that cannot be.
+  MOE_LANES bool send() const {
+    const LlShare share = LlShare::of(s_.args.tokens, block_.w, s_.args.countingBlock != 0);
+    int first = share.first;
+    MOE_ROLLED
+    for (;; first += kLlTokensAtOnce) {
+      if (!sendTokens(Places(block_, share, first))) return false;
+      if (first + kLlTokensAtOnce >= share.end) break;
     }
-    s_.announce(s_.rowFlags(), Meeting::rows, s_.w);
-    if (s_.split()) putToRemoteRanks(telling);
+    const Places last(block_, share, first);
+    if (share.leads) LlTelling<S, Places>{s_, last}.storeCounts(inBlock_, warps_, last.refuses());
+    s_.announceRows(
+        s_.rowFlags(), [&](int i) { return share.leads ? last.moreTo(s_.comm.domainFirst + i) : 0; }, Meeting::rows,
+        s_.w);
+    if (s_.split()) putToRemoteRanks();
     if (isLast(s_.w)) llEndSend(s_, false);
     return true;
   }
 
-  // As in LlDispatch, but the warps of a block wait together.
-  MOE_LANES bool waitForSlots() const {
-    const std::uint64_t free = llFlags(s_.comm, s_.handle, s_.comm.at.llFree);
-    tellFree(s_, free);
-    return block_.waitForAll(free, s_.epoch, Phase::dispatchSlots);
+  // The tokens at hand: rows, what travels beside them, headers.
+  MOE_LANES bool sendTokens(const Places& places) const {
+    const LlReady<S, Tabled> ready{s_, block_, places};
+    const Range tokens{places.first(), places.first() + places.size()};
+    const WarpIndex team = places.share().team(inBlock_, warps_);
+    if (!llSendRows<LlParts, kPlain>(s_, places, tokens, team, ready)) return false;
+    LlTelling<S, Places>{s_, places}.storeHeaders(inBlock_, warps_);
+    if (!kPlain && s_.args.payloads.count != 0)
+      llSendPayloads(s_.warp, s_.p, s_.w, places.share(), places.first(), team);
+    return true;
   }
 
   // Rows, and behind them what is told and the flag: together, so that the adapter is told once.
-  // How many there are each block has counted: in the handle that may be nothing already.
-  MOE_LANES void putToRemoteRanks(const LlTelling<S, LlUsers<Block>>& telling) const {
-    const auto rowsTo = [&](int to) { return telling.rowsTo(to); };
+  MOE_LANES void putToRemoteRanks() const {
+    const auto rowsTo = [&](int to) { return llRowsTo(s_, to); };
     llPutToRemoteRanks(s_, rowsTo, [&](int to) {
       s_.warp.put(s_.comm, 2, [&](int i) {
-        return i == 0 ? telling.blockPut(to) : flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch);
+        return i == 0 ? llToldPut(s_, to) : flagPut(s_.comm, to, s_.rowFlags(), s_.epoch, s_.epoch, rowsTo(to));
       });
     });
   }
@@ -97,23 +119,35 @@ class LlRouteDispatch {
   // ---- Receiving
 
   MOE_LANES void receive() const {
-    const LlTaken<Block> taken(block_);
-    const std::uint32_t ticket = block_.w.index == 0 ? latestRoute(s_.handle) : 0;  // looked up before the wait
-    if (!block_.waitForAll(s_.rowFlags(), s_.epoch, Phase::dispatchRows)) return;
-    const std::uint32_t verdict = taken.count(s_);
-    if ((verdict & kLlStranger) != 0) return;
-    if ((verdict & kLlRefused) != 0) {
+    const Taken taken(block_);
+    std::uint32_t ticket = block_.w.index == 0 ? latestRoute(s_.handle) : 0;  // looked up before the wait
+    s_.warp.hold(ticket);
+    if (!taken.await(s_.rowFlags(), s_.epoch)) return;
+    const Slice slice = taken.slice();
+    const int end = slice.begin + slice.count;
+    LlHand hand{slice.begin, end - slice.begin < kLlRowsAtOnce ? end : slice.begin + kLlRowsAtOnce, true};
+    const bool delivers = placeRows(taken, hand);
+    if ((taken.verdict() & kLlStranger) != 0) return;
+    if ((taken.verdict() & kLlRefused) != 0) {
       describeNothing(s_.warp, s_.p, Filled{nullptr, nullptr, nullptr, layoutRows(s_.handle, s_.comm.rank, 0, 0)},
                       s_.w);
       llMakeEmptyRoute(s_.warp, s_.p, s_.w, s_.operation());
     } else {
-      receiveRows(taken, ticket, verdict == kLlGood && taken.layoutRows() <= s_.args.capacity);
+      keepRoute(taken, ticket, delivers);
+      MOE_ROLLED
+      for (;;) {
+        takeBeside(taken, hand, delivers);
+        if (hand.end >= end) break;
+        hand = {hand.end, end - hand.end < kLlRowsAtOnce ? end : hand.end + kLlRowsAtOnce, false};
+        placeRows(taken, hand);
+      }
     }
-    if (s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
+    if (!kPlain && s_.handle.arrivals != 0) announceArrivals(s_, 0, {0, s_.handle.map.count(s_.comm.rank)}, s_.w);
   }
 
-  // `delivers`: else the handle gets the route, and the caller nothing.
-  MOE_LANES void receiveRows(const LlTaken<Block>& taken, std::uint32_t ticket, bool delivers) const {
+  // What the handle and the host get to know, and rows that nothing arrives for. `delivers`: else the handle gets the
+  // route, and the caller nothing.
+  MOE_LANES void keepRoute(const Taken& taken, std::uint32_t ticket, bool delivers) const {
     if (block_.w.index == 0) taken.keepCounts(ticket);
     if (s_.w.index == 0) {
       const bool hadFault = beginRoute(s_);
@@ -121,44 +155,79 @@ class LlRouteDispatch {
       if (!delivers) llKeepFault(s_.warp, s_.p, taken.layoutRows());
       tellRows(s_, taken.rows(), hadFault || !delivers);
     }
-    if (!delivers) describeNothing(s_.warp, s_.p, taken.filled(), s_.w);
-    if (!moves()) return;
-    keepHeaders(taken, delivers && describes(s_.args));
-    if (delivers) deliver(taken);
+    if (!delivers) return describeNothing(s_.warp, s_.p, taken.filled(), s_.w);
+    if (!kPlain && s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), s_.w);
   }
 
-  MOE_LANES void deliver(const LlTaken<Block>& taken) const {
-    if (s_.args.padding != 0) padOutputs(s_.warp, s_.p, taken.filled(), mover_.w);
-    if (s_.args.outRows == nullptr && s_.args.cast.outScales == nullptr) return;
-    llDeliver(mover_, LlRows{s_.handle, 0, taken.rows(), 0, 0},
-              [&](const LlPayload& payload, const std::uint8_t* in, std::uint32_t bytes) {
-                return LlTakenRows<Block>{taken, payload, s_.args.straight != 0 ? in : nullptr, bytes};
-              });
-    llDeliverScales(mover_, LlTakenRows<Block>{taken, s_.rows(), nullptr, 0}, taken.rows());
-    if (s_.args.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, mover_.w);
+  MOE_LANES WarpIndex blockTeam() const { return {inBlock_, warps_, 1}; }
+
+  // The rows at hand; true if they were delivered. Headers are looked up in any case.
+  MOE_LANES bool placeRows(const Taken& taken, const LlHand& hand) const {
+    const DispatchArgs& d = s_.args;
+    if (d.outRows == nullptr) return taken.look(s_, hand);
+    const std::uint32_t bytes = !kPlain && d.cast.type != kNoCast ? d.cast.codeBytes : d.rowBytes;
+    const LlParts share = LlParts::of({hand.begin, hand.end}, d.arriving, bytes, blockTeam());
+    return s_.warp.streamRows(LlDelivered<S, Tabled>{
+        s_, share, {taken, hand, s_.rows(), d.straight != 0 ? d.rows : nullptr, bytes}, d.outRows});
   }
 
-  // The handle keeps the headers, with final rows, and `describing` the caller's arrays are filled from them. Numbers
-  // begin at the middle warp: the first ones already do other things.
-  MOE_LANES void keepHeaders(const LlTaken<Block>& taken, bool describing) const {
-    const HandleView& h = s_.handle;
-    const WarpIndex w{(mover_.w.index + mover_.w.count / 2) % mover_.w.count, mover_.w.count, mover_.w.blocks};
-    const Slice slice = sliceOf(taken.rows(), w);
-    const int items = slice.count * h.topk;
-    if (describing && !expertRows(h)) {
-      s_.warp.forEach(items, [&](int i) {
-        const int row = h.byTopk.of(i);
-        laneDescribeNothing(h, s_.args, taken.place(slice.begin + row, 0), i - row * h.topk);
-      });
+  // What lies beside the rows at hand, and their headers: the handle keeps them, with final rows, and the caller's
+  // arrays are filled from them.
+  MOE_LANES void takeBeside(const Taken& taken, const LlHand& hand, bool delivers) const {
+    const DispatchArgs& d = s_.args;
+    const LlRows rows{s_.handle, hand.begin, hand.end, 0, 0};
+    if (kPlain) return keepHeaders(taken, hand, delivers && describes(d));
+    if (delivers && d.outRows != nullptr && d.sideBytes != 0 && d.outSide != nullptr) {
+      const PartShare share = shareOf({hand.begin, hand.end}, Parts{1, d.sideBytes}, d.sideBytes, blockTeam());
+      const LlTakenRows<Tabled> places{taken, hand, s_.side(), d.straight != 0 ? d.side : nullptr, d.sideBytes};
+      s_.warp.streamRows(Delivered<LlRows, LlTakenRows<Tabled>>{{rows, share}, places, d.outSide});
     }
-    s_.warp.forEach(items, [&](int i) {
-      const int row = h.byTopk.of(i);
-      taken.laneKeepEntry(s_.args, slice.begin + row, i - row * h.topk, describing);
+    if (delivers) llDeliverScales(s_, LlTakenRows<Tabled>{taken, hand, s_.rows(), nullptr, 0}, rows, blockTeam());
+    if (delivers && d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand, blockTeam());
+    keepHeaders(taken, hand, delivers && describes(d));
+  }
+
+  MOE_LANES void keepHeaders(const Taken& taken, const LlHand& hand, bool describing) const {
+    const HandleView& h = s_.handle;
+    const Slice slice = lanesOf<Warp>((hand.end - hand.begin) * h.topk, warps_ - 1 - inBlock_, warps_);
+    const auto rowOf = [&](int i) { return h.byTopk.of(slice.begin + i); };
+    if (describing && !expertRows(h)) {
+      s_.warp.forEach(slice.count, [&](int i) {
+        const int row = rowOf(i);
+        laneDescribeNothing(h, s_.args, taken.place(hand, hand.begin + row, 0), slice.begin + i - row * h.topk);
+      });
+      block_.warp.forEach(0, [](int) {});  // the lanes of a row may be of several warps
+    }
+    s_.warp.forEach(slice.count, [&](int i) {
+      const int row = rowOf(i);
+      taken.laneKeepEntry(s_.args, hand, hand.begin + row, slice.begin + i - row * h.topk, describing);
     });
   }
 
-  const S s_, mover_;
-  const Block block_;
+  const S s_;
+  const Tabled block_;
+  const int warps_, inBlock_;
 };
+
+// A dispatch that carries nothing special has code of its own, which is short: what a step of few tokens waits for is
+// its instructions.
+template <Moves Warp>
+MOE_LANES bool llIsPlain(const StepParams& p) {
+  const HandleView& h = p.handle;
+  const DispatchArgs& d = p.dispatch;
+  return d.cast.type == kNoCast && d.sideBytes == 0 && d.padding == 0 && h.placement == nullptr && h.merges == 0 &&
+         h.arrivals == 0 && !(Warp::kPuts && p.comm.split());
+}
+template <Gathers Warp>
+MOE_SELDOM void llRouteDispatchWithMore(Warp warp, const StepParams& p, WarpIndex w) {
+  const auto& wide = warp.wide();
+  LlRouteDispatch<Warp, false>(warp, wide, p, w).run();
+}
+template <Gathers Warp>
+MOE_LANES void llRouteDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
+  if (!llIsPlain<Warp>(p)) return llRouteDispatchWithMore(warp, p, w);
+  const auto& wide = warp.wide();
+  LlRouteDispatch<Warp, true>(warp, wide, p, w).run();
+}
 
 }  // namespace moe

@@ -1,139 +1,174 @@
-// The receiver's side of a dispatch that routes: what the ranks have told becomes offsets, final rows, and the handle's
-// tables of what arrives. Each block does the counting for itself.
+// The receiver's side of a dispatch that routes: the flags say how many rows came from each source, and what the ranks
+// have told becomes offsets, final rows, and the handle's tables of what arrives. Each block counts for itself, and
+// takes some rows at a time.
 #pragma once
 
+#include "device/protocol/ll_places.h"
 #include "device/protocol/ll_told.h"
 #include "device/protocol/route/route_empty.h"
-#include "device/view/ll_tables.h"
 
 namespace moe {
 
 // What becomes of a dispatch that routes, by what all ranks have told: a bit for each thing that is wrong.
-enum LlVerdict : std::uint32_t {
+enum LlVerdictBits : std::uint32_t {
   kLlGood = 0,
   kLlRefused = 1,   // a rank has an entry that cannot be: the route is empty, on all ranks
   kLlDiffers = 2,   // ranks have passed different values: nothing is delivered, on all ranks
   kLlStranger = 4,  // a handle is not like ours: reported, and the communicator ends
 };
 
-template <class Block>
+// Some arriving rows of a block, in FLAT order.
+struct LlHand {
+  int begin, end;
+  bool first;  // of its block's
+};
+
+template <class Tabled>
 class LlTaken {
  public:
-  MOE_LANES explicit LlTaken(const Block& block)
-      : block_(block),
-        c_(block.comm),
-        h_(block.handle),
-        t_(block.tables),
-        experts_(block.handle.map.count(block.comm.rank)) {}
+  MOE_LANES explicit LlTaken(const Tabled& block)
+      : block_(block), c_(block.comm), h_(block.handle), t_(block), experts_(block.handle.map.count(block.comm.rank)) {}
 
-  // Looks up what all ranks have told, and fills the block's tables unless the route is empty or a rank a stranger.
-  // After the rows' flags. `s`: the session of each warp; the block's first one adds up.
-  MOE_LANES std::uint32_t count(const AnySession auto& s) const {
-    if (!s.sends) block_.warp.forEach(1, [&](int) { t_.faulty[1] = kLlGood; });  // else it is, since LlUsers::count
-    block_.warp.forEach(c_.nranks + (countsExperts() ? experts_ : 0), [&](int i) {
-      if (i >= c_.nranks) return laneCountExpert(i - c_.nranks);
-      laneCountRank(i);
-    });
-    const std::uint32_t verdict = t_.faulty[1];
-    if ((verdict & (kLlRefused | kLlStranger)) != 0) return verdict;
+  // Waits for the rows of all ranks, and knows then where those of each begin. False if they did not come.
+  MOE_LANES bool await(const std::uint64_t& flags, std::uint64_t epoch) const {
+    block_.warp.forEach(1, [&](int) { *t_.word(kLlVerdict) = kLlGood; });
+    const auto take = [&](int from, Flag word) {
+      const int rows = flagRows(word);
+      t_.rankRows()[from] = rows < h_.tokensMax ? rows : h_.tokensMax;  // a stranger may have more
+    };
+    if (!block_.waitForAll(flags, epoch, Phase::dispatchRows, take)) return false;
     block_.warp.forEach(c_.nranks + 1, [&](int from) {
-      t_.rankOffsets[from] = laneSums<8>(from, 0, [&](int earlier) { return t_.rankRows[earlier]; }).all;
+      t_.rankOffsets()[from] = laneSums<8>(from, 0, [&](int earlier) { return t_.rankRows()[earlier]; }).all;
     });
-    if (!countsExperts()) return verdict;
-    if (s.w.index < s.w.blocks) addUpExperts(s.warp);
-    block_.warp.forEach(0, [](int) {});
-    return verdict;
+    return true;
   }
 
-  MOE_LANES int rows() const { return t_.rankOffsets[c_.nranks]; }
-  MOE_LANES int layoutRows() const {
-    return moe::layoutRows(h_, c_.rank, rows(), expertRows(h_) ? t_.expertOffsets[experts_] : 0);
+  // This block's rows.
+  MOE_LANES Slice slice() const { return sliceOf(rows(), block_.w); }
+
+  // Looks up the headers of the rows at hand, and with a block's first ones what all ranks have told. `s`: the session
+  // of each warp; the block's first one adds up. True if the rows may go to their places.
+  MOE_LANES bool look(const AnySession auto& s, const LlHand& hand) const {
+    const int quads = (hand.end - hand.begin) * h_.headerStride(), ranks = hand.first ? c_.nranks : 0;
+    const int experts = hand.first && countsExperts() ? experts_ : 0;
+    block_.warp.forEach(quads + ranks + experts, [&](int i) {
+      if (i < quads) return laneLook(hand, i);
+      if (i < quads + ranks) return laneLookAtRank(i - quads);
+      laneCountExpert(i - quads - ranks);
+    });
+    if ((verdict() & (kLlRefused | kLlStranger)) != 0) return false;
+    if (hand.first && needsOffsets()) {
+      if (s.w.inBlock == 0) addUpExperts(s.warp);
+      block_.warp.forEach(0, [](int) {});
+    }
+    return verdict() == kLlGood && layoutRows() <= block_.p.dispatch.capacity;
   }
-  MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets; }
-  MOE_LANES Filled filled() const { return {t_.rowsPerExpert, t_.expertOffsets, t_.rankOffsets, layoutRows()}; }
+  MOE_LANES std::uint32_t verdict() const { return *t_.word(kLlVerdict); }
+
+  MOE_LANES int rows() const { return t_.rankOffsets()[c_.nranks]; }
+  MOE_LANES int layoutRows() const {
+    return moe::layoutRows(h_, c_.rank, rows(), h_.layout == Layout::expertMajor ? t_.expertOffsets()[experts_] : 0);
+  }
+  MOE_LANES const std::int32_t* expertOffsets() const { return t_.expertOffsets(); }
+  MOE_LANES Filled filled() const { return {t_.rowsPerExpert(), t_.expertOffsets(), t_.rankOffsets(), layoutRows()}; }
 
   // The first block: what arrives, for the handle and for the host, which is told all but `rows`.
   MOE_LANES void keepCounts(std::uint32_t ticket) const {
     block_.warp.forEach(c_.nranks + experts_, [&](int i) {
       if (i >= c_.nranks) {
         const int e = i - c_.nranks;
-        h_.arriving.rowsPerExpert[e] = t_.rowsPerExpert[e];
-        h_.hostPerExpert()[e] = countWord(ticket, t_.rowsPerExpert[e]);
-        h_.arriving.expertOffsets[e] = t_.expertOffsets[e];
+        h_.arriving.rowsPerExpert[e] = t_.rowsPerExpert()[e];
+        h_.hostPerExpert()[e] = countWord(ticket, t_.rowsPerExpert()[e]);
+        if (expertRows(h_)) h_.arriving.expertOffsets[e] = t_.expertOffsets()[e];
         return;
       }
-      h_.arriving.rankOffsets[i] = t_.rankOffsets[i];
-      h_.hostPerRank()[i] = countWord(ticket, t_.rankOffsets[i + 1] - t_.rankOffsets[i]);
+      h_.arriving.rankOffsets[i] = t_.rankOffsets()[i];
+      h_.hostPerRank()[i] = countWord(ticket, t_.rankOffsets()[i + 1] - t_.rankOffsets()[i]);
       if (i > 0) return;
       h_.arriving.rankOffsets[c_.nranks] = *h_.arriving.rows = h_.sent.flatRowsOf[c_.rank] = rows();
-      h_.arriving.expertOffsets[experts_] = t_.expertOffsets[experts_];
+      if (expertRows(h_)) h_.arriving.expertOffsets[experts_] = t_.expertOffsets()[experts_];
       h_.sent.layoutRowsOf[c_.rank] = layoutRows();
       h_.hostCounts->layoutRows = countWord(ticket, layoutRows());
     });
   }
-  // ---- Rows, in FLAT order
 
-  MOE_LANES Arrival arrival(int row) const { return arrivalOf(t_.rankOffsets, c_.nranks, row); }
-  MOE_LANES const Quad* header(const Arrival& at) const {
-    return reinterpret_cast<const Quad*>(llToldBy<std::uint8_t>(c_, h_, at.from) + llToldHeader(c_, h_, at.index));
+  // ---- Rows at hand, in FLAT order
+
+  MOE_LANES Arrival arrival(int row) const { return arrivalOf(t_.rankOffsets(), c_.nranks, row); }
+  MOE_LANES const Quad* header(const LlHand& hand, int row) const {
+    return t_.headers() + (row - hand.begin) * h_.headerStride();
   }
-  MOE_LANES Quad laneHead(int row) const { return block_.warp.laneLoad(header(arrival(row))); }
-  MOE_LANES Quad laneEntry(const Arrival& at, int copy) const { return block_.warp.laneLoad(header(at) + 1 + copy); }
-  // The row of the layout where arriving row `row` has its copy number `copy`.
-  MOE_LANES int place(int row, int copy) const {
+  // The token of a row, before it is looked up with the others.
+  MOE_LANES int laneToken(int row) const { return headToken(block_.warp.laneLoad(told(arrival(row)))); }
+  // The row of the layout where a row has its copy number `copy`.
+  MOE_LANES int place(const LlHand& hand, int row, int copy) const {
     if (h_.layout == Layout::flat) return row;
     const Arrival at = arrival(row);
     if (h_.layout == Layout::rankMajor) return at.from * h_.tokensMax + at.index;
-    return entryPlace(at.from, laneEntry(at, copy));
+    return entryPlace(at.from, header(hand, row)[1 + copy]);
   }
 
   // Entry n of a row, if it has so many, for the handle and, `describing`, for the caller. The first one's lane keeps
-  // the head too. Both loads are independent.
-  MOE_LANES void laneKeepEntry(const DispatchArgs& d, int row, int n, bool describing) const {
-    const Arrival at = arrival(row);
-    const Quad* told = header(at);
-    const Quad head = block_.warp.laneLoad(told);
-    Quad entry = block_.warp.laneLoad(told + 1 + n);
+  // the head too.
+  MOE_LANES void laneKeepEntry(const DispatchArgs& d, const LlHand& hand, int row, int n, bool describing) const {
+    const Quad* came = header(hand, row);
+    const Quad head = came[0];
     if (n >= headEntries(head)) return;
+    Quad entry = came[1 + n];
     Quad* kept = h_.arriving.headers + static_cast<std::int64_t>(row) * h_.headerStride();
     if (n == 0) kept[0] = head;
-    if (expertRows(h_)) entry.w = static_cast<std::uint32_t>(entryPlace(at.from, entry));
+    if (expertRows(h_)) entry.w = static_cast<std::uint32_t>(entryPlace(arrival(row).from, entry));
     kept[1 + n] = entry;
     if (!describing) return;
-    laneDescribe(h_, d, head, entry, n, expertRows(h_) ? entryRow(entry) : place(row, 0));
+    laneDescribe(h_, d, head, entry, n, expertRows(h_) ? entryRow(entry) : place(hand, row, 0));
   }
 
  private:
+  MOE_LANES const Quad* told(const Arrival& at) const {
+    return reinterpret_cast<const Quad*>(llToldBy<std::uint8_t>(c_, h_, at.from) + llToldHeader(c_, h_, at.index));
+  }
   MOE_LANES Quad laneToldQuad(int from, int n) const { return block_.warp.laneLoad(llToldBy<Quad>(c_, h_, from) + n); }
-
   MOE_LANES std::int32_t laneToldCount(int from, int e) const {
     return block_.warp.laneLoad(llToldBy<std::int32_t>(c_, h_, from) + kToldWords + e);
   }
 
   // Where rows have places by experts, and the first block for the handle.
   MOE_LANES bool countsExperts() const { return expertRows(h_) || block_.w.index == 0; }
+  // Where the groups of experts begin: the first block for the handle, and whoever stores to places that follow from
+  // it.
+  MOE_LANES bool needsOffsets() const {
+    const DispatchArgs& d = block_.p.dispatch;
+    if (!expertRows(h_)) return false;
+    if (block_.w.index == 0 || h_.layout == Layout::expertMajor) return true;
+    return d.cast.type != kNoCast || d.payloads.count != 0 || d.padding != 0;
+  }
 
   // Where the group of each expert begins. One warp.
   template <class Warp>
   MOE_LANES void addUpExperts(const Warp& warp) const {
     const int groups = warp.scanInOrder(
-        experts_, [&](int e) { return h_.groupRows(t_.rowsPerExpert[e]); },
-        [&](int e, int before) { t_.expertOffsets[e] = before; });
-    warp.forEach(1, [&](int) { t_.expertOffsets[experts_] = groups; });
+        experts_, [&](int e) { return h_.groupRows(t_.rowsPerExpert()[e]); },
+        [&](int e, int before) { t_.expertOffsets()[e] = before; });
+    warp.forEach(1, [&](int) { t_.expertOffsets()[experts_] = groups; });
   }
 
-  MOE_LANES void laneCountRank(int from) const {
+  MOE_LANES void laneLook(const LlHand& hand, int i) const {
+    const int at = h_.byHeader.of(i), quad = i - at * h_.headerStride();
+    t_.headers()[i] = block_.warp.laneLoad(told(arrival(hand.begin + at)) + quad);
+  }
+
+  MOE_LANES void laneLookAtRank(int from) const {
     Quad handle = laneToldQuad(from, 0);
     const Quad dispatch = laneToldQuad(from, 1);
-    t_.rankRows[from] = static_cast<int>(dispatch.z);
-    if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(t_.faulty + 1, kLlRefused);
+    std::uint32_t* verdict = t_.word(kLlVerdict);
+    if ((handle.w & kRouteRefused) != 0) block_.warp.laneOr(verdict, kLlRefused);
     handle.w &= ~kRouteRefused;
     const Failure why = handleFault(termsOf(h_), handle, from);
     if (why.fault != Fault::none) {
       block_.warp.laneFail(c_, why);
-      block_.warp.laneOr(t_.faulty + 1, kLlStranger);
+      block_.warp.laneOr(verdict, kLlStranger);
     }
-    if (llTermsTold(dispatch) != block_.p.dispatch.terms) block_.warp.laneOr(t_.faulty + 1, kLlDiffers);
+    if (llTermsTold(dispatch) != block_.p.dispatch.terms) block_.warp.laneOr(verdict, kLlDiffers);
   }
 
   // All entries for local expert e. Notes how many of them are of earlier sources.
@@ -148,32 +183,33 @@ class LlTaken {
       MOE_UNROLLED
       for (int j = 0; j < kAtOnce; ++j) {
         if (first + j >= c_.nranks) continue;
-        t_.entriesBefore[(first + j) * experts_ + e] = sum;
+        t_.entriesBefore()[(first + j) * experts_ + e] = sum;
         sum += counts[j];
       }
     }
-    t_.rowsPerExpert[e] = sum;
+    t_.rowsPerExpert()[e] = sum;
   }
 
   // The final row of an entry, whose header counts from its source's first.
   MOE_LANES int entryPlace(int from, const Quad& entry) const {
     const int e = entryExpert(entry);
-    const int first = h_.layout == Layout::expertMajorPadded ? e * h_.map.nranks * h_.tokensMax : t_.expertOffsets[e];
-    return first + t_.entriesBefore[from * experts_ + e] + entryRow(entry);
+    const int first = h_.layout == Layout::expertMajorPadded ? e * h_.map.nranks * h_.tokensMax : t_.expertOffsets()[e];
+    return first + t_.entriesBefore()[from * experts_ + e] + entryRow(entry);
   }
 
-  const Block& block_;
+  const Tabled& block_;
   const CommView& c_;
   const HandleView& h_;
-  const LlTables& t_;
+  const Tabled& t_;
   const int experts_;
 };
 
-// Rows of a payload, as Delivered wants them: in their slots or, if `in` is given, this rank's own in the caller's
-// input.
-template <class Block>
+// Rows of a payload at hand, as Delivered wants them: in their slots or, if `in` is given, this rank's own in the
+// caller's input.
+template <class Tabled>
 struct LlTakenRows {
-  const LlTaken<Block>& taken;
+  const LlTaken<Tabled>& taken;
+  LlHand hand;
   LlPayload payload;
   const std::uint8_t* in;
   std::uint32_t rowBytes;
@@ -182,12 +218,34 @@ struct LlTakenRows {
   MOE_LANES const std::uint8_t* source(int row) const {
     const Arrival at = taken.arrival(row);
     if (in == nullptr || at.from != payload.c.rank) return payload.arrived(at);
-    return in + std::int64_t{headToken(taken.laneHead(row))} * rowBytes;
+    return in + std::int64_t{taken.laneToken(row)} * rowBytes;
   }
-  MOE_LANES int copies(int row) const { return expertRows(payload.h) ? headEntries(taken.laneHead(row)) : 1; }
-  MOE_LANES int place(int row, int copy) const { return taken.place(row, copy); }
-  MOE_LANES int expert(int row, int copy) const { return entryExpert(taken.laneEntry(taken.arrival(row), copy)); }
+  MOE_LANES int copies(int row) const { return expertRows(payload.h) ? headEntries(*taken.header(hand, row)) : 1; }
+  MOE_LANES int place(int row, int copy) const { return taken.place(hand, row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return entryExpert(taken.header(hand, row)[1 + copy]); }
   MOE_LANES const std::int32_t* expertOffsets() const { return taken.expertOffsets(); }
+};
+
+// Rows at hand to their places, which are looked up while the rows are on their way: a list for streamRows.
+template <class S, class Tabled>
+struct LlDelivered {
+  const S& s;
+  LlParts share;
+  LlTakenRows<Tabled> places;
+  std::uint8_t* out;
+
+  MOE_LANES bool mayPlace() const { return places.taken.look(s, places.hand); }
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int sinksMax() const { return expertRows(s.handle) ? s.handle.topk : 1; }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = share.at(i);
+    return {places.source(part.row) + part.begin, part.bytes, sinksMax()};
+  }
+  MOE_LANES Sink sink(int i, int copy) const {
+    const PartOf part = share.at(i);
+    if (copy >= places.copies(part.row)) return {nullptr, nullptr, true};
+    return {out + std::int64_t{places.place(part.row, copy)} * share.rowBytes + part.begin, nullptr, true};
+  }
 };
 
 }  // namespace moe

@@ -34,71 +34,63 @@ MOE_SELDOM void llTellBadEntry(Warp warp, const StepParams& p) {
   });
 }
 
-// How many of a token's entries are for experts of `rank`: before entry k, and in all. idOf(entry): the physical one of
-// an entry.
-template <class IdOf>
-MOE_LANES Sums entriesBy(const StepParams& p, int token, int k, int rank, IdOf idOf) {
-  const HandleView& h = p.handle;
-  return laneSums<8>(h.topk, k, [&](int other) {
-    const int entry = token * h.topk + other;
-    const std::int64_t id = idOf(entry);
-    if (id < 0 || id >= h.map.experts || !h.map.isOn(static_cast<int>(id), rank)) return 0;
-    return h.merges == 0 || takenEntry(h, p.route, entry).with == other ? 1 : 0;
-  });
-}
-// The same of a handle with a placement. Templates may be in several kernels' files.
-template <class Params>
-MOE_SELDOM Sums placedEntriesFor(const Params& p, int token, int k, int rank) {
-  return entriesBy(p, token, k, rank, [&](int entry) { return indexAt(p.handle, p.route, entry); });
+// The items of n of warp `warp` of `warps`: only as many warps as needed have some, each one for each lane.
+template <class Warp>
+MOE_LANES Slice lanesOf(int n, int warp, int warps) {
+  if (n > warps * Warp::kLanes) return sliceOf(n, {warp, warps, 1});
+  const int before = warp * Warp::kLanes, left = n - before;
+  return {before, left < 0 ? 0 : left < Warp::kLanes ? left : Warp::kLanes};
 }
 
-// The sender's side. `Users` says which token goes where (ll_users.h).
-template <LlSending S, class Users>
+// The sender's side. `Places` says which token at hand goes where (ll_places.h).
+template <LlSending S, class Places>
 struct LlTelling {
   const S& s;
-  const Users& users;
+  const Places& places;
 
-  // All warps share out the Quads of all headers, and with them the handle's tables of what is sent. Numbers begin at
-  // the middle warp, since the first ones have more parts of rows where those are few.
-  MOE_LANES void storeHeaders() const {
+  // The headers of the tokens at hand, and with them the handle's tables of what is sent: by the last warps of the
+  // block, as the first ones have parts of rows. Entries and heads by different warps, which need different code.
+  MOE_LANES void storeHeaders(int warp, int warps) const {
     const HandleView& h = s.handle;
-    const int each = h.topk + h.destinationsMax;
-    const Slice slice = sliceOf(s.args.tokens * each, {(s.w.index + s.w.count / 2) % s.w.count, s.w.count, s.w.blocks});
-    s.warp.forEach(slice.count, [&](int i) {
-      const int token = h.byItems.of(slice.begin + i), k = slice.begin + i - token * each;
-      if (k < h.topk) return laneStoreEntry(token, k);
-      laneStoreHead(token, k - h.topk);
-    });
+    if (places.share().sharer != 0) return;
+    const int entries = places.size() * h.topk, heads = places.size() * h.destinationsMax;
+    const int back = warps - 1 - warp, pairs = (warps + 1) / 2;
+    if (warps == 1 || back % 2 == 0) {
+      const Slice slice = lanesOf<typename S::Policy>(entries, back / 2, pairs);
+      s.warp.forEach(slice.count, [&](int i) {
+        const int at = h.byTopk.of(slice.begin + i);
+        laneStoreEntry(places.first() + at, slice.begin + i - at * h.topk);
+      });
+    }
+    if (warps == 1 || back % 2 != 0) {
+      const Slice slice = lanesOf<typename S::Policy>(heads, back / 2, warps == 1 ? 1 : warps / 2);
+      s.warp.forEach(slice.count, [&](int i) {
+        const int item = slice.begin + i, at = item / h.destinationsMax;
+        laneStoreHead(places.first() + at, item - at * h.destinationsMax);
+      });
+    }
   }
 
-  // The warps of the first block, which has counted experts too. `w`: among all warps of the step. `refuses`: an entry
-  // cannot be, and the ranks make an empty route.
-  MOE_LANES void storeCounts(WarpIndex w, bool refuses) const {
+  // The leading block, which has counted experts too. `warp`: of its `warps`. `refuses`: an entry cannot be, and the
+  // ranks make an empty route.
+  MOE_LANES void storeCounts(int warp, int warps, bool refuses) const {
     const HandleView& h = s.handle;
-    const Slice slice = sliceOf(h.map.experts + h.map.nranks, {w.index / w.blocks, w.count / w.blocks, 1});
+    const Slice slice = sliceOf(h.map.experts + h.map.nranks, {warp, warps, 1});
     Quad handle = termsOf(h);
     if (refuses) handle.w |= kRouteRefused;
     s.warp.forEach(slice.count, [&](int i) {
-      const int bucket = slice.begin + i, count = users.total(bucket), experts = h.map.experts;
+      const int bucket = slice.begin + i, count = places.total(bucket), experts = h.map.experts;
       h.sent.totals[bucket] = count;
       if (bucket < experts) return laneStoreExpert(bucket, count);
-      auto* head = reinterpret_cast<Quad*>(told(bucket - experts));
+      const int rank = bucket - experts;
+      *llLastRows(s.comm, h, rank) = count;
+      auto* head = reinterpret_cast<Quad*>(told(rank));
       const std::uint64_t terms = s.args.terms;
       s.warp.laneStore(head, handle);
-      s.warp.laneStore(head + 1, Quad{static_cast<std::uint32_t>(terms), static_cast<std::uint32_t>(terms >> 32),
-                                      static_cast<std::uint32_t>(count), 0});
+      s.warp.laneStore(head + 1,
+                       Quad{static_cast<std::uint32_t>(terms), static_cast<std::uint32_t>(terms >> 32), 0, 0});
     });
-    if (refuses && w.index == 0) llTellBadEntry(s.warp, s.p);
-  }
-
-  MOE_LANES int rowsTo(int to) const { return users.total(s.handle.map.experts + to); }
-
-  // What waits for a remote rank, when all warps have stored theirs.
-  MOE_LANES Put blockPut(int to) const {
-    const CommView& c = s.comm;
-    return putBytes(to, llToldOffset(c, s.handle, c.at.llTold, c.rank),
-                    llToldOffset(c, s.handle, c.far->at.llToldOut, to),
-                    static_cast<std::uint32_t>(llToldHeader(c, s.handle, rowsTo(to))), s.epoch);
+    if (refuses && warp == 0) llTellBadEntry(s.warp, s.p);
   }
 
  private:
@@ -109,8 +101,11 @@ struct LlTelling {
 
   // How many of a token's entries are for experts of `rank`: before entry k, and in all.
   MOE_LANES Sums entriesFor(int token, int k, int rank) const {
-    if (s.handle.placement != nullptr) return placedEntriesFor(s.p, token, k, rank);
-    return entriesBy(s.p, token, k, rank, [&](int entry) { return givenIndexAt(s.handle, s.p.route, entry); });
+    const HandleView& h = s.handle;
+    return laneSums<8>(h.topk, k, [&](int other) {
+      const int id = places.id(token, other);
+      return id >= 0 && h.map.isOn(id, rank) ? 1 : 0;
+    });
   }
 
   MOE_LANES void laneStoreExpert(int expert, int count) const {
@@ -120,24 +115,23 @@ struct LlTelling {
 
   MOE_LANES void laneStoreEntry(int token, int k) const {
     const HandleView& h = s.handle;
-    const int entry = token * h.topk + k;
-    const TakenEntry taken = takenEntry(h, s.p.route, entry);
-    const int expert = keptId(h, k, taken);
-    h.sent.ids[entry] = expert;
-    h.sent.weights[entry] = taken.weight;
-    if (expert < 0) return;
-    const int to = h.map.rankOf(expert), row = expertRows(h) ? users.positionOf(token, expert) : 0;
-    s.warp.laneStore(header(to, users.positionOf(token, h.map.experts + to)) + 1 + entriesFor(token, k, to).before,
-                     makeEntry(h.map.local(expert, to), k, taken.weight, row));
+    const int entry = token * h.topk + k, id = places.id(token, k);
+    const float weight = places.weight(token, k);
+    h.sent.ids[entry] = id;
+    h.sent.weights[entry] = weight;
+    if (id < 0) return;
+    const int to = h.map.rankOf(id), row = expertRows(h) ? places.positionOf(token, id) : 0;
+    s.warp.laneStore(header(to, places.positionOf(token, h.map.experts + to)) + 1 + entriesFor(token, k, to).before,
+                     makeEntry(h.map.local(id, to), k, weight, row));
   }
 
   MOE_LANES void laneStoreHead(int token, int ordinal) const {
     const HandleView& h = s.handle;
-    const Destination to = users.of(token, ordinal);
+    const Destination to = places.of(token, ordinal);
     h.sent.destinations[std::int64_t{token} * h.destinationsMax + ordinal] = to;
     if (ordinal == 0) {
-      h.sent.localCount[token] = users.localDestinations(token);
-      h.sent.destinationCount[token] = users.destinations(token);
+      h.sent.localCount[token] = places.localDestinations(token);
+      h.sent.destinationCount[token] = places.destinations(token);
     }
     if (to.rank == kNoRank) return;
     if (s.isRemote(to.rank)) h.rails.outgoing[static_cast<std::int64_t>(to.rank) * h.tokensMax + to.index] = token;
@@ -145,5 +139,18 @@ struct LlTelling {
                      makeHead(token, waveOf(token, s.args.tokens), 0, s.comm.rank, entriesFor(token, 0, to.rank).all));
   }
 };
+
+// How many rows go to a rank, when all warps have announced theirs. Not from the handle, whose route may be empty
+// again.
+MOE_LANES int llRowsTo(const LlSending auto& s, int to) {
+  return s.warp.laneLoad(llLastRows(s.comm, s.handle, to));
+}
+// What waits for a remote rank, when all warps have stored theirs.
+MOE_LANES Put llToldPut(const LlSending auto& s, int to) {
+  const CommView& c = s.comm;
+  return putBytes(to, llToldOffset(c, s.handle, c.at.llTold, c.rank),
+                  llToldOffset(c, s.handle, c.far->at.llToldOut, to),
+                  static_cast<std::uint32_t>(llToldHeader(c, s.handle, llRowsTo(s, to))), s.epoch);
+}
 
 }  // namespace moe

@@ -46,11 +46,11 @@ struct Outgoing {
 };
 
 // One payload (rows or side) of this warp's share of tokens: a list for streamRows.
-template <class To>
+template <class To, class Share = PartShare>
 struct PayloadOut {
   const To& to;
   const std::uint8_t* from;
-  PartShare share;
+  Share share;
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int sinksMax() const { return to.placesMax(); }
@@ -93,12 +93,12 @@ MOE_LANES CastSink castPiece(std::uint8_t* row, std::uint32_t codeBytes) {
 }
 
 // Rows that are cast: a list for castRows. Parts are of their elements.
-template <class To>
+template <class To, class Share = PartShare>
 struct CastOut {
   static constexpr bool kScatters = To::Placed::kScatters;
   const To& to;
   const DispatchArgs& d;
-  PartShare share;
+  Share share;
 
   MOE_LANES int count() const { return share.count(); }
   MOE_LANES int rowType() const { return d.cast.rowType; }

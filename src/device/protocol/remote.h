@@ -29,9 +29,9 @@ MOE_LANES void putBlock(const AnySession auto& s, int to, const Block& block) {
 }
 
 // This rank's word of the flags at `area`, at a remote rank, behind all that was put there by that connection before.
-MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64_t epoch,
-                      std::uint64_t connection = 0) {
-  return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch), connection);
+MOE_LANES Put flagPut(const CommView& c, int to, std::uint64_t area, std::uint64_t epoch, std::uint64_t connection = 0,
+                      int content = 0) {
+  return putWord(to, area + static_cast<std::uint64_t>(c.rank) * sizeof(Flag), flagWord(epoch, content), connection);
 }
 
 MOE_LANES void putFlag(const AnySession auto& s, int to, std::uint64_t area) {

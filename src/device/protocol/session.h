@@ -88,7 +88,10 @@ struct Session {
 
   // ---- The epoch's ends
 
-  MOE_LANES bool stopped() const { return warp.stopped(comm); }
+  template <class... Looked>
+  MOE_LANES bool stopped(Looked&... looked) const {
+    return warp.stopped(comm, looked...);
+  }
 
   // Every warp of a sending step says here that it has read what begins and ends with an epoch.
   MOE_LANES void noteBegin() const { warp.mark(&comm.state->begun[channel], Meeting::begin, w); }
@@ -133,6 +136,14 @@ struct Session {
         comm.domainSize, [&](int i) { return comm.in<Flag>(comm.domainFirst + i, area) + comm.rank; }, meeting, team);
   }
 
+  // The same of flags that count rows: that of rank domainFirst + i has changed by moreOf(i) of each block.
+  template <class MoreOf>
+  MOE_LANES void announceRows(const std::uint64_t& area, MoreOf moreOf, Meeting meeting, WarpIndex team) const {
+    warp.announceRows(
+        comm.domainSize, [&](int i) { return comm.in<Flag>(comm.domainFirst + i, area) + comm.rank; }, moreOf, meeting,
+        team);
+  }
+
   // True if the flags [from] at `area` of this rank's window have reached `value`: of some ranks, of all, of the
   // domain's, or this rank's own, to which all its warps announce.
   MOE_LANES bool waitForRanks(const std::uint64_t& area, Range ranks, std::uint64_t value, Phase phase) const {
@@ -141,6 +152,11 @@ struct Session {
   }
   MOE_LANES bool waitForAll(const std::uint64_t& area, std::uint64_t value, Phase phase) const {
     return waitForRanks(area, allRanks(comm), value, phase);
+  }
+  // The same, and take(rank, word) for each as it was found.
+  template <class Take>
+  MOE_LANES bool waitForAll(const std::uint64_t& area, std::uint64_t value, Phase phase, Take take) const {
+    return warp.waitAll(comm, comm.mine<Flag>(area), comm.nranks, value, Awaited{phase, 0, 1}, take);
   }
   MOE_LANES bool waitForDomain(const std::uint64_t& area, std::uint64_t value, Phase phase) const {
     return waitForRanks(area, domainRanks(comm), value, phase);

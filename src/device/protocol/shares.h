@@ -47,11 +47,14 @@ struct PartShare {
   std::uint32_t rowBytes;
   Strided mine;
 
+  static MOE_LANES PartShare of(Range rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
+    return {parts, rowBytes, stridedOf(rows.begin * parts.count, rows.end * parts.count, w)};
+  }
   MOE_LANES int count() const { return mine.count; }
   MOE_LANES PartOf at(int i) const { return partOf(parts, rowBytes, mine.at(i)); }
 };
 MOE_LANES PartShare shareOf(Range rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
-  return {parts, rowBytes, stridedOf(rows.begin * parts.count, rows.end * parts.count, w)};
+  return PartShare::of(rows, parts, rowBytes, w);
 }
 
 }  // namespace moe

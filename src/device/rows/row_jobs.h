@@ -39,6 +39,18 @@ template <class List>
 concept HasSides = requires {
   requires List::kSides;
 };
+// Places are not looked up before mayPlace() has returned true; if it returns false, nothing is stored.
+template <class List>
+concept AsksPlaces = requires(const List list) {
+  { list.mayPlace() } -> std::same_as<bool>;
+};
+MOE_LANES bool mayPlace(const CopyList auto& list) {
+  if constexpr (AsksPlaces<std::remove_cvref_t<decltype(list)>>) {
+    return list.mayPlace();
+  } else {
+    return true;
+  }
+}
 // Rows, or sums, that are stored as landing words (landing.h).
 template <class List>
 concept MadeToLand = requires {

@@ -22,6 +22,18 @@ MOE_HOST_DEVICE constexpr Flag announcementShare(bool first, int parts) {
   return first ? flagWord(1) - static_cast<Flag>(parts - 1) : 1;
 }
 
+// A word that counts rows too: the lowest bits have their number, which each epoch changes by the difference to the one
+// before, together with a share. So nothing carries, and shares count in the bits above.
+inline constexpr int kFlagRowBits = 12;
+inline constexpr int kFlagRowsMax = (1 << kFlagRowBits) - 1, kRowSharesMax = 1 << (kFlagValueBits - kFlagRowBits);
+MOE_HOST_DEVICE constexpr Flag rowsShare(bool first, int parts) {
+  const Flag others = static_cast<Flag>(parts - 1) << kFlagRowBits;
+  return first ? flagWord(1) - others : Flag{1} << kFlagRowBits;
+}
+MOE_HOST_DEVICE constexpr int flagRows(Flag word) {
+  return static_cast<int>(word & static_cast<Flag>(kFlagRowsMax));
+}
+
 MOE_HOST_DEVICE constexpr std::uint64_t flagEpoch(Flag word) {
   return word >> kFlagValueBits;
 }

@@ -4,7 +4,6 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "device/view/ll_tables.h"
 #include "device/view/terms.h"
 #include "device/view/views.h"
 
@@ -69,6 +68,7 @@ inline void setShape(const HandleShape& s, HandleView* view) {
   v.topk = s.topk;
   v.destinationsMax = destinationsPerToken(s.topk, s.map.nranks);
   v.byTopk = divisorOf(v.topk), v.byItems = divisorOf(v.topk + v.destinationsMax);
+  v.byHeader = divisorOf(v.headerStride());
   v.layout = s.layout;
   v.lowLatency = s.lowLatency ? 1 : 0;
   v.tokensMax = s.tokensMax;
@@ -82,6 +82,9 @@ inline void setShape(const HandleShape& s, HandleView* view) {
   v.weighted = s.combineWeights && expertRows(v) ? 1 : 0;
   v.terms = handleTerms(s);
   v.domains = s.domains;
+  v.llTables = layOutLlTables(s.map, s.topk, s.tokensMax);
+  const bool fits = s.tokensMax <= kLlRouteTokensMax && llTableBytes(v.llTables) <= kLlTableBytesMax;
+  v.routesInDispatch = s.lowLatency && s.rowsBudget == 0 && !s.expertCounts && fits ? 1 : 0;
 }
 
 // Fills the pointers of `view` with places in the block at `memory`, and returns the block's size. With memory NULL:
@@ -108,7 +111,7 @@ inline std::int64_t layOutHandle(const HandleShape& s, std::uint8_t* memory, Han
   take(v.sent.tables.warpRankBase, warps * n);
   take(v.sent.tables.warpRankOffsets, warps * (n + 1));
   take(v.sent.tables.warpWaveRows, v.wavesByExpert() ? warps * (kHtWaves * n + 1) : 0);
-  take(v.sent.tables.blocks, dispatchRoutes(v) ? s.tableBlocks * llTableBytes(v) : 0);
+  take(v.sent.tables.blocks, dispatchRoutes(v) ? s.tableBlocks * llTableBytes(v.llTables) : 0);
   take(v.sent.totals, v.buckets());
   take(v.sent.entryRow, entries);
   take(v.sent.destinationCount, s.tokensMax);

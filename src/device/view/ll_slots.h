@@ -41,8 +41,14 @@ MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, in
   return c.at.llSizes + static_cast<std::uint64_t>(h.llSet * c.nranks + from) * sizeof(std::uint64_t);
 }
 
+// How many rows went from this rank to rank `to` in the set's last dispatch that routed: its own memory, beside the
+// flags that say it to others.
+MOE_LANES std::int32_t* llLastRows(const CommView& c, const HandleView& h, int to) {
+  return c.mine<std::int32_t>(c.at.llLastRows) + h.llSet * c.nranks + to;
+}
+
 // What a dispatch that routes tells a rank beside its rows: a handle's terms (a Quad); the dispatch's terms, in two
-// words, and the number of rows, in one (a Quad); the number of entries for each of the rank's experts; and from
+// words (a Quad); the number of entries for each of the rank's experts; and from
 // llToldHead on the headers, in the order of the rows.
 MOE_LANES std::uint64_t llToldOffset(const CommView& c, const HandleView& h, std::uint64_t area, int part) {
   return area + static_cast<std::uint64_t>(std::int64_t{h.llSet * c.nranks + part} * c.at.llToldBytes);

@@ -1,65 +1,77 @@
-// The tables of an LL dispatch that routes. Each block of lanes that share scratch memory counts for itself what it has
-// to know of all tokens of its rank, and of all that come.
+// The tables of an LL dispatch that routes. Each block of lanes that share scratch memory has its own: of the tokens
+// that it sends, some at once, and of the rows that it takes.
 #pragma once
 
-#include "device/view/views.h"
+#include "device/view/flag.h"
+#include "device/view/shape.h"
 
 namespace moe {
 
-// Handles whose tables are larger route in a step of their own. A block's scratch memory holds this much.
+// Handles whose tables are larger, or that are for more tokens, route in a step of their own. A block's scratch memory
+// holds this much. Each block looks at all tokens before its own, so many tokens are better counted once.
 inline constexpr std::int64_t kLlTableBytesMax = 40 << 10;
+inline constexpr int kLlRouteTokensMax = 1024;
+static_assert(kLlRouteTokensMax <= kFlagRowsMax, "a flag says how many rows came");
 
-struct LlTables {
-  // Of the tokens that are sent. Chunks and buckets as in the route; the first bit of a token's words is this domain's
-  // first rank, then come the domain's others, then all other ranks in order.
-  std::uint32_t* ranks;   // [tokensMax][rankWords] the ranks that a token goes to
-  std::uint32_t* faulty;  // [2] not 0: an id cannot be; what is wrong with what the ranks have told
-  std::uint32_t* users;   // [chunks][buckets] bit t: token t of the chunk uses the bucket
-  std::uint16_t* before;  // [chunks][buckets] users in earlier chunks
+// Tokens of a block at once, one bit each; and rows.
+inline constexpr int kLlTokensAtOnce = 32, kLlRowsAtOnce = 16;
+
+// Where a handle has them, in words from the beginning of a block's memory.
+struct LlTableLayout {
+  // Of the tokens that are sent. Buckets as in the route. Bits of ranks: first this domain's first rank, then the
+  // domain's others, then all other ranks in order.
+  int earlier;   // uint32 [chunks of tokensMax][nranks] bit t: token t of the chunk, before the block's, goes there
+  int before;    // uint32 [buckets] users among this rank's tokens before those at hand
+  int users;     // uint32 [buckets] bit t: token t of those at hand
+  int ranks;     // uint32 [kLlTokensAtOnce][rankWords] the ranks that a token goes to
+  int words;     // uint32 [kLlWords]
+  int ids;       // int32 [kLlTokensAtOnce][topk] as the handle keeps them
+  int weights;   // float [kLlTokensAtOnce][topk]
+  int lastRows;  // int32 [nranks] rows that went to each rank in the set's dispatch before
   // Of what comes.
-  std::int32_t* rankRows;       // [nranks] rows of each source
-  std::int32_t* rankOffsets;    // [nranks + 1] as in the handle
-  std::int32_t* expertOffsets;  // [localExperts + 1]
-  std::int32_t* rowsPerExpert;  // [localExperts]
-  std::int32_t* entriesBefore;  // [nranks][localExperts] entries of earlier ranks
+  int rankRows;       // int32 [nranks] rows of each source
+  int rankOffsets;    // int32 [nranks + 1] as in the handle
+  int expertOffsets;  // int32 [localExperts + 1]
+  int rowsPerExpert;  // int32 [localExperts]
+  int entriesBefore;  // int32 [nranks][localExperts] entries of earlier ranks
+  int headers;        // Quad [kLlRowsAtOnce][headerQuads] of the rows at hand, as they came
+  int end;
 };
 
-MOE_HOST_DEVICE int llRankWords(const HandleView& h) {
-  return (h.map.nranks + 31) / 32;
+// What a block notes. Not 0: an id cannot be; the rank is to stop; and an LlVerdict.
+enum LlWord { kLlFaulty, kLlStops, kLlVerdict, kLlWords };
+
+MOE_HOST_DEVICE constexpr int llRankWords(int nranks) {
+  return (nranks + 31) / 32;
 }
-MOE_HOST_DEVICE int llChunks(const HandleView& h) {
-  return (h.tokensMax + kChunkTokens - 1) / kChunkTokens;
+// Chunks of so many tokens.
+MOE_HOST_DEVICE constexpr int llChunks(int tokens) {
+  return (tokens + kChunkTokens - 1) / kChunkTokens;
 }
 
-// Lays the tables out from `memory` on, and returns their bytes. With memory NULL: these alone.
-MOE_HOST_DEVICE std::int64_t layOutLlTables(const HandleView& h, std::uint8_t* memory, LlTables* tables) {
-  const int ranks = h.map.nranks, experts = h.map.count(0), cells = llChunks(h) * (h.map.experts + ranks);
-  auto* words = reinterpret_cast<std::int32_t*>(memory);
-  std::int64_t end = 0;
-  const auto take = [&](std::int64_t count) {
-    std::int32_t* begin = words == nullptr ? nullptr : words + end;
-    end += roundUp(count, 4);
-    return begin;
+constexpr LlTableLayout layOutLlTables(const ExpertMap& map, int topk, int tokensMax) {
+  const int ranks = map.nranks, experts = map.count(0), buckets = map.experts + ranks;
+  LlTableLayout at{};
+  const auto take = [&](int& table, int words) {
+    table = at.end;
+    at.end += static_cast<int>(roundUp(words, 4));
   };
-  tables->ranks = reinterpret_cast<std::uint32_t*>(take(std::int64_t{h.tokensMax} * llRankWords(h)));
-  tables->faulty = reinterpret_cast<std::uint32_t*>(take(2));
-  tables->users = reinterpret_cast<std::uint32_t*>(take(cells));
-  tables->before = reinterpret_cast<std::uint16_t*>(take((cells + 1) / 2));
-  tables->rankRows = take(ranks);
-  tables->rankOffsets = take(ranks + 1);
-  tables->expertOffsets = take(experts + 1);
-  tables->rowsPerExpert = take(experts);
-  tables->entriesBefore = take(std::int64_t{ranks} * experts);
-  return end * std::int64_t{sizeof(std::int32_t)};
-}
-MOE_HOST_DEVICE std::int64_t llTableBytes(const HandleView& h) {
-  LlTables tables;
-  return layOutLlTables(h, nullptr, &tables);
+  take(at.earlier, llChunks(tokensMax) * ranks);
+  take(at.before, buckets), take(at.users, buckets);
+  take(at.ranks, kLlTokensAtOnce * llRankWords(ranks));
+  take(at.words, kLlWords);
+  take(at.ids, kLlTokensAtOnce * topk), take(at.weights, kLlTokensAtOnce * topk);
+  take(at.lastRows, ranks);
+  take(at.rankRows, ranks), take(at.rankOffsets, ranks + 1);
+  take(at.expertOffsets, experts + 1), take(at.rowsPerExpert, experts);
+  take(at.entriesBefore, ranks * experts);
+  take(at.headers,
+       kLlRowsAtOnce * static_cast<int>(headerQuads(topk)) * static_cast<int>(sizeof(Quad) / sizeof(std::uint32_t)));
+  return at;
 }
 
-// Whether a dispatch of this handle can route in the same step: the same on all ranks.
-MOE_HOST_DEVICE bool dispatchRoutes(const HandleView& h) {
-  return h.lowLatency != 0 && h.rowsBudget == 0 && h.countsExperts == 0 && llTableBytes(h) <= kLlTableBytesMax;
+constexpr std::int64_t llTableBytes(const LlTableLayout& at) {
+  return std::int64_t{at.end} * std::int64_t{sizeof(std::uint32_t)};
 }
 
 }  // namespace moe

@@ -4,6 +4,7 @@
 
 #include "device/view/failure.h"
 #include "device/view/handle_state.h"
+#include "device/view/ll_tables.h"
 #include "device/view/placement.h"
 #include "device/view/ready_words.h"
 #include "device/view/remote_view.h"
@@ -136,7 +137,7 @@ struct RouteTables {
   std::int32_t* warpRankBase;     // [route's warps][nranks]
   std::int32_t* warpRankOffsets;  // [route's warps][nranks + 1]
   std::int32_t* warpWaveRows;     // [route's warps] waves by experts: [kHtWaves * nranks + 1]
-  std::uint8_t* blocks;           // LL: [blocks][llTableBytes], where there is no scratch memory: see LlTables
+  std::uint8_t* blocks;           // LL: [blocks][words of LlTableLayout], where there is no scratch memory
 };
 
 // An entry that counts with entry `k` of its token, as an id: below -1, so that it counts as unused.
@@ -170,7 +171,7 @@ struct Arriving {
   std::int32_t* rows;           // [1]
   std::int32_t* rankOffsets;    // [nranks + 1]
   std::int32_t* rowsPerExpert;  // [localExperts]
-  std::int32_t* expertOffsets;  // [localExperts + 1]
+  std::int32_t* expertOffsets;  // [localExperts + 1] of layouts with a row per expert
   std::int32_t* wanted;         // with a budget: [1 + localExperts] rows, and rows per expert, if there were none
   std::int32_t* allExperts;     // [experts] rows that arrive for each, on all ranks; NULL: nobody asks
   Quad* headers;                // [arrivingRowsMax][headerQuads], in FLAT order
@@ -194,6 +195,7 @@ struct HandleView {
   int placesNamed;            // experts that a placement may have: the map's, or more if some are on no rank of it
   int topk, destinationsMax;  // of a token
   Divisor byTopk, byItems;    // byItems: what the route writes of a token's headers, its entries and its destinations
+  Divisor byHeader;           // the Quads of a header
   Layout layout;
   int lowLatency;  // 1: LL
   int llSet;       // LL: its set of slots
@@ -206,6 +208,8 @@ struct HandleView {
   int rowsBudget;        // not 0: so many rows of tokens arrive at a rank at most, and the rest is left out
   int countsExperts;     // 1: a route tells how many rows all experts get
   int weighted;          // 1: combines bring the weights of their rows, which are of experts
+  int routesInDispatch;  // 1: an LL dispatch can route in the same step, the same on all ranks; and then
+  LlTableLayout llTables;
   Quad terms;            // what must agree between ranks, but for the placement: terms.h
   Placement* placement;  // in the handle's memory, and written while no step reads it; NULL: ids are physical
 
@@ -247,6 +251,11 @@ struct HandleView {
   // Rows of an expert's group in which `full` rows have something in them.
   MOE_HOST_DEVICE int groupRows(int full) const { return byAlignment.of(full + alignment - 1) * alignment; }
 };
+
+// Whether a dispatch of this handle can route in the same step: the same on all ranks.
+MOE_HOST_DEVICE bool dispatchRoutes(const HandleView& h) {
+  return h.routesInDispatch != 0;
+}
 
 // Layouts with a row for each local expert of a token.
 MOE_HOST_DEVICE bool expertRows(const HandleView& h) {
@@ -291,7 +300,7 @@ struct DispatchArgs {
   std::uint64_t terms;                // what must agree: packDispatchTerms
   Parts parts;                        // of the tokens' rows, as they are sent; with a cast, of their elements
   Parts arriving;                     // of the rows that arrive: usually more rows, so fewer parts
-  int countingBlock;                  // LL that routes: 1: the first block counts, and moves no rows
+  int countingBlock;                  // LL that routes: 1: the last of several blocks counts, and moves no rows
   int straight;                       // LL: 1: this rank's own rows go from `rows` to `outRows`, without a slot
   CastArgs cast;
   PayloadArgs payloads;

@@ -30,6 +30,7 @@ struct WindowLayout {
   std::uint64_t htScales;        // ScaleRecord [parity][from][kScaleRecords]
   std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: of the rank's experts, see ScaleRecord
   std::uint64_t htCombines;      // CombineRecord [parity][from]
+  std::uint64_t llLastRows;      // int32 [set][to]: own memory, of dispatches that route (ll_slots.h)
   std::uint64_t llSizes;         // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;  // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 
@@ -183,6 +184,7 @@ inline void layOutControl(const CommShape& s, WindowPlan& at, WindowAreas& areas
   at.llCombineSizes = areas.take(s.llSets * flags);
   at.llCombineReady = areas.take(s.llSets * flags), at.llCombineFree = areas.take(s.llSets * flags);
   at.llWeightsReady = areas.take(s.llSets * flags);
+  at.llLastRows = areas.take(s.llSets * n * std::int64_t{sizeof(std::int32_t)});
   at.routeCounts = areas.take(kParities * n * at.countStride * 4);
   at.waveCounts = areas.take(s.ht ? kParities * n * kHtWaves * 4 : 0);
   at.htOutputs = areas.take(kParities * n * std::int64_t{sizeof(OutputRecord)});

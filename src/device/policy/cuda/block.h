@@ -94,14 +94,21 @@ class CudaBlock : public CudaWarp {
   }
 
   MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    return waitAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
+  }
+  template <class Take>
+  MOE_LANES bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited,
+                         Take take) const {
     bool good = true;
-    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, awaited);
+    if (thread() < kLanes) good = pollAll(comm, flags, n, epoch, awaited, take);
     return __syncthreads_and(good ? 1 : 0) != 0;
   }
 
-  MOE_LANES bool stopped(const CommView& comm) const {
-    const bool stop = thread() == 0 && cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0;
-    return __syncthreads_or(stop ? 1 : 0) != 0;
+  template <class... Looked>
+  MOE_LANES bool stopped(const CommView& comm, Looked&... looked) const {
+    const std::uint32_t failures = thread() == 0 ? cuda_flags::loadRelaxed(&comm.state->failuresClaimed) : 0;
+    hold(looked...);
+    return __syncthreads_or(failures != 0 ? 1 : 0) != 0;
   }
 
  protected:

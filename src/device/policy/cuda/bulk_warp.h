@@ -133,8 +133,9 @@ class CudaBulkWarp : public CudaBulk {
   // one copy after the other, and those to peers wait for the wire: so of a row that leaves, what stays is stored by
   // the lanes.
   template <CopyList List>
-  MOE_LANES void streamRows(const List& list) const {
+  MOE_LANES bool streamRows(const List& list) const {
     constexpr bool kPairs = HasSides<List>;
+    if (!mayPlace(list)) return false;
     const int n = list.count(), sinksMax = list.sinksMax();
     int batch = kDeskJobs;
     while (batch * sinksMax > kLanes) batch /= 2;
@@ -165,6 +166,7 @@ class CudaBulkWarp : public CudaBulk {
     }
     while (stores_ != used_) storePiece<kPairs>();
     __syncwarp();
+    return true;
   }
 
   template <class FlagOf>

@@ -22,6 +22,7 @@ class CudaWarp {
  public:
   // All warps of a block: block.h.
   using Wide = CudaBlock;
+  static MOE_LANES int warpsOfBlock() { return static_cast<int>(blockDim.x) / kLanes; }
   MOE_LANES Wide wide() const;
 
   static constexpr int kLanes = 32, kBlockWarpsMax = 32;
@@ -41,6 +42,7 @@ class CudaWarp {
     followPredecessor();
     static_assert(static_cast<int>(Meeting::count) <= kLanes, "a thread for each, as a block may be one warp");
     if (threadIdx.x < static_cast<unsigned>(Meeting::count)) blockMeetings()[threadIdx.x] = 0;
+#pragma unroll 1  // few turns: no code to count them
     for (int i = static_cast<int>(threadIdx.x); i <= kBlockWaits; i += static_cast<int>(blockDim.x)) {
       blockWaits()[i] = {0, kWaiting, 0};
     }
@@ -75,6 +77,9 @@ class CudaWarp {
   MOE_LANES void laneOr(std::uint32_t* word, std::uint32_t bits) const {
     atomicOr(word, bits);
   }
+  MOE_LANES void laneAdd(std::uint32_t* word, std::uint32_t value) const {
+    atomicAdd(word, value);
+  }
 
   template <class T>
   MOE_LANES T laneLoad(const T* from) const {
@@ -86,11 +91,16 @@ class CudaWarp {
   }
 
   template <CopyList List>
-  MOE_LANES void streamRows(const List& list) const {
+  MOE_LANES bool streamRows(const List& list) const {
     const int n = list.count();
     __syncwarp();
-    for (int i = 0; i < n; ++i) streamRow(list, i);
+    if constexpr (AsksPlaces<List>) {
+      if (!streamWhenPlaced(list, n)) return false;
+    } else {
+      for (int i = 0; i < n; ++i) streamRow(list, i);
+    }
     __syncwarp();
+    return true;
   }
 
   template <CastList Casts>
@@ -149,20 +159,26 @@ class CudaWarp {
   // scope waits for all stores on their way to peers, so there is one per block and not one per warp.
   template <class FlagOf>
   MOE_LANES void announce(int n, FlagOf flagOf, Meeting meeting, WarpIndex team) const {
-    __syncwarp();
-    std::uint32_t before = 0;
-    if (lane() == 0) before = cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1);
-    if (__shfl_sync(kAll, before, 0) + 1 != warpsOfBlock(team)) return;
-    __syncwarp();  // what lane 0 acquired is now every lane's
+    if (!speaksForBlock(meeting, team)) return;
     cuda_flags::fence();
     const Flag share = announcementShare(team.index % team.blocks == 0, team.blocks);
     for (int i = lane(); i < n; i += kLanes) cuda_flags::addRelaxed(flagOf(i), share);
   }
 
+  template <class FlagOf, class MoreOf>
+  MOE_LANES void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting meeting, WarpIndex team) const {
+    if (!speaksForBlock(meeting, team)) return;
+    cuda_flags::fence();
+    const Flag share = rowsShare(team.index % team.blocks == 0, team.blocks);
+    for (int i = lane(); i < n; i += kLanes) {
+      cuda_flags::addRelaxed(flagOf(i), share + static_cast<Flag>(std::int64_t{moreOf(i)}));
+    }
+  }
+
   MOE_LANES void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     __syncwarp();
     if (lane() != 0) return;
-    if (cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1) + 1 != warpsOfBlock(team)) return;
+    if (cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1) + 1 != teamWarps(team)) return;
     cuda_flags::addReleaseOnDevice(word, announcementShare(team.index % team.blocks == 0, team.blocks));
   }
 
@@ -182,10 +198,20 @@ class CudaWarp {
     return good;
   }
 
+  MOE_LANES bool laneStopped(const CommView& comm) const {
+    return cuda_flags::loadRelaxed(&comm.state->failuresClaimed) != 0;
+  }
+  template <class... Looked>
+  MOE_LANES void hold(Looked&... looked) const {
+    (..., holdOne(looked));
+  }
+
   // The abort word is in host memory: it is looked at while waiting, not here.
-  MOE_LANES bool stopped(const CommView& comm) const {
+  template <class... Looked>
+  MOE_LANES bool stopped(const CommView& comm, Looked&... looked) const {
     std::uint32_t failures = 0;
     if (lane() == 0) failures = cuda_flags::loadRelaxed(&comm.state->failuresClaimed);
+    hold(looked...);
     return __shfl_sync(kAll, failures, 0) != 0;
   }
 
@@ -194,6 +220,22 @@ class CudaWarp {
   }
 
  protected:
+  // Whether this warp is its block's last at a meeting.
+  static MOE_LANES bool speaksForBlock(Meeting meeting, WarpIndex team) {
+    __syncwarp();
+    std::uint32_t before = 0;
+    if (lane() == 0) before = cuda_flags::addInBlock(blockMeetings() + static_cast<int>(meeting), 1);
+    if (__shfl_sync(kAll, before, 0) + 1 != teamWarps(team)) return false;
+    __syncwarp();  // what lane 0 acquired is now every lane's
+    return true;
+  }
+  static MOE_LANES void holdOne(std::uint32_t& word) {
+    asm volatile("" : "+r"(word));
+  }
+  static MOE_LANES void holdOne(std::uint64_t& word) {
+    asm volatile("" : "+l"(word));
+  }
+
   // All lanes come here, with what they have stored; true: this CUDA warp goes on for them.
   MOE_LANES bool gather() const {
     __syncwarp();
@@ -222,7 +264,7 @@ class CudaWarp {
     __shared__ std::uint32_t arrived[static_cast<int>(Meeting::count)];
     return arrived;
   }
-  static MOE_LANES std::uint32_t warpsOfBlock(WarpIndex team) {
+  static MOE_LANES std::uint32_t teamWarps(WarpIndex team) {
     return team.perBlock != 0 ? static_cast<std::uint32_t>(team.perBlock) : blockDim.x / kLanes;
   }
   static MOE_LANES int lane() {
@@ -230,15 +272,46 @@ class CudaWarp {
   }
 
   MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    return pollAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
+  }
+  template <class Take>
+  MOE_LANES bool pollAll(const CommView& comm, const Flag* flags, int n, std::uint64_t epoch, Awaited awaited,
+                         Take take) const {
     const bool watches = comm.waits != nullptr && awaited.phase != Phase::ownWarps;
     if (watches && !cuda_waits::watch(comm, flags, n, epoch, awaited)) return false;
     bool good = true;
     for (int begin = 0; begin < n && good; begin += kLanes) {
       const int i = begin + lane();
-      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, awaited, i));
+      Flag word = 0;
+      good = __all_sync(kAll, i >= n || waitOne(comm, flags + i, epoch, awaited, i, &word));
+      if (good && i < n) take(i, word);
     }
     __syncwarp();  // what one lane acquired is now every lane's
     return good;
+  }
+
+  // The first row, or its beginning, is on its way while places are found.
+  template <class List>
+  MOE_LANES bool streamWhenPlaced(const List& list, int n) const {
+    CopyJob job = n > 0 ? list.job(0) : CopyJob{nullptr, 0, 0};
+    for (int i = 0;; ++i) {
+      const auto* from = reinterpret_cast<const Quad*>(job.source);
+      const int quads = static_cast<int>(job.bytes / sizeof(Quad));
+      Quad piece[kBatch];
+      loadBatch(piece, from, lane(), quads);
+      if (i == 0 && !list.mayPlace()) return false;
+      if (i >= n) return true;
+      const Sink sink = lane() < job.sinks ? list.sink(i, lane()) : Sink{nullptr, nullptr, false};
+      const auto mine = reinterpret_cast<std::uint64_t>(sink.row);
+      for (int begin = lane();;) {
+        storeBatch<MadeToLand<List>>(piece, begin, quads, job.sinks, mine);
+        begin += kLanes * kBatch;
+        if (begin - lane() >= quads) break;
+        loadBatch(piece, from, begin, quads);
+      }
+      if (i + 1 >= n) return true;
+      job = list.job(i + 1);
+    }
   }
 
   template <class List>
@@ -366,13 +439,13 @@ class CudaWarp {
     return state == kGood;
   }
 
-  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited,
-                         int index) const {
+  MOE_LANES bool waitOne(const CommView& comm, const Flag* flag, std::uint64_t epoch, Awaited awaited, int index,
+                         Flag* word) const {
     CudaPatience patience;
     // The first polls acquire, so that a short wait ends with its last poll. Later ones do not: an acquiring load
     // empties the first-level cache of a multiprocessor whose other warps still move rows.
     for (unsigned polls = 1;; ++polls) {
-      if (polls <= kPollsAtOnce && flagEpoch(cuda_flags::loadAcquire(flag)) >= epoch) return true;
+      if (polls <= kPollsAtOnce && flagEpoch(*word = cuda_flags::loadAcquire(flag)) >= epoch) return true;
       if (polls > kPollsAtOnce && flagEpoch(cuda_flags::loadRelaxed(flag)) >= epoch) break;
       if (polls > kPollsAtOnce) __nanosleep(kNapNs);
       const CudaPatience::End end = patience.look(comm, polls, [&] { return awaited.rank(index); });
@@ -382,7 +455,7 @@ class CudaWarp {
       }
       return false;
     }
-    cuda_flags::loadAcquire(flag);
+    *word = cuda_flags::loadAcquire(flag);
     return true;
   }
 

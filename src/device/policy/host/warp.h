@@ -31,6 +31,7 @@ class HostWarpOver {
   static constexpr bool kWholeTokens = true;
 
   using Wide = HostWarpOver;
+  static int warpsOfBlock() { return 1; }
   const Wide& wide() const { return *this; }
 
   // `pace`: of the calling thread, see HostPatience.
@@ -63,6 +64,7 @@ class HostWarpOver {
 
   // Sets bits that several lanes of this warp set, but no other warp.
   void laneOr(std::uint32_t* word, std::uint32_t bits) const { *word |= bits; }
+  void laneAdd(std::uint32_t* word, std::uint32_t value) const { *word += value; }
 
   template <class T>
   T laneLoad(const T* from) const {
@@ -74,7 +76,8 @@ class HostWarpOver {
   }
 
   template <CopyList List>
-  void streamRows(const List& list) const {
+  bool streamRows(const List& list) const {
+    if (!mayPlace(list)) return false;
     for (int i = 0; i < list.count(); ++i) {
       const CopyJob job = list.job(i);
       for (int sink = 0; sink < job.sinks; ++sink) {
@@ -85,6 +88,7 @@ class HostWarpOver {
         }
       }
     }
+    return true;
   }
 
   template <CastList Casts>
@@ -173,6 +177,16 @@ class HostWarpOver {
     for (int i = 0; i < n; ++i) std::atomic_ref(*flagOf(i)).fetch_add(share, std::memory_order_release);
   }
 
+  // The same, of flags that count rows.
+  template <class FlagOf, class MoreOf>
+  void announceRows(int n, FlagOf flagOf, MoreOf moreOf, Meeting, WarpIndex team) const {
+    const Flag share = rowsShare(team.index == 0, team.count);
+    for (int i = 0; i < n; ++i) {
+      const Flag more = share + static_cast<Flag>(std::int64_t{moreOf(i)});
+      std::atomic_ref(*flagOf(i)).fetch_add(more, std::memory_order_release);
+    }
+  }
+
   // The same for one private word of this rank.
   void mark(Flag* word, Meeting meeting, WarpIndex team) const {
     announce(
@@ -182,6 +196,11 @@ class HostWarpOver {
   // True once every flag has reached `epoch`; then all that was published before is readable. False after a timeout or
   // if a rank has left (reported), or after an abort.
   bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited) const {
+    return waitAll(comm, flags, n, epoch, awaited, [](int, Flag) {});
+  }
+  // take(i, word): each flag as it was found.
+  template <class Take>
+  bool waitAll(const CommView& comm, Flag* flags, int n, std::uint64_t epoch, Awaited awaited, Take take) const {
     HostWait patience(comm, pace_);
     const HostStopwatch watch(comm, awaited, epoch);
     HostWaitRecord record(comm, awaited);
@@ -193,12 +212,19 @@ class HostWarpOver {
       const bool came = waitOne(comm, flags + i, epoch, awaited, i, patience, look);
       record.over(i, came);
       if (!came) return false;
+      take(i, std::atomic_ref(flags[i]).load(std::memory_order_relaxed));
     }
     return true;
   }
 
   // True if this rank has failed or was told to stop: the step has nothing to do any more.
-  bool stopped(const CommView& comm) const { return HostPatience::stopped(comm); }
+  bool laneStopped(const CommView& comm) const { return HostPatience::stopped(comm); }
+  template <class... Looked>
+  void hold(Looked&...) const {}
+  template <class... Looked>
+  bool stopped(const CommView& comm, Looked&...) const {
+    return HostPatience::stopped(comm);
+  }
 
   // Any lane may call it. The first failure of the rank is kept.
   void laneFail(const CommView& comm, const Failure& failure) const {

@@ -1,0 +1,303 @@
+// Where a rank's tokens go, counted from the ids by each block of lanes for its own tokens: so a dispatch that routes
+// asks nobody before its first row. A bucket is an expert or a rank. A token's position among the users of a bucket is
+// the number of users among all tokens before it.
+#pragma once
+
+#include "device/protocol/route/route_refusal.h"
+#include "device/view/ll_slots.h"
+#include "device/view/ll_tables.h"
+
+namespace moe {
+
+// The tokens [first, end) of a block. Where there are blocks enough, two `sharers` share a token, and this is number
+// `sharer`.
+struct LlShare {
+  int first, end, sharer, sharers;
+  bool leads;  // knows of all tokens, and tells counts: it has the last token, or none (`apart`)
+
+  // `apart`: the last of several blocks counts, and moves no rows, as the others would wait for it. No division where
+  // there are blocks enough.
+  static MOE_LANES LlShare of(int tokens, WarpIndex block, bool apart) {
+    if (!apart || block.count == 1) return of(tokens, block);
+    const int movers = block.count - 1;
+    if (block.index == movers) return {tokens, tokens, 0, 1, true};
+    LlShare share = of(tokens, {block.index, movers, movers});
+    share.leads = false;
+    return share;
+  }
+  static MOE_LANES LlShare of(int tokens, WarpIndex block) {
+    if (tokens == 0) return {0, 0, 0, 1, block.index == 0};
+    const int sharers = tokens * 2 <= block.count ? 2 : 1, number = sharers == 2 ? block.index / 2 : block.index;
+    const int each = tokens <= block.count ? 1 : (tokens + block.count - 1) / block.count;
+    const int first = number * each, end = first + each < tokens ? first + each : tokens;
+    if (first >= tokens) return {0, 0, 0, 1, false};
+    const int sharer = block.index - number * sharers;
+    return {first, end, sharer, sharers, end == tokens && sharer == 0};
+  }
+
+  // Warp `warp` of a block's `warps` among all that share these tokens' rows.
+  MOE_LANES WarpIndex team(int warp, int warps) const { return {warp * sharers + sharer, warps * sharers, sharers}; }
+};
+
+// A warp's parts of the rows of some tokens. A team mostly has a warp for each part of a row.
+struct LlParts {
+  Range tokens;
+  Parts parts;
+  std::uint32_t rowBytes;
+  WarpIndex team;
+  int each;  // of a row: this warp's
+
+  static MOE_LANES LlParts of(Range tokens, const Parts& parts, std::uint32_t rowBytes, WarpIndex team) {
+    const int left = parts.count - team.index;
+    const int each = left <= 0 ? 0 : left <= team.count ? 1 : (left + team.count - 1) / team.count;
+    return {tokens, parts, rowBytes, team, each};
+  }
+  MOE_LANES int count() const { return (tokens.end - tokens.begin) * each; }
+  MOE_LANES PartOf at(int i) const {
+    const int token = each == 1 ? i : i / each, part = team.index + (i - token * each) * team.count;
+    const std::uint32_t begin = static_cast<std::uint32_t>(part) * parts.bytes, left = rowBytes - begin;
+    return {tokens.begin + token, begin, left < parts.bytes ? left : parts.bytes};
+  }
+};
+
+// The session of a block, with its tables. `kIsPlain`: of a dispatch that carries nothing special.
+template <Computes Wide, bool kIsPlain>
+struct LlBlock : Session<Wide> {
+  static constexpr bool kPlain = kIsPlain;
+
+  MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex own, const Operation& operation)
+      : Session<Wide>(policy, params, {own.block(), own.blocks, own.blocks}, operation), memory_(memory()) {}
+
+  MOE_LANES std::uint32_t* earlier() const { return memory_ + at().earlier; }
+  MOE_LANES std::uint32_t* before() const { return memory_ + at().before; }
+  MOE_LANES std::uint32_t* users() const { return memory_ + at().users; }
+  MOE_LANES std::uint32_t* ranks() const { return memory_ + at().ranks; }
+  MOE_LANES std::uint32_t* word(LlWord which) const { return memory_ + at().words + which; }
+  MOE_LANES std::int32_t* ids() const { return table<std::int32_t>(at().ids); }
+  MOE_LANES float* weights() const { return table<float>(at().weights); }
+  MOE_LANES std::int32_t* lastRows() const { return table<std::int32_t>(at().lastRows); }
+  MOE_LANES std::int32_t* rankRows() const { return table<std::int32_t>(at().rankRows); }
+  MOE_LANES std::int32_t* rankOffsets() const { return table<std::int32_t>(at().rankOffsets); }
+  MOE_LANES std::int32_t* expertOffsets() const { return table<std::int32_t>(at().expertOffsets); }
+  MOE_LANES std::int32_t* rowsPerExpert() const { return table<std::int32_t>(at().rowsPerExpert); }
+  MOE_LANES std::int32_t* entriesBefore() const { return table<std::int32_t>(at().entriesBefore); }
+  MOE_LANES Quad* headers() const { return table<Quad>(at().headers); }
+
+ private:
+  MOE_LANES const LlTableLayout& at() const { return this->handle.llTables; }
+  template <class T>
+  MOE_LANES T* table(int words) const {
+    return reinterpret_cast<T*>(memory_ + words);
+  }
+  MOE_LANES std::uint32_t* memory() const {
+    std::uint8_t* memory = this->warp.scratchMemory();
+    if constexpr (Wide::kScratchBytes < kLlTableBytesMax) {
+      const std::int64_t bytes = llTableBytes(at());
+      if (bytes > Wide::kScratchBytes) memory = this->handle.sent.tables.blocks + this->w.index * bytes;
+    }
+    return reinterpret_cast<std::uint32_t*>(memory);
+  }
+
+  std::uint32_t* memory_;
+};
+
+// An entry of a handle that merges.
+template <class Params>
+MOE_SELDOM TakenEntry mergedEntry(const Params& p, int entry) {
+  return takenEntry(p.handle, p.route, entry);
+}
+// As givenFault, with look-ups side by side: whether an entry cannot be, by itself or beside earlier ones of its token.
+// For the leading block alone, so that the others have nothing of it. `id`: the expert that it names.
+template <class Params>
+MOE_SELDOM bool entryCannotBe(const Params& p, int entry, std::int64_t id) {
+  const HandleView& h = p.handle;
+  if (id < 0 || h.merges != 0) return indexFault(h, id) != Fault::none;
+  const int first = h.byTopk.of(entry) * h.topk;
+  const std::int64_t given = givenIndexAt(h, p.route, entry);
+  const auto isSame = [&](int other) { return givenIndexAt(h, p.route, first + other) == given ? 1 : 0; };
+  return indexFault(h, id) != Fault::none || laneSums<8>(entry - first, 0, isSame).all != 0;
+}
+
+// The tokens at hand: kLlTokensAtOnce of a block's share, from `first` on.
+template <class Tabled>
+class LlPlaces {
+ public:
+  MOE_LANES LlPlaces(const Tabled& block, const LlShare& share, int first)
+      : c_(block.comm),
+        h_(block.handle),
+        p_(block.p),
+        t_(block),
+        warp_(block.warp),
+        share_(share),
+        first_(first),
+        count_(share.end - first < kLlTokensAtOnce ? share.end - first : kLlTokensAtOnce) {}
+
+  // All lanes of the block together, for the tokens at hand in turn. Entries that cannot be are left out; the leading
+  // block knows that there are some. Everything that must be known before rows may go is looked up at once: also what
+  // went to each rank before, and whether to stop. False: it is.
+  MOE_LANES bool count() const {
+    const bool begins = first_ == share_.first;
+    clear(begins);
+    const int from = begins ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
+    const int others = begins ? 1 + (share_.leads ? c_.nranks : 0) : 0;
+    warp_.template collect<2>(
+        entries + others, [&](int i) { return i < entries ? lookAt(from + i) : lookBeside(i - entries); },
+        [&](int i, const Look& look) {
+          if (i < entries) return laneTake(from + i, look);
+          laneTakeBeside(i - entries, look);
+        });
+    if (begins && first_ > 0) warp_.forEach(c_.nranks, [&](int rank) { laneSum(rank); });
+    return *t_.word(kLlStops) == 0;
+  }
+
+  // The leading block: whether an entry cannot be.
+  MOE_LANES bool refuses() const { return *t_.word(kLlFaulty) != 0; }
+  MOE_LANES const LlShare& share() const { return share_; }
+  MOE_LANES int first() const { return first_; }
+  MOE_LANES int size() const { return count_; }
+
+  // The destinations of a token at hand: as Outgoing wants it.
+  MOE_LANES Destination of(int token, int ordinal) const {
+    const std::uint32_t* words = ranksOf(token);
+    int left = ordinal;
+    MOE_ROLLED
+    for (int word = 0; word < llRankWords(c_.nranks); ++word) {
+      std::uint32_t bits = words[word];
+      const int here = bitCount(bits);
+      if (left >= here) {
+        left -= here;
+        continue;
+      }
+      for (; left > 0; --left) bits &= bits - 1;
+      const int rank = rankAt(word * 32 + bitCount((bits & (0u - bits)) - 1));
+      return {static_cast<std::int16_t>(rank), 0, positionOf(token, h_.map.experts + rank), 0, 0};
+    }
+    return {kNoRank, 0, 0, 0, 0};
+  }
+  // How many there are; of those in this domain, how many.
+  MOE_LANES int destinations(int token) const { return countBits(token, h_.map.nranks); }
+  MOE_LANES int localDestinations(int token) const { return countBits(token, c_.domainSize); }
+
+  // Entry k of a token, as the handle keeps it.
+  MOE_LANES int id(int token, int k) const { return t_.ids()[(token - first_) * h_.topk + k]; }
+  MOE_LANES float weight(int token, int k) const { return t_.weights()[(token - first_) * h_.topk + k]; }
+
+  // Where a token at hand comes among this rank's users of a bucket. Of experts, where they are counted.
+  MOE_LANES int positionOf(int token, int bucket) const {
+    return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket] & ((1u << (token - first_)) - 1));
+  }
+  // The leading block, with its last tokens at hand: all users of a bucket, and for a rank how many more than last
+  // time.
+  MOE_LANES int total(int bucket) const { return static_cast<int>(t_.before()[bucket]) + bitCount(t_.users()[bucket]); }
+  MOE_LANES int moreTo(int rank) const { return total(h_.map.experts + rank) - t_.lastRows()[rank]; }
+
+ private:
+  // What a lane looks up of an entry: what it names and, of a token at hand, its weight. Or something else.
+  struct Look {
+    std::int64_t given;
+    float weight;
+  };
+
+  MOE_LANES int buckets() const { return h_.map.experts + h_.map.nranks; }
+  // Experts are counted where rows have places by them, and by the block that tells the counts.
+  MOE_LANES int firstBucket() const { return share_.leads || expertRows(h_) ? 0 : h_.map.experts; }
+
+  // Tokens that were at hand are tokens before.
+  MOE_LANES void clear(bool begins) const {
+    const int counted = buckets() - firstBucket(), ranks = kLlTokensAtOnce * llRankWords(c_.nranks);
+    const int earlier = begins ? llChunks(first_) * c_.nranks : 0, words = begins ? int{kLlWords} : 0;
+    warp_.forEach(counted + ranks + earlier + words, [&](int i) {
+      if (i < counted) return laneTurn(firstBucket() + i, begins);
+      i -= counted;
+      if (i < ranks) {
+        t_.ranks()[i] = 0;
+      } else if (i < ranks + earlier) {
+        t_.earlier()[i - ranks] = 0;
+      } else {
+        *t_.word(static_cast<LlWord>(i - ranks - earlier)) = 0;
+      }
+    });
+  }
+  MOE_LANES void laneTurn(int bucket, bool begins) const {
+    t_.before()[bucket] = begins ? 0 : t_.before()[bucket] + static_cast<unsigned>(bitCount(t_.users()[bucket]));
+    t_.users()[bucket] = 0;
+  }
+
+  // The loads of a token at hand and of others are the same, so that they go side by side.
+  MOE_LANES Look lookAt(int entry) const {
+    const float* weights = p_.route.topkWeights;
+    return {givenIndexAt(h_, p_.route, entry), weights != nullptr ? weights[entry] : 1.0f};
+  }
+  MOE_LANES Look lookBeside(int i) const {
+    return {i == 0 ? warp_.laneStopped(c_) ? 1 : 0 : *llLastRows(c_, h_, i - 1), 0.0f};
+  }
+  MOE_LANES void laneTakeBeside(int i, const Look& look) const {
+    if (i > 0) t_.lastRows()[i - 1] = static_cast<std::int32_t>(look.given);
+    if (i == 0 && look.given != 0) warp_.laneOr(t_.word(kLlStops), 1);
+  }
+
+  MOE_LANES void laneTake(int entry, const Look& look) const {
+    const int token = h_.byTopk.of(entry), k = entry - token * h_.topk;
+    TakenEntry taken{look.given, look.weight, k};
+    if constexpr (!Tabled::kPlain) {
+      taken.id = placed(h_, entry, look.given);
+      if (h_.merges != 0) taken = mergedEntry(p_, entry);
+    }
+    if (share_.leads && entryCannotBe(p_, entry, taken.id)) warp_.laneOr(t_.word(kLlFaulty), 1);
+    const int id = keptId(h_, k, taken);
+    if (token >= first_) return laneKeep(token - first_, k, id, taken.weight);
+    if (id < 0) return;
+    if (firstBucket() == 0) warp_.laneAdd(t_.before() + id, 1);
+    warp_.laneOr(t_.earlier() + token / kChunkTokens * c_.nranks + h_.map.rankOf(id), 1u << token % kChunkTokens);
+  }
+  // An entry of a token at hand.
+  MOE_LANES void laneKeep(int token, int k, int id, float weight) const {
+    t_.ids()[token * h_.topk + k] = id;
+    t_.weights()[token * h_.topk + k] = weight;
+    if (id < 0) return;
+    const std::uint32_t user = 1u << token;
+    const int rank = h_.map.rankOf(id), bit = bitOf(rank);
+    if (firstBucket() == 0) warp_.laneOr(t_.users() + id, user);
+    warp_.laneOr(t_.users() + h_.map.experts + rank, user);
+    warp_.laneOr(t_.ranks() + token * llRankWords(c_.nranks) + bit / 32, 1u << bit % 32);
+  }
+  // Tokens before the block's that go to a rank.
+  MOE_LANES void laneSum(int rank) const {
+    int sum = 0;
+    MOE_ROLLED
+    for (int chunk = 0; chunk < llChunks(first_); ++chunk) sum += bitCount(t_.earlier()[chunk * c_.nranks + rank]);
+    t_.before()[h_.map.experts + rank] = static_cast<std::uint32_t>(sum);
+  }
+
+  // Bits of a token are in the order of its destinations.
+  MOE_LANES int rankAt(int bit) const {
+    return bit < c_.domainSize ? c_.domainFirst + bit : c_.remoteRank(bit - c_.domainSize);
+  }
+  MOE_LANES int bitOf(int rank) const {
+    if (c_.inDomain(rank)) return rank - c_.domainFirst;
+    return rank < c_.domainFirst ? rank + c_.domainSize : rank;
+  }
+  MOE_LANES const std::uint32_t* ranksOf(int token) const {
+    return t_.ranks() + (token - first_) * llRankWords(c_.nranks);
+  }
+  MOE_LANES int countBits(int token, int end) const {
+    const std::uint32_t* words = ranksOf(token);
+    int count = 0;
+    MOE_ROLLED
+    for (int first = 0; first < end; first += 32) {
+      const std::uint32_t all = end - first >= 32 ? ~0u : (1u << (end - first)) - 1;
+      count += bitCount(words[first / 32] & all);
+    }
+    return count;
+  }
+
+  const CommView& c_;
+  const HandleView& h_;
+  const StepParams& p_;
+  const Tabled& t_;
+  const typename Tabled::Policy& warp_;
+  LlShare share_;
+  int first_, count_;
+};
+
+}  // namespace moe
