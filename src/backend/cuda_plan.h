@@ -22,9 +22,10 @@ inline constexpr int kRouteBlocksMax = 64, kRouteTokensPerBlock = 32, kRouteWarp
 // Up to this many tokens latency counts. A block has this many warps then.
 inline constexpr int kSmallTokens = 512, kSmallWarps = 16;
 // The share of multiprocessors for small operations that only move rows between ranks. Each further block is one more
-// fence and one more announcement at every peer, and a quarter of the multiprocessors keeps the wire busy.
+// fence and one more announcement at every peer, and a quarter of the multiprocessors keeps the wire busy. A dispatch
+// that routes takes more, since its blocks also count.
 inline constexpr int kSmallMoveShare = 4;
-// Of LL dispatches that route, which count: a token has so many at most.
+// Of those of LL, a token has so many at most.
 inline constexpr int kSmallBlocksPerToken = 2;
 // LL: with fewer tokens, own rows arrive sooner through slots, together with the others' rows, than in a round of their
 // own.
@@ -100,7 +101,8 @@ inline LaunchShape planRoute(const GpuMachine& machine, const Workload& work) {
   return {residentBlocks(machine, work.sms > 0 ? std::min(work.sms, blocks) : blocks), kRouteWarpsPerBlock};
 }
 
-// LL that routes: a block has a token, as it looks up where that goes; two share one while all of them are still few.
+// LL, rows that cross between ranks alone: a block has a token, as it looks up where that goes; two share one while all
+// of them are still few.
 inline std::int64_t blocksOfTokens(const GpuMachine& machine, int tokens, int piecesOfRow, int warps) {
   const std::int64_t each = std::clamp((piecesOfRow + warps - 1) / warps, 1, kSmallBlocksPerToken);
   return tokens * each <= machine.multiprocessors / 2 ? tokens * each : tokens;
@@ -110,8 +112,8 @@ inline std::int64_t blocksOfTokens(const GpuMachine& machine, int tokens, int pi
 inline LaunchShape planSmall(const GpuMachine& machine, const Workload& work) {
   const int warps = std::min(kSmallWarps, kernelWarpsMax(work.step));
   const int piecesOfRow = static_cast<int>((work.rowBytes + kPartBytes - 1) / kPartBytes);
-  const bool byTokens = work.step == Step::llRouteDispatch && work.movesOnly;
-  const int share = work.movesOnly && !byTokens ? kSmallMoveShare : 1;
+  const bool byTokens = work.lowLatency && work.movesOnly, counts = work.step == Step::llRouteDispatch;
+  const int share = work.movesOnly && !counts ? kSmallMoveShare : 1;
   const int most = std::max(1, machine.multiprocessors / share);
   const std::int64_t pieces = std::int64_t{work.rows} * piecesOfRow;
   const std::int64_t blocks =

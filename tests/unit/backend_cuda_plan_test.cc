@@ -159,22 +159,33 @@ TEST(CudaPlan, LargeLlOperationsTakeAllUnlessAKernelBesideThemNeedsSome) {
   EXPECT_EQ(planLaunch(kH200, work, true).blocks, kLargeMultiprocessors);
 }
 
-TEST(CudaPlan, ABlockOfASmallDispatchThatRoutesHasATokenOrHalfOfOne) {
-  const auto blocks = [](int tokens, int sms, std::uint32_t rowBytes) {
-    return planLaunch(kH200, {Step::llRouteDispatch, 512, tokens, rowBytes, sms, true}, true).blocks;
+TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
+  const auto blocks = [](Step step, int tokens, int sms, std::uint32_t rowBytes) {
+    Workload work{step, 512, tokens, rowBytes, sms, true};
+    work.lowLatency = true;
+    return planLaunch(kH200, work, true).blocks;
   };
   constexpr int kCounts = 1;
-  EXPECT_EQ(blocks(0, 0, 14336), 1 + kCounts);
-  EXPECT_EQ(blocks(1, 0, 14336), 2 + kCounts);
-  EXPECT_EQ(blocks(1, 0, 7168), 1 + kCounts);
-  EXPECT_EQ(blocks(32, 0, 14336), 64 + kCounts);
-  EXPECT_EQ(blocks(64, 0, 14336), 64 + kCounts);
-  EXPECT_EQ(blocks(512, 0, 14336), 132);
-  EXPECT_EQ(blocks(512, 16, 14336), 16);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 0, 0, 14336), 1 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 14336), 2 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 7168), 1 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 32, 0, 14336), 64 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 64, 0, 14336), 64 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 512, 0, 14336), 132);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 512, 16, 14336), 16);
+  for (const Step step : {Step::llDispatch, Step::combine}) {
+    EXPECT_EQ(blocks(step, 1, 0, 14336), 2);
+    EXPECT_EQ(blocks(step, 8, 0, 14336), 16);
+    EXPECT_EQ(blocks(step, 512, 0, 14336), 33);
+  }
 }
 
 TEST(CudaPlan, ADispatchThatRoutesHasOneMoreBlockThatCountsUnlessTheCallerAllowsNone) {
-  const auto plan = [](Step step, int sms) { return planLaunch(kH200, {step, 128, 8, 14336, sms, true}, true); };
+  const auto plan = [](Step step, int sms) {
+    Workload work{step, 128, 8, 14336, sms, true};
+    work.lowLatency = true;
+    return planLaunch(kH200, work, true);
+  };
   EXPECT_FALSE(plan(Step::llDispatch, 0).countingBlock);
   EXPECT_EQ(plan(Step::llRouteDispatch, 0).blocks, 2 * 8 + 1);
   EXPECT_TRUE(plan(Step::llRouteDispatch, 0).countingBlock);
