@@ -51,7 +51,7 @@ class Backend {
   virtual int kind() const noexcept = 0;    // a moeBackend value
   virtual int device() const noexcept = 0;  // CUDA ordinal, or -1
   virtual bool bulkCopies() const noexcept = 0;
-  // Whether LL combines of rows made on this backend land at their owners (ll_combine.h). Otherwise the owners read
+  // Whether LL combines of rows made on this backend land at their owners (ll/combine.h). Otherwise the owners read
   // them (combine.h).
   virtual bool landingCombines() const noexcept = 0;
 

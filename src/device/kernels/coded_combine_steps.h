@@ -4,7 +4,7 @@
 
 #include "device/kernels/step_code.h"
 #include "device/protocol/combine_rails.h"
-#include "device/protocol/ll_combine.h"
+#include "device/protocol/ll/combine.h"
 
 namespace moe {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/ll_combine.h"
-#include "device/protocol/ll_dispatch.h"
-#include "device/protocol/ll_route_dispatch.h"
+#include "device/protocol/ll/combine.h"
+#include "device/protocol/ll/dispatch.h"
+#include "device/protocol/ll/route_dispatch.h"
 
 namespace moe {
 

@@ -1,4 +1,4 @@
-// Combine of HT and of LL RANK_MAJOR (of other LL layouts: ll_combine.h): the token's owner reads the rows that its
+// Combine of HT and of LL RANK_MAJOR (of other LL layouts: ll/combine.h): the token's owner reads the rows that its
 // token has at other ranks from their windows and sums them, those of its domain in rank order first. Ranks of other
 // domains put their rows into its window (LL), or their rail peer puts the sum of its domain there (HT). Rows that
 // peers cannot read, and rows per expert, are first made into one row per token by the expert side, in window memory of

@@ -1,7 +1,7 @@
 // Low-latency dispatch of a handle that was routed before.
 #pragma once
 
-#include "device/protocol/ll_payloads.h"
+#include "device/protocol/ll/payloads.h"
 
 namespace moe {
 

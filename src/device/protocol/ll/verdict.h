@@ -2,7 +2,7 @@
 // code of its own, as it is seldom needed. docs/internals/protocol.md, "Faults of a handle".
 #pragma once
 
-#include "device/protocol/ll_taken.h"
+#include "device/protocol/ll/taken.h"
 
 namespace moe {
 

@@ -2,7 +2,7 @@
 // own, so that dispatches without payloads carry a test alone.
 #pragma once
 
-#include "device/protocol/ll_exchange.h"
+#include "device/protocol/ll/exchange.h"
 #include "device/protocol/payloads.h"
 
 namespace moe {

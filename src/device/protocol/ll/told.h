@@ -1,7 +1,7 @@
 // What a dispatch that routes tells each receiver beside its rows: terms and counts, and the header of every row.
 #pragma once
 
-#include "device/protocol/ll_exchange.h"
+#include "device/protocol/ll/exchange.h"
 #include "device/protocol/route/route_refusal.h"
 #include "device/view/terms.h"
 
@@ -42,7 +42,7 @@ MOE_LANES Slice lanesOf(int n, int warp, int warps) {
   return {before, left < 0 ? 0 : left < Warp::kLanes ? left : Warp::kLanes};
 }
 
-// The sender's side. `Places` says which token at hand goes where (ll_places.h).
+// The sender's side. `Places` says which token at hand goes where (ll/places.h).
 template <LlSending S, class Places>
 struct LlTelling {
   const S& s;

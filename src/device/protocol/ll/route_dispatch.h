@@ -1,12 +1,12 @@
 // Low-latency dispatch that routes: expert ids go in and rows come out, in one hop. Nothing is exchanged before the
 // rows. Each block counts what it needs of its own rank's ids while its rows are on their way to registers
-// (ll_places.h), and beside the rows every rank tells its receivers what they are (ll_told.h); the flags say how many.
+// (ll/places.h), and beside the rows every rank tells its receivers what they are (ll/told.h); the flags say how many.
 // Flags: docs/internals/protocol.md, "LL dispatch that routes".
 #pragma once
 
-#include "device/protocol/ll_payloads.h"
-#include "device/protocol/ll_taken.h"
-#include "device/protocol/ll_verdict.h"
+#include "device/protocol/ll/payloads.h"
+#include "device/protocol/ll/taken.h"
+#include "device/protocol/ll/verdict.h"
 
 namespace moe {
 

@@ -3,8 +3,8 @@
 // takes some rows at a time.
 #pragma once
 
-#include "device/protocol/ll_places.h"
-#include "device/protocol/ll_told.h"
+#include "device/protocol/ll/places.h"
+#include "device/protocol/ll/told.h"
 #include "device/protocol/route/route_empty.h"
 
 namespace moe {
