@@ -168,7 +168,7 @@ TEST(CudaPlan, ABlockOfASmallLlOperationHasATokenOrHalfOfOne) {
   constexpr int kCounts = 1;
   EXPECT_EQ(blocks(Step::llRouteDispatch, 0, 0, 14336), 1 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 14336), 2 + kCounts);
-  EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 7168), 1 + kCounts);
+  EXPECT_EQ(blocks(Step::llRouteDispatch, 1, 0, 4096), 1 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 32, 0, 14336), 64 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 64, 0, 14336), 64 + kCounts);
   EXPECT_EQ(blocks(Step::llRouteDispatch, 512, 0, 14336), 132);

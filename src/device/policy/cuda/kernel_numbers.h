@@ -10,6 +10,7 @@ namespace moe {
 // several domains, where `combine` is of LL alone, whose blocks are small.
 MOE_HOST_DEVICE constexpr int kernelWarpsMax(Step step, bool puts = false) {
   if (step == Step::combine) return puts ? 16 : 24;
+  if (step == Step::llRouteDispatch) return 12;  // more would have 128 registers each, and spill some
   const bool waves = step == Step::htDispatchWaves || step == Step::htCastWaves;
   return waves || step == Step::htDispatchRails || step == Step::htCastRails ? 8 : 16;
 }

@@ -63,7 +63,7 @@ class LlDispatch {
     if (s.sends) {
       if (uncombined && !waitForSlots()) return;
       if (s.w.index == 0) sendTerms();
-      llSendRows<PartShare>(s, RoutedLists{s.handle}, {0, d_.tokens}, s.w, Ready{});
+      llSendRows<PartShare>(s, RoutedLists{s.handle}, {0, d_.tokens}, s.w, LlAlways{});
       if (d_.payloads.count != 0) llSendPayloads(s.warp, s.p, s.w);
       s.announceRows(
           s.rowFlags(), [](int) { return 0; }, Meeting::rows, s.w);
@@ -74,10 +74,6 @@ class LlDispatch {
   }
 
  private:
-  struct Ready {
-    MOE_LANES bool ready() const { return true; }
-  };
-
   // ---- Sending
 
   // The slots of the set's last dispatch are written again: everybody has taken the rows. After a combine there is

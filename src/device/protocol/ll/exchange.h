@@ -94,6 +94,11 @@ concept LlSending = Moving<S> && requires(const S s) {
 
 // ---- Sending
 
+// For rows that wait for nothing.
+struct LlAlways {
+  MOE_LANES bool ready() const { return true; }
+};
+
 // Rows that go when `ready` says so: a list for streamRows.
 template <class To, class Share, class Ready>
 struct RowsWhenReady : PayloadOut<To, Share> {
@@ -105,15 +110,15 @@ struct RowsWhenReady : PayloadOut<To, Share> {
 // Stores this warp's share of the rows of tokens. `lists`: as Outgoing wants it. `Share`: a
 // warp's parts of rows. `ready`: asked once, by ready(), before
 // lists are looked at; if it is false nothing is stored, and so is the result.
-// `kPlain`: rows alone, as they are.
-template <class Share, bool kPlain = false, class Lists, class Ready>
+// `kMore`: rows may be cast, or have side payload.
+template <class Share, bool kMore = true, class Lists, class Ready>
 MOE_LANES bool llSendRows(const LlSending auto& s, const Lists& lists, Range tokens, WarpIndex team,
                           const Ready& ready) {
   using S = std::remove_cvref_t<decltype(s)>;
   using To = Outgoing<S, LlSlotRows, LlPayload, Lists>;
   const DispatchArgs& d = s.args;
   const LlSlotRows which{d.straight != 0 ? s.comm.rank : kNoRank};
-  if (!kPlain && d.cast.type != kNoCast) {
+  if (kMore && d.cast.type != kNoCast) {
     using Cast = Outgoing<S, LlSlotRows, LlCastPlaces, Lists>;
     const Cast to{s, which, {s.rows(), d.cast.codeBytes}, lists};
     const auto elements = static_cast<std::uint32_t>(d.cast.elements);
@@ -124,7 +129,7 @@ MOE_LANES bool llSendRows(const LlSending auto& s, const Lists& lists, Range tok
     const PayloadOut<To, Share> rows{to, d.rows, Share::of(tokens, d.parts, d.rowBytes, team)};
     if (!s.warp.streamRows(RowsWhenReady<To, Share, Ready>{rows, ready})) return false;
   }
-  if (kPlain || d.side == nullptr) return true;
+  if (!kMore || d.side == nullptr) return true;
   const To sideTo{s, which, s.side(), lists};
   const Parts whole{1, d.sideBytes};
   return s.warp.streamRows(PayloadOut<To, Share>{sideTo, d.side, Share::of(tokens, whole, d.sideBytes, team)});

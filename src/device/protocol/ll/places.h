@@ -3,103 +3,12 @@
 // the number of users among all tokens before it.
 #pragma once
 
+#include "device/protocol/ll/block.h"
+#include "device/protocol/ll/share.h"
 #include "device/protocol/route/route_refusal.h"
 #include "device/view/ll_slots.h"
-#include "device/view/ll_tables.h"
 
 namespace moe {
-
-// The tokens [first, end) of a block. Where there are blocks enough, two `sharers` share a token, and this is number
-// `sharer`.
-struct LlShare {
-  int first, end, sharer, sharers;
-  bool leads;  // knows of all tokens, and tells counts: it has the last token, or none (`apart`)
-
-  // `apart`: the last of several blocks counts, and moves no rows, as the others would wait for it. No division where
-  // there are blocks enough.
-  static MOE_LANES LlShare of(int tokens, WarpIndex block, bool apart) {
-    if (!apart || block.count == 1) return of(tokens, block);
-    const int movers = block.count - 1;
-    if (block.index == movers) return {tokens, tokens, 0, 1, true};
-    LlShare share = of(tokens, {block.index, movers, movers});
-    share.leads = false;
-    return share;
-  }
-  static MOE_LANES LlShare of(int tokens, WarpIndex block) {
-    if (tokens == 0) return {0, 0, 0, 1, block.index == 0};
-    const int sharers = tokens * 2 <= block.count ? 2 : 1, number = sharers == 2 ? block.index / 2 : block.index;
-    const int each = tokens <= block.count ? 1 : (tokens + block.count - 1) / block.count;
-    const int first = number * each, end = first + each < tokens ? first + each : tokens;
-    if (first >= tokens) return {0, 0, 0, 1, false};
-    const int sharer = block.index - number * sharers;
-    return {first, end, sharer, sharers, end == tokens && sharer == 0};
-  }
-
-  // Warp `warp` of a block's `warps` among all that share these tokens' rows.
-  MOE_LANES WarpIndex team(int warp, int warps) const { return {warp * sharers + sharer, warps * sharers, sharers}; }
-};
-
-// A warp's parts of the rows of some tokens. A team mostly has a warp for each part of a row.
-struct LlParts {
-  Range tokens;
-  Parts parts;
-  std::uint32_t rowBytes;
-  WarpIndex team;
-  int each;  // of a row: this warp's
-
-  static MOE_LANES LlParts of(Range tokens, const Parts& parts, std::uint32_t rowBytes, WarpIndex team) {
-    const int left = parts.count - team.index;
-    const int each = left <= 0 ? 0 : left <= team.count ? 1 : (left + team.count - 1) / team.count;
-    return {tokens, parts, rowBytes, team, each};
-  }
-  MOE_LANES int count() const { return (tokens.end - tokens.begin) * each; }
-  MOE_LANES PartOf at(int i) const {
-    const int token = each == 1 ? i : i / each, part = team.index + (i - token * each) * team.count;
-    const std::uint32_t begin = static_cast<std::uint32_t>(part) * parts.bytes, left = rowBytes - begin;
-    return {tokens.begin + token, begin, left < parts.bytes ? left : parts.bytes};
-  }
-};
-
-// The session of a block, with its tables. `kIsPlain`: of a dispatch that carries nothing special.
-template <Computes Wide, bool kIsPlain>
-struct LlBlock : Session<Wide> {
-  static constexpr bool kPlain = kIsPlain;
-
-  MOE_LANES LlBlock(const Wide& policy, const StepParams& params, WarpIndex own, const Operation& operation)
-      : Session<Wide>(policy, params, {own.block(), own.blocks, own.blocks}, operation), memory_(memory()) {}
-
-  MOE_LANES std::uint32_t* earlier() const { return memory_ + at().earlier; }
-  MOE_LANES std::uint32_t* before() const { return memory_ + at().before; }
-  MOE_LANES std::uint32_t* users() const { return memory_ + at().users; }
-  MOE_LANES std::uint32_t* ranks() const { return memory_ + at().ranks; }
-  MOE_LANES std::uint32_t* word(LlWord which) const { return memory_ + at().words + which; }
-  MOE_LANES std::int32_t* ids() const { return table<std::int32_t>(at().ids); }
-  MOE_LANES float* weights() const { return table<float>(at().weights); }
-  MOE_LANES std::int32_t* lastRows() const { return table<std::int32_t>(at().lastRows); }
-  MOE_LANES std::int32_t* rankRows() const { return table<std::int32_t>(at().rankRows); }
-  MOE_LANES std::int32_t* rankOffsets() const { return table<std::int32_t>(at().rankOffsets); }
-  MOE_LANES std::int32_t* expertOffsets() const { return table<std::int32_t>(at().expertOffsets); }
-  MOE_LANES std::int32_t* rowsPerExpert() const { return table<std::int32_t>(at().rowsPerExpert); }
-  MOE_LANES std::int32_t* entriesBefore() const { return table<std::int32_t>(at().entriesBefore); }
-  MOE_LANES Quad* headers() const { return table<Quad>(at().headers); }
-
- private:
-  MOE_LANES const LlTableLayout& at() const { return this->handle.llTables; }
-  template <class T>
-  MOE_LANES T* table(int words) const {
-    return reinterpret_cast<T*>(memory_ + words);
-  }
-  MOE_LANES std::uint32_t* memory() const {
-    std::uint8_t* memory = this->warp.scratchMemory();
-    if constexpr (Wide::kScratchBytes < kLlTableBytesMax) {
-      const std::int64_t bytes = llTableBytes(at());
-      if (bytes > Wide::kScratchBytes) memory = this->handle.sent.tables.blocks + this->w.index * bytes;
-    }
-    return reinterpret_cast<std::uint32_t*>(memory);
-  }
-
-  std::uint32_t* memory_;
-};
 
 // An entry of a handle that merges.
 template <class Params>
@@ -128,7 +37,8 @@ class LlPlaces {
         p_(block.p),
         t_(block),
         warp_(block.warp),
-        share_(share),
+        leads_(share.leads),
+        begins_(first == share.first),
         first_(first),
         count_(share.end - first < kLlTokensAtOnce ? share.end - first : kLlTokensAtOnce) {}
 
@@ -136,23 +46,23 @@ class LlPlaces {
   // block knows that there are some. Everything that must be known before rows may go is looked up at once: also what
   // went to each rank before, and whether to stop. False: it is.
   MOE_LANES bool count() const {
-    const bool begins = first_ == share_.first;
-    clear(begins);
-    const int from = begins ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
-    const int others = begins ? 1 + (share_.leads ? c_.nranks : 0) : 0;
+    clear(begins_);
+    const int from = begins_ ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
+    const int others = begins_ ? 1 + (leads_ ? c_.nranks : 0) : 0;
     warp_.template collect<2>(
         entries + others, [&](int i) { return i < entries ? lookAt(from + i) : lookBeside(i - entries); },
         [&](int i, const Look& look) {
           if (i < entries) return laneTake(from + i, look);
           laneTakeBeside(i - entries, look);
         });
-    if (begins && first_ > 0) warp_.forEach(c_.nranks, [&](int rank) { laneSum(rank); });
+    if (begins_ && first_ > 0) warp_.forEach(c_.nranks, [&](int rank) { laneSum(rank); });
     return *t_.word(kLlStops) == 0;
   }
 
   // The leading block: whether an entry cannot be.
   MOE_LANES bool refuses() const { return *t_.word(kLlFaulty) != 0; }
-  MOE_LANES const LlShare& share() const { return share_; }
+  // The first tokens of the block.
+  MOE_LANES bool begin() const { return begins_; }
   MOE_LANES int first() const { return first_; }
   MOE_LANES int size() const { return count_; }
 
@@ -200,7 +110,7 @@ class LlPlaces {
 
   MOE_LANES int buckets() const { return h_.map.experts + h_.map.nranks; }
   // Experts are counted where rows have places by them, and by the block that tells the counts.
-  MOE_LANES int firstBucket() const { return share_.leads || expertRows(h_) ? 0 : h_.map.experts; }
+  MOE_LANES int firstBucket() const { return leads_ || expertRows(h_) ? 0 : h_.map.experts; }
 
   // Tokens that were at hand are tokens before.
   MOE_LANES void clear(bool begins) const {
@@ -243,7 +153,7 @@ class LlPlaces {
       taken.id = placed(h_, entry, look.given);
       if (h_.merges != 0) taken = mergedEntry(p_, entry);
     }
-    if (share_.leads && entryCannotBe(p_, entry, taken.id)) warp_.laneOr(t_.word(kLlFaulty), 1);
+    if (leads_ && entryCannotBe(p_, entry, taken.id)) warp_.laneOr(t_.word(kLlFaulty), 1);
     const int id = keptId(h_, k, taken);
     if (token >= first_) return laneKeep(token - first_, k, id, taken.weight);
     if (id < 0) return;
@@ -296,7 +206,7 @@ class LlPlaces {
   const StepParams& p_;
   const Tabled& t_;
   const typename Tabled::Policy& warp_;
-  LlShare share_;
+  bool leads_, begins_;
   int first_, count_;
 };
 

@@ -10,23 +10,27 @@
 
 namespace moe {
 
-// Functions of their own: a block's tables are looked at, not made.
+// Functions of their own: a block's tables are looked at, not made, and registers are free again. They find out again
+// what they could be given, as much of that would go through memory.
 template <Gathers Warp>
-MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, LlShare share, int first, WarpIndex team) {
+MOE_SELDOM void llSendPayloads(Warp warp, const StepParams& p, WarpIndex w, int first) {
   using Wide = LlBlock<typename Warp::Wide, false>;
   const auto& wide = warp.wide();
   const Wide block(wide, p, w, {});
+  const LlShare share = LlShare::of(p.dispatch, block.w);
   const LlPlaces<Wide> places(block, share, first);
-  llSendPieces(LlSlots<Warp>(warp, p), places, {first, first + places.size()}, team);
+  llSendPieces(LlSlots<Warp>(warp, p), places, {first, first + places.size()},
+               share.team(w.inBlock, Warp::warpsOfBlock()));
 }
 template <Gathers Warp>
-MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, LlHand hand, WarpIndex team) {
+MOE_SELDOM void llTakePayloads(Warp warp, const StepParams& p, WarpIndex w, int begin, int end) {
   using Wide = LlBlock<typename Warp::Wide, false>;
   const auto& wide = warp.wide();
   const Wide block(wide, p, w, {});
   const LlTaken<Wide> taken(block);
   const LlSlots<Warp> s(warp, p);
-  llTakePieces(s, LlTakenRows<Wide>{taken, hand, s.side(), nullptr, 0}, {hand.begin, hand.end}, team);
+  llTakePieces(s, LlTakenRows<Wide>{taken, {begin, end, false}, s.side(), nullptr, 0}, {begin, end},
+               {w.inBlock, Warp::warpsOfBlock(), 1});
 }
 
 // A block's rows may go when it has counted where to. Looked up with the rest: whether slots must be waited for.
@@ -41,7 +45,7 @@ struct LlReady {
     std::uint32_t uncombined = s.comm.state->llUncombined[s.handle.llSet];
     const bool goesOn = places.count();
     s.warp.hold(epoch, uncombined);
-    return goesOn && (uncombined == 0 || places.first() != places.share().first || waitForSlots());
+    return goesOn && (uncombined == 0 || !places.begin() || waitForSlots());
   }
 
  private:
@@ -77,11 +81,11 @@ class LlRouteDispatch {
   // False if a wait failed, or the rank is to stop. A route that this rank refuses is sent like others, without the
   // entries that cannot be.
   MOE_LANES bool send() const {
-    const LlShare share = LlShare::of(s_.args.tokens, block_.w, s_.args.countingBlock != 0);
+    const LlShare share = LlShare::of(s_.args, block_.w);
     int first = share.first;
     MOE_ROLLED
     for (;; first += kLlTokensAtOnce) {
-      if (!sendTokens(Places(block_, share, first))) return false;
+      if (!sendTokens(share, Places(block_, share, first))) return false;
       if (first + kLlTokensAtOnce >= share.end) break;
     }
     const Places last(block_, share, first);
@@ -95,14 +99,13 @@ class LlRouteDispatch {
   }
 
   // The tokens at hand: rows, what travels beside them, headers.
-  MOE_LANES bool sendTokens(const Places& places) const {
+  MOE_LANES bool sendTokens(const LlShare& share, const Places& places) const {
     const LlReady<S, Tabled> ready{s_, block_, places};
     const Range tokens{places.first(), places.first() + places.size()};
-    const WarpIndex team = places.share().team(inBlock_, warps_);
-    if (!llSendRows<LlParts, kPlain>(s_, places, tokens, team, ready)) return false;
-    LlTelling<S, Places>{s_, places}.storeHeaders(inBlock_, warps_);
-    if (!kPlain && s_.args.payloads.count != 0)
-      llSendPayloads(s_.warp, s_.p, s_.w, places.share(), places.first(), team);
+    const WarpIndex team = share.team(inBlock_, warps_);
+    if (!llSendRows<LlParts, !kPlain>(s_, places, tokens, team, ready)) return false;
+    if (share.sharer == 0) LlTelling<S, Places>{s_, places}.storeHeaders(inBlock_, warps_);
+    if (!kPlain && s_.args.payloads.count != 0) llSendPayloads(s_.warp, s_.p, s_.w, places.first());
     return true;
   }
 
@@ -183,7 +186,7 @@ class LlRouteDispatch {
       s_.warp.streamRows(Delivered<LlRows, LlTakenRows<Tabled>>{{rows, share}, places, d.outSide});
     }
     if (delivers) llDeliverScales(s_, LlTakenRows<Tabled>{taken, hand, s_.rows(), nullptr, 0}, rows, blockTeam());
-    if (delivers && d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand, blockTeam());
+    if (delivers && d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand.begin, hand.end);
     keepHeaders(taken, hand, delivers && describes(d));
   }
 
@@ -219,7 +222,7 @@ MOE_LANES bool llIsPlain(const StepParams& p) {
          h.arrivals == 0 && !(Warp::kPuts && p.comm.split());
 }
 template <Gathers Warp>
-MOE_SELDOM void llRouteDispatchWithMore(Warp warp, const StepParams& p, WarpIndex w) {
+MOE_LANES void llRouteDispatchWithMore(Warp warp, const StepParams& p, WarpIndex w) {
   const auto& wide = warp.wide();
   LlRouteDispatch<Warp, false>(warp, wide, p, w).run();
 }

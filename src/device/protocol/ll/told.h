@@ -52,7 +52,6 @@ struct LlTelling {
   // block, as the first ones have parts of rows. Entries and heads by different warps, which need different code.
   MOE_LANES void storeHeaders(int warp, int warps) const {
     const HandleView& h = s.handle;
-    if (places.share().sharer != 0) return;
     const int entries = places.size() * h.topk, heads = places.size() * h.destinationsMax;
     const int back = warps - 1 - warp, pairs = (warps + 1) / 2;
     if (warps == 1 || back % 2 == 0) {
