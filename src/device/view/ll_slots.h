@@ -44,7 +44,7 @@ MOE_LANES std::uint64_t llSizesOffset(const CommView& c, const HandleView& h, in
 // How many rows went from this rank to rank `to` in the set's last dispatch that routed: its own memory, beside the
 // flags that say it to others.
 MOE_LANES std::int32_t* llLastRows(const CommView& c, const HandleView& h, int to) {
-  return c.mine<std::int32_t>(c.at.llLastRows) + h.llSet * c.nranks + to;
+  return c.mine<std::int32_t>(c.at.llLastRows) + (std::int64_t{h.llSet} * c.nranks + to);
 }
 
 // What a dispatch that routes tells a rank beside its rows: a handle's terms (a Quad); the dispatch's terms, in two
