@@ -164,6 +164,8 @@ class HostBackend final : public Backend {
     }
   }
 
+  static_assert(HostOptions::kThreadsMax <= kRowSharesMax, "a flag that counts rows has a share of each thread");
+
   static constexpr int kTokensPerThread = 1024;
   static constexpr std::int64_t kBytesPerThread = 512 << 10;
 

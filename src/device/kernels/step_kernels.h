@@ -12,11 +12,11 @@
 namespace moe {
 namespace {
 
+// Neighbours are in different blocks.
 MOE_LANES WarpIndex thisWarp() {
   const int inBlock = static_cast<int>(threadIdx.x) / CudaWarp::kLanes;
   const int warps = static_cast<int>(blockDim.x) / CudaWarp::kLanes, blocks = static_cast<int>(gridDim.x);
-  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks, 0,
-          inBlock};  // neighbours in different blocks
+  return {static_cast<int>(blockIdx.x) + inBlock * blocks, warps * blocks, blocks, 0, inBlock};
 }
 
 template <Step kStep, class Warp>

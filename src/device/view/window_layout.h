@@ -22,6 +22,8 @@ struct WindowLayout {
   std::uint64_t htRowWaves, htCombineWaves;
   // Flags, [set][from]: of CommShape::llSets sets.
   std::uint64_t llRowsReady, llFree, llCombineSizes, llCombineReady, llCombineFree, llWeightsReady;
+  // Beside them int32 [set][to], own memory of dispatches that route (ll_slots.h).
+  std::uint64_t llLastRows;
 
   // Small records.
   std::uint64_t routeCounts;     // int32 [parity][from][countStride]: kTermWords, entries per expert, rows per rank
@@ -30,7 +32,6 @@ struct WindowLayout {
   std::uint64_t htScales;        // ScaleRecord [parity][from][kScaleRecords]
   std::uint64_t htScaleOffsets;  // int32 [parity][from][scaleOffsetsStride]: of the rank's experts, see ScaleRecord
   std::uint64_t htCombines;      // CombineRecord [parity][from]
-  std::uint64_t llLastRows;      // int32 [set][to]: own memory, of dispatches that route (ll_slots.h)
   std::uint64_t llSizes;         // uint64 [set][from]: what must agree in a dispatch
   std::uint64_t llTold;  // [set][from][llToldBytes]: what a dispatch that routes tells beside its rows (ll_slots.h)
 

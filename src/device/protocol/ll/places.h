@@ -46,7 +46,7 @@ class LlPlaces {
   // block knows that there are some. Everything that must be known before rows may go is looked up at once: also what
   // went to each rank before, and whether to stop. False: it is.
   MOE_LANES bool count() const {
-    clear(begins_);
+    clear();
     const int from = begins_ ? 0 : first_ * h_.topk, entries = (first_ + count_) * h_.topk - from;
     const int others = begins_ ? 1 + (leads_ ? c_.nranks : 0) : 0;
     warp_.template collect<2>(
@@ -113,11 +113,11 @@ class LlPlaces {
   MOE_LANES int firstBucket() const { return leads_ || expertRows(h_) ? 0 : h_.map.experts; }
 
   // Tokens that were at hand are tokens before.
-  MOE_LANES void clear(bool begins) const {
+  MOE_LANES void clear() const {
     const int counted = buckets() - firstBucket(), ranks = kLlTokensAtOnce * llRankWords(c_.nranks);
-    const int earlier = begins ? llChunks(first_) * c_.nranks : 0, words = begins ? int{kLlWords} : 0;
+    const int earlier = begins_ ? llChunks(first_) * c_.nranks : 0, words = begins_ ? int{kLlWords} : 0;
     warp_.forEach(counted + ranks + earlier + words, [&](int i) {
-      if (i < counted) return laneTurn(firstBucket() + i, begins);
+      if (i < counted) return laneTurn(firstBucket() + i);
       i -= counted;
       if (i < ranks) {
         t_.ranks()[i] = 0;
@@ -128,8 +128,8 @@ class LlPlaces {
       }
     });
   }
-  MOE_LANES void laneTurn(int bucket, bool begins) const {
-    t_.before()[bucket] = begins ? 0 : t_.before()[bucket] + static_cast<unsigned>(bitCount(t_.users()[bucket]));
+  MOE_LANES void laneTurn(int bucket) const {
+    t_.before()[bucket] = begins_ ? 0 : t_.before()[bucket] + static_cast<unsigned>(bitCount(t_.users()[bucket]));
     t_.users()[bucket] = 0;
   }
 

@@ -139,7 +139,8 @@ class LlRouteDispatch {
       keepRoute(taken, ticket, delivers);
       MOE_ROLLED
       for (;;) {
-        takeBeside(taken, hand, delivers);
+        if (!kPlain && delivers) takeBeside(taken, hand);
+        keepHeaders(taken, hand, delivers && describes(s_.args));
         if (hand.end >= end) break;
         hand = {hand.end, end - hand.end < kLlRowsAtOnce ? end : hand.end + kLlRowsAtOnce, false};
         placeRows(taken, hand);
@@ -174,22 +175,21 @@ class LlRouteDispatch {
         s_, share, {taken, hand, s_.rows(), d.straight != 0 ? d.rows : nullptr, bytes}, d.outRows});
   }
 
-  // What lies beside the rows at hand, and their headers: the handle keeps them, with final rows, and the caller's
-  // arrays are filled from them.
-  MOE_LANES void takeBeside(const Taken& taken, const LlHand& hand, bool delivers) const {
+  // What lies beside the rows at hand.
+  MOE_LANES void takeBeside(const Taken& taken, const LlHand& hand) const {
     const DispatchArgs& d = s_.args;
     const LlRows rows{s_.handle, hand.begin, hand.end, 0, 0};
-    if (kPlain) return keepHeaders(taken, hand, delivers && describes(d));
-    if (delivers && d.outRows != nullptr && d.sideBytes != 0 && d.outSide != nullptr) {
+    if (d.outRows != nullptr && d.sideBytes != 0 && d.outSide != nullptr) {
       const PartShare share = shareOf({hand.begin, hand.end}, Parts{1, d.sideBytes}, d.sideBytes, blockTeam());
       const LlTakenRows<Tabled> places{taken, hand, s_.side(), d.straight != 0 ? d.side : nullptr, d.sideBytes};
       s_.warp.streamRows(Delivered<LlRows, LlTakenRows<Tabled>>{{rows, share}, places, d.outSide});
     }
-    if (delivers) llDeliverScales(s_, LlTakenRows<Tabled>{taken, hand, s_.rows(), nullptr, 0}, rows, blockTeam());
-    if (delivers && d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand.begin, hand.end);
-    keepHeaders(taken, hand, delivers && describes(d));
+    llDeliverScales(s_, LlTakenRows<Tabled>{taken, hand, s_.rows(), nullptr, 0}, rows, blockTeam());
+    if (d.payloads.count != 0) llTakePayloads(s_.warp, s_.p, s_.w, hand.begin, hand.end);
   }
 
+  // The handle keeps the headers of the rows at hand, with final rows, and `describing` the caller's arrays are filled
+  // from them.
   MOE_LANES void keepHeaders(const Taken& taken, const LlHand& hand, bool describing) const {
     const HandleView& h = s_.handle;
     const Slice slice = lanesOf<Warp>((hand.end - hand.begin) * h.topk, warps_ - 1 - inBlock_, warps_);
@@ -222,15 +222,13 @@ MOE_LANES bool llIsPlain(const StepParams& p) {
          h.arrivals == 0 && !(Warp::kPuts && p.comm.split());
 }
 template <Gathers Warp>
-MOE_LANES void llRouteDispatchWithMore(Warp warp, const StepParams& p, WarpIndex w) {
-  const auto& wide = warp.wide();
-  LlRouteDispatch<Warp, false>(warp, wide, p, w).run();
-}
-template <Gathers Warp>
 MOE_LANES void llRouteDispatch(const Warp& warp, const StepParams& p, WarpIndex w) {
-  if (!llIsPlain<Warp>(p)) return llRouteDispatchWithMore(warp, p, w);
   const auto& wide = warp.wide();
-  LlRouteDispatch<Warp, true>(warp, wide, p, w).run();
+  if (llIsPlain<Warp>(p)) {
+    LlRouteDispatch<Warp, true>(warp, wide, p, w).run();
+  } else {
+    LlRouteDispatch<Warp, false>(warp, wide, p, w).run();
+  }
 }
 
 }  // namespace moe

@@ -10,7 +10,7 @@
 namespace moe {
 
 // What becomes of a dispatch that routes, by what all ranks have told: a bit for each thing that is wrong.
-enum LlVerdictBits : std::uint32_t {
+enum LlVerdict : std::uint32_t {
   kLlGood = 0,
   kLlRefused = 1,   // a rank has an entry that cannot be: the route is empty, on all ranks
   kLlDiffers = 2,   // ranks have passed different values: nothing is delivered, on all ranks
