@@ -98,7 +98,9 @@ def navigation(pages, of_code):
     for title, folder in SHELVES:
         names = [f"docs/{name}" for name in listed if f"docs/{name}".startswith(folder)]
         names = [*of_code, *names] if title == "Reference" else names
-        names += ["docs/decisions/index.md"] if title == "Internals" else []
+        if title == "Internals":
+            rooms = sorted(name for name in pages if name.startswith("src/"))
+            names += [*rooms, "docs/decisions/index.md"]
         out.append(toctree(f":hidden:\n:caption: {title}", names))
     others = sorted(name for name in pages if name.startswith("tests/") and name != "tests/index.md")
     project = ["docs/index.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/index.md", *others]
