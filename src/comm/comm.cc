@@ -8,7 +8,6 @@
 #include "base/poll_until.h"
 #include "bootstrap/group/late_waits.h"
 #include "comm/failure_text.h"
-#include "comm/handle.h"
 #include "comm/limits.h"
 #include "device/policy/host/queue_memory.h"
 
@@ -188,12 +187,7 @@ std::int64_t Comm::windowRoom(const void* memory, std::uint64_t rowBytes) const 
   return static_cast<std::int64_t>(heap_->roomAt(at) / rowBytes);
 }
 
-Handle* Comm::add(std::unique_ptr<Handle> handle) {
-  handles_.push_back(std::move(handle));
-  return handles_.back().get();
-}
-
-void Comm::remove(Handle* handle) {
+void Comm::remove(const void* handle) {
   std::erase_if(handles_, [&](const auto& owned) { return owned.get() == handle; });
 }
 

@@ -22,8 +22,6 @@
 
 namespace moe {
 
-class Handle;
-
 // What this rank knows about a peer after init.
 struct Peer {
   WindowCard card;
@@ -92,8 +90,14 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
 
   // The next handle's: from 0. Of those of localOnly, which other ranks need not have: from -1 down.
   int takeHandleNumber(bool localOnly) { return localOnly ? --localHandlesMade_ : handlesMade_++; }
-  Handle* add(std::unique_ptr<Handle> handle);
-  void remove(Handle* handle);
+  // Handles live until they are removed, and no longer than the communicator, which knows nothing of them.
+  template <class Handle>
+  Handle* add(std::unique_ptr<Handle> handle) {
+    Handle* added = handle.get();
+    handles_.emplace_back(std::move(handle));
+    return added;
+  }
+  void remove(const void* handle);
 
  private:
   friend class CommInit;
@@ -130,7 +134,7 @@ class Comm : public Alive<0x6d6f65636f6d6d43> {
   std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
   std::shared_ptr<WindowHeap> heap_;
   std::unique_ptr<Room> localRoom_;
-  std::vector<std::unique_ptr<Handle>> handles_;
+  std::vector<std::shared_ptr<void>> handles_;
   bool hasReaders_ = false;
   std::atomic<bool> stepFailureTaken_ = false;
   std::unique_ptr<FlightRecorder> recorder_;

@@ -8,7 +8,6 @@
 #include <iterator>
 
 #include "comm/comm.h"
-#include "comm/handle.h"
 #include "comm/init_log.h"
 #include "comm/limits.h"
 #include "comm/watch.h"
