@@ -23,6 +23,7 @@ LAYERS = {"base": 0, "bootstrap": 1, "device": 2, "topology": 2, "backend": 3, "
 
 # The rooms of a folder, with the same rule. Files beside the rooms may be included by all of them.
 ROOMS = {"device": {"queue": 0, "view": 1, "rows": 2, "policy": 3, "protocol": 4, "kernels": 5},
+         "comm": {"config": 0, "recorder": 1, "communicator": 2, "handle": 3},
          "bootstrap": {"net": 0, "group": 1}, "transport": {"tcp": 0, "rdma": 0, "verbs": 1, "ibgda": 2}}
 # Further includes that are not allowed: a pattern of paths, one of includes, and the reason.
 NOT_FROM = [
@@ -36,7 +37,7 @@ POLICIES = CUDA_FILES + r"|src/device/(policy/host/\w+|view/flag)\.h"
 
 # Pattern, where (a pattern of paths), where not, reason.
 BANNED = [
-    (r"\bgetenv\s*\(", r"src/", r"src/comm/config\.cc|src/tools/", "the environment is read in src/comm/config.cc only"),
+    (r"\bgetenv\s*\(", r"src/", r"src/comm/config/config\.cc|src/tools/", "the environment is read in src/comm/config/config.cc only"),
     (r"(?<![\w.>])(std::|::)?(v?f?printf|puts|fputs|putchar)\s*\(|\bstd::(cout|cerr)\b|\bfmt::print\b", r"src/",
      r"src/tools/|src/base/log\.cc", "the library does not print; write to the Log"),
     (r"(std::|[^\w\s]\s*::|[;{}()]\s*)(exit|_exit|_Exit|quick_exit|abort|terminate)\s*\(|\b__trap\s*\(|\bassert\s*\(", r"src/",

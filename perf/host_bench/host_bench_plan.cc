@@ -3,7 +3,7 @@
 
 #include "backend/cuda_plan.h"
 #include "base/sized_struct.h"
-#include "comm/config.h"
+#include "comm/config/config.h"
 #include "perf/host_bench/host_bench.h"
 
 namespace moe::perf {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/config.h"
+#include "comm/config/config.h"
 #include "perf/moe_perf/group.h"
 #include "perf/moe_perf/options.h"
 #include "transport/remote.h"

@@ -3,9 +3,9 @@
 #include "api/traced.h"
 #include "base/sized_struct.h"
 #include "bootstrap/group/unique_id.h"
-#include "comm/handle.h"
-#include "comm/launch_env.h"
-#include "comm/limits.h"
+#include "comm/config/launch_env.h"
+#include "comm/config/limits.h"
+#include "comm/handle/handle.h"
 #include "device/rows/row_math.h"
 
 using moe::Comm;

@@ -9,7 +9,7 @@
 #include <new>
 
 #include "base/error.h"
-#include "comm/comm.h"
+#include "comm/communicator/comm.h"
 
 namespace moe {
 

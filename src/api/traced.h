@@ -9,7 +9,7 @@
 
 #include "api/call_range.h"
 #include "api/guard.h"
-#include "comm/handle.h"
+#include "comm/handle/handle.h"
 
 namespace moe {
 

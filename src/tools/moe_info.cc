@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "comm/config.h"
+#include "comm/config/config.h"
 #include "moecomm.h"
 #include "tools/command_line.h"
 #include "tools/moe_info_report.h"

@@ -1,5 +1,5 @@
 // What a user may set for RDMA: the variables MOECOMM_NICS and MOECOMM_RDMA_*, and SYSFS_PATH for tests.
-// src/comm/config.cc reads them and checks the ranges of numbers. Texts are parsed where they are used.
+// src/comm/config/config.cc reads them and checks the ranges of numbers. Texts are parsed where they are used.
 #pragma once
 
 #include <cstdint>

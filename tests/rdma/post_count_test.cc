@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "comm/comm.h"
-#include "comm/config.h"
+#include "comm/communicator/comm.h"
+#include "comm/config/config.h"
 #include "device/kernels/run_step.h"
 #include "device/policy/host/warp.h"
 #include "rdma/rdma_world.h"

@@ -25,33 +25,33 @@ class Tidy(unittest.TestCase):
 
     def test_refuses_banned_calls(self):
         for path, text in [
-            ("src/comm/comm.cc", 'auto x = std::getenv("A");'),
-            ("src/comm/comm.cc", 'int f() { printf("x"); }'),
-            ("src/comm/comm.cc", 'int f() { std::fprintf(stderr, "x"); }'),
-            ("src/comm/comm.cc", "auto& out = std::cout;"),
-            ("src/comm/comm.cc", "int f() { std::abort(); }"),
-            ("src/comm/comm.cc", "int f() { exit(1); }"),
-            ("src/comm/comm.cc", "int f() { if (x) ::_exit(1); }"),
+            ("src/comm/communicator/comm.cc", 'auto x = std::getenv("A");'),
+            ("src/comm/communicator/comm.cc", 'int f() { printf("x"); }'),
+            ("src/comm/communicator/comm.cc", 'int f() { std::fprintf(stderr, "x"); }'),
+            ("src/comm/communicator/comm.cc", "auto& out = std::cout;"),
+            ("src/comm/communicator/comm.cc", "int f() { std::abort(); }"),
+            ("src/comm/communicator/comm.cc", "int f() { exit(1); }"),
+            ("src/comm/communicator/comm.cc", "int f() { if (x) ::_exit(1); }"),
             ("src/device/protocol/route/route.h", "// Says.\nvoid f() { __trap(); }"),
             ("src/transport/cuda.h", "// Says.\nvoid f() { cudaMalloc(&p, 4); }"),
-            ("src/comm/comm.cc", "volatile int x;"),
+            ("src/comm/communicator/comm.cc", "volatile int x;"),
             ("src/device/protocol/route/route.h", '// Says.\nasm("nop");'),
             ("src/device/protocol/route/route.h", "// Says.\n#if __CUDA_ARCH__ > 800\n#endif"),
             ("src/device/protocol/route/route.h", "// Says.\nauto x = std::memory_order_acquire;"),
-            ("src/comm/comm.cc", "int f() { goto out; }"),
-            ("src/comm/comm.cc", "static thread_local int x;"),
-            ("src/comm/comm.cc", "using namespace std;"),
+            ("src/comm/communicator/comm.cc", "int f() { goto out; }"),
+            ("src/comm/communicator/comm.cc", "static thread_local int x;"),
+            ("src/comm/communicator/comm.cc", "using namespace std;"),
         ]:
             with self.subTest(text=text):
                 self.assert_refused(path, text, 1 + text.startswith("// Says."))
 
     def test_accepts_what_only_looks_like_them(self):
         for path, text in [
-            ("src/comm/config.cc", 'auto x = std::getenv("A");'),
-            ("src/comm/comm.cc", '// printf("x") and exit(1)\nint x = f("abort(");'),
-            ("src/comm/comm.cc", "int f() { comm->abort(); }"),
-            ("src/comm/comm.h", "// Says.\nclass C {\n  void abort();\n};"),
-            ("src/comm/comm.cc", "auto s = fmt::format(x); std::snprintf(a, 1, b);"),
+            ("src/comm/config/config.cc", 'auto x = std::getenv("A");'),
+            ("src/comm/communicator/comm.cc", '// printf("x") and exit(1)\nint x = f("abort(");'),
+            ("src/comm/communicator/comm.cc", "int f() { comm->abort(); }"),
+            ("src/comm/communicator/comm.h", "// Says.\nclass C {\n  void abort();\n};"),
+            ("src/comm/communicator/comm.cc", "auto s = fmt::format(x); std::snprintf(a, 1, b);"),
             ("src/tools/moerun.cc", 'int main() { printf("x"); exit(1); }'),
             ("src/device/policy/cuda/warp.h", '// Says.\nasm volatile("nop");'),
             ("src/device/policy/host/warp.h", "// Says.\nauto x = std::memory_order_acquire;"),
@@ -62,18 +62,18 @@ class Tidy(unittest.TestCase):
                 self.assert_accepted(path, text)
 
     def test_knows_the_direction_of_includes(self):
-        self.assert_refused("src/bootstrap/net/link.cc", '#include "comm/config.h"\n')
+        self.assert_refused("src/bootstrap/net/link.cc", '#include "comm/config/config.h"\n')
         self.assert_refused("src/device/protocol/route/route.h", '// Says.\n#include "transport/window.h"\n', 2)
         self.assert_refused("src/device/view/views.h", '// Says.\n#include "device/rows/row_math.h"\n', 2)
         self.assert_refused("src/device/policy/host/warp.h", '// Says.\n#include "device/protocol/waves.h"\n', 2)
         self.assert_refused("src/device/protocol/waves.h", '// Says.\n#include "device/kernels/run_step.h"\n', 2)
         self.assert_refused("src/bootstrap/net/link.cc", '#include "bootstrap/group/node.h"\n')
-        self.assert_refused("src/comm/handle.cc", '#include "device/protocol/waves.h"\n')
+        self.assert_refused("src/comm/handle/handle.cc", '#include "device/protocol/waves.h"\n')
         self.assert_refused("src/transport/tcp/sender.cc", '#include "transport/rdma/pace.h"\n')
         self.assert_refused("src/transport/rdma/rail.cc", '#include "transport/verbs/poster.h"\n')
         self.assert_refused("src/topology/nic.cc", '#include "device/view/shape.h"\n')
         self.assert_refused("src/unheard/of.cc", "int x;\n")
-        self.assert_accepted("src/comm/comm.cc", '#include "comm/config.h"\n#include "device/view/shape.h"\n#include "moecomm.h"\n')
+        self.assert_accepted("src/comm/communicator/comm.cc", '#include "comm/config/config.h"\n#include "device/view/shape.h"\n#include "moecomm.h"\n')
 
     def test_measures_functions(self):
         body = "  work();\n" * 69

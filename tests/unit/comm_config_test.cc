@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "comm/config.h"
-#include "comm/config_table.h"
+#include "comm/config/config.h"
+#include "comm/config/config_table.h"
 #include "unit/fake_environment.h"
 
 namespace moe::test {

@@ -6,7 +6,7 @@
 #include <new>
 #include <thread>
 
-#include "comm/error_state.h"
+#include "comm/communicator/error_state.h"
 
 namespace moe::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "bootstrap/group/unique_id.h"
-#include "comm/handle.h"
+#include "comm/handle/handle.h"
 #include "unit/forwarding_backend.h"
 
 namespace moe::test {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bootstrap/group/unique_id.h"
-#include "comm/handle.h"
+#include "comm/handle/handle.h"
 #include "unit/spy_backend.h"
 
 namespace moe::test {

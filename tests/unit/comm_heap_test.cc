@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/heap.h"
+#include "comm/communicator/heap.h"
 #include "support/rng.h"
 
 namespace moe::test {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "comm/mode_choice.h"
+#include "comm/handle/mode_choice.h"
 
 namespace moe::test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "comm/outstanding.h"
+#include "comm/communicator/outstanding.h"
 
 namespace moe::test {
 namespace {

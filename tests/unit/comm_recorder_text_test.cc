@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "comm/clock_offset.h"
-#include "comm/flight_recorder.h"
-#include "comm/recorder_text.h"
+#include "comm/recorder/clock_offset.h"
+#include "comm/recorder/flight_recorder.h"
+#include "comm/recorder/recorder_text.h"
 #include "support/process_limit.h"
 #include "support/temporary_folder.h"
 

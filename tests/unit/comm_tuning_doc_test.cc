@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "comm/config_table.h"
+#include "comm/config/config_table.h"
 
 namespace moe::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "comm/config.h"
+#include "comm/config/config.h"
 
 namespace moe::test {
 

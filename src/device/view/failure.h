@@ -1,5 +1,5 @@
 // What a step reports when it cannot go on. The first detector of a rank fills the record; the host turns it into the
-// sentence of moeGetLastError (comm/failure_text.cc).
+// sentence of moeGetLastError (comm/recorder/failure_text.cc).
 #pragma once
 
 #include "device/lanes.h"

@@ -2,8 +2,8 @@
 // communicator follow each other, so the ring has one writer at a time: of a step, one lane on a GPU, and on a CPU the
 // calling thread, but for `firstWaitEnd` and `worst`. Writers order nothing and wait for nothing.
 //
-// The host reads the ring at any time, without stopping the writer (comm/recorder_text.h). A record that is being
-// overwritten meanwhile may be half old and half new. It shows: in order of numbers, begins would not grow.
+// The host reads the ring at any time, without stopping the writer (comm/recorder/recorder_text.h). A record that is
+// being overwritten meanwhile may be half old and half new. It shows: in order of numbers, begins would not grow.
 #pragma once
 
 #include "device/view/step_names.h"

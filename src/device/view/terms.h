@@ -1,5 +1,5 @@
 // What all ranks must have alike, as words that they send each other and compare. Steps look at whole words; the host
-// packs them, and names the field that differs (comm/failure_text.cc). Decision 0033.
+// packs them, and names the field that differs (comm/recorder/failure_text.cc). Decision 0033.
 #pragma once
 
 #include <array>

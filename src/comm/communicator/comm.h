@@ -1,0 +1,158 @@
+// A communicator: one rank's membership of a group, its window, the peers' windows, and what steps need to run.
+// comm_init.cc makes it. The C functions of src/api and handles use it.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/alive.h"
+#include "bootstrap/group/bootstrap.h"
+#include "comm/communicator/error_state.h"
+#include "comm/communicator/kept_back.h"
+#include "comm/communicator/room.h"
+#include "comm/communicator/window_heap.h"
+#include "comm/config/config.h"
+#include "comm/recorder/clock_offset.h"
+#include "comm/recorder/flight_recorder.h"
+#include "comm/recorder/watch.h"
+#include "transport/remote.h"
+
+namespace moe {
+
+// What this rank knows about a peer after init.
+struct Peer {
+  WindowCard card;
+  PeerWindow window;
+  bool inDomain = true;
+};
+
+// The mark spells "moecomm" and a letter.
+class Comm : public Alive<0x6d6f65636f6d6d43> {
+ public:
+  // `rendezvousRank` serves the id; -1 if it is not known. `backend` NULL: the one that the configuration asks for.
+  static std::unique_ptr<Comm> create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
+                                      int rendezvousRank = -1, std::unique_ptr<Backend> backend = nullptr);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  int rank() const { return room_.view.rank; }
+  int nranks() const { return room_.view.nranks; }
+  const Config& config() const { return config_; }
+  const CommShape& shape() const { return room_.shape; }
+  const WindowLayout& layout() const { return room_.view.at; }
+  const CommView& view() const { return room_.view; }
+  Room& room() { return room_; }
+  // That of this rank alone, which is made for its first handle.
+  Room& localRoom();
+  const Log& log() const { return *log_; }
+  const std::vector<Peer>& peers() const { return peers_; }
+  // The moeTransport value in use towards a peer.
+  int transportTo(int rank) const;
+  Backend& backend() { return *backend_; }
+  Allocator allocator() const { return {config_.allocate, config_.free, config_.allocateUser}; }
+  ErrorState& errors() { return errors_; }
+
+  // True in a process that was forked from the communicator's. It lacks the communicator's threads, and locks may be
+  // held there for ever.
+  bool isForked() const noexcept { return ::getpid() != process_; }
+  int process() const { return process_; }
+
+  // The first failure so far, including those of steps in the background. Any thread.
+  moeResult_t status() noexcept;
+  void abort() noexcept;
+
+  // How long waits for other ranks may take, here and in steps. Any thread.
+  std::chrono::milliseconds timeout() const noexcept;
+  void setTimeout(std::int32_t timeoutMs);
+
+  // Writes the latest steps to `path`; NULL: to the file of the configured folder. Any thread.
+  void dump(const char* path);
+
+  void* allocateWindow(std::size_t bytes) { return heap_->take(bytes); }
+  void freeWindow(void* memory) { heap_->giveBack(memory); }
+  const std::shared_ptr<WindowHeap>& heap() const { return heap_; }
+  // The window offset of `memory` if it lies in the heap; else -1. Throws unless all of it lies in one block that
+  // allocateWindow has returned.
+  std::int64_t windowOffset(const void* memory, std::uint64_t bytes, const char* name) const;
+
+  // How many rows of `rowBytes` bytes fit at `memory`. In the heap that is the rest of its block. Elsewhere it is not
+  // known, and the answer is kAnyRows.
+  std::int64_t windowRoom(const void* memory, std::uint64_t rowBytes) const;
+
+  // Notes that peers of the domain read this rank's rows in their own steps, and that no step here waits for the last
+  // of those reads.
+  void noteReaders() noexcept { hasReaders_ = true; }
+  bool hasReaders() const { return hasReaders_; }
+
+  // The next handle's: from 0. Of those of localOnly, which other ranks need not have: from -1 down.
+  int takeHandleNumber(bool localOnly) { return localOnly ? --localHandlesMade_ : handlesMade_++; }
+  // Handles live until they are removed, and no longer than the communicator, which knows nothing of them.
+  template <class Handle>
+  Handle* add(std::unique_ptr<Handle> handle) {
+    Handle* added = handle.get();
+    handles_.emplace_back(std::move(handle));
+    return added;
+  }
+  void remove(const void* handle);
+
+ private:
+  friend class CommInit;
+  Comm() = default;
+
+  void fail(moeResult_t result, const std::string& sentence, bool announce) noexcept;
+  void transportFailed(moeResult_t result, const std::string& sentence) noexcept;
+  void lookAtSteps() noexcept;
+  const Failure* stepFailure() const noexcept;
+  std::string job() const;
+  std::string recorded(const char* reason);
+  void startWatch();
+  std::string fileName(const std::string& folder, const char* ending) const;
+  void lookForLeavers() noexcept;
+  bootstrap::Company readers() noexcept;
+  void finishPuts() noexcept;
+  // NULL until there is memory for it.
+  WaitOrders* orders() const { return reinterpret_cast<WaitOrders*>(orders_.get()); }
+  // What steps of the local room write: behind that of the group's.
+  Failure* localFailure() const { return reinterpret_cast<Failure*>(failure_.get()) + 1; }
+
+  const pid_t process_ = ::getpid();
+
+  // Declaration order is lifetime order. The bootstrap's monitor uses everything above it, and goes first.
+  Config config_;
+  std::unique_ptr<Log> log_;
+  ErrorState errors_;
+  KeptBack transportReports_;
+  std::unique_ptr<Watch> watch_;  // if it is watched. Transports may report failures to it until they are gone
+  std::unique_ptr<Backend> backend_;
+  Memory failure_, orders_, departed_, far_;
+  Room room_;
+  std::vector<Peer> peers_;
+  std::unique_ptr<RemoteTransport> remote_;  // if there are several domains
+  std::shared_ptr<WindowHeap> heap_;
+  std::unique_ptr<Room> localRoom_;
+  std::vector<std::shared_ptr<void>> handles_;
+  bool hasReaders_ = false;
+  std::atomic<bool> stepFailureTaken_ = false;
+  std::unique_ptr<FlightRecorder> recorder_;
+  ClockOffset toRank0_;
+  int handlesMade_ = 0, localHandlesMade_ = 0;
+  std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+};
+
+// Throws moeInvalidArgument unless a group may have this many ranks.
+void requireRanks(int nranks);
+
+// The shape that a configuration asks for, with domains of `domainSize` ranks.
+CommShape shapeOf(int nranks, int domainSize, const Config& config);
+
+// That of a communicator's local room.
+CommShape localShape(CommShape shape);
+
+// How many ranks a domain of this configuration has. If that depends on the hosts: all.
+int domainSizeOf(int nranks, const Config& config);
+
+}  // namespace moe

@@ -1,0 +1,379 @@
+// Builds a communicator: the ranks meet, agree on their configuration, make their windows and map each other's. After
+// each round every rank knows of every rank's failure, so that all give up for the same reason.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+
+#include "comm/communicator/comm.h"
+#include "comm/communicator/init_log.h"
+#include "comm/config/limits.h"
+#include "comm/recorder/watch.h"
+#include "transport/remote_choice.h"
+
+namespace moe {
+namespace {
+
+// What all ranks must have set alike: names for the sentences, and values in the same order.
+constexpr const char* kAgreedNames[] = {"library version", "backend",      "modes",   "tokensMax",   "llTokensMax",
+                                        "rowBytesMax",     "sideBytesMax", "topkMax", "expertsMax",  "stagingRows",
+                                        "domainSize",      "transport",    "llSets",  "stagingAreas"};
+using AgreedValues = std::array<std::int64_t, std::size(kAgreedNames)>;
+
+AgreedValues agreedValues(const Config& c, int backend) {
+  return {MOE_VERSION_CODE, backend,      c.modes,       c.tokensMax,  c.llTokensMax, c.rowBytesMax, c.sideBytesMax,
+          c.topkMax,        c.expertsMax, c.stagingRows, c.domainSize, c.transport,   c.llSets,      c.stagingAreas};
+}
+
+// Empty if they agree.
+std::string disagreement(const AgreedValues& first, const AgreedValues& other, int rank) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (first[i] == other[i]) continue;
+    return fmt::format("moeCommInit: ranks disagree: {} is {} on rank 0 and {} on rank {}", kAgreedNames[i], first[i],
+                       other[i], rank);
+  }
+  return {};
+}
+
+// The outcome of a round on one rank. It precedes the payload.
+struct Outcome {
+  std::int32_t result = moeSuccess;
+  char sentence[508] = {};
+};
+
+template <class Card>
+std::span<const std::uint8_t> asBytes(const Card& card) {
+  return {reinterpret_cast<const std::uint8_t*>(&card), sizeof(card)};
+}
+
+}  // namespace
+
+class CommInit {
+ public:
+  CommInit(int nranks, int rank, const moeUniqueId_t& id, const Config& config, int rendezvousRank,
+           std::unique_ptr<Backend> backend)
+      : comm_(new Comm) {
+    comm_->config_ = config;
+    comm_->log_ =
+        std::make_unique<Log>(Log::Options{config.logLevel, config.logFile, config.log, config.logUser}, rank, nranks);
+    logEnvironment(*comm_->log_, config, namesInEnvironment());
+    const std::chrono::milliseconds timeout(config.timeoutMs);
+    comm_->room_.view.rank = rank;
+    comm_->room_.view.nranks = nranks;
+    comm_->backend_ = std::move(backend);
+    if (!comm_->backend_) chooseBackend();
+    comm_->bootstrap_ = bootstrap::Bootstrap::join(
+        id, {nranks, rank, timeout, config.interfaceName, rendezvousRank, comm_->log_.get()});
+  }
+
+  std::unique_ptr<Comm> build() {
+    try {
+      return buildTogether();
+    } catch (...) {
+      const Error error = allKnow_ ? currentError() : currentErrorOf(comm_->rank());
+      if (!allKnow_) comm_->bootstrap_->announceIfFirst(error);
+      throw Error(error);
+    }
+  }
+
+ private:
+  std::unique_ptr<Comm> buildTogether() {
+    agree();
+    logStage("all ranks have met, and are configured alike");
+    chooseDomains();
+    if (!sharesClock_) comm_->toRank0_ = measureClock(*comm_->bootstrap_);
+    together([&] { makeWindow(); });
+    logStage("all ranks have their windows");
+    exchangeCards();
+    together([&] { openWindows(); });
+    logStage("all ranks of a domain have mapped their windows");
+    comm_->bootstrap_->stopServingFd();
+    if (comm_->room_.shape.domains() > 1) connectDomains();
+    makeView();
+    together([&] { comm_->startWatch(); });  // others may look from now on
+    comm_->bootstrap_->barrier();            // no rank writes to a window before its owner is ready
+    startMonitor();
+    comm_->log_->write(moeLogInfo, "init", "joined {} ranks in {} ms, backend {}, window {} bytes", comm_->nranks(),
+                       milliseconds(), comm_->backend_->kind() == moeBackendCuda ? "cuda" : "host",
+                       comm_->room_.view.at.totalBytes);
+    comm_->log_->write(moeLogInfo, "init", "peers: {}", describePeers(*comm_));
+    return std::move(comm_);
+  }
+
+  // A failure that every rank finds by itself and words alike.
+  Error ofAll(moeResult_t result, const std::string& sentence) {
+    allKnow_ = true;
+    return Error(result, sentence);
+  }
+
+  void chooseBackend() {
+    const Config& config = comm_->config_;
+    std::string why = "the host backend was asked for";
+    if (config.backend != moeBackendHost)
+      comm_->backend_ = makeCudaBackend(config.device, static_cast<Bulk>(config.bulk), &why);
+    if (comm_->backend_) return;
+    if (config.backend == moeBackendCuda) throw Error(moeUnsupported, "the cuda backend is not available: " + why);
+    comm_->log_->write(moeLogInfo, "init", "using the host backend: {}", why);
+    comm_->backend_ = makeHostBackend({static_cast<HostSimd>(config.hostSimd), config.hostThreads});
+  }
+
+  void agree() {
+    const auto all = comm_->bootstrap_->allGather(asBytes(agreedValues(comm_->config_, comm_->backend_->kind())));
+    const auto first = readCard<AgreedValues>(all.front(), 0);
+    for (int rank = 1; rank < comm_->nranks(); ++rank) {
+      const auto other = readCard<AgreedValues>(all[static_cast<std::size_t>(rank)], rank);
+      if (const std::string why = disagreement(first, other, rank); !why.empty()) throw ofAll(moeInvalidUsage, why);
+    }
+  }
+
+  template <class Card>
+  static Card readCard(const std::vector<std::uint8_t>& bytes, int rank) {
+    Card card;
+    if (bytes.size() != sizeof card) {
+      throw Error(moeInvalidUsage, fmt::format("moeCommInit: rank {} runs a different version of the library", rank));
+    }
+    std::memcpy(&card, bytes.data(), sizeof card);
+    return card;
+  }
+
+  // Runs `work` on every rank. If it fails anywhere, every rank throws the reason of the first rank that failed.
+  template <class Work>
+  void together(Work work) {
+    Outcome mine;
+    try {
+      work();
+    } catch (...) {
+      const Error error = currentErrorOf(comm_->rank());
+      mine.result = error.result();
+      fmt::format_to_n(mine.sentence, sizeof mine.sentence - 1, "{}", error.what());
+    }
+    const auto all = comm_->bootstrap_->allGather(asBytes(mine));
+    for (int rank = 0; rank < comm_->nranks(); ++rank) {
+      Outcome theirs = readCard<Outcome>(all[static_cast<std::size_t>(rank)], rank);
+      theirs.sentence[sizeof theirs.sentence - 1] = 0;
+      if (theirs.result != moeSuccess) throw ofAll(static_cast<moeResult_t>(theirs.result), theirs.sentence);
+    }
+  }
+
+  // Domains are consecutive ranks, all of the same size. By default a domain has as many ranks as possible that share a
+  // host.
+  void chooseDomains() {
+    const int nranks = comm_->nranks();
+    self_ = bootstrap::HostIdentity::current();
+    const auto all = comm_->bootstrap_->allGather(asBytes(self_));
+    std::vector<bootstrap::HostIdentity> hosts;
+    for (int rank = 0; rank < nranks; ++rank)
+      hosts.push_back(readCard<bootstrap::HostIdentity>(all[static_cast<std::size_t>(rank)], rank));
+    sharesClock_ = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.sameKernel(hosts[0]); });
+    const auto shareHosts = [&](int size) {
+      for (int rank = 0; rank < nranks; ++rank) {
+        const int first = rank / size * size;
+        if (!hosts[static_cast<std::size_t>(rank)].sameHost(hosts[static_cast<std::size_t>(first)])) return false;
+      }
+      return true;
+    };
+    int size = domainSizeOf(nranks, comm_->config_);
+    if (comm_->config_.domainSize == 0) {
+      while (nranks % size != 0 || !shareHosts(size)) --size;
+    } else if (!shareHosts(size)) {
+      throw ofAll(moeInvalidUsage, fmt::format("moeCommInit: config.domainSize is {}, but not all domains of so many "
+                                               "consecutive ranks lie on one host each",
+                                               size));
+    }
+    comm_->room_.shape = shapeOf(nranks, size, comm_->config_);
+    // What combines put over the rails has one generation.
+    if (comm_->room_.shape.domains() > 1) comm_->room_.operations = OutstandingOperations(1);
+  }
+
+  void makeWindow() {
+    Comm& comm = *comm_;
+    const WindowPlan plan = WindowPlan::of(comm.room_.shape);
+    comm.room_.view.at = static_cast<const WindowLayout&>(plan);
+    farLayout_ = plan.far;
+    const auto bytes = static_cast<std::size_t>(comm.room_.view.at.totalBytes);
+    comm.room_.window = comm.backend_->kind() == moeBackendCuda
+                            ? makeCudaWindow(bytes, comm.allocator(), comm.backend_->device())
+                            : makeHostWindow(bytes, comm.allocator());
+    comm.heap_ =
+        std::make_shared<WindowHeap>(comm.room_.window->memory(), comm.room_.view.at.heap,
+                                     static_cast<std::uint64_t>(comm.room_.shape.heapBytes), comm.backend_->device());
+    comm.room_.state = comm.backend_->allocatePrivate(sizeof(CommState), comm.allocator());
+    comm.recorder_ = std::make_unique<FlightRecorder>(*comm.backend_, comm.allocator(), comm.config_.recorder != 0);
+    comm.failure_ = comm.backend_->allocateHostVisible(2 * sizeof(Failure));
+    comm.orders_ = comm.backend_->allocateHostVisible(sizeof(WaitOrders));
+    comm.orders()->timeoutNs = static_cast<std::uint64_t>(comm.config_.timeoutMs) * 1000000;
+    comm.departed_ =
+        comm.backend_->allocateHostVisible(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint32_t));
+    comm.room_.table = comm.backend_->allocatePrivate(static_cast<std::size_t>(comm.nranks()) * sizeof(std::uint8_t*),
+                                                      comm.allocator());
+  }
+
+  void exchangeCards() {
+    Comm& comm = *comm_;
+    WindowCard mine;
+    mine.host = self_;
+    mine.device = comm.backend_->device();
+    mine.processors = processorsOfThisThread();
+    comm.room_.window->describe(&mine);
+    if (comm.room_.window->fd() >= 0) comm.bootstrap_->serveFd(comm.room_.window->fd());
+    const auto all = comm.bootstrap_->allGather(asBytes(mine));
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      const bool inDomain = rank / comm.room_.shape.domainSize == comm.rank() / comm.room_.shape.domainSize;
+      comm.peers_.push_back({readCard<WindowCard>(all[static_cast<std::size_t>(rank)], rank), {}, inDomain});
+    }
+  }
+
+  void openWindows() {
+    Comm& comm = *comm_;
+    const WindowCard& mine = comm.peers_[static_cast<std::size_t>(comm.rank())].card;
+    const Deadline deadline = Deadline::after(std::chrono::milliseconds(comm.config_.timeoutMs));
+    const FetchFd fetch = [&](int rank) { return comm.bootstrap_->fetchFdFrom(rank, deadline); };
+    std::vector<std::uint8_t*> table;
+    int sharers = 0;
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      Peer& peer = comm.peers_[static_cast<std::size_t>(rank)];
+      const bool sameDevice = peer.card.deviceUuid == mine.deviceUuid && mine.host.sameHost(peer.card.host);
+      sharers += sameDevice ? 1 : 0;
+      if (rank == comm.rank()) {
+        peer.window = {comm.room_.window->memory(), moeTransportSelf};
+      } else if (peer.inDomain) {
+        peer.window = comm.room_.window->open(rank, mine, peer.card, fetch);
+      }
+      table.push_back(peer.window.memory.get());
+    }
+    comm.backend_->setSharers(sharers);
+    comm.backend_->copyToPrivate(comm.room_.table.get(), table.data(), table.size() * sizeof(table[0]));
+  }
+
+  void connectDomains() {
+    Comm& comm = *comm_;
+    const int asked = comm.config_.transport;
+    const std::vector<int> kinds = asked != 0 ? std::vector{asked} : fastestFirst(comm.backend_->kind());
+    const GatherReasons gather = [&](const std::string& mine) { return gatherTexts(mine); };
+    together([&] { comm.remote_ = makeFirstPossible(remoteSetup(), kinds, gather); });
+    const auto cards = comm.bootstrap_->allGather(comm.remote_->card());
+    together([&] { connectTo(cards); });
+    comm.log_->write(moeLogInfo, "init", "{} domains of {} ranks, joined by {}", comm.room_.shape.domains(),
+                     comm.room_.shape.domainSize, nameOfTransport(comm.remote_->kind()));
+  }
+
+  // Connects to the others. They wait for this rank, so they must learn at once if it gives up.
+  void connectTo(const std::vector<CardBytes>& cards) {
+    try {
+      // A rank that has connected waits in the next round. It knows nothing of failures here, so it must not give up
+      // first.
+      const std::chrono::milliseconds patience(std::max(comm_->config_.timeoutMs / 4 * 3, 1));
+      comm_->remote_->connect(cards, Deadline::after(patience));
+    } catch (...) {
+      comm_->bootstrap_->announceIfFirst(currentErrorOf(comm_->rank()));
+      throw;
+    }
+  }
+
+  std::vector<std::string> gatherTexts(const std::string& mine) {
+    const auto* first = reinterpret_cast<const std::uint8_t*>(mine.data());
+    std::vector<std::string> all;
+    for (const auto& bytes : comm_->bootstrap_->allGather({first, mine.size()})) {
+      all.emplace_back(bytes.begin(), bytes.end());
+    }
+    return all;
+  }
+
+  RemoteSetup remoteSetup() const {
+    Comm& comm = *comm_;
+    RemoteSetup setup{comm.rank(),
+                      comm.nranks(),
+                      {},
+                      comm.room_.window->base(),
+                      static_cast<std::size_t>(comm.room_.view.at.totalBytes),
+                      *comm.backend_,
+                      *comm.log_,
+                      *comm.orders(),
+                      comm.config_.interfaceName,
+                      comm.config_.rdma,
+                      {},
+                      farLayout_.leaving};
+    for (int rank = 0; rank < comm.nranks(); ++rank) {
+      if (!comm.peers_[static_cast<std::size_t>(rank)].inDomain) setup.peers.push_back(rank);
+    }
+    setup.hearGroup = [&comm] { comm.bootstrap_->throwIfBroken("connecting the domains"); };
+    setup.allArrived = [&comm] {
+      if (comm.status() == moeSuccess) comm.bootstrap_->announceLeaving();
+    };
+    setup.keyOf = [&comm](int rank) { return comm.bootstrap_->keyFor("puts", rank); };
+    setup.oneHost = std::all_of(comm.peers_.begin(), comm.peers_.end(), [&](const Peer& peer) {
+      return peer.card.host.sameHost(comm.peers_[static_cast<std::size_t>(comm.rank())].card.host);
+    });
+    setup.fail = [&comm](moeResult_t result, const std::string& sentence) { comm.transportFailed(result, sentence); };
+    return setup;
+  }
+
+  void makeView() {
+    Comm& comm = *comm_;
+    CommView& view = comm.room_.view;
+    view.domainSize = comm.room_.shape.domainSize;
+    view.domainFirst = comm.rank() / view.domainSize * view.domainSize;
+    if (comm.remote_) {
+      const FarView far{farLayout_, comm.remote_->view()};
+      comm.far_ = comm.backend_->allocatePrivate(sizeof far, comm.allocator());
+      comm.backend_->copyToPrivate(comm.far_.get(), &far, sizeof far);
+      view.far = reinterpret_cast<const FarView*>(comm.far_.get());
+    }
+    view.windows = reinterpret_cast<std::uint8_t* const*>(comm.room_.table.get());
+    for (std::size_t i = 0; i < comm.peers_.size() && i < std::size_t{kInlineWindows}; ++i) {
+      view.inlineWindows[i] = comm.peers_[i].window.memory.get();
+    }
+    view.state = reinterpret_cast<CommState*>(comm.room_.state.get());
+    view.failure = reinterpret_cast<Failure*>(comm.failure_.get());
+    view.orders = comm.orders();
+    view.departed = reinterpret_cast<std::uint32_t*>(comm.departed_.get());
+    showSizes(comm.room_.shape, &view);
+    view.recorder = comm.recorder_->ring();
+  }
+
+  void startMonitor() {
+    Comm* comm = comm_.get();
+    std::vector<bootstrap::HostIdentity> processes;
+    for (const Peer& peer : comm->peers_) processes.push_back(peer.card.host);
+    comm->bootstrap_->startMonitor(
+        [comm](const bootstrap::Bootstrap::Failure& failure) { comm->fail(failure.result, failure.sentence, false); },
+        [comm] {
+          comm->lookAtSteps();
+          comm->lookForLeavers();
+        },
+        std::chrono::milliseconds(10), processes);
+    if (const auto report = comm->transportReports_.complete()) comm->fail(report->first, report->second, true);
+  }
+
+  void logStage(const char* what) const { comm_->log_->write(moeLogDebug, "init", "{} ms: {}", milliseconds(), what); }
+
+  std::int64_t milliseconds() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::unique_ptr<Comm> comm_;
+  RemoteLayout farLayout_{};
+  bootstrap::HostIdentity self_{};
+  bool sharesClock_ = false;  // all ranks run on one kernel
+  bool allKnow_ = false;      // of the failure that is being thrown
+};
+
+void requireRanks(int nranks) {
+  if (nranks >= 1 && nranks <= Limits::kRanks) return;
+  throw Error(moeInvalidArgument, fmt::format("nranks is {}, must be 1..{}", nranks, Limits::kRanks));
+}
+
+std::unique_ptr<Comm> Comm::create(int nranks, int rank, const moeUniqueId_t& id, const Config& config,
+                                   int rendezvousRank, std::unique_ptr<Backend> backend) {
+  requireRanks(nranks);
+  domainSizeOf(nranks, config);
+  if (!config.dumpFolder.empty()) requireWritableFolder("config.dumpFolder (MOECOMM_DUMP_FOLDER)", config.dumpFolder);
+  if (rank < 0 || rank >= nranks)
+    throw Error(moeInvalidArgument, fmt::format("rank is {}, must be 0..{}", rank, nranks - 1));
+  return CommInit(nranks, rank, id, config, rendezvousRank, std::move(backend)).build();
+}
+
+}  // namespace moe

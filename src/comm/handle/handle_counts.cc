@@ -1,0 +1,81 @@
+// How many rows a handle's latest route brings, for the host and for kernels. docs/internals/protocol.md, "Counts for
+// the host".
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <span>
+#include <thread>
+
+#include "comm/handle/handle.h"
+
+namespace moe {
+
+// Every word says for itself whether it has come.
+void Handle::waitForCounts() {
+  const std::span words(&view_.hostCounts->rows, countsOnHost_.size());
+  const auto begin = std::chrono::steady_clock::now();
+  std::size_t come = 0;
+  for (int spins = 0;; ++spins) {
+    while (come < words.size()) {
+      const CountWord word = std::atomic_ref(words[come]).load(std::memory_order_acquire);
+      if (ticketOf(word) < tickets_.expected()) break;
+      countsOnHost_[come++] = countOf(word);
+    }
+    if (come == words.size()) return;
+    if (const moeResult_t status = comm_.status(); status != moeSuccess) throw Error(status, comm_.errors().sentence());
+    if (const auto timeout = comm_.timeout(); std::chrono::steady_clock::now() - begin >= timeout) {
+      throw Error(moeTimeout,
+                  fmt::format("moeHandleGetCounts: the counts did not arrive within {} ms", timeout.count()));
+    }
+    if (spins < 1000) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+moeCounts_t Handle::counts() {
+  if (tickets_.expected() == 0) {
+    throw Error(moeInvalidUsage, "moeHandleGetCounts: moeRoute has not been called on this handle");
+  }
+  if (pending_ != Pending::nothing && pendingStep_ == Step::llRouteDispatch) {
+    throw Error(moeInvalidUsage,
+                "moeHandleGetCounts: the counts come with the rows: moeComplete of this moeRouteDispatch first");
+  }
+  waitForCounts();
+  const auto onHost = [&](const CountWord* word) {
+    return &countsOnHost_[static_cast<std::size_t>(word - &view_.hostCounts->rows)];
+  };
+  const int rank = room_.view.rank;
+  moeCounts_t counts = MOE_COUNTS_INITIALIZER;
+  counts.rows = *onHost(&view_.hostCounts->rows);
+  counts.layoutRows = *onHost(&view_.hostCounts->layoutRows);
+  counts.localExperts = shape_.map.count(rank);
+  counts.firstExpert = firstExpert_;
+  counts.rowsPerRank = onHost(view_.hostPerRank());
+  counts.rowsPerExpert = onHost(view_.hostPerExpert());
+  const bool budget = shape_.rowsBudget > 0;
+  counts.rowsWanted = budget ? *onHost(view_.hostWanted(rank)) : counts.rows;
+  counts.rowsWantedPerExpert = budget ? onHost(view_.hostWanted(rank) + 1) : counts.rowsPerExpert;
+  if (shape_.expertCounts) counts.rowsOfAllExperts = onHost(view_.hostAllExperts(rank));
+  return counts;
+}
+
+moeDeviceCounts_t Handle::deviceCounts() const {
+  moeDeviceCounts_t counts = MOE_DEVICE_COUNTS_INITIALIZER;
+  counts.rows = view_.arriving.rows;
+  counts.rankOffsets = view_.arriving.rankOffsets;
+  counts.rowsPerExpert = view_.arriving.rowsPerExpert;
+  counts.expertOffsets = view_.arriving.expertOffsets;
+  counts.mode = lowLatency() ? moeModeLl : moeModeHt;
+  counts.fault = &view_.state->fault;
+  const bool budget = shape_.rowsBudget > 0;
+  counts.rowsWanted = budget ? view_.arriving.wanted : counts.rows;
+  counts.rowsWantedPerExpert = budget ? view_.arriving.wanted + 1 : counts.rowsPerExpert;
+  if (shape_.expertCounts) counts.rowsOfAllExperts = view_.arriving.allExperts;
+  return counts;
+}
+
+}  // namespace moe

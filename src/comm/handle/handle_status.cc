@@ -1,0 +1,49 @@
+// Why a handle delivers nothing, for the host.
+#include <array>
+#include <atomic>
+#include <bit>
+#include <optional>
+
+#include "comm/handle/handle.h"
+#include "comm/recorder/failure_text.h"
+#include "comm/recorder/refused.h"
+
+namespace moe {
+namespace {
+
+static_assert(kBadArgument == moeInvalidArgument && kBadUsage == moeInvalidUsage, "fault words are results");
+
+// What the steps that have run so far have left. A step that runs may be about to change it: the record is good if its
+// number is the same before and after. Acquiring loads, word by word, keep the second look behind the copy; a fence
+// would too, but ThreadSanitizer knows no fences.
+std::optional<Failure> readFault(HostCounts* host) {
+  const std::atomic_ref ready(host->fault.ready);
+  auto* from = reinterpret_cast<std::uint64_t*>(&host->fault);
+  std::array<std::uint64_t, sizeof(Failure) / sizeof(std::uint64_t)> words;
+  for (;;) {
+    const std::uint64_t before = ready.load(std::memory_order_acquire);
+    if (before == 0) return std::nullopt;
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
+    if (ready.load(std::memory_order_relaxed) == before) return std::bit_cast<Failure>(words);
+  }
+}
+
+}  // namespace
+
+moeHandleStatus_t Handle::status() {
+  moeHandleStatus_t status = MOE_HANDLE_STATUS_INITIALIZER;
+  status.rank = -1;
+  sentence_.clear();
+  if (std::optional<Failure> fault = readFault(view_.hostCounts)) {
+    if (localOnly_) fault->peer = comm_.rank();  // the only rank that the step knows
+    const FailureText text = describeFailure(*fault, comm_.rank(), comm_.timeout().count());
+    status.result = text.result;
+    const int refusing = refusingRank(*fault, comm_.rank());
+    status.rank = refusing < 0 ? fault->peer : refusing;
+    sentence_ = text.sentence;
+  }
+  status.sentence = sentence_.c_str();
+  return status;
+}
+
+}  // namespace moe
