@@ -21,15 +21,16 @@ LONG_FUNCTIONS = set()
 LAYERS = {"base": 0, "bootstrap": 1, "device": 2, "topology": 2, "backend": 3, "transport": 4, "comm": 5, "api": 6,
           "tools": 7}
 
-# The rooms of a folder, with the same rule. Files beside the rooms may be included by all of them.
+# The rooms of a folder, with the same rule: rooms with the same number do not know each other. Files beside the rooms may
+# be included by all of them.
 ROOMS = {"device": {"queue": 0, "view": 1, "rows": 2, "policy": 3, "protocol": 4, "kernels": 5},
          "comm": {"config": 0, "recorder": 1, "communicator": 2, "handle": 3},
+         "device/protocol": {"core": 0, "route": 1, "ht": 1, "combine": 1, "report": 1, "ll": 2},
          "bootstrap": {"net": 0, "group": 1}, "transport": {"tcp": 0, "rdma": 0, "verbs": 1, "ibgda": 2}}
 # Further includes that are not allowed: a pattern of paths, one of includes, and the reason.
 NOT_FROM = [
     (r"src/(?!device/)", r"device/protocol/", "protocols are reached by the steps of device/kernels"),
-    (r"src/transport/tcp/", r"transport/(rdma|verbs|ibgda)/", "a transport knows no other"),
-    (r"src/transport/(rdma|verbs|ibgda)/", r"transport/tcp/", "a transport knows no other"),
+    (r"src/transport/(verbs|ibgda)/", r"transport/tcp/", "a transport knows no other"),
 ]
 
 CUDA_FILES = r"src/device/(policy/cuda/\w+|(rows|queue/mlx5)/cuda_\w+)\.h"
@@ -118,19 +119,25 @@ def check_code(path, text, complain):
         complain(path, 1, "a header starts with a comment that says what it is and who calls it")
 
 
+def room_of(path, floor):
+    """The room of `floor` in which `path` is; None: it is elsewhere, or beside the rooms."""
+    inside = re.match(re.escape(floor) + r"/(\w+)/", path)
+    return inside and inside.group(1)
+
+
 def check_includes(path, folder, text, complain):
     if folder not in LAYERS:
         complain(path, 1, f"src/{folder} has no layer in scripts/tidy.py")
         return
-    rooms = ROOMS.get(folder, {})
-    room = path.split("/")[2]
-    for match in re.finditer(r'^#include "((\w+)/(\w+)[^"]*)"', text, re.M):
+    for match in re.finditer(r'^#include "((\w+)/[^"]*)"', text, re.M):
         line = text.count("\n", 0, match.start()) + 1
-        included, other, other_room = match.groups()
+        included, other = match.groups()
         if other != folder and LAYERS.get(other, 99) >= LAYERS[folder]:
             complain(path, line, f"src/{folder} must not include from {other}/")
-        elif other == folder and rooms.get(other_room, -1) > rooms.get(room, 99):
-            complain(path, line, f"src/{folder}/{room} must not include from {folder}/{other_room}/")
+        for floor, rooms in ROOMS.items():
+            room, other_room = room_of(path, f"src/{floor}"), room_of(included, floor)
+            if room != other_room and rooms.get(other_room, -1) >= rooms.get(room, 99):
+                complain(path, line, f"src/{floor}/{room} must not include from {floor}/{other_room}/")
         for where, what, why in NOT_FROM:
             if re.match(where, path) and re.match(what, included):
                 complain(path, line, f"{included}: {why}")

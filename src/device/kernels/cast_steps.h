@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/ht_dispatch_rails.h"
+#include "device/protocol/ht/dispatch_rails.h"
 
 namespace moe {
 

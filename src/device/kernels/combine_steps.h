@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/combine_rails.h"
+#include "device/protocol/combine/rails.h"
 
 namespace moe {
 

@@ -1,7 +1,7 @@
 // How a kernel records its step (view/step_record.h). The last warp does, by its first lane: it is the one that ends
 // the epoch, and of a divided dispatch it waits for the rows. It notes when the step has begun, and leaves the record's
 // place in shared memory until it is done itself; other warps may end a little later. Waits of a kernel are not
-// recorded, except by the step that follows an operation with statistics (protocol/tally.h).
+// recorded, except by the step that follows an operation with statistics (protocol/report/tally.h).
 #pragma once
 
 #include "device/policy/cuda/warp.h"

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "device/kernels/step_code.h"
-#include "device/protocol/describe.h"
+#include "device/protocol/report/describe.h"
+#include "device/protocol/report/tally.h"
 #include "device/protocol/route/route.h"
-#include "device/protocol/tally.h"
 
 namespace moe {
 

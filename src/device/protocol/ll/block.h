@@ -1,7 +1,7 @@
 // A block of lanes that share scratch memory, in a dispatch that routes: its session, and its tables.
 #pragma once
 
-#include "device/protocol/session.h"
+#include "device/protocol/core/session.h"
 
 namespace moe {
 

@@ -4,7 +4,7 @@
 // docs/internals/protocol.md, "LL combine that lands".
 #pragma once
 
-#include "device/protocol/combine_prepare.h"
+#include "device/protocol/combine/prepare.h"
 
 namespace moe {
 

@@ -4,9 +4,9 @@
 // dispatch".
 #pragma once
 
-#include "device/protocol/deliver.h"
-#include "device/protocol/push.h"
-#include "device/protocol/remote.h"
+#include "device/protocol/core/deliver.h"
+#include "device/protocol/core/push.h"
+#include "device/protocol/core/remote.h"
 #include "device/view/ll_slots.h"
 
 namespace moe {

@@ -2,8 +2,8 @@
 // own, so that dispatches without payloads carry a test alone.
 #pragma once
 
+#include "device/protocol/core/payloads.h"
 #include "device/protocol/ll/exchange.h"
-#include "device/protocol/payloads.h"
 
 namespace moe {
 

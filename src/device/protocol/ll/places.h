@@ -5,7 +5,7 @@
 
 #include "device/protocol/ll/block.h"
 #include "device/protocol/ll/share.h"
-#include "device/protocol/route/route_refusal.h"
+#include "device/protocol/route/refusal.h"
 #include "device/view/ll_slots.h"
 
 namespace moe {

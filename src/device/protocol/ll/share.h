@@ -1,7 +1,7 @@
 // Which tokens a block of lanes sends in a dispatch that routes, and which parts of their rows a warp of it.
 #pragma once
 
-#include "device/protocol/shares.h"
+#include "device/protocol/core/shares.h"
 
 namespace moe {
 

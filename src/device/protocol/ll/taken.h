@@ -5,7 +5,7 @@
 
 #include "device/protocol/ll/places.h"
 #include "device/protocol/ll/told.h"
-#include "device/protocol/route/route_empty.h"
+#include "device/protocol/route/empty.h"
 
 namespace moe {
 

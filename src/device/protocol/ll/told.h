@@ -2,7 +2,7 @@
 #pragma once
 
 #include "device/protocol/ll/exchange.h"
-#include "device/protocol/route/route_refusal.h"
+#include "device/protocol/route/refusal.h"
 #include "device/view/terms.h"
 
 namespace moe {

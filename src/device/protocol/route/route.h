@@ -1,18 +1,18 @@
 // The route: from topk_idx to row positions that are final before any payload moves. Nothing depends on timing: rows
 // are ordered by source rank, then token. One step, for both modes:
-//   count     which tokens use which expert and which rank, as bits; sums of each warp's tokens     (route_count.h)
-//   exchange  all ranks learn all counts and compute every offset themselves                        (route_exchange.h)
-//   budget    if a rank would get too many rows: some entries are left out, and all count again     (route_budget.h)
+//   count     which tokens use which expert and which rank, as bits; sums of each warp's tokens     (count.h)
+//   exchange  all ranks learn all counts and compute every offset themselves                        (exchange.h)
+//   budget    if a rank would get too many rows: some entries are left out, and all count again     (budget.h)
 //   place     positions of every entry and row                                                      (here)
-//   headers   go to the receivers, which keep them in the handle                                    (route_headers.h)
-// What a lane that has tokens for itself sends is in route_tokens.h.
+//   headers   go to the receivers, which keep them in the handle                                    (headers.h)
+// What a lane that has tokens for itself sends is in tokens.h.
 // It is bound by the number of dependent look-ups, not by their size: see docs/internals/notebook.md, "The route's
 // steps". Flags: docs/internals/protocol.md, "Route".
 #pragma once
 
-#include "device/protocol/route/route_budget.h"
-#include "device/protocol/route/route_empty.h"
-#include "device/protocol/route/route_tokens.h"
+#include "device/protocol/route/budget.h"
+#include "device/protocol/route/empty.h"
+#include "device/protocol/route/tokens.h"
 
 namespace moe {
 

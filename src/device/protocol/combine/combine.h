@@ -1,0 +1,277 @@
+// Combine of HT and of LL RANK_MAJOR (of other LL layouts: ll/combine.h): the token's owner reads the rows that its
+// token has at other ranks from their windows and sums them, those of its domain in rank order first. Ranks of other
+// domains put their rows into its window (LL), or their rail peer puts the sum of its domain there (HT). Rows that
+// peers cannot read, and rows per expert, are first made into one row per token by the expert side, in window memory of
+// its own (HT: the staging area, LL: slots like those in which the rows came). Flags: docs/internals/protocol.md,
+// "Combine".
+#pragma once
+
+#include "device/protocol/combine/nothing.h"
+#include "device/protocol/combine/prepare.h"
+
+namespace moe {
+
+// What is wrong with the rows that rank `from` offers, if anything. One lane.
+MOE_LANES Failure combineFault(const StepParams& p, const CombineRecord& record, int from) {
+  if (record.terms != p.combine.terms) {
+    return disagreement(Phase::combineRows, from, p.combine.terms, record.terms);
+  }
+  return rowsFault(p.handle, record, from);
+}
+
+// The owner's sums: a token's rows in the order of its destinations, then the biases. `From` says where the row that
+// stands for the token at a destination is, partialRow(destination), and when it may be read, mayRead().
+template <class From>
+struct TokenSums {
+  const From& from;
+  const StepParams& p;
+  int biases;
+  PartShare share;
+
+  MOE_LANES const CombineArgs& args() const { return p.combine; }
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES int rows(int i) const { return p.handle.sent.destinationCount[share.at(i).row]; }
+  MOE_LANES int rowType() const { return p.combine.rowType; }
+  MOE_LANES int termsMax() const { return p.handle.destinationsMax + biases; }
+  MOE_LANES bool mayRead() const { return from.mayRead(); }
+  MOE_LANES SumJob job(int i) const {
+    const PartOf part = share.at(i);
+    std::uint8_t* out = p.combine.out + static_cast<std::int64_t>(part.row) * p.combine.rowBytes;
+    return {out + part.begin, part.bytes, p.handle.sent.destinationCount[part.row] + biases};
+  }
+  MOE_LANES const std::uint8_t* term(int i, int term) const {
+    const PartOf part = share.at(i);
+    const int bias = term - p.handle.sent.destinationCount[part.row];
+    if (bias >= 0) return biasRow(p.combine, bias, part);
+    return from.partialRow(p.handle.sent.destinations[part.row * p.handle.destinationsMax + term]) + part.begin;
+  }
+};
+
+// HT: keeps what is wrong with the first record that is bad. One warp.
+template <Moves Warp>
+MOE_SELDOM void keepRecordsFault(Warp warp, const StepParams& p, std::uint64_t epoch) {
+  keepFirstFault(warp, p.handle, domainRanks(p.comm), [&](int from) {
+    return combineFault(p, warp.laneLoad(combineRecord(p.comm, epoch, p.comm.rank, from)), from);
+  });
+}
+
+template <Moves Warp>
+MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation);
+
+template <int kWaves, Moves Warp, bool kCoded = false>
+class Combine {
+ public:
+  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w) : Combine(warp, p, w, operation(p)) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES Combine(const Warp& warp, const StepParams& p, WarpIndex w, const Operation& which)
+      : s(warp, p, w, which) {}
+
+  MOE_LANES void run() const {
+    std::uint32_t uncombined = lowLatency() ? s.comm.state->llUncombined[s.handle.llSet] : 0, fault = knownFault(s);
+    std::uint64_t epoch = s.epoch, number = s.number;
+    if (s.stopped(uncombined, fault, epoch, number)) return;
+    // HT: on all ranks, and nothing is summed. LL: on this rank, whose rows count as zeros.
+    const bool known = lowLatency() ? s.sends && givesZeros(s, fault) : fault != 0;
+    bool silent = known;
+    if (s.sends && !begin(uncombined != 0, silent)) return;
+    const auto handOver = [&](int wave) { return !s.sends || sendWave(wave, silent); };
+    const auto take = [&](int wave) { return !s.receives || sumWave(wave, silent); };
+    if (!inWaves<kWaves>(handOver, take, takesLater(s.w)) || !s.receives) return;
+    if (!lowLatency() && silent) {
+      sumNothing(s.warp, s.p, s.w);
+      if (!known && isLast(s.w) && s.allHaveBegun()) keepRecordsFault(s.warp, s.p, s.epoch);
+      return endReading();
+    }
+    end();
+  }
+
+  // ---- What an operation over rails needs of its combine in this domain
+
+  const CombineSession<Warp, kCoded> s;
+
+  // Whatever must be so before rows may be handed over. `uncombined`: the set's last operation was a dispatch.
+  MOE_LANES bool begin(bool uncombined, bool silent = false) const {
+    if (!bringWeights(s)) return false;
+    if (lowLatency() && speaksAtOnce(silent)) speak(0);
+    s.noteBegin();
+    if (!lowLatency()) {
+      if (s.w.index == 0) offerRows();
+      return true;
+    }
+    if (!uncombined && !waitForReaders(s, silent)) return false;
+    if (tellsTerms(s.w)) tellTerms(s);
+    return true;
+  }
+
+  // One wave of the expert side. False if a wait failed.
+  MOE_LANES bool handOver(int wave, bool silent = false) const {
+    const bool zeros = silent && lowLatency();
+    if (speaksAtOnce(silent)) {
+      if (!lowLatency()) speak(wave);
+      return true;
+    }
+    if (zeros && !kCoded) {
+      if constexpr (kWaves == 1 && !kCoded) prepareNothing(s.warp, s.p, s.w, s.operation());
+    } else if (zeros || (!silent && mayPrepare())) {
+      if ((zeros || s.args.inPlace == 0) && !prepareWave(wave, zeros)) return false;
+      if (s.args.grads != 0 && wave == 0) pushWeightGrads(s, zeros);
+    }
+    announceWave(s, s.area.ready, wave, s.w);
+    return true;
+  }
+
+  MOE_LANES Failure faultOf(int from) const { return combineFault(s.p, recordOf(from), from); }
+  MOE_LANES bool recordsAreGood() const {
+    return areGood(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+  }
+  MOE_LANES std::uint32_t recordsFault() const {
+    return faultAmong(s, domainRanks(s.comm), [&](int from) { return faultOf(from); });
+  }
+
+  // The owner's part of a wave. LL looks rows up while it waits; HT records must be there to find one. Every rank looks
+  // at every record of its domain, so that all of them sum nothing, `silent`, together.
+  MOE_LANES bool sumWave(int wave, bool& silent) const {
+    if (!lowLatency()) {
+      if (silent) return true;
+      if (!rowsAreThere(wave)) return false;
+      if (wave == 0) silent = !recordsAreGood();
+      if (silent) return true;
+    }
+    return sumRows(wave);
+  }
+  // The same of rows that are good.
+  MOE_LANES bool sumRows(int wave) const {
+    const bool looksAhead = lowLatency();
+    const From from{*this, wave, looksAhead};
+    const Range tokens = tokensOfWave(kWaves, wave, s.args.tokens);
+    return s.warp.reduceRows(s.comm,
+                             Sums{from, s.p, biasCount(s.args), shareOf(tokens, s.args.parts, s.args.rowBytes, s.w)});
+  }
+
+  // The row that stands for a token at destination `to`, as this rank reads it.
+  MOE_LANES const std::uint8_t* partialRow(const Destination& to) const {
+    const CommView& c = s.comm;
+    const std::uint32_t bytes = s.args.wireBytes;
+    const bool remote = s.isRemote(to.rank);
+    if (remote && !lowLatency()) {
+      const int domain = to.rank / c.domainSize;
+      return c.mine<std::uint8_t>(railRow(c, c.far->at.railSums, c.rowBytesMax, bytes, domain, to.index));
+    }
+    if (remote) return llSlot(c, s.handle, c.rank, c.far->at.llCombineIn, c.rowBytesMax, bytes, to.rank, to.index);
+    if (lowLatency()) {
+      return llSlot(c, s.handle, to.rank, c.at.llCombineRows, c.rowBytesMax, bytes, c.rank, to.index);
+    }
+    const CombineRecord at = recordOf(to.rank);
+    const std::int64_t row = at.prepared != 0 ? to.flat : to.row;
+    return c.in<std::uint8_t>(to.rank, at.rows) + row * bytes;
+  }
+
+  // LL: the rows and gradients that owners wait for.
+  MOE_LANES void prepareZeros() const {
+    prepareZeroRows<false>(s, PreparedWave<1>{s.w, 0}.items(s.p));
+    if (s.args.grads != 0) pushWeightGrads(s, true);
+  }
+
+  // What a sending step leaves for the next one.
+  MOE_LANES void endSend(bool silent = false) const {
+    if (!isLast(s.w)) return;
+    CommState* state = s.comm.state;
+    const HandleView& h = s.handle;
+    if (silent && lowLatency() && s.allHaveBegun()) keepLlRowsFault(s.warp, s.p);
+    s.endEpoch([&] {
+      h.state->silent = silent ? 1 : 0;
+      h.state->combineEpoch = s.epoch;
+      h.state->combineHanded = s.number;
+      handedCount(s.comm, h, s.channel) = s.number;
+      noteWeights(s);
+      if (lowLatency()) state->llUncombined[h.llSet] = 0, state->llUsed[h.llSet] = 1;
+    });
+  }
+
+  // LL slots are the library's until the next dispatch, which brings rows from all peers, and so their word. HT rows
+  // are the caller's, who may overwrite them when the step has ended: not before the last peer has read them.
+  MOE_LANES void end() const {
+    if (s.args.outWeightGrads != nullptr) takeWeightGrads(s);
+    if (!lowLatency()) endReading();
+  }
+  MOE_LANES void endReading() const {
+    s.announce(doneFlags(), Meeting::taken, s.w);
+    if (s.w.index == 0) s.waitForDomain(doneFlags(), doneCount(), Phase::combineDone);
+  }
+
+ private:
+  // What TokenSums reads in a wave.
+  struct From;
+  using Sums = std::conditional_t<kCoded, OfCoded<TokenSums<From>>, TokenSums<From>>;
+  // Rows of experts go in waves, or they are LL rows, which may land.
+  static constexpr bool kWaits = Warp::kPicks && (kWaves > 1 || !Warp::kLandsRows);
+  struct From {
+    const Combine& combine;
+    int wave;
+    bool waits;  // rows are awaited when they have been looked up
+
+    MOE_LANES const std::uint8_t* partialRow(const Destination& to) const { return combine.partialRow(to); }
+    MOE_LANES bool mayRead() const {
+      if (!waits) return true;
+      const auto& session = combine.s;
+      return combine.rowsAreThere(wave) && (!isLast(session.w) || termsAgree(session, allRanks(session.comm)));
+    }
+  };
+
+  static MOE_LANES Operation operation(const StepParams& p) {
+    const HandleState* state = p.handle.state;
+    const Channel channel = combineChannel(p.handle);
+    return withWeights(p, handedOperation(p, channel, state->combineEpoch, state->combineHanded));
+  }
+  // LL is one wave: code of more has nothing of it.
+  MOE_LANES bool lowLatency() const { return kWaves == 1 && s.handle.lowLatency != 0; }
+
+  // There is nothing to wait for: one warp speaks for all. In LL before anything else, as this is what the others wait
+  // for; in HT behind the record.
+  MOE_LANES bool speaksAtOnce(bool silent) const {
+    return !prepares(s.args) && s.receives && !(silent && lowLatency());
+  }
+  MOE_LANES void speak(int wave) const {
+    if (s.w.index == 0) s.tell(waveFlags(s.comm, s.area.ready, wave), s.number);
+  }
+
+  MOE_LANES void offerRows() const {
+    const CombineRecord mine = ownRecord(s.args);
+    s.warp.forEach(s.comm.domainSize,
+                   [&](int i) { s.warp.laneStore(record(s.comm.domainFirst + i, s.comm.rank), mine); });
+  }
+  MOE_LANES CombineRecord recordOf(int rank) const { return s.warp.laneLoad(record(s.comm.rank, rank)); }
+  MOE_LANES CombineRecord* record(int rank, int from) const { return combineRecord(s.comm, s.epoch, rank, from); }
+
+  // Two outstanding combines may be completed in any order, those of one parity in order. So the flags of a parity
+  // count its combines.
+  MOE_LANES std::uint64_t doneFlags() const { return waveFlags(s.comm, s.comm.at.htCombineDone, parityOf(s.epoch)); }
+  MOE_LANES std::uint64_t doneCount() const { return (s.epoch + 1) / kParities; }
+
+  MOE_LANES bool sendWave(int wave, bool silent) const {
+    if (!handOver(wave, silent)) return false;
+    if (s.split() && lowLatency()) llPutSums(s);
+    if (wave == kWaves - 1) endSend(silent);
+    return true;
+  }
+
+  // Where something is lacking nothing is read or made; every rank finds out from the record.
+  MOE_LANES bool mayPrepare() const {
+    return lowLatency() || rowsFault(s.handle, ownRecord(s.args), s.comm.rank).fault == Fault::none;
+  }
+  MOE_LANES bool prepareWave(int wave, bool zeros) const {
+    return prepareRows<false, kWaits>(s, PreparedWave<kWaves>{s.w, wave}, zeros);
+  }
+
+  MOE_LANES bool rowsAreThere(int wave) const {
+    const Range ranks = lowLatency() ? allRanks(s.comm) : domainRanks(s.comm);
+    return s.waitForRanks(waveFlags(s.comm, s.area.ready, wave), ranks, s.number, Phase::combineRows);
+  }
+};
+
+template <Moves Warp>
+MOE_SELDOM void prepareNothing(Warp warp, const StepParams& p, WarpIndex w, Operation operation) {
+  Combine<1, Warp>(warp, p, w, operation).prepareZeros();
+}
+
+}  // namespace moe

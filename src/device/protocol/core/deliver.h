@@ -1,0 +1,197 @@
+// The receiver's side of dispatch: rows that lie in a slot or in the staging area go to their places in the caller's
+// output, and the caller's arrays of indices, weights and sources are filled from the kept headers.
+#pragma once
+
+#include "device/protocol/core/handle_fault.h"
+#include "device/protocol/core/padding.h"
+#include "device/protocol/core/waves.h"
+#include "device/rows/row_header.h"
+#include "device/rows/row_jobs.h"
+
+namespace moe {
+
+MOE_LANES const Quad* keptHeader(const HandleView& h, int row) {
+  return h.arriving.headers + static_cast<std::int64_t>(row) * h.headerStride();
+}
+
+// Row of the layout where arriving row `row` (FLAT order) has its copy number `copy`.
+MOE_LANES int layoutRow(const HandleView& h, int row, int copy) {
+  if (h.layout == Layout::flat) return row;
+  if (expertRows(h)) return entryRow(keptHeader(h, row)[1 + copy]);
+  const int from = headSource(*keptHeader(h, row));
+  return from * h.tokensMax + (row - h.arriving.rankOffsets[from]);
+}
+
+// What the rows that the route brings here take up of an output.
+MOE_LANES Filled filledRows(const HandleView& h, int rank) {
+  return {h.arriving.rowsPerExpert, h.arriving.expertOffsets, h.arriving.rankOffsets, h.sent.layoutRowsOf[rank]};
+}
+
+// The local expert whose copy that is, of layouts with a row per expert.
+MOE_LANES int copyExpert(const HandleView& h, int row, int copy) {
+  return entryExpert(keptHeader(h, row)[1 + copy]);
+}
+
+MOE_LANES int layoutCopies(const HandleView& h, int row) {
+  return expertRows(h) ? headEntries(*keptHeader(h, row)) : 1;
+}
+
+// Where the scales of a row have come.
+struct ArrivedScales {
+  const std::uint32_t* words;
+  std::int64_t stride;
+
+  // Of a row that is one piece of memory.
+  static MOE_LANES ArrivedScales behind(const std::uint8_t* row, std::uint32_t codeBytes) {
+    return {reinterpret_cast<const std::uint32_t*>(row + codeBytes), 1};
+  }
+};
+
+// Some rows from where they arrived to their places in `out`: a list for streamRows. `Places` says where a row is,
+// source(row), how many copies of it are made, copies(row), and where those are, place(row, copy): rows of `out`.
+template <class Rows, class Places>
+struct Delivered {
+  ArrivingParts<Rows> items;
+  Places places;
+  std::uint8_t* out;
+
+  MOE_LANES int count() const { return items.count(); }
+  MOE_LANES int sinksMax() const { return items.rows.h.topk; }
+  MOE_LANES CopyJob job(int i) const {
+    const PartOf part = items.at(i);
+    const int copies = places.copies(part.row);
+    return {places.source(part.row) + part.begin, copies > 0 ? part.bytes : 0, copies};
+  }
+  MOE_LANES Sink sink(int i, int copy) const {
+    const PartOf part = items.at(i);
+    const std::int64_t row = places.place(part.row, copy);
+    return {out + row * items.share.rowBytes + part.begin, nullptr, true};
+  }
+};
+
+// Where the words of copy `copy` of a row that arrived begin, in this rank's output. `places`: as deliverScales takes
+// them.
+MOE_LANES std::int64_t gridStart(const ScaleGrid& grid, const auto& places, int row, int copy) {
+  if (grid.experts == 0) return grid.rowStart(places.place(row, copy));
+  const int expert = places.expert(row, copy);
+  return grid.startOf(places.place(row, copy), expert, places.expertOffsets()[expert]);
+}
+// Where such a row's scales are.
+MOE_LANES std::uint32_t* scalesAt(const CastArgs& cast, const auto& places, int row, int copy) {
+  return cast.outScales + gridStart(cast.grid, places, row, copy);
+}
+
+// Scales of some rows from where they arrived to their places in the caller's output. `places` says how many copies of
+// a row are made, copies(row), which rows of the output those are, place(row, copy), where its scales are, scales(row),
+// and of rows of experts, whose they are, expert(row, copy), and where those begin, expertOffsets(). A lane takes
+// kAtOnce words of a row, for which it looks up once where they go. Neighbouring lanes take neighbouring rows if those
+// are closer to each other in the output than the words of a row, else neighbouring words.
+template <int kAtOnce, class Rows, class Places>
+MOE_LANES void deliverScales(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
+  const CastArgs& cast = s.p.dispatch.cast;
+  const int count = rows.end - rows.begin, lanesOfRow = (cast.words + kAtOnce - 1) / kAtOnce;
+  const bool byRows = cast.grid.wordStride != 1;
+  const Slice slice = sliceOf(count * lanesOfRow, team);
+  s.warp.forEach(slice.count, [&](int i) {
+    const int item = slice.begin + i;
+    const int row = rows.row(rows.begin + (byRows ? item % count : item / lanesOfRow));
+    const int first = byRows ? item / count : item % lanesOfRow;
+    const ArrivedScales from = places.scales(row);
+    std::uint32_t words[kAtOnce];
+    MOE_UNROLLED
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int word = first + j * lanesOfRow;
+      words[j] = word < cast.words ? s.warp.laneLoad(from.words + word * from.stride) : 0;
+    }
+    MOE_ROLLED
+    for (int copy = 0; copy < places.copies(row); ++copy) {
+      std::uint32_t* to = scalesAt(cast, places, row, copy);
+      MOE_UNROLLED
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int word = first + j * lanesOfRow;
+        if (word < cast.words) to[word * cast.grid.wordStride] = words[j];
+      }
+    }
+  });
+}
+
+// Entry `n` of a row that is at row `at` of the layout, in the caller's arrays. One lane.
+MOE_LANES void laneDescribe(const HandleView& h, const DispatchArgs& d, const Quad& head, const Quad& entry, int n,
+                            std::int64_t at) {
+  if (d.outSourceIndex != nullptr && (n == 0 || expertRows(h))) {
+    d.outSourceIndex[at] = headSource(head) * h.tokensMax + headToken(head);
+  }
+  const std::int64_t place = expertRows(h) ? at : at * h.topk + entryTopk(entry);
+  if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = entryWeight(entry);
+  if (!expertRows(h)) laneStoreId(h, d, place, d.idBase + entryExpert(entry));
+}
+// The same of a row whose header the handle keeps, if it has so many entries. All loads that may be needed are
+// independent.
+MOE_LANES void laneDescribeEntry(const HandleView& h, const DispatchArgs& d, int row, int n) {
+  const Quad* header = keptHeader(h, row);
+  const Quad head = header[0], entry = header[1 + n];
+  if (n < headEntries(head)) laneDescribe(h, d, head, entry, n, layoutRow(h, row, n));
+}
+
+MOE_LANES bool describes(const DispatchArgs& d) {
+  return d.outSourceIndex != nullptr || d.outTopkIdx != nullptr || d.outTopkWeights != nullptr;
+}
+
+// Place k of a row that is at row `at` of the layout, of layouts with a row per token: no entry of it is for here.
+MOE_LANES void laneDescribeNothing(const HandleView& h, const DispatchArgs& d, int at, int k) {
+  const std::int64_t place = std::int64_t{at} * h.topk + k;
+  if (d.outTopkWeights != nullptr) d.outTopkWeights[place] = 0.0f;
+  laneStoreId(h, d, place, d.invalidId);
+}
+
+// The grid of scales or payloads in blocks of experts' rows, all of which lie in the same places; NULL: there are none.
+MOE_LANES const ScaleGrid* gridOfExperts(const DispatchArgs& d) {
+  const ScaleGrid* found = d.cast.grid.experts != 0 ? &d.cast.grid : nullptr;
+  for (int i = 0; i < d.payloads.count; ++i) {
+    if (d.payloads.payload[i].grid.experts != 0) found = &d.payloads.payload[i].grid;
+  }
+  return found;
+}
+
+// The caller's offsets of experts, and those of the blocks of their scales.
+MOE_LANES void copyExpertOffsets(const Moving auto& s, const std::int32_t* offsets) {
+  std::int32_t* out = s.p.dispatch.outExpertOffsets;
+  std::int32_t* blocks = s.p.dispatch.cast.outScaleBlockOffsets;
+  if (out == nullptr && blocks == nullptr) return;
+  const ScaleGrid* grid = gridOfExperts(s.p.dispatch);
+  s.warp.forEach(s.handle.map.count(s.comm.rank) + 1, [&](int e) {
+    if (out != nullptr) out[e] = offsets[e];
+    if (blocks != nullptr) blocks[e] = grid != nullptr ? grid->firstBlock(offsets[e], e) : 0;
+  });
+}
+
+// What a dispatch that delivers nothing stores: as if no token went anywhere.
+template <Moves Warp>
+MOE_SELDOM void describeNothing(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
+  const DispatchArgs& d = p.dispatch;
+  if (team.index == 0) {
+    warp.forEach(p.handle.map.count(p.comm.rank) + 1, [&](int e) {
+      if (d.outExpertOffsets != nullptr) d.outExpertOffsets[e] = 0;
+      if (d.cast.outScaleBlockOffsets != nullptr) d.cast.outScaleBlockOffsets[e] = 0;
+    });
+  }
+  if (d.padding == 0) return;
+  Padding<Warp>(warp, p, filled).runOverAll(team);
+}
+
+// Each warp of the team describes whole rows. Numbers begin at the middle warp: warp 0 already does the control work.
+MOE_LANES void describeRows(const Moving auto& s, WarpIndex team) {
+  const HandleView& h = s.handle;
+  const DispatchArgs& d = s.p.dispatch;
+  if (team.index == 0) copyExpertOffsets(s, h.arriving.expertOffsets);
+  if (d.padding != 0) padOutputs(s.warp, s.p, filledRows(h, s.comm.rank), team);
+  if (!describes(d)) return;
+  const Slice slice = sliceOf(*h.arriving.rows, {(team.index + team.count / 2) % team.count, team.count, team.blocks});
+  const int first = slice.begin, items = slice.count * h.topk;
+  if (!expertRows(h)) {
+    s.warp.forEach(items, [&](int i) { laneDescribeNothing(h, d, layoutRow(h, first + i / h.topk, 0), i % h.topk); });
+  }
+  s.warp.forEach(items, [&](int i) { laneDescribeEntry(h, d, first + i / h.topk, i % h.topk); });
+}
+
+}  // namespace moe

@@ -1,0 +1,66 @@
+// Waves by experts, and the arrival words that they are for: a rank's local experts are cut into groups, and a row goes
+// to a rank in the wave of the lowest of its experts there. So when wave g is placed, the experts of group g are
+// complete. See docs/decisions/0024-arrival-words.md.
+#pragma once
+
+#include "device/protocol/core/waves.h"
+
+namespace moe {
+
+// The wave of a local expert of a rank that has `experts`.
+MOE_LANES int waveOfExpert(int expert, int experts) {
+  return expert * kHtWaves / experts;
+}
+MOE_LANES Range expertsOfWave(int wave, int experts) {
+  return tokensOfWave(kHtWaves, wave, experts);
+}
+
+// The wave in which the row of a token with the entries `ids` goes to a rank that holds one of its experts.
+MOE_LANES int waveAtRank(const HandleView& h, const std::int32_t* ids, int rank) {
+  const int first = h.map.first(rank), experts = h.map.count(rank);
+  int lowest = experts;
+  for (int k = 0; k < h.topk; ++k) {
+    const int expert = ids[k] - first;
+    if (expert >= 0 && expert < lowest) lowest = expert;
+  }
+  return waveOfExpert(lowest, experts);
+}
+
+// The wave in which an arriving row came, by its header.
+MOE_LANES int waveOfHeader(const Quad* header, int experts) {
+  int lowest = experts;
+  for (int entry = 1; entry <= headEntries(header[0]); ++entry) {
+    if (entryExpert(header[entry]) < lowest) lowest = entryExpert(header[entry]);
+  }
+  return waveOfExpert(lowest, experts);
+}
+
+// Which of a token's rows go now.
+struct AllRows {
+  MOE_LANES bool any(int) const { return true; }
+  MOE_LANES bool takes(const Destination&) const { return true; }
+};
+struct RowsOfWave {
+  const HandleView& h;
+  int wave;
+
+  MOE_LANES bool any(int token) const { return !h.wavesByExpert() || (h.sent.wavesOf[token] >> wave & 1u) != 0; }
+  MOE_LANES bool takes(const Destination& to) const { return !h.wavesByExpert() || to.wave == wave; }
+};
+
+// The rows that a dispatch receives in a wave.
+MOE_LANES ArrivingRows rowsOfWave(const HandleView& h, int waves, int wave) {
+  if (!h.wavesByExpert()) return arrivingRows(h, waves, wave);
+  const std::int32_t* start = h.arriving.waveRowsStart + std::int64_t{wave} * h.map.nranks;
+  return {h, waves, wave, start[0], start[h.map.nranks], h.arriving.waveRows};
+}
+
+// By all warps that place rows, each after its own: these experts are complete.
+MOE_LANES void announceArrivals(const AnySession auto& s, int wave, Range experts, WarpIndex team) {
+  if (experts.begin == experts.end) return;
+  s.warp.announce(
+      experts.end - experts.begin, [&](int i) { return s.handle.arriving.complete + experts.begin + i; },
+      static_cast<Meeting>(static_cast<int>(Meeting::arrivals) + wave), team);
+}
+
+}  // namespace moe

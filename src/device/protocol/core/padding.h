@@ -1,0 +1,159 @@
+// What a dispatch stores to the rows of its outputs that no row arrives for, if the caller asks for it: rows behind the
+// last one, alignment rows, and unused slots. These rows are this rank's alone, since peers write only the rows that
+// they send.
+#pragma once
+
+#include "device/policy/contract.h"
+#include "device/protocol/core/scale_pads.h"
+
+namespace moe {
+
+// Stores an element of the caller's topkIdx, of layouts with a row per token.
+MOE_LANES void laneStoreId(const HandleView& h, const DispatchArgs& d, std::int64_t place, int id) {
+  if (d.outTopkIdx == nullptr) return;
+  if (h.wideIndex != 0) static_cast<std::int64_t*>(d.outTopkIdx)[place] = id;
+  if (h.wideIndex == 0) static_cast<std::int32_t*>(d.outTopkIdx)[place] = id;
+}
+
+// The rows of an output that no row arrives for: a gap at the end of each group of rows, and one behind the last row.
+struct Gaps {
+  const HandleView& h;
+  int rank;
+  const Filled& filled;
+  std::int64_t capacity;  // rows of the output
+
+  MOE_LANES int count() const { return groups() + 1; }
+  MOE_LANES Range at(int i) const {
+    const std::int32_t* rows = filled.rowsPerExpert;
+    const std::int32_t* offsets = filled.expertOffsets;
+    if (i == groups()) return {filled.layoutRows, open() ? static_cast<int>(capacity) : filled.layoutRows};
+    if (h.layout == Layout::expertMajor) return {offsets[i] + rows[i], offsets[i + 1]};
+    if (h.layout == Layout::rankMajor) {
+      const int came = filled.rankOffsets[i + 1] - filled.rankOffsets[i];
+      return {i * h.tokensMax + came, (i + 1) * h.tokensMax};
+    }
+    const int each = h.map.nranks * h.tokensMax;
+    return {i * each + rows[i], (i + 1) * each};
+  }
+  // A warp's share of a gap. Most gaps are short, so each is shared out from another warp on.
+  MOE_LANES Range share(int i, WarpIndex team) const {
+    return shareOf(at(i), {(team.index + i) % team.count, team.count, team.blocks});
+  }
+  // The same of all rows, as if none had come, as far as the output has room.
+  MOE_LANES Range shareOfAll(WarpIndex team) const {
+    const std::int64_t rows = open() || filled.layoutRows > capacity ? capacity : filled.layoutRows;
+    return shareOf({0, static_cast<int>(rows)}, team);
+  }
+
+ private:
+  // Layouts of a fixed size have nothing behind the last row.
+  MOE_LANES bool open() const { return h.layout == Layout::flat || h.layout == Layout::expertMajor; }
+  static MOE_LANES Range shareOf(Range rows, WarpIndex team) {
+    const Slice mine = sliceOf(rows.end - rows.begin, team);
+    return {rows.begin + mine.begin, rows.begin + mine.begin + mine.count};
+  }
+  // Those of an expert or of a source.
+  MOE_LANES int groups() const {
+    if (h.layout == Layout::flat) return 0;
+    return expertRows(h) ? h.map.count(rank) : h.map.nranks;
+  }
+};
+
+template <Moves Warp>
+class Padding {
+ public:
+  MOE_LANES Padding(const Warp& policy, const StepParams& p, const Filled& filled)
+      : warp(policy), h_(p.handle), d_(p.dispatch), gaps_{p.handle, p.comm.rank, filled, p.dispatch.capacity} {}
+
+  MOE_LANES void run(WarpIndex team) const {
+    MOE_ROLLED
+    for (int i = 0; i < gaps_.count(); ++i) fill(gaps_.share(i, team));
+    if ((d_.padding & kPadScales) == 0) return;
+    forBlocked([&](const ScalePads<Warp>& pads) { pads.run(team); });
+  }
+
+  // As if nothing had come, as far as the output has room.
+  MOE_LANES void runOverAll(WarpIndex team) const {
+    fill(gaps_.shareOfAll(team));
+    constexpr int kAll = kPadRows | kPadScales;
+    if ((d_.padding & kAll) != kAll) return;
+    forBlocked([&](const ScalePads<Warp>& pads) { pads.runOverAll(team); });
+  }
+
+ private:
+  // What lies in blocks of 128 rows: scales, and payloads.
+  template <class Body>
+  MOE_LANES void forBlocked(Body body) const {
+    MOE_ROLLED
+    for (int i = 0; i <= d_.payloads.count; ++i) {
+      const PayloadWords* payload = i > 0 ? d_.payloads.payload + (i - 1) : nullptr;
+      const ScaleGrid& grid = payload != nullptr ? payload->grid : d_.cast.grid;
+      std::uint32_t* out = payload != nullptr ? payload->out : d_.cast.outScales;
+      if (grid.blocked == 0 || out == nullptr) continue;
+      const int words = payload != nullptr ? payload->end - payload->first : d_.cast.words;
+      body(ScalePads<Warp>(warp, h_, d_, {grid, out, words}, gaps_.rank, gaps_.filled));
+    }
+  }
+
+  MOE_LANES void fill(Range rows) const {
+    if ((d_.padding & kPadIndices) != 0) padIndices(rows);
+    if ((d_.padding & kPadRows) != 0) padRows(rows);
+  }
+
+  MOE_LANES void padIndices(Range rows) const {
+    constexpr int kRowsAtOnce = 32;
+    const bool perExpert = expertRows(h_);
+    const int each = perExpert ? 1 : h_.topk;
+    MOE_ROLLED
+    for (int first = rows.begin; first < rows.end; first += kRowsAtOnce) {
+      const int count = rows.end - first < kRowsAtOnce ? rows.end - first : kRowsAtOnce;
+      warp.forEach(count * each, [&](int i) {
+        const std::int64_t place = std::int64_t{first} * each + i;
+        if (d_.outTopkWeights != nullptr) d_.outTopkWeights[place] = 0.0f;
+        if (!perExpert) laneStoreId(h_, d_, place, d_.invalidId);
+        if (d_.outSourceIndex != nullptr && i < count) d_.outSourceIndex[first + i] = -1;
+      });
+    }
+  }
+
+  MOE_LANES void padRows(Range rows) const {
+    const bool casts = d_.cast.type != kNoCast;
+    const std::uint32_t bytes = casts ? d_.cast.codeBytes : d_.rowBytes;
+    MOE_ROLLED
+    for (int row = rows.begin; row < rows.end; ++row) {
+      zero(d_.outRows + std::int64_t{row} * bytes, bytes);
+      if (d_.outSide != nullptr) zero(d_.outSide + std::int64_t{row} * d_.sideBytes, d_.sideBytes);
+      if (casts) padWords(d_.cast.outScales, d_.cast.grid, d_.cast.words, row);
+      MOE_ROLLED
+      for (int i = 0; i < d_.payloads.count; ++i) {
+        const PayloadWords& payload = d_.payloads.payload[i];
+        padWords(payload.out, payload.grid, payload.end - payload.first, row);
+      }
+    }
+  }
+
+  // Those in blocks are ScalePads' work.
+  MOE_LANES void padWords(std::uint32_t* out, const ScaleGrid& grid, int count, int row) const {
+    if (grid.blocked != 0) return;
+    std::uint32_t* words = out + grid.rowStart(row);
+    warp.forEach(count, [&](int word) { words[word * grid.wordStride] = 0; });
+  }
+
+  MOE_LANES void zero(std::uint8_t* row, std::uint32_t bytes) const {
+    auto* quads = reinterpret_cast<Quad*>(row);
+    warp.forEach(static_cast<int>(bytes / sizeof(Quad)), [&](int i) { warp.laneStore(quads + i, Quad{}); });
+  }
+
+  const Warp& warp;
+  const HandleView& h_;
+  const DispatchArgs& d_;
+  const Gaps gaps_;
+};
+
+// By value: of references, a GPU would keep the caller's in memory.
+template <Moves Warp>
+MOE_SELDOM void padOutputs(Warp warp, const StepParams& p, Filled filled, WarpIndex team) {
+  Padding<Warp>(warp, p, filled).run(team);
+}
+
+}  // namespace moe

@@ -1,0 +1,111 @@
+// Payloads that lie as words on both sides: what lanes do with a piece of 16 bytes, as payloads travel. Where they
+// travel they are side payload. docs/internals/protocol.md, "Payloads".
+#pragma once
+
+#include "device/protocol/core/deliver.h"
+
+namespace moe {
+
+// Pieces of a row's payloads.
+MOE_LANES int payloadPieces(const DispatchArgs& d) {
+  return static_cast<int>(d.sideBytes / sizeof(Quad));
+}
+
+// Where the words of one payload of a row go: its first one, and those at `wordStride`. Of the row's words it has those
+// from `first` to `end`.
+struct WordPlace {
+  std::uint32_t* at;
+  std::int64_t wordStride;
+  int first, end;
+};
+
+// The words of a piece, each by load(payload, its word). Words that no payload has are 0.
+template <class Load>
+MOE_LANES Quad laneGather(const PayloadArgs& payloads, int piece, Load load) {
+  std::uint32_t words[kQuadWords];
+  MOE_UNROLLED
+  for (int i = 0; i < kQuadWords; ++i) {
+    const int word = piece * kQuadWords + i;
+    if (word < payloads.words()) {
+      const PayloadWords& from = payloads.payload[payloads.of(word)];
+      words[i] = load(from, word - from.first);
+    } else {
+      words[i] = 0;
+    }
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// The words of a piece to their places, placeOf(payload), by store(address, word or whole piece).
+template <class PlaceOf, class Store>
+MOE_LANES void laneScatter(const PayloadArgs& payloads, int piece, const Quad& quad, PlaceOf placeOf, Store store) {
+  const std::uint32_t words[kQuadWords] = {quad.x, quad.y, quad.z, quad.w};
+  const int begin = piece * kQuadWords;
+  WordPlace to{};
+  MOE_UNROLLED
+  for (int i = 0; i < kQuadWords; ++i) {
+    const int word = begin + i;
+    if (word >= payloads.words()) break;
+    if (word >= to.end) {
+      const int payload = payloads.of(word);
+      to = placeOf(payload);
+      auto* whole = to.at + (begin - to.first);
+      const bool together = i == 0 && to.wordStride == 1 && begin >= to.first && begin + kQuadWords <= to.end;
+      if (together && reinterpret_cast<std::uintptr_t>(whole) % sizeof(Quad) == 0) {
+        store(reinterpret_cast<Quad*>(whole), quad);
+        return;
+      }
+      // A rank that has other payloads, though its terms are the same, must not be written beyond them.
+      if (word < to.first || word >= to.end) {
+        to.end = payloads.payload[payload].end;
+        to.at = nullptr;
+      }
+    }
+    if (to.at != nullptr) store(to.at + (word - to.first) * to.wordStride, words[i]);
+  }
+}
+
+// This warp's share of the pieces of rows [begin, end): body(row, piece), one lane each. Neighbouring lanes take
+// neighbouring pieces, or `byRows` neighbouring rows.
+template <class Body>
+MOE_LANES void forPieces(const Moving auto& s, Range rows, bool byRows, WarpIndex team, Body body) {
+  const int count = rows.end - rows.begin, pieces = payloadPieces(s.p.dispatch);
+  const Slice slice = sliceOf(count * pieces, team);
+  s.warp.forEach(slice.count, [&](int i) {
+    const int item = slice.begin + i;
+    body(rows.begin + (byRows ? item % count : item / pieces), byRows ? item / count : item % pieces);
+  });
+}
+
+// The piece of a token's payloads, from the caller's arrays.
+MOE_LANES Quad laneTokenPiece(const PayloadArgs& payloads, int token, int piece) {
+  return laneGather(payloads, piece, [&](const PayloadWords& from, int word) {
+    return from.in[std::int64_t{token} * from.inRowStride + std::int64_t{word} * from.inWordStride];
+  });
+}
+
+// The place of a payload of copy `copy` of a row that arrived, in this rank's output. `places`: as deliverScales takes
+// them.
+MOE_LANES WordPlace outputPlace(const PayloadWords& payload, const auto& places, int row, int copy) {
+  const std::int64_t start = gridStart(payload.grid, places, row, copy);
+  return {payload.out + start, payload.grid.wordStride, payload.first, payload.end};
+}
+
+// Payloads of some rows to their places in the caller's outputs. `places`: as deliverScales takes them, but instead of
+// scales piece(row, piece), what has come of a row.
+template <class Rows, class Places>
+MOE_LANES void deliverPayloads(const Moving auto& s, const Rows& rows, const Places& places, WarpIndex team) {
+  const PayloadArgs& payloads = s.p.dispatch.payloads;
+  forPieces(s, {rows.begin, rows.end}, payloads.byRows != 0, team, [&](int number, int piece) {
+    const int row = rows.row(number), copies = places.copies(row);
+    if (copies <= 0) return;
+    const Quad quad = places.piece(row, piece);
+    for (int copy = 0; copy < copies; ++copy) {
+      laneScatter(
+          payloads, piece, quad, [&](int i) { return outputPlace(payloads.payload[i], places, row, copy); },
+          [](auto* at, const auto& value) { *at = value; });
+    }
+  });
+}
+
+}  // namespace moe

@@ -1,0 +1,160 @@
+// High throughput across domains: a token crosses to a domain once, to the rank there with this rank's place, its rail
+// peer, which forwards it to the final rows; the sums of combine come back the same way. Each rank serves one rail to
+// each other domain, in waves. Flags: docs/internals/protocol.md, "Rails".
+#pragma once
+
+#include "device/protocol/core/handle_fault.h"
+#include "device/protocol/core/remote.h"
+#include "device/protocol/core/waves.h"
+
+namespace moe {
+
+enum Rails : int { kDispatchRails, kCombineRails };
+
+// Rows of one payload in an area [domain][tokensMax] of at most `bytesMax` bytes each, packed.
+MOE_LANES std::uint64_t railRow(const CommView& c, std::uint64_t area, int bytesMax, std::uint32_t bytes, int domain,
+                                int index) {
+  const std::int64_t part = std::int64_t{domain} * c.tokensMax * bytesMax;
+  return area + static_cast<std::uint64_t>(part + std::int64_t{index} * bytes);
+}
+
+MOE_LANES std::uint64_t railFlags(const CommView& c, std::uint64_t area, int wave) {
+  return area + static_cast<std::uint64_t>(wave * c.domains()) * sizeof(Flag);
+}
+
+// Each wave has a connection of its own.
+MOE_LANES std::uint64_t connectionOfWave(int wave) {
+  return static_cast<unsigned>(wave);
+}
+
+// True if the words [domain] at `area` have reached `number`: those of the rail peers, and this rank's own.
+MOE_LANES bool waitForRails(const AnySession auto& s, std::uint64_t area, std::uint64_t number, Phase phase) {
+  const CommView& c = s.comm;
+  return s.warp.waitAll(c, c.mine<Flag>(area), c.domains(), number,
+                        Awaited{phase, c.rank - c.domainFirst, c.domainSize});
+}
+
+// This rank's word at `area`, of a rail peer, or of its own window.
+MOE_LANES void tellRail(const AnySession auto& s, int domain, std::uint64_t area, std::uint64_t connection = 0) {
+  const CommView& c = s.comm;
+  const std::uint64_t word = area + static_cast<std::uint64_t>(c.domain()) * sizeof(Flag);
+  if (domain == c.domain()) return s.publish(c.mine<Flag>(word), flagWord(s.number));
+  s.warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, flagWord(s.number), connection); });
+}
+
+// What must agree between rail peers; with the first wave.
+MOE_LANES std::uint64_t railSizesOffset(const CommView& c, Rails rails, int domain) {
+  return c.far->at.railSizes + static_cast<std::uint64_t>(rails * c.domains() + domain) * sizeof(std::uint64_t);
+}
+
+// Instead of terms, a rank says why its domain delivers nothing: a handle's fault word. Terms are larger, since rows
+// have a size.
+MOE_LANES bool isRailFault(std::uint64_t said) {
+  return said <= kBadUsage;
+}
+
+// The rails of one operation: their words, and what its rail peers must have alike.
+struct RailWords {
+  Rails rails;
+  std::uint64_t waves, free;  // flags: a wave's rows have come, and all that came has been read
+  std::uint64_t terms;        // what this rank says
+  Phase rows, freed;          // what waits for these are for
+};
+
+// What is wrong with what the rail peer in `domain` says. One lane.
+MOE_LANES Failure railFault(const AnySession auto& s, const RailWords& words, int domain) {
+  const CommView& c = s.comm;
+  if (domain == c.domain()) return {};
+  const auto theirs = s.warp.laneLoad(c.mine<std::uint64_t>(railSizesOffset(c, words.rails, domain)));
+  if (theirs == words.terms) return {};
+  if (isRailFault(theirs)) {
+    return {0, Fault::elsewhere, words.rows, c.railPeer(domain), 0, 0, 0, static_cast<std::int64_t>(theirs)};
+  }
+  return disagreement(words.rows, c.railPeer(domain), words.terms, theirs);
+}
+// After the first wave's flags. The ranks of a domain say the same, or that it delivers nothing: so if one says
+// anything else than another, all ranks of all domains hear of it. 0: nothing is wrong.
+MOE_LANES std::uint32_t railsFault(const AnySession auto& s, const RailWords& words) {
+  return faultAmong(s, {0, s.comm.domains()}, [&](int domain) { return railFault(s, words, domain); });
+}
+// Keeps what is wrong in this domain, by faultOf(rank), or else what rail peers say. One warp, before the rails are
+// free for what the peers say next.
+template <class FaultOf>
+MOE_LANES void keepRailsFault(const AnySession auto& s, const RailWords& words, FaultOf faultOf) {
+  const CommView& c = s.comm;
+  keepFirstFault(s.warp, s.handle, {0, c.domainSize + c.domains()}, [&](int i) {
+    return i < c.domainSize ? faultOf(c.domainFirst + i) : railFault(s, words, i - c.domainSize);
+  });
+}
+
+// True if the rail peers have read what the operation before has sent them.
+MOE_LANES bool railsAreFree(const AnySession auto& s, const RailWords& words) {
+  return waitForRails(s, words.free, s.number - 1, words.freed);
+}
+// True if a wave's rows have come over all rails.
+MOE_LANES bool railsHaveCome(const AnySession auto& s, const RailWords& words, int wave) {
+  return waitForRails(s, railFlags(s.comm, words.waves, wave), s.number, words.rows);
+}
+
+// The rails are shared out among the warps. When all warps have filled what goes over the rails in a wave, the one that
+// serves a rail calls putRows(domain), and the wave's flag follows.
+template <class PutRows>
+MOE_LANES bool sendOverRails(const AnySession auto& s, const RailWords& words, int wave, PutRows putRows) {
+  const CommView& c = s.comm;
+  Flag* staged = &c.state->railStaged[words.rails][wave];
+  s.warp.mark(staged, static_cast<Meeting>(static_cast<int>(Meeting::railWaves) + wave), s.w);
+  MOE_ROLLED
+  for (int domain = s.w.index; domain < c.domains(); domain += s.w.count) {
+    if (domain != c.domain()) {
+      if (!s.waitForWarps(staged, s.number)) return false;
+      putRows(domain);
+      const std::uint64_t word = railSizesOffset(c, words.rails, c.domain());
+      if (wave == 0)
+        s.warp.put(c, 1, [&](int) { return putWord(c.railPeer(domain), word, words.terms, connectionOfWave(wave)); });
+    }
+    tellRail(s, domain, railFlags(c, words.waves, wave), connectionOfWave(wave));
+  }
+  return true;
+}
+
+// When all warps of this rank have read what came over the rails, its rail peers may send more.
+MOE_LANES void freeRails(const AnySession auto& s, const RailWords& words) {
+  const CommView& c = s.comm;
+  Flag* taken = &c.state->railsTaken[words.rails];
+  s.warp.mark(taken, Meeting::railsTaken, s.w);
+  if (s.w.index != 0 || !s.waitForWarps(taken, s.number)) return;
+  MOE_ROLLED
+  for (int domain = 0; domain < c.domains(); ++domain) tellRail(s, domain, words.free);
+}
+
+// Rows of a wave that come over the rails, numbered from 0 across the domains.
+struct RailRows {
+  const HandleView& h;
+  int wave;
+
+  MOE_LANES int first(int domain) const { return h.rails.start[wave * h.domains + domain]; }
+  MOE_LANES int end(int domain) const { return h.rails.start[(wave + 1) * h.domains + domain]; }
+  MOE_LANES int count() const {
+    int rows = 0;
+    MOE_ROLLED
+    for (int domain = 0; domain < h.domains; ++domain) rows += end(domain) - first(domain);
+    return rows;
+  }
+};
+// Which row that is, and where its table is.
+struct RailRow {
+  int domain, index;
+  std::int64_t table;
+};
+MOE_LANES RailRow railRowAt(const RailRows& rows, int number) {
+  int domain = 0;
+  MOE_ROLLED
+  while (number >= rows.end(domain) - rows.first(domain)) {
+    number -= rows.end(domain) - rows.first(domain);
+    ++domain;
+  }
+  const int index = rows.first(domain) + number;
+  return {domain, index, static_cast<std::int64_t>(domain) * rows.h.tokensMax + index};
+}
+
+}  // namespace moe

@@ -1,0 +1,144 @@
+// Waves: shares of a HT operation's tokens that are handed over one by one, so that local work is done while later rows
+// are on their way. See docs/decisions/0016-waves.md.
+#pragma once
+
+#include "device/protocol/core/session.h"
+#include "device/rows/row_header.h"
+#include "device/view/step_names.h"
+
+namespace moe {
+
+// The wave of a token, if its operation goes in waves.
+MOE_LANES int waveOf(int token, int tokens) {
+  return token * kHtWaves / tokens;
+}
+MOE_LANES Range tokensOfWave(int waves, int wave, int tokens) {
+  return {(wave * tokens + waves - 1) / waves, ((wave + 1) * tokens + waves - 1) / waves};
+}
+
+// How many operations of a channel went like those of this handle: at once, or in waves. Such an operation's number is
+// what the words reach by which its rows are handed over.
+MOE_LANES std::uint64_t& handedCount(const CommView& c, const HandleView& h, Channel channel) {
+  return c.state->handed[goesInWaves(h) ? 1 : 0][channel];
+}
+// An operation of HT, or of LL rows that are read where they lie. `started`, `handed`: what the handle's sending step
+// noted.
+MOE_LANES Operation handedOperation(const StepParams& p, Channel channel, std::uint64_t started, std::uint64_t handed) {
+  const bool sends = (p.phases & kSendPhase) != 0;
+  return {channel, operationEpoch(p, channel, started), sends ? handedCount(p.comm, p.handle, channel) + 1 : handed};
+}
+
+// The flags [from] of a wave, or of a parity.
+MOE_LANES std::uint64_t waveFlags(const CommView& c, std::uint64_t area, int wave) {
+  return area + static_cast<std::uint64_t>(wave * c.nranks) * sizeof(Flag);
+}
+
+// Warps may be several waves apart: each wave has words and a meeting of its own, so that shares do not mix.
+MOE_LANES void announceWave(const AnySession auto& s, std::uint64_t area, int wave, WarpIndex team) {
+  s.announce(waveFlags(s.comm, area, wave), static_cast<Meeting>(static_cast<int>(Meeting::waves) + wave), team);
+}
+// HT waves are handed over within the domain.
+MOE_LANES bool waitForWave(const AnySession auto& s, std::uint64_t area, int wave, Phase phase) {
+  return s.waitForDomain(waveFlags(s.comm, area, wave), s.number, phase);
+}
+
+// Neighbouring warps, in a block and in the grid, run one wave apart: some send while others receive.
+MOE_LANES bool takesLater(WarpIndex w) {
+  return (w.index / w.blocks + w.index % w.blocks) % 2 != 0;
+}
+
+// What is taken is a wave behind what is handed over, or, `later`, two. If handOver(wave) or take(wave) is false, that
+// is the end.
+template <int kWaves, class HandOver, class Take>
+MOE_LANES bool inWaves(HandOver handOver, Take take, bool later = false) {
+  if constexpr (kWaves == 1) {
+    return handOver(0) && take(0);
+  } else {
+    const int behind = later ? 2 : 1;
+    MOE_ROLLED
+    for (int wave = 0; wave < kWaves + behind; ++wave) {
+      if (wave < kWaves && !handOver(wave)) return false;
+      if (wave >= behind && !take(wave - behind)) return false;
+    }
+    return true;
+  }
+}
+// The same with rails: what came by them is forwarded a wave behind what is handed over, and a wave before it is taken.
+template <class HandOver, class Forward, class Take>
+MOE_LANES bool inWavesOverRails(HandOver handOver, Forward forward, Take take) {
+  MOE_ROLLED
+  for (int wave = 0; wave < kHtWaves + 2; ++wave) {
+    if (wave < kHtWaves && !handOver(wave)) return false;
+    if (wave >= 1 && wave <= kHtWaves && !forward(wave - 1)) return false;
+    if (wave >= 2 && !take(wave - 2)) return false;
+  }
+  return true;
+}
+
+// The first row, in FLAT order, of what a source sends from this wave on.
+MOE_LANES int waveStart(const HandleView& h, int wave, int from) {
+  return wave < kHtWaves ? h.arriving.waveStart[wave * h.map.nranks + from] : h.arriving.rankOffsets[from + 1];
+}
+
+// One lane, for each row that comes: notes the waves that begin with it or behind it. `before` is the wave of the
+// source's row before, -1 for its first; `end` is behind the source's last row.
+MOE_LANES void laneNoteWaves(const HandleView& h, int row, int from, int before, int wave, int end) {
+  for (int v = before + 1; v <= wave; ++v) h.arriving.waveStart[v * h.map.nranks + from] = row;
+  if (row + 1 < end) return;
+  for (int v = wave + 1; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
+}
+MOE_LANES void laneNoteNoRows(const HandleView& h, int from, int end) {
+  for (int v = 0; v < kHtWaves; ++v) h.arriving.waveStart[v * h.map.nranks + from] = end;
+}
+
+// The rows of a wave that came, with numbers [begin, end): waves count on from one another, so that warps take turns
+// across them.
+struct ArrivingRows {
+  const HandleView& h;
+  int waves, wave, begin, end;
+  const std::int32_t* list;  // row numbers; NULL: they follow from where each source's waves begin
+
+  // In FLAT order.
+  MOE_LANES int row(int number) const {
+    if (waves == 1) return number;
+    if (list != nullptr) return list[number];
+    int left = number - begin;
+    MOE_ROLLED
+    for (int from = 0; from < h.map.nranks; ++from) {
+      const int first = waveStart(h, wave, from), rows = waveStart(h, wave + 1, from) - first;
+      if (left < rows) return first + left;
+      left -= rows;
+    }
+    return 0;
+  }
+};
+MOE_LANES ArrivingRows arrivingRows(const HandleView& h, int waves, int wave) {
+  if (waves == 1) return {h, 1, 0, 0, *h.arriving.rows, nullptr};
+  int begin = 0, end = 0;
+  MOE_ROLLED
+  for (int from = 0; from < h.map.nranks; ++from) {
+    begin += waveStart(h, wave, from) - h.arriving.rankOffsets[from];
+    end += waveStart(h, wave + 1, from) - h.arriving.rankOffsets[from];
+  }
+  return {h, waves, wave, begin, end, nullptr};
+}
+
+// Parts of such rows, as the warps share them. Rows have numbers [begin, end), and row(number) in FLAT order.
+template <class Rows>
+struct ArrivingParts {
+  Rows rows;
+  PartShare share;
+
+  MOE_LANES int count() const { return share.count(); }
+  MOE_LANES PartOf at(int i) const {
+    PartOf part = share.at(i);
+    part.row = rows.row(part.row);
+    return part;
+  }
+};
+template <class Rows>
+MOE_LANES ArrivingParts<Rows> partsOf(const Rows& rows, const Parts& parts, std::uint32_t rowBytes, WarpIndex w) {
+  return {rows, shareOf({rows.begin, rows.end}, parts, rowBytes, w)};
+}
+
+}  // namespace moe

@@ -1,0 +1,381 @@
+// High-throughput dispatch: every rank says where its output is, each warp reads a row once and stores it to its final
+// row in every destination's output, one flag per source tells that all are there. A second local expert's row is a
+// local copy, made while later rows are on their way: such layouts go in waves. An output outside the window is filled
+// from the staging area. Across domains each row takes the rails first. With a cast the warps quantise a row as they
+// store it (cast.h). Flags: docs/internals/protocol.md, "HT dispatch".
+#pragma once
+
+#include "device/protocol/core/push.h"
+#include "device/protocol/core/rails.h"
+#include "device/protocol/ht/cast.h"
+
+namespace moe {
+
+MOE_LANES OutputRecord* outputRecord(const CommView& c, int rank, std::uint64_t epoch, int from) {
+  return c.in<OutputRecord>(rank, c.at.htOutputs) + (parityOf(epoch) * c.nranks + from);
+}
+
+// What is wrong with the output of rank `to`, if anything. One lane.
+MOE_LANES Failure outputFault(const StepParams& p, const OutputRecord& out, int to) {
+  const HandleView& h = p.handle;
+  const std::uint64_t terms = p.dispatch.terms;
+  if (out.terms != terms) return disagreement(Phase::dispatchOutput, to, terms, out.terms);
+  if (out.staged != 0 && h.sent.flatRowsOf[to] > out.staged) {
+    return tooLittle(Fault::staging, Phase::dispatchOutput, to, out.staged, h.sent.flatRowsOf[to]);
+  }
+  if (h.sent.layoutRowsOf[to] <= out.capacity) return {};
+  return tooLittle(Fault::capacity, Phase::dispatchOutput, to, out.capacity, h.sent.layoutRowsOf[to]);
+}
+
+// What is fixed when a dispatch is compiled.
+struct HtKind {
+  int waves;
+  Duty duty = Duty::all;
+  bool casts = false;
+};
+
+// Where rows go: finalPlace here, or a row of the window from where it takes the rails.
+template <class Dispatch>
+struct HtPlaces {
+  const Dispatch& dispatch;
+
+  MOE_LANES Sink place(const Destination& to) const { return dispatch.finalPlace(to); }
+  MOE_LANES Sink out(int token) const { return dispatch.railPlace(token); }
+};
+
+// One payload's arriving rows, `rowBytes` apart: all copies from the staging area, or only the further copies of rows
+// that are in place.
+struct HtArrived {
+  const HandleView& h;
+  bool staged;
+  const std::uint8_t* rows;
+  std::uint32_t rowBytes;
+
+  MOE_LANES int inPlace() const { return staged ? 0 : 1; }
+  MOE_LANES const std::uint8_t* source(int row) const {
+    return rows + static_cast<std::int64_t>(staged ? row : layoutRow(h, row, 0)) * rowBytes;
+  }
+  MOE_LANES int copies(int row) const { return layoutCopies(h, row) - inPlace(); }
+  MOE_LANES int place(int row, int copy) const { return layoutRow(h, row, inPlace() + copy); }
+  MOE_LANES int expert(int row, int copy) const { return copyExpert(h, row, inPlace() + copy); }
+};
+
+// The payloads of such rows, for deliverPayloads: staged ones are side payload.
+template <class Warp>
+struct HtArrivedPayloads {
+  const Warp& warp;
+  HtArrived rows;
+  const PayloadArgs& payloads;
+
+  MOE_LANES Quad piece(int row, int number) const {
+    if (rows.staged) return warp.laneLoad(reinterpret_cast<const Quad*>(rows.source(row)) + number);
+    // Of the copy before the first further one.
+    return laneGather(payloads, number, [&](const PayloadWords& from, int word) {
+      const WordPlace place = outputPlace(from, *this, row, -1);
+      return warp.laneLoad(static_cast<const std::uint32_t*>(place.at + word * place.wordStride));
+    });
+  }
+  MOE_LANES int copies(int row) const { return rows.copies(row); }
+  MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return rows.expert(row, copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
+};
+
+// The scales of such rows, for deliverScales.
+struct HtArrivedScales {
+  HtArrived rows;
+  const CastArgs& cast;
+
+  MOE_LANES ArrivedScales scales(int row) const {
+    if (rows.staged) return ArrivedScales::behind(rows.source(row), cast.codeBytes);
+    return {scalesAt(cast, *this, row, -1), cast.grid.wordStride};  // of the copy before the first further one
+  }
+  MOE_LANES int copies(int row) const { return rows.copies(row); }
+  MOE_LANES int place(int row, int copy) const { return rows.place(row, copy); }
+  MOE_LANES int expert(int row, int copy) const { return rows.expert(row, copy); }
+  MOE_LANES const std::int32_t* expertOffsets() const { return rows.h.arriving.expertOffsets; }
+};
+
+template <HtKind kKind, Moves Warp>
+MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation);
+
+// With one wave the work may be divided: describing what comes waits for many small loads, and those that move rows are
+// not to wait for it.
+template <HtKind kKind, Moves Warp>
+class HtDispatch {
+  static constexpr int kWaves = kKind.waves;
+  static constexpr Duty kDuty = kKind.duty;
+  static_assert(kWaves == 1 || kDuty == Duty::all);
+
+ public:
+  MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew)
+      : HtDispatch(warp, p, crew, operation(p)) {}
+  // Of an operation that goes on as another object: what its epoch is read from may have changed.
+  MOE_LANES HtDispatch(const Warp& warp, const StepParams& p, const Crew& crew, const Operation& which)
+      : s(warp, p, crew.all, which), d_(p.dispatch), team_(crew.team) {}
+
+  MOE_LANES void run() const {
+    if (s.stopped()) return;
+    const bool silent = deliversNothing(s);
+    if (s.sends && !begin()) return;
+    if (silent || (s.sends && !outputsAreGood())) {
+      return dispatchNothing<kKind>(s.warp, s.p, Crew{s.w, team_}, s.operation());
+    }
+    const auto handOver = [&](int wave) {
+      if (s.sends) sendWave(wave);
+      return true;
+    };
+    inWaves<kWaves>(handOver, [&](int wave) { return !s.receives || take(wave); });
+  }
+
+  // ---- What an operation over rails needs of its dispatch in this domain
+
+  const Session<Warp> s;
+
+  // Every rank says where its output is and waits for all outputs of its domain.
+  MOE_LANES bool begin() const {
+    s.noteBegin();
+    if (s.w.index == 0) offerOutput();
+    return s.waitForDomain(s.comm.at.htOutputReady, s.epoch, Phase::dispatchOutput);
+  }
+  MOE_LANES Failure faultOf(int to) const { return outputFault(s.p, outputOf(to), to); }
+  // Every rank looks at every output of its domain, so that all of them refuse together.
+  MOE_LANES bool outputsAreGood() const {
+    return areGood(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+  }
+  MOE_LANES std::uint32_t outputsFault() const {
+    return faultAmong(s, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+  }
+
+  // Where a row goes in this domain, and its side payload.
+  MOE_LANES Sink finalPlace(const Destination& to) const {
+    const OutputRecord out = outputOf(to.rank);
+    const std::int64_t row = out.staged != 0 ? to.flat : to.row;
+    return {s.comm.template in<std::uint8_t>(to.rank, out.rows) + row * d_.rowBytes,
+            s.comm.template in<std::uint8_t>(to.rank, out.side) + row * d_.sideBytes, to.rank == s.comm.rank};
+  }
+  // The same of a row that is cast.
+  MOE_LANES CastSink castPlace(const Destination& to) const {
+    const OutputRecord out = outputOf(to.rank);
+    auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
+    if (out.staged != 0) return castPiece(rows + std::int64_t{to.flat} * d_.rowBytes, d_.cast.codeBytes);
+    CastSink place = scalePlace(s, to);
+    place.codes = rows + std::int64_t{to.row} * d_.cast.codeBytes;
+    return place;
+  }
+  // Of such a row the codes alone.
+  MOE_LANES std::uint8_t* codePlace(const Destination& to) const {
+    const OutputRecord out = outputOf(to.rank);
+    auto* rows = s.comm.template in<std::uint8_t>(to.rank, out.rows);
+    return out.staged != 0 ? rows + std::int64_t{to.flat} * d_.rowBytes
+                           : rows + std::int64_t{to.row} * d_.cast.codeBytes;
+  }
+  // One lane stores a piece of a row's payloads to its place in this domain.
+  MOE_LANES void storePiece(const Destination& to, int piece, const Quad& quad) const {
+    laneStorePiece(s, to, outputOf(to.rank).staged != 0 ? finalPlace(to).side : nullptr, piece, quad);
+  }
+  // Where the row of a token waits for the rails.
+  MOE_LANES Sink railPlace(int token) const {
+    const RemoteLayout& at = s.comm.far->at;
+    return {s.comm.template mine<std::uint8_t>(at.railRowsOut) + std::int64_t{token} * d_.rowBytes,
+            s.comm.template mine<std::uint8_t>(at.railSideOut) + std::int64_t{token} * d_.sideBytes, true};
+  }
+
+  // Stores this warp's share of tokens to their places.
+  template <class Rows>
+  MOE_LANES void push(Range tokens, Rows rows) const {
+    if constexpr (kKind.casts) return pushCast(tokens, rows);
+    using To = Outgoing<Session<Warp>, Rows, HtPlaces<HtDispatch>>;
+    const To to{s, rows, {*this}, {s.handle}};
+    const PayloadOut<To> out{to, d_.rows, shareOf(tokens, d_.parts, d_.rowBytes, team_)};
+    if (d_.sideBytes == 0) {
+      s.warp.streamRows(out);
+    } else {
+      s.warp.streamRows(RowsAndSidesOut<To>{out, d_});
+    }
+  }
+
+  // Of a divided crew those who move rows are needed again for what lies in the staging area alone.
+  MOE_LANES bool take(int wave) const {
+    if (wave == 0 && kDuty != Duty::move) describeRows(s, team_);
+    if (kDuty == Duty::move && d_.staged == 0) return true;
+    if (!waitForWave(s, rowFlags(), wave, Phase::dispatchRows)) return false;
+    place(rowsOfWave(s.handle, kWaves, wave));
+    if constexpr (kWaves > 1) announceExperts(wave);
+    return true;
+  }
+
+  // The whole of a dispatch whose outputs are not good, or whose handle has a fault: flags and words go on.
+  MOE_LANES void runSilently() const {
+    if (s.sends) {
+      MOE_ROLLED
+      for (int wave = 0; wave < kWaves && kDuty != Duty::describe; ++wave) announceWave(s, rowFlags(), wave, team_);
+      endSend(true);
+      if (isLast(s.w) && s.allHaveBegun()) {
+        keepFirstFault(s.warp, s.handle, domainRanks(s.comm), [&](int to) { return faultOf(to); });
+      }
+    }
+    if (!s.receives) return;
+    if (kDuty != Duty::move) describeNothing(s.warp, s.p, filledRows(s.handle, s.comm.rank), team_);
+    MOE_ROLLED
+    for (int wave = 0; wave < kWaves; ++wave) announceExperts(wave);
+  }
+
+  // What a sending step leaves for the next one.
+  MOE_LANES void endSend(bool silent = false) const {
+    if (!isLast(s.w)) return;
+    s.endEpoch([&] {
+      s.handle.state->silent = silent ? 1 : 0;
+      s.handle.state->dispatchEpoch = s.epoch;
+      s.handle.state->dispatchHanded = s.number;
+      handedCount(s.comm, s.handle, s.channel) = s.number;
+    });
+  }
+
+  // Waves by experts end with the experts that they complete; others, with all of them at the end.
+  MOE_LANES void announceExperts(int wave) const {
+    if (s.handle.arrivals == 0) return;
+    const int experts = s.handle.map.count(s.comm.rank);
+    if (s.handle.wavesByExpert()) return announceArrivals(s, wave, expertsOfWave(wave, experts), s.w);
+    if (wave == kHtWaves - 1) announceArrivals(s, wave, {0, experts}, s.w);
+  }
+
+  MOE_LANES std::uint64_t rowFlags() const { return kWaves == 1 ? s.comm.at.htRowsReady : s.comm.at.htRowWaves; }
+
+ private:
+  static MOE_LANES Operation operation(const StepParams& p) {
+    const HandleState* state = p.handle.state;
+    return handedOperation(p, kHtDispatchChannel, state->dispatchEpoch, state->dispatchHanded);
+  }
+
+  MOE_LANES void offerOutput() const {
+    const OutputRecord mine{d_.outRowsOffset, d_.outSideOffset, d_.capacity, d_.staged, d_.terms, 0};
+    s.warp.forEach(s.comm.domainSize, [&](int i) {
+      s.warp.laneStore(outputRecord(s.comm, s.comm.domainFirst + i, s.epoch, s.comm.rank), mine);
+    });
+    if constexpr (kKind.casts) offerScales(s);
+    s.tell(s.comm.at.htOutputReady, s.epoch);
+  }
+  MOE_LANES OutputRecord outputOf(int rank) const {
+    return s.warp.laneLoad(outputRecord(s.comm, s.comm.rank, s.epoch, rank));
+  }
+
+  // Every other warp of a block brings payloads first, so that their many small loads have rows beside them.
+  template <class Rows>
+  MOE_LANES void pushCast(Range tokens, Rows rows) const {
+    const bool piecesFirst = team_.index / team_.blocks % 2 != 0;
+    MOE_ROLLED
+    for (int turn = 0; turn < 2; ++turn) {
+      if (piecesFirst != (turn == 0)) {
+        pushRows(tokens, rows);
+      } else if (d_.payloads.count != 0) {
+        pushPayloads(tokens, rows);
+      }
+    }
+  }
+  // Each row is cast where it is loaded, and stored as codes and scales. Side payload, and rows that are not cast, go
+  // by themselves.
+  template <class Rows>
+  MOE_LANES void pushRows(Range tokens, Rows rows) const {
+    const bool casts = d_.cast.type != kNoCast;
+    if (casts) {
+      using To = Outgoing<Session<Warp>, Rows, HtCastPlaces<HtDispatch>>;
+      const To to{s, rows, {*this}, {s.handle}};
+      const auto elements = static_cast<std::uint32_t>(d_.cast.elements);
+      s.warp.castRows(CastOut<To>{to, d_, shareOf(tokens, d_.parts, elements, team_)});
+    }
+    using Piece = Outgoing<Session<Warp>, Rows, HtPiecePlaces<HtDispatch>>;
+    MOE_ROLLED
+    for (int side = casts ? 1 : 0; side < 2; ++side) {
+      if (side != 0 && d_.side == nullptr) break;
+      const Piece to{s, rows, {*this, side != 0}, {s.handle}};
+      const std::uint32_t bytes = side != 0 ? d_.sideBytes : d_.rowBytes;
+      const Parts parts = side != 0 ? Parts{1, bytes} : d_.parts;
+      s.warp.streamRows(PayloadOut<Piece>{to, side != 0 ? d_.side : d_.rows, shareOf(tokens, parts, bytes, team_)});
+    }
+  }
+  template <class Rows>
+  MOE_LANES void pushPayloads(Range tokens, Rows rows) const {
+    const bool byRows = d_.payloads.byRows != 0 && d_.staged == 0;
+    forPieces(s, tokens, byRows, team_, [&](int token, int piece) {
+      if (!rows.any(token)) return;
+      const Quad quad = laneTokenPiece(d_.payloads, token, piece);
+      for (int i = 0; i < s.handle.destinationsMax; ++i) {
+        const Destination to = s.handle.sent.destinations[std::int64_t{token} * s.handle.destinationsMax + i];
+        if (to.rank == kNoRank) return;
+        if (!rows.takes(to)) continue;
+        if (s.isRemote(to.rank)) {
+          return s.warp.laneStore(reinterpret_cast<Quad*>(railPlace(token).side) + piece, quad);
+        }
+        storePiece(to, piece, quad);
+      }
+    });
+  }
+
+  MOE_LANES void sendWave(int wave) const {
+    if constexpr (kDuty != Duty::describe) {
+      const Range all{0, d_.tokens};
+      if constexpr (kWaves == 1) {
+        push(all, AllRows{});
+      } else {
+        push(s.handle.wavesByExpert() ? all : tokensOfWave(kWaves, wave, all.end), RowsOfWave{s.handle, wave});
+      }
+      announceWave(s, rowFlags(), wave, team_);
+    }
+    if (wave == kWaves - 1) endSend();
+  }
+
+  MOE_LANES void place(const ArrivingRows& rows) const {
+    if (d_.staged == 0 && !expertRows(s.handle)) return;
+    if constexpr (kKind.casts) {
+      placeCast(rows);
+    } else {
+      placePayload(rows, arrived(d_.outRowsOffset, d_.outRows, d_.rowBytes), d_.outRows, d_.rowBytes, d_.arriving);
+    }
+    if (d_.sideBytes == 0) return;
+    const HtArrived side = arrived(d_.outSideOffset, d_.outSide, d_.sideBytes);
+    if constexpr (kKind.casts) {
+      if (d_.payloads.count != 0) {
+        return deliverPayloads(s, rows, HtArrivedPayloads<Warp>{s.warp, side, d_.payloads}, s.w);
+      }
+    }
+    placePayload(rows, side, d_.outSide, d_.sideBytes, Parts{1, d_.sideBytes});
+  }
+  // In the staging area a row that was cast is one piece. Scales that lie in one piece are copied as the codes are, by
+  // the same code.
+  MOE_LANES void placeCast(const ArrivingRows& rows) const {
+    const CastArgs& cast = d_.cast;
+    const bool staged = d_.staged != 0, together = scalesAreRows(cast);
+    const std::uint8_t* codes = staged ? s.comm.template mine<std::uint8_t>(d_.outRowsOffset) : d_.outRows;
+    MOE_ROLLED
+    for (int payload = 0; payload < (together ? 2 : 1); ++payload) {
+      const bool isCodes = payload == 0;
+      auto* out = isCodes ? d_.outRows : reinterpret_cast<std::uint8_t*>(cast.outScales);
+      const std::uint32_t bytes = isCodes ? cast.codeBytes : static_cast<std::uint32_t>(cast.words) * 4;
+      const std::uint8_t* in = isCodes ? codes : staged ? codes + cast.codeBytes : out;
+      placePayload(rows, {s.handle, staged, in, staged ? d_.rowBytes : bytes}, out, bytes,
+                   isCodes ? d_.arriving : Parts{1, bytes});
+    }
+    if (together || cast.words == 0) return;
+    const HtArrived from{s.handle, staged, codes, staged ? d_.rowBytes : cast.codeBytes};
+    deliverScales<4>(s, rows, HtArrivedScales{from, cast}, s.w);
+  }
+  MOE_LANES HtArrived arrived(std::uint64_t staging, const std::uint8_t* out, std::uint32_t rowBytes) const {
+    const bool staged = d_.staged != 0;
+    return {s.handle, staged, staged ? s.comm.template mine<std::uint8_t>(staging) : out, rowBytes};
+  }
+  MOE_LANES void placePayload(const ArrivingRows& rows, const HtArrived& from, std::uint8_t* out,
+                              std::uint32_t rowBytes, const Parts& parts) const {
+    s.warp.streamRows(Delivered<ArrivingRows, HtArrived>{partsOf(rows, parts, rowBytes, s.w), from, out});
+  }
+
+  const DispatchArgs& d_;
+  WarpIndex team_;
+};
+
+template <HtKind kKind, Moves Warp>
+MOE_SELDOM void dispatchNothing(Warp warp, const StepParams& p, Crew crew, Operation operation) {
+  HtDispatch<kKind, Warp>(warp, p, crew, operation).runSilently();
+}
+
+}  // namespace moe

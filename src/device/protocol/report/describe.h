@@ -1,0 +1,163 @@
+// What few callers want to know of a route: what this rank sends, and of the rows that arrive which source's and which
+// expert's they are. A step of its own, so that it costs nobody else anything. All of it follows from what the route
+// has left in the handle: no window is read, and nobody is waited for. See
+// docs/decisions/0068-arrays-by-a-step-of-their-own.md.
+#pragma once
+
+#include "device/protocol/core/deliver.h"
+
+namespace moe {
+
+template <Computes Warp>
+class Describe {
+ public:
+  MOE_LANES Describe(const Warp& policy, const StepParams& p, WarpIndex w)
+      : warp(policy), c_(p.comm), h_(p.handle), d_(p.dispatch), a_(p.describe), w_(w) {}
+
+  MOE_LANES void run() const {
+    if (warp.stopped(c_)) return;
+    if (w_.index == 0) copyTotals();
+    if (a_.tokensPerDomain != nullptr) countDomains();
+    if (a_.tokenToRank != nullptr) markRanks();
+    if (h_.state->fault != 0) return describeNoRows();
+    if (a_.layoutRange != nullptr) {
+      forMine(h_.map.count(c_.rank), [&](int expert) { findRanges(expert); });
+    }
+    if (a_.rowExperts != nullptr) {
+      forMine(h_.map.count(c_.rank), [&](int expert) { nameExpert(expert); });
+    }
+    if (a_.sourceInfo != nullptr) nameSources();
+    if ((d_.padding & kPadIndices) != 0) padGaps();
+  }
+
+ private:
+  // Those of n items that are this warp's, one after the other.
+  template <class Take>
+  MOE_LANES void forMine(int n, Take take) const {
+    MOE_ROLLED
+    for (int i = w_.index; i < n; i += w_.count) take(i);
+  }
+
+  // ---- What is sent
+
+  MOE_LANES void copyTotals() const {
+    const int experts = h_.map.experts;
+    warp.forEach(experts + h_.map.nranks, [&](int bucket) {
+      std::int32_t* to = bucket < experts ? a_.tokensPerExpert : a_.tokensPerRank;
+      if (to != nullptr) to[bucket < experts ? bucket : bucket - experts] = h_.sent.totals[bucket];
+    });
+  }
+
+  // Whether a token goes to any of these ranks.
+  MOE_LANES bool goesTo(int token, Range ranks) const {
+    const std::int32_t* ids = h_.sent.ids + std::int64_t{token} * h_.topk;
+    const int first = h_.map.first(ranks.begin), end = h_.map.first(ranks.end);
+    bool goes = false;
+    for (int k = 0; k < h_.topk; ++k) goes = goes || (ids[k] >= first && ids[k] < end);
+    return goes;
+  }
+  MOE_LANES void countDomains() const {
+    forMine(c_.domains(), [&](int domain) {
+      const Range ranks{domain * c_.domainSize, (domain + 1) * c_.domainSize};
+      const int tokens = warp.scanInOrder(
+          a_.tokens, [&](int token) { return goesTo(token, ranks) ? 1 : 0; }, [](int, int) {});
+      warp.forEach(1, [&](int) { a_.tokensPerDomain[domain] = tokens; });
+    });
+  }
+  MOE_LANES void markRanks() const {
+    const Slice slice = sliceOf(a_.tokens, w_);
+    const int nranks = h_.map.nranks;
+    warp.forEach(slice.count * nranks, [&](int i) {
+      const int token = slice.begin + i / nranks, rank = i % nranks;
+      a_.tokenToRank[std::int64_t{token} * nranks + rank] = goesTo(token, {rank, rank + 1}) ? 1 : 0;
+    });
+  }
+
+  // ---- What has arrived. Until its next route, a handle with a fault gets no rows.
+
+  MOE_LANES bool isFor(int row, int expert) const {
+    const Quad* header = keptHeader(h_, row);
+    const int entries = headEntries(*header);
+    bool is = false;
+    for (int n = 0; n < entries; ++n) is = is || entryExpert(header[1 + n]) == expert;
+    return is;
+  }
+
+  // Where the rows of each source begin in an expert's group, and how many there are. The halves of a word are stored
+  // apart, because a count takes where the next source begins.
+  MOE_LANES void findRanges(int expert) const {
+    const int nranks = h_.map.nranks, rows = *h_.arriving.rows;
+    const std::int32_t* starts = h_.arriving.rankOffsets;
+    auto* halves = reinterpret_cast<std::int32_t*>(a_.layoutRange + std::int64_t{expert} * nranks);
+    const int all = warp.scanInOrder(
+        rows, [&](int row) { return isFor(row, expert) ? 1 : 0; },
+        [&](int row, int before) {
+          int from = headSource(*keptHeader(h_, row));
+          // A source without rows begins where the next one does.
+          for (; from >= 0 && starts[from] == row; --from) halves[2 * from + 1] = before;
+        });
+    warp.forEach(nranks, [&](int from) {
+      if (starts[from] == rows) halves[2 * from + 1] = all;
+    });
+    warp.forEach(nranks, [&](int from) {
+      const int begin = 2 * from, end = from + 1 < nranks ? halves[begin + 3] : all;
+      halves[begin] = end - halves[begin + 1];
+    });
+  }
+
+  MOE_LANES void nameExpert(int expert) const {
+    const int each = h_.map.nranks * h_.tokensMax;
+    const int first = h_.layout == Layout::expertMajor ? h_.arriving.expertOffsets[expert] : expert * each;
+    warp.forEach(h_.arriving.rowsPerExpert[expert],
+                 [&](int row) { a_.rowExperts[std::int64_t{first} + row] = d_.idBase + expert; });
+  }
+
+  // A row per token stands for all entries that the token has here, and so for none of them.
+  MOE_LANES void nameSources() const {
+    const Slice slice = sliceOf(*h_.arriving.rows, w_);
+    warp.forEach(slice.count * h_.topk, [&](int i) {
+      const int row = slice.begin + i / h_.topk, n = i % h_.topk;
+      const Quad* header = keptHeader(h_, row);
+      const Quad head = header[0], entry = header[1 + n];
+      if (n >= headEntries(head) || (n > 0 && !expertRows(h_))) return;
+      storeSource(layoutRow(h_, row, n), headSource(head), headToken(head), expertRows(h_) ? entryTopk(entry) : -1);
+    });
+  }
+  MOE_LANES void storeSource(int row, int rank, int token, int k) const {
+    std::int32_t* info = a_.sourceInfo + std::int64_t{row} * 3;
+    info[0] = rank, info[1] = token, info[2] = k;
+  }
+
+  MOE_LANES void padGaps() const {
+    const Filled filled = filledRows(h_, c_.rank);
+    const Gaps gaps{h_, c_.rank, filled, d_.capacity};
+    MOE_ROLLED
+    for (int i = 0; i < gaps.count(); ++i) pad(gaps.share(i, w_));
+  }
+  MOE_LANES void pad(Range rows) const {
+    warp.forEach(rows.end - rows.begin, [&](int n) {
+      const int row = rows.begin + n;
+      if (a_.sourceInfo != nullptr) storeSource(row, -1, -1, -1);
+      if (a_.rowExperts != nullptr) a_.rowExperts[row] = d_.invalidId;
+    });
+  }
+
+  // The dispatch has delivered nothing. The route may have more rows than the arrays have room for.
+  MOE_LANES void describeNoRows() const {
+    if (a_.layoutRange != nullptr && w_.index == 0) {
+      warp.forEach(h_.map.count(c_.rank) * h_.map.nranks, [&](int i) { a_.layoutRange[i] = 0; });
+    }
+    if ((d_.padding & kPadIndices) == 0) return;
+    const Filled filled = filledRows(h_, c_.rank);
+    pad(Gaps{h_, c_.rank, filled, d_.capacity}.shareOfAll(w_));
+  }
+
+  const Warp& warp;
+  const CommView& c_;
+  const HandleView& h_;
+  const DispatchArgs& d_;
+  const DescribeArgs& a_;
+  WarpIndex w_;
+};
+
+}  // namespace moe

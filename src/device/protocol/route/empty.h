@@ -1,0 +1,100 @@
+// The end of a route that a rank refuses: every rank makes one in which no token goes anywhere. No header is sent, but
+// the flags are told, so that epochs go on. Code of its own, as it is seldom needed.
+#pragma once
+
+#include "device/protocol/core/handle_fault.h"
+#include "device/protocol/route/exchange.h"
+
+namespace moe {
+
+// This warp's share of tokens: nowhere to go.
+MOE_LANES void emptyTokens(const AnySession auto& s) {
+  const HandleView& h = s.handle;
+  const Slice slice = sliceOf(s.p.route.tokens, s.w);
+  const std::int64_t first = slice.begin;
+  s.warp.forEach(slice.count * h.topk, [&](int i) { h.sent.ids[first * h.topk + i] = -1; });
+  s.warp.forEach(slice.count * h.destinationsMax,
+                 [&](int i) { h.sent.destinations[first * h.destinationsMax + i].rank = kNoRank; });
+  s.warp.forEach(slice.count, [&](int i) {
+    h.sent.destinationCount[first + i] = h.sent.localCount[first + i] = 0;
+    if (h.wavesByExpert()) h.sent.wavesOf[first + i] = 0;
+  });
+}
+
+// The host's counts, all but `rows`.
+MOE_LANES void tellNothing(const AnySession auto& s) {
+  const HandleView& h = s.handle;
+  const std::uint32_t ticket = latestRoute(h);
+  CountWord* words = h.hostPerRank();
+  s.warp.forEach(static_cast<int>(h.hostCountsEnd(s.comm.rank) - words),
+                 [&](int i) { words[i] = countWord(ticket, 0); });
+  s.warp.forEach(1, [&](int) { h.hostCounts->layoutRows = countWord(ticket, layoutRows(h, s.comm.rank, 0, 0)); });
+}
+
+// What is sent and what arrives: nothing, and an earlier fault is over. One warp.
+MOE_LANES void emptyCounts(const AnySession auto& s) {
+  const HandleView& h = s.handle;
+  const int ranks = s.comm.nranks, experts = h.map.count(s.comm.rank);
+  s.warp.forEach(h.buckets(), [&](int bucket) { h.sent.totals[bucket] = 0; });
+  s.warp.forEach(experts + 1, [&](int e) {
+    h.arriving.expertOffsets[e] = 0;
+    if (e < experts) h.arriving.rowsPerExpert[e] = 0;
+  });
+  s.warp.forEach(ranks + 1, [&](int rank) {
+    h.arriving.rankOffsets[rank] = 0;
+    if (rank == ranks) return;
+    h.sent.flatRowsOf[rank] = 0;
+    h.sent.layoutRowsOf[rank] = layoutRows(h, rank, 0, 0);
+    if (h.lowLatency == 0) laneNoteNoRows(h, rank, 0);
+  });
+  if (h.wavesByExpert()) {
+    s.warp.forEach(kHtWaves * ranks + 1, [&](int i) { h.arriving.waveRowsStart[i] = 0; });
+  }
+  if (s.takesRails()) s.warp.forEach((kHtWaves + 1) * h.domains, [&](int i) { h.rails.start[i] = 0; });
+  if (h.rowsBudget != 0) s.warp.forEach(1 + experts, [&](int i) { h.arriving.wanted[i] = 0; });
+  if (h.countsExperts != 0) s.warp.forEach(h.map.experts, [&](int e) { h.arriving.allExperts[e] = 0; });
+  s.warp.forEach(1, [&](int) { *h.arriving.rows = 0; });
+  tellNothing(s);
+  beginRoute(s);
+}
+
+template <Computes Warp>
+class EmptyRoute {
+ public:
+  MOE_LANES EmptyRoute(const Warp& warp, const StepParams& p, WarpIndex w)
+      : s(warp, p, w, {kRouteChannel, p.comm.state->epoch[kRouteChannel] + 1, 0}), h_(p.handle) {}
+
+  MOE_LANES void run() const {
+    emptyTokens(s);
+    s.announce(s.comm.at.routeHeadersReady, Meeting::rows, s.w);
+    markAlone(s);
+    forRemoteRanks(s, [&](int to) {
+      if (!s.waitForOwn(s.comm.at.routeHeadersReady, s.epoch)) return false;
+      putFlag(s, to, s.comm.at.routeHeadersReady);
+      return true;
+    });
+    if (s.w.index == 0) emptyCounts(s);
+    if (!s.waitForAll(s.comm.at.routeHeadersReady, s.epoch, Phase::routeHeaders) || s.w.index != 0) return;
+    keepFault(s.warp, h_, toldFault());
+    endRoute(s, 0, true);
+  }
+
+ private:
+  // Of several ranks that refuse, all name the lowest.
+  MOE_LANES Failure toldFault() const {
+    int rank = 0;
+    MOE_ROLLED
+    while ((s.warp.laneLoad(routeTerms(s.comm, s.comm.rank, s.epoch, rank)).w & kRouteRefused) == 0) ++rank;
+    return faultTold(h_, rank, s.warp.laneLoad(routeBadEntry(s.comm, s.comm.rank, s.epoch, rank)));
+  }
+
+  const Session<Warp> s;
+  const HandleView& h_;
+};
+
+template <Computes Warp>
+MOE_SELDOM void makeEmptyRoute(Warp warp, const StepParams& p, WarpIndex w) {
+  EmptyRoute<Warp>(warp, p, w).run();
+}
+
+}  // namespace moe

@@ -1,0 +1,218 @@
+// The route's second part: every rank tells every rank how many entries per expert and rows per rank it sends, and each
+// computes from all of these where its own rows begin everywhere, and what it will receive.
+#pragma once
+
+#include "device/protocol/core/remote.h"
+#include "device/protocol/route/refusal.h"
+#include "device/view/terms.h"
+
+namespace moe {
+
+// What this rank has to say, in all ranks' memory, before they are told. The buffers of epoch - 2 are written again. No
+// acknowledgement is needed: we have everyone's counts of epoch - 1, which a rank sends after it has kept the headers
+// of epoch - 2.
+MOE_LANES void writeCounts(const Routing auto& r) {
+  r.warp.forEach(r.handle.sharedBuckets(), [&](int bucket) {
+    const std::int32_t count = r.own.totals[bucket];
+    MOE_ROLLED
+    for (int i = 0; i < r.comm.domainSize; ++i) {
+      r.warp.laneStore(routeCounts(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank) + bucket, count);
+    }
+  });
+  Quad terms = termsOf(r.handle);
+  const bool refused = r.own.totals[r.handle.faultBucket()] != 0;
+  if (refused) terms.w |= kRouteRefused;
+  r.warp.forEach(r.comm.domainSize, [&](int i) {
+    r.warp.laneStore(routeTerms(r.comm, r.comm.domainFirst + i, r.epoch, r.comm.rank), terms);
+  });
+  if (refused) writeBadEntry(r.warp, r.p);
+  if (r.handle.wavesByExpert()) {
+    r.warp.forEach(r.comm.nranks * kHtWaves, [&](int i) {
+      const int to = i / kHtWaves, wave = i % kHtWaves;
+      r.warp.laneStore(waveCounts(r.comm, to, r.epoch, r.comm.rank) + wave,
+                       r.own.totals[r.handle.waveBucket(to, wave)]);
+    });
+  }
+}
+
+// By the flags at `area`, for the time `number`.
+MOE_LANES void tellCounts(const Routing auto& r, const std::uint64_t& area, std::uint64_t number) {
+  r.tell(area, number);
+  if (!r.split()) return;
+  // Remote ranks get a copy of what this rank has told itself.
+  const std::uint64_t own = countsOffset(r.comm, r.epoch, r.comm.rank);
+  const auto bytes = static_cast<std::uint32_t>(r.handle.sharedBuckets() + kTermWords) * 4;
+  r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return putBytes(r.comm.remoteRank(i), own, own, bytes); });
+  r.warp.put(r.comm, r.comm.remoteRanks(), [&](int i) { return flagPut(r.comm, r.comm.remoteRank(i), area, number); });
+}
+
+// What the ranks before this one, and all together, send to a bucket. One lane.
+MOE_LANES Sums bucketSums(const Routing auto& r, int bucket) {
+  const std::int32_t* counts = routeCounts(r.comm, r.comm.rank, r.epoch, 0) + bucket;
+  return laneSums<8>(r.comm.nranks, r.comm.rank,
+                     [&](int from) { return r.warp.laneLoad(counts + std::int64_t{from} * r.comm.at.countStride); });
+}
+
+// What differs between our handle's terms and those of rank `from`, if anything.
+MOE_LANES Failure handleFault(const Quad& ours, const Quad& theirs, int from) {
+  if (theirs.x != ours.x) return disagreement(Phase::routeCounts, from, ours.x, theirs.x, 0);
+  if (theirs.y != ours.y) return disagreement(Phase::routeCounts, from, ours.y, theirs.y, 1);
+  if (theirs.z != ours.z) return disagreement(Phase::routeCounts, from, ours.z, theirs.z, 2);
+  if (theirs.w != ours.w) return disagreement(Phase::routeCounts, from, ours.w, theirs.w, 3);
+  return {};
+}
+// What becomes of a route: the same on all ranks.
+enum class Agreement { good, refused, failed };
+
+// The same as a number whose sum over all ranks tells the worst: a handle that is not like ours is reported. One lane.
+inline constexpr int kOneStranger = 1 << 16;
+MOE_LANES int laneJudgeTerms(const Routing auto& r, int from) {
+  Quad theirs = r.warp.laneLoad(routeTerms(r.comm, r.comm.rank, r.epoch, from));
+  const bool refused = (theirs.w & kRouteRefused) != 0;
+  theirs.w &= ~kRouteRefused;
+  const Failure why = handleFault(termsOf(r.handle), theirs, from);
+  if (why.fault != Fault::none) r.warp.laneFail(r.comm, why);
+  return why.fault != Fault::none ? kOneStranger : refused ? 1 : 0;
+}
+
+// Where this rank's rows begin at every rank, and whether the ranks' terms allow a route: both are looked up at once.
+MOE_LANES Agreement takeRankBases(const Routing auto& r) {
+  const int sum = r.warp.scanInOrder(
+      2 * r.comm.nranks,
+      [&](int i) {
+        if (i < r.comm.nranks) return laneJudgeTerms(r, i);
+        const int rank = i - r.comm.nranks;
+        r.own.rankBase[rank] = bucketSums(r, r.handle.map.experts + rank).before;
+        return 0;
+      },
+      [](int, int) {});
+  return sum == 0 ? Agreement::good : sum < kOneStranger ? Agreement::refused : Agreement::failed;
+}
+
+// Adds to this warp's places of experts where this rank's entries begin in the layouts of the receivers.
+MOE_LANES void addExpertBases(const Routing auto& r) {
+  // Groups of all experts one after the other; a receiver's begin with its first expert's.
+  const int rows = r.warp.scanInOrder(
+      r.handle.map.experts,
+      [&](int e) {
+        const Sums sums = bucketSums(r, e);
+        r.own.place[e] += sums.before;
+        return r.handle.groupRows(sums.all);
+      },
+      [&](int e, int before) { r.own.groups[e] = before; });
+  r.warp.forEach(1, [&](int) { r.own.groups[r.handle.map.experts] = rows; });
+  r.warp.forEach(r.handle.map.experts, [&](int e) {
+    const int first = r.handle.map.first(r.handle.map.rankOf(e));
+    r.own.place[e] += r.handle.layout == Layout::expertMajorPadded ? (e - first) * r.comm.nranks * r.handle.tokensMax
+                                                                   : r.own.groups[e] - r.own.groups[first];
+  });
+}
+
+// Rows of the layout at rank `to`, of which `rows` tokens and `expertRowCount` rows of groups arrive.
+MOE_LANES int layoutRows(const HandleView& h, int to, int rows, int expertRowCount) {
+  if (h.layout == Layout::flat) return rows;
+  if (h.layout == Layout::expertMajor) return expertRowCount;
+  if (h.layout == Layout::rankMajor) return h.map.nranks * h.tokensMax;
+  return h.map.count(to) * h.map.nranks * h.tokensMax;
+}
+
+// Where the rows of each source begin, and, in waves by experts, those of each wave and source. Every warp for itself;
+// the first also for the handle.
+MOE_LANES void takeOffsets(const Routing auto& r) {
+  const auto note = [&](std::int32_t* own, std::int32_t* handles, int i, int before) {
+    own[i] = before;
+    if (r.w.index == 0) handles[i] = before;
+  };
+  const int rows = r.warp.scanInOrder(
+      r.comm.nranks,
+      [&](int from) {
+        return r.warp.laneLoad(routeCounts(r.comm, r.comm.rank, r.epoch, from) + r.handle.map.experts + r.comm.rank);
+      },
+      [&](int from, int before) { note(r.own.rankOffsets, r.handle.arriving.rankOffsets, from, before); });
+  if (r.handle.wavesByExpert()) {
+    r.warp.scanInOrder(
+        kHtWaves * r.comm.nranks,
+        [&](int i) {
+          return r.warp.laneLoad(waveCounts(r.comm, r.comm.rank, r.epoch, i % r.comm.nranks) + i / r.comm.nranks);
+        },
+        [&](int i, int before) { note(r.own.waveRowsStart, r.handle.arriving.waveRowsStart, i, before); });
+  }
+  r.warp.forEach(1, [&](int) {
+    note(r.own.rankOffsets, r.handle.arriving.rankOffsets, r.comm.nranks, rows);
+    if (r.w.index == 0) *r.handle.arriving.rows = rows;
+    if (r.handle.wavesByExpert())
+      note(r.own.waveRowsStart, r.handle.arriving.waveRowsStart, kHtWaves * r.comm.nranks, rows);
+  });
+}
+
+// The latest ticket, with this route's.
+MOE_LANES std::uint32_t latestRoute(const HandleView& h) {
+  return h.ticket > h.state->routes ? h.ticket : h.state->routes;
+}
+// The handle has a new route, and an earlier fault is over; whether there was one. One warp.
+MOE_LANES bool beginRoute(const AnySession auto& s) {
+  HandleState* state = s.handle.state;
+  const bool hadFault = state->fault != 0;
+  s.warp.forEach(1, [&](int) {
+    state->routes = latestRoute(s.handle);
+    if (hadFault) state->fault = 0, s.handle.hostCounts->fault.ready = 0;
+  });
+  return hadFault;
+}
+
+// The count that the host is told last, by the first warp. If the route began or ended a fault, the host sees that no
+// later: whoever has the counts may ask for the handle's status.
+MOE_LANES void tellRows(const AnySession auto& s, int rows, bool faultChanged) {
+  CountWord* to = &s.handle.hostCounts->rows;
+  const CountWord word = countWord(latestRoute(s.handle), rows);
+  if (faultChanged) return s.publish(to, word);
+  s.warp.forEach(1, [&](int) { s.warp.laneStore(to, word); });
+}
+
+// What this rank will receive per expert, and how much every rank will, for the handle and for the host, which is told
+// all but `rows`. Returns whether a fault is over with it. The first warp, after takeOffsets.
+MOE_LANES bool takeCounts(const Routing auto& r) {
+  const int first = r.handle.map.first(r.comm.rank), experts = r.handle.map.count(r.comm.rank);
+  const std::uint32_t ticket = latestRoute(r.handle);
+  const int groups = r.warp.scanInOrder(
+      experts,
+      [&](int e) {
+        const int rows = bucketSums(r, first + e).all;
+        r.handle.arriving.rowsPerExpert[e] = rows;
+        r.handle.hostPerExpert()[e] = countWord(ticket, rows);
+        return r.handle.groupRows(rows);
+      },
+      [&](int e, int before) { r.handle.arriving.expertOffsets[e] = before; });
+  r.warp.forEach(r.comm.nranks, [&](int rank) {
+    const int flat = bucketSums(r, r.handle.map.experts + rank).all, begin = r.handle.map.first(rank);
+    const bool grouped = r.handle.layout == Layout::expertMajor;
+    const int rows = layoutRows(r.handle, rank, flat,
+                                grouped ? r.own.groups[begin + r.handle.map.count(rank)] - r.own.groups[begin] : 0);
+    r.handle.sent.flatRowsOf[rank] = flat;
+    r.handle.sent.layoutRowsOf[rank] = rows;
+    r.handle.hostPerRank()[rank] = countWord(ticket, r.own.rankOffsets[rank + 1] - r.own.rankOffsets[rank]);
+    if (rank != r.comm.rank) return;
+    r.handle.arriving.expertOffsets[experts] = groups;
+    r.handle.hostCounts->layoutRows = countWord(ticket, rows);
+  });
+  return beginRoute(r);
+}
+
+// How many rows each expert gets, of all ranks. The first warp.
+MOE_LANES void takeAllExperts(const Routing auto& r) {
+  CountWord* host = r.handle.hostAllExperts(r.comm.rank);
+  const std::uint32_t ticket = latestRoute(r.handle);
+  r.warp.forEach(r.handle.map.experts, [&](int e) {
+    const int rows = bucketSums(r, e).all;
+    r.handle.arriving.allExperts[e] = rows;
+    host[e] = countWord(ticket, rows);
+  });
+}
+
+// The first warp ends the route: the handle and the host's counts are complete.
+MOE_LANES void endRoute(const AnySession auto& r, int rows, bool faultChanged) {
+  r.warp.forEach(1, [&](int) { r.comm.state->epoch[kRouteChannel] = r.epoch; });
+  tellRows(r, rows, faultChanged);
+}
+
+}  // namespace moe

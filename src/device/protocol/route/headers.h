@@ -1,0 +1,156 @@
+// The route's third part: row headers go to the receivers, which keep them in their handles.
+#pragma once
+
+#include "device/protocol/route/rails.h"
+
+namespace moe {
+
+MOE_LANES std::uint64_t headerOffset(const CommView& c, std::uint64_t epoch, int from, int index) {
+  const std::int64_t slot = static_cast<std::int64_t>(parityOf(epoch) * c.nranks + from) * c.at.routeTokensMax + index;
+  return c.at.routeHeaders + static_cast<std::uint64_t>(slot * headerQuads(c.topkMax)) * sizeof(Quad);
+}
+// Where headers for a remote rank wait to be put.
+MOE_LANES std::uint64_t headerOutOffset(const CommView& c, int to, int index) {
+  const std::int64_t slot = static_cast<std::int64_t>(to) * c.at.routeTokensMax + index;
+  return c.far->at.routeHeadersOut + static_cast<std::uint64_t>(slot * headerQuads(c.topkMax)) * sizeof(Quad);
+}
+// The header of this rank's row `index` at a rank, where this rank writes it.
+MOE_LANES Quad* headerOf(const Routing auto& r, int to, int index) {
+  if (r.isRemote(to)) return r.comm.template mine<Quad>(headerOutOffset(r.comm, to, index));
+  return r.comm.template in<Quad>(to, headerOffset(r.comm, r.epoch, r.comm.rank, index));
+}
+
+// How many of a token's entries `ids` name an expert of `rank`: of those before entry k, and of all.
+MOE_LANES Sums entriesOnRank(const HandleView& h, const std::int32_t* ids, int k, int rank) {
+  return laneSums<8>(h.topk, k, [&](int other) { return h.map.isOn(ids[other], rank) ? 1 : 0; });
+}
+
+// A row of this warp's token `token`: its number among those that this rank sends to `rank`.
+struct RowAt {
+  int rank, index;
+  int headIndex;  // for its header
+};
+MOE_LANES RowAt rowOfEntry(const Routing auto& r, int token, int k) {
+  const int id = r.own.ids[token * r.handle.topk + k];
+  if (id < 0) return {kNoRank, 0, 0};
+  const int rank = r.handle.map.rankOf(id);
+  return {rank, r.own.positionOf(r.handle, token, r.handle.map.experts + rank), 0};
+}
+// The row that goes to a destination, which the handle gets to know here. Rail peers get no header as such.
+MOE_LANES RowAt rowOfDestination(const Routing auto& r, int token, int ordinal) {
+  const Destination to = r.own.destinations[token * r.handle.destinationsMax + ordinal];
+  r.handle.sent
+      .destinations[static_cast<std::int64_t>(r.own.tokens.begin + token) * r.handle.destinationsMax + ordinal] = to;
+  if (to.rank == kNoRank || (r.takesRails() && !r.comm.inDomain(to.rank))) return {kNoRank, 0, 0};
+  return {to.rank, to.index,
+          r.handle.wavesByExpert() ? r.own.positionOf(r.handle, token, r.handle.waveBucket(to.rank, to.wave)) : 0};
+}
+
+// Writes entry k of a token to the header of its row there, or, with k = topk, that header's head. One lane.
+MOE_LANES void laneWriteHeader(const Routing auto& r, int token, int k, const RowAt& row) {
+  const std::int32_t* ids = r.own.idsOf(r.handle, token);
+  const Sums entries = entriesOnRank(r.handle, ids, k, row.rank);
+  const int number = r.own.tokens.begin + token;
+  const bool isEntry = k < r.handle.topk;
+  const Quad quad = isEntry
+                        ? makeEntry(r.handle.map.local(ids[k], row.rank), k, r.own.weights[token * r.handle.topk + k],
+                                    expertRows(r.handle) ? r.own.entryRow[token * r.handle.topk + k] : 0)
+                        : makeHead(number, waveOf(number, r.p.route.tokens), row.headIndex, r.comm.rank, entries.all);
+  r.warp.laneStore(headerOf(r, row.rank, row.index) + (isEntry ? 1 + entries.before : 0), quad);
+}
+
+// Neighbouring lanes have the Quads of one token, so that those of a header travel together.
+MOE_LANES void sendHeaders(const Routing auto& r) {
+  const int each = r.handle.topk + r.handle.destinationsMax;
+  r.warp.forEach(r.own.tokens.count * each, [&](int i) {
+    const int token = r.handle.byItems.of(i), k = i - token * each;
+    const RowAt row = k < r.handle.topk ? rowOfEntry(r, token, k) : rowOfDestination(r, token, k - r.handle.topk);
+    if (row.rank != kNoRank) laneWriteHeader(r, token, k < r.handle.topk ? k : r.handle.topk, row);
+  });
+}
+
+// Heads for ranks of other domains that rails lead to: no destination names them, but the first of a token's entries on
+// each.
+MOE_LANES void fillRemoteHeads(const Routing auto& r) {
+  r.warp.forEach(r.own.tokens.count * r.handle.topk, [&](int i) {
+    const int token = r.handle.byTopk.of(i), k = i - token * r.handle.topk;
+    RowAt row = rowOfEntry(r, token, k);
+    if (row.rank == kNoRank || r.comm.inDomain(row.rank)) return;
+    if (entriesOnRank(r.handle, r.own.idsOf(r.handle, token), k, row.rank).before > 0) return;
+    row.headIndex = railIndexOf(r, token, row.rank / r.comm.domainSize);
+    laneWriteHeader(r, token, r.handle.topk, row);
+  });
+}
+
+// Headers that wait for remote ranks, and for rail peers what they must know to forward.
+MOE_LANES void putHeaders(const Routing auto& r) {
+  forRemoteRanks(r, [&](int to) {
+    if (!r.waitForOwn(r.comm.at.routeHeadersReady, r.epoch)) return false;
+    const std::int64_t bytes = r.handle.sent.totals[r.handle.map.experts + to] * headerQuads(r.comm.topkMax) *
+                               static_cast<std::int64_t>(sizeof(Quad));
+    putBlock(r, to, {headerOffset(r.comm, r.epoch, r.comm.rank, 0), headerOutOffset(r.comm, to, 0), bytes});
+    if (r.takesRails() && to == r.comm.railPeer(to / r.comm.domainSize)) putRailTable(r, to / r.comm.domainSize);
+    putFlag(r, to, r.comm.at.routeHeadersReady);
+    return true;
+  });
+}
+
+// A header that has come, as far as it is looked up before it is known how long it is.
+struct ArrivedHeader {
+  static constexpr int kEntries = 4;
+  Arrival at;
+  const Quad* slot;
+  Quad head, entries[kEntries];
+  int waveBefore;  // of the source's row before; -1: there is none
+};
+
+MOE_LANES ArrivedHeader laneLookUpHeader(const Routing auto& r, int row) {
+  ArrivedHeader header;
+  header.at = arrivalOf(r.own.rankOffsets, r.comm.nranks, row);
+  const Quad* slot = r.comm.template mine<Quad>(headerOffset(r.comm, r.epoch, header.at.from, header.at.index));
+  header.slot = slot;
+  header.head = r.warp.laneLoad(slot);
+  MOE_UNROLLED
+  for (int i = 0; i < ArrivedHeader::kEntries; ++i) {
+    if (i < r.handle.topk) header.entries[i] = r.warp.laneLoad(slot + 1 + i);
+  }
+  header.waveBefore = -1;
+  if (r.handle.lowLatency == 0 && header.at.index > 0) {
+    header.waveBefore = headWave(r.warp.laneLoad(slot - headerQuads(r.comm.topkMax)));
+  }
+  return header;
+}
+
+MOE_LANES void laneKeepHeader(const Routing auto& r, int row, const ArrivedHeader& header) {
+  const Quad head = header.head;
+  Quad* kept = r.handle.arriving.headers + static_cast<std::int64_t>(row) * r.handle.headerStride();
+  kept[0] = head;
+  MOE_UNROLLED
+  for (int i = 0; i < ArrivedHeader::kEntries; ++i) {
+    if (i < headEntries(head)) kept[1 + i] = header.entries[i];
+  }
+  for (int i = ArrivedHeader::kEntries; i < headEntries(head); ++i) kept[1 + i] = r.warp.laneLoad(header.slot + 1 + i);
+  if (r.handle.lowLatency != 0) return;
+  const int from = header.at.from;
+  laneNoteWaves(r.handle, row, from, header.waveBefore, headWave(head), r.own.rankOffsets[from + 1]);
+  if (!r.handle.wavesByExpert()) return;
+  const int wave = waveOfHeader(kept, r.handle.map.count(r.comm.rank));
+  r.handle.arriving.waveRows[r.own.waveRowsStart[wave * r.comm.nranks + from] + headIndex(head)] = row;
+}
+
+// The first warp has the counts to report: the others do this without it, if there are any.
+MOE_LANES void keepHeaders(const Routing auto& r) {
+  const WarpIndex others{r.w.index - 1, r.w.count - 1, r.w.blocks};
+  const int rows = r.w.count > 1 && r.w.index == 0 ? 0 : r.own.rankOffsets[r.comm.nranks];
+  const Slice slice = sliceOf(rows, r.w.count > 1 && r.w.index > 0 ? others : r.w);
+  r.warp.template collect<1>(
+      slice.count, [&](int i) { return laneLookUpHeader(r, slice.begin + i); },
+      [&](int i, const ArrivedHeader& header) { laneKeepHeader(r, slice.begin + i, header); });
+  if (r.w.index != 0 || r.handle.lowLatency != 0) return;
+  r.warp.forEach(r.comm.nranks, [&](int from) {
+    const int begin = r.own.rankOffsets[from];
+    if (begin == r.own.rankOffsets[from + 1]) laneNoteNoRows(r.handle, from, begin);
+  });
+}
+
+}  // namespace moe
