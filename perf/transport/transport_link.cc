@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "device/policy/host/post.h"
 #include "device/policy/host/queue_memory.h"
 #include "device/queue/put_helper.h"
 #include "transport/remote_choice.h"

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "device/policy/host/post.h"
 #include "device/policy/host/queue_memory.h"
 #include "transport/verbs/verbs_transport.h"
 

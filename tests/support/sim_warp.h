@@ -18,6 +18,7 @@
 
 #include "device/policy/contract.h"
 #include "device/queue/landing.h"
+#include "device/queue/mlx5/put_queue.h"
 #include "device/rows/cast_row.h"
 #include "support/simulator.h"
 

@@ -3,6 +3,7 @@
 
 #include <deque>
 
+#include "device/queue/mlx5/put_queue.h"
 #include "device/view/step_names.h"
 #include "support/simulator.h"
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/policy/cuda/queue_memory.h"
+#include "device/queue/mlx5/put_queue.h"
 #include "device/view/views.h"
 
 namespace moe::cuda_put_queue {

@@ -16,6 +16,7 @@
 #include "device/policy/host/record.h"
 #include "device/policy/host/stopwatch.h"
 #include "device/policy/host/wait.h"
+#include "device/queue/mlx5/put_queue.h"
 #include "device/rows/cast_row.h"
 #include "device/view/views.h"
 
